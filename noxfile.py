@@ -28,10 +28,9 @@ from torchmill.config import selection
 from torchmill.plan.session_names import split_product
 from torchmill.commands.sessions import MatrixSession
 from torchmill.core import reaper
-from torchmill.core.exits import as_torchmill_error, print_now
+from torchmill.core.exits import format_error, print_now
 from torchmill.core.homes import require_untracked_state
 from torchmill.core.paths import Layout
-from torchmill.core.plain_text import as_plain_text
 from torchmill.core.programs import name_programs
 from torchmill.host import interpreters
 
@@ -162,4 +161,4 @@ def gpu(session: nox.Session) -> None:
 try:
     register_matrix()
 except Exception as error:  # noqa: BLE001 - whatever it is, it is one message
-    sys.exit(as_plain_text(f"error: {as_torchmill_error(error)}"))
+    sys.exit(format_error(error))

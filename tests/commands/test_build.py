@@ -17,7 +17,7 @@ from tests.support.commands import ROOT, InvokeHere, environment, run
 from tests.support.hosts import change_host
 from tests.support.index_server import Index, serving
 from tests.support.machines import program, script
-from tests.support.refusals import refused
+from tests.support.refusals import refused, without_code
 from tests.support.sampled import THIS
 from torchmill.commands.walk import session_requirements
 from torchmill.config.facts import Facts
@@ -206,7 +206,7 @@ def test_mistakes_are_told_in_one_sentence(
 ) -> None:
     ended, _, error = invoke(f"build --dry-run {words}")
     assert ended == code, error
-    assert error.startswith("error: ")
+    assert without_code(error).startswith("error: ")
     assert said in error
 
 

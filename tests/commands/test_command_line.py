@@ -12,7 +12,7 @@ from press_support import written_wheels
 
 import tasks
 from tests.support.commands import ROOT, InvokeHere, run
-from tests.support.refusals import refused
+from tests.support.refusals import refused, without_code
 from tests.support.task_options import task_options
 from torchmill.commands import command_line
 from torchmill.commands.clean.command import KIND_NAMES
@@ -137,8 +137,9 @@ def test_a_slip_is_told_with_what_is_near_and_where_help_is(
     line: str, said: str, invoke: InvokeHere
 ) -> None:
     code, printed, error = invoke(line)
-    assert (code, printed, error.count("Traceback")) == (2, "", 0)
-    assert error.startswith(f"error: {said}")
+    assert (code, error.count("Traceback")) == (2, 0)
+    assert printed == "" or json.loads(printed)["error"]["exit_code"] == code
+    assert without_code(error).startswith(f"error: {said}")
 
 
 @pytest.mark.parametrize(
@@ -159,7 +160,7 @@ def test_a_slip_is_told_with_what_is_near_and_where_help_is(
 def test_what_is_no_task_is_told(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
     done = run("invoke", *words, home=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"error: {said}")
+    assert without_code(done.stderr).startswith(f"error: {said}")
 
 
 THERE = f"--host={ROOT / 'tests/golden/hosts/rtx3090.toml'}"
@@ -202,7 +203,12 @@ def test_no_option_alone_makes_a_traceback(
             code, printed, error = invoke(f"{name} {others} {flag}{value}")
             assert "please report" not in error, (flag, value, error)
             assert "Traceback" not in error, (flag, value, error)
-            assert code == 0 or printed or error.startswith("error: "), (flag, value, code, error)
+            assert code == 0 or printed or without_code(error).startswith("error: "), (
+                flag,
+                value,
+                code,
+                error,
+            )
 
 
 def test_the_matrix_is_that_of_torch_on_this_machine_unless_more_is_asked_for(
@@ -337,3 +343,15 @@ def test_short_options_mean_the_same_in_every_task() -> None:
     options = [option for name in LINES for option in task_options(name)]
     short = {(option.names[1], option.names[0]) for option in options if len(option.names) > 1}
     assert short == {("j", "json"), ("t", "tag"), ("y", "yes")}
+
+
+def test_an_error_is_data_for_who_asks_for_data(invoke: InvokeHere) -> None:
+    code, printed, error = invoke("plan wheel-3.99-cpu --json --tag v2.4.1")
+    assert error.startswith("error[")
+    document = json.loads(printed)
+    assert document["format"] == 1
+    description = document["error"]
+    assert error.startswith(f"error[{description['code']}]: ")
+    assert description["exit_code"] == code != 0
+    assert " ".join(error.split()) == f"error[{description['code']}]: {description['message']}"
+    assert description["cure"] is None or description["cure"] in description["message"]

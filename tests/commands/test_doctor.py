@@ -44,7 +44,7 @@ def test_the_table_ends_with_cures_and_the_outcome(tmp_path: Path) -> None:
     assert lines[-1].startswith("wheel-3.10-cu117 (torch 1.13.1): ")
     assert ", 4 failures" in lines[-1]
     assert done.stderr.startswith(
-        "error: wheel-3.10-cu117 (torch 1.13.1) cannot be built here yet (host compiler"
+        "error[machine-not-ready]: wheel-3.10-cu117 (torch 1.13.1) cannot be built here yet (host compiler"
     )
     page = (ROOT / "docs/how-to/check-a-machine.md").read_text(encoding="utf-8")
     assert f"--host tests/golden/hosts/debian-12.toml\n{done.stdout}{done.stderr}```" in page, (

@@ -681,5 +681,5 @@ def test_the_task_itself(home: Home) -> None:
     done = run("invoke", "index", "--yank", "tinytorch", home=home.path)
     assert (done.returncode, done.stderr) == (
         2,
-        "error: --yank tinytorch: name one version, as torch==1.13.1+cpu\n",
+        "error[invalid-yank]: --yank tinytorch: name one version, as torch==1.13.1+cpu\n",
     )

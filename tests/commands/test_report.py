@@ -143,7 +143,7 @@ def test_the_task_refuses_in_one_sentence(drawn: Layout) -> None:
     done = run("invoke", "report", "nonsense.whl", home=drawn.root)
     assert done.returncode == 2
     assert done.stderr == (
-        "error: nonsense.whl: no timeline of a build: name a build, a wheel, a log or its timeline; "
+        "error[no-timeline]: nonsense.whl: no timeline of a build: name a build, a wheel, a log or its timeline; "
         f"recorded in {drawn.logs}: {NAME}\n"
     )
 

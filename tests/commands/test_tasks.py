@@ -358,5 +358,5 @@ def test_a_home_that_is_refused_is_told_before_anything_else(tmp_path: Path) -> 
     done = run("invoke", "--list", home=tmp_path, env={"TORCHMILL_HOME": "relative"})
     assert done.returncode == 2
     assert done.stderr.startswith(
-        "error: TORCHMILL_HOME is relative, which is not the absolute path of a folder"
+        "error[invalid-home]: TORCHMILL_HOME is relative, which is not the absolute path of a folder"
     )

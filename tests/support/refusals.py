@@ -1,5 +1,6 @@
 """Expect an error by its code, whatever its words are."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -17,3 +18,8 @@ def refused(code: str) -> Iterator[pytest.ExceptionInfo[Exception]]:
     error = caught.value
     assert isinstance(error, TorchmillError | MillpressError)
     assert error.code == code, f"{error.code!r}: {error}"
+
+
+def without_code(text: str) -> str:
+    """Return a message of an error without its code: "error[x-y]: why" is "error: why"."""
+    return re.sub(r"^error\[[\w-]+\]: ", "error: ", text)

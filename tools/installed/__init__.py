@@ -20,12 +20,12 @@ def start(home: Path) -> None:
     if str(SUITE) not in sys.path:
         sys.path.insert(0, str(SUITE))
     from torchmill.core.errors import TorchmillError
-    from torchmill.core.plain_text import as_plain_text
+    from torchmill.core.exits import format_error
 
     try:
         _start(home)
     except (TorchmillError, OSError) as error:
-        sys.stderr.write(as_plain_text(f"error: {error}\n"))
+        sys.stderr.write(f"{format_error(error)}\n")
         sys.exit(error.exit_code if isinstance(error, TorchmillError) else EARLY_ERROR)
 
 

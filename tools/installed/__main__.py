@@ -66,9 +66,9 @@ def trust_folder(words: list[str], folder: Path) -> int:
         sys.stderr.write(f"error: {' '.join(words)}: {TRUST}\n")
         return 2
     from torchmill.core.errors import TorchmillError
+    from torchmill.core.exits import format_error
     from torchmill.core.homes import trust_home
     from torchmill.core.paths import Layout
-    from torchmill.core.plain_text import as_plain_text
     from torchmill.core.system_errors import report_unwritable
 
     os.environ.setdefault("TORCHMILL_HOME", str(folder))
@@ -76,7 +76,7 @@ def trust_folder(words: list[str], folder: Path) -> int:
         with report_unwritable(folder):
             lines = trust_home(Layout.of_checkout(SUITE))
     except TorchmillError as error:
-        sys.stderr.write(as_plain_text(f"error: {error}\n"))
+        sys.stderr.write(f"{format_error(error)}\n")
         return error.exit_code
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     return 0

@@ -171,7 +171,8 @@ class SuiteTask(Task[Any]):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the task; whatever it raises ends invoke with one message and an exit code."""
-        return exit_with_error(self._run, _as_exit)(*args, **kwargs)
+        as_json = bool(kwargs.get("json"))
+        return exit_with_error(self._run, _as_exit, as_json=as_json)(*args, **kwargs)
 
     def _run(self, *args: Any, **kwargs: Any) -> None:
         if self.watched:

@@ -19,7 +19,7 @@ from torchmill.commands.session_list import load_cell
 from torchmill.commands.sessions import MatrixSession
 from torchmill.core import process
 from torchmill.core.errors import GpuError, HostError, UnfinishedBuildError
-from torchmill.core.exits import as_torchmill_error, is_of_runner, prepare_program
+from torchmill.core.exits import as_torchmill_error, format_error, is_of_runner, prepare_program
 from torchmill.core.homes import mark_home
 from torchmill.core.paths import CHECKOUT, Layout
 from torchmill.core.plain_text import as_plain_text
@@ -106,9 +106,9 @@ def end_with_message(session: NoxSession) -> Iterator[None]:
         refusal = as_torchmill_error(error)
         # `invoke bisect` has to know whether the commit or the machine is at fault, and so has whoever tries a GPU.
         if os.environ.get("TORCHMILL_EXITS") or isinstance(refusal, GpuError):
-            session.warn(str(refusal))
+            session.warn(format_error(refusal))
             sys.exit(refusal.exit_code)
-        session.error(str(refusal))
+        session.error(format_error(refusal))
 
 
 def refuse_words(session: NoxSession) -> None:

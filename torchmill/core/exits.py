@@ -2,8 +2,10 @@
 
 import atexit
 import functools
+import json
 import os
 import platform
+import re
 import sys
 from collections.abc import Callable
 from io import TextIOWrapper
@@ -20,6 +22,7 @@ from torchmill.core.errors import (
     UnforeseenError,
     VerifyError,
 )
+from torchmill.core.formats import JSON_OUTPUT, KEY
 from torchmill.core.paths import CHECKOUT
 from torchmill.core.plain_text import as_plain_text
 from torchmill.core.programs import install_command, record_programs
@@ -29,8 +32,13 @@ from torchmill.core.urls import hide_password
 TaskBody = Callable[..., None]
 
 
-def exit_with_error(body: TaskBody, ended: Callable[[str, int], Exception]) -> TaskBody:
-    """Return `body` such that an error raises what `ended` makes of its message and exit code."""
+def exit_with_error(
+    body: TaskBody, ended: Callable[[str, int], Exception], *, as_json: bool = False
+) -> TaskBody:
+    """Return `body` such that an error raises what `ended` makes of its message and exit code.
+
+    With `as_json` the error is printed as JSON, too, for a program that reads standard output.
+    """
 
     @functools.wraps(body)
     def wrapper(*args: Any, **kwargs: Any) -> None:
@@ -46,9 +54,33 @@ def exit_with_error(body: TaskBody, ended: Callable[[str, int], Exception]) -> T
                 raise
             shown = as_torchmill_error(error)
             _drop_unwritable_output()
-            raise ended(as_plain_text(f"error: {shown}"), shown.exit_code) from None
+            if as_json and not _Output.printed:  # what a command printed is one document already
+                print_now(json.dumps(error_data(shown), indent=1))
+            raise ended(format_error(shown), shown.exit_code) from None
 
     return wrapper
+
+
+def format_error(error: BaseException) -> str:
+    """Return anything that was raised as people and programs read it: "error[no-timeline]: …"."""
+    shown = as_torchmill_error(error)
+    return as_plain_text(f"error[{shown.code}]: {shown}")
+
+
+def error_data(error: TorchmillError) -> dict[str, Any]:
+    """Return an error as --json prints it: code, exit code, message, and the command that helps.
+
+    "cure" is the first command that the message names, without a promise that it is enough; None
+    if it names none.
+    """
+    commands = re.findall(r"`((?:invoke|nox|torchmill|pip|apt|apt-get|dnf) [^`]+)`", str(error))
+    description = {
+        "code": error.code,
+        "exit_code": error.exit_code,
+        "message": as_plain_text(str(error)),
+        "cure": commands[0] if commands else None,
+    }
+    return {KEY: JSON_OUTPUT, "error": description}
 
 
 def prepare_program() -> None:
@@ -85,7 +117,7 @@ def show_uncaught(_: type[BaseException], error: BaseException, __: object) -> N
     if of_output:  # of the runners, what they print alone has no name
         error.filename = os.path.realpath("/dev/stdout")  # type: ignore[attr-defined]
     shown = as_torchmill_error(error)
-    sys.stderr.write(as_plain_text(f"error: {shown}\n"))
+    sys.stderr.write(f"{format_error(shown)}\n")
     _drop_unwritable_output()
     if of_output:
         sys.exit(shown.exit_code)
@@ -168,13 +200,21 @@ def _write_traceback(error: BaseException) -> str:
     return f" with the file {file.name}"
 
 
+class _Output:
+    """Whether this program has printed something."""
+
+    printed = False
+
+
 def print_now(what: object, end: str = "\n") -> None:
     """Print something now; that nobody reads it any more, such as `head`, keeps nothing from going on.
 
     Raises HostError, which names the file that standard output goes to, where that cannot be written.
     """
     try:
-        print(as_plain_text(str(what), colours=True), end=end, flush=True)  # noqa: T201 - what tasks print
+        text = as_plain_text(str(what), colours=True)
+        _Output.printed = _Output.printed or bool(text)
+        print(text, end=end, flush=True)  # noqa: T201 - what tasks print
     except BrokenPipeError:
         _close_stdout()
     except OSError as error:
@@ -189,7 +229,7 @@ def _write_last_output() -> None:
         _close_stdout()
     except OSError as error:
         shown = machine_error(error, Path("/dev/stdout").resolve())
-        sys.stderr.write(as_plain_text(f"error: {shown}\n"))
+        sys.stderr.write(f"{format_error(shown)}\n")
         sys.stderr.flush()
         os._exit(shown.exit_code)  # nothing else changes the exit code at this point
 
