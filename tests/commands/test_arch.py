@@ -157,8 +157,8 @@ def test_each_named_gpu_is_told_which_official_builds_run_on_it(shipped: Facts) 
     )
     assert on_arm in told("RTX 4090")
     assert (
-        "the official wheel with CUDA 13.2, `pip install torch==2.15.0`: cannot tell whether it fits: it is known to "
-        "run on processors with sse4_1, sse4_2, avx, f16c, fma, avx2, bmi1, bmi2; this one is not described"
+        "the official wheel with CUDA 13.2, `pip install torch==2.15.0`, would do as well; it is known to run on "
+        "processors with sse4_1, sse4_2, avx, f16c, fma, avx2, bmi1, bmi2; it needs driver 580.65.06 or newer"
         in told("H100")
     )
     pascal = answer_arch(shipped, HOST, names=("GTX 1080 Ti",))

@@ -308,6 +308,15 @@ def test_a_published_wheel_is_named_where_there_is_one(  # noqa: PLR0917
             "avx2, bmi1, bmi2; this one is not described",
         ),
         (
+            {
+                "gpus": {"driver": None, "kernel_driver": None},
+                "programs": {"unanswered": {"nvidia-smi": "did not answer within 30 s"}},
+            },
+            "2.4.1",
+            "cannot tell",
+            "the driver could not be read: nvidia-smi did not answer within 30 s",
+        ),
+        (
             {"platform": {"processor_features": ("sse2",)}},
             "2.4.1",
             "cannot tell",

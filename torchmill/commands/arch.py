@@ -172,9 +172,11 @@ def answer_arch(
     on_board = gpus or [NamedGpu(one.name, one) for one in capabilities]
     board = None if local else gpu_hosts.find_board(facts, on_board)
     where = _machine([one.capability for one in on_board], host, board, here=local is not None)
-    wheel = published.newest_published(
-        facts, [release] if release else facts.releases[base_package(facts).name], where
-    )
+    releases = [release] if release else facts.releases[base_package(facts).name]
+    if local is not None or board:
+        wheel = published.newest_published(facts, releases, where)
+    else:
+        wheel = published.newest_for_gpus(facts, releases, where)
     saving = _saving(facts, local, cuda, host) if local else []
     text = [
         *(f"{one.gpu}: {one.capability.name}" for one in gpus if one.gpu != one.capability.name),

@@ -23,6 +23,7 @@ from torchmill.config.toolkit import Toolkit
 from torchmill.config.wheel_code import WheelCode
 from torchmill.host.host import Host, HostResources
 from torchmill.plan import wheel_fit
+from torchmill.plan.boards import board_driver_support
 from torchmill.plan.cell import Cell
 from torchmill.plan.drivers import is_driven, is_known_older, is_ptx_compiled, oldest_driver
 from torchmill.plan.published_wheel import PublishedWheel, Verdict
@@ -225,6 +226,25 @@ def newest_published(
     return unsure
 
 
+def newest_for_gpus(facts: Facts, releases: Sequence[Release], host: Host) -> PublishedWheel | None:
+    """Return the newest wheel of some releases for the GPUs of a host of which nothing else is known.
+
+    It is chosen as in `newest_published`, as if the processor served every wheel. What the wheel
+    asks of the processor is a remark.
+    """
+    flags: dict[str, None] = {}  # an ordered set
+    for need in facts.processor_needs:
+        if host.arch in need.arches:
+            flags |= dict.fromkeys((*need.needs, *need.enough))
+    platform = replace(host.platform, processor_features=tuple(flags))
+    wheel = newest_published(facts, releases, replace(host, platform=platform))
+    if wheel is None:
+        return None
+    release = find_release(facts, wheel.package, wheel.version.partition("+")[0])
+    clause = wheel_fit.processor_clause(facts, release, host.arch)
+    return replace(wheel, remarks=(clause, *wheel.remarks)) if clause else wheel
+
+
 def official_support(facts: Facts, gpu: Capability, arch: str) -> dict[str, str]:
     """Return how the official builds for Linux run on GPUs of a capability, by torch's version.
 
@@ -311,6 +331,7 @@ def _verdicts(
         )
     if wheel.toolkit:
         yield from _gpu_verdicts(facts, wheel, wheel.toolkit, host)
+        yield from _unread_driver(wheel.toolkit, host)
     elif not wheel.readings:
         yield Verdict("cannot tell", wheel_fit.unread_reason(wheel))
     yield wheel_fit.judge_processor(facts, own_release, host)
@@ -356,6 +377,17 @@ def _gpu_verdicts(
             "does not fit",
             f"for {', '.join(with_ptx)} it has PTX, which needs driver {toolkit.driver_ptx}",
         )
+
+
+def _unread_driver(toolkit: Toolkit, host: Host) -> Iterator[Verdict]:
+    """Yield a doubt if a host's driver was asked for and did not answer.
+
+    A driver that nobody asked for, as that of a machine with other GPUs, is a remark instead.
+    """
+    silence = host.programs.unanswered.get("nvidia-smi")
+    known = host.gpus.running_driver or board_driver_support(host, toolkit.version)
+    if silence and not known:
+        yield Verdict("cannot tell", f"the driver could not be read: nvidia-smi {silence}")
 
 
 def _base_verdicts(

@@ -250,6 +250,18 @@ def judge_processor(facts: Facts, release: Release, host: Host) -> Verdict:
     )
 
 
+def processor_clause(facts: Facts, release: Release, arch: str) -> str:
+    """Return what a release's official wheels ask of a processor; "" if nothing, or if not known."""
+    needs = processor_needs(facts, release, arch)
+    required = dict.fromkeys(flag for need in needs for flag in need.needs)  # an ordered set
+    if required:
+        return f"it needs a processor with {', '.join(required)}"
+    tried = [need.enough for need in needs if need.tried and need.enough]
+    if tried:
+        return f"it is known to run on processors with {', '.join(tried[0])}"
+    return ""
+
+
 def _missing_flags(needs: Iterable[ProcessorNeed], host: Host) -> dict[str, None]:
     """Return the needed flags that a host's processor is not known to have, in order."""
     missing: dict[str, None] = {}
