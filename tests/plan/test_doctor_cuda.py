@@ -52,13 +52,13 @@ def findings(
 def test_a_toolkit_that_is_missing_is_named_with_what_is_there(known: Facts) -> None:
     assert findings(known, LINUX)["CUDA toolkit"].verdict == "ok"
     other = findings(known, LINUX, "wheel-3.10-cu102")["CUDA toolkit"]
-    assert (other.verdict, other.found) == ("failure", "CUDA 11.8")
+    assert (other.verdict, other.state) == ("failure", "CUDA 11.8")
     assert other.cure == (
         "look for it as cuda-toolkit-10-2 in NVIDIA's archive for rocky 9.4, "
         "or take the installer of https://developer.nvidia.com/cuda-toolkit-archive"
     )
     none = findings(known, change_host(LINUX, toolkits={"homes": {}}))["CUDA toolkit"]
-    assert (none.verdict, none.found) == ("failure", "none")
+    assert (none.verdict, none.state) == ("failure", "none")
     assert (
         findings(known, change_host(LINUX, toolkits={"homes": {}}, complete=False))[
             "CUDA toolkit"
@@ -75,11 +75,11 @@ def test_cudnn_is_looked_for_where_the_build_looks(known: Facts) -> None:
     )
     assert "--set USE_CUDNN=0" in missing.because
     inside = change_host(LINUX, toolkits={"libraries": {"cudnn@11.8": "8.6.0", "cudnn": "9.1.0"}})
-    assert findings(known, inside)["cuDNN"].found == "8.6.0"
+    assert findings(known, inside)["cuDNN"].state == "8.6.0"
     elsewhere = change_host(LINUX, toolkits={"libraries": {"cudnn@12.4": "8.6.0"}})
     assert findings(known, elsewhere)["cuDNN"].verdict == "failure"
     mute = change_host(LINUX, toolkits={"libraries": {"cudnn": ""}})
-    assert findings(known, mute)["cuDNN"].found == "there, of an unknown version"
+    assert findings(known, mute)["cuDNN"].state == "there, of an unknown version"
     assert "cuDNN" not in findings(known, LINUX, USE_CUDNN="0")
 
 
@@ -110,10 +110,10 @@ def test_cudnn_is_installed_as_the_official_build_has_it(
 def test_a_folder_that_only_the_shell_knows_must_be_given_to_the_build(known: Facts) -> None:
     host = change_host(LINUX, toolkits={"libraries": {"cudnn@/opt/cudnn": "8.7.0"}})
     hidden = findings(known, host)["cuDNN"]
-    assert (hidden.verdict, hidden.found) == ("failure", "only in /opt/cudnn")
+    assert (hidden.verdict, hidden.state) == ("failure", "only in /opt/cudnn")
     assert hidden.cure == "nox -s wheel-3.10-cu118 -- --set CUDNN_ROOT=/opt/cudnn"
     given = findings(known, host, CUDNN_ROOT="/opt/cudnn")["cuDNN"]
-    assert (given.verdict, given.found) == ("ok", "8.7.0")
+    assert (given.verdict, given.state) == ("ok", "8.7.0")
 
 
 def test_another_major_version_is_a_warning_unless_a_rule_says_more(known: Facts) -> None:
@@ -139,7 +139,7 @@ def test_nccl_is_the_releases_own_unless_the_plan_says_otherwise(known: Facts) -
     there = findings(
         known, change_host(LINUX, toolkits={"libraries": {"nccl": "2.14.3"}}), USE_SYSTEM_NCCL="1"
     )["NCCL"]
-    assert (there.verdict, there.found) == ("ok", "2.14.3")
+    assert (there.verdict, there.state) == ("ok", "2.14.3")
     assert "NCCL" not in findings(known, LINUX, USE_NCCL="OFF")
 
 
@@ -202,14 +202,14 @@ def test_what_is_missing_is_brought_by_the_suite_where_a_provider_has_it(known: 
 def test_libraries_that_were_brought_are_told_with_their_place(known: Facts) -> None:
     kept = {"cudnn-8.7.0.84-cu11": "/k/cudnn", "nccl-2.16.5-cu11": "/k/nccl"}
     there = findings(keeping(known), change_host(LINUX, toolkits={"provisioned": kept}))["cuDNN"]
-    assert (there.verdict, there.found) == ("ok", "8.7.0.84 in /k/cudnn")
+    assert (there.verdict, there.state) == ("ok", "8.7.0.84 in /k/cudnn")
 
 
 def test_two_cudnn_in_sight_are_one_too_many(known: Facts) -> None:
     kept = {"cudnn-8.7.0.84-cu11": "/k/cudnn"}
     both = change_host(LINUX, toolkits={"provisioned": kept, "libraries": {"cudnn@11.8": "9.1.0"}})
     told = findings(keeping(known), both)["cuDNN"]
-    assert (told.verdict, told.found) == ("warning", "8.7.0.84 in /k/cudnn")
+    assert (told.verdict, told.state) == ("warning", "8.7.0.84 in /k/cudnn")
     assert told.because == "the toolkit has 9.1.0 too, whose headers may be read in its place"
     assert told.cure == "take cudnn*.h out of /usr/local/cuda-11.8/include"
 
@@ -227,7 +227,7 @@ def test_a_cudnn_without_code_for_the_gpus_is_told(shipped: Facts) -> None:
         return [one for one in cuda.check_cuda(context) if one.subject == "cuDNN's code"]
 
     [finding] = told("3.7;8.6")
-    assert (finding.verdict, finding.found) == ("warning", "none for 3.7 in 9.1.0.70")
+    assert (finding.verdict, finding.state) == ("warning", "none for 3.7 in 9.1.0.70")
     assert finding.cure == "nox -s wheel-3.11-cu118 -- --set USE_CUDNN=0"
     assert [one.verdict for one in told("3.7")] == ["failure"]
     assert told("5.0;8.6") == told("3.7", USE_CUDNN="0") == []
@@ -235,7 +235,7 @@ def test_a_cudnn_without_code_for_the_gpus_is_told(shipped: Facts) -> None:
 
 def test_a_build_without_magma_is_told_what_it_loses(known: Facts) -> None:
     magma = findings(keeping(known), LINUX)["MAGMA"]
-    assert (magma.verdict, magma.found) == ("warning", "left out")
+    assert (magma.verdict, magma.state) == ("warning", "left out")
     assert magma.because == "without it, parts of torch.linalg do not run on the GPU"
 
 
@@ -257,12 +257,12 @@ def magma(
 def test_a_magma_that_serves_the_build_is_told_or_how_to_bring_one(shipped: Facts) -> None:
     kept = {"magma-2.6.1-cu118-7.0": "/k/magma"}
     there = magma(shipped, kept, "7.0")
-    assert (there.verdict, there.found, there.cure) == ("ok", "2.6.1 in /k/magma", "")
+    assert (there.verdict, there.state, there.cure) == ("ok", "2.6.1 in /k/magma", "")
     missing = magma(shipped, {}, "8.6")
     cure = "invoke toolkit --library magma-cu118 --arch-list '8.6'"
     assert (missing.verdict, missing.cure) == ("warning", cure)
     unwanted = magma(shipped, {}, "8.6", USE_MAGMA="0")
-    assert (unwanted.verdict, unwanted.found, unwanted.cure) == ("warning", "left out", "")
+    assert (unwanted.verdict, unwanted.state, unwanted.cure) == ("warning", "left out", "")
     other = magma(shipped, kept, "8.6")
     assert (other.verdict, other.cure) == (missing.verdict, missing.cure)
     assert other.because.endswith("; the 2.6.1 of the cache has code for 7.0 and none for 8.6")
@@ -286,7 +286,7 @@ def torch_findings(shipped: Facts, identifier: str, options: Options) -> Mapping
 
 def test_a_newer_toolkit_that_is_here_is_offered_not_taken(shipped: Facts) -> None:
     told = torch_findings(shipped, "wheel-3.10-cu117", Options())["CUDA toolkit"]
-    assert (told.verdict, told.found, told.needed) == ("failure", "CUDA 11.8", "11.7")
+    assert (told.verdict, told.state, told.needed) == ("failure", "CUDA 11.8", "11.7")
     assert told.because == "on request 11.8 compiles it: nox -s wheel-3.10-cu117 -- --toolkit 11.8"
     given = torch_findings(shipped, "wheel-3.10-cu117", Options(toolkit="11.8"))["CUDA toolkit"]
     assert (given.verdict, given.needed) == ("ok", "11.8, asked for in place of 11.7")
@@ -296,7 +296,7 @@ def test_capabilities_that_end_with_a_later_toolkit_are_named(shipped: Facts) ->
     told = torch_findings(shipped, "wheel-3.10-cu118", Options(arch_list="3.7;8.6+PTX"))[
         "compute capabilities"
     ]
-    assert (told.verdict, told.found) == ("ok", "3.7;8.6+PTX")
+    assert (told.verdict, told.state) == ("ok", "3.7;8.6+PTX")
     assert told.because == "CUDA 11.8 warns about 3.7, which a later toolkit drops"
     spaced = Options(settings={"TORCH_CUDA_ARCH_LIST": "3.7 8.6+PTX"})
     assert (
@@ -364,7 +364,7 @@ def test_what_is_lacking_is_named_with_the_command_that_completes(known: Facts) 
     finding = parts_finding(known, {"11.8": "cublas, cupti"})
     assert finding is not None
     assert (finding.verdict, finding.cure) == ("failure", "invoke toolkit --complete 11.8")
-    assert finding.found == f"no cuBLAS, CUPTI in {HOME}"
+    assert finding.state == f"no cuBLAS, CUPTI in {HOME}"
 
 
 @pytest.mark.parametrize(("lacking", "home"), [("cublas, cccl", HOME), ("cublas", "/usr")])
@@ -394,7 +394,7 @@ def test_what_stops_newer_releases_alone_is_a_failure_for_those(shipped: Facts) 
         host = change_host(LINUX_WITH_TOOLKIT, toolkits={"lacking_parts": {"11.8": "nvml"}})
         computed = build_plan.compute_plan(shipped, cell, host, Options())
         [found] = cuda.check_toolkit_parts(CheckContext(shipped, cell, host, computed))
-        assert (found.verdict, found.found) == (verdict, f"no NVML in {HOME}")
+        assert (found.verdict, found.state) == (verdict, f"no NVML in {HOME}")
 
 
 def test_what_a_toolkit_lacks_that_is_not_there_is_nothing(known: Facts) -> None:
@@ -406,7 +406,7 @@ def test_a_machine_is_told_what_its_toolkits_lack(known: Facts) -> None:
     facts = replace(known, toolkit_parts=(CUBLAS, CCCL))
     host = change_host(LINUX_WITH_TOOLKIT, toolkits={"lacking_parts": {"11.8": "cccl"}})
     (told,) = (
-        one for one in examination.examine_machine(facts, host, None) if one.found == "no CCCL"
+        one for one in examination.examine_machine(facts, host, None) if one.state == "no CCCL"
     )
     assert (told.subject, told.verdict, told.cure) == (
         "CUDA 11.8",

@@ -161,7 +161,7 @@ def test_forward_compatibility_is_for_data_centres(gpus: Facts) -> None:
     )
     assert bench["forward compatibility"].verdict == "ok", "it is for cards of workstations, too"
     silent = found(gpus, change_host(host, gpus={"kernel_driver": None, "driver": None}))
-    assert (silent["GPU driver"].verdict, silent["GPU driver"].found) == (
+    assert (silent["GPU driver"].verdict, silent["GPU driver"].state) == (
         "unknown",
         "does not say its version",
     )

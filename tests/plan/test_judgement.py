@@ -361,7 +361,7 @@ def test_the_number_of_a_thors_driver_is_not_held_against_graphics_cards(
     found = next(
         one for one in check_result(question(shipped, named, host)) if one.subject == "GPU driver"
     )
-    assert (found.verdict, said in found.because, found.found) == (
+    assert (found.verdict, said in found.because, found.state) == (
         verdict,
         True,
         "ubuntu 24.04 (JetPack 7)",

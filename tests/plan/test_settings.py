@@ -117,10 +117,10 @@ def test_a_build_of_the_systems_libraries_needs_all_of_them(shipped: Facts) -> N
         shipped, change_host(HOST, packages={"installed": dict.fromkeys(names, "")}), **switch
     )
     assert finding.verdict == "failure"
-    assert "libprotobuf-dev" in finding.found
+    assert "libprotobuf-dev" in finding.state
     (finding,) = examined(
         shipped, change_host(HOST, packages={"installed": dict.fromkeys(names, "1")}), **switch
     )
     assert finding.verdict == "ok"
     (finding,) = examined(shipped, change_host(HOST, packages={"manager": "dnf"}), **switch)
-    assert (finding.found, finding.verdict) == ("cannot tell", "unknown")
+    assert (finding.state, finding.verdict) == ("cannot tell", "unknown")

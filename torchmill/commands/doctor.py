@@ -3,7 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from json import dumps
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,7 @@ class DoctorReport:
     def as_text(self) -> str:
         """Return the table and the fixes, with the outcome as the last line."""
         rows = [
-            (finding.verdict, finding.subject, finding.found, finding.needed)
+            (finding.verdict, finding.subject, finding.state, finding.needed)
             for finding in self.findings
         ]
         lines = [console.format_table(("verdict", "check", "found", "needed"), rows)]
@@ -78,7 +78,7 @@ class DoctorReport:
         is_failure = finding.verdict == "failure"
         lines = []
         if finding.because or fix or is_failure:
-            reason = finding.because or f"{finding.found} here, needed {finding.needed}"
+            reason = finding.because or f"{finding.state} here, needed {finding.needed}"
             lines.append(f"\n{finding.subject}: {reason}")
         if fix or is_failure:
             lines.append(f"    {fix or _NO_FIX}")
@@ -102,7 +102,7 @@ class DoctorReport:
         return {
             "subject": self.subject,
             "can_start": examination.can_start(self.findings),
-            "findings": [asdict(finding) for finding in self.findings],
+            "findings": [finding.as_data() for finding in self.findings],
         }
 
     def require(self) -> None:

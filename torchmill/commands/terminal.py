@@ -66,7 +66,7 @@ def bring_missing(
         commands = [
             command
             for command, finding in cures.commands.items()
-            if (command, finding.found) not in tried
+            if (command, finding.state) not in tried
         ]
         if not commands:
             return None
@@ -75,7 +75,7 @@ def bring_missing(
             print_now(fit_screen(hide_password(show_cures(cures, unseen))))
             if not agree("Go on?", yes=yes):
                 return CommandOutput(STOPPED if tried else "nothing was done", exit_code=1)
-        tried.update((command, cures.commands[command].found) for command in commands)
+        tried.update((command, cures.commands[command].state) for command in commands)
         code = _run_cures(cures, commands)
         if code:
             return CommandOutput(STOPPED, exit_code=code)
@@ -86,7 +86,7 @@ def show_cures(cures: Cures, commands: Iterable[str]) -> str:
     lines = ["to do, in this order:"]
     for command in commands:
         finding = cures.commands[command]
-        lines.append(f"  {command}\n      {finding.subject}: {finding.found}")
+        lines.append(f"  {command}\n      {finding.subject}: {finding.state}")
     return "\n".join(lines)
 
 
@@ -94,7 +94,7 @@ def _require_curable(cures: Cures, tried: Collection[Trial]) -> None:
     """Raise HostError for failures that no command cures, or that are the same after theirs."""
     failures = [*cures.incurable]
     for command, finding in cures.commands.items():
-        if (command, finding.found) in tried and finding.verdict == "failure":
+        if (command, finding.state) in tried and finding.verdict == "failure":
             failures.append(finding)
     if failures:
         # Several cells lack the same: it is said once.

@@ -91,7 +91,7 @@ class Walk:
         """Return the commands of a foresight as lines, with what each is for and where it takes that from."""
         lines = []
         for command, finding in foresight.commands.items():
-            lines += [f"  {command}", f"      {finding.subject}: {finding.found}"]
+            lines += [f"  {command}", f"      {finding.subject}: {finding.state}"]
             lines += [f"      {note}" for note in self.notes(command)]
         return lines
 
@@ -126,7 +126,7 @@ def walk_steps(
 def _stop_of(finding: Finding) -> Stop:
     """Return the stop that a finding is which no command cures."""
     needed = f", needed {finding.needed}" if finding.needed else ""
-    why = f"{finding.found}{needed}{f' ({finding.because})' if finding.because else ''}"
+    why = f"{finding.state}{needed}{f' ({finding.because})' if finding.because else ''}"
     return Stop(Step("", finding.subject), "impossible", why, finding.cure)
 
 

@@ -11,7 +11,7 @@ from torchmill.host.host import Host
 # "own": the driver runs the toolkit's code by itself. "compat": with NVIDIA's package cuda-compat.
 # "unrecorded": nobody recorded whether it does. "none": it does not.
 DriverSupport = Literal["own", "compat", "unrecorded", "none"]
-# The keys of a table in boards.toml; what none of its ranges has, the driver does not run.
+# The keys of a table in boards.toml. Toolkits outside all of its ranges, the driver does not run.
 _RECORDED: tuple[DriverSupport, ...] = ("own", "compat", "unrecorded")
 
 

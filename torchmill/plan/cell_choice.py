@@ -22,7 +22,7 @@ from torchmill.plan.trial import find_trial
 
 
 class BuildQuestion(NamedTuple):
-    """What a user says of the wheels to build; what is empty is chosen for them."""
+    """A user's choice of wheels; fields that are empty are chosen here."""
 
     # Names of cells, or patterns of such names: "wheel-3.1[12]-cpu".
     names: Sequence[str] = ()
@@ -66,7 +66,7 @@ def _split_texts(texts: Sequence[str]) -> list[str]:
 
 
 def _prerequisites(facts: Facts, cell: Cell, host: Host, *, with_base: bool) -> Iterator[Cell]:
-    """Yield the cells that have to be built before a cell: torch, and what its package imports."""
+    """Yield the cells that have to be built before a cell: torch, and imported packages."""
     package = facts.packages[cell.build.package]
     identifier = cell.build.identifier(host.arch)
     torch_release = base_release(facts, cell.release)
@@ -83,7 +83,7 @@ def is_pattern(name: str) -> bool:
 
 
 def named_cells(facts: Facts, name: str, native: str, release: Release | None) -> list[Cell]:
-    """Return the cells that a name or a pattern stands for. Raises what `choose_cells` raises."""
+    """Return the cells that a name or a pattern stands for. Raises as `choose_cells`."""
     if not is_pattern(name):
         return [cell_lookup.find_cell(facts, cell_lookup.usual_spelling(name), native, release)]
     matching = [

@@ -1,4 +1,4 @@
-"""Which drivers run what a CUDA toolkit makes."""
+"""Which drivers run the code of which CUDA toolkits."""
 
 from packaging.version import Version
 
@@ -8,7 +8,7 @@ from torchmill.plan.boards import board_driver_support, board_runs
 
 
 def is_driven(toolkit: Toolkit, host: Host) -> bool:
-    """Tell whether a host's driver may run what a toolkit makes: it is not known to be too old."""
+    """Tell whether a host's driver may run a toolkit's code: it is not known to be too old."""
     if board_driver_support(host, toolkit.version):
         return board_runs(host, toolkit.version)
     return not is_known_older(host.gpus.running_driver, oldest_driver(toolkit, host.system))
@@ -25,7 +25,7 @@ def is_ptx_compiled(toolkit: Toolkit, host: Host) -> bool:
 
 
 def oldest_driver(toolkit: Toolkit, system: str) -> str | None:
-    """Return the oldest driver that runs what a toolkit makes on a system; None if not known."""
+    """Return the oldest driver that runs a toolkit's code on a system; None if not known."""
     return toolkit.driver_windows if system == "windows" else toolkit.driver
 
 

@@ -24,7 +24,7 @@ def with_local_gpus(facts: Facts, cell: Cell, host: Host, options: Options) -> O
 
     - the user gave a list,
     - the build is for another kind of machine, or one share of a build on several machines,
-    - the host's driver cannot run what the toolkit makes, or
+    - the host's driver cannot run the code of the toolkit, or
     - the compute capability of one of the host's GPUs is not known.
     """
     if options.arch_list or "TORCH_CUDA_ARCH_LIST" in options.settings:

@@ -76,7 +76,7 @@ def has_other_libc(host: Host) -> bool:
 
 
 def libc_name(host: Host) -> str:
-    """Return what to call the C library of a host that has no glibc."""
+    """Return the name of the C library of a host that has no glibc."""
     return "musl" if _has_musl(host) else "not glibc (perhaps musl)"
 
 

@@ -36,7 +36,7 @@ READ_CODE = re.compile(r"code for [\d.]+")  # the values of `official_support` t
 PYPI_LARGEST = 100 * 2**20
 GITHUB_LARGEST = 2 * 2**30 - 1
 _OLDEST_GLIBC = "2.17"  # no official wheel runs with an older one, whatever its tag promises
-# What `find_published` knows of a candidate, the best last.
+# The ranks of candidates in `find_published`, the best last.
 _REFUSED = 0  # it does not fit
 _UNKNOWN = 1
 _FAVOURED = 2  # upstream says that it has code for each GPU, or its own kernels have
@@ -119,7 +119,7 @@ def target_host(facts: Facts, host: Host, arch: str) -> Host:
 def find_published(
     facts: Facts, cell: Cell, host: Host, listed: str | None
 ) -> PublishedWheel | None:
-    """Return the published wheel that comes nearest to what a cell makes; None if there is none.
+    """Return the published wheel that comes nearest to a cell's; None if there is none.
 
     It is judged, and has remarks. Candidates are the wheel with the cell's toolkit, and wheels with
     other toolkits that need no newer driver. Among them, one that fits goes first; then one that
@@ -249,8 +249,8 @@ def official_support(facts: Facts, gpu: Capability, arch: str) -> dict[str, str]
     """Return how the official builds for Linux run on GPUs of a capability, by torch's version.
 
     A release whose builds do not run on them is left out. Texts that match READ_CODE are certain:
-    "code for 5.0" was read in the wheels, and all of their libraries have code. Other texts say
-    what is uncertain; UNRECORDED stands for builds of which nothing is recorded.
+    "code for 5.0" was read in the wheels, and all of their libraries have code. Other texts name
+    their doubt; UNRECORDED stands for builds of which nothing is recorded.
     """
     support: dict[str, str] = {}
     for release in facts.releases[base_package(facts).name]:
@@ -358,7 +358,7 @@ def _system_refusal(release: Release, host: Host) -> str:
 def _gpu_verdicts(
     facts: Facts, wheel: PublishedWheel, toolkit: Toolkit, host: Host
 ) -> Iterator[Verdict]:
-    """Yield the verdicts on the GPUs of a host, and on what its driver compiles for them."""
+    """Yield the verdicts on the GPUs of a host, and on PTX for them."""
     unknown = {  # an ordered set: several GPUs of a host often have one name
         gpu.name: None
         for gpu in host.gpus.devices

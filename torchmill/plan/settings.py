@@ -31,7 +31,7 @@ class HeavierSetting:
     """A setting with which a build takes more than the builds that were measured."""
 
     name: str
-    addition: str  # what it adds to the build: "debug information"
+    addition: str  # to the build: "debug information"
     label: str  # in the local version of the wheel: "debug"; "": none
 
 

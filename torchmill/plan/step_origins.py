@@ -1,4 +1,4 @@
-"""From which origins the steps on the way to a wheel take what they need: addresses and bytes."""
+"""The origins of the steps on the way to a wheel: providers, their addresses, and bytes."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,7 +37,7 @@ _INDEX_WAY_OUT = (
     "name a mirror of the package index in PIP_INDEX_URL, "
     "or a folder with the wheels in PIP_FIND_LINKS"
 )
-# By provider of toolkits: what names a mirror of it.
+# Provider of toolkits -> the setting that names a mirror of it.
 _MIRROR_SETTINGS = {
     "conda": "CONDA_CHANNEL_ALIAS",
     "pypi": "PIP_INDEX_URL",
@@ -47,7 +47,7 @@ _MIRROR_SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where a machine downloads from, as its user and its system have configured it."""
+    """The servers that a machine uses, as its user and its system have configured them."""
 
     index: str = DEFAULT_INDEX
     has_other_indexes: bool = False  # pip looks in other places, too
@@ -68,14 +68,14 @@ class Session:
     """A session that builds a wheel, the last of the steps to it."""
 
     command: str
-    lines: tuple[str, ...]  # what it builds, and how long that takes
+    lines: tuple[str, ...]  # on the wheel, and on the time that it takes
     requirements: tuple[str, ...]  # that pip installs for it
     needs: Mapping[Place, CostRange]  # bytes
 
 
 @dataclass(frozen=True, slots=True)
 class WalkContext:
-    """What the steps depend on beside their commands."""
+    """The input of steps beside their commands."""
 
     facts: Facts
     arch: str  # of the wheels
@@ -99,7 +99,7 @@ def source_origins(request: SourceRequest, places: Places) -> tuple[Origin, ...]
 
 
 def _git_request(address: str) -> str:
-    """Return what git requests first from a repository: its page for people may not exist."""
+    """Return the first request of git to a repository, whose page for people may not exist."""
     if address.startswith(("http://", "https://")):
         return f"{address}/info/refs?service=git-upload-pack"
     return address
@@ -114,7 +114,7 @@ def _release_file(suite: str, places: Places) -> tuple[str, ...]:
 def command_step(context: WalkContext, command: str, finding: Finding) -> Step:
     """Return the step of a command that cures a finding."""
     places = context.places
-    purpose = f"{finding.subject}: {finding.found}"
+    purpose = f"{finding.subject}: {finding.state}"
     words = command_words(command)
     vital = finding.verdict == "failure"
     match words:
@@ -174,7 +174,7 @@ def _index_origins(pages: tuple[str, ...], places: Places) -> tuple[Origin, ...]
 
 
 def session_steps(session: Session, context: WalkContext) -> tuple[Step, ...]:
-    """Return the steps of a session: itself, and what it downloads without being told to."""
+    """Return the steps of a session: itself, and the compiler cache that it downloads."""
     places = context.places
     pages = index_pages(places.index, session.requirements)
     build = Step(
@@ -195,7 +195,7 @@ def session_steps(session: Session, context: WalkContext) -> tuple[Step, ...]:
 
 
 def requested_item(words: Sequence[str], arch: str) -> ToolkitRequest | None:
-    """Return what the options of `invoke toolkit` request; None if they do not name one item."""
+    """Return the request of `invoke toolkit` by its options; None if they do not name one item."""
     version = _option_value(words, "--cuda")
     if version:
         return ToolkitRequest(TOOLKIT, version, None, arch)
@@ -212,7 +212,7 @@ def requested_item(words: Sequence[str], arch: str) -> ToolkitRequest | None:
 
 
 def _toolkit_origins(context: WalkContext, words: Sequence[str]) -> tuple[tuple[Origin, ...], str]:
-    """Return the origins of what `invoke toolkit` is to bring, and what to do if none serves."""
+    """Return the origins of a step of `invoke toolkit`, and its way out if none serves."""
     completed = _option_value(words, "--complete")
     if completed:
         return _completion_origins(context, completed)
@@ -235,7 +235,7 @@ def _toolkit_origins(context: WalkContext, words: Sequence[str]) -> tuple[tuple[
 
 
 def _completion_origins(context: WalkContext, version: str) -> tuple[tuple[Origin, ...], str]:
-    """Return the origins of the parts that a toolkit lacks, and what to do if none serves."""
+    """Return the origins of the parts that a toolkit lacks, and the way out if none serves."""
     facts = context.facts
     names = context.host.toolkits.lacking_parts.get(version, "").split(", ")
     lacking = [part for part in facts.toolkit_parts if part.name in names]
@@ -245,7 +245,7 @@ def _completion_origins(context: WalkContext, version: str) -> tuple[tuple[Origi
 
 
 def _source_origin(context: WalkContext, provider: str, source: ToolkitSource) -> Origin:
-    """Return what has to answer before a provider can bring what a source has."""
+    """Return the origin that is a source of a provider, with all hosts that have to answer."""
     places = context.places
     size = _bytes_to_unpack(context.facts, source)
     if provider == "conda":

@@ -12,7 +12,7 @@ from torchmill.host.host import Host
 from torchmill.plan.cell import Cell
 from torchmill.plan.rules import CellConstraints
 
-PACKAGES = read_table_beside(__file__, "system_packages.toml")  # by what is needed, and by manager
+PACKAGES = read_table_beside(__file__, "system_packages.toml")  # by purpose, and by manager
 INSTALL_COMMANDS: Mapping[str, list[str]] = PACKAGES["install"]
 NEEDS_ROOT = frozenset({"apt", "dnf", "microdnf", "yum", "zypper", "pacman", "apk"})
 
@@ -75,7 +75,7 @@ def required_packages(
 ) -> tuple[str, ...]:
     """Return the names of the system packages that any of some cells needs.
 
-    `provider` is that of the source: what it leaves out, the system has to have.
+    `provider` is that of the source; libraries that it leaves out are among them.
     """
     required: dict[str, None] = {}  # an ordered set
     for cell in cells:
@@ -132,7 +132,7 @@ def _find_recorded(
 
 
 def describe_place(manager: str | None, distribution: LinuxDistribution | None) -> str:
-    """Return what messages call the origin of packages: "fedora 42", "apt", "this system"."""
+    """Return the name of the origin of packages in messages: "fedora 42", "apt", "this system"."""
     return str(distribution or manager or "this system")
 
 

@@ -1,7 +1,7 @@
 """The steps that lead to some wheels, checked to the last before the first one runs.
 
-What each step needs is known from the commands alone; what stops it is learned by asking the hosts,
-disks and the system that it needs (`Answers`).
+The needs of each step follow from its command. Whether something stops it is learned by asking the
+hosts, the disks and the system (`Answers`).
 """
 
 import re
@@ -34,7 +34,7 @@ _NEWEST_MINOR = 99  # of a compiler of which only the major version is known
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A provider from which a step can take what it needs."""
+    """A provider from which a step can take its packages or sources."""
 
     provider: str  # "conda", "the package index"
     addresses: tuple[str, ...] = ()  # all of them must answer
@@ -44,15 +44,15 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step on the way to a wheel: a command, or what a later command does by itself."""
+    """One step on the way to a wheel: a command, or a download that a later command makes."""
 
     command: str  # "": a later command does it
     purpose: str  # "CUDA toolkit: none"
     # One origin is enough; they are asked in this order. (): the step downloads nothing.
     origins: tuple[Origin, ...] = ()
-    way_out: str = ""  # what to do if no origin serves
-    place: Place = "cache"  # where it puts what it takes from its origin
-    # Bytes on the disk that it needs beside what it takes from its origin.
+    way_out: str = ""  # if no origin serves
+    place: Place = "cache"  # into which it downloads
+    # Bytes on the disk beside those of its origin.
     needs: Mapping[Place, CostRange] = field(default_factory=dict)
     vital: bool = True  # False: the build goes on without it
     root: bool = False  # it changes the system
@@ -70,7 +70,7 @@ class Disk:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What hosts, disks and the system answered when they were asked."""
+    """The answers of hosts, disks and the system."""
 
     complaints: Mapping[str, str] = field(default_factory=dict)  # address -> why it fails; "": not
     disks: tuple[Disk, ...] = ()
@@ -97,7 +97,7 @@ class Stop:
 class Foresight:
     """The commands that make a machine ready for some builds, those included that turn up later."""
 
-    commands: Mapping[str, Finding]  # command -> what it is for, in the order in which they run
+    commands: Mapping[str, Finding]  # in the order in which they run
     incurable: tuple[Finding, ...]  # failures that no command cures
 
 
@@ -181,7 +181,7 @@ def _with_gcc(host: Host, major: str) -> Host:
 
 
 def _with_toolkit(host: Host, words: Sequence[str]) -> Host:
-    """Return a host on which `invoke toolkit` has brought what its options name."""
+    """Return a host on which `invoke toolkit` has succeeded with some options."""
     for option, value in pairwise(words):
         folder = f"toolkits/{value}"
         if option == "--cuda":
@@ -248,9 +248,9 @@ def origin_complaint(origin: Origin, complaints: Mapping[str, str]) -> str:
 
 
 def find_stops(steps: Sequence[Step], answers: Answers, host: Host) -> tuple[Stop, ...]:
-    """Return what keeps the last step from being reached, in the order of the steps.
+    """Return the obstacles before the last step, in the order of the steps, those of disks last.
 
-    What concerns the disks comes last. () if nothing that is known stops any step.
+    () if nothing that is known stops any step.
     """
     stops: list[Stop] = []
     for step in steps:
@@ -315,7 +315,7 @@ def _stops_of_disks(steps: Sequence[Step], answers: Answers) -> Iterator[Stop]:
             )
             continue
         need = disk_needs(steps, answers, disk)
-        # Only what is sure to be too much stops: the lower bound. What to free is the upper one.
+        # A walk stops only if the lower bound is too much; to be safe, free the upper one.
         if need.low > disk.free:
             missing = format_bytes(need.high - disk.free)
             yield Stop(
@@ -337,7 +337,7 @@ def _first_writer(steps: Sequence[Step], disk: Disk) -> Step | None:
 
 
 def describe_step(step: Step, answers: Answers) -> list[str]:
-    """Return lines that say from which origin a step takes what it needs, and which fail."""
+    """Return lines that say which origin a step uses, and which ones fail."""
     lines: list[str] = []
     for origin in step.origins:
         complaint = origin_complaint(origin, answers.complaints)

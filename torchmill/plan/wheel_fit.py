@@ -273,7 +273,7 @@ def _missing_flags(needs: Iterable[ProcessorNeed], host: Host) -> dict[str, None
 
 
 def processor_needs(facts: Facts, release: Release, arch: str) -> list[ProcessorNeed]:
-    """Return what is recorded of the processors that run a release's official wheels."""
+    """Return the records of processors that run a release's official wheels."""
     return [
         need
         for need in facts.processor_needs
@@ -284,7 +284,7 @@ def processor_needs(facts: Facts, release: Release, arch: str) -> list[Processor
 def find_readings(
     facts: Facts, package: str, version: str, arch: str, cuda: str | None
 ) -> tuple[WheelCode, ...]:
-    """Return what was read in the wheels of a release for a machine and a toolkit; () if nothing.
+    """Return the readings of the wheels of a release for a machine and a toolkit.
 
     `cuda` is None for the wheels without CUDA.
     """

@@ -1,1 +1,1 @@
-"""Judge a machine against what a build needs; pure."""
+"""Judge a machine against the needs of a build, and say how to meet them; pure."""

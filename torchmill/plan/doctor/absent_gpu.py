@@ -32,10 +32,10 @@ def absence_reason(host: Host) -> str | None:
 
 
 def explain_no_gpu(facts: Facts, host: Host, toolkit: str | None, message: str) -> str:
-    """Return a sentence on why no GPU answers what a toolkit compiled, and what to do about it.
+    """Return a sentence that says why no GPU runs the code of a toolkit, with the cure.
 
-    `message` is what torch answered. What can be seen of the driver counts more than what the
-    message says.
+    `message` is the answer of torch. A fault that can be seen in the driver counts more than the
+    words of the message, which are the same for several faults.
     """
     lines = message.strip().splitlines()
     words = lines[0].rstrip(". ") if lines else "no GPU answers"
@@ -48,9 +48,9 @@ def explain_no_gpu(facts: Facts, host: Host, toolkit: str | None, message: str) 
 
 
 def _visible_causes(facts: Facts, host: Host, cuda: str | None) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with the driver of a host, and the cure, the most certain first."""
+    """Yield the faults of a host's driver, each with its cure, the most certain first."""
     for finding in driver_mismatch(host):
-        yield f"the driver's {finding.found} are of two versions", finding.cure
+        yield f"the driver's {finding.state} are of two versions", finding.cure
     toolkit = facts.toolkit(cuda)
     if toolkit is not None and not is_driven(toolkit, host):
         if board_driver_support(host, toolkit.version):
@@ -73,4 +73,4 @@ def _visible_causes(facts: Facts, host: Host, cuda: str | None) -> Iterator[tupl
             yield reason, f"install driver {oldest} or newer, or build with an older toolkit"
     for finding in forward_compatibility(host):
         if finding.verdict == "warning":
-            yield f"the loader finds {finding.found}, and {finding.because}", finding.cure
+            yield f"the loader finds {finding.state}, and {finding.because}", finding.cure

@@ -37,8 +37,8 @@ def check_base_wheel(context: CheckContext) -> Iterator[Finding]:
         cures.insert(0, f"PIP_EXTRA_INDEX_URL={index} {context.session}")
     else:
         because += "; no index with it is recorded"
-    found = "not in dist/" if context.wheels is not None else "not described"
-    yield Finding(base, found, torch, "warning", cures[0], because, other_cures=tuple(cures[1:]))
+    state = "not in dist/" if context.wheels is not None else "not described"
+    yield Finding(base, state, torch, "warning", cures[0], because, other_cures=tuple(cures[1:]))
 
 
 def _built_wheel(context: CheckContext, torch: str) -> str:

@@ -1,4 +1,4 @@
-"""Check the C library of a Linux machine: which systems can install what is built on it."""
+"""Check the C library of a Linux machine: which systems can install a wheel built on it."""
 
 from collections.abc import Iterator
 
@@ -61,16 +61,16 @@ def _without_glibc(context: CheckContext, needed: str) -> Finding:
     """Return the finding on the C library of a host that names no glibc."""
     if not has_other_libc(context.host):
         return Finding(_SUBJECT, absence_text(context.host), needed, "unknown")
-    found = libc_name(context.host)
+    state = libc_name(context.host)
     cure = glibc_cure(context)
     because = (
-        f"the C library here is {found}: PyTorch publishes no wheel for it, and what is built is "
+        f"the C library here is {state}: PyTorch publishes no wheel for it, and what is built is "
         f"tagged {context.plan.wheel.platform_tag}, which package indexes do not take"
     )
     if not context.requirement("mkl-static"):
-        return Finding(_SUBJECT, found, needed, "warning", cure, because)
+        return Finding(_SUBJECT, state, needed, "warning", cure, because)
     because += "; the MKL that this build links is on PyPI for glibc alone"
-    return Finding(_SUBJECT, found, needed, "failure", cure, because)
+    return Finding(_SUBJECT, state, needed, "failure", cure, because)
 
 
 def check_host_library(host: Host) -> Iterator[Finding]:

@@ -66,7 +66,10 @@ def no_compiler(host: Host, needed: str, cures: Sequence[str]) -> Finding:
 
 
 def _release_finding(context: CheckContext, compiler: Compiler) -> Finding:
-    """Return the finding on a compiler by what the release needs, and what it was tried with."""
+    """Return the finding on a compiler by the versions that the release takes.
+
+    Outside those that it needs, the build fails; outside those that it was tried with, it may.
+    """
     needs = context.needs(compiler.family)
     advises = context.constraints.advises(compiler.family, compiler)
     bounds = str(Constraint(needs.bounds & advises.bounds))
@@ -144,7 +147,7 @@ def _replacement_reason(context: CheckContext, toolkit: Toolkit) -> str:
 
 
 def check_processor(context: CheckContext) -> Iterator[Finding]:
-    """Yield the finding on whether this machine runs what is compiled for a processor.
+    """Yield the finding on whether this machine runs the code that is compiled for a processor.
 
     A wheel that the machine cannot run is not verified.
     """

@@ -28,8 +28,8 @@ _OLDEST_GXX = 10  # of conda-forge's package gxx: https://anaconda.org/conda-for
 def compiler_cures(context: CheckContext) -> tuple[str, ...]:
     """Return how to build with a compiler that fits, the best first; "" stands for no cure.
 
-    A compiler that the host has goes first. Then comes what needs no root, if the user cannot
-    become root, or if the build has CUDA.
+    A compiler that the host has goes first. If the user cannot become root, or if the build has
+    CUDA, cures that need no root come before the others.
     """
     command = _present_compiler(context)
     if command is not None:
@@ -65,7 +65,7 @@ def _present_compiler(context: CheckContext) -> str | None:
 
 
 def _assignments(context: CheckContext, command: str) -> str:
-    """Return what precedes the command of a build that a compiler is for: "CC=gcc CXX=g++"."""
+    """Return the variables that give a build a compiler, as in a shell: "CC=gcc CXX=g++"."""
     variables = host_compiler.variables_for_compiler(command, cuda=context.toolkit is not None)
     return " ".join(f"{name}={value}" for name, value in variables.items())
 
@@ -97,8 +97,8 @@ def _newest_gcc(major: int | str) -> Compiler:
 def _provisioned_compiler(context: CheckContext, majors: Sequence[int]) -> str:
     """Return the command that brings the first of some gccs without root.
 
-    "" if none is known to run on the host. It needs what other compilers of the host need too: the
-    headers of the C library, and an assembler.
+    "" if none is known to run on the host. Like any compiler, it needs the headers of the C library
+    and an assembler, which a host has if it has another compiler.
     """
     host = context.host
     release = distributions.find_release(host.platform.distribution)

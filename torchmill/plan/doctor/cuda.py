@@ -143,7 +143,7 @@ def check_toolkit_parts(context: CheckContext) -> Iterator[Finding]:
     if not parts:
         return
     release = context.cell.release.torch_version
-    # A build goes on without some parts, but with less in the wheel; their clauses say with what.
+    # A build goes on without some parts, and leaves something out of the wheel: `without` says it.
     is_vital = any(
         not part.without or (part.vital and part.vital.contains(release)) for part in parts
     )

@@ -18,7 +18,7 @@ _PACKAGE_MANAGERS = frozenset(
 _PROGRAMS = _PACKAGE_MANAGERS | {"uv", "pip", "pyenv"}
 _TASKS = ("deps", "fetch", "toolkit", "image")  # of invoke, in the order in which they run
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
-# An ellipsis and FOLDER stand for what the user knows; backquotes are around a command in a text.
+# An ellipsis and FOLDER stand for words of the user; backquotes surround a command in a sentence.
 _SENTENCE = re.compile(r"[…`]|=FOLDER")
 
 

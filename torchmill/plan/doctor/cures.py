@@ -1,4 +1,4 @@
-"""The cures of some findings together: what to run, and how to start the build."""
+"""The cures of some findings together: commands to run, and options to build with."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ from torchmill.plan.doctor.finding import Finding
 
 @dataclass(frozen=True, slots=True)
 class Cures:
-    """What makes builds possible, as far as commands can."""
+    """The commands, variables and options that make builds possible."""
 
-    commands: Mapping[str, Finding]  # with what each is for, in the order to run them
+    commands: Mapping[str, Finding]  # command -> the finding that it cures, in the order to run
     variables: Mapping[str, str]  # that sessions are started with
     options: tuple[str, ...]  # that sessions are given
     incurable: tuple[Finding, ...]  # failures that no command cures
@@ -43,7 +43,7 @@ def find_cures(findings: Iterable[Finding]) -> Cures:
                 variables |= command.variables
                 options[command.session_options] = None
     if any(command.startswith("invoke deps ") for command in commands):
-        # Without options it installs what the selected release needs, which may be another one.
+        # Without options it is for the selected release, which may be another one.
         commands.pop("invoke deps", None)
     ordered = {command: commands[command] for command in sorted(commands, key=command_rank)}
     words: list[str] = []

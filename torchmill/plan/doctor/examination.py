@@ -47,7 +47,7 @@ from torchmill.plan.host_compiler import nvcc_takes
 from torchmill.plan.matrix import buildable_cells
 from torchmill.plan.providers import has_other_libc, has_own_cuda
 
-# In the order in which a build meets what they check.
+# In the order of a build: a user reads first of the obstacles that come first.
 _CHECKS = (
     interpreter.check_interpreter,
     compiler.check_compiler,
@@ -88,10 +88,10 @@ def can_start(findings: Iterable[Finding]) -> bool:
 
 
 def survey_host(facts: Facts, host: Host, environ: Mapping[str, str]) -> Host:
-    """Return a measured host, completed with what facts ask about it.
+    """Return a measured host, with the answers to what facts ask about it.
 
-    That is the parts that its toolkits lack, and the system packages that any rule names, installed
-    or not.
+    These are the parts that its toolkits lack, and the system packages that any rule names,
+    installed or not.
     """
     lacking: dict[str, str] = {}
     for version, folder in host.toolkits.homes.items():
@@ -142,7 +142,7 @@ def find_host_manager(environ: Mapping[str, str], distribution: LinuxDistributio
 
 
 def examine_machine(facts: Facts, host: Host, release: Release | None) -> tuple[Finding, ...]:
-    """Return what a host has for building a release, or any release if `release` is None."""
+    """Return the findings on a host for builds of a release; of any release if that is None."""
     return (
         _builds_finding(facts, host, release),
         *_check_interpreters(facts, host, release),
@@ -173,11 +173,11 @@ def _builds_finding(facts: Facts, host: Host, release: Release | None) -> Findin
     subject = "can be built"
     needed = "an interpreter, a toolkit"
     count = f"{len(ready)} of" if ready or host.complete else "not known which of"
-    found = f"{count} {len(cells)} builds of {release.tag if release else 'any release'}"
+    state = f"{count} {len(cells)} builds of {release.tag if release else 'any release'}"
     if ready:
         because = "`invoke matrix` lists every build, `nox -l` those of the selected release"
-        return Finding(subject, found, needed, "ok", because=because)
-    return Finding(subject, found, needed, absence_verdict(host), "invoke matrix")
+        return Finding(subject, state, needed, "ok", because=because)
+    return Finding(subject, state, needed, absence_verdict(host), "invoke matrix")
 
 
 def _check_interpreters(facts: Facts, host: Host, release: Release | None) -> Iterator[Finding]:
@@ -206,7 +206,7 @@ def _usable_interpreters(host: Host) -> list[str]:
 
 
 def _item_cure(facts: Facts, host: Host, release: Release | None, item: str) -> str:
-    """Return how to install what builds of a release, or of the newest one, need; "" if there."""
+    """Return how to install an item for builds of a release, or of the newest one; "" if there."""
     if item in host.programs.paths:
         return ""
     cells = buildable_cells(facts, release or newest_release(facts), host.arch)
@@ -217,13 +217,13 @@ def _compiler_finding(facts: Facts, host: Host, release: Release | None) -> Find
     needed = _COMPILERS.get(host.system, "gcc or clang")
     if host.compilers.default is None:
         return compiler.no_compiler(host, needed, [_item_cure(facts, host, release, "compiler")])
-    found = str(host.compilers.default)
+    state = str(host.compilers.default)
     if host.compilers.by_command:
         listed = ", ".join(
             f"{name} {other.version}" for name, other in host.compilers.by_command.items()
         )
-        found += f" (of {listed})"
-    return Finding("C++ compiler", found, needed, "ok")
+        state += f" (of {listed})"
+    return Finding("C++ compiler", state, needed, "ok")
 
 
 def _check_toolkits(facts: Facts, host: Host) -> Iterator[Finding]:
@@ -240,8 +240,8 @@ def _check_toolkits(facts: Facts, host: Host) -> Iterator[Finding]:
             # The packages that complete a toolkit are for glibc, and for no Jetson of old JetPacks.
             is_completable = not has_other_libc(host) and not has_own_cuda(host)
             cure = f"invoke toolkit --complete {version}" if is_completable else ""
-            found = f"no {format_part_names(parts)}"
-            yield Finding(subject, found, cuda.NEEDED_PARTS, "warning", cure)
+            state = f"no {format_part_names(parts)}"
+            yield Finding(subject, state, cuda.NEEDED_PARTS, "warning", cure)
     if not host.toolkits.homes:
         yield Finding(
             "CUDA toolkits",
@@ -273,7 +273,7 @@ def _toolkit_finding(toolkit: Toolkit, host: Host, subject: str, folder: str) ->
 def check_unanswered(host: Host) -> Iterator[Finding]:
     """Yield a finding for each program that did not answer.
 
-    What it would tell is not known; that is no proof that something is not there.
+    Its silence is no proof that something is not there.
     """
     for program, answer in host.programs.unanswered.items():
         if program == "nvidia-smi" and host.gpus_unknown:

@@ -1,7 +1,7 @@
-"""Findings of the doctor, what its checks read, and the cures that bring CUDA and its libraries."""
+"""Findings of the doctor, the input of its checks, and the cures that bring CUDA."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -37,17 +37,17 @@ class Finding:
     """One line of the doctor's table."""
 
     subject: str
-    found: str
+    state: str  # of the subject on this machine: "none", "gcc 11.3.0"
     needed: str
     verdict: Verdict
-    cure: str = ""  # the best cure: a command, or what to do if there is none
-    because: str = ""  # what the verdict means, as a sentence without its full stop
-    runs_here: bool = True  # False: what is built would run on no GPU of this machine
+    cure: str = ""  # the best one: a command, or else a sentence
+    because: str = ""  # the meaning of the verdict, as a sentence without its full stop
+    runs_here: bool = True  # False: the result would run on no GPU of this machine
     other_cures: tuple[str, ...] = ()  # that this host can take as well, the better ones first
 
     def sentence(self) -> str:
         """Return the finding as one line of prose."""
-        line = f"{self.subject}: {self.found}"
+        line = f"{self.subject}: {self.state}"
         if self.needed:
             line += f", needed {self.needed}"
         if self.because:
@@ -55,6 +55,11 @@ class Finding:
         if self.cure:
             line += f": {self.cure}"
         return line
+
+    def as_data(self) -> dict[str, object]:
+        """Return the finding as JSON-ready data; its state is "found" there, as in the table."""
+        data = asdict(self)
+        return {"found" if name == "state" else name: value for name, value in data.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +100,7 @@ class CheckContext:
 
     @property
     def constraints(self) -> CellConstraints:
-        """Return what the rules of the cell demand with the toolkit that compiles it."""
+        """Return the demands of the cell's rules, with the toolkit that compiles it."""
         provider = self.source.provider if self.source else None
         cell = cell_with_toolkit(self.cell, self.plan.cuda.toolkit)
         return CellConstraints(self.facts, cell, provider)
@@ -136,7 +141,7 @@ def absence_verdict(host: Host) -> Verdict:
 
 
 def absence_text(host: Host) -> str:
-    """Return what the table says of something that a host's description does not name."""
+    """Return the state of something that a host's description does not name."""
     return "none" if host.complete else "not described"
 
 

@@ -1,4 +1,4 @@
-"""Check the GPU driver of a machine against what a CUDA toolkit makes."""
+"""Check the GPU driver of a machine against the CUDA toolkit of a build."""
 
 import re
 from collections.abc import Iterator
@@ -60,8 +60,8 @@ def _unknown_driver(host: Host, needed: str) -> Finding:
     if host.complete:
         because = "a build needs no GPU; what the wheel does on one cannot be tried here"
     if host.gpus.devices:
-        found = "does not say its version"
-        return Finding(_SUBJECT, found, needed, "unknown", because=because)
+        state = "does not say its version"
+        return Finding(_SUBJECT, state, needed, "unknown", because=because)
     verdict: Verdict = "ok" if host.complete else "unknown"
     return Finding(_SUBJECT, absence_text(host), needed, verdict, because=because)
 
@@ -81,16 +81,16 @@ def _board_finding(context: CheckContext, toolkit: Toolkit) -> Finding | None:
     support = board_driver_support(host, cuda)
     if support is None:
         return None
-    found = str(host.platform.distribution)
+    state = str(host.platform.distribution)
     needed = f"a JetPack that runs CUDA {cuda}"
     if support == "own":
-        return Finding(_SUBJECT, found, needed, "ok")
+        return Finding(_SUBJECT, state, needed, "ok")
     if support == "unrecorded":
         because = f"whether its driver runs what CUDA {cuda} makes is not recorded"
-        return Finding(_SUBJECT, found, needed, "unknown", because=because)
+        return Finding(_SUBJECT, state, needed, "unknown", because=because)
     if support == "compat" and host.gpus.compat_folders:
         because = f"it runs CUDA {cuda} with the libraries in {host.gpus.compat_folders[0]}"
-        return Finding(_SUBJECT, found, needed, "ok", because=because)
+        return Finding(_SUBJECT, state, needed, "ok", because=because)
     if support == "compat":
         package = f"cuda-compat-{cuda.replace('.', '-')}"
         cure = f"install {package} from NVIDIA's repository for the board"
@@ -100,7 +100,7 @@ def _board_finding(context: CheckContext, toolkit: Toolkit) -> Finding | None:
     else:
         cure = "install a newer JetPack"
         because = f"its driver does not run what CUDA {cuda} makes"
-    finding = Finding(_SUBJECT, found, needed, "warning", because=because)
+    finding = Finding(_SUBJECT, state, needed, "warning", because=because)
     return _too_old(context, toolkit, finding, cure)
 
 
@@ -108,8 +108,8 @@ def _too_old(context: CheckContext, toolkit: Toolkit, finding: Finding, new_driv
     """Return a finding on a driver that does not run a toolkit, with its cures, the best first.
 
     `new_driver` is how to get another driver. That cures nothing if the toolkit makes no code for
-    the GPUs. A toolkit that nobody has tried goes last; but what needs root goes behind it if the
-    user cannot become root.
+    the GPUs. A toolkit that nobody has tried goes last; but if the user cannot become root, the
+    driver goes behind it.
     """
     tried = other_toolkits.tried_toolkit(context)
     cures = [tried]

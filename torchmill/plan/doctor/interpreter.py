@@ -56,9 +56,9 @@ def interpreter_finding(host: Host, version: str) -> Finding:
             cure = _native_environment(f"native-{version}", version)
         return Finding(subject, f"{path}, of another machine", needed, "failure", cure, because)
     if version in host.interpreters.headless:
-        found = f"{path}, without headers"
+        state = f"{path}, without headers"
         because = "extension modules include Python.h"
-        finding = Finding(subject, found, needed, "failure", because=because)
+        finding = Finding(subject, state, needed, "failure", because=because)
         return with_cures(finding, _header_cures(host, version, path))
     because = f"the shim {shim} does not run; torchmill uses the Python behind it" if shim else ""
     return Finding(subject, path, needed, "ok", because=because)

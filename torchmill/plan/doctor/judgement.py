@@ -1,4 +1,4 @@
-"""What is known of a build before it begins: one judgement for the doctor, plans and builds."""
+"""Judge a build before it begins: one judgement for the doctor, plans and builds."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -36,7 +36,7 @@ _GRAVEST_FIRST: tuple[Severity, ...] = ("impossible", "would not run here", "war
 _OFFICIAL_BUILDS = "https://pytorch.org/get-started/previous-versions/"
 TRIED = "tried"  # the subject of the finding on who has built a cell before
 _GPU_CODE = "GPU code"
-_SELF_CONTAINED = {TRIED, _GPU_CODE}  # subjects whose reason names what was found
+_SELF_CONTAINED = {TRIED, _GPU_CODE}  # subjects whose reason names their state
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Judgement:
     """One thing to know of a build before it begins."""
 
     subject: str  # "GPU"
-    text: str  # a clause, with what helps
+    text: str  # a clause, with the cure
     severity: Severity
 
     def __str__(self) -> str:
@@ -57,7 +57,7 @@ class Judgement:
 
 
 def judge(context: CheckContext) -> tuple[Judgement, ...]:
-    """Return what a user should know of the result of a build, the gravest first."""
+    """Return the judgements on the result of a build, the gravest first."""
     findings = list(check_trial(context))
     # A wheel for another arch runs on another machine, of which nothing is known.
     if context.host.arch == context.build.arch:
@@ -162,7 +162,7 @@ def _check_arch_list(context: CheckContext) -> Iterator[Finding]:
 def _shorter_list_clause(
     context: CheckContext, toolkit: Toolkit, needed: str, gpus: Iterable[Capability]
 ) -> str:
-    """Return a clause that says which shorter list is enough here, and what it saves."""
+    """Return a clause on the shorter list that is enough here, and on the time it saves."""
     clause = f"the GPUs here need code for {needed} alone"
     saving = _saving(context, _with_list(context.plan, needed), context.plan)
     if saving:
@@ -250,7 +250,7 @@ def _text(finding: Finding) -> str:
     """Return a finding as a clause, with its cure."""
     text = finding.because or f"needed {finding.needed}"
     if finding.subject not in _SELF_CONTAINED:
-        text = f"{finding.subject}, {finding.found}: {text}"
+        text = f"{finding.subject}, {finding.state}: {text}"
     if not finding.cure:
         return text
     cure = f"`{finding.cure}`" if finding.cure.startswith("nox ") else finding.cure

@@ -62,36 +62,36 @@ def _provisioned(context: CheckContext, name: str) -> Finding:
     home = host.toolkits.provisioned.get(context.plan.cuda.provisioned[name])
     if home is None:
         return _absent_library(context, name, subject, version)
-    found = f"{version} in {home}"
+    state = f"{version} in {home}"
     cuda = str(context.plan.cuda.toolkit)
     toolkit_version = host.toolkits.libraries.get(f"{name}@{cuda}")  # "": it does not tell
     if toolkit_version is None:
-        return Finding(subject, found, version, "ok")
+        return Finding(subject, state, version, "ok")
     if toolkit_version and version.startswith(toolkit_version):
-        return Finding(subject, found, version, "ok")
+        return Finding(subject, state, version, "ok")
     other = toolkit_version or "another one"
     folder = host.toolkits.homes.get(cuda, "the toolkit")
     cure = f"take {name}*.h out of {folder}/include"
     because = f"the toolkit has {other} too, whose headers may be read in its place"
-    return Finding(subject, found, version, "warning", cure, because)
+    return Finding(subject, state, version, "warning", cure, because)
 
 
 def _absent_library(context: CheckContext, name: str, subject: str, version: str) -> Finding:
     """Return the finding on a library that is not in the cache yet."""
     host = context.host
-    found = absence_text(host)
+    state = absence_text(host)
     other_version = context.library(name)
     if other_version is not None:
-        found = f"only {other_version or 'one of an unknown version'}"
+        state = f"only {other_version or 'one of an unknown version'}"
     cure = toolkit_command(context, name, version)
     if cure is None and has_own_cuda(host):
-        # What boards lack is for servers, or serves several GPUs:
-        # https://docs.nvidia.com/jetson/ lists what JetPack has.
+        # Libraries that boards lack are for servers, or for several GPUs; those of JetPack are in
+        # https://docs.nvidia.com/jetson/
         cure = f"{context.session} -- --set USE_{name.upper()}=0"
     because = ""
     if host.complete and not (name == "nccl" and _has_no_nccl_source(context)):
         because = _TABLE[name]["without"].format(build=f"{context.session} -- --set")
-    return Finding(subject, found, version, absence_verdict(host), cure or "", because)
+    return Finding(subject, state, version, absence_verdict(host), cure or "", because)
 
 
 def _has_no_nccl_source(context: CheckContext) -> bool:
@@ -214,8 +214,8 @@ def _nccl(context: CheckContext) -> Finding:
             return Finding(subject, "built with the release's own source", "any", "ok")
         cure = f"{context.session} -- --set USE_NCCL=0"
         because = "the build would clone it, but has no network unless `-- --network` allows it"
-        found = "not in the release's source"
-        return Finding(subject, found, "any", "warning", cure, because)
+        state = "not in the release's source"
+        return Finding(subject, state, "any", "warning", cure, because)
     needs = context.needs("nccl")
     needed = str(needs) or "any"
     cure = f"{context.session} -- --set USE_SYSTEM_NCCL=0"
@@ -247,8 +247,8 @@ def _magma(context: CheckContext, official: str) -> Finding:
         cure = magma_command(context, official) or ""
     clauses = ["without it, parts of torch.linalg do not run on the GPU"]
     clauses += _unfit_magma_clauses(context)
-    found = "left out" if is_off else absence_text(host)
-    return Finding(subject, found, needed, "warning", cure, "; ".join(clauses))
+    state = "left out" if is_off else absence_text(host)
+    return Finding(subject, state, needed, "warning", cure, "; ".join(clauses))
 
 
 def _is_magma_off_by_rule(context: CheckContext) -> bool:

@@ -1,4 +1,4 @@
-"""Compare a build with the official wheel: what it lacks, and whether that would do as well."""
+"""Compare a build with the official wheel: its shortfalls, and whether that wheel would do."""
 
 from collections.abc import Iterator
 

@@ -101,7 +101,7 @@ def tried_toolkit(context: CheckContext, gpu: str = "") -> str:
 def untried_toolkit(context: CheckContext, gain: str, gpu: str = "") -> str:
     """Return a clause on the newest build that would serve this machine, tried or not.
 
-    `gain` says what that would do here: "makes code for it". "" if there is no such build.
+    `gain` is its advantage, as a verb phrase: "makes code for it". "" if there is no such build.
     """
     cells = _serving(context, gpu)
     if not cells:

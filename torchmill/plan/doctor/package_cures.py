@@ -39,7 +39,7 @@ def package_cure(host: Host, names: Sequence[str]) -> str:
 
 
 def ask_administrator(line: str) -> str:
-    """Return what a user who cannot become root does about a command that needs root."""
+    """Return a command that needs root as a request to the administrator."""
     return f"ask whoever administers this machine to run `{line}`"
 
 
@@ -57,7 +57,7 @@ def install_line(
 def board_package_cure(host: Host, name: str) -> str:
     """Return how to install a package of NVIDIA's archive for Jetson on a board.
 
-    The archive is set up on all boards, but what it has is not recorded.
+    The archive is set up on all boards; a list of its packages is not recorded.
     """
     if system_packages.may_install(host, "apt"):
         return install_line(host, "apt", [name])

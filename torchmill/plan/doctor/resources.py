@@ -1,4 +1,4 @@
-"""Check the disks, memory and processor time of a machine against what a build takes."""
+"""Check whether the disks, memory and processor time of a machine are enough for a build."""
 
 from collections.abc import Iterator, Mapping
 
@@ -16,7 +16,7 @@ _NOTHING = CostRange(0, 0)
 def check_resources(context: CheckContext) -> Iterator[Finding]:
     """Yield the findings on disks, files, memory and processor time.
 
-    The needs are those of the estimate; if there is none, what any build of the package may need.
+    The needs are those of the estimate; if there is none, the most that the package takes.
     """
     facts = context.facts
     host = context.host
@@ -55,14 +55,14 @@ def check_disks(host: Host, parts: Mapping[str, CostRange]) -> Iterator[Finding]
             because = "a build runs programs of its tree: CMake, and tests that it compiles"
             yield Finding(subject, "mounted noexec", "without noexec", "failure", _MOVE, because)
         if disk.misread:
-            found = f"{disk.misread!r} in its name"
+            state = f"{disk.misread!r} in its name"
             cure = "let TORCHMILL_HOME name a folder without them"
             because = "CMake, a linker, PATH or a script takes these for something else"
-            yield Finding("folder", found, "none of them", "failure", cure, because)
+            yield Finding("folder", state, "none of them", "failure", cure, because)
 
 
 def _needs_of_disk(disk: DiskSpace, parts: Mapping[str, CostRange]) -> CostRange:
-    """Return the bytes that a build adds to a disk: what is there already needs no more room."""
+    """Return the bytes that a build adds to a disk: parts that are there need no more room."""
     total = _NOTHING
     for part, present in disk.there.items():
         if part in parts:
@@ -76,9 +76,9 @@ def disk_finding(free: int | None, need: CostRange, subject: str = "disk") -> Fi
     needed = f"about {format_bytes(need.high)}" if need.low == need.high else need.in_bytes
     if free is None:
         return Finding(subject, "not described", needed, "unknown")
-    found = f"{format_bytes(free)} free"
+    state = f"{format_bytes(free)} free"
     if free >= need.high:
-        return Finding(subject, found, needed, "ok")
+        return Finding(subject, state, needed, "ok")
     verdict: Verdict = "failure"
     because = "the build does not fit"
     if free >= need.low:
@@ -86,7 +86,7 @@ def disk_finding(free: int | None, need: CostRange, subject: str = "disk") -> Fi
         because = "the disk may be full before the build ends"
     missing = format_bytes(need.high - free)
     cures = [f"`invoke clean --free '{missing}'` removes what builds left", _MOVE]
-    return with_cures(Finding(subject, found, needed, verdict, because=because), cures)
+    return with_cures(Finding(subject, state, needed, verdict, because=because), cures)
 
 
 def _check_inodes(host: Host, files: CostRange) -> Iterator[Finding]:
@@ -111,23 +111,23 @@ def _check_inodes(host: Host, files: CostRange) -> Iterator[Finding]:
 
 def _memory_finding(host: Host, need: float) -> Finding:
     """Return the finding on memory, for the bytes that the largest compile takes."""
-    found = format_bytes(host.resources.memory)
+    state = format_bytes(host.resources.memory)
     needed = f"{format_bytes(need)} for the largest compile"
     if host.resources.memory >= need:
-        return Finding("memory", found, needed, "ok")
+        return Finding("memory", state, needed, "ok")
     because = "it is compiled alone, and the system may kill it even so"
-    return Finding("memory", found, needed, "warning", "add memory or swap", because)
+    return Finding("memory", state, needed, "warning", "add memory or swap", because)
 
 
 def _check_processor_time(host: Host) -> Iterator[Finding]:
     """Yield a finding if each process is killed after some time, as on login nodes of clusters."""
     if host.resources.processor_seconds is None:
         return
-    found = f"{format_duration(host.resources.processor_seconds)} for each process"
+    state = f"{format_duration(host.resources.processor_seconds)} for each process"
     because = (
         "a compiler that takes longer is killed, which looks like a lack of memory (`ulimit -t`)"
     )
-    finding = Finding("processor time", found, "no limit", "warning", because=because)
+    finding = Finding("processor time", state, "no limit", "warning", because=because)
     yield with_cures(
         finding, ["ulimit -t unlimited", "build in a job (`invoke cluster --engine slurm`)"]
     )

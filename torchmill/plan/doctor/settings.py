@@ -1,4 +1,4 @@
-"""Check what the settings of --set need of a machine, and what they add to the estimate."""
+"""Check the settings of --set: what they need of a machine, and add to the estimate."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Check the fetched source of a build: that it is there, and what its build files read."""
+"""Check the source of a build: whether it is fetched, and which switches it reads."""
 
 import re
 from collections.abc import Iterator
@@ -39,11 +39,11 @@ def source_finding(context: CheckContext) -> Finding:
         because = "the session starts when it is there"
         return Finding(SOURCE, "not fetched", tag, "warning", cure, because)
     if source.refusal:
-        found = f"{source.tag}, changed after it was fetched"
+        state = f"{source.tag}, changed after it was fetched"
         cure = f"{cell_lookup.fetch_command(context.facts, context.cell)} --discard"
-        return Finding(SOURCE, found, tag, "failure", cure, source.refusal)
-    found = f"{source.tag} from {source.provider}, {source.title}"
-    return Finding(SOURCE, found, tag, "ok", because=source.unproven)
+        return Finding(SOURCE, state, tag, "failure", cure, source.refusal)
+    state = f"{source.tag} from {source.provider}, {source.title}"
+    return Finding(SOURCE, state, tag, "ok", because=source.unproven)
 
 
 def _check_suite(context: CheckContext) -> Iterator[Finding]:

@@ -89,14 +89,14 @@ def _available_packages(
 def _unrecorded_packages(host: Host, names: Sequence[str], needed: str) -> Finding:
     """Return the finding on packages of a distribution that is not recorded.
 
-    Only what is installed is known of it.
+    Of such a distribution, only the installed packages are known.
     """
     if all(host.packages.installed.get(name) for name in names):
         return Finding(_PACKAGES, "all of them", needed, "ok")
     place = system_packages.describe_place(host_manager(host), host.platform.distribution)
-    found = f"not known which of them {place} has"
+    state = f"not known which of them {place} has"
     because = f"they are usually named {', '.join(names)}"
-    return Finding(_PACKAGES, found, needed, "unknown", because=because)
+    return Finding(_PACKAGES, state, needed, "unknown", because=because)
 
 
 def _missing_packages(

@@ -42,10 +42,10 @@ def _check_build_tool(context: CheckContext, tool: str, subject: str) -> Iterato
     requirement = context.requirement(tool)
     if requirement is not None:
         needed = format_bounds(Requirement(requirement).specifier) or "any"
-        found = "from PyPI"
+        state = "from PyPI"
         if tool in host.programs.versions:
-            found += f", not the system's {host.programs.versions[tool]}"
-        yield Finding(subject, found, needed, "ok")
+            state += f", not the system's {host.programs.versions[tool]}"
+        yield Finding(subject, state, needed, "ok")
         return
     needs = context.needs(tool)
     if not needs.bounds:
