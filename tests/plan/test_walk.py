@@ -91,13 +91,22 @@ def test_libraries_are_foreseen_with_the_toolkit(shipped: Facts) -> None:
 @pytest.mark.parametrize(
     ("command", "changed"),
     [
-        ("invoke toolkit --cuda 12.1", lambda host: "12.1" in host.toolkits),
-        ("invoke toolkit --compiler gcc-9", lambda host: "g++-9" in host.compilers),
-        ("invoke toolkit --library nccl-cu12=2.20.5", lambda host: "nccl-2.20.5-cu12" in host.kept),
-        ("uv python install 3.13", lambda host: "3.13" in host.interpreters),
-        ("sudo apt-get install --yes gcc-11 g++-11", lambda host: "g++-11" in host.compilers),
-        ("dnf install --assumeyes gcc-toolset-13-gcc-c++", lambda host: "g++-13" in host.compilers),
-        ("invoke deps --tag v2.4.1", lambda host: "" not in host.packages.values()),
+        ("invoke toolkit --cuda 12.1", lambda host: "12.1" in host.toolkits.homes),
+        ("invoke toolkit --compiler gcc-9", lambda host: "g++-9" in host.compilers.by_command),
+        (
+            "invoke toolkit --library nccl-cu12=2.20.5",
+            lambda host: "nccl-2.20.5-cu12" in host.toolkits.provisioned,
+        ),
+        ("uv python install 3.13", lambda host: "3.13" in host.interpreters.paths),
+        (
+            "sudo apt-get install --yes gcc-11 g++-11",
+            lambda host: "g++-11" in host.compilers.by_command,
+        ),
+        (
+            "dnf install --assumeyes gcc-toolset-13-gcc-c++",
+            lambda host: "g++-13" in host.compilers.by_command,
+        ),
+        ("invoke deps --tag v2.4.1", lambda host: "" not in host.packages.installed.values()),
     ],
 )
 def test_a_command_changes_what_its_words_say(command: str, changed: object) -> None:
