@@ -38,7 +38,7 @@ from torchmill.fetch.source.source_dir import load_source
 from torchmill.fetch.source.tree import build_backend
 from torchmill.host.description import load_host
 from torchmill.host.own_runs import read_own_runs
-from torchmill.plan import build_plan, causes, cell_lookup, matrix, render
+from torchmill.plan import build_plan, causes, cell_lookup, matrix, render, script
 from torchmill.plan.options import parse_options
 from torchmill.wheel import finished_wheel
 
@@ -92,7 +92,7 @@ def _facts_of(root: Path, name: str) -> Reader:
         for cell in islice(matrix.all_builds(facts, base_package(facts)), 2):
             found = cell_lookup.find_cell(facts, str(cell), host.arch, None)
             plan = build_plan.compute_plan(facts, found, host, parse_options((), "fuzz"))
-            render.plan_as_script(plan, facts, host)
+            script.plan_as_script(plan, facts, host)
             render.plan_as_data(plan)
 
     return reader

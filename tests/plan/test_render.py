@@ -13,7 +13,7 @@ from tests.support.hosts import change_host
 from torchmill.config.facts import Facts
 from torchmill.config.release_lookup import find_release
 from torchmill.host.host import Host, HostPlatform, HostResources
-from torchmill.plan import build_plan, cell_lookup, render
+from torchmill.plan import build_plan, cell_lookup, render, script
 from torchmill.plan.build_options import Options
 from torchmill.plan.plan import Plan
 
@@ -25,7 +25,7 @@ LINUX = Host(
 def written(known: Facts, settings: dict[str, str], patches: dict[str, str] | None = None) -> str:
     cell = cell_lookup.find_cell(known, "wheel-3.10-cpu", "x86_64", known.releases["base"][0])
     options = Options(settings=settings, patches=patches or {})
-    return render.plan_as_script(build_plan.compute_plan(known, cell, LINUX, options), known, LINUX)
+    return script.plan_as_script(build_plan.compute_plan(known, cell, LINUX, options), known, LINUX)
 
 
 def test_json_has_the_keys_that_programs_rely_on(known: Facts) -> None:
@@ -87,7 +87,7 @@ def test_the_toolkit_and_the_libraries_are_told_with_their_places(shipped: Facts
 
 def test_the_script_looks_for_them_where_they_are_unless_it_is_told(shipped: Facts) -> None:
     machine = change_host(LINUX, toolkits={"homes": {"11.8": "/k/11.8"}, "provisioned": KEPT})
-    text = render.plan_as_script(with_cuda(shipped, machine), shipped, machine)
+    text = script.plan_as_script(with_cuda(shipped, machine), shipped, machine)
     homes = [
         line for line in text.splitlines() if line.startswith(("export cuda_", "export cudnn_"))
     ]
@@ -185,7 +185,7 @@ def test_the_script_of_an_archive_checks_it_and_stamps_the_wheel(
 ) -> None:
     known = declared(configs, ONE.replace('"abc"', f'"{"e" * 64}"'))
     cell = cell_lookup.find_cell(known, "scatter-3.10-cu124", "x86_64", known.releases["base"][1])
-    text = render.plan_as_script(
+    text = script.plan_as_script(
         build_plan.compute_plan(known, cell, LINUX, Options()), known, LINUX
     )
     assert "git clone" not in text

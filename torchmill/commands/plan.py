@@ -26,7 +26,7 @@ from torchmill.host.host import Host
 from torchmill.host.measurement import read_or_measure_host, with_named_compiler
 from torchmill.host.own_runs import read_own_runs
 from torchmill.host.processor import resolve_processor
-from torchmill.plan import estimate_report, published, render
+from torchmill.plan import estimate_report, published, render, script
 from torchmill.plan.build_options import NO_OPTIONS, Options
 from torchmill.plan.build_plan import compute_plan
 from torchmill.plan.cell import Cell
@@ -87,7 +87,7 @@ def show_plan(  # noqa: PLR0917 - every one is an option
         # Standard output is the plan alone.
         print(as_plain_text(remark), file=sys.stderr)  # noqa: T201
     if sh:
-        return render.plan_as_script(preview.plan, facts, preview.host)
+        return script.plan_as_script(preview.plan, facts, preview.host)
     judgements = outlook.judge_plan(facts, preview.cell, preview.host, preview.plan, preview.source)
     container: tuple[str, dict[str, Any]] | None = None
     if not host and preview.cell.build.arch != preview.native:

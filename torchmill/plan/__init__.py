@@ -43,8 +43,9 @@
 - providers: which providers of toolkits, libraries and compilers a machine can use
 - published: published wheels: where they are, and on which systems, drivers and GPUs they run
 - published_wheel: a wheel that upstream published, and whether it would do on a machine
-- render: A plan as text, as JSON-ready data, and as a shell script that needs no torchmill
+- render: a plan as text and as JSON-ready data
 - rules: which rules hold for a build, and what they demand of compilers and tools together
+- script: a plan as a shell script that builds the same wheel with nothing of torchmill installed
 - session_names: names of sessions: which nox is asked for, and what each makes of a wheel
 - settings: weigh what a user gives a build by --set: what is refused, what makes it heavier
 - shares: a build in shares on several machines: how long it takes, and how many are worth it

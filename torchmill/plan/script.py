@@ -1,0 +1,213 @@
+"""A plan as a shell script that builds the same wheel with nothing of torchmill installed.
+
+Its parts are the files in build_script/. A part writes @name@ for what a plan fills in.
+"""
+
+import base64
+import re
+import shlex
+from pathlib import Path
+
+from torchmill.config.facts import Facts
+from torchmill.config.package import Package
+from torchmill.host.host import Host
+from torchmill.plan import cuda_toolkit, wheel_name
+from torchmill.plan.plan import Command, Plan
+
+SCRIPTS = Path(__file__).with_name("build_script")
+_END_OF_PATCH = "END_OF_PATCH"  # ends the here-document that holds a patch
+# The shell word for all libraries that the loader of this system finds, as a pattern.
+SYSTEM_LIBRARIES = (
+    r"$(/sbin/ldconfig -p | sed -n 's/^\t\([^ ]*\) .*/\1/p' | sed 's/[.+]/\\&/g' | paste -sd '|')"
+)
+
+
+def plan_as_script(plan: Plan, facts: Facts, host: Host) -> str:
+    """Return a bash script that builds the wheel of a plan."""
+    package = facts.packages[plan.build.package]
+    exports = [f"export {name}={_double_quote(value)}" for name, value in plan.variables.items()]
+    shell_patterns = [pattern.replace("*", ".*") for pattern in plan.shell_patterns]
+    requirements = [*plan.tree.kit, *plan.requirements]
+    preparation = [_command_line(command) for command in plan.tree.preparation]
+    return _fill_part(
+        "build",
+        identifier=plan.identifier,
+        obtain=_source_lines(plan, package),
+        interpreter=f"python{plan.build.python}",
+        homes=_home_exports(plan, host),
+        passed="|".join(shell_patterns),
+        exports="\n".join(exports),
+        requirements=" ".join(shlex.quote(requirement) for requirement in requirements),
+        lend=_lending_line(plan),
+        patches=_patch_lines(plan, facts),
+        prepare="\n".join(preparation) or ":",
+        commands="\n".join(_command_line(command) for command in plan.commands),
+        repair=_repair_lines(plan, facts, host),
+        wheel=_wheel_word(plan),
+    )
+
+
+def _fill_part(part: str, **values: str) -> str:
+    """Return a part of the script with the values for what it writes as @name@."""
+    text = (SCRIPTS / f"{part}.sh").read_text(encoding="utf-8").rstrip("\n")
+    return re.sub(r"@(\w+)@", lambda match: values[match[1]], text)
+
+
+def _lending_line(plan: Plan) -> str:
+    """Return the line by which the environment imports packages that another folder lends it.
+
+    They come after its own packages in the search path.
+    """
+    if plan.wheel.torch_folder is None:
+        return ""
+    line = shlex.quote(f"import site; site.addsitedir({str(plan.wheel.torch_folder)!r})")
+    site_packages = "$(\"$python\" -c 'import site; print(site.getsitepackages()[0])')"
+    return f'echo {line} > "{site_packages}/lent.pth"\n'
+
+
+def _wheel_word(plan: Plan) -> str:
+    """Return the shell word for the wheel, whichever platform tag it gets."""
+    if plan.wheel.tag_is_upper_bound:
+        return f"{shlex.quote(plan.wheel.stem)}*.whl"
+    return shlex.quote(plan.wheel.file_name)
+
+
+def _home_exports(plan: Plan, host: Host) -> str:
+    """Return the exports of the folders of toolkit and libraries, if the user has not set them."""
+    folders = {f"{name}_home": "/usr" for name in plan.cuda.libraries}
+    if plan.cuda.toolkit:
+        folders["cuda_home"] = "/usr/local/cuda"
+    folders.update(cuda_toolkit.cuda_placeholders(plan, host))
+    exports: list[str] = []
+    for name, folder in folders.items():
+        exports.append(f"export {name}=${{{name}:-{_double_quote(folder)}}}")
+    return "\n".join(exports)
+
+
+def _double_quote(value: str) -> str:
+    """Quote a plan's text for bash, in which ${name} is filled in and $$ stands for a dollar."""
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("`", "\\`")
+    escaped = escaped.replace("$$", "\\$")
+    return f'"{escaped}"'
+
+
+def _command_line(command: Command) -> str:
+    return " ".join(_double_quote(word) for word in command.argv)
+
+
+def _source_lines(plan: Plan, package: Package) -> str:
+    """Return the lines that fetch the source: the tag, or the archive on PyPI."""
+    if package.repository:
+        return _fill_part(
+            "clone",
+            tag=shlex.quote(plan.release.tag),
+            repository=shlex.quote(package.repository),
+            commit=shlex.quote(plan.source.commit or plan.release.commit or ""),
+        )
+    archive = shlex.quote(f"{package.pypi}=={plan.release.version}")
+    return _fill_part("archive", archive=archive, sha256=plan.release.sha256 or "")
+
+
+def _git_version(plan: Plan) -> str:
+    """Return the commit for the wheel's version module.
+
+    It is proven: the script clones the release, and stops if that is another commit.
+    """
+    commit = plan.source.commit or plan.release.commit
+    if not commit:
+        return "Unknown"
+    return wheel_name.mark_commit(commit, wheel_name.MODIFIED if plan.tree.user_patches else "")
+
+
+def _metadata_lines(plan: Plan, package: Package) -> str:
+    """Return the lines that write version and base into the metadata of a wheel.
+
+    A build that takes its version from variables needs none of them.
+    """
+    if package.version_variables:
+        return ":"
+    drop = ""
+    fields = f"Version: {plan.wheel.version}"
+    if plan.wheel.torch:
+        drop = f"/^Requires-Dist: *{package.after}([^[:alnum:]._-]|$)/Id; "
+        fields += f"\\\nRequires-Dist: {plan.wheel.torch_requirement}"
+    project, version = plan.wheel.file_name.split("-")[:2]
+    info = shlex.quote(f"{project}-{version}.dist-info")
+    return (
+        f"sed -E -i '0,/^$/{{{drop}s/^Version: .*/{fields}/}}' ./*.dist-info/METADATA\n"
+        f"[ -e {info} ] || mv ./*.dist-info {info}"
+    )
+
+
+def _patch_lines(plan: Plan, facts: Facts) -> str:
+    """Return the lines that write the patches into $patches, each as a here-document."""
+    lines: list[str] = []
+    for patch in plan.tree.patches:
+        path = facts.patches / plan.tree.user_patches.get(patch, patch)
+        content = path.read_bytes()
+        if _is_plain(content):
+            command = "cat"
+            text = content.decode("utf-8").removesuffix("\n")
+        else:
+            command = "base64 -d"
+            text = base64.encodebytes(content).decode("ascii").rstrip("\n")
+        folder = shlex.quote(patch.rpartition("/")[0])
+        lines.append(f'mkdir -p "$patches"/{folder}')
+        lines.append(f"{command} > \"$patches\"/{shlex.quote(patch)} <<'{_END_OF_PATCH}'")
+        lines.append(f"{text}\n{_END_OF_PATCH}")
+    return "\n".join(lines)
+
+
+def _is_plain(content: bytes) -> bool:
+    """Tell whether a here-document can hold a text as it is.
+
+    A line like its end would make commands of the rest.
+    """
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    if not text.endswith("\n") or "\0" in text or "\r" in text:
+        return False
+    return _END_OF_PATCH not in text.split("\n")
+
+
+def _repair_lines(plan: Plan, facts: Facts, host: Host) -> str:
+    """Return the lines that bundle libraries, set run paths and write the platform tag."""
+    if host.system != "linux" or host.platform.glibc is None:
+        return 'cp "$raw"/*.whl "$dist/"'
+    package = facts.packages[plan.build.package]
+    base = "nothing"
+    library_folder = f"{package.import_name}/lib"
+    if package.after:
+        base = facts.packages[package.after].import_name
+        library_folder = f"{package.import_name}.libs"
+    site_packages = '"$venv"/lib/python*/site-packages'
+    if plan.wheel.torch_folder:
+        site_packages = shlex.quote(str(plan.wheel.torch_folder))
+    return _fill_part(
+        "repair",
+        package=package.import_name,
+        stamp=_metadata_lines(plan, package),
+        commit=_git_version(plan),
+        base=base,
+        packages=site_packages,
+        folder=library_folder,
+        promised=_platform_libraries(plan.wheel.platform_tag),
+        tag=plan.wheel.platform_tag,
+        lowest=_fill_part("oldest_tag") if plan.wheel.tag_is_upper_bound else ":",
+    )
+
+
+def _platform_libraries(tag: str) -> str:
+    """Return the shell word for the libraries that stay outside of the wheel.
+
+    They are those that every system of the platform tag has; for the tag linux_*, all of this
+    system's.
+    """
+    from millpress import bundling  # slow to load
+
+    if tag.startswith(bundling.PLAIN_LINUX_PREFIX):
+        return SYSTEM_LIBRARIES
+    names = bundling.platform_target(tag).policy.whitelist
+    return shlex.quote("|".join(sorted(re.escape(name) for name in names)))
