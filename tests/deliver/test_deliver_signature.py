@@ -14,7 +14,7 @@ import pytest
 from press_support import written_wheels
 from securesystemslib.dsse import Envelope
 
-from tests.deliver.test_deliver_agreement import NO_PAPERS, TAMPERED, edit, sbom_of, statement_of
+from tests.deliver.test_deliver_agreement import TAMPERED, UNREADABLE, edit, sbom_of, statement_of
 from tests.support import commands, told_wheels
 from tests.support.openssl import make_key, openssl, public_of
 from tests.support.refusals import refused
@@ -179,7 +179,7 @@ def test_a_changed_document_is_refused(
 
 
 @pytest.mark.parametrize("file", [dist_files.manifest_path, statement_of, sbom_of, envelope_of])
-@pytest.mark.parametrize("content", [content for content, _ in NO_PAPERS.values()], ids=NO_PAPERS)
+@pytest.mark.parametrize("content", [content for content, _ in UNREADABLE.values()], ids=UNREADABLE)
 def test_a_file_that_is_none_is_refused(
     wheel: Path, keys: Path, file: Callable[[Path], Path], content: bytes
 ) -> None:
