@@ -1,4 +1,4 @@
-"""The facts of build_configs/ as pages for people: docs/reference/compatibility/."""
+"""The facts of build_configs/ as pages: docs/reference/compatibility/."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
@@ -84,7 +84,7 @@ See what the official wheels of torch were built with, release by release, and w
 `invoke doctor` say the same of one build, and a wheel's manifest of that wheel. `build_configs/official.toml` has the
 source of each line. What compiles or unpacks a library by hand has not been tried.
 """
-ARCH = "x86_64"  # the machine that build requirements are shown for
+ARCH = "x86_64"  # the machine of the build requirements
 
 Rows = Iterable[Sequence[str]]
 
@@ -93,32 +93,29 @@ def compatibility_pages(facts: Facts) -> dict[str, str]:
     """Return the pages by file name."""
     base = base_package(facts).name
     releases = tuple(reversed(facts.releases[base]))
-    others = [name for name in sorted(facts.packages, reverse=True) if name != base]
+    dependents = [name for name in sorted(facts.packages, reverse=True) if name != base]
     partners = sorted({name for release in releases for name in release.partners})
-    pairs = (base, "date", "Python", "machines", "glibc", *others, *partners)
-    needs = (base, "C++", "GCC", "tried", "CMake", "setuptools", "NumPy", "front end")
-    cuda = (base, "CUDA", "cuDNN", "NCCL", "MAGMA", "capabilities", "on aarch64")
-    toolkits = ("CUDA", "GCC", "Clang", "compute capabilities", "Linux driver", "machines")
+    release_headers = (base, "date", "Python", "machines", "glibc", *dependents, *partners)
+    need_headers = (base, "C++", "GCC", "tried", "CMake", "setuptools", "NumPy", "front end")
+    cuda_headers = (base, "CUDA", "cuDNN", "NCCL", "MAGMA", "capabilities", "on aarch64")
+    toolkit_headers = ("CUDA", "GCC", "Clang", "compute capabilities", "Linux driver", "machines")
+    part_headers = ("official wheels have", "releases", "builds", "ours")
+    wheel_headers = (base, "platform", "Python")
+    release_rows = _release_rows(facts, releases, dependents, partners)
     pages = {
         "index.md": INDEX,
-        "releases.md": page(RELEASES, pairs, _releases(facts, releases, others, partners)),
-        "requirements.md": page(NEEDS, needs, _needs(facts, releases)),
-        "toolkits.md": page(TOOLKITS, toolkits, _toolkits(facts.toolkits)),
-        "official.md": page(
-            OFFICIAL,
-            ("official wheels have", "releases", "builds", "ours"),
-            _official(facts, releases),
-        ),
+        "releases.md": page(RELEASES, release_headers, release_rows),
+        "requirements.md": page(NEEDS, need_headers, _need_rows(facts, releases)),
+        "toolkits.md": page(TOOLKITS, toolkit_headers, _toolkit_rows(facts.toolkits)),
+        "official.md": page(OFFICIAL, part_headers, _official_rows(facts, releases)),
     }
     for major in ("1", "2"):
         series = [release for release in releases if release.version.startswith(f"{major}.")]
-        pages[f"cuda-{major}.md"] = page(
-            CUDA.format(series=f"{major}.x"), cuda, _cuda(facts, series)
-        )
-        platforms = (base, "platform", "Python")
-        pages[f"wheels-{major}.md"] = page(
-            WHEELS.format(series=f"{major}.x"), platforms, _wheels(series)
-        )
+        title = f"{major}.x"
+        cuda_rows = _cuda_rows(facts, series)
+        pages[f"cuda-{major}.md"] = page(CUDA.format(series=title), cuda_headers, cuda_rows)
+        wheel_rows = _wheel_rows(series)
+        pages[f"wheels-{major}.md"] = page(WHEELS.format(series=title), wheel_headers, wheel_rows)
     return pages
 
 
@@ -128,50 +125,56 @@ def page(head: str, headers: Sequence[str], rows: Rows) -> str:
 
 
 def _table(headers: Sequence[str], rows: Rows) -> str:
-    lines = [headers, ["---"] * len(headers), *rows]
-    return (
-        "\n".join(f"| {' | '.join(cell.replace('|', ' ') for cell in line)} |" for line in lines)
-        + "\n"
-    )
+    lines = []
+    for row in [headers, ["---"] * len(headers), *rows]:
+        cells = [cell.replace("|", " ") for cell in row]
+        lines.append(f"| {' | '.join(cells)} |\n")
+    return "".join(lines)
 
 
-def _releases(
-    facts: Facts, releases: Sequence[Release], others: Sequence[str], partners: Sequence[str]
+def _release_rows(
+    facts: Facts, releases: Sequence[Release], dependents: Sequence[str], partners: Sequence[str]
 ) -> Rows:
     for release in releases:
-        paired = [paired_release(facts, name, release) for name in others]
-        yield (
+        cells = [
             release.version,
             release.date or "",
             " ".join(release.pythons),
             " ".join(release.arches),
             release.glibc or "",
-            *(_with_pythons(one, release) for one in paired),
-            *(release.partners.get(name, "") for name in partners),
-        )
+        ]
+        paired = [paired_release(facts, name, release) for name in dependents]
+        cells += [_paired_version(dependent, release) for dependent in paired]
+        cells += [release.partners.get(name, "") for name in partners]
+        yield cells
 
 
-def _with_pythons(dependent: Release | None, release: Release) -> str:
-    """Return a dependent's version, with what it lacks of the release's Pythons."""
+def _paired_version(dependent: Release | None, release: Release) -> str:
+    """Return the version of a dependent, and which of the release's Pythons it does not have."""
     if dependent is None:
         return ""
-    lacking = [python for python in release.pythons if python not in dependent.pythons]
-    return dependent.version + (f" (not {' '.join(lacking)})" if lacking else "")
+    missing = [python for python in release.pythons if python not in dependent.pythons]
+    if not missing:
+        return dependent.version
+    return f"{dependent.version} (not {' '.join(missing)})"
 
 
-def _needs(facts: Facts, releases: Iterable[Release]) -> Rows:
+def _need_rows(facts: Facts, releases: Iterable[Release]) -> Rows:
     for release in releases:
         by_python = {python: _rules(facts, release, python) for python in release.pythons}
-        every = list(by_python.values())[-1]
+        rules = by_python[release.pythons[-1]]
+        # the last rule of the file counts
+        standards = [str(rule.cxx) for rule in rules if rule.cxx]
+        front_ends = [rule.front_end for rule in rules if rule.front_end]
         yield (
             release.version,
-            next((str(rule.cxx) for rule in reversed(every) if rule.cxx), ""),
-            _bounds(rule.needs.get("gcc") for rule in every),
-            _bounds(rule.advises.get("gcc") for rule in every),
-            _required(by_python, "cmake"),
-            _required(by_python, "setuptools"),
-            _required(by_python, "numpy"),
-            next((rule.front_end for rule in reversed(every) if rule.front_end), ""),
+            standards[-1] if standards else "",
+            _bounds(rule.needs.get("gcc") for rule in rules),
+            _bounds(rule.advises.get("gcc") for rule in rules),
+            _required_bounds(by_python, "cmake"),
+            _required_bounds(by_python, "setuptools"),
+            _required_bounds(by_python, "numpy"),
+            front_ends[-1] if front_ends else "",
         )
 
 
@@ -185,32 +188,40 @@ def _rules(facts: Facts, release: Release, python: str) -> list[Rule]:
 
 
 def _bounds(specifiers: Iterable[SpecifierSet | None]) -> str:
-    """Return what all of them ask for, without what another already says."""
-    every = reduce(and_, filter(None, specifiers), SpecifierSet())
-    return format_bounds(narrow_bounds(every))
+    """Return the bounds that satisfy all of some specifiers, without redundant ones."""
+    bounds = reduce(and_, filter(None, specifiers), SpecifierSet())
+    return format_bounds(narrow_bounds(bounds))
 
 
-def _required(by_python: Mapping[str, Sequence[Rule]], project: str) -> str:
-    """Return the bounds on a build requirement, by Python where they differ."""
-    found: dict[str, list[str]] = {}
-    for python, every in by_python.items():
-        required = [Requirement(text) for rule in every for text in rule.requires]
-        mine = [one.specifier for one in required if canonicalize_name(one.name) == project]
-        found.setdefault(_bounds(mine) if mine else "", []).append(python)
-    if len(found) == 1:
-        return next(iter(found))
+def _required_bounds(by_python: Mapping[str, Sequence[Rule]], project: str) -> str:
+    """Return the bounds on a build requirement, for each Python if they differ."""
+    pythons_by_bounds: dict[str, list[str]] = {}
+    for python, rules in by_python.items():
+        specifiers = []
+        for rule in rules:
+            requirements = map(Requirement, rule.requires)
+            specifiers += [
+                requirement.specifier
+                for requirement in requirements
+                if canonicalize_name(requirement.name) == project
+            ]
+        bounds = _bounds(specifiers) if specifiers else ""
+        pythons_by_bounds.setdefault(bounds, []).append(python)
+    if len(pythons_by_bounds) == 1:
+        return next(iter(pythons_by_bounds))
     return "; ".join(
-        f"{bounds or 'any'} ({' '.join(pythons)})" for bounds, pythons in found.items()
+        f"{bounds or 'any'} ({' '.join(pythons)})" for bounds, pythons in pythons_by_bounds.items()
     )
 
 
-def _cuda(facts: Facts, releases: Iterable[Release]) -> Rows:
+def _cuda_rows(facts: Facts, releases: Iterable[Release]) -> Rows:
     for release in releases:
-        yield release.version, _taken_toolkits(facts, release), *[""] * 5
+        yield release.version, _accepted_toolkits(facts, release), "", "", "", "", ""
         for version, cuda in release.cuda_official.items():
+            mark = "*" if version == release.cuda_pypi else ""
             yield (
                 "",
-                f"{version}{'*' if version == release.cuda_pypi else ''}",
+                f"{version}{mark}",
                 cuda.cudnn or "",
                 cuda.nccl or "",
                 cuda.magma or "",
@@ -219,23 +230,27 @@ def _cuda(facts: Facts, releases: Iterable[Release]) -> Rows:
             )
 
 
-def _taken_toolkits(facts: Facts, release: Release) -> str:
-    """Return which toolkits a release takes, and which of them nobody, or nobody but upstream, was recorded with."""
+def _accepted_toolkits(facts: Facts, release: Release) -> str:
+    """Return the toolkits that a release accepts, and which of them who is known to have tried."""
     if release.cuda is None:
         return ""
     standings: dict[str, set[str]] = {}
     for cell in matrix.possible_cells(facts, release, ARCH):
         if cell.build.cuda:
             standings.setdefault(cell.build.cuda, set()).add(find_trial(facts, cell).standing)
-    untried = [cuda for cuda, known in standings.items() if known == {"untried"}]
-    others = [cuda for cuda in standings if cuda not in {*untried, *release.cuda_official}]
+    untried = [cuda for cuda, of_cells in standings.items() if of_cells == {"untried"}]
+    tried_by_others = [
+        cuda for cuda in standings if cuda not in untried and cuda not in release.cuda_official
+    ]
     clauses = [f"takes {format_bounds(release.cuda)}"]
-    clauses += [f"untried {' '.join(untried)}"] if untried else []
-    clauses += [f"also tried {' '.join(others)}"] if others else []
+    if untried:
+        clauses.append(f"untried {' '.join(untried)}")
+    if tried_by_others:
+        clauses.append(f"also tried {' '.join(tried_by_others)}")
     return "; ".join(clauses)
 
 
-def _toolkits(toolkits: Iterable[Toolkit]) -> Iterator[Sequence[str]]:
+def _toolkit_rows(toolkits: Iterable[Toolkit]) -> Iterator[Sequence[str]]:
     for toolkit in reversed(tuple(toolkits)):
         yield (
             toolkit.version,
@@ -247,47 +262,62 @@ def _toolkits(toolkits: Iterable[Toolkit]) -> Iterator[Sequence[str]]:
         )
 
 
-def _official(facts: Facts, releases: Sequence[Release]) -> Rows:
+def _official_rows(facts: Facts, releases: Sequence[Release]) -> Rows:
     for part in facts.official:
-        when = part.when
-        names = (when.variant or (), when.arch or when.system or (), when.provider or ())
-        cuda = f"CUDA {format_bounds(when.cuda)}" if when.cuda else ""
-        which = [
-            cuda.replace(" >=0", ""),
-            *(" or ".join(one) for one in names if one != ("git", "path")),
-        ]
-        bounds = format_bounds(when.release) if when.release else "all"
-        yield part.name, bounds, ", ".join(filter(None, which)), _ours(facts, part, releases)
+        bounds = format_bounds(part.when.release) if part.when.release else "all"
+        yield part.name, bounds, _described_builds(part), _our_part(facts, part, releases)
 
 
-def _ours(facts: Facts, part: OfficialPart, releases: Iterable[Release]) -> str:
-    """Return what the newest plan that a part is of has in its place."""
+def _described_builds(part: OfficialPart) -> str:
+    """Return which official builds have a part: "CUDA, x86_64"."""
+    when = part.when
+    clauses = []
+    if when.cuda:
+        # ">=0" stands for every toolkit
+        clauses.append(f"CUDA {format_bounds(when.cuda)}".replace(" >=0", ""))
+    if when.variant:
+        clauses.append(" or ".join(when.variant))
+    platforms = when.arch or when.system
+    if platforms:
+        clauses.append(" or ".join(platforms))
+    # all official builds are made from these two
+    if when.provider and when.provider != ("git", "path"):
+        clauses.append(" or ".join(when.provider))
+    return ", ".join(clauses)
+
+
+def _our_part(facts: Facts, part: OfficialPart, releases: Iterable[Release]) -> str:
+    """Return what the newest plan that a part concerns has in its place."""
+    cure = f"; {part.brings.format(variant='cuNNN')}" if part.brings else ""
+    difference = f"lacks it: {part.cost}{cure}" if part.cost else part.explained
     plan = next(_plans(facts, part, releases), None)
-    brings = f"; {part.brings.format(variant='cuNNN')}" if part.brings else ""
-    missed = f"lacks it: {part.cost}{brings}" if part.cost else part.explained
-    if plan is None or part.name in {
-        one.part for one in (*plan.official.shortfalls, *plan.official.differences)
-    }:
-        return missed
-    return (
-        f"the same on a machine that has it, else {missed}"
-        if "lacking" in "".join(part.unless)
-        else "the same"
-    )
+    if plan is None:
+        return difference
+    deviations = (*plan.official.shortfalls, *plan.official.differences)
+    if part.name in {deviation.part for deviation in deviations}:
+        return difference
+    if "lacking" in "".join(part.unless):
+        return f"the same on a machine that has it, else {difference}"
+    return "the same"
 
 
 def _plans(facts: Facts, part: OfficialPart, releases: Iterable[Release]) -> Iterator[Plan]:
-    """Yield plans of the cells that a part is of, on machines of which nothing is known."""
+    """Yield plans of the cells that a part concerns, on machines about which nothing is known."""
     for release in releases:
-        for arch in facts.arches.values() if is_within(part.when.release, release.version) else ():
+        if not is_within(part.when.release, release.version):
+            continue
+        for arch in facts.arches.values():
             for cell in matrix.possible_cells(facts, release, arch.name):
-                wanted = cell.build.cuda in {None, *release.cuda_official}
-                if wanted and rule_matches(part.when, make_case(facts, cell.build, release, "git")):
+                if cell.build.cuda not in {None, *release.cuda_official}:
+                    continue
+                if rule_matches(part.when, make_case(facts, cell.build, release, "git")):
                     host = Host(arch.name, arch.system, HostResources(cores=1, memory=2**40))
                     yield build_plan.compute_plan(facts, cell, host, Options())
 
 
-def _wheels(releases: Iterable[Release]) -> Rows:
+def _wheel_rows(releases: Iterable[Release]) -> Rows:
     for release in releases:
-        for number, (platform, pythons) in enumerate(release.wheels.items()):
-            yield ("" if number else release.version, platform, " ".join(pythons))
+        title = release.version  # in the first row of a release only
+        for platform, pythons in release.wheels.items():
+            yield title, platform, " ".join(pythons)
+            title = ""

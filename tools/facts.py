@@ -1,4 +1,4 @@
-"""What `invoke facts` does: summarize build_configs/, compare it with an index, draft releases."""
+"""`invoke facts`: summarize build_configs/, compare it with an index, draft releases."""
 
 import os
 from collections.abc import Collection, Mapping
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools import (
+    code_files,
     compatibility_page,
     failures_page,
     official_code,
@@ -24,141 +25,149 @@ from torchmill.core.errors import ConfigError
 from torchmill.core.paths import CHECKOUT, Layout
 from torchmill.fetch import package_index
 
+_CACHE_FOLDER = "upstream"  # in the user's cache: results about wheels of an index
+
 
 @dataclass(frozen=True, slots=True)
 class FactsOptions:
-    """What is asked for; nothing means a summary."""
+    """The options of the task; without any, it prints a summary."""
 
     check: bool
-    releases: tuple[str, ...]  # that the check is restricted to; (): all
+    releases: tuple[str, ...]  # to which the check is restricted; (): all
     new: bool
     code: bool  # read the device code in the wheels on the index
-    write: bool  # the drafts, and what was read
+    write: bool  # write the drafts, and what was read
     reference: Path | None  # docs/reference, if its generated pages are to be written
 
 
-def run_facts(orders: FactsOptions, facts: Facts, layout: Layout) -> str:
-    """Do what is asked for and return what there is to say.
+def run_facts(options: FactsOptions, facts: Facts, layout: Layout) -> str:
+    """Do what the options say, and return the text to print.
 
-    Raises ConfigError for orders that make no sense, for a file of facts that is left out because
-    it has mistakes, and as the parts do.
+    Raises ConfigError for contradictory options, and for a file of facts that is left out because
+    it has mistakes; otherwise what the parts raise.
     """
     facts_reader.require_whole(facts)
-    said = []
-    if orders.write and not (orders.new or orders.code):
-        text = "--write writes what --new drafts, or --code reads: give one of them, too"
-        raise ConfigError(text, code="contradictory-options")
-    if orders.reference:
-        said.append(write_pages(orders.reference, facts))
-    if orders.new:
-        found = draft_releases(facts, layout)
-        own = os.environ.get(
-            "TORCHMILL_OWN_CONFIGS"
-        )  # of an installed suite, a project's own folder
-        releases = Path(own or facts.patches.parent) / "releases"
-        for version, text in found.items() if orders.write else ():
-            write_atomically(releases / f"{version}.toml", text)
-        said.extend(found.values() or ["every release on the index has its file"])
-    if orders.code:
-        said.append(read_code(facts, layout, write=orders.write))
-    if orders.check or orders.releases:
-        said.append(check_against_index(facts, orders.releases, layout))
-    return "\n".join(said) or summarize_facts(facts)
+    if options.write and not (options.new or options.code):
+        raise ConfigError(
+            "--write writes what --new drafts, or --code reads: give one of them, too",
+            code="contradictory-options",
+        )
+    texts = []
+    if options.reference:
+        texts.append(write_pages(options.reference, facts))
+    if options.new:
+        drafts = draft_releases(facts, layout)
+        if options.write:
+            _write_drafts(drafts, facts)
+        texts.extend(drafts.values() or ["every release on the index has its file"])
+    if options.code:
+        texts.append(read_code(facts, layout, write=options.write))
+    if options.check or options.releases:
+        texts.append(check_against_index(facts, options.releases, layout))
+    return "\n".join(texts) or summarize_facts(facts)
+
+
+def _write_drafts(drafts: Mapping[str, str], facts: Facts) -> None:
+    """Write the drafted files of releases, by version."""
+    # the folder of a project's own facts, which an installed suite merges with the shipped ones
+    own_folder = os.environ.get("TORCHMILL_OWN_CONFIGS")
+    folder = Path(own_folder or facts.patches.parent) / "releases"
+    for version, text in drafts.items():
+        write_atomically(folder / f"{version}.toml", text)
 
 
 def write_pages(reference: Path, facts: Facts) -> str:
-    """Write the generated pages below `reference`; return what to say."""
-    written = generated_pages(facts)
+    """Write the generated pages below `reference`, and return the text to print."""
+    pages = generated_pages(facts)
     for folder in ("compatibility", "failures"):
-        for old in (reference / folder).glob("*.md"):
-            old.unlink()
-    for name, text in written.items():
+        for old_page in (reference / folder).glob("*.md"):
+            old_page.unlink()
+    for name, text in pages.items():
         (reference / name).write_text(text, encoding="utf-8")
-    return f"wrote {len(written)} pages in {reference}"
+    return f"wrote {len(pages)} pages in {reference}"
 
 
 def generated_pages(facts: Facts) -> dict[str, str]:
     """Return every page that is made of the facts, by its path below docs/reference/."""
     catalogue = (facts.patches.parent / "causes.toml").read_text("utf-8")
-    pages = {
-        "compatibility": {
-            **compatibility_page.compatibility_pages(facts),
-            **official_code_page.code_pages(facts),
-            "ways.md": ways_page.ways_page(facts),
-        },
-        "failures": failures_page.failure_pages(catalogue, facts.causes),
+    compatibility = {
+        **compatibility_page.compatibility_pages(facts),
+        **official_code_page.code_pages(facts),
+        "ways.md": ways_page.ways_page(facts),
     }
-    return {
-        f"{folder}/{name}": text for folder, texts in pages.items() for name, text in texts.items()
-    }
+    failures = failures_page.failure_pages(catalogue, facts.causes)
+    pages = {f"compatibility/{name}": text for name, text in compatibility.items()}
+    return pages | {f"failures/{name}": text for name, text in failures.items()}
 
 
 def summarize_facts(facts: Facts) -> str:
-    """Return what the facts hold, in numbers; raises ConfigError for rules without effect."""
+    """Return the numbers of the facts. Raises ConfigError for rules without effect."""
     refuse_unused_rules(facts)
-    lines = [
-        f"{package.name}: {len(facts.releases[package.name])} releases, {len(package.rules)} rules"
-        for package in facts.packages.values()
-    ]
-    capabilities = f"{len(facts.capabilities)} compute capabilities"
+    lines = []
+    for package in facts.packages.values():
+        releases = len(facts.releases[package.name])
+        lines.append(f"{package.name}: {releases} releases, {len(package.rules)} rules")
     lines.append(
-        f"{len(facts.toolkits)} CUDA toolkits, {capabilities}, {len(facts.causes)} causes of failures"
+        f"{len(facts.toolkits)} CUDA toolkits, {len(facts.capabilities)} compute capabilities, "
+        f"{len(facts.causes)} causes of failures"
     )
     return "\n".join(lines)
 
 
 def check_against_index(facts: Facts, versions: Collection[str], layout: Layout) -> str:
-    """Compare the facts with the index that pip uses: of some releases of the base package, or all.
+    """Compare the facts with the index that pip uses, and return the report.
 
-    Raises ConfigError where a difference has no explanation, UnknownReleaseError and NetworkError.
+    `versions` are those releases of the base package to compare; none stands for all. Raises
+    ConfigError if a difference has no explanation, UnknownReleaseError and NetworkError.
     """
-    chosen = {find_release(facts, base_package(facts).name, name).version for name in versions}
+    base = base_package(facts).name
+    chosen = {find_release(facts, base, version).version for version in versions}
+    index = package_index.configured_index()
     with console.show_progress() as bars:
         report = upstream_check.compare_with_index(
-            facts, chosen, package_index.configured_index(), layout.cache / "upstream", bars
+            facts, chosen, index, layout.cache / _CACHE_FOLDER, bars
         )
     text = "\n".join(report.lines())
     if report.unexplained:
         raise ConfigError(
-            f"build_configs and the index differ:\n{text}\nCorrect the release file, or say in its table "
-            "'explained' why the index is odd",
+            f"build_configs and the index differ:\n{text}\nCorrect the release file, or say in its "
+            "table 'explained' why the index is odd",
             code="facts-differ",
         )
     return text
 
 
 def read_code(facts: Facts, layout: Layout, *, write: bool) -> str:
-    """Read the device code in the wheels on the index, and what they require; return what to say.
+    """Read the device code in the wheels on the index, and return the text to print.
 
-    What was read before is taken from the cache. Raises NetworkError.
+    Results of earlier runs are in the cache. Raises NetworkError.
     """
-    where, cache = package_index.configured_index(), layout.cache / "upstream"
+    index = package_index.configured_index()
+    cache = layout.cache / _CACHE_FOLDER
     with console.show_progress() as bars:
-        observed = upstream_check.observe_index(facts, (), where, cache, bars)
-        wheels, libraries = official_code.read_packages(facts, observed, where, cache, bars)
-    lines = [f"{package}: {len(found)} readings" for package, found in wheels.items()]
+        observed = upstream_check.observe_index(facts, (), index, cache, bars)
+        codes, libraries = official_code.read_packages(facts, observed, index, cache, bars)
+    lines = [f"{package}: {len(wheels)} readings" for package, wheels in codes.items()]
     lines.append(f"{len(libraries)} of NVIDIA's packages")
     if write:
         folder = facts.patches.parent
-        written = [
-            official_code.write_wheel_code(folder, package, found)
-            for package, found in wheels.items()
-        ]
-        written.append(official_code.write_package_code(folder, facts, libraries))
-        lines += [f"wrote {path}" for path in written]
+        for package, wheels in codes.items():
+            path = code_files.write_wheel_code(folder, package, wheels)
+            lines.append(f"wrote {path}")
+        path = code_files.write_package_code(folder, facts, libraries)
+        lines.append(f"wrote {path}")
     return "\n".join(lines)
 
 
 def draft_releases(facts: Facts, layout: Layout) -> Mapping[str, str]:
-    """Return the drafted file of each release that appeared, by its version; raises NetworkError."""
+    """Return the drafted file of each new release on the index, by version. Raises NetworkError."""
+    index = package_index.configured_index()
     with console.show_progress() as bars:
         observed = upstream_check.observe_index(
-            facts, (), package_index.configured_index(), layout.cache / "upstream", bars
+            facts, (), index, layout.cache / _CACHE_FOLDER, bars
         )
-    return {
-        version: upstream_draft.draft_release(facts, observed, version)
-        for version in upstream_draft.new_releases(facts, observed)
-    }
+    versions = upstream_draft.new_releases(facts, observed)
+    return {version: upstream_draft.draft_release(facts, observed, version) for version in versions}
 
 
 def look_after_facts(  # noqa: PLR0917 - every one is an option
@@ -173,6 +182,5 @@ def look_after_facts(  # noqa: PLR0917 - every one is an option
 ) -> str:
     """Say what build_configs/ holds, compare it with PyPI, draft releases."""
     reference = CHECKOUT / "docs" / "reference" if table else None
-    return run_facts(
-        FactsOptions(check, tuple(release or ()), new, code, write, reference), facts, layout
-    )
+    options = FactsOptions(check, tuple(release or ()), new, code, write, reference)
+    return run_facts(options, facts, layout)

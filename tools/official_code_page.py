@@ -1,6 +1,6 @@
-"""What was read in official wheels, as pages for people: docs/reference/compatibility/code-*.md."""
+"""The code that was read in official wheels as pages: docs/reference/compatibility/code-*.md."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from torchmill.config.arch_list import parse_targets
 from torchmill.config.facts import Facts
@@ -24,42 +24,44 @@ the wheels: do not change this page.
 
 
 def code_pages(facts: Facts) -> dict[str, str]:
-    """Return a page for each package of which wheels were read, by file name."""
-    names = dict.fromkeys(one.package for one in facts.wheel_code)
-    return {
-        f"code-{name}.md": "".join([HEAD.format(package=name), *_rows(facts, name)])
-        for name in names
-    }
+    """Return a page for each package whose wheels were read, by file name."""
+    names = dict.fromkeys(reading.package for reading in facts.wheel_code)
+    pages = {}
+    for name in names:
+        rows = "".join(_rows(facts, name))
+        pages[f"code-{name}.md"] = HEAD.format(package=name) + rows
+    return pages
 
 
 def _rows(facts: Facts, package: str) -> Iterator[str]:
-    """Yield the lines of a table; wheels without device code of one machine follow each other in one line."""
-    readings = [one for one in facts.wheel_code if one.package == package]
-    for one in readings:
-        if one.own:
-            yield _line(facts, one)
-    for arch in dict.fromkeys(one.arch for one in readings):
-        plain = [one for one in readings if one.arch == arch and not one.own]
+    """Yield the rows of a table; wheels of one arch without device code share a row at the end."""
+    readings = [reading for reading in facts.wheel_code if reading.package == package]
+    for reading in readings:
+        if reading.own:
+            yield _row(facts, reading)
+    for arch in dict.fromkeys(reading.arch for reading in readings):
+        plain = [reading for reading in readings if reading.arch == arch and not reading.own]
         if plain:
-            releases = ", ".join(one.release for one in plain)
-            yield f"| {releases} | {arch} |  | none: without CUDA |  |  | {max(str(one.date) for one in plain)} |\n"
+            releases = ", ".join(reading.release for reading in plain)
+            date = max(str(reading.date) for reading in plain)
+            yield f"| {releases} | {arch} |  | none: without CUDA |  |  | {date} |\n"
 
 
-def _line(facts: Facts, reading: WheelCode) -> str:
-    served, gaps = [], []
+def _row(facts: Facts, reading: WheelCode) -> str:
+    served = []
+    gaps = []
     for gpu in facts.capabilities:
-        gap = wheel_fit.code_gap(facts, reading, gpu)
-        if not gap:
+        if not wheel_fit.code_gap(facts, reading, gpu):
             served.append(gpu.name)
         elif wheel_fit.has_own_code(facts, reading, gpu):
             gaps.append(gpu.name)
-    cells: Sequence[str] = (
-        *(
-            reading.release,
-            reading.arch,
-            reading.cuda or "",
-            ";".join(map(str, parse_targets(facts, reading.own))),
-        ),
-        *(" ".join(served), " ".join(gaps), reading.date or ""),
+    cells = (
+        reading.release,
+        reading.arch,
+        reading.cuda or "",
+        ";".join(map(str, parse_targets(facts, reading.own))),
+        " ".join(served),
+        " ".join(gaps),
+        reading.date or "",
     )
     return f"| {' | '.join(cells)} |\n"

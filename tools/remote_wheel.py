@@ -24,13 +24,13 @@ from torchmill.core.silence import silence_limit
 from torchmill.fetch.package_index import IndexFile
 
 READERS = 12  # connections at a time
-_TAIL = 1 << 20  # bytes that are asked for first: the directory of a wheel with 13000 members fits
+# Bytes at the end of a wheel that are requested first: the directory of 13,000 members fits.
+_TAIL = 1 << 20
 _LIBRARY = re.compile(r"[^/]+/lib/[^/]+\.(so|dylib|dll)$")
 _CODE = re.compile(r"\.(dll|pyd|dylib)$|\.so(\.[\w.]+)?$|\.(fatbin|cubin)$")
-_LOCAL_HEADER, _LONGEST_EXTRA = (
-    30,
-    1 << 10,
-)  # bytes of a local header in a ZIP file; no wheel has more extra fields
+_LOCAL_HEADER = 30  # bytes of a member's own header in a ZIP file, without name and extra fields
+_LONGEST_EXTRA = 1 << 10  # bytes of extra fields; no wheel has more
+# Lines of torch/version.py.
 _COMMIT = re.compile(r"^git_version\b[^=]*=\s*'([0-9a-f]{40})'", re.MULTILINE)
 _CUDA = re.compile(r"^cuda\b[^=]*=\s*'(\d+\.\d+)", re.MULTILINE)
 
@@ -41,7 +41,7 @@ class RemoteWheel:
 
     name: str  # of the file
     version: str
-    build: int  # 0, or the number of a rebuild
+    build: int  # the number of a rebuild, or 0
     interpreter: str  # "cp39", "py2.py3"
     abi: str  # "cp39", "cp313t", "none"
     platform: str  # "manylinux1_x86_64"
@@ -52,14 +52,17 @@ class RemoteWheel:
     commit: str | None
     cuda: str | None  # "11.7"
     libraries: Mapping[str, int]  # "libtorch_cpu.so" -> bytes, unpacked
-    members: Mapping[str, int] = no_entries()  # the same of every library, by its path in the wheel
-    capabilities: tuple[str, ...] = ()  # "8.6", of its GPU code, where they were read
+    members: Mapping[str, int] = no_entries()  # path of every library in the wheel -> bytes
+    capabilities: tuple[str, ...] = ()  # "8.6", of its GPU code, if they were read
 
     @property
     def python(self) -> str | None:
-        """Return the CPython that it is for ("3.9", "3.13t"); None: for more than one."""
+        """Return the CPython that it is for ("3.9", "3.13t"); None: for several."""
         match = re.fullmatch(r"cp(\d)(\d+)", self.interpreter)
-        return f"{match[1]}.{match[2]}" + ("t" if self.abi.endswith("t") else "") if match else None
+        if match is None:
+            return None
+        free_threaded = "t" if self.abi.endswith("t") else ""
+        return f"{match[1]}.{match[2]}{free_threaded}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,7 @@ class _Members:
     """The members of a wheel that are cached."""
 
     metadata: str
-    version: str  # version.py
+    version: str  # content of version.py
     libraries: Mapping[str, int]
     members: Mapping[str, int]
 
@@ -81,7 +84,7 @@ class WheelMember:
     packed: int  # bytes
     checksum: int  # CRC-32 of its content
     offset: int  # of its local header
-    method: int  # of compression, as in ZIP files
+    method: int  # of compression, as ZIP files number them
 
     @property
     def is_library(self) -> bool:
@@ -98,41 +101,40 @@ def read_remote_wheels(
     files: Iterable[IndexFile],
     cache: Path,
     bar: ProgressBar,
-    session: Callable[[], requests.Session] = requests.Session,
+    make_session: Callable[[], requests.Session] = requests.Session,
 ) -> tuple[RemoteWheel, ...]:
     """Read every wheel among the files, several at a time.
 
-    Results are kept in the folder `cache`. Raises NetworkError.
+    Results stay in the folder `cache`. Raises NetworkError.
     """
-    wanted = [file for file in files if file.name.endswith(".whl")]
-    local = threading.local()
-    done = 0
+    wheel_files = [file for file in files if file.name.endswith(".whl")]
+    local = threading.local()  # a session must not be shared by threads
 
-    def one(file: IndexFile) -> RemoteWheel | None:
+    def read(file: IndexFile) -> RemoteWheel | None:
         if not hasattr(local, "session"):
-            local.session = session()
-        return _wheel(file, cache, local.session)
+            local.session = make_session()
+        return _read_wheel(file, cache, local.session)
 
-    found: list[RemoteWheel] = []
+    wheels: list[RemoteWheel] = []
     with ThreadPoolExecutor(READERS) as pool:
-        for wheel in pool.map(one, wanted):
-            done += 1
-            bar.update(done, len(wanted), "wheels")
+        for done, wheel in enumerate(pool.map(read, wheel_files), start=1):
+            bar.update(done, len(wheel_files), "wheels")
             if wheel is not None:
-                found.append(wheel)
-    return tuple(found)
+                wheels.append(wheel)
+    return tuple(wheels)
 
 
-def _wheel(file: IndexFile, cache: Path, session: requests.Session) -> RemoteWheel | None:
-    """Read one wheel; None if its file name is not a wheel's."""
+def _read_wheel(file: IndexFile, cache: Path, session: requests.Session) -> RemoteWheel | None:
+    """Read one wheel; None if its file name is not that of a wheel."""
     try:
         _, version, build, _ = parse_wheel_filename(file.name)
     except InvalidWheelFilename:
         return None
-    members = _remembered(file, cache, session)
+    members = _load_members(file, cache, session)
     interpreter, abi, platform = file.name.removesuffix(".whl").split("-")[-3:]
     metadata = HeaderParser().parsestr(members.metadata)
-    commit, cuda = _COMMIT.search(members.version), _CUDA.search(members.version)
+    commit = _COMMIT.search(members.version)
+    cuda = _CUDA.search(members.version)
     return RemoteWheel(
         name=file.name,
         version=str(version),
@@ -152,30 +154,31 @@ def _wheel(file: IndexFile, cache: Path, session: requests.Session) -> RemoteWhe
 
 
 def cached_file(cache: Path, file: IndexFile, suffix: str) -> Path:
-    """Return where something about a file of an index is kept: apart from one of its name with another URL."""
-    return cache / f"{file.name}-{hashlib.sha256(file.url.encode()).hexdigest()[:12]}.{suffix}"
+    """Return the path for results about a file of an index, which differs for another URL."""
+    digest = hashlib.sha256(file.url.encode()).hexdigest()[:12]
+    return cache / f"{file.name}-{digest}.{suffix}"
 
 
-def _remembered(file: IndexFile, cache: Path, session: requests.Session) -> _Members:
-    """Return the members of a wheel from the cache, else from the index."""
-    cached = cached_file(cache, file, "members.json")
-    if cached.exists():
-        return _Members(**json.loads(cached.read_text(encoding="utf-8")))
-    with _opened(file, session) as archive:
-        members = _members(archive, file.name.partition("-")[0])
-    write_atomically(cached, json.dumps(asdict(members)))
+def _load_members(file: IndexFile, cache: Path, session: requests.Session) -> _Members:
+    """Return the members of a wheel from the cache, or else from the index."""
+    path = cached_file(cache, file, "members.json")
+    if path.exists():
+        return _Members(**json.loads(path.read_text(encoding="utf-8")))
+    with _open_wheel(file, session) as archive:
+        members = _read_members(archive, file.name.partition("-")[0])
+    write_atomically(path, json.dumps(asdict(members)))
     return members
 
 
 def read_requirements(file: IndexFile, cache: Path, session: requests.Session) -> tuple[str, ...]:
-    """Return what a wheel requires, Requires-Dist; raises NetworkError."""
-    metadata = HeaderParser().parsestr(_remembered(file, cache, session).metadata)
+    """Return the requirements of a wheel (Requires-Dist). Raises NetworkError."""
+    metadata = HeaderParser().parsestr(_load_members(file, cache, session).metadata)
     return tuple(metadata.get_all("Requires-Dist") or ())
 
 
 def list_members(file: IndexFile, session: requests.Session) -> list[WheelMember]:
-    """Return the directory of a wheel; raises NetworkError."""
-    with _opened(file, session) as archive:
+    """Return the directory of a wheel. Raises NetworkError."""
+    with _open_wheel(file, session) as archive:
         return [
             WheelMember(
                 info.filename,
@@ -190,13 +193,14 @@ def list_members(file: IndexFile, session: requests.Session) -> list[WheelMember
 
 
 def read_member(file: IndexFile, name: str, session: requests.Session) -> bytes:
-    """Return one member of a wheel; raises NetworkError."""
-    with _opened(file, session) as archive:
+    """Return one member of a wheel. Raises NetworkError."""
+    with _open_wheel(file, session) as archive:
         return archive.read(name)
 
 
 @contextmanager
-def _opened(file: IndexFile, session: requests.Session) -> Iterator[zipfile.ZipFile]:
+def _open_wheel(file: IndexFile, session: requests.Session) -> Iterator[zipfile.ZipFile]:
+    """Give a wheel of which only the parts that are read are downloaded. Raises NetworkError."""
     try:
         with RemoteZip(
             file.url, session=session, initial_buffer_size=_TAIL, timeout=silence_limit()
@@ -210,8 +214,8 @@ def _opened(file: IndexFile, session: requests.Session) -> Iterator[zipfile.ZipF
         ) from None
 
 
-def _members(archive: zipfile.ZipFile, package: str) -> _Members:
-    """Read the members of interest; a missing METADATA or version.py is ""."""
+def _read_members(archive: zipfile.ZipFile, package: str) -> _Members:
+    """Read the members that matter; a missing METADATA or version.py is ""."""
     sizes = {info.filename: info.file_size for info in archive.infolist()}
     metadata = next((name for name in sizes if name.endswith(".dist-info/METADATA")), None)
     version = f"{package}/version.py"

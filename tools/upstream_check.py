@@ -1,20 +1,30 @@
-"""Compare what build_configs/ says of releases with what their wheels on the package index say."""
+"""Compare releases in build_configs/ with their wheels on the package index."""
 
-import re
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from tools.official_code import is_size_read
-from tools.remote_wheel import READERS, RemoteWheel, cached_file, read_member, read_remote_wheels
+from tools.remote_wheel import RemoteWheel, read_remote_wheels
+from tools.upstream_wheels import (
+    claimed_commit,
+    first_upload,
+    library_sizes,
+    nvidia_requirements,
+    nvidia_version,
+    pinned_specifier,
+    pinned_version,
+    pythons_by_platform,
+    reference_wheels,
+    union_of_pythons,
+    without_python2,
+)
+from tools.wheel_capabilities import with_capabilities
 from torchmill.config.facts import Facts
 from torchmill.config.official_wheels import platform_of_tag
 from torchmill.config.package import Edition, Package
@@ -22,161 +32,25 @@ from torchmill.config.release import Cuda, Release
 from torchmill.config.release_lookup import all_pythons, base_package, find_release
 from torchmill.config.versions import python_key
 from torchmill.config.wheel_code import WheelCode
-from torchmill.core.console import ProgressBar, ProgressDisplay
+from torchmill.core.console import ProgressDisplay
 from torchmill.fetch import package_index
 from torchmill.fetch.download import http_session
 from torchmill.fetch.package_index import IndexFile, source_archives
 
-MILLION = 1_000_000  # bytes; smaller libraries are left out of `sizes`
-_PLATFORMS = (
-    "manylinux.*_x86_64",
-    "manylinux.*_aarch64",
-    "macosx.*_x86_64",
-    "macosx.*_arm64",
-    "win_amd64",
-    "any",
-)
-_REFERENCE = re.compile(_PLATFORMS[0])
-_OURS = re.compile(r"lib(torch|caffe2|c10)\w*\.so")
-_NVIDIA = ("nvidia-", "cuda-")
-
-
-def platform_key(platform: str) -> tuple[int, str]:
-    """Order platform tags as release files do: Linux, macOS, Windows."""
-    place = (number for number, pattern in enumerate(_PLATFORMS) if re.fullmatch(pattern, platform))
-    return next(place, len(_PLATFORMS)), platform
-
-
-def without_python2(wheels: Iterable[RemoteWheel]) -> list[RemoteWheel]:
-    """Return the wheels without those of Python 2, which the suite leaves out."""
-    return [wheel for wheel in wheels if not (wheel.python or "3").startswith("2.")]
-
-
-def sort_pythons(pythons: Iterable[str]) -> tuple[str, ...]:
-    """Return Pythons oldest first."""
-    return tuple(sorted(set(pythons), key=python_key))
-
-
-def pythons_by_platform(
-    wheels: Iterable[RemoteWheel], every: Sequence[str]
-) -> dict[str, tuple[str, ...]]:
-    """Return the Pythons by platform tag; a wheel for any Python stands for `every`."""
-    found: dict[str, set[str]] = {}
-    for wheel in without_python2(wheels):
-        found.setdefault(wheel.platform, set()).update([wheel.python] if wheel.python else every)
-    return {name: sort_pythons(found[name]) for name in sorted(found, key=platform_key)}
-
-
-def commits_not_tag(wheels: Iterable[RemoteWheel], tag: str | None) -> dict[str, tuple[str, ...]]:
-    """Return the commits that wheels say and the tag is not: () for all wheels, else which."""
-    telling = [wheel for wheel in without_python2(wheels) if wheel.commit]
-    commits = Counter(wheel.commit or "" for wheel in telling)
-    if len(commits) == 1:
-        return {commit: () for commit in commits if commit != tag}
-    return {commit: _where(telling, commit) for commit, _ in commits.most_common() if commit != tag}
-
-
-def _where(wheels: Sequence[RemoteWheel], commit: str) -> tuple[str, ...]:
-    """Return the platforms that are built from a commit alone, and "3.9 win_amd64" for single wheels."""
-    found: list[str] = []
-    for platform in sorted({wheel.platform for wheel in wheels}, key=platform_key):
-        there = [wheel for wheel in wheels if wheel.platform == platform]
-        mine = [wheel for wheel in there if wheel.commit == commit]
-        if len(mine) == len(there):
-            found.append(platform)
-        else:
-            pythons = sorted({wheel.python for wheel in mine if wheel.python}, key=python_key)
-            found.extend(f"{python} {platform}" for python in pythons)
-    return tuple(found)
-
-
-def claimed_commit(
-    known: Mapping[str, Sequence[str]], tag: str | None, wheel: RemoteWheel
-) -> str | None:
-    """Return the commit that the facts say a wheel is built from."""
-    for place in (f"{wheel.python} {wheel.platform}", wheel.platform):
-        for commit, where in known.items():
-            if place in where:
-                return commit
-    return next((commit for commit, where in known.items() if not where), tag)
-
-
-def reference_wheels(wheels: Iterable[RemoteWheel]) -> list[RemoteWheel]:
-    """Return the Linux x86_64 wheels: the newest rebuild of each Python, the oldest Python first."""
-    mine = [
-        wheel
-        for wheel in without_python2(wheels)
-        if wheel.python and _REFERENCE.fullmatch(wheel.platform)
-    ]
-    newest = {wheel.python: wheel for wheel in sorted(mine, key=lambda wheel: wheel.build)}
-    return [
-        newest[python] for python in sorted(newest, key=lambda python: python_key(python or "0"))
-    ]
-
-
-def wheel_toolkit(wheels: Iterable[RemoteWheel]) -> str | None:
-    """Return the toolkit of the Linux x86_64 wheels."""
-    return next((wheel.cuda for wheel in reference_wheels(wheels) if wheel.cuda), None)
-
-
-def nvidia_requirements(wheel: RemoteWheel) -> tuple[str, ...]:
-    """Return what a wheel requires of NVIDIA's packages, without markers."""
-    required = (Requirement(text) for text in wheel.requires)
-    return tuple(dict.fromkeys(_bare(one) for one in required if one.name.startswith(_NVIDIA)))
-
-
-def _bare(requirement: Requirement) -> str:
-    extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
-    return f"{requirement.name}{extras}{requirement.specifier}"
-
-
-def pinned_specifier(wheel: RemoteWheel, project: str) -> str | None:
-    """Return the specifier by which a wheel requires a project ("==1.13.1", ""); None: it does not."""
-    required = (Requirement(text) for text in wheel.requires)
-    return next((str(one.specifier) for one in required if one.name == project), None)
-
-
-def pinned_version(wheel: RemoteWheel, project: str) -> str | None:
-    """Return the version that a wheel pins a project to, or None."""
-    match = re.fullmatch(r"[=~]=([^,+]+)(\+\w+)?", pinned_specifier(wheel, project) or "")
-    return match[1] if match else None
-
-
-def nvidia_version(wheel: RemoteWheel, library: str) -> str | None:
-    """Return the version of cuDNN or NCCL that a wheel requires: library is "cudnn" or "nccl"."""
-    pattern = re.compile(rf"nvidia-{library}-cu\d+==(.+)")
-    return next(
-        (match[1] for one in nvidia_requirements(wheel) if (match := pattern.fullmatch(one))), None
-    )
-
-
-def library_sizes(wheels: Iterable[RemoteWheel]) -> dict[str, int]:
-    """Return the sizes of torch's own libraries in the Linux x86_64 wheel of the oldest Python."""
-    first = next(iter(reference_wheels(wheels)), None)
-    libraries = first.libraries if first else {}
-    return {
-        name: size
-        for name, size in sorted(libraries.items())
-        if _OURS.fullmatch(name) and size >= MILLION
-    }
-
-
-def first_upload(wheels: Iterable[RemoteWheel]) -> str | None:
-    """Return the day of the first upload, where the index says when."""
-    return min((wheel.uploaded[:10] for wheel in wheels if wheel.uploaded), default=None)
-
-
-_SOME_PATCH = ".99"  # ">=3.6.2" is true of some 3.6
-Found = Iterator[tuple[str, str]]  # the name and the text of each difference
+_SOME_PATCH = ".99"  # ">=3.6.2" admits a patch release of 3.6
+_PARTNER_PROJECTS = ("triton",)  # that torch itself requires, and that have releases of their own
+_LAST_M_ABI = "3.8"  # the first Python whose ABI tag has no "m" (PEP 3149)
+# The name and the text of each difference.
+Findings = Iterator[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """PyPI says something else than the facts."""
+    """A fact that PyPI contradicts."""
 
     package: str
     version: str
-    name: str  # what [<package>.explained] calls it: "rebuild 1 win_amd64"
+    name: str  # its key in [<package>.explained]: "rebuild 1 win_amd64"
     text: str
     reason: str | None  # why PyPI is odd; None: not explained
 
@@ -184,271 +58,307 @@ class Difference:
 def release_differences(
     facts: Facts, observed: Mapping[str, Sequence[RemoteWheel]], chosen: Collection[str]
 ) -> tuple[Difference, ...]:
-    """Compare releases with the wheels of each package: of the chosen versions of torch, or all."""
-    found: list[Difference] = []
+    """Compare releases with their wheels, by package; of the chosen versions of torch, or all."""
+    differences: list[Difference] = []
     for package, wheels in observed.items():
         for release in facts.releases[package]:
-            if not chosen or (release.torch or release.version) in chosen:
-                mine = [wheel for wheel in wheels if wheel.version == release.version]
-                found += _explained(release, _of_release(facts, release, mine))
+            if chosen and (release.torch or release.version) not in chosen:
+                continue
+            release_wheels = [wheel for wheel in wheels if wheel.version == release.version]
+            for name, text in _compare_release(facts, release, release_wheels):
+                reason = release.explained.get(name)
+                differences.append(Difference(release.package, release.version, name, text, reason))
         if not chosen:
-            found += _without_file(facts.releases[package], wheels)
-    return tuple(dict.fromkeys(found))
+            differences += _releases_without_file(facts.releases[package], wheels)
+    return tuple(dict.fromkeys(differences))
 
 
 def unknown_versions(releases: Sequence[Release], wheels: Iterable[RemoteWheel]) -> list[str]:
-    """Return the versions on the index of which no file speaks, oldest first.
+    """Return the versions on the index that no release file has, oldest first.
 
-    What is older than the oldest known release, or was withdrawn, does not count.
+    Versions older than the oldest known release, and withdrawn ones, do not count.
     """
-    known = {release.version for release in releases}
-    there = {wheel.version for wheel in wheels if not wheel.yanked} - known
-    oldest = min((Version(version) for version in known), default=Version("0"))
-    return sorted((version for version in there if Version(version) > oldest), key=Version)
+    known_versions = {release.version for release in releases}
+    oldest = min(map(Version, known_versions), default=Version("0"))
+    unknown = {wheel.version for wheel in wheels if not wheel.yanked} - known_versions
+    newer = [version for version in unknown if Version(version) > oldest]
+    return sorted(newer, key=Version)
 
 
-def _without_file(
+def _releases_without_file(
     releases: Sequence[Release], wheels: Sequence[RemoteWheel]
 ) -> Iterator[Difference]:
-    reasons = {name: reason for release in releases for name, reason in release.explained.items()}
+    reasons: dict[str, str] = {}
+    for release in releases:
+        reasons.update(release.explained)
     for version in unknown_versions(releases, wheels):
         name = f"release {version}"
         text = "PyPI has it, no file in releases/ speaks of it"
         yield Difference(releases[0].package, version, name, text, reasons.get(name))
 
 
-def _explained(release: Release, found: Iterable[tuple[str, str]]) -> Iterator[Difference]:
-    for name, text in found:
-        yield Difference(release.package, release.version, name, text, release.explained.get(name))
-
-
-def _of_release(facts: Facts, release: Release, wheels: Sequence[RemoteWheel]) -> Found:
+def _compare_release(facts: Facts, release: Release, wheels: Sequence[RemoteWheel]) -> Findings:
+    """Compare one release with its wheels."""
     if not wheels:
         if release.wheels:
-            yield "absent", f"PyPI has no wheel, the file says {_listed(release.wheels)}"
+            yield "absent", f"PyPI has no wheel, the file says {_join(release.wheels)}"
         return
     base = base_package(facts)
-    after = find_release(facts, base.name, release.torch) if release.torch else None
-    pythons = after.pythons if after else all_pythons(facts)
+    torch = find_release(facts, base.name, release.torch) if release.torch else None
+    pythons = torch.pythons if torch else all_pythons(facts)
     yield from chain(
-        _wheels(release, wheels),
-        _pythons(release, wheels, pythons),
-        _tags(wheels),
-        _date(release, wheels),
-        _commits(release, wheels),
-        _code(facts, release, wheels),
+        _compare_platforms(release, wheels),
+        _compare_pythons(release, wheels, pythons),
+        _compare_requires_python(release, wheels, pythons),
+        _odd_tags(wheels),
+        _rebuilds(wheels),
+        _compare_date(release, wheels),
+        _compare_commits(release, wheels),
+        _compare_code(facts, release, wheels),
     )
-    if after is not None:
-        yield from _pairing(release, base.name, wheels)
-    else:
-        yield from chain(
-            _cuda(release, wheels), _partners(release, wheels), _sizes(release, wheels)
-        )
+    if torch is not None:
+        yield from _compare_pairing(release, base.name, wheels)
+        return
+    yield from chain(
+        _compare_toolkit(release, wheels),
+        _compare_cuda(release, wheels),
+        _compare_partners(release, wheels),
+        _compare_sizes(release, wheels),
+    )
 
 
-def _wheels(release: Release, wheels: Sequence[RemoteWheel]) -> Found:
+def _compare_platforms(release: Release, wheels: Sequence[RemoteWheel]) -> Findings:
     """Compare the Pythons on each platform."""
-    there = pythons_by_platform(wheels, release.pythons)
-    for platform in dict.fromkeys((*release.wheels, *there)):
-        known, seen = release.wheels.get(platform, ()), there.get(platform, ())
-        if set(known) != set(seen):
+    observed = pythons_by_platform(wheels, release.pythons)
+    for platform in dict.fromkeys((*release.wheels, *observed)):
+        recorded = release.wheels.get(platform, ())
+        on_index = observed.get(platform, ())
+        if set(recorded) != set(on_index):
             yield (
                 f"wheels {platform}",
-                f"PyPI has wheels for {_listed(seen)}, the file says {_listed(known)}",
+                f"PyPI has wheels for {_join(on_index)}, the file says {_join(recorded)}",
             )
     if all(wheel.yanked for wheel in wheels):
         yield "withdrawn", "PyPI withdrew it"
 
 
-def _pythons(release: Release, wheels: Sequence[RemoteWheel], possible: Sequence[str]) -> Found:
-    """Compare the supported Pythons with the wheels and with Requires-Python, as far as they are possible."""
-    union = {
-        python
-        for pythons in pythons_by_platform(wheels, release.pythons).values()
-        for python in pythons
-    }
-    if missing := [python for python in release.pythons if python not in union]:
-        yield "pythons", f"there is no wheel for {_listed(missing)}, which 'pythons' has"
-    if extra := [
-        python for python in possible if python in union and python not in release.pythons
-    ]:
-        yield "pythons", f"there are wheels for {_listed(extra)}, which 'pythons' lacks"
+def _compare_pythons(
+    release: Release, wheels: Sequence[RemoteWheel], possible: Sequence[str]
+) -> Findings:
+    """Compare the supported Pythons with those of the wheels, as far as they are possible."""
+    on_index = union_of_pythons(wheels, release.pythons)
+    missing = [python for python in release.pythons if python not in on_index]
+    if missing:
+        yield "pythons", f"there is no wheel for {_join(missing)}, which 'pythons' has"
+    unlisted = [python for python in possible if python not in release.pythons]
+    extra = [python for python in unlisted if python in on_index]
+    if extra:
+        yield "pythons", f"there are wheels for {_join(extra)}, which 'pythons' lacks"
+
+
+def _compare_requires_python(
+    release: Release, wheels: Sequence[RemoteWheel], possible: Sequence[str]
+) -> Findings:
+    """Compare the supported Pythons with Requires-Python of the wheels."""
     newest = python_key(release.pythons[-1])
+    # Newer Pythons are left out, because bounds have no upper end; free-threaded ones, because
+    # Requires-Python cannot tell them apart.
+    unlisted = [
+        python
+        for python in possible
+        if python not in release.pythons
+        and not python.endswith("t")
+        and python_key(python) < newest
+    ]
     for text in dict.fromkeys(wheel.requires_python for wheel in without_python2(wheels)):
         bound = SpecifierSet(text or "")
         refused = [python for python in release.pythons if not _admits(bound, python)]
-        lacking = [
-            python
-            for python in possible
-            if text and _admits(bound, python) and python not in release.pythons
-            if not python.endswith("t") and python_key(python) < newest
-        ]
         if refused:
-            yield "requires-python", f"Requires-Python is {text}, which excludes {_listed(refused)}"
-        if lacking:
-            yield "requires-python", f"Requires-Python is {text}, which admits {_listed(lacking)}"
+            yield "requires-python", f"Requires-Python is {text}, which excludes {_join(refused)}"
+        admitted = [python for python in unlisted if text and _admits(bound, python)]
+        if admitted:
+            yield "requires-python", f"Requires-Python is {text}, which admits {_join(admitted)}"
 
 
 def _admits(bound: SpecifierSet, python: str) -> bool:
     return bound.contains(python.rstrip("t") + _SOME_PATCH)
 
 
-def _tags(wheels: Sequence[RemoteWheel]) -> Found:
-    """Name wheels that no interpreter installs, and wheels that replace others."""
+def _odd_tags(wheels: Sequence[RemoteWheel]) -> Findings:
+    """Name wheels that no interpreter installs."""
     for wheel in without_python2(wheels):
-        number = (wheel.python or "").rstrip("t").replace(".", "")
-        old = wheel.python is not None and python_key(wheel.python) < python_key(
-            "3.8"
-        )  # PEP 3149's "m" ended with it
-        usual = {f"cp{number}", f"cp{number}t", "none"} | ({f"cp{number}m"} if old else set())
-        if wheel.python and wheel.abi not in usual:
+        if wheel.python is None:
+            continue
+        number = wheel.python.rstrip("t").replace(".", "")
+        usual = {f"cp{number}", f"cp{number}t", "none"}
+        if python_key(wheel.python) < python_key(_LAST_M_ABI):
+            usual.add(f"cp{number}m")
+        if wheel.abi not in usual:
             name = f"tag {wheel.interpreter}-{wheel.abi}-{wheel.platform}"
             yield name, f"{wheel.name} has an ABI that no interpreter has"
+
+
+def _rebuilds(wheels: Sequence[RemoteWheel]) -> Findings:
+    """Name wheels that replace others."""
     rebuilt = {(wheel.build, wheel.platform) for wheel in wheels if wheel.build}
     for build, platform in sorted(rebuilt):
-        again = [wheel for wheel in wheels if (wheel.build, wheel.platform) == (build, platform)]
-        pythons = pythons_by_platform(again, ())[platform]
-        yield f"rebuild {build} {platform}", f"the wheels for {_listed(pythons)} were built again"
+        group = [wheel for wheel in wheels if (wheel.build, wheel.platform) == (build, platform)]
+        pythons = pythons_by_platform(group, ())[platform]
+        yield f"rebuild {build} {platform}", f"the wheels for {_join(pythons)} were built again"
 
 
-def _date(release: Release, wheels: Sequence[RemoteWheel]) -> Found:
+def _compare_date(release: Release, wheels: Sequence[RemoteWheel]) -> Findings:
     first = first_upload(wheels)
     if first and first != release.date:
         yield "date", f"the first wheel was uploaded on {first}, the file says {release.date}"
 
 
-def _commits(release: Release, wheels: Sequence[RemoteWheel]) -> Found:
-    """Compare the commits in the wheels with the tag's, or with what the file says they are built from."""
-    telling = [wheel for wheel in without_python2(wheels) if wheel.commit]
-    for commit in dict.fromkeys(wheel.commit for wheel in telling):
+def _compare_commits(release: Release, wheels: Sequence[RemoteWheel]) -> Findings:
+    """Compare the commits in the wheels with the tag's, or with those that the file records."""
+    with_commit = [wheel for wheel in without_python2(wheels) if wheel.commit]
+    for commit in dict.fromkeys(wheel.commit for wheel in with_commit):
         odd = [
             wheel
-            for wheel in telling
+            for wheel in with_commit
             if wheel.commit == commit
             and claimed_commit(release.built_from, release.commit, wheel) != commit
         ]
         if odd:
-            known = claimed_commit(release.built_from, release.commit, odd[0])
-            named = odd[0].name + (f" and {len(odd) - 1} more" if len(odd) > 1 else "")
-            text = f"commit {commit} is in {named}, the file says {known}"
+            recorded = claimed_commit(release.built_from, release.commit, odd[0])
+            names = odd[0].name
+            if len(odd) > 1:
+                names += f" and {len(odd) - 1} more"
+            text = f"commit {commit} is in {names}, the file says {recorded}"
             yield f"commit {str(commit)[:8]}", text
-    for commit in release.built_from.keys() - {wheel.commit for wheel in telling}:
+    for commit in release.built_from.keys() - {wheel.commit for wheel in with_commit}:
         yield f"commit {commit[:8]}", f"no wheel says commit {commit}, the file does"
 
 
-def _code(facts: Facts, release: Release, wheels: Sequence[RemoteWheel]) -> Found:
-    """Name wheels whose device code nobody read, and a list of torch's own that the file says otherwise."""
+def _compare_code(facts: Facts, release: Release, wheels: Sequence[RemoteWheel]) -> Findings:
+    """Name wheels whose device code nobody read, and lists of torch's own that the file lacks."""
     for wheel in without_python2(wheels):
         arch = platform_of_tag(facts, wheel.platform)
-        known = [
-            one
-            for one in facts.wheel_code
-            if arch
-            and (one.package, one.release, one.arch)
-            == (release.package, release.version, arch.name)
+        if arch is None:
+            continue
+        key = (release.package, release.version, arch.name)
+        readings = [
+            reading
+            for reading in facts.wheel_code
+            if (reading.package, reading.release, reading.arch) == key
         ]
-        if arch and not any(_is_of_reading(wheel, one) for one in known):
+        if not any(_is_of_reading(wheel, reading) for reading in readings):
             yield (
                 f"code {wheel.platform}",
                 f"the device code of {wheel.name} was not read: `invoke facts --code --write`",
             )
-        said = release.cuda_official.get(wheel.cuda or "", Cuda()).capabilities.get(
-            arch.name if arch else "", ""
-        )
-        for one in known if release.torch is None else ():
-            if one.cuda == wheel.cuda and set(one.own.split(";")) != set(said.split(";")):
-                yield (
-                    f"capabilities {one.arch}",
-                    f"{one.files[0]} has code for {one.own}, the file says {said or None}",
-                )
+        if release.torch is not None:
+            continue
+        official = release.cuda_official.get(wheel.cuda or "", Cuda())
+        recorded = official.capabilities.get(arch.name, "")
+        for reading in readings:
+            is_same = set(reading.own.split(";")) == set(recorded.split(";"))
+            if reading.cuda == wheel.cuda and not is_same:
+                name = f"capabilities {reading.arch}"
+                code = f"{reading.files[0]} has code for {reading.own}"
+                yield name, f"{code}, the file says {recorded or None}"
 
 
 def _is_of_reading(wheel: RemoteWheel, reading: WheelCode) -> bool:
     return all(
-        is_size_read(wheel.members.get(name), one.sizes) for name, one in reading.code.items()
+        is_size_read(wheel.members.get(name), library.sizes)
+        for name, library in reading.code.items()
     )
 
 
-def _pairing(release: Release, base: str, wheels: Sequence[RemoteWheel]) -> Found:
-    """Compare the release of torch that the wheels ask for."""
+def _compare_pairing(release: Release, base: str, wheels: Sequence[RemoteWheel]) -> Findings:
+    """Compare the release of torch that the wheels require."""
     pins = {pinned_specifier(wheel, base) or "" for wheel in without_python2(wheels)}
-    wrong = sorted(
-        one for one in pins if one and not SpecifierSet(one).contains(str(release.torch))
+    pins_of_others = sorted(
+        pin for pin in pins if pin and not SpecifierSet(pin).contains(str(release.torch))
     )
-    if wrong:
-        yield "pairing", f"wheels ask for {base} {_listed(wrong)}, the file says {release.torch}"
-    elif not any(one.startswith("==") for one in pins):
-        asked = ", ".join(sorted(pins - {""})) or "none"
+    if pins_of_others:
         yield (
             "pairing",
-            f"wheels ask for no single {base} (they say {asked}), the file says {release.torch}",
+            f"wheels ask for {base} {_join(pins_of_others)}, the file says {release.torch}",
         )
-
-
-def _cuda(release: Release, wheels: Sequence[RemoteWheel]) -> Found:
-    """Compare the toolkit of the CUDA wheels, and what they require of NVIDIA's packages on Linux x86_64."""
-    toolkits = {wheel.cuda for wheel in wheels if wheel.cuda}
-    if toolkits != ({release.cuda_pypi} - {None}):
-        seen_toolkits = _listed(sorted(map(str, toolkits)))
+    elif not any(pin.startswith("==") for pin in pins):
+        bounds = ", ".join(sorted(pins - {""})) or "none"
         yield (
-            "cuda",
-            f"wheels are built with CUDA {seen_toolkits}, the file says {release.cuda_pypi}",
+            "pairing",
+            f"wheels ask for no single {base} (they say {bounds}), the file says {release.torch}",
         )
-    known = release.cuda_official.get(release.cuda_pypi or "", Cuda())
+
+
+def _compare_toolkit(release: Release, wheels: Sequence[RemoteWheel]) -> Findings:
+    """Compare the toolkit that the CUDA wheels are built with."""
+    toolkits = {wheel.cuda for wheel in wheels if wheel.cuda}
+    if toolkits != {release.cuda_pypi} - {None}:
+        built_with = _join(sorted(toolkits))
+        recorded = release.cuda_pypi
+        yield "cuda", f"wheels are built with CUDA {built_with}, the file says {recorded}"
+
+
+def _compare_cuda(release: Release, wheels: Sequence[RemoteWheel]) -> Findings:
+    """Compare the GPU code and NVIDIA's packages of the CUDA wheels on Linux x86_64."""
+    recorded = release.cuda_official.get(release.cuda_pypi or "", Cuda())
+    capabilities = recorded.capabilities.get("x86_64", "")
     for wheel in reference_wheels(wheels):
-        listed = known.capabilities.get("x86_64", "")
-        if wheel.capabilities and set(wheel.capabilities) != set(listed.split(";")):
+        if wheel.capabilities and set(wheel.capabilities) != set(capabilities.split(";")):
             code = ";".join(wheel.capabilities)
             yield (
                 "capabilities",
-                f"{wheel.name} has code for {code}, the file says {listed or None}",
+                f"{wheel.name} has code for {code}, the file says {capabilities or None}",
             )
-        seen = nvidia_requirements(wheel)
-        if set(seen) != set(known.requires):
-            changed = sorted(set(seen) ^ set(known.requires))
-            yield "requires", f"{wheel.name} and the file differ in {_listed(changed)}"
-        for library, version in (("cudnn", known.cudnn), ("nccl", known.nccl)):
+        changed = set(nvidia_requirements(wheel)) ^ set(recorded.requires)
+        if changed:
+            yield "requires", f"{wheel.name} and the file differ in {_join(sorted(changed))}"
+        for library, version in (("cudnn", recorded.cudnn), ("nccl", recorded.nccl)):
             required = nvidia_version(wheel, library)
             if required and required != version:
                 yield library, f"wheels require {library} {required}, the file says {version}"
 
 
-def _partners(release: Release, wheels: Sequence[RemoteWheel]) -> Found:
-    """Compare the packages that torch itself asks for and that have releases of their own."""
+def _compare_partners(release: Release, wheels: Sequence[RemoteWheel]) -> Findings:
+    """Compare the packages that torch requires and that have releases of their own."""
     for wheel in reference_wheels(wheels):
-        for project in ("triton",):
-            asked, known = pinned_version(wheel, project), release.partners.get(project)
-            if asked != known:
-                yield project, f"{wheel.name} asks for {project} {asked}, the file says {known}"
+        for project in _PARTNER_PROJECTS:
+            required = pinned_version(wheel, project)
+            recorded = release.partners.get(project)
+            if required != recorded:
+                yield (
+                    project,
+                    f"{wheel.name} asks for {project} {required}, the file says {recorded}",
+                )
 
 
-def _sizes(release: Release, wheels: Sequence[RemoteWheel]) -> Found:
-    seen = library_sizes(wheels)
-    for name in sorted(seen.keys() | release.sizes.keys()):
-        there, known = seen.get(name), release.sizes.get(name)
-        if there != known:
-            yield f"size {name}", f"{name} has {there} bytes, the file says {known}"
+def _compare_sizes(release: Release, wheels: Sequence[RemoteWheel]) -> Findings:
+    observed = library_sizes(wheels)
+    for name in sorted(observed.keys() | release.sizes.keys()):
+        size = observed.get(name)
+        recorded = release.sizes.get(name)
+        if size != recorded:
+            yield f"size {name}", f"{name} has {size} bytes, the file says {recorded}"
 
 
-def _listed(names: Iterable[str]) -> str:
+def _join(names: Iterable[str]) -> str:
     return ", ".join(names) or "nothing"
 
 
 def archive_differences(package: Package, files: Iterable[IndexFile]) -> Iterator[Difference]:
-    """Yield what the index says otherwise; newer versions too, which no [[release]] speaks of."""
-    found = dict(source_archives(files, package.pypi or package.name))
+    """Yield what the index contradicts of a package's [[release]] tables, and newer versions."""
+    archives = dict(source_archives(files, package.pypi or package.name))
     for edition in package.editions:
-        file = found.get(Version(edition.version))
-        for name, text in _archive_versions(edition, file):
+        file = archives.get(Version(edition.version))
+        for name, text in _compare_edition(edition, file):
             yield Difference(package.name, edition.version, name, text, None)
-    newest = max(Version(one.version) for one in package.editions)
-    for version, file in sorted(found.items()):
+    newest = max(Version(edition.version) for edition in package.editions)
+    for version, file in sorted(archives.items()):
         if version > newest and not file.yanked and not version.is_prerelease:
             text = "PyPI has it, no [[release]] speaks of it"
             yield Difference(package.name, str(version), f"release {version}", text, None)
 
 
-def _archive_versions(edition: Edition, file: IndexFile | None) -> Iterator[tuple[str, str]]:
+def _compare_edition(edition: Edition, file: IndexFile | None) -> Findings:
     if file is None:
         yield "absent", "PyPI has no archive of it"
         return
@@ -459,57 +369,9 @@ def _archive_versions(edition: Edition, file: IndexFile | None) -> Iterator[tupl
         yield "date", f"PyPI got it on {day}, the file says {edition.date}"
 
 
-LIBRARY = "libtorch_python.so"  # holds the list as text, from torch 1.6 on
-_LIST = re.compile(rb"(?:(?:sm|compute)_\d+[af]? ?){2,}")
-
-
-def with_capabilities(
-    wheels: Sequence[RemoteWheel], files: Iterable[IndexFile], cache: Path, bar: ProgressBar
-) -> tuple[RemoteWheel, ...]:
-    """Return the wheels; one CUDA wheel of each release, the reference of its sizes, with its capabilities.
-
-    What was read stays in `cache`. Raises NetworkError.
-    """
-    by_name = {file.name: file for file in files}
-    releases = {
-        wheel.version: [one for one in wheels if one.version == wheel.version] for wheel in wheels
-    }
-    firsts = [one for group in releases.values() for one in reference_wheels(group)[:1]]
-    asked = [wheel for wheel in firsts if wheel.cuda and LIBRARY in wheel.libraries]
-    found: dict[str, RemoteWheel] = {}
-    with ThreadPoolExecutor(READERS) as pool:
-        told = pool.map(lambda wheel: _capabilities(by_name[wheel.name], cache), asked)
-        for done, (wheel, capabilities) in enumerate(zip(asked, told, strict=True), 1):
-            found[wheel.name] = replace(wheel, capabilities=capabilities)
-            bar.update(done, len(asked), "lists of compute capabilities")
-    return tuple(found.get(wheel.name, wheel) for wheel in wheels)
-
-
-def _capabilities(file: IndexFile, cache: Path) -> tuple[str, ...]:
-    known = cached_file(cache, file, "capabilities")
-    if not known.exists():
-        with http_session() as session:
-            library = read_member(file, f"{file.name.partition('-')[0]}/lib/{LIBRARY}", session)
-        match = _LIST.search(library)
-        half = known.with_suffix(".part")
-        half.write_text(match[0].decode() if match else "", encoding="utf-8")
-        half.rename(known)
-    return _named(known.read_text(encoding="utf-8"))
-
-
-def _named(flags: str) -> tuple[str, ...]:
-    """Return what the list says as the release files do: PTX, which it calls compute_120, is "12.0+PTX"."""
-    found = re.findall(r"(sm|compute)_(\d+)(\d)([af]?)", flags)
-    intermediate = {
-        f"{major}.{minor}{suffix}" for kind, major, minor, suffix in found if kind == "compute"
-    }
-    names = dict.fromkeys(f"{major}.{minor}{suffix}" for _, major, minor, suffix in found)
-    return tuple(f"{name}+PTX" if name in intermediate else name for name in names)
-
-
 @dataclass(frozen=True, slots=True)
 class UpstreamReport:
-    """What a check looked at and found."""
+    """The result of a comparison with the index."""
 
     wheels: dict[str, int]  # package -> wheels that were read
     releases: dict[str, int]  # package -> releases that they belong to
@@ -517,72 +379,78 @@ class UpstreamReport:
 
     @property
     def unexplained(self) -> tuple[Difference, ...]:
-        """Return what the facts give no reason for."""
-        return tuple(one for one in self.differences if one.reason is None)
+        """Return the differences for which the facts give no reason."""
+        return tuple(difference for difference in self.differences if difference.reason is None)
 
     def lines(self) -> list[str]:
-        """Return it for people: each difference, what explains it, and the numbers."""
-        found = []
-        for one in self.differences:
-            found.append(
-                f"{'explained' if one.reason else 'DIFFERENT'}  {one.package} {one.version}: {one.text}"
-            )
-            found.append(f"           {one.name}: {one.reason or 'not explained'}")
+        """Return the report for people: each difference, its explanation, and the numbers."""
+        lines = []
+        for difference in self.differences:
+            verdict = "explained" if difference.reason else "DIFFERENT"
+            title = f"{difference.package} {difference.version}"
+            lines.append(f"{verdict}  {title}: {difference.text}")
+            lines.append(f"           {difference.name}: {difference.reason or 'not explained'}")
         for package, number in self.wheels.items():
-            found.append(f"{package}: {number} wheels of {self.releases[package]} releases read")
-        explained = len(self.differences) - len(self.unexplained)
-        found.append(f"{len(self.unexplained)} unexplained differences, {explained} explained")
-        return found
+            lines.append(f"{package}: {number} wheels of {self.releases[package]} releases read")
+        unexplained = len(self.unexplained)
+        explained = len(self.differences) - unexplained
+        lines.append(f"{unexplained} unexplained differences, {explained} explained")
+        return lines
 
 
 def observe_index(
-    facts: Facts, chosen: Collection[str], where: str, cache: Path, bars: ProgressDisplay
+    facts: Facts, chosen: Collection[str], index: str, cache: Path, bars: ProgressDisplay
 ) -> dict[str, tuple[RemoteWheel, ...]]:
-    """Read the wheels of every package: of the chosen versions of torch and what pairs with them, or all.
+    """Read the wheels of every package: of the chosen versions of torch and their partners, or all.
 
     Raises NetworkError.
     """
-    found = {}
-    for package in _of_wheels(facts):
+    observed = {}
+    for package in _packages_with_wheels(facts):
         with http_session() as session:
-            files = package_index.project_files(session, where, package)
+            files = package_index.project_files(session, index, package)
         if chosen:
-            mine = [one for one in facts.releases[package] if (one.torch or one.version) in chosen]
-            versions = {one.version for one in mine} | set(chosen)
+            versions = set(chosen)
+            for release in facts.releases[package]:
+                if (release.torch or release.version) in chosen:
+                    versions.add(release.version)
             files = tuple(file for file in files if file.name.split("-")[1] in versions)
         bar = bars.task(package, len(files))
         try:
-            found[package] = with_capabilities(
-                read_remote_wheels(files, cache, bar), files, cache, bar
-            )
+            wheels = read_remote_wheels(files, cache, bar)
+            observed[package] = with_capabilities(wheels, files, cache, bar)
         finally:
             bar.close()
-    return found
+    return observed
 
 
 def compare_with_index(
-    facts: Facts, chosen: Collection[str], where: str, cache: Path, bars: ProgressDisplay
+    facts: Facts, chosen: Collection[str], index: str, cache: Path, bars: ProgressDisplay
 ) -> UpstreamReport:
-    """Compare the facts with the index; raises NetworkError."""
-    observed = observe_index(facts, chosen, where, cache, bars)
+    """Compare the facts with the index. Raises NetworkError."""
+    observed = observe_index(facts, chosen, index, cache, bars)
+    releases = {}
+    for package, wheels in observed.items():
+        releases[package] = len({wheel.version for wheel in wheels})
     return UpstreamReport(
         wheels={package: len(wheels) for package, wheels in observed.items()},
-        releases={
-            package: len({one.version for one in wheels}) for package, wheels in observed.items()
-        },
-        differences=(*release_differences(facts, observed, chosen), *_declared(facts, where)),
+        releases=releases,
+        differences=(
+            *release_differences(facts, observed, chosen),
+            *_declared_differences(facts, index),
+        ),
     )
 
 
-def _of_wheels(facts: Facts) -> list[str]:
-    """Return the packages of whose releases PyPI has wheels, not archives alone."""
+def _packages_with_wheels(facts: Facts) -> list[str]:
+    """Return the packages whose releases have wheels on PyPI, not only archives."""
     return [package.name for package in facts.packages.values() if not package.editions]
 
 
-def _declared(facts: Facts, where: str) -> Iterator[Difference]:
-    """Yield what the index says otherwise of releases that packages declare themselves."""
+def _declared_differences(facts: Facts, index: str) -> Iterator[Difference]:
+    """Yield what the index contradicts of releases that packages declare themselves."""
     for package in facts.packages.values():
         if package.editions and package.pypi:
             with http_session() as session:
-                files = package_index.project_files(session, where, canonicalize_name(package.pypi))
+                files = package_index.project_files(session, index, canonicalize_name(package.pypi))
             yield from archive_differences(package, files)

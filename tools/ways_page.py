@@ -1,4 +1,4 @@
-"""Which machine can be brought which toolkit, as a page: docs/reference/compatibility/ways.md."""
+"""Which machines can get which CUDA toolkits: docs/reference/compatibility/ways.md."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -36,8 +36,8 @@ archives, have not been tried.
 
 """
 HOSTS = Path(__file__).with_name("hosts")
-
-_BRINGS = ("invoke toolkit --cuda", "invoke toolkit --compiler", "invoke toolkit --complete")
+# Beginnings of the commands that install a toolkit or a compiler.
+_INSTALLING = ("invoke toolkit --cuda", "invoke toolkit --compiler", "invoke toolkit --complete")
 
 
 def described_hosts() -> dict[str, Host]:
@@ -46,70 +46,79 @@ def described_hosts() -> dict[str, Host]:
 
 
 def newest_cell(facts: Facts, toolkit: Toolkit, host: Host) -> Cell | None:
-    """Return the newest build of the base package with a toolkit on a host, with a Python of the host's if one fits."""
+    """Return the newest build of the base package with a toolkit on a host, or None.
+
+    Its Python is one that the host has if possible, else the newest that is not free-threaded.
+    """
     for release in reversed(facts.releases[base_package(facts).name]):
         cells = [
             cell
             for cell in matrix.possible_cells(facts, release, host.arch)
             if cell.build.cuda == toolkit.version
         ]
-        if cells:
-            at_hand = [cell for cell in cells if cell.build.python in host.interpreters.paths]
-            return (
-                at_hand or [cell for cell in cells if not cell.build.python.endswith("t")] or cells
-            )[-1]
+        if not cells:
+            continue
+        installed = [cell for cell in cells if cell.build.python in host.interpreters.paths]
+        usual = [cell for cell in cells if not cell.build.python.endswith("t")]
+        return (installed or usual or cells)[-1]
     return None
 
 
 def walk_cell(facts: Facts, cell: Cell, host: Host) -> tuple[tuple[Step, ...], tuple[Stop, ...]]:
-    """Return the steps to a wheel on a host, of which no address is asked, and what stops them."""
+    """Return the steps to a wheel on a host, and what stops them; no address is probed."""
 
-    def examine(now: Host) -> Sequence[Finding]:
-        return examination.examine_build(
-            CheckContext(facts, cell, now, compute_plan(facts, cell, now, NO_OPTIONS))
-        )
+    def examine(host_now: Host) -> Sequence[Finding]:
+        plan_now = compute_plan(facts, cell, host_now, NO_OPTIONS)
+        return examination.examine_build(CheckContext(facts, cell, host_now, plan_now))
 
     plan = compute_plan(facts, cell, host, NO_OPTIONS)
     requests = source_requests(facts, [cell.release], ref="", mirror="", origin="")
     sources = {request.package.name: source_origins(request, Places()) for request in requests}
-    around = WalkContext(facts, host.arch, host, replace(Places(), sources=sources))
+    context = WalkContext(facts, host.arch, host, replace(Places(), sources=sources))
     session = Session(f"nox -s {plan.identifier}", (str(cell.release),), plan.requirements, {})
-    walk = walk_steps(around, foresee(examine, host), [session], Answers())
+    walk = walk_steps(context, foresee(examine, host), [session], Answers())
     return walk.steps, walk.stops
 
 
 def ways_page(facts: Facts) -> str:
     """Return the page."""
     hosts = described_hosts()
-    reasons: dict[str, int] = {}
+    reasons: dict[str, int] = {}  # reason -> its number
     rows = []
     for toolkit in facts.toolkits:
-        cells = {name: newest_cell(facts, toolkit, host) for name, host in hosts.items()}
-        told = [_way(facts, toolkit, hosts[name], cell, reasons) for name, cell in cells.items()]
-        rows.append([toolkit.version, *told])
+        row = [toolkit.version]
+        for host in hosts.values():
+            cell = newest_cell(facts, toolkit, host)
+            row.append(_table_cell(facts, toolkit, host, cell, reasons))
+        rows.append(row)
     listed = [f"{number}. {reason}" for reason, number in reasons.items()]
-    return "\n".join([compatibility_page.page(HEAD, ("CUDA", *hosts), rows), NOTE, *listed, ""])
+    table = compatibility_page.page(HEAD, ("CUDA", *hosts), rows)
+    return "\n".join([table, NOTE, *listed, ""])
 
 
-def _way(
+def _table_cell(
     facts: Facts, toolkit: Toolkit, host: Host, cell: Cell | None, reasons: dict[str, int]
 ) -> str:
-    """Return a cell of the table: who brings the toolkit, or the number of the reason why there is no way."""
+    """Return which providers install a toolkit, or the number of the reason why none can."""
     if cell is None:
-        on = f" on {host.arch}" if host.arch not in toolkit.arches else ""
-        return _numbered(f"No release of torch builds with it{on}.", reasons)
+        machine = "" if host.arch in toolkit.arches else f" on {host.arch}"
+        return _numbered(f"No release of torch builds with it{machine}.", reasons)
     steps, stops = walk_cell(facts, cell, host)
     if stops:
         return _numbered(stop_reason(stops, host), reasons)
-    chosen = {
-        step.command: chosen_origin(step, {}) for step in steps if step.command.startswith(_BRINGS)
-    }
-    names = [_provider(origin) for origin in chosen.values() if origin is not None]
-    return " + ".join(dict.fromkeys(names)) or "there"
+    providers = []
+    for step in steps:
+        if step.command.startswith(_INSTALLING):
+            origin = chosen_origin(step, {})
+            if origin is not None:
+                providers.append(_provider(origin))
+    return " + ".join(dict.fromkeys(providers)) or "there"
 
 
 def _numbered(reason: str, reasons: dict[str, int]) -> str:
-    return f"no ({reasons.setdefault(reason, len(reasons) + 1)})"
+    """Return a refusal with the number of its reason, which is added if it is new."""
+    number = reasons.setdefault(reason, len(reasons) + 1)
+    return f"no ({number})"
 
 
 def _provider(origin: Origin) -> str:
@@ -118,12 +127,15 @@ def _provider(origin: Origin) -> str:
 
 def stop_reason(stops: Sequence[Stop], host: Host) -> str:
     """Return why there is no way, without the versions that differ from toolkit to toolkit."""
-    subjects = {(stop.step.purpose or stop.step.command).partition(":")[0]: stop for stop in stops}
-    if "CUDA toolkit" in subjects:
+    by_subject = {}
+    for stop in stops:
+        subject = (stop.step.purpose or stop.step.command).partition(":")[0]
+        by_subject[subject] = stop
+    if "CUDA toolkit" in by_subject:
         return _toolkit_reason(host)
-    if "host compiler of nvcc" in subjects or "C++ compiler" in subjects:
+    if "host compiler of nvcc" in by_subject or "C++ compiler" in by_subject:
         return "No compiler that its nvcc takes is known to be had for this machine."
-    subject, stop = next(iter(subjects.items()))
+    subject, stop = next(iter(by_subject.items()))
     return f"{subject}: {stop.reason}."
 
 

@@ -12,7 +12,7 @@ from tests.support import fatbins
 from tests.support.index_server import Index, serving, wheel
 from tests.support.refusals import refused
 from tests.support.silent_progress import SilentBar
-from tools import official_code, official_code_page
+from tools import code_files, official_code_page
 from tools.official_code import (
     IndexReader,
     Reading,
@@ -239,8 +239,8 @@ def test_what_is_written_is_what_is_read(shipped: Facts, tmp_path: Path) -> None
     package = PackageCode(
         "nvidia-nccl-cu12", "2.1", "x86_64", "b.whl", "2026-01-01", {"libnccl.so.2": "7.0;7.0 PTX"}
     )
-    official_code.write_wheel_code(tmp_path, "torch", [*wheels, plain])
-    official_code.write_package_code(tmp_path, shipped, [package])
+    code_files.write_wheel_code(tmp_path, "torch", [*wheels, plain])
+    code_files.write_package_code(tmp_path, shipped, [package])
     again = read_facts(tmp_path)
     assert list(again.wheel_code) == [*wheels, plain]
     assert again.package_code == (package,)

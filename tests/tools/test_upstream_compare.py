@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tools import upstream_check
+from tools import upstream_wheels
 from tools.remote_wheel import RemoteWheel
 from tools.upstream_check import release_differences
 from torchmill.config.facts import Facts
@@ -164,15 +164,15 @@ def test_commits_may_be_told_wheel_by_wheel(known: Facts) -> None:
 
 
 def test_built_from_is_what_a_file_would_say() -> None:
-    assert upstream_check.commits_not_tag(WHEELS, TAG) == {}
-    assert upstream_check.commits_not_tag(WHEELS, None) == {TAG: ()}
-    assert upstream_check.commits_not_tag(changed(commit=CANDIDATE), TAG) == {
+    assert upstream_wheels.commits_not_tag(WHEELS, TAG) == {}
+    assert upstream_wheels.commits_not_tag(WHEELS, None) == {TAG: ()}
+    assert upstream_wheels.commits_not_tag(changed(commit=CANDIDATE), TAG) == {
         CANDIDATE: ("3.9 manylinux1_x86_64",)
     }
     mixed = [
         replace(wheel, commit=CANDIDATE) if wheel.platform == ARM else wheel for wheel in WHEELS
     ]
-    assert upstream_check.commits_not_tag(mixed, TAG) == {CANDIDATE: (ARM,)}
+    assert upstream_wheels.commits_not_tag(mixed, TAG) == {CANDIDATE: (ARM,)}
 
 
 @pytest.mark.parametrize(

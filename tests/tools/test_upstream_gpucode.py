@@ -9,7 +9,7 @@ import requests
 from tests.support.index_server import Index, serving, wheel
 from tests.support.silent_progress import SilentBar
 from tools.remote_wheel import read_remote_wheels
-from tools.upstream_check import LIBRARY, with_capabilities
+from tools.wheel_capabilities import LIBRARY, with_capabilities
 from torchmill.fetch.package_index import project_files
 
 PLATFORM = "manylinux_2_28_x86_64"
