@@ -5,6 +5,7 @@ import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from packaging.specifiers import SpecifierSet
@@ -364,7 +365,7 @@ def test_a_compiler_that_is_named_by_its_path_is_asked_what_it_is(
     """One of the same name on PATH says nothing of it."""
     seen: list[Host] = []
 
-    def stop(_: Facts, __: str, host: Host, ___: Options) -> Options:
+    def stop(_: Facts, __: str, host: Host, *___: object) -> NoReturn:
         seen.append(host)
         raise LookupError
 

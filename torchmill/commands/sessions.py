@@ -1,18 +1,19 @@
 """The sessions that nox lists: the buildable cells of a checkout, remembered between runs.
 
-Facts and matrix are imported only if nothing is remembered: listing sessions takes half the time without them.
+Facts and matrix are imported only if nothing is remembered: to list sessions takes half the time
+without them.
 """
 
 import json
 from collections.abc import Iterable
-from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 from torchmill.core.paths import Layout, facts_folder
 from torchmill.core.strict_json import parse_json
 
-READ = ("*.toml", "packages/*.toml", "releases/*.toml")  # what there is of facts
+READ = ("*.toml", "packages/*.toml", "releases/*.toml")  # the files of facts
+_CODE = ("config", "core", "plan")  # wings that decide which sessions there are
 
 
 class MatrixSession(NamedTuple):
@@ -30,7 +31,7 @@ class MatrixSession(NamedTuple):
 
     @property
     def description(self) -> str:
-        """Return what nox says of it: "torch 1.13.1", with a word if nobody is known to have built it."""
+        """Return nox's description: "torch 1.13.1", with a word if nobody is known to have built it."""
         return f"{self.title}, {self.standing}" if self.standing == "untried" else self.title
 
 
@@ -42,21 +43,27 @@ class SessionList(NamedTuple):
 
 
 def list_sessions(root: Path, arch: str, tag: str | None) -> SessionList:
-    """Return the sessions of a checkout on a machine: those of the release with a tag, or of all releases.
+    """Return the sessions of a checkout on a machine, for the release with a tag or for all.
 
-    They are remembered for as long as facts and code look the same.
-
-    Raises ConfigError for broken facts, UnknownReleaseError for a tag that no release has.
+    They are remembered for as long as the files of facts and code have the same names, sizes and
+    times. Raises ConfigError for broken facts, UnknownReleaseError for a tag that no release has.
     """
     from torchmill.core.stat_cache import FileStat, StatCache, stat_file
 
-    layout, folder = Layout.of_checkout(root), facts_folder(root)
-    code = (Path(__file__).parents[1].glob(f"{wing}/*.py") for wing in ("config", "core", "plan"))
-    read = sorted(chain(*code, *(folder.glob(pattern) for pattern in READ)))
-    names = FileStat(" ".join(map(str, read)), 0)
-    key = f"{folder.absolute()} {arch} {tag}"
-    cache = StatCache(layout.sessions_cache)
-    text = cache.remember(key, [names, *map(stat_file, read)], lambda: _sessions(root, arch, tag))
+    facts = facts_folder(root)
+    package = Path(__file__).parents[1]
+    files: list[Path] = []
+    for wing in _CODE:
+        files.extend((package / wing).glob("*.py"))
+    for pattern in READ:
+        files.extend(facts.glob(pattern))
+    files.sort()
+    # A file that came or went changes the list, and none of the other files.
+    names = FileStat(" ".join(str(file) for file in files), 0)
+    states = [names, *(stat_file(file) for file in files)]
+    cache = StatCache(Layout.of_checkout(root).sessions_cache)
+    key = f"{facts.absolute()} {arch} {tag}"
+    text = cache.remember(key, states, lambda: _compute_sessions(root, arch, tag))
     cache.save()
     remembered = parse_json(text)
     sessions = [MatrixSession(*row) for row in remembered["sessions"]]
@@ -64,35 +71,39 @@ def list_sessions(root: Path, arch: str, tag: str | None) -> SessionList:
 
 
 def newest_release_alone(sessions: Iterable[MatrixSession]) -> list[MatrixSession]:
-    """Return the sessions of the newest release of the package that the others are built against."""
+    """Return the sessions of the newest release of the base package."""
     from packaging.version import Version
 
-    listed = [one for one in sessions if not one.dependent]
-    newest = max(listed, key=lambda one: Version(one.title.rpartition(" ")[2]), default=None)
-    return [one for one in listed if newest and one.tag == newest.tag]
+    base_sessions = [session for session in sessions if not session.dependent]
+    if not base_sessions:
+        return []
+    newest = max(base_sessions, key=lambda session: Version(session.title.rpartition(" ")[2]))
+    return [session for session in base_sessions if session.tag == newest.tag]
 
 
-def _sessions(root: Path, arch: str, tag: str | None) -> str:
-    from torchmill.config import facts_reader
+def _compute_sessions(root: Path, arch: str, tag: str | None) -> str:
+    """Return the list of sessions as JSON."""
+    from torchmill.config.facts_reader import load_facts
     from torchmill.config.release_lookup import base_package, find_release
-    from torchmill.plan import matrix, trial
+    from torchmill.plan.matrix import buildable_cells
+    from torchmill.plan.trial import find_trial
 
-    facts = facts_reader.load_facts(root)
+    facts = load_facts(root)
     base = base_package(facts).name
     release = find_release(facts, base, tag) if tag else None
-    sessions = []
-    for cell in matrix.buildable_cells(facts, release, arch):
+    sessions: list[MatrixSession] = []
+    for cell in buildable_cells(facts, release, arch):
         build = cell.build
         session = MatrixSession(
-            build.identifier(arch),
-            build.session,
-            build.package,
-            build.python,
-            build.variant,
-            cell.release.tag,
-            str(cell.release),
-            build.package != base,
-            trial.find_trial(facts, cell).standing,
+            name=build.identifier(arch),
+            word=build.session,
+            package=build.package,
+            python=build.python,
+            variant=build.variant,
+            tag=cell.release.tag,
+            title=str(cell.release),
+            dependent=build.package != base,
+            standing=find_trial(facts, cell).standing,
         )
         sessions.append(session)
     warnings = [file.warning for file in facts.left_out]

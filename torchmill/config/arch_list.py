@@ -13,17 +13,15 @@ from torchmill.core.package_data import read_table_beside
 
 SEPARATORS = re.compile(r"[;,\s]+")
 NUMBER = re.compile(r"(\d+\.\d)([af]?)")
-# How nvcc ("sm_86", "compute_86") and CMake ("86-real") write it.
+# How nvcc ("sm_86", "compute_86") and CMake ("86-real") write a capability.
 UNDOTTED = re.compile(
-    r"(sm_?|compute_?|lto_?)?(\d{1,2}?)(\d?)([af]?)(-real|-virtual)?", re.IGNORECASE
+    r"(?P<kind>sm_?|compute_?|lto_?)?(?P<major>\d{1,2}?)(?P<minor>\d?)(?P<suffix>[af]?)"
+    r"(?P<code>-real|-virtual)?",
+    re.IGNORECASE,
 )
+# Words that PyTorch knows and a build here must not depend on -> what to write instead.
 WHOLES: dict[str, str] = read_table_beside(__file__, "not_capabilities.toml")
-
-
-def capability_key(capability: str) -> tuple[int, int]:
-    """Return a capability in an order that people expect: "9.0" before "10.0"."""
-    major, _, minor = capability.partition(".")
-    return int(major), int(minor)
+_PTX = "+PTX"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +34,26 @@ class ArchTarget:
 
     @property
     def name(self) -> str:
-        """Return "9.0a": what toolkits list."""
+        """Return "9.0a", the name in lists of toolkits."""
         return self.capability + self.suffix
 
     def __str__(self) -> str:
-        """Return "9.0a+PTX": what PyTorch reads."""
-        return self.name + "+PTX" * self.ptx
+        """Return "9.0a+PTX", as PyTorch reads it."""
+        return self.name + _PTX if self.ptx else self.name
+
+
+class UnreadableArchError(ValueError):
+    """A word of the list that cannot be read; the message is the rest of a sentence about it."""
+
+
+def capability_key(capability: str) -> tuple[int, int]:
+    """Return a key that orders "9.0" before "10.0"."""
+    major, _, minor = capability.partition(".")
+    return int(major), int(minor)
 
 
 def target_key(target: ArchTarget) -> tuple[tuple[int, int], str]:
-    """Order targets from the oldest capability to the newest."""
+    """Return a key that orders targets from the oldest capability to the newest."""
     return capability_key(target.capability), target.suffix
 
 
@@ -56,99 +64,120 @@ def is_plain_target(name: str) -> bool:
 
 def format_arch_list(targets: Iterable[ArchTarget]) -> str:
     """Return a list as PyTorch writes it, "8.0;8.6+PTX": each target once, the oldest first."""
-    each_once = {
-        one.name: one for one in sorted(targets, key=lambda one: one.ptx)
-    }  # with PTX, if one has it
-    return ";".join(map(str, sorted(each_once.values(), key=target_key)))
-
-
-class UnreadableArchError(ValueError):
-    """A word of the list that cannot be read; the message says what to write."""
+    by_name: dict[str, ArchTarget] = {}
+    for target in targets:
+        # Of two entries for the same code, the one with PTX counts.
+        if target.name not in by_name or target.ptx:
+            by_name[target.name] = target
+    return ";".join(str(target) for target in sorted(by_name.values(), key=target_key))
 
 
 def parse_arch_list(
     facts: Facts, text: str, torch: str, gpus: Iterable[Gpu] = ()
 ) -> tuple[list[ArchTarget], list[str]]:
-    """Return the targets of a list, in its order, and what is wrong with each word that is none.
+    """Return the targets of a list, in its order, and a problem for each word that is none.
 
     `torch` is the release that the names are read for; `gpus` are those that "native" stands for.
     """
-    found: list[ArchTarget] = []
+    native_gpus = tuple(gpus)
+    targets: list[ArchTarget] = []
     problems: list[str] = []
-    for word in filter(None, SEPARATORS.split(text.strip("'\" "))):
+    for word in SEPARATORS.split(text.strip("'\" ")):
+        if not word:
+            continue
         try:
-            found.extend(_targets(facts, word, torch, tuple(gpus)))
+            targets.extend(_parse_word(facts, word, torch, native_gpus))
         except UnreadableArchError as error:
             problems.append(f"'{word}' {error}")
-    if not found and not problems:
+    if not targets and not problems:
         problems.append("it names no compute capability; write one, such as 8.6")
-    return found, problems
+    return targets, problems
 
 
-def _targets(facts: Facts, word: str, torch: str, gpus: tuple[Gpu, ...]) -> Iterator[ArchTarget]:
-    """Yield what a word stands for; PTX of a name, or of native, is that of the newest."""
-    ptx = word.lower().endswith("+ptx")
-    name = word[: -len("+PTX")] if ptx else word
-    if written := NUMBER.fullmatch(name):
-        yield ArchTarget(written[1], written[2], ptx)
+def parse_targets(facts: Facts, listed: str) -> list[ArchTarget]:
+    """Return the targets of a list that was checked before; none of an empty one."""
+    targets, _ = parse_arch_list(facts, listed, newest_release(facts).torch_version)
+    return targets
+
+
+def listed_capabilities(facts: Facts, listed: str) -> list[Capability]:
+    """Return the capabilities of a list, as far as they are known."""
+    capabilities = [facts.capability(target.capability) for target in parse_targets(facts, listed)]
+    return [capability for capability in capabilities if capability is not None]
+
+
+def _parse_word(facts: Facts, word: str, torch: str, gpus: tuple[Gpu, ...]) -> Iterator[ArchTarget]:
+    """Yield the targets that a word stands for. Raises UnreadableArchError."""
+    ptx = word.upper().endswith(_PTX)
+    name = word[: -len(_PTX)] if ptx else word
+    number = NUMBER.fullmatch(name)
+    if number:
+        yield ArchTarget(number[1], number[2], ptx)
         return
     if name.lower() in WHOLES:
         raise UnreadableArchError(WHOLES[name.lower()])
-    known = _native(gpus) if name.lower() == "native" else _named(facts, name, torch)
-    for capability in known:
-        yield ArchTarget(capability, ptx=ptx and capability == known[-1])
+    if name.lower() == "native":
+        capabilities = _native_capabilities(gpus)
+    else:
+        capabilities = _architecture_capabilities(facts, name, torch)
+    for capability in capabilities:
+        # PTX of several capabilities is that of the newest: it is for GPUs that come later.
+        yield ArchTarget(capability, ptx=ptx and capability == capabilities[-1])
 
 
-def _native(gpus: tuple[Gpu, ...]) -> tuple[str, ...]:
+def _native_capabilities(gpus: tuple[Gpu, ...]) -> tuple[str, ...]:
     if not gpus:
         raise UnreadableArchError(
-            "stands for the GPUs of this machine, and none was found; `invoke arch --gpu NAME` shows the "
-            "capability of a GPU"
+            "stands for the GPUs of this machine, and none was found; `invoke arch --gpu NAME` "
+            "shows the capability of a GPU"
         )
-    if silent := [gpu.name for gpu in gpus if gpu.capability is None]:
+    unreported = [gpu.name for gpu in gpus if gpu.capability is None]
+    if unreported:
         raise UnreadableArchError(
-            f"stands for the GPUs of this machine, and the driver does not report the capability of "
-            f"{', '.join(silent)}; `invoke arch --gpu NAME` does"
+            "stands for the GPUs of this machine, and the driver does not report the capability "
+            f"of {', '.join(unreported)}; `invoke arch --gpu NAME` does"
         )
-    return tuple(sorted({gpu.capability for gpu in gpus if gpu.capability}, key=capability_key))
+    capabilities = {gpu.capability for gpu in gpus if gpu.capability}
+    return tuple(sorted(capabilities, key=capability_key))
 
 
-def _named(facts: Facts, name: str, torch: str) -> tuple[str, ...]:
-    """Return the capabilities behind an architecture's name, however its letters are cased."""
-    known = {
-        one.name.casefold(): one.means for one in facts.arch_names if is_within(one.release, torch)
-    }
-    if name.casefold() in known:
-        return known[name.casefold()]
-    for one in facts.arch_names:
-        if one.name.casefold() == name.casefold():
+def _architecture_capabilities(facts: Facts, name: str, torch: str) -> tuple[str, ...]:
+    """Return the capabilities that an architecture's name means to a release; case is ignored."""
+    folded = name.casefold()
+    known: dict[str, tuple[str, ...]] = {}
+    for arch_name in facts.arch_names:
+        if is_within(arch_name.release, torch):
+            known[arch_name.name.casefold()] = arch_name.means
+    if folded in known:
+        return known[folded]
+    for arch_name in facts.arch_names:
+        if arch_name.name.casefold() == folded:
+            capabilities = ";".join(arch_name.means)
             raise UnreadableArchError(
-                f"is not a name that torch {torch} knows; write {';'.join(one.means)}"
+                f"is not a name that torch {torch} knows; write {capabilities}"
             )
     raise UnreadableArchError(_advice(name, known))
 
 
 def _advice(name: str, known: Mapping[str, tuple[str, ...]]) -> str:
-    """Return what to write instead of a word that is neither a capability nor a name."""
-    if (code := UNDOTTED.fullmatch(name)) and (code[2] or code[3]):
-        virtual = (code[1] or "").lower().startswith("compute") or (
-            code[5] or ""
-        ).lower() == "-virtual"
-        whole = f"{code[2]}.{code[3] or 0}{code[4]}"
-        return f"is not how PyTorch writes it: write {whole}{'+PTX' * virtual}"
-    if before := re.match(r"\d+\.\d(?=\()", name):
-        return f"asks for code made from another capability's PTX: write {before[0]}"
-    if near := get_close_matches(name.casefold(), known, 1):
-        return f"is not an architecture; did you mean {near[0].title().replace('ptx', 'PTX')}?"
+    """Return advice on a word that is neither a capability nor a name, as the rest of a sentence.
+
+    `known` has the names of architectures, in lower case.
+    """
+    undotted = UNDOTTED.fullmatch(name)
+    if undotted and (undotted["major"] or undotted["minor"]):
+        kind = (undotted["kind"] or "").lower()
+        code = (undotted["code"] or "").lower()
+        target = f"{undotted['major']}.{undotted['minor'] or 0}{undotted['suffix']}"
+        if kind.startswith("compute") or code == "-virtual":
+            target += _PTX
+        return f"is not how PyTorch writes it: write {target}"
+    # "2.1(2.0)", as select_compute_arch.cmake of FindCUDA reads it
+    number = re.match(r"\d+\.\d(?=\()", name)
+    if number:
+        return f"asks for code made from another capability's PTX: write {number[0]}"
+    similar = get_close_matches(name.casefold(), known, 1)
+    if similar:
+        suggestion = similar[0].title().replace("ptx", "PTX")
+        return f"is not an architecture; did you mean {suggestion}?"
     return "is neither a compute capability, such as 8.6 or 9.0a+PTX, nor an architecture's name"
-
-
-def listed_capabilities(facts: Facts, listed: str) -> list[Capability]:
-    """Return the capabilities of a list, as far as they are known."""
-    known = (facts.capability(target.capability) for target in parse_targets(facts, listed))
-    return [one for one in known if one is not None]
-
-
-def parse_targets(facts: Facts, listed: str) -> list[ArchTarget]:
-    """Return what a list that can be read says; nothing of an empty one."""
-    return parse_arch_list(facts, listed, newest_release(facts).torch_version)[0]

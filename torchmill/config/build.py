@@ -8,32 +8,31 @@ from dataclasses import dataclass
 from torchmill.config.costs import CostRange
 from torchmill.config.field_types import PlatformTemplate, no_entries
 
-CPU = "cpu"
-SPEED_ONLY_SWITCHES = frozenset({"MAX_JOBS"})  # changes how fast, not what
+CPU = "cpu"  # the variant without CUDA
+# Variables of a build that change how fast it is, and not what comes of it.
+SPEED_ONLY_SWITCHES = frozenset({"MAX_JOBS"})
 
 
 @dataclass(frozen=True, slots=True)
 class Arch:
-    """A machine: the operating system it stands for and how wheels name it."""
+    """A machine that wheels are for: its operating system and its names."""
 
-    name: str
+    name: str  # "x86_64", "arm64" (macOS), "amd64" (Windows)
     system: str  # "linux", "macos", "windows"
-    machines: tuple[str, ...]  # what platform.machine() says there
+    machines: tuple[str, ...]  # values of platform.machine()
     platform_tag: PlatformTemplate  # "manylinux_{glibc}_x86_64", "macosx_{macos}_arm64"
-    emulated: CostRange | None = (
-        None  # by which factor compilers take longer on a machine that plays it
-    )
-    crossed: CostRange | None = None  # the same where cross compilers run on that machine itself
-    oldest_glibc: str | None = (
-        None  # "2.17": that a tag of wheels can name there; None: no tag names one
-    )
-    cpu_option: str = ""  # by which gcc and clang are told a processor: "-march"; "": they are not
-    cpu_wants: Mapping[str, tuple[str, ...]] = (
-        no_entries()
-    )  # a processor -> a flag it wants, as compilers spell it
-    features: Mapping[str, str] = (
-        no_entries()
-    )  # macro of the compilers -> what Linux calls it: "__AVX2__" -> "avx2"
+    # Factor by which compilers take longer under emulation of this machine on another.
+    emulated: CostRange | None = None
+    # The same factor if cross compilers run natively under that emulation.
+    crossed: CostRange | None = None
+    # The oldest glibc that a platform tag for this machine can name, "2.17"; None: none is named.
+    oldest_glibc: str | None = None
+    # The option of gcc and clang that names a processor, "-march"; "": they are given none.
+    cpu_option: str = ""
+    # processor -> further flags for it, spelled as different compilers do; the first that works
+    cpu_wants: Mapping[str, tuple[str, ...]] = no_entries()
+    # predefined macro of compilers -> name of the feature in Linux: "__AVX2__" -> "avx2"
+    features: Mapping[str, str] = no_entries()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,7 @@ class Processor:
 
     name: str  # "x86-64-v3", "native.znver3"
     flags: tuple[str, ...]  # for the compiler: "-march=x86-64-v3"
-    needs: tuple[str, ...] = ()  # what a machine must have to run it, as Linux calls it: "avx2"
+    needs: tuple[str, ...] = ()  # features that a machine must have to run it: "avx2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +56,15 @@ class Build:
     cuda: str | None = None  # the toolkit's version, "11.8"
 
     def identifier(self, native_arch: str) -> str:
-        """Return the session's name; the machine that builds natively is not named in it."""
-        name = f"{self.session}-{self.python}-{self.variant}"
-        return name if self.arch == native_arch else f"{name}-{self.arch}"
+        """Return the name of the session: "wheel-3.10-cpu", or "wheel-3.10-cpu-aarch64".
+
+        The arch is named only if it is not that of the machine that builds.
+        """
+        return self._with_arch(f"{self.session}-{self.python}-{self.variant}", native_arch)
 
     def family(self, native_arch: str) -> str:
-        """Return what the identifiers of all interpreters have in common: "wheel-cpu"."""
-        name = f"{self.session}-{self.variant}"
+        """Return the common name of the same build for all interpreters: "wheel-cpu"."""
+        return self._with_arch(f"{self.session}-{self.variant}", native_arch)
+
+    def _with_arch(self, name: str, native_arch: str) -> str:
         return name if self.arch == native_arch else f"{name}-{self.arch}"

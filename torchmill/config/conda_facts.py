@@ -13,19 +13,19 @@ Bounds = Literal["same", "major", "minor", "none"]
 
 @dataclass(frozen=True, slots=True)
 class CondaName:
-    """A project of PyPI's, as conda has it."""
+    """The conda package of a project on PyPI."""
 
     name: str  # "pytorch"
-    bounds: Bounds = "same"  # what becomes of a version that is required exactly
+    bounds: Bounds = "same"  # what an exact requirement on the project becomes
 
 
 @dataclass(frozen=True, slots=True)
 class CondaFacts:
-    """All of it."""
+    """Everything in conda.toml."""
 
-    subdirs: Mapping[str, str]  # arch -> folder of a channel, "linux-64"
-    cuda: Mapping[str, str] = no_entries()  # toolkit -> as build strings have it, "11.0.221"
-    licenses: Mapping[str, str] = no_entries()  # as METADATA has them -> SPDX
+    subdirs: Mapping[str, str]  # arch -> folder of a channel: "linux-64"
+    cuda: Mapping[str, str] = no_entries()  # toolkit -> its version in build strings: "11.0.221"
+    licenses: Mapping[str, str] = no_entries()  # License in METADATA -> SPDX expression
     compiled_with: Mapping[str, tuple[str, ...]] = no_entries()  # package -> projects
-    libstdcxx: Mapping[str, str] = no_entries()  # version of symbols, "3.4.30" -> GCC
-    names: Mapping[str, CondaName] = no_entries()  # project on PyPI -> conda's
+    libstdcxx: Mapping[str, str] = no_entries()  # version of symbols, "3.4.30" -> GCC's version
+    names: Mapping[str, CondaName] = no_entries()  # project on PyPI -> conda package

@@ -22,7 +22,7 @@ class CostRange:
     high: float
 
     def __add__(self, other: CostRange) -> CostRange:
-        """Return the bounds of what two quantities come to."""
+        """Return the bounds of the sum of two quantities."""
         return CostRange(self.low + other.low, self.high + other.high)
 
     @property
@@ -41,13 +41,13 @@ ByteRange = CostRange  # written as { low = "0.9 GB", high = "1.5 GB" }
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRun:
-    """A build that was measured or reported; what its report does not say is None."""
+    """A build that was measured or reported; a quantity that its report lacks is None."""
 
     package: str
-    release: str  # of the sources; of a development branch, the release that came of it
+    release: str  # of the sources; of a development branch, the release that it became
     variant: str
     machine: str  # for people: "c5.12xlarge: 48 vCPU, 96 GiB"
-    scope: Scope  # what `wall` covers; "job": a checkout and containers as well
+    scope: Scope  # of `wall_seconds`; "job": with checkout and start of containers
     source: str
     cores: int | None = None  # that it could use
     jobs: int | None = None  # compilers at a time; None: as many as cores
@@ -55,8 +55,8 @@ class MeasuredRun:
     wall_seconds: float | None = None
     peak: Bytes | None = None  # of the largest single compile
     typical: Bytes | None = None  # of a compile at its peak, averaged over time
-    tree: Bytes | None = None  # on disk at the end, of the tree and all that was made of it
-    environment: Bytes | None = None  # of what was installed for it, beside the tree
+    tree: Bytes | None = None  # on disk at the end: the tree and everything made in it
+    environment: Bytes | None = None  # on disk: packages that were installed for the build
     wheel: Bytes | None = None
     capabilities: str = ""  # TORCH_CUDA_ARCH_LIST, "" without CUDA
     arch: str = "x86_64"
@@ -64,7 +64,7 @@ class MeasuredRun:
 
 @dataclass(frozen=True, slots=True)
 class CompilePeak:
-    """What the largest compiles of some builds take, each."""
+    """The memory that each of the largest compiles of some builds takes."""
 
     package: str
     release: SpecifierSet
@@ -75,7 +75,7 @@ class CompilePeak:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """By which factor an estimate errs either way, after what it stands on."""
+    """The factor by which an estimate errs either way, by the kind of run that it is based on."""
 
     own: float  # a build of this machine
     cpu: float
@@ -85,37 +85,34 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class CostAssumptions:
-    """The terms of an estimate that no run gives by itself; each is argued for in runs.toml."""
+    """The terms of an estimate that no run gives by itself; runs.toml argues for each of them."""
 
     scaling: float  # n jobs do the work of n**scaling
-    years: float  # by which a run that much older or newer counts for a third (1/e)
-    serial_seconds: (
-        CostRange  # of every build in which one program runs: configure, link, pack, verify
-    )
+    years: float  # a run that is so much older or newer has the weight 1/e, about a third
+    # Of every build, while a single program runs: configure, link, pack, verify.
+    serial_seconds: CostRange
     dependent_seconds: CostRange  # the same for a package that is built against another
-    share_seconds: (
-        CostRange  # of a share of a build, before it compiles: requirements, configure, generators
-    )
+    # Of a share of a build, before it compiles: requirements, configure, generators.
+    share_seconds: CostRange
     job_seconds: CostRange  # that a CI job adds to its build
-    further_python: (
-        CostRange  # processor time for each that the first Python took, whose tree is there
-    )
+    # Processor time of a further Python in the same tree, for each second of the first one's.
+    further_python: CostRange
     spread: Spread
     packed: CostRange  # bytes of a wheel for each byte of its libraries
     tree: CostRange  # bytes on disk for each byte of the libraries
-    cached: CostRange  # bytes that a compiler cache takes in for each byte of the libraries
+    cached: CostRange  # bytes that a compiler cache grows by for each byte of the libraries
     files: CostRange  # of a finished build for each file of its source
-    installed: Mapping[str, Bytes]  # project -> what it takes with what comes along with it
+    installed: Mapping[str, Bytes]  # project -> size of it and all that it brings along
     installed_spread: float  # a factor either way: releases of a project differ
 
 
 @dataclass(frozen=True, slots=True)
 class KnownUnit:
-    """What the compile of some sources needs where it never ran on this machine."""
+    """The cost to compile some sources, for machines on which they never were compiled."""
 
     pattern: str  # of the end of a source's path: "native/cpu/*Kernel.cpp.AVX2.cpp"
     peak: Bytes  # for CUDA, of each thread of nvcc
     seconds: float | None = None
-    package: str = ""  # "": of any
-    release: SpecifierSet | None = None  # None: of any
+    package: str = ""  # "": any
+    release: SpecifierSet | None = None  # None: any
     source: str = ""

@@ -1,50 +1,56 @@
-"""Which packages exist in which release of which Linux distribution; pure functions of distributions.toml."""
+"""Which packages exist in which release of which Linux distribution, as distributions.toml says."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from torchmill.config.linux_distribution import LinuxDistribution
+from torchmill.config.versions import is_version
 from torchmill.core.package_data import read_table_beside
 
 # ID of distributions whose C library is musl: https://wiki.musl-libc.org/projects-using-musl.html
 WITH_MUSL = frozenset({"alpine", "chimera", "postmarketos"})
+# Managers that may be there in place of the usual one.
+_ALTERNATIVES = {"dnf": ("dnf", "microdnf", "yum"), "yum": ("yum", "dnf")}
 
 
 @dataclass(frozen=True, slots=True)
 class DistributionRelease:
-    """What is recorded of a release of a distribution."""
+    """A recorded release of a distribution."""
 
     name: str  # "ubuntu 22.04", as messages name it
     id: str  # of the distribution whose packages it has: "ubuntu" for Linux Mint
     version: str  # as it is recorded: "22.04", "9"
-    minor: str  # as the machine says it: "9.4"
+    minor: str  # as the machine reports it: "9.4"; "": it reports no version
     manager: str
     gcc: str  # major version of the usual C++ compiler; "": not recorded, or the newest of the day
-    # major version of other gccs -> minor release that first had it, "" for all; None: not recorded
+    # major version of another gcc -> minor release that first had it, "" for all; None: not recorded
     compilers: Mapping[str, str] | None
     pythons: Mapping[str, str]  # "3.10" -> package with its headers
     # major version of a further gcc -> where to look for it, as a clause
     look_for: Mapping[str, str] = field(default_factory=dict)
-    compiler_packages: tuple[str, ...] = ()  # (): as system_packages.toml has it for the manager
+    compiler_packages: tuple[str, ...] = ()  # (): those of the manager in system_packages.toml
     compiler_command: str = ""
     suite: str = ""  # its archive, as toolkit_sources.toml names it: "debian/bookworm"
-    isl: str = ""  # of the libisl that it has; "": not recorded
+    isl: str = ""  # number of its libisl: "23"; "": not recorded
 
     @property
     def archive(self) -> str:
-        """Return whose archive it has the keys of: "debian" for Raspbian."""
+        """Return the distribution whose archive it has the keys of: "debian" for Raspbian."""
         return self.suite.partition("/")[0] or self.id
 
     def has_gcc(self, major: int) -> bool:
-        """Tell whether a gcc of a major version is known to be in its archives, beside the usual one."""
+        """Tell whether a gcc of a major version is known to be in its archives."""
         since = (self.compilers or {}).get(str(major))
-        return since is not None and (
-            not since or "." not in self.minor or Version(self.minor) >= Version(since)
-        )
+        if since is None:
+            return False
+        # A machine that reports only "9" is taken for the newest minor release.
+        if not since or "." not in self.minor:
+            return True
+        return Version(self.minor) >= Version(since)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +64,10 @@ class RecordedPackage:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """What NVIDIA's archive has for a release of Jetson Linux."""
+    """The packages of NVIDIA's archive for a release of Jetson Linux."""
 
     cuda: str
-    cudnn: str  # what its package is probably called
+    cudnn: str  # the probable name of its package
     toolkit: str = ""  # the package of its CUDA; "": its name is not recorded
 
 
@@ -77,101 +83,110 @@ def recorded_tables(kind: str) -> list[dict[str, Any]]:
 
 
 def find_release(distribution: LinuxDistribution | None) -> DistributionRelease | None:
-    """Return what is recorded of the release of a distribution; None for one that is not recorded."""
+    """Return the recorded release that a machine has; None if it is not recorded."""
     if distribution is None:
         return None
-    name, version = _origin(distribution)
-    for table in _tables()["release"]:
-        if name not in table["ids"] or (recorded := _recorded_version(table, version)) is None:
+    name, version = _package_origin(distribution)
+    for table in recorded_tables("release"):
+        recorded_version = _recorded_version(table, version)
+        if name not in table["ids"] or recorded_version is None:
             continue
-        known = {key: table[key] for key in ("manager", "gcc", "pythons")}
-        known |= {
-            key: table[key]
-            for key in ("look_for", "compiler_command", "suite", "isl")
-            if key in table
-        }
-        known["compilers"] = table.get("compilers")
-        packages = tuple(table.get("compiler_packages", ()))
-        minor = version if _is_version(version) else ""
         return DistributionRelease(
-            str(distribution), name, recorded, minor, compiler_packages=packages, **known
+            name=str(distribution),
+            id=name,
+            version=recorded_version,
+            minor=version if is_version(version) else "",
+            manager=table["manager"],
+            gcc=table["gcc"],
+            compilers=table.get("compilers"),
+            pythons=table["pythons"],
+            look_for=table.get("look_for", {}),
+            compiler_packages=tuple(table.get("compiler_packages", ())),
+            compiler_command=table.get("compiler_command", ""),
+            suite=table.get("suite", ""),
+            isl=table.get("isl", ""),
         )
     return None
 
 
-def _origin(distribution: LinuxDistribution) -> tuple[str, str]:
-    """Return the ID and VERSION_ID of the distribution whose packages one has."""
+def _package_origin(distribution: LinuxDistribution) -> tuple[str, str]:
+    """Return the ID and VERSION_ID of the distribution whose packages one has.
+
+    Linux Mint 22 has those of Ubuntu 24.04.
+    """
     releases = _tables()["derived"].get(distribution.id, {})
-    known = releases.get(distribution.version) or releases.get(
-        distribution.version.partition(".")[0]
-    )
-    return (known[0], known[1]) if known else (distribution.id, distribution.version)
+    major, _, _ = distribution.version.partition(".")
+    origin = releases.get(distribution.version) or releases.get(major)
+    if not origin:
+        return distribution.id, distribution.version
+    name, version = origin
+    return name, version
 
 
 def _recorded_version(table: Mapping[str, Any], version: str) -> str | None:
-    beginnings = (version, version.partition(".")[0])
-    return next((one for one in beginnings if one in table["versions"]), None)
-
-
-def _is_version(text: str) -> bool:
-    try:
-        Version(text)
-    except InvalidVersion:
-        return False
-    return True
+    """Return the version that a table of a release has for a machine's: "9" for "9.4"."""
+    major, _, _ = version.partition(".")
+    for recorded in (version, major):
+        if recorded in table["versions"]:
+            return recorded
+    return None
 
 
 def find_package(release: DistributionRelease, name: str) -> RecordedPackage | None:
     """Return how a release has a package; None if it is not known to have it."""
-    for table in _tables()["packages"]:
-        here = release.id in table["ids"] and release.version in table["versions"]
-        if here and name in table["names"]:
+    for table in recorded_tables("packages"):
+        is_of_release = release.id in table["ids"] and release.version in table["versions"]
+        if is_of_release and name in table["names"]:
             return RecordedPackage(name, table.get("enable", ""), table.get("elsewhere", ""))
     return None
 
 
 def find_board(distribution: LinuxDistribution | None) -> Board | None:
-    """Return what NVIDIA's archive has for a Jetson, by its distribution; None if it has nothing recorded."""
+    """Return NVIDIA's packages for a Jetson, by its distribution; None if none are recorded."""
     l4t = (distribution.l4t if distribution else None) or ""
-    for table in _tables()["board"]:
+    for table in recorded_tables("board"):
+        # The dots make "36" match "36.4.3", and not "360".
         if any(f"{l4t}.".startswith(f"{release}.") for release in table["l4t"]):
             return Board(table["cuda"], table["cudnn"], table.get("toolkit", ""))
     return None
 
 
 def has_one_gcc(distribution: LinuxDistribution | None) -> bool:
-    """Tell whether no recorded release of a distribution has another gcc than its own."""
+    """Tell whether no recorded release of a distribution has another gcc than its usual one."""
+    if distribution is None:
+        return False
     compilers = [
         table.get("compilers")
-        for table in _tables()["release"]
-        if distribution and distribution.id in table["ids"]
+        for table in recorded_tables("release")
+        if distribution.id in table["ids"]
     ]
     return bool(compilers) and all(recorded == {} for recorded in compilers)
 
 
 def usual_managers(distribution: LinuxDistribution | None) -> tuple[str, ...]:
-    """Return the package managers that a distribution may have, the usual one first; none if that is not known.
+    """Return the package managers that a distribution may have, the usual one first.
 
-    A distribution that is not recorded has those of the first that it is like.
+    A distribution that is not recorded has those of the first that it is like; () if they are
+    unknown.
     """
     if distribution is None:
         return ()
-    managers = dict(_managers_by_id())
-    names = (distribution.id, *distribution.like)
     release = find_release(distribution)
-    usual = (
-        release.manager
-        if release
-        else next((managers[name] for name in names if name in managers), "")
-    )
-    return {"dnf": ("dnf", "microdnf", "yum"), "yum": ("yum", "dnf"), "": ()}.get(usual, (usual,))
+    usual = release.manager if release else _manager_of_family(distribution)
+    if not usual:
+        return ()
+    return _ALTERNATIVES.get(usual, (usual,))
 
 
-def _managers_by_id() -> Iterator[tuple[str, str]]:
-    for table in _tables()["release"]:
+def _manager_of_family(distribution: LinuxDistribution) -> str:
+    """Return the manager of a distribution in any release, or of the nearest that it is like."""
+    managers: dict[str, str] = {}
+    for table in recorded_tables("release"):
         for name in table["ids"]:
-            yield name, table["manager"]
-    yield from (
-        ("suse", "zypper"),
-        ("opensuse", "zypper"),
-    )  # words of ID_LIKE that are the ID of none
+            managers[name] = table["manager"]
+    # Words of ID_LIKE that are the ID of no distribution.
+    managers.update({"suse": "zypper", "opensuse": "zypper"})
+    for name in (distribution.id, *distribution.like):
+        if name in managers:
+            return managers[name]
+    return ""

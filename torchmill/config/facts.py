@@ -22,10 +22,14 @@ from torchmill.config.rule import OfficialPart
 from torchmill.config.toolkit import Toolkit, ToolkitPart, ToolkitSource
 from torchmill.config.wheel_code import FeatureLibrary, PackageCode, ProcessorNeed, WheelCode
 
+# Of a cause among others that the same log has: a machine that lacks something makes everything
+# else fail, and a line that merely reports a failure says least.
+Precedence = Literal["machine", "specific", "general", "report"]
+
 
 @dataclass(frozen=True, slots=True)
 class BrokenFile:
-    """A file of a package or a release that has mistakes, so that what it describes is left out."""
+    """A file of a package or a release that is left out, with what it describes, for mistakes."""
 
     name: str  # "packages/torchvision.toml"
     names: tuple[str, ...]  # of what is left out: "torchvision", "vision"; "2.7.1", "v2.7.1"
@@ -34,47 +38,43 @@ class BrokenFile:
     @property
     def warning(self) -> str:
         """Return one line for commands that do not need what is left out."""
-        more = f" (and {len(self.problems) - 1} more)" if len(self.problems) > 1 else ""
-        return f"build_configs/{self.name} is left out, because it has a mistake: {self.problems[0]}{more}"
-
-
-Precedence = Literal[
-    "machine", "specific", "general", "report"
-]  # whatever else fails, fails of what a machine lacks
+        first = self.problems[0]
+        further = len(self.problems) - 1
+        count = f" (and {further} more)" if further else ""
+        return f"build_configs/{self.name} is left out, because it has a mistake: {first}{count}"
 
 
 @dataclass(frozen=True, slots=True)
 class FailureCause:
-    """A way in which builds fail, told by what stands in the log."""
+    """A way in which builds fail, recognized by lines of the log."""
 
     name: str  # "memory"
-    patterns: tuple[
-        str, ...
-    ]  # regular expressions; a line of the log that one of them finds tells the cause
+    patterns: tuple[str, ...]  # regular expressions; one that matches a line is enough
     cause: str
     cure: str
     source: str
-    examples: tuple[str, ...]  # lines that it must be told by
+    examples: tuple[str, ...]  # lines that must be recognized
     release: SpecifierSet | None = None  # torch releases that it happens to; None: all
     precedence: Precedence = "specific"
-    known: str = ""  # lines "answer: NAME …" for the (?P<name>…) of patterns: cause and cure have {name} and {answer}
+    # Lines "answer: NAME …" for the group (?P<name>…) of the patterns. `cause` and `cure` have
+    # {name} and {answer} then.
+    known: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class OfferedWheels:
     """Wheels that others offer in an index; {variant} stands for the name of a variant."""
 
-    name: VariantTemplate  # of the index, for those who have to call it something: "pytorch-{variant}"
+    name: VariantTemplate  # of the index in project files, which need one: "pytorch-{variant}"
     url: VariantTemplate
     packages: tuple[str, ...]
     release: SpecifierSet  # of torch
-    variants: tuple[
-        str, ...
-    ]  # "cpu", "cuda": every toolkit that the release was officially built with
+    # "cpu"; "cuda" for every toolkit that the release was officially built with
+    variants: tuple[str, ...]
     arches: tuple[str, ...]
     source: str
     label: VariantTemplate = ""  # of their versions: "+{variant}"
-    default: bool = False  # installers ask this index without being told
+    default: bool = False  # installers ask this index by themselves
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +88,8 @@ class Facts:
     patches: Path
     capabilities: tuple[Capability, ...] = ()  # oldest first
     arch_names: tuple[ArchName, ...] = ()
-    arch_spelling: Mapping[str, SpecifierSet] = (
-        no_entries()
-    )  # "two_digits", "a" -> torch whose CMake takes it
+    # way to write a capability, "two_digits", "a" -> torch whose CMake understands it
+    arch_spelling: Mapping[str, SpecifierSet] = no_entries()
     causes: tuple[FailureCause, ...] = ()  # in the order in which they are tried
     runs: tuple[MeasuredRun, ...] = ()
     peaks: tuple[CompilePeak, ...] = ()
@@ -104,25 +103,26 @@ class Facts:
     kept_libraries: tuple[str, ...] = ()  # patterns of files that are never slimmed: "libcublas*"
     images: ImageFacts = field(default_factory=ImageFacts)
     conda: CondaFacts | None = None  # None: no packages can be made for it
-    makers: tuple[
-        DeviceMaker, ...
-    ] = ()  # of other devices than NVIDIA's; the first whose name fits counts
+    # Makers of other devices than NVIDIA's; the first whose name fits counts.
+    makers: tuple[DeviceMaker, ...] = ()
     wheel_code: tuple[WheelCode, ...] = ()  # what was read in official wheels
-    package_code: tuple[
-        PackageCode, ...
-    ] = ()  # what was read in the packages of libraries that they require
+    package_code: tuple[PackageCode, ...] = ()  # and in the libraries that these require
     feature_libraries: tuple[FeatureLibrary, ...] = ()
-    processor_needs: tuple[
-        ProcessorNeed, ...
-    ] = ()  # of official wheels; all that fit a release count
+    processor_needs: tuple[ProcessorNeed, ...] = ()  # all that fit a release of official wheels
     boards: tuple[GpuHost, ...] = ()
     board_indexes: tuple[BoardIndex, ...] = ()
     left_out: tuple[BrokenFile, ...] = ()
 
     def toolkit(self, version: str | None) -> Toolkit | None:
-        """Return a CUDA toolkit by its version; None for a build without CUDA, or where it is not known."""
-        return next((one for one in self.toolkits if one.version == version), None)
+        """Return a CUDA toolkit by its version; None if it is unknown, or for a build without."""
+        for toolkit in self.toolkits:
+            if toolkit.version == version:
+                return toolkit
+        return None
 
     def capability(self, name: str) -> Capability | None:
-        """Return a compute capability by its name, "8.6"; None where it is not known."""
-        return next((one for one in self.capabilities if one.name == name), None)
+        """Return a compute capability by its name, "8.6"; None if it is unknown."""
+        for capability in self.capabilities:
+            if capability.name == name:
+                return capability
+        return None

@@ -6,9 +6,10 @@ from dataclasses import field
 from functools import partial
 from typing import Any
 
-no_entries: Any = partial(field, default_factory=dict)  # the default of a field that maps
+# The default of a field that is a mapping. A dataclass takes no mutable default itself.
+no_entries: Any = partial(field, default_factory=dict)
 
-# Texts of a certain form: the reader of facts refuses any other.
+# toml_reader.py finds the check of a field by these names in its annotation.
 VersionText = str  # of PEP 440
 DateText = str  # of ISO 8601: "2022-12-15"
 Commit = str  # 40 hexadecimal digits

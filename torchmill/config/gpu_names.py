@@ -1,4 +1,4 @@
-"""Find GPUs by the names that people and drivers give them, and tell their compute capabilities."""
+"""Find GPUs by the names that people and drivers give them, and tell their capabilities."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,14 +10,16 @@ from torchmill.config.facts import Facts
 from torchmill.config.gpu import Capability, Gpu
 from torchmill.core.errors import ConfigError
 
+# Words that names of the same GPU may have or lack.
 BRANDS = {"nvidia", "geforce", "quadro", "tesla", "gpu", "laptop", "generation", "nvgpu"}
 _BETWEEN_GPUS = re.compile(r"[,;+&/]|\band\b")
-# A virtual GPU is called by its board, letters for the board's memory, the profile's size in GB and its series:
-# "GRID A100D-80C" (https://docs.nvidia.com/vgpu/latest/grid-vgpu-user-guide/).
+# A virtual GPU is named by its board, letters for the board's memory, the size of its profile in GB
+# and its series: "GRID A100D-80C" (https://docs.nvidia.com/vgpu/latest/grid-vgpu-user-guide/).
 _VIRTUAL = re.compile(
     r"(?:nvidia |grid )*(rtx ?(\d+)|[a-z]{0,2}\d+)[a-z]*-(?:\d+-)?\d+[abcq](?:\d|me)?",
     re.IGNORECASE,
 )
+_SUGGESTIONS = 3  # names that a message suggests
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,64 +31,94 @@ class NamedGpu:
 
 
 def gpu_names(text: str) -> list[str]:
-    """Return the names in a text: "K80, GTX 960", "K80 and GTX 960"; the text itself where it is no list."""
-    return list(filter(None, map(str.strip, _BETWEEN_GPUS.split(text)))) or [text]
+    """Return the names in a text, "K80, GTX 960" or "K80 and GTX 960"; else the text itself."""
+    names = [name.strip() for name in _BETWEEN_GPUS.split(text)]
+    return [name for name in names if name] or [text]
 
 
 def find_gpus(facts: Facts, name: str) -> tuple[NamedGpu, ...]:
-    """Return the GPUs that a name may mean: "RTX 3090", "rtx3090", "3090", "NVIDIA A100-SXM4-40GB", "8.6".
+    """Return the GPUs that a name may mean: "RTX 3090", "3090", "NVIDIA A100-SXM4-40GB", "8.6".
 
-    Of several names, "K80, GTX 960", those of each. Raises ConfigError, with near matches, when no GPU is called so.
+    For several names, "K80, GTX 960", it is the GPUs of each. Raises ConfigError, with near
+    matches, if no GPU is called so.
     """
-    if len(names := gpu_names(name)) > 1:
-        return tuple(one for each in names for one in find_gpus(facts, each))
-    if (number := facts.capability(name.strip())) is not None:
-        return (NamedGpu(number.name, number),)
-    whole = name.strip().lower()  # "Quadro RTX 4000" is no RTX 4000 Ada
-    everything = [NamedGpu(gpu, one) for one in facts.capabilities for gpu in one.gpus]
-    if found := [
-        one for one in everything if one.gpu.lower() in {whole, whole.removeprefix("nvidia ")}
-    ]:
-        return tuple(found)
-    if virtual := _VIRTUAL.fullmatch(name.strip()):
-        return find_gpus(facts, f"Quadro RTX {virtual[2]}" if virtual[2] else virtual[1])
-    asked = _words(name)
-    _refuse_other_maker(facts, name, [one.gpu for one in everything if _words(one.gpu) == asked])
-    if asked and (found := _similar_gpus(everything, asked)):
-        return tuple(found)
-    known = {" ".join(_words(one.gpu)): one.gpu for one in everything}
-    near = get_close_matches(" ".join(asked), known, 3)
-    hint = f"; near it are {', '.join(known[one] for one in near)}" if near else ""
-    raise ConfigError(
-        f"no GPU called '{name}' is known{hint}; `nvidia-smi --query-gpu=name,compute_cap --format=csv` on "
-        "that machine shows the compute capability, which can be given in place of the name",
-        code="unknown-gpu",
-    )
+    names = gpu_names(name)
+    if len(names) > 1:
+        gpus: list[NamedGpu] = []
+        for single_name in names:
+            gpus.extend(find_gpus(facts, single_name))
+        return tuple(gpus)
+
+    capability = facts.capability(name.strip())
+    if capability is not None:
+        return (NamedGpu(capability.name, capability),)
+    known = _known_gpus(facts)
+    # Before its words are compared: "Quadro RTX 4000" is no RTX 4000 Ada.
+    full_name = name.strip().lower()
+    spellings = {full_name, full_name.removeprefix("nvidia ")}
+    exact = tuple(gpu for gpu in known if gpu.gpu.lower() in spellings)
+    if exact:
+        return exact
+    virtual = _VIRTUAL.fullmatch(name.strip())
+    if virtual:
+        board = f"Quadro RTX {virtual[2]}" if virtual[2] else virtual[1]
+        return find_gpus(facts, board)
+    words = _words(name)
+    _refuse_other_maker(facts, name, [gpu.gpu for gpu in known if _words(gpu.gpu) == words])
+    similar = _similar_gpus(known, words) if words else []
+    if not similar:
+        raise _unknown_gpu(known, name)
+    return tuple(similar)
 
 
-def _similar_gpus(everything: Sequence[NamedGpu], asked: Sequence[str]) -> list[NamedGpu]:
-    """Return the GPUs whose names have the words that are asked for, or else those whose names are among these."""
-    if found := [one for one in everything if any(_spans("".join(asked), _words(one.gpu)))]:
-        return found
-    inside = [(one, span) for one in everything for span in _spans("".join(_words(one.gpu)), asked)]
-    return [one for one, span in inside if not any(span < other for _, other in inside)]
+def _known_gpus(facts: Facts) -> list[NamedGpu]:
+    gpus: list[NamedGpu] = []
+    for capability in facts.capabilities:
+        gpus.extend(NamedGpu(gpu, capability) for gpu in capability.gpus)
+    return gpus
 
 
-def _refuse_other_maker(facts: Facts, name: str, alike: Sequence[str]) -> None:
-    """Raise ConfigError for the name of a device that is not NVIDIA's; `alike` are GPUs of NVIDIA's with that name."""
-    maker = next(
-        (
-            one
-            for one in facts.makers
-            if any(re.search(each, name, re.IGNORECASE) for each in one.names)
-        ),
-        None,
-    )
-    if maker is None:
+def _words(name: str) -> list[str]:
+    """Return the words of a name by which GPUs differ: "NVIDIA A100-SXM4" has "a100", "sxm4"."""
+    words = re.findall(r"[a-z0-9]+", name.lower())
+    return [word for word in words if word not in BRANDS]
+
+
+def _similar_gpus(known: Sequence[NamedGpu], words: Sequence[str]) -> list[NamedGpu]:
+    """Return the GPUs whose names contain some words, or else those whose names are among these.
+
+    "3090" is contained in "GeForce RTX 3090", and "A100" is among the words of
+    "NVIDIA A100-SXM4-40GB". Of the second kind the longest counts: in "RTX 3090 Ti x2" it
+    is the RTX 3090 Ti, not the RTX 3090.
+    """
+    text = "".join(words)
+    longer = [gpu for gpu in known if any(_spans(text, _words(gpu.gpu)))]
+    if longer:
+        return longer
+    matches: list[tuple[NamedGpu, frozenset[int]]] = []
+    for gpu in known:
+        matches.extend((gpu, span) for span in _spans("".join(_words(gpu.gpu)), words))
+    return [gpu for gpu, span in matches if not any(span < other for _, other in matches)]
+
+
+def _spans(text: str, words: Sequence[str]) -> Iterator[frozenset[int]]:
+    """Yield the indexes of successive words that make up a text: "rtx3090" of "RTX 3090"."""
+    for start, end in combinations(range(len(words) + 1), 2):
+        if "".join(words[start:end]) == text:
+            yield frozenset(range(start, end))
+
+
+def _refuse_other_maker(facts: Facts, name: str, same_name: Sequence[str]) -> None:
+    """Raise ConfigError for a device that is not NVIDIA's; `same_name` are GPUs called so."""
+    for maker in facts.makers:
+        if any(re.search(pattern, name, re.IGNORECASE) for pattern in maker.names):
+            break
+    else:
         return
-    if alike:
+    if same_name:
         raise ConfigError(
-            f"'{name}' may be a device of {maker.maker}, or NVIDIA's {', '.join(alike)}: write the whole name",
+            f"'{name}' may be a device of {maker.maker}, or NVIDIA's {', '.join(same_name)}: "
+            "write the whole name",
             code="unknown-gpu",
         )
     unbuilt = f", and torchmill builds nothing for {maker.platform}" if maker.platform else ""
@@ -96,33 +128,49 @@ def _refuse_other_maker(facts: Facts, name: str, alike: Sequence[str]) -> None:
     )
 
 
-def gpus_of_host(facts: Facts, gpus: Iterable[Gpu], unknown: str = "") -> tuple[NamedGpu, ...]:
-    """Return the GPUs of a machine with their capabilities; an old driver tells only the name.
+def _unknown_gpu(known: Sequence[NamedGpu], name: str) -> ConfigError:
+    """Return the error for a name that no GPU has, with the most similar ones."""
+    names = {" ".join(_words(gpu.gpu)): gpu.gpu for gpu in known}
+    similar = [names[key] for key in get_close_matches(" ".join(_words(name)), names, _SUGGESTIONS)]
+    hint = f"; near it are {', '.join(similar)}" if similar else ""
+    return ConfigError(
+        f"no GPU called '{name}' is known{hint}; `nvidia-smi --query-gpu=name,compute_cap "
+        "--format=csv` on that machine shows the compute capability, which can be given in place "
+        "of the name",
+        code="unknown-gpu",
+    )
 
-    `unknown` is why it is not known which GPUs there are, if it is not. Raises ConfigError when there is none, or
-    the capability of one is not known.
+
+def gpus_of_host(facts: Facts, gpus: Iterable[Gpu], unknown: str = "") -> tuple[NamedGpu, ...]:
+    """Return the GPUs of a machine with their capabilities.
+
+    An old driver reports only the name: then the facts about that name count. `unknown` is why it
+    is unknown which GPUs there are, if it is. Raises ConfigError if there is none, or the
+    capability of one is unknown.
     """
-    found: list[NamedGpu] = []
+    named: list[NamedGpu] = []
     for gpu in gpus:
-        said = gpu.capability
-        known = find_gpus(facts, gpu.name)[0].capability if said is None else facts.capability(said)
-        if known is None:
+        if gpu.capability is None:
+            capability: Capability | None = find_gpus(facts, gpu.name)[0].capability
+        else:
+            capability = facts.capability(gpu.capability)
+        if capability is None:
             raise ConfigError(
                 f"{gpu.name} has compute capability {gpu.capability}, which gpus.toml lacks",
                 code="unknown-capability",
             )
-        found.append(NamedGpu(gpu.name, known))
-    if not found and unknown:
+        named.append(NamedGpu(gpu.name, capability))
+    if not named and unknown:
         raise ConfigError(
             f"cannot tell which GPUs are here ({unknown}): name one, as in --gpu 8.6", code="no-gpu"
         )
-    if not found:
+    if not named:
         raise ConfigError("no GPU was found here: name one, as in --gpu 'RTX 3090'", code="no-gpu")
-    return tuple(found)
+    return tuple(named)
 
 
 def gpu_capability(facts: Facts, gpu: Gpu) -> Capability | None:
-    """Return a GPU's compute capability: what the driver says, else what the facts say of its name."""
+    """Return a GPU's compute capability as its driver reports it, or else as its name tells."""
     try:
         return gpus_of_host(facts, (gpu,))[0].capability
     except ConfigError:  # newer than the facts, or a name that they lack
@@ -131,15 +179,5 @@ def gpu_capability(facts: Facts, gpu: Gpu) -> Capability | None:
 
 def known_capabilities(facts: Facts, gpus: Iterable[Gpu]) -> list[Capability]:
     """Return the compute capabilities of some GPUs, as far as they are known."""
-    return [capability for gpu in gpus if (capability := gpu_capability(facts, gpu))]
-
-
-def _words(name: str) -> list[str]:
-    return [word for word in re.findall(r"[a-z0-9]+", name.lower()) if word not in BRANDS]
-
-
-def _spans(text: str, words: Sequence[str]) -> Iterator[frozenset[int]]:
-    """Yield the places of words that follow each other and make up a text."""
-    for start, end in combinations(range(len(words) + 1), 2):
-        if "".join(words[start:end]) == text:
-            yield frozenset(range(start, end))
+    capabilities = [gpu_capability(facts, gpu) for gpu in gpus]
+    return [capability for capability in capabilities if capability is not None]

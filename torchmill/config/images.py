@@ -21,45 +21,44 @@ class BaseImage:
 
     role: ImageRole  # see images.toml
     image: str  # in full, without tag and digest: "docker.io/library/debian"
-    tag: str  # "bookworm-slim"; "": none was said
-    digest: str  # "sha256:…" of an index of all its arches, or of its only one; "": none is known
+    tag: str  # "bookworm-slim"; "": none is recorded
+    digest: str  # "sha256:…" of an index of all its arches, or of its only one; "": unknown
     arches: tuple[str, ...]
-    distribution: str  # ID in its /etc/os-release: "debian", "almalinux"; "": not known
-    version: str  # how VERSION_ID begins there: "12"
+    distribution: str  # ID in its /etc/os-release: "debian", "almalinux"; "": unknown
+    version: str  # the beginning of its VERSION_ID: "12"
     manager: SystemManager
     glibc: str | None = None
     pythons: Pythons = ()  # that it has, or that its package manager can bring
     compiled: Pythons = ()  # that it can compile from the sources of an archive
     toolkit: str | None = None  # the CUDA toolkit in /usr/local/cuda-<toolkit>
     gcc: str | None = None  # the version of the compiler that it uses, at least the major one
-    compilers: tuple[
-        str, ...
-    ] = ()  # further major versions of gcc that its package manager can bring
-    compiler: CompilerTemplate = (
-        ""  # what such a compiler's package is called: "gcc-toolset-{major}-gcc-c++"
-    )
+    compilers: tuple[str, ...] = ()  # further major versions of gcc from its package manager
+    compiler: CompilerTemplate = ""  # the package of these: "gcc-toolset-{major}-gcc-c++"
     lacks: tuple[str, ...] = ()  # packages that its archives do not have
-    source: str = ""  # where the digest was read
+    source: str = ""  # of the digest
 
     @property
     def reference(self) -> str:
-        """Return what stands after FROM: the digest without the tag, as not every engine takes both."""
+        """Return the image for FROM, by its digest if that is known.
+
+        It has no tag beside a digest, because not every engine takes both.
+        """
         return f"{self.image}@{self.digest}" if self.digest else self.named
 
     @property
     def named(self) -> str:
-        """Return what people call it: "docker.io/library/debian:bookworm-slim"."""
+        """Return the name for people: "docker.io/library/debian:bookworm-slim"."""
         return f"{self.image}:{self.tag}" if self.tag else self.image
 
 
 @dataclass(frozen=True, slots=True)
 class Companion:
-    """What pip must be told beside a wheel, because the wheel does not."""
+    """Requirements that pip must be given with a wheel, because the wheel does not name them."""
 
     release: SpecifierSet  # of torch
     requires: tuple[str, ...]
     source: str
-    package: str = ""  # that must be installed too for it to count: "torchvision"; "": always
+    package: str = ""  # only if this is installed too: "torchvision"; "": always
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +69,9 @@ class Archive:
     version: str  # "11.0.3", "8.0.5.39"; of a Python "3.5"
     arches: tuple[str, ...]
     url: str
-    cuda: str = ""  # the toolkit, or the major version of those, that it is for
-    sha256: str = ""  # "": nobody states it, and `checksums` is compared
-    checksums: str = ""  # address of a list of MD5 sums that the maker publishes
+    cuda: str = ""  # the toolkit that it is for, or the major version of several
+    sha256: str = ""  # "": the maker states none, and `checksums` is compared
+    checksums: str = ""  # URL of a list of MD5 sums that the maker publishes
     source: str = ""
 
 
@@ -86,10 +85,7 @@ class ImageFacts:
     uv_pythons: Pythons = ()  # that it can bring
     unsupported: Mapping[str, str] = no_entries()  # word in an image's name -> why not
     companions: tuple[Companion, ...] = ()
-    unpacking: Mapping[str, tuple[str, ...]] = (
-        no_entries()
-    )  # manager -> packages that unpack an archive
-    compiling: Mapping[str, tuple[str, ...]] = (
-        no_entries()
-    )  # manager -> packages that compile a Python
+    # manager -> packages that unpack an archive, and packages that compile a Python
+    unpacking: Mapping[str, tuple[str, ...]] = no_entries()
+    compiling: Mapping[str, tuple[str, ...]] = no_entries()
     archives: tuple[Archive, ...] = ()

@@ -25,7 +25,7 @@ class StaticLibrary:
 
 @dataclass(frozen=True, slots=True)
 class CodeCompression:
-    """How large device code is with an option of fatbinary's, in units of `-compress-all`."""
+    """The size of device code with an option of fatbinary, relative to `-compress-all`."""
 
     factor: CostRange
     source: str
@@ -34,10 +34,10 @@ class CodeCompression:
 
 @dataclass(frozen=True, slots=True)
 class LinkFacts:
-    """What the prediction of a relocation overflow stands on."""
+    """The facts that a relocation overflow is predicted from."""
 
-    limit: Bytes  # within which everything must lie
-    margin: float  # of the weight of device code, either way, as a share
+    limit: Bytes  # that relative addresses reach: a library may not be larger
+    margin: float  # by which the weight of device code errs either way, as a share of it
     split: SpecifierSet  # releases that have BUILD_SPLIT_CUDA
     official_compression: Mapping[str, SpecifierSet] = no_entries()  # flag -> toolkits
     static: tuple[StaticLibrary, ...] = ()

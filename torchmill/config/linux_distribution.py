@@ -14,20 +14,23 @@ class LinuxDistribution:
     """A Linux distribution, as its os-release file names it."""
 
     id: str  # ID, "ubuntu"
-    version: str = ""  # VERSION_ID, "22.04"; "" for one without releases, as Arch
+    version: str = ""  # VERSION_ID, "22.04"; "" for one without releases, such as Arch
     like: tuple[str, ...] = ()  # ID_LIKE, the nearest first: "rhel", "fedora"
-    l4t: str | None = (
-        None  # the release of Jetson Linux on a board of NVIDIA's, "36.4.3"; None: no Jetson
-    )
+    l4t: str | None = None  # release of Jetson Linux on a board of NVIDIA's: "36.4.3"; None: none
 
     def __str__(self) -> str:
-        """Return "ubuntu 22.04", with "JetPack 6" if it is a Jetson's."""
-        board = (
-            f"(JetPack {self.jetpack})" if self.jetpack else f"(L4T {self.l4t})" if self.l4t else ""
-        )
-        return " ".join(filter(None, (self.id, self.version, board)))
+        """Return "ubuntu 22.04", with "(JetPack 6)" if it is a Jetson's."""
+        words = [self.id]
+        if self.version:
+            words.append(self.version)
+        if self.jetpack:
+            words.append(f"(JetPack {self.jetpack})")
+        elif self.l4t:
+            words.append(f"(L4T {self.l4t})")
+        return " ".join(words)
 
     @property
     def jetpack(self) -> int | None:
-        """Return the major version of NVIDIA's JetPack; None if this is no Jetson, or its L4T is not recorded."""
-        return JETPACKS.get((self.l4t or "").partition(".")[0])
+        """Return the major version of JetPack; None if this is no Jetson, or has an unknown L4T."""
+        major, _, _ = (self.l4t or "").partition(".")
+        return JETPACKS.get(major)

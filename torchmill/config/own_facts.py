@@ -1,7 +1,7 @@
-"""Put a project's own facts beside the shipped ones: a file of its own stands for the shipped file of that name.
+"""Put a project's own facts beside the shipped ones: a file replaces the shipped one of its name.
 
-The project's folder may be a clone of somebody's repository. So only files that have a place among facts are taken,
-and what is made of them lies in the user's cache, not in the clone.
+The project's folder may be a clone of somebody's repository. So only files that have a place among
+facts are taken, and the merged folder lies in the user's cache, not in the clone.
 """
 
 import os
@@ -15,73 +15,82 @@ from torchmill.core.stat_cache import digest_data
 
 _FOLDERS = ("packages", "releases")  # of *.toml
 _PATCHES = "patches"
-_MAX_FOLDERS = 4  # of a patch, below `patches`
+_MAX_DEPTH = 4  # of folders in `patches`
 _MAX_FILE_BYTES = 1 << 24  # the largest shipped file has 2 ** 18
+_NAME_DIGITS = 32  # of the digest that names a merged folder
 
 
 def merge_facts(own: Path, shipped: Path, place: Path) -> Path | None:
-    """Return a folder in `place` with the shipped facts and a project's own; None if the project has none.
+    """Return a folder in `place` with the shipped facts and a project's own; None without such.
 
-    The folder's name is the digest of what it was made of, and nothing in it is ever changed. Raises ConfigError for
-    a fact that is no file or too large, OSError for one that cannot be read.
+    The folder's name is the digest of the files in it, and nothing in it is ever changed. Raises
+    ConfigError for a fact that is no file or too large, OSError for one that cannot be read.
     """
-    added = dict(_list_facts(own, shipped))
-    if not added:
+    own_files = dict(_list_facts(own, shipped))
+    if not own_files:
         return None
-    files = dict(_list_facts(shipped, shipped)) | added
-    merged = (
-        place
-        / digest_data([(name, str(path), *_look(path)) for name, path in sorted(files.items())])[
-            :32
-        ]
-    )
+    files = dict(_list_facts(shipped, shipped)) | own_files
+    states: list[tuple[str, str, int, int]] = []
+    for name, path in sorted(files.items()):
+        status = path.stat()
+        states.append((name, str(path), status.st_size, status.st_mtime_ns))
+    merged = place / digest_data(states)[:_NAME_DIGITS]
     if not merged.is_dir():
-        _copy(files, merged)
+        _copy_facts(files, merged)
     return merged
 
 
-def _copy(files: Mapping[str, Path], merged: Path) -> None:
+def _copy_facts(files: Mapping[str, Path], merged: Path) -> None:
     with fresh_path(merged) as fresh:
         for name, path in files.items():
-            (fresh / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(path, fresh / name)
+            target = fresh / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, target)
         try:
             fresh.rename(merged)
         except OSError:
-            if not merged.is_dir():  # two commands may begin at a time
+            # Of two commands that begin at a time, the second finds the folder of the first.
+            if not merged.is_dir():
                 raise
 
 
 def _list_facts(folder: Path, shipped: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the files of a folder of facts, by their places in it; what has no place among facts is left out."""
+    """Yield the facts in a folder, by their paths in it; other files are left out.
+
+    At the top of the folder these are the names of shipped files.
+    """
     for path in sorted(shipped.glob("*.toml")):
-        yield from _fact(folder, path.name)
+        yield from _check_fact(folder, path.name)
     for inner in _FOLDERS:
-        for name in _list_names(folder / inner):
+        for name in _visible_names(folder / inner):
             if name.endswith(".toml"):
-                yield from _fact(folder, f"{inner}/{name}")
-    yield from _list_patches(folder, _PATCHES, _MAX_FOLDERS)
+                yield from _check_fact(folder, f"{inner}/{name}")
+    yield from _list_patches(folder, _PATCHES, _MAX_DEPTH)
 
 
-def _list_patches(folder: Path, place: str, depth: int) -> Iterator[tuple[str, Path]]:
-    for name in _list_names(folder / place):
-        path = folder / place / name
+def _list_patches(folder: Path, inner: str, depth: int) -> Iterator[tuple[str, Path]]:
+    """Yield the files below a folder of patches; links to folders are not followed."""
+    for name in _visible_names(folder / inner):
+        path = folder / inner / name
         if not path.is_dir():
-            yield from _fact(folder, f"{place}/{name}")
+            yield from _check_fact(folder, f"{inner}/{name}")
         elif depth and not path.is_symlink():
-            yield from _list_patches(folder, f"{place}/{name}", depth - 1)
+            yield from _list_patches(folder, f"{inner}/{name}", depth - 1)
 
 
-def _list_names(folder: Path) -> list[str]:
+def _visible_names(folder: Path) -> list[str]:
     """Return the names in a folder that are not hidden; none if there is no such folder."""
     try:
-        return sorted(name for name in os.listdir(folder) if not name.startswith("."))  # noqa: PTH208 - names alone
+        names = os.listdir(folder)  # noqa: PTH208 - names alone
     except (FileNotFoundError, NotADirectoryError):
         return []
+    return sorted(name for name in names if not name.startswith("."))
 
 
-def _fact(folder: Path, name: str) -> Iterator[tuple[str, Path]]:
+def _check_fact(folder: Path, name: str) -> Iterator[tuple[str, Path]]:
+    """Yield a fact if it exists. Raises ConfigError if it is no file, or too large."""
     path = folder / name
+    # A broken link exists: it is refused, not passed over.
     if not os.path.lexists(path):
         return
     if not path.is_file():
@@ -94,9 +103,3 @@ def _fact(folder: Path, name: str) -> Iterator[tuple[str, Path]]:
             code="fact-not-a-file",
         )
     yield name, path
-
-
-def _look(path: Path) -> tuple[int, int]:
-    """Return the size (bytes) and the time (nanoseconds) of a file."""
-    status = path.stat()
-    return status.st_size, status.st_mtime_ns

@@ -12,6 +12,7 @@ from torchmill.config.field_types import Commit, DateText, VersionTemplate, no_e
 from torchmill.config.rule import Rule
 from torchmill.core.units import Bytes
 
+# How a package's build starts compilers: by CMake's launchers, or as it finds them on PATH.
 Launch = Literal["cmake", "path"]
 
 
@@ -22,58 +23,50 @@ class Edition:
     version: str
     torch: SpecifierSet
     source: str
-    python: SpecifierSet | None = None  # None: every Python of that torch; so with what follows
+    # None, here and in what follows: as that torch has it.
+    python: SpecifierSet | None = None
     arches: tuple[str, ...] = ()
     cuda: SpecifierSet | None = None
     commit: Commit | None = None
     sha256: str | None = None  # of its archive on PyPI
     date: DateText | None = None
-    wheel_tag: str | None = (
-        None  # "py39-none" where its libraries use nothing of Python's interface
-    )
-    stable_abi: SpecifierSet | None = (
-        None  # torch that one wheel serves, by libtorch's stable ABI: ">=2.10"
-    )
-    built: tuple[
-        str, ...
-    ] = ()  # as what the source says that it was built: "cu118", "cpu-arm64" for other than x86_64
+    # "py39-none" if its libraries use nothing of Python's interface.
+    wheel_tag: str | None = None
+    # torch that one wheel serves by libtorch's stable ABI: ">=2.10"
+    stable_abi: SpecifierSet | None = None
+    # Variants that the source reports builds of: "cu118"; "cpu-arm64" for other than x86_64.
+    built: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """What is known of a package in all its releases."""
+    """Facts about a package that hold for all its releases."""
 
     name: str  # "torch": the distribution and the key of everything else
     session: str  # "wheel", "vision", "audio"
     import_name: str
-    after: str | None  # the package it is built against
+    after: str | None  # the package that it is built against
     tag: VersionTemplate  # "v{version}"
-    version_variables: Mapping[
-        str, VersionTemplate
-    ]  # environment that fixes the version, values with {version}
-    off_spelling: Mapping[str, str]  # "USE_CUDA" -> "NO_CUDA", where a rule asks for it
+    # environment variable that fixes the version -> its value, with {version}
+    version_variables: Mapping[str, VersionTemplate]
+    off_spelling: Mapping[str, str]  # "USE_CUDA" -> "NO_CUDA", how a release wants it switched off
     off_spelling_releases: SpecifierSet
-    memory_per_job: Bytes  # the largest compile seen
+    memory_per_job: Bytes  # of the largest compile that was measured
     disk: Bytes  # that a build of it needs
     rules: tuple[Rule, ...]
     repository: str = ""  # "": it is fetched from PyPI
-    checks: str = "package"  # what checks/<checks>_checks.py tries
+    checks: str = "package"  # name of its checks: checks/<checks>_checks.py
     kit: tuple[str, ...] = ()  # projects that its build needs, whatever the interpreter: "cmake"
-    compilers: Launch = (
-        "cmake"  # how they are started: by launchers of CMake's, or looked for on PATH
-    )
-    debian: Mapping[str, str] = (
-        no_entries()
-    )  # version -> suite and source package in Debian: "trixie/pytorch"
-    debian_fill: Mapping[str, Mapping[str, str]] = (
-        no_entries()
-    )  # suite -> submodule path -> source package
+    compilers: Launch = "cmake"
+    # version -> suite and source package in Debian: "trixie/pytorch"
+    debian: Mapping[str, str] = no_entries()
+    # suite -> path of a submodule -> source package that fills it
+    debian_fill: Mapping[str, Mapping[str, str]] = no_entries()
     pypi: str | None = None  # the project on PyPI that has its sources as archives
     smoke: tuple[str, ...] = ()  # lines of Python that must run with it
-    gpu_smoke: tuple[str, ...] = ()  # and with it and a GPU
+    gpu_smoke: tuple[str, ...] = ()  # the same for machines with a GPU
     capabilities: SpecifierSet | None = None  # of GPUs that it has kernels for; None: of all
-    chip_code: tuple[str, ...] = ()  # "9.0", where kernels are empty unless compiled as "9.0a"
-    imports: tuple[
-        str, ...
-    ] = ()  # other packages of the facts that it imports, without requiring them
+    chip_code: tuple[str, ...] = ()  # "9.0", if its kernels are empty unless compiled as "9.0a"
+    # Packages of the facts that it imports, although its wheel does not require them.
+    imports: tuple[str, ...] = ()
     editions: tuple[Edition, ...] = ()  # releases that its own file declares

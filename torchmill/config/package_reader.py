@@ -5,9 +5,11 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
 from torchmill.config.build import CPU
 from torchmill.config.facts import BrokenFile
@@ -19,18 +21,14 @@ from torchmill.config.toolkit import Toolkit
 from torchmill.config.versions import is_version, is_within, version_key
 from torchmill.core.stat_cache import StatCache
 
-_SAID_ONCE = (
-    "date",
-    "commit",
-    "built_from",
-    "wheels",
-    "explained",
-)  # of a release that pairs with several torch
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")  # of a file or a folder, wherever it is made
+# Fields of a release that goes with several torch: the first one's count for all.
+_WRITTEN_ONCE = ("date", "commit", "built_from", "wheels", "explained")
+# Of a file or a folder, on every system. Facts may come from anybody, and must not name "../x".
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")
 
 
 @dataclass(frozen=True)
-class Described:
+class PackagesAndReleases:
     """The packages and releases that can be used, and the files that are left out."""
 
     packages: Mapping[str, Package]
@@ -40,7 +38,7 @@ class Described:
 
 @dataclass
 class _PackageFile:
-    """A file below packages/, and what is wrong in it."""
+    """A file below packages/, and the problems in it."""
 
     name: str  # "torchvision.toml"
     package: Package
@@ -54,70 +52,7 @@ class _PackageFile:
     def names(self) -> tuple[str, ...]:
         """Return the names that mean this package; of a file that cannot be read, the file's own."""
         names = (self.package.name, self.package.session, self.stem)
-        return tuple(dict.fromkeys(filter(None, names)))
-
-
-def read_package(path: Path, problems: list[str], cache: StatCache | None) -> Package:
-    """Read what is known of a package in all its releases; `problems`, still empty, takes mistakes."""
-    file = read_toml(path, problems, cache=cache)
-    unreadable = bool(problems)
-    off = file.table("off_spelling")
-    debian = file.table("debian")
-    found = file.read(
-        Package,
-        tag=file.template("tag", ("version",), "v{version}"),
-        off_spelling_releases=off.specifier("releases") or SpecifierSet("<0"),
-        off_spelling={name: off.text(name) for name in list(off.data)},
-        rules=tuple(table.read(Rule, name=table.where) for table in file.tables("rule")),
-        debian=debian.map("sources", TomlTable.text),
-        debian_fill=debian.map("fill", lambda fill, suite: fill.map(suite, TomlTable.text)),
-        editions=tuple(_edition(table) for table in file.tables("release")),
-    )
-    debian.check_unknown_keys()
-    _check_names(file, found)
-    for key, lines in (("smoke", found.smoke), ("gpu_smoke", found.gpu_smoke)):
-        try:  # which need not be lines that this Python runs
-            ast.parse("\n".join(lines))
-        except SyntaxError as error:
-            file.problem(f"{key!r}, line {error.lineno}: {error.msg}")
-    if not found.repository and found.pypi is None:
-        file.problem("neither 'repository' nor 'pypi' says where its source is")
-    if found.editions and found.after is None:
-        file.problem(
-            "it has [[release]], which pair with a release of 'after', but it has no 'after'"
-        )
-    if unreadable:
-        del problems[1:]  # every key is missing, which says nothing more
-    return found
-
-
-def _check_names(file: TomlTable, package: Package) -> None:
-    """Note names of a package that cannot be those of files and folders: facts may come from anybody."""
-    tag = package.tag.replace("{version}", "1.0")
-    names = {
-        "name": package.name,
-        "session": package.session,
-        "import_name": package.import_name,
-        "tag": tag,
-    }
-    for key, name in {**names, "checks": package.checks}.items():
-        if name and not _PLAIN_NAME.fullmatch(name):
-            file.problem(
-                f"'{key}' is '{name}', which cannot name a folder: use letters, digits and . _ + -"
-            )
-    for patch in (patch for rule in package.rules for patch in rule.patches):
-        if not all(_PLAIN_NAME.fullmatch(part) for part in patch.split("/")):
-            file.problem(
-                f"patch '{patch}' cannot be a file in patches/{package.name}/: use letters, digits and . _ + -"
-            )
-
-
-def _edition(table: TomlTable) -> Edition:
-    if "torch" not in table.data:
-        table.problem(
-            "'torch' is missing: it says which releases it goes with, such as '>=2.2,<2.13'"
-        )
-    return table.read(Edition, version=table.version("version"))
+        return tuple(dict.fromkeys(name for name in names if name))
 
 
 def read_packages_and_releases(
@@ -125,43 +60,52 @@ def read_packages_and_releases(
     arches: Collection[str],
     toolkits: Iterable[Toolkit],
     cache: StatCache | None,
-) -> Described:
+) -> PackagesAndReleases:
     """Read packages/*.toml and releases/*.toml below `folder`.
 
     A file with a mistake is left out, and with a package those that are built on it.
     """
     files = _read_package_files(folder, cache)
     variants = {CPU, *(toolkit.variant for toolkit in toolkits)}
-    tried = variants | {f"{variant}-{arch}" for variant in variants for arch in arches}
-    releases, broken_releases = _read_release_files(
-        folder / "releases", files, arches, tried, cache
-    )
+    tried_keys = set(variants)
+    for arch in arches:
+        tried_keys.update(f"{variant}-{arch}" for variant in variants)
+    reader = _ReleaseReader(files, arches, tried_keys, cache)
+    broken_releases = reader.read_files(folder / "releases")
+    releases = reader.releases
     for file in files:
         package = file.package
         if not package.name or not package.editions or package.after not in releases:
             continue
-        declared, problems = _declared(package, releases[package.name], releases[package.after])
-        releases[package.name] += declared
+        bases = releases[package.after]
+        declared, problems = _pair_editions(package, releases[package.name], bases)
+        releases[package.name].extend(declared)
         for release in declared:
-            file.problems += _unknown_machines(release, arches, tried)
-        if not broken_releases:  # an edition may be for a torch that is only left out
-            file.problems += problems
+            file.problems.extend(reader.unknown_machines(release))
+        # If releases are left out, one of them may be the torch of an edition that has none.
+        if not broken_releases:
+            file.problems.extend(problems)
     broken_packages = _blame_dependents(files)
     for package_releases in releases.values():
-        package_releases.sort(
-            key=lambda one: (version_key(one.version), version_key(one.torch or "0"))
-        )
-    whole = {file.package.name: file.package for file in files if not file.problems}
-    return Described(
-        whole,
-        {name: _completed(releases[name]) for name in whole},
-        (*broken_packages, *broken_releases),
+        package_releases.sort(key=_release_key)
+    usable = {file.package.name: file.package for file in files if not file.problems}
+    return PackagesAndReleases(
+        packages=usable,
+        releases={name: _complete_releases(releases[name]) for name in usable},
+        left_out=(*broken_packages, *broken_releases),
     )
 
 
+def _release_key(release: Release) -> tuple[Version, Version]:
+    return version_key(release.version), version_key(release.torch or "0")
+
+
+# Packages
+
+
 def _read_package_files(folder: Path, cache: StatCache | None) -> list[_PackageFile]:
-    """Read every package; what is wrong in a file, names of other packages too, stands beside it."""
-    files = []
+    """Read every package, and note the problems of each, also with the names of others."""
+    files: list[_PackageFile] = []
     for path in sorted((folder / "packages").glob("*.toml")):
         problems: list[str] = []
         package = read_package(path, problems, cache)
@@ -170,8 +114,8 @@ def _read_package_files(folder: Path, cache: StatCache | None) -> list[_PackageF
     for file in files:
         if not file.package.name:
             continue
-        file.problems += _misnamed(file.package, names)
-        file.problems += _absent_patches(file.package, folder / "patches")
+        file.problems.extend(_unknown_names(file.package, names))
+        file.problems.extend(_absent_patches(file.package, folder / "patches"))
         for other in files:
             if _takes_session(file.package, other.package):
                 file.problems.append(
@@ -179,6 +123,78 @@ def _read_package_files(folder: Path, cache: StatCache | None) -> list[_PackageF
                     f"which is that of {other.package.name}"
                 )
     return files
+
+
+def read_package(path: Path, problems: list[str], cache: StatCache | None) -> Package:
+    """Read the facts about a package; `problems`, still empty, takes a line for each mistake."""
+    file = read_toml(path, problems, cache=cache)
+    unreadable = bool(problems)
+    off = file.table("off_spelling")
+    debian = file.table("debian")
+    package = file.read(
+        Package,
+        tag=file.template("tag", ("version",), "v{version}"),
+        # Without releases no version is in bounds, and so the spelling is never used.
+        off_spelling_releases=off.specifier("releases") or SpecifierSet("<0"),
+        off_spelling={name: off.text(name) for name in list(off.data)},
+        rules=tuple(table.read(Rule, name=table.where) for table in file.tables("rule")),
+        debian=debian.map("sources", TomlTable.text),
+        debian_fill=debian.map("fill", lambda fill, suite: fill.map(suite, TomlTable.text)),
+        editions=tuple(_read_edition(table) for table in file.tables("release")),
+    )
+    debian.check_unknown_keys()
+    _check_names(file, package)
+    _check_python(file, "smoke", package.smoke)
+    _check_python(file, "gpu_smoke", package.gpu_smoke)
+    if not package.repository and package.pypi is None:
+        file.problem("neither 'repository' nor 'pypi' says where its source is")
+    if package.editions and package.after is None:
+        file.problem(
+            "it has [[release]], which pair with a release of 'after', but it has no 'after'"
+        )
+    if unreadable:
+        # Every key of such a file is missing, which is no news.
+        del problems[1:]
+    return package
+
+
+def _read_edition(table: TomlTable) -> Edition:
+    if "torch" not in table.data:
+        table.problem(
+            "'torch' is missing: it says which releases it goes with, such as '>=2.2,<2.13'"
+        )
+    return table.read(Edition, version=table.version("version"))
+
+
+def _check_names(file: TomlTable, package: Package) -> None:
+    """Complain about names of a package that cannot be those of files and folders."""
+    names = {
+        "name": package.name,
+        "session": package.session,
+        "import_name": package.import_name,
+        "tag": package.tag.replace("{version}", "1.0"),
+        "checks": package.checks,
+    }
+    for key, name in names.items():
+        if name and not _PLAIN_NAME.fullmatch(name):
+            file.problem(
+                f"'{key}' is '{name}', which cannot name a folder: use letters, digits and . _ + -"
+            )
+    for rule in package.rules:
+        for patch in rule.patches:
+            if not all(_PLAIN_NAME.fullmatch(part) for part in patch.split("/")):
+                file.problem(
+                    f"patch '{patch}' cannot be a file in patches/{package.name}/: "
+                    "use letters, digits and . _ + -"
+                )
+
+
+def _check_python(file: TomlTable, key: str, lines: Iterable[str]) -> None:
+    """Complain about lines that are not Python; they are only parsed here."""
+    try:
+        ast.parse("\n".join(lines))
+    except SyntaxError as error:
+        file.problem(f"{key!r}, line {error.lineno}: {error.msg}")
 
 
 def _takes_session(package: Package, other: Package) -> bool:
@@ -191,14 +207,14 @@ def _takes_session(package: Package, other: Package) -> bool:
     return package.after is not None
 
 
-def _misnamed(package: Package, names: Collection[str]) -> Iterator[str]:
-    """Yield a line for each package that another names and that is not there."""
+def _unknown_names(package: Package, names: Collection[str]) -> Iterator[str]:
+    """Yield a line for each package that another names and that no file describes."""
     after = [package.after] if package.after else []
-    for key, others in (("after", after), ("imports", package.imports)):
-        for name in others:
+    for key, dependencies in (("after", after), ("imports", package.imports)):
+        for name in dependencies:
             if name not in names:
-                there = ", ".join(names)
-                yield f"{package.name}.toml: '{key}' names '{name}'; packages/ has {there}"
+                choices = ", ".join(names)
+                yield f"{package.name}.toml: '{key}' names '{name}'; packages/ has {choices}"
 
 
 def _absent_patches(package: Package, patches: Path) -> Iterator[str]:
@@ -209,110 +225,215 @@ def _absent_patches(package: Package, patches: Path) -> Iterator[str]:
 
 
 def _blame_dependents(files: Iterable[_PackageFile]) -> list[BrokenFile]:
-    """Return the files with mistakes; what is built on a package that is left out is left out too."""
+    """Return the files with mistakes, and those of packages that are built on theirs."""
     broken: dict[str, BrokenFile] = {}
-    while found := [file for file in files if file.problems and file.name not in broken]:
-        for file in found:
-            broken[file.name] = BrokenFile(
-                f"packages/{file.name}", file.names, tuple(file.problems)
-            )
-        missing = {name for file in found for name in file.names}
+    while True:
+        further = [file for file in files if file.problems and file.name not in broken]
+        if not further:
+            return list(broken.values())
+        missing: set[str] = set()
+        for file in further:
+            name = f"packages/{file.name}"
+            broken[file.name] = BrokenFile(name, file.names, tuple(file.problems))
+            missing.update(file.names)
         for file in files:
             needed = {file.package.after, *file.package.imports} & missing
             if needed and not file.problems:
-                name = ", ".join(sorted(filter(None, needed)))
-                file.problems.append(f"{file.name}: it is built on {name}, which is left out")
-    return list(broken.values())
+                names = ", ".join(sorted(name for name in needed if name))
+                file.problems.append(f"{file.name}: it is built on {names}, which is left out")
 
 
-def _read_release_files(
-    folder: Path,
-    files: Iterable[_PackageFile],
-    arches: Collection[str],
-    tried: Collection[str],
-    cache: StatCache | None,
-) -> tuple[dict[str, list[Release]], list[BrokenFile]]:
-    """Read every release file: the base package's table first, its dependents after it.
+# Releases
 
-    Return the releases by package, and the files with mistakes, of which no release is taken.
-    `tried` has the keys that a table `tried` may have: "cu118", "cu118-aarch64".
-    """
-    releases: dict[str, list[Release]] = {file.package.name: [] for file in files}
-    broken = []
-    # A dependent that forgets `after` looks like the base, so packages with mistakes come last.
-    in_order = sorted(files, key=lambda file: (file.package.after is not None, bool(file.problems)))
-    for path in sorted(folder.glob("*.toml")):
-        problems: list[str] = []
-        table = read_toml(path, problems, cache=cache)
-        found: list[Release] = []
-        for file in in_order:
+
+class _ReleaseReader:
+    """Reads files of releases into `releases`, those of each package in the order of the files."""
+
+    def __init__(
+        self,
+        files: Iterable[_PackageFile],
+        arches: Collection[str],
+        tried_keys: Collection[str],
+        cache: StatCache | None,
+    ) -> None:
+        self.releases: dict[str, list[Release]] = {file.package.name: [] for file in files}
+        # The base package first, because its table has values for its dependents. A dependent
+        # whose file forgets `after` looks like the base, so packages with mistakes come last.
+        self._packages = sorted(
+            files, key=lambda file: (file.package.after is not None, bool(file.problems))
+        )
+        self._arches = arches
+        self._tried_keys = tried_keys  # of the table `tried`: "cu118", "cu118-aarch64"
+        self._cache = cache
+
+    def read_files(self, folder: Path) -> list[BrokenFile]:
+        """Take the releases of all files in a folder; return those that have mistakes instead."""
+        broken: list[BrokenFile] = []
+        for path in sorted(folder.glob("*.toml")):
+            problems: list[str] = []
+            releases = self._read_file(path, problems)
+            if problems:
+                names = (path.stem, f"v{path.stem}", *(release.tag for release in releases))
+                broken.append(BrokenFile(f"releases/{path.name}", names, tuple(problems)))
+                continue
+            for release in releases:
+                self.releases[release.package].append(release)
+        return broken
+
+    def _read_file(self, path: Path, problems: list[str]) -> list[Release]:
+        table = read_toml(path, problems, cache=self._cache)
+        releases: list[Release] = []
+        for file in self._packages:
             name = file.package.name
-            if not name:  # its file could not be read, so nobody knows what its releases look like
+            if not name:
+                # The package's file cannot be read, so its releases cannot be checked.
                 table.data.pop(file.stem, None)
                 continue
             if name in table.data:
-                base = found[0] if found else None
-                found.append(_release(table.table(name), file.package, base))
+                base = releases[0] if releases else None
+                releases.append(_read_release(table.table(name), file.package, base))
             table.requested.append(name)
         table.check_unknown_keys()
-        for release in found:
-            problems += _unknown_machines(release, arches, tried)
-        if problems:
-            names = (path.stem, f"v{path.stem}", *(release.tag for release in found))
-            broken.append(BrokenFile(f"releases/{path.name}", names, tuple(problems)))
-            continue
-        for release in found:
-            releases[release.package].append(release)
-    return releases, broken
+        for release in releases:
+            problems.extend(self.unknown_machines(release))
+        return releases
+
+    def unknown_machines(self, release: Release) -> Iterator[str]:
+        """Yield a line for each arch or variant of a release that no file describes."""
+        for arch in release.arches:
+            if arch not in self._arches:
+                choices = ", ".join(self._arches)
+                yield f"{release}: unknown arch '{arch}'; arches.toml has {choices}"
+        for key in release.tried:
+            if key not in self._tried_keys:
+                yield (
+                    f"{release}: 'tried' names '{key}', expected a variant, "
+                    "as in 'cu118' or 'cu118-aarch64'"
+                )
 
 
-def _unknown_machines(
-    release: Release, arches: Collection[str], tried: Collection[str]
-) -> Iterator[str]:
-    for arch in release.arches:
-        if arch not in arches:
-            yield f"{release}: unknown arch '{arch}'; arches.toml has {', '.join(arches)}"
-    for key in release.tried:
-        if key not in tried:
-            yield (
-                f"{release}: 'tried' names '{key}', expected a variant, "
-                "as in 'cu118' or 'cu118-aarch64'"
-            )
+def _read_release(table: TomlTable, package: Package, base: Release | None) -> Release:
+    """Read a release; what it does not have is that of its base release, if it has one."""
+    version = table.version("version")
+    return table.read(
+        Release,
+        package=package.name,
+        version=version,
+        tag=package.tag.format(version=version),
+        pythons=table.pythons("pythons", base.pythons if base else None),
+        arches=table.texts("arches", base.arches if base else None),
+        torch=base.version if base else None,
+        built_from=_read_built_from(table),
+        sha256=None,
+        stable_abi=None,
+        **_read_toolkits(table.table("cuda"), base),
+    )
 
 
-def _declared(
+def _read_toolkits(cuda: TomlTable, base: Release | None) -> dict[str, Any]:
+    """Return the fields of a release about CUDA; without a table they are those of its base."""
+    if base is not None and not cuda.data:
+        return {
+            "cuda": base.cuda,
+            "cuda_official": base.cuda_official,
+            "cuda_pypi": base.cuda_pypi,
+        }
+    fields = {
+        "cuda": cuda.specifier("range"),
+        "cuda_official": cuda.map("official", _read_cuda),
+        "cuda_pypi": cuda.optional("pypi"),
+    }
+    cuda.check_unknown_keys()
+    return fields
+
+
+def _read_cuda(official: TomlTable, version: str) -> Cuda:
+    """Read the facts about official wheels with one toolkit: NVIDIA's libraries and the arch lists.
+
+    The version of a library that has no key is the one that the wheels require.
+    """
+    table = official.table(version)
+    if not is_version(version):
+        table.problem(f"'{version}' is not a version of CUDA, such as '12.4'")
+    lists = {
+        "x86_64": table.optional("capabilities"),
+        "aarch64": table.optional("capabilities_aarch64"),
+    }
+    requires = table.texts("requires", ())
+    for text in requires:
+        try:
+            Requirement(text)
+        except InvalidRequirement:
+            table.problem(f"'requires' has '{text}', which is not a requirement (PEP 508)")
+    return table.read(
+        Cuda,
+        capabilities={arch: listed for arch, listed in lists.items() if listed},
+        requires=requires,
+        cusparselt=table.optional("cusparselt") or _required_version(requires, "cusparselt"),
+        nvshmem=table.optional("nvshmem") or _required_version(requires, "nvshmem"),
+    )
+
+
+def _required_version(requires: Iterable[str], library: str) -> str | None:
+    """Return the version of "nvidia-LIBRARY-cu12==VERSION" in requirements."""
+    for requirement in requires:
+        if f"-{library}-" in requirement:
+            return requirement.partition("==")[2]
+    return None
+
+
+def _read_built_from(table: TomlTable) -> dict[str, tuple[str, ...]]:
+    """Read a commit, of all wheels, or a table of commits with the wheels that each is in."""
+    if isinstance(table.data.get("built_from"), str):
+        return {table.text("built_from"): ()}
+    return table.map("built_from", TomlTable.texts)
+
+
+# Editions: releases that a package's own file declares
+
+
+def _pair_editions(
     package: Package, listed: Iterable[Release], bases: Iterable[Release]
 ) -> tuple[list[Release], list[str]]:
-    """Return what a package's own file declares, and what is wrong with it.
+    """Return the releases that a package's editions are for each torch, and the problems of them.
 
-    With each torch goes the newest release that takes it.
+    Each torch goes with the newest edition that takes it. `listed` are the package's releases in
+    releases/, which it may not have beside editions.
     """
     where = f"{package.name}.toml"
-    problems = [f"{where}: {one} stands in releases/ too; say it in one place" for one in listed]
-    editions = sorted(package.editions, key=lambda one: version_key(one.version), reverse=True)
-    taking = (
-        (base, next((one for one in editions if is_within(one.torch, base.version)), None))
-        for base in bases
+    problems = [
+        f"{where}: {release} stands in releases/ too; say it in one place" for release in listed
+    ]
+    newest_first = sorted(
+        package.editions, key=lambda edition: version_key(edition.version), reverse=True
     )
-    found = [_of_edition(package, edition, base) for base, edition in taking if edition is not None]
-    used = {release.version for release in found}
+    releases: list[Release] = []
+    for base in bases:
+        for edition in newest_first:
+            if is_within(edition.torch, base.version):
+                releases.append(_pair_edition(package, edition, base))
+                break
+    paired_versions = {release.version for release in releases}
+    unpaired = [edition for edition in newest_first if edition.version not in paired_versions]
     problems.extend(
-        f"{where}: release {one.version}: {package.after} '{one.torch}' leaves it no release of "
-        f"{package.after} that goes with no newer one"
-        for one in editions
-        if one.version not in used
+        f"{where}: release {edition.version}: {package.after} '{edition.torch}' leaves it "
+        f"no release of {package.after} that goes with no newer one"
+        for edition in unpaired
     )
-    return found, problems
+    return releases, problems
 
 
-def _of_edition(package: Package, edition: Edition, base: Release) -> Release:
+def _pair_edition(package: Package, edition: Edition, base: Release) -> Release:
+    """Return an edition as the release of a package for one torch, `base`."""
     return Release(
         package=package.name,
         version=edition.version,
         tag=package.tag.format(version=edition.version),
         commit=edition.commit,
-        pythons=tuple(one for one in base.pythons if is_within(edition.python, one.rstrip("t"))),
-        arches=tuple(one for one in base.arches if one in (edition.arches or base.arches)),
+        pythons=tuple(
+            python for python in base.pythons if is_within(edition.python, python.rstrip("t"))
+        ),
+        arches=tuple(arch for arch in base.arches if arch in (edition.arches or base.arches)),
         cuda=base.cuda if edition.cuda is None else edition.cuda,
         cuda_official=base.cuda_official,
         torch=base.version,
@@ -326,74 +447,12 @@ def _of_edition(package: Package, edition: Edition, base: Release) -> Release:
     )
 
 
-def _completed(releases: Iterable[Release]) -> tuple[Release, ...]:
-    """Return the releases of a package; one that pairs with several torch is described where it is first."""
-    found: dict[str, Release] = {}
-    completed = []
+def _complete_releases(releases: Iterable[Release]) -> tuple[Release, ...]:
+    """Return the releases of a package; one for several torch is described at the oldest."""
+    first_by_version: dict[str, Release] = {}
+    completed: list[Release] = []
     for release in releases:
-        first = found.setdefault(release.version, release)
-        said = {name: getattr(release, name) or getattr(first, name) for name in _SAID_ONCE}
-        completed.append(replace(release, **said))
+        first = first_by_version.setdefault(release.version, release)
+        fields = {name: getattr(release, name) or getattr(first, name) for name in _WRITTEN_ONCE}
+        completed.append(replace(release, **fields))
     return tuple(completed)
-
-
-def _release(table: TomlTable, package: Package, base: Release | None) -> Release:
-    version = table.version("version")
-    cuda = table.table("cuda")
-    if base is not None and not cuda.data:
-        toolkits = {
-            "cuda": base.cuda,
-            "cuda_official": base.cuda_official,
-            "cuda_pypi": base.cuda_pypi,
-        }
-    else:
-        toolkits = {
-            "cuda": cuda.specifier("range"),
-            "cuda_official": cuda.map(
-                "official", lambda inner, name: _cuda(inner.table(name), name)
-            ),
-            "cuda_pypi": cuda.optional("pypi"),
-        }
-    cuda.check_unknown_keys()
-    return table.read(
-        Release,
-        package=package.name,
-        version=version,
-        tag=package.tag.format(version=version),
-        pythons=table.pythons("pythons", base.pythons if base else None),
-        arches=table.texts("arches", base.arches if base else None),
-        torch=base.version if base else None,
-        built_from=_built_from(table),
-        sha256=None,
-        stable_abi=None,
-        **toolkits,
-    )
-
-
-def _built_from(table: TomlTable) -> dict[str, tuple[str, ...]]:
-    """Read a commit, of all wheels, or a table of commits with the wheels that each is in."""
-    if isinstance(table.data.get("built_from"), str):
-        return {table.text("built_from"): ()}
-    return table.map("built_from", TomlTable.texts)
-
-
-def _cuda(table: TomlTable, version: str) -> Cuda:
-    if not is_version(version):
-        table.problem(f"'{version}' is not a version of CUDA, such as '12.4'")
-    lists = {
-        "x86_64": table.optional("capabilities"),
-        "aarch64": table.optional("capabilities_aarch64"),
-    }
-    requires = table.texts("requires", ())
-    for text in requires:
-        try:
-            Requirement(text)
-        except InvalidRequirement:
-            table.problem(f"'requires' has '{text}', which is not a requirement (PEP 508)")
-    pinned = {
-        library: table.optional(library)
-        or next((one.partition("==")[2] for one in requires if f"-{library}-" in one), None)
-        for library in ("cusparselt", "nvshmem")
-    }
-    capabilities = {arch: listed for arch, listed in lists.items() if listed}
-    return table.read(Cuda, capabilities=capabilities, requires=requires, **pinned)

@@ -12,15 +12,16 @@ from torchmill.config.field_types import Commit, DateText, Pythons, VersionText,
 
 @dataclass(frozen=True, slots=True)
 class Cuda:
-    """What a release says of one toolkit."""
+    """Facts about the official wheels of a release with one toolkit."""
 
     cudnn: VersionText | None = None
     nccl: VersionText | None = None
     magma: VersionText | None = None
     capabilities: Mapping[str, str] = no_entries()  # arch -> TORCH_CUDA_ARCH_LIST
-    requires: tuple[str, ...] = ()  # what the wheels require of NVIDIA's packages, on Linux
-    cusparselt: VersionText | None = None  # where it is not said, what the wheels require
-    nvshmem: VersionText | None = None  # the same
+    requires: tuple[str, ...] = ()  # NVIDIA's packages that the wheels require on Linux
+    # None, in both: as `requires` has it.
+    cusparselt: VersionText | None = None
+    nvshmem: VersionText | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,27 +36,24 @@ class Release:
     arches: tuple[str, ...]
     cuda: SpecifierSet | None  # toolkits it builds with; None: CPU only
     cuda_official: Mapping[str, Cuda]  # toolkit version -> facts
-    torch: str | None  # the torch release a dependent package pairs with
-    wheel_tag: str | None  # "py3-none" where one wheel serves every Python
+    torch: str | None  # the torch release that a dependent package goes with
+    wheel_tag: str | None  # "py3-none" if one wheel serves every Python
     source: str
     date: DateText | None = None  # "2022-12-15"
     wheels: Mapping[str, tuple[str, ...]] = no_entries()  # platform tag on PyPI -> Pythons
-    glibc: VersionText | None = (
-        None  # that the official Linux x86_64 builds were made with; their tag may say less
-    )
+    # That the official Linux x86_64 builds were made with; their tag may name an older one.
+    glibc: VersionText | None = None
     cuda_pypi: VersionText | None = None  # the toolkit of the wheels on PyPI
     sizes: Mapping[str, int] = no_entries()  # library in the Linux x86_64 wheel -> bytes, unpacked
     partners: Mapping[str, str] = no_entries()  # package that the suite does not build -> version
-    # commit in wheels on PyPI that is not the tag's -> "3.9 win_amd64", "win_amd64"; (): in all of them
+    # commit in wheels on PyPI that is not the tag's -> "3.9 win_amd64", "win_amd64"; (): in all
     built_from: Mapping[str, tuple[str, ...]] = no_entries()
-    explained: Mapping[str, str] = no_entries()  # what PyPI says otherwise -> why
+    explained: Mapping[str, str] = no_entries()  # difference to PyPI -> reason for it
     sha256: str | None = None  # of its source archive on PyPI
-    stable_abi: SpecifierSet | None = (
-        None  # torch that its wheel serves, by libtorch's stable ABI: ">=2.10"
-    )
-    tried: Mapping[str, str] = (
-        no_entries()
-    )  # "cu114", "cu114-aarch64" -> who built it so, beside upstream: an address
+    # torch that its wheel serves by libtorch's stable ABI: ">=2.10"
+    stable_abi: SpecifierSet | None = None
+    # variant, "cu114", "cu114-aarch64" -> URL of somebody's build beside upstream's
+    tried: Mapping[str, str] = no_entries()
 
     def __str__(self) -> str:
         """Return "torch 1.13.1"."""

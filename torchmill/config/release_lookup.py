@@ -10,23 +10,7 @@ from torchmill.config.release import Release
 from torchmill.config.versions import python_key
 from torchmill.core.errors import ConfigError, UnknownReleaseError
 
-
-def base_release(facts: Facts, release: Release) -> Release:
-    """Return the release of the base that a release goes with."""
-    return find_release(facts, base_package(facts).name, release.torch_version)
-
-
-def selecting_tag(facts: Facts, release: Release) -> str:
-    """Return what `--tag` takes to select a release: the tag of the base that it goes with."""
-    return base_release(facts, release).tag
-
-
-def all_pythons(facts: Facts) -> tuple[str, ...]:
-    """Return every CPython that any release supports, oldest first."""
-    known = {
-        python for releases in facts.releases.values() for one in releases for python in one.pythons
-    }
-    return tuple(sorted(known, key=python_key))
+_SUGGESTIONS = 3  # tags that a message names
 
 
 def base_package(facts: Facts) -> Package:
@@ -34,8 +18,55 @@ def base_package(facts: Facts) -> Package:
     return next(package for package in facts.packages.values() if package.after is None)
 
 
+def base_release(facts: Facts, release: Release) -> Release:
+    """Return the release of the base package that a release goes with."""
+    return find_release(facts, base_package(facts).name, release.torch_version)
+
+
+def selecting_tag(facts: Facts, release: Release) -> str:
+    """Return the value of `--tag` that selects a release: the tag of its base release."""
+    return base_release(facts, release).tag
+
+
+def newest_release(facts: Facts) -> Release:
+    """Return the newest release of the base package."""
+    return facts.releases[base_package(facts).name][-1]
+
+
+def all_pythons(facts: Facts) -> tuple[str, ...]:
+    """Return every CPython that any release supports, oldest first."""
+    pythons: set[str] = set()
+    for releases in facts.releases.values():
+        for release in releases:
+            pythons.update(release.pythons)
+    return tuple(sorted(pythons, key=python_key))
+
+
+def find_release(facts: Facts, package: str, version: str) -> Release:
+    """Return a package's release by version or tag.
+
+    Raises UnknownReleaseError, with near matches; ConfigError if the release is left out of the
+    facts because its file has mistakes.
+    """
+    for release in facts.releases[package]:
+        if version in (release.version, release.tag):
+            return release
+    refuse_left_out(facts, version)
+    tags = [release.tag for release in facts.releases[package]]
+    tag = re.sub(r"^\D*", "v", version)  # "release/2.4" and "V2.4.1" as tags are written
+    similar = [known for known in reversed(tags) if known.startswith(f"{tag}.")][:_SUGGESTIONS]
+    if not similar:
+        similar = get_close_matches(tag, tags, _SUGGESTIONS)
+    choices = ", ".join(similar) if similar else f"{tags[0]} to {tags[-1]}"
+    raise UnknownReleaseError(
+        f"no release of {package} is called '{version}'; there is {choices} "
+        "(build_configs/releases has them all)",
+        code="unknown-release",
+    )
+
+
 def refuse_left_out(facts: Facts, *names: str) -> None:
-    """Raise ConfigError, with the mistakes, if a name means a package or release that is left out."""
+    """Raise ConfigError, with the mistakes, if a name is of a package or release left out."""
     for file in facts.left_out:
         if not set(names).isdisjoint(file.names):
             lines = "\n".join(f"  {problem}" for problem in file.problems)
@@ -44,64 +75,56 @@ def refuse_left_out(facts: Facts, *names: str) -> None:
             )
 
 
-def find_release(facts: Facts, package: str, version: str) -> Release:
-    """Return a package's release by version or tag.
-
-    Raises UnknownReleaseError, with near matches, ConfigError if its file has mistakes.
-    """
-    for release in facts.releases[package]:
-        if version in (release.version, release.tag):
-            return release
-    refuse_left_out(facts, version)
-    known = [release.tag for release in facts.releases[package]]
-    named = re.sub(r"^\D*", "v", version)  # "release/2.4", "V2.4.1"
-    near = [tag for tag in reversed(known) if tag.startswith(f"{named}.")][:3] or get_close_matches(
-        named, known, 3
-    )
-    there = ", ".join(near) if near else f"{known[0]} to {known[-1]}"
-    raise UnknownReleaseError(
-        f"no release of {package} is called '{version}'; there is {there} (build_configs/releases has them all)",
-        code="unknown-release",
-    )
-
-
 def paired_release(facts: Facts, package: str, torch: Release) -> Release | None:
     """Return the release of `package` that goes with a torch release, or None."""
     if package == torch.package:
         return torch
-    return next((one for one in facts.releases[package] if one.torch == torch.version), None)
-
-
-def newest_release(facts: Facts) -> Release:
-    """Return the newest release of the base package."""
-    return facts.releases[base_package(facts).name][-1]
+    for release in facts.releases[package]:
+        if release.torch == torch.version:
+            return release
+    return None
 
 
 def partner_releases(facts: Facts, release: Release, names: Collection[str]) -> tuple[Release, ...]:
     """Return the releases of the named packages that go with a release; without a name, itself.
 
-    Raises ConfigError for a name that is no package, UnknownReleaseError where a package has no such release.
+    Raises ConfigError for a name that is no package, UnknownReleaseError if a package has no
+    release that goes with it.
     """
-    words = {word: one for one in facts.packages.values() for word in (one.session, one.name)}
-    if unknown := sorted(set(names) - words.keys()):
+    packages: dict[str, Package] = {}
+    for package in facts.packages.values():
+        packages[package.session] = package
+        packages[package.name] = package
+    unknown = sorted(set(names) - packages.keys())
+    if unknown:
         refuse_left_out(facts, *unknown)
-        there = ", ".join(f"{one.name} ({one.session})" for one in facts.packages.values())
+        choices = ", ".join(f"{pkg.name} ({pkg.session})" for pkg in facts.packages.values())
         raise ConfigError(
-            f"unknown package {', '.join(unknown)}: choose from {there}", code="unknown-package"
+            f"unknown package {', '.join(unknown)}: choose from {choices}", code="unknown-package"
         )
-    wanted = dict.fromkeys(words[name].name for name in names or (release.package,))
-    found = {name: partner for name in wanted if (partner := paired_release(facts, name, release))}
-    if missing := ", ".join(name for name in wanted if name not in found):
+    partners: dict[str, Release] = {}  # a package may be named twice
+    missing: list[str] = []
+    for word in names or (release.package,):
+        name = packages[word].name
+        partner = paired_release(facts, name, release)
+        if partner is not None:
+            partners[name] = partner
+        elif name not in missing:
+            missing.append(name)
+    if missing:
         raise UnknownReleaseError(
-            f"no release of {missing} is known to fit {release.tag}", code="no-partner-release"
+            f"no release of {', '.join(missing)} is known to fit {release.tag}",
+            code="no-partner-release",
         )
-    return tuple(found.values())
+    return tuple(partners.values())
 
 
 def releases_of(facts: Facts, selected: Release | None) -> Iterator[Release]:
-    """Yield what a selection stands for: the release and its partners, or every release, newest first."""
+    """Yield the selected release and its partners; without one every release, newest first."""
     for package in facts.packages:
         if selected is None:
             yield from reversed(facts.releases[package])
-        elif (partner := paired_release(facts, package, selected)) is not None:
+            continue
+        partner = paired_release(facts, package, selected)
+        if partner is not None:
             yield partner

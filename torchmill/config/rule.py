@@ -12,27 +12,25 @@ from torchmill.config.field_types import VariantTemplate, no_entries
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """A conjunction over the axes; a key that is None says nothing."""
+    """Conditions that must all hold; one that is None always does."""
 
     release: SpecifierSet | None = None
     python: SpecifierSet | None = None
-    cuda: SpecifierSet | None = None  # never matches a build without CUDA
+    cuda: SpecifierSet | None = None  # never holds for a build without CUDA
     variant: tuple[str, ...] | None = None
     arch: tuple[str, ...] | None = None
     system: tuple[str, ...] | None = None
-    provider: tuple[str, ...] | None = None  # where the source came from
-    gcc: SpecifierSet | None = None  # never matches another compiler
-    clang: SpecifierSet | None = None
-    kept: tuple[str, ...] | None = None  # libraries that are taken from the kept ones: "cudnn"
-    lacking: tuple[str, ...] | None = (
-        None  # libraries that the machine is known not to have: "magma"
-    )
-    another_toolkit: bool = False  # only where the toolkit is not the variant's own
+    provider: tuple[str, ...] | None = None  # of the source
+    gcc: SpecifierSet | None = None  # never holds for another compiler
+    clang: SpecifierSet | None = None  # the same
+    kept: tuple[str, ...] | None = None  # libraries that are taken from the user's cache: "cudnn"
+    lacking: tuple[str, ...] | None = None  # libraries that the machine is known to lack: "magma"
+    another_toolkit: bool = False  # only if the toolkit is not the variant's own
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What follows for the cells that `when` matches, why, and where the fact comes from."""
+    """What follows for the cells that `when` matches, why, and the source of the fact."""
 
     name: str  # "torch.toml: rule 3", for messages
     when: When
@@ -40,37 +38,34 @@ class Rule:
     source: str = ""
     conflict: bool = False  # the cell is impossible, for `reason`
     set: Mapping[str, str] = no_entries()
-    append: Mapping[str, str] = no_entries()  # flags, joined to what other rules and the user say
+    append: Mapping[str, str] = no_entries()  # flags, joined to those of other rules and the user
     requires: tuple[str, ...] = ()
-    installs: tuple[
-        str, ...
-    ] = ()  # what pip is to install with the wheel; {triton} is that partner's version
-    folders: tuple[str, ...] = ()  # of the source, which a build compiles: empty ones stop it
-    unless: tuple[str, ...] = ()  # variables with which it does not
+    # Requirements that pip installs with the wheel; {triton} is the version of that partner.
+    installs: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()  # of the source, which are compiled: an empty one stops the build
+    unless: tuple[str, ...] = ()  # variables with which an empty one does not
     patches: tuple[str, ...] = ()
     prepare: tuple[tuple[str, ...], ...] = ()  # commands that run once in the fresh tree
     system_packages: Mapping[str, tuple[str, ...]] = no_entries()  # by package manager
     front_end: str | None = None  # "setup.py" or "pep517"
-    needs: Mapping[str, SpecifierSet] = no_entries()  # "gcc" -> bounds outside which it fails
-    advises: Mapping[str, SpecifierSet] = (
-        no_entries()
-    )  # outside them nobody is known to have built it
-    cxx: int | None = None  # the C++ standard that it is written in
+    # tool, "gcc" -> bounds outside which the build fails
+    needs: Mapping[str, SpecifierSet] = no_entries()
+    # tool -> bounds outside which nobody is known to have built it
+    advises: Mapping[str, SpecifierSet] = no_entries()
+    cxx: int | None = None  # the C++ standard that the sources are written in
 
 
 @dataclass(frozen=True, slots=True)
 class OfficialPart:
-    """Something that official wheels were built with; a plan has it too, lacks it, or differs for a reason."""
+    """A part of official wheels. A plan has it too, lacks it, or differs for a reason."""
 
     name: str
     when: When
     source: str
-    shown: tuple[
-        str, ...
-    ] = ()  # by patterns of what a plan says, "USE_LLVM=*"; (): the release does it by itself
-    unless: tuple[
-        str, ...
-    ] = ()  # patterns of what a plan says that has it not: "USE_KINETO=0", "lacking magma"
+    # Patterns of variables by which a plan has it: "USE_LLVM=*"; (): it has it by itself.
+    shown: tuple[str, ...] = ()
+    # Patterns by which a plan lacks it: "USE_KINETO=0", "lacking magma".
+    unless: tuple[str, ...] = ()
     cost: str = ""  # of being without it
     brings: VariantTemplate = ""  # how to bring it
-    explained: str = ""  # why ours differs on purpose
+    explained: str = ""  # why our wheels differ on purpose

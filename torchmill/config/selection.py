@@ -1,6 +1,6 @@
-"""The selected release, what `invoke fetch` recorded or TORCHMILL_TAG names, and its sessions for nox.
+"""The selected release: the tag that TORCHMILL_TAG names, or that `invoke fetch` recorded.
 
-What only some of it needs is loaded there: listing sessions takes half the time without facts and matrix.
+`noxfile.py` imports this module at every start, so it imports the facts only if they are used.
 """
 
 from __future__ import annotations
@@ -21,27 +21,29 @@ if TYPE_CHECKING:
 
 
 def selected_tag(layout: Layout) -> str | None:
-    """Return the tag of the selected release: what TORCHMILL_TAG names, or else `invoke fetch` recorded.
+    """Return the tag of the selected release: that of TORCHMILL_TAG, or else the recorded one.
 
-    Raises SourceError for a record that names none.
+    Raises SourceError for a record that has none.
     """
-    if tag := os.environ.get("TORCHMILL_TAG"):
+    tag = os.environ.get("TORCHMILL_TAG")
+    if tag:
         return tag
     if not exists(layout.selection):
         return None
-    if not isinstance(tag := load_object(layout.selection).get("tag"), str):
+    recorded = load_object(layout.selection).get("tag")
+    if not isinstance(recorded, str):
         raise SourceError(
             f"{layout.selection} does not name a release: run `invoke fetch --tag TAG` again",
             code="selection-invalid",
         )
-    return tag
+    return recorded
 
 
 def selected_release(facts: Facts, layout: Layout, tag: str | None = None) -> Release | None:
-    """Return the selected release of the base package, or None when nothing is selected.
+    """Return the selected release of the base package, or None if none is selected.
 
-    `tag` is what the user said on the command line; it wins over the environment, and that over the record.
-    Raises UnknownReleaseError for a tag that no release has, SourceError for a record that names none.
+    `tag` is that of the command line: it wins over the environment, and that over the record.
+    Raises UnknownReleaseError for a tag that no release has, SourceError for a record without one.
     """
     from torchmill.config.release_lookup import base_package, find_release
 
@@ -49,30 +51,8 @@ def selected_release(facts: Facts, layout: Layout, tag: str | None = None) -> Re
     return find_release(facts, base_package(facts).name, tag) if tag else None
 
 
-def describe_selection(layout: Layout, tag: str) -> str:
-    """Return which release a question was answered for, unless it was named in the question; "" if none is selected."""
-    if tag or not (selected := selected_tag(layout)):
-        return ""
-    by = "TORCHMILL_TAG" if os.environ.get("TORCHMILL_TAG") else "`invoke fetch`"
-    return f"asked of {selected}, which {by} selected: `--tag` asks of another release"
-
-
-def describe_state(layout: Layout) -> str:
-    """Return which release is selected, and by what, or that none is."""
-    if not (selected := selected_tag(layout)):
-        return (
-            "no release is selected: each command takes the newest that fits, or what `--tag` names"
-        )
-    by = (
-        "TORCHMILL_TAG"
-        if os.environ.get("TORCHMILL_TAG")
-        else f"`invoke fetch` ({layout.selection})"
-    )
-    return f"{selected} is selected, by {by}: commands are about it unless `--tag` names another"
-
-
 def selected_or_newest(facts: Facts, layout: Layout, tag: str | None = None) -> Release:
-    """Return the selected release of the base package as `selected_release` does, or else the newest."""
+    """Return the selected release of the base package as `selected_release` does, or the newest."""
     from torchmill.config.release_lookup import newest_release
 
     return selected_release(facts, layout, tag) or newest_release(facts)
@@ -81,3 +61,28 @@ def selected_or_newest(facts: Facts, layout: Layout, tag: str | None = None) -> 
 def select_release(layout: Layout, release: Release) -> None:
     """Record a release as the selected one."""
     write_atomically(layout.selection, json.dumps({"tag": release.tag}) + "\n")
+
+
+def describe_selection(layout: Layout, tag: str) -> str:
+    """Return which release an answer is about, unless `tag` names one; "" if none is selected."""
+    selected = None if tag else selected_tag(layout)
+    if not selected:
+        return ""
+    selector = "TORCHMILL_TAG" if os.environ.get("TORCHMILL_TAG") else "`invoke fetch`"
+    return f"asked of {selected}, which {selector} selected: `--tag` asks of another release"
+
+
+def describe_state(layout: Layout) -> str:
+    """Return which release is selected, and by what, or that none is."""
+    selected = selected_tag(layout)
+    if not selected:
+        return (
+            "no release is selected: each command takes the newest that fits, or what `--tag` names"
+        )
+    if os.environ.get("TORCHMILL_TAG"):
+        selector = "TORCHMILL_TAG"
+    else:
+        selector = f"`invoke fetch` ({layout.selection})"
+    return (
+        f"{selected} is selected, by {selector}: commands are about it unless `--tag` names another"
+    )

@@ -1,4 +1,7 @@
-"""Tell which GPUs device code runs on: code of the same major version, and PTX that drivers compile."""
+"""Tell which GPUs device code runs on: code of the same major version, and PTX.
+
+https://docs.nvidia.com/cuda/cuda-c-programming-guide/#binary-compatibility
+"""
 
 from collections.abc import Iterable
 
@@ -16,26 +19,30 @@ def is_chip(facts: Facts, capability: str) -> bool:
 
 
 def code_runs(facts: Facts, target: ArchTarget, gpu: Capability) -> bool:
-    """Tell whether a target's code runs on GPUs of a capability: on the same, or a later minor of its major.
+    """Tell whether a target's code runs on GPUs of a capability.
 
-    NVIDIA does not promise the second for systems on a chip, nor between them and graphics cards.
+    It does on the same capability, and on a later minor version of the same major one. NVIDIA does
+    not promise the second for systems on a chip, nor between them and graphics cards.
     """
     if target.capability == gpu.name:
         return True
     if target.suffix == "a" or gpu.tegra or is_chip(facts, target.capability):
         return False
-    (major, minor), (gpu_major, gpu_minor) = (
-        capability_key(target.capability),
-        capability_key(gpu.name),
-    )
+    major, minor = capability_key(target.capability)
+    gpu_major, gpu_minor = capability_key(gpu.name)
     return major == gpu_major and minor < gpu_minor
 
 
 def ptx_runs(facts: Facts, target: ArchTarget, gpu: Capability) -> bool:
-    """Tell whether a driver compiles a target's PTX for GPUs of a capability: for every later one."""
+    """Tell whether a driver compiles a target's PTX for GPUs of a capability: every later one.
+
+    PTX with a suffix runs only where its code does.
+    """
+    if not target.ptx:
+        return False
     if target.suffix:
-        return target.ptx and code_runs(facts, target, gpu)
-    return target.ptx and capability_key(target.capability) <= capability_key(gpu.name)
+        return code_runs(facts, target, gpu)
+    return capability_key(target.capability) <= capability_key(gpu.name)
 
 
 def how_served(facts: Facts, targets: Iterable[ArchTarget], gpu: Capability) -> str | None:
@@ -47,28 +54,41 @@ def how_served(facts: Facts, targets: Iterable[ArchTarget], gpu: Capability) -> 
 def serving_target(
     facts: Facts, targets: Iterable[ArchTarget], gpu: Capability
 ) -> tuple[str, ArchTarget] | None:
-    """Return how a list serves GPUs of a capability, "code" or "PTX", and the entry that does; None: not at all."""
+    """Return how a list serves GPUs of a capability, and the entry that does; None: not at all.
+
+    Code goes before PTX, and the newest entry before older ones.
+    """
     newest_first = sorted(targets, key=target_key, reverse=True)
-    ways = (("code", code_runs), ("PTX", ptx_runs))
-    return next(
-        ((way, one) for way, runs in ways for one in newest_first if runs(facts, one, gpu)), None
-    )
+    for target in newest_first:
+        if code_runs(facts, target, gpu):
+            return "code", target
+    for target in newest_first:
+        if ptx_runs(facts, target, gpu):
+            return "PTX", target
+    return None
 
 
 def unserved_capabilities(facts: Facts, code: str, listed: str) -> list[str]:
-    """Return the capabilities of a list whose GPUs some code does not run on, nor a driver's PTX of it.
+    """Return the capabilities of a list whose GPUs neither some code nor its PTX runs on.
 
-    Both are written as TORCH_CUDA_ARCH_LIST is: "7.0;8.6+PTX". PTX that the list asks for is not missed.
+    Both are written as TORCH_CUDA_ARCH_LIST is: "7.0;8.6+PTX". PTX that the list asks for is not
+    missed.
     """
-    there, wanted = parse_targets(facts, code), parse_targets(facts, listed)
-    known = {one.capability: facts.capability(one.capability) for one in wanted}
-    return [
-        name for name, gpu in known.items() if gpu is None or how_served(facts, there, gpu) is None
-    ]
+    targets = parse_targets(facts, code)
+    unserved: list[str] = []
+    for listed_target in parse_targets(facts, listed):
+        name = listed_target.capability
+        gpu = facts.capability(name)
+        served = gpu is not None and how_served(facts, targets, gpu) is not None
+        if not served and name not in unserved:
+            unserved.append(name)
+    return unserved
 
 
 def without_cudnn(version: str, capabilities: Iterable[Capability]) -> list[str]:
-    """Return for which capabilities a version of cuDNN has no code."""
-    return list(
-        dict.fromkeys(one.name for one in capabilities if Version(version) not in one.cudnn)
-    )
+    """Return the capabilities that a version of cuDNN has no code for."""
+    names: list[str] = []
+    for capability in capabilities:
+        if Version(version) not in capability.cudnn and capability.name not in names:
+            names.append(capability.name)
+    return names

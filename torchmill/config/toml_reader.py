@@ -1,12 +1,12 @@
-"""Read TOML tables strictly: every mistake is collected with its place, and none stops the reading."""
+"""Read TOML tables strictly: every mistake is collected with its place, and none stops it."""
 
 import json
 import re
 import sys
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from datetime import date
 from functools import cache
 from pathlib import Path
@@ -28,13 +28,13 @@ VERSION_NAMES = ("version", "torch", "requires", "jobs")
 
 
 class TomlTable:
-    """One TOML table being read: each key is taken once, what is left over is unknown."""
+    """One TOML table being read: each key is taken once, and a key that remains is unknown."""
 
     def __init__(self, where: str, data: Mapping[str, Any], problems: list[str]) -> None:
-        self.where = where
-        self.data = dict(data)
+        self.where = where  # "torch.toml: rule 3", for messages
+        self.data = dict(data)  # that was not taken yet
         self.problems = problems
-        self.requested: list[str] = []
+        self.requested: list[str] = []  # keys that a reader asked for
 
     def problem(self, text: str) -> None:
         """Note one problem of this table."""
@@ -57,12 +57,12 @@ class TomlTable:
         `keys` are those of fields that are called otherwise: {"homes": "toolkits"}. For the rest
         see `read`.
         """
-        for name, usual_key, reader, has_default in _readers(kind):  # type: ignore[arg-type]
-            if name in given:
+        for field in _field_readers(kind):  # type: ignore[arg-type]
+            if field.name in given:
                 continue
-            key = keys.get(name, usual_key)
-            if key in self.data or not has_default:
-                given[name] = reader(self, key)
+            key = keys.get(field.name, field.key)
+            if key in self.data or not field.has_default:
+                given[field.name] = field.read(self, key)
             self.requested.append(key)
         return kind(**given)
 
@@ -78,11 +78,13 @@ class TomlTable:
                 self.problem(f"key '{key}' is missing")
             return default
         value = self.data.pop(key)
+        # In Python true is a whole number too; in TOML it is none.
         if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
             return value
         if kind is str and isinstance(value, float):
             self.problem(
-                f"'{key}' is the number {value}: quote it, as in \"3.10\" (unquoted, TOML reads 3.10 as 3.1)"
+                f"'{key}' is the number {value}: "
+                'quote it, as in "3.10" (unquoted, TOML reads 3.10 as 3.1)'
             )
         else:
             self.problem(f"'{key}' is {value!r}, expected {expected}")
@@ -106,8 +108,10 @@ class TomlTable:
     def date(self, key: str) -> str | None:
         """Take a date that may be absent."""
         text = self.optional(key)
+        if text is None:
+            return None
         try:
-            return str(date.fromisoformat(text)) if text else None
+            return str(date.fromisoformat(text))
         except ValueError:
             self.problem(f"'{key}' is '{text}', expected a date, such as '2022-12-15'")
             return None
@@ -116,12 +120,13 @@ class TomlTable:
         """Take a list of strings, or one string."""
         if isinstance(self.data.get(key), str):
             return (self.text(key),)
-        values = self.take(
-            key, list, "a list of strings", None if default is None else list(default)
-        )
-        return tuple(
-            TomlTable(self.where, {key: value}, self.problems).text(key) for value in values or ()
-        )
+        usual = None if default is None else list(default)
+        values = self.take(key, list, "a list of strings", usual) or []
+        return tuple(self._element(key, value).text(key) for value in values)
+
+    def _element(self, key: str, value: object) -> "TomlTable":
+        """Return a table of one element of a list, by which a mistake is named as the list's."""
+        return TomlTable(self.where, {key: value}, self.problems)
 
     def commit(self, key: str) -> str | None:
         """Take a commit that may be absent."""
@@ -134,41 +139,51 @@ class TomlTable:
         return text
 
     def pythons(self, key: str, default: Iterable[str] | None = None) -> tuple[str, ...]:
-        """Take a list of versions of Python; what is none is a problem, and left out, as is a list of none."""
+        """Take a list of versions of Python; one that is wrong is a problem, and left out."""
         if self.data.get(key) == []:
             self.problem(f"'{key}' is empty: expected Pythons such as '3.10', or leave the key out")
-        found = self.texts(key, default)
-        for wrong in (one for one in found if one and not _PYTHON.fullmatch(one)):
-            self.problem(f"'{key}' has '{wrong}', which is not a Python such as '3.10' or '3.13t'")
-        return tuple(one for one in found if _PYTHON.fullmatch(one))
+        pythons: list[str] = []
+        for text in self.texts(key, default):
+            if _PYTHON.fullmatch(text):
+                pythons.append(text)
+            elif text:  # "" stands for a value that is no string, which was reported
+                self.problem(
+                    f"'{key}' has '{text}', which is not a Python such as '3.10' or '3.13t'"
+                )
+        return tuple(pythons)
 
     def template(self, key: str, names: Collection[str], default: str | None = None) -> str:
-        """Take a string in which names in braces stand for something; "" for one that has others."""
+        """Take a string in which names in braces stand for something; "" for one that has others.
+
+        Formats, "{version:>5}", and attributes are refused as well: a template may come from
+        anybody, and str.format would evaluate them.
+        """
         text = self.text(key, default)
-        try:
-            parts = list(Formatter().parse(text))
-        except ValueError:
-            parts = [("", "?", "", None)]
-        if all(
-            name is None or (name in names and not spec and not how) for _, name, spec, how in parts
-        ):
+        if _is_template(text, names):
             return text
-        named = ", ".join(f"{{{name}}}" for name in names)
+        allowed = ", ".join(f"{{{name}}}" for name in names)
         self.problem(
-            f"'{key}' is '{text}', expected a text in which braces stand only around names: {named}"
+            f"'{key}' is '{text}', expected a text in which braces stand only around names: "
+            f"{allowed}"
         )
         return ""
 
     def specifier(self, key: str) -> SpecifierSet | None:
         """Take a PEP 440 specifier that may be absent."""
         text = self.text(key, "")
+        if not text:
+            return None
         try:
-            return SpecifierSet(text) if text else None
+            return SpecifierSet(text)
         except InvalidSpecifier:
             self.problem(
                 f"'{key}' is '{text}', which is not a version specifier such as '>=1.8,<2'"
             )
             return None
+
+    def bounds(self, key: str) -> SpecifierSet:
+        """Take a PEP 440 specifier; one that is absent allows everything."""
+        return self.specifier(key) or SpecifierSet()
 
     def number(self, key: str) -> float:
         """Take a number."""
@@ -180,16 +195,16 @@ class TomlTable:
 
     def counts(self, key: str) -> tuple[int, ...]:
         """Take a list of whole numbers."""
-        values = self.take(key, list, "a list of whole numbers") or ()
-        return tuple(
-            TomlTable(self.where, {key: value}, self.problems).count(key) or 0 for value in values
-        )
+        values = self.take(key, list, "a list of whole numbers") or []
+        return tuple(self._element(key, value).count(key) or 0 for value in values)
 
     def size(self, key: str) -> int:
-        """Take a quantity of bytes such as "2.2 GiB"."""
+        """Take a quantity of bytes, such as "2.2 GiB"."""
         text = self.text(key)
+        if not text:
+            return 0
         try:
-            return parse_bytes(text) if text else 0
+            return parse_bytes(text)
         except ValueError as error:
             self.problem(f"'{key}': {error}")
             return 0
@@ -202,24 +217,23 @@ class TomlTable:
         return value
 
     def flag(self, key: str) -> bool:
-        """Take a boolean, false when absent."""
+        """Take a boolean, false if it is absent."""
         return bool(self.take(key, bool, "true or false", default=False))
 
     def table(self, key: str) -> "TomlTable":
         """Take a table that may be absent."""
-        return TomlTable(
-            f"{self.where}: {key}", self.take(key, dict, "a table", {}) or {}, self.problems
-        )
+        data = self.take(key, dict, "a table", {}) or {}
+        return TomlTable(f"{self.where}: {key}", data, self.problems)
 
     def tables(self, key: str) -> tuple["TomlTable", ...]:
         """Take a list of tables that may be absent."""
         values = self.take(key, list, "a list of tables", []) or []
-        if not all(isinstance(one, dict) for one in values):
+        if not all(isinstance(value, dict) for value in values):
             self.problem(f"'{key}' is {values!r}, expected a list of tables")
-            values = []
+            return ()
         return tuple(
-            TomlTable(f"{self.where}: {key} {number}", one, self.problems)
-            for number, one in enumerate(values, 1)
+            TomlTable(f"{self.where}: {key} {number}", value, self.problems)
+            for number, value in enumerate(values, 1)
         )
 
     def map(self, key: str, read: Callable[["TomlTable", str], T]) -> dict[str, T]:
@@ -227,34 +241,67 @@ class TomlTable:
         table = self.table(key)
         return {name: read(table, name) for name in list(table.data)}
 
-    def bounds(self, key: str) -> SpecifierSet:
-        """Take a PEP 440 specifier; one that is absent allows everything."""
-        return self.specifier(key) or SpecifierSet()
-
     def check_unknown_keys(self) -> None:
-        """Complain about every key that nobody asked for."""
+        """Complain about every key that no reader asked for."""
         for key in self.data:
-            hint = (
-                did_you_mean(key, self.requested)
-                or f": expected one of {', '.join(dict.fromkeys(self.requested))}"
-            )
+            hint = did_you_mean(key, self.requested)
+            if not hint:
+                hint = f": expected one of {', '.join(dict.fromkeys(self.requested))}"
             self.problem(f"unknown key '{key}'{hint}")
 
 
-def _range(table: TomlTable, key: str, read: Callable[[TomlTable, str], float]) -> CostRange:
-    """Take { low = 1.8, high = 7.3 }."""
-    inner = table.table(key)
-    return inner.read(CostRange, low=read(inner, "low"), high=read(inner, "high"))
+def _is_template(text: str, names: Collection[str]) -> bool:
+    """Tell whether all braces of a text stand around one of some names."""
+    try:
+        parts = list(Formatter().parse(text))
+    except ValueError:  # a brace that is not closed
+        return False
+    for _, name, spec, conversion in parts:
+        # The name is None in text after the last brace.
+        if name is not None and (name not in names or spec or conversion):
+            return False
+    return True
 
 
-def _template(*names: str) -> Callable[[TomlTable, str], str]:
+Reader = Callable[[TomlTable, str], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _FieldReader:
+    """How a field of a dataclass is read from a table."""
+
+    name: str
+    key: str
+    read: Reader
+    has_default: bool
+
+
+def _template(*names: str) -> Reader:
     return lambda table, key: table.template(key, names)
 
 
-# How a field is read, by its annotation; "… | None" as "…", where it is not named. cattrs was looked at: to import it
-# takes 70 ms (cattrs 26.1), a third of what `invoke --list` takes, and "did you mean" and the places of mistakes would
-# remain to be made.
-_TYPES: dict[str, Callable[[TomlTable, str], Any]] = {
+def _commands(table: TomlTable, key: str) -> tuple[tuple[str, ...], ...]:
+    """Take a list of lists of strings."""
+    commands = table.take(key, list, "a list of commands") or []
+    return tuple(table._element(key, command).texts(key) for command in commands)  # noqa: SLF001
+
+
+def _number_range(table: TomlTable, key: str) -> CostRange:
+    """Take { low = 1.8, high = 7.3 }."""
+    inner = table.table(key)
+    return inner.read(CostRange, low=inner.number("low"), high=inner.number("high"))
+
+
+def _byte_range(table: TomlTable, key: str) -> CostRange:
+    """Take { low = "0.9 GB", high = "1.5 GB" }."""
+    inner = table.table(key)
+    return inner.read(CostRange, low=inner.size("low"), high=inner.size("high"))
+
+
+# How a field is read, by its annotation; "… | None" as "…", unless it is listed. cattrs could do
+# it, but takes 70 ms to import (cattrs 26.1), a third of the time of `invoke --list`, and has
+# neither "did you mean" nor the places of mistakes.
+_READERS: dict[str, Reader] = {
     "str": TomlTable.text,
     "str | None": TomlTable.optional,
     "Commit | None": TomlTable.commit,
@@ -273,68 +320,69 @@ _TYPES: dict[str, Callable[[TomlTable, str], Any]] = {
     "SpecifierSet | None": TomlTable.specifier,
     "tuple[str, ...]": TomlTable.texts,
     "tuple[int, ...]": TomlTable.counts,
-    "tuple[tuple[str, ...], ...]": lambda table, key: tuple(
-        TomlTable(table.where, {key: one}, table.problems).texts(key)
-        for one in table.take(key, list, "a list of commands") or ()
-    ),
-    "CostRange": lambda table, key: _range(table, key, TomlTable.number),
-    "ByteRange": lambda table, key: _range(table, key, TomlTable.size),
+    "tuple[tuple[str, ...], ...]": _commands,
+    "CostRange": _number_range,
+    "ByteRange": _byte_range,
 }
 
 
 @cache
-def _readers(kind: Any) -> tuple[tuple[str, str, Callable[[TomlTable, str], Any], bool], ...]:
-    """Return of each field of a dataclass its name, its key, its reader, and whether it may be missing."""
-    names = vars(sys.modules[kind.__module__])
-    return tuple(
-        (one.name, key, reader, one.default is not MISSING or one.default_factory is not MISSING)
-        for one in fields(kind)
-        for key, reader in _key_and_reader(one.name, str(one.type), names)
-    )
+def _field_readers(kind: Any) -> tuple[_FieldReader, ...]:
+    """Return how each field of a dataclass is read, but for those that only its caller can read.
+
+    Annotations are texts, because the modules of these classes import annotations from
+    __future__. A name in them that is no key of `_READERS` is looked up in the class's module.
+    """
+    module = vars(sys.modules[kind.__module__])
+    readers = (_field_reader(field, module) for field in fields(kind))
+    return tuple(reader for reader in readers if reader is not None)
 
 
-def _key_and_reader(
-    name: str, annotation: str, names: Mapping[str, Any]
-) -> Iterator[tuple[str, Callable[[TomlTable, str], Any]]]:
-    """Yield how a field is read, unless only its caller can; `names` are those of its module."""
-    inner: Any = names.get(annotation.removeprefix("tuple[").removesuffix(", ...]"))
-    if reader := _TYPES.get(annotation) or _TYPES.get(annotation.removesuffix(" | None")):
-        yield name, reader
-    elif value := _TYPES.get(annotation.removeprefix("Mapping[str, ").removesuffix("]")):
-        yield name, lambda table, key: table.map(key, value)
-    elif words := get_args(inner):
-        yield name, lambda table, key: table.choice(key, words)
-    elif not isinstance(inner, type) or not is_dataclass(inner):
-        return
-    elif annotation in names:
-        yield name, lambda table, key: table.table(key).read(inner)
-    else:
-        yield name.removesuffix("s"), lambda table, key: table.read_each(key, inner)
+def _field_reader(field: Field[Any], module: Mapping[str, Any]) -> _FieldReader | None:
+    """Return how a field is read; `module` has the names of its annotation."""
+    name = field.name
+    annotation = str(field.type)
+    has_default = field.default is not MISSING or field.default_factory is not MISSING
+    reader = _READERS.get(annotation) or _READERS.get(annotation.removesuffix(" | None"))
+    if reader:
+        return _FieldReader(name, name, reader, has_default)
+    value = _READERS.get(annotation.removeprefix("Mapping[str, ").removesuffix("]"))
+    if value:
+        return _FieldReader(name, name, _map_reader(value), has_default)
+    inner: Any = module.get(annotation.removeprefix("tuple[").removesuffix(", ...]"))
+    words = get_args(inner)  # of a Literal
+    if words:
+        return _FieldReader(name, name, _choice_reader(words), has_default)
+    if not isinstance(inner, type) or not is_dataclass(inner):
+        return None
+    if annotation in module:
+        return _FieldReader(name, name, _table_reader(inner), has_default)
+    return _FieldReader(name, name.removesuffix("s"), _tables_reader(inner), has_default)
 
 
-def _parse(path: Path, cache: StatCache | None) -> dict[str, Any]:
-    def parse() -> dict[str, Any]:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+def _map_reader(value: Reader) -> Reader:
+    return lambda table, key: table.map(key, value)
 
-    if cache is not None:
-        with suppress(
-            TypeError, json.JSONDecodeError
-        ):  # dates, which JSON does not know; a spoiled memory
-            text = cache.remember(
-                str(path.absolute()), [stat_file(path)], lambda: json.dumps(parse())
-            )
-            if isinstance(data := json.loads(text), dict):
-                return data
-    return parse()
+
+def _choice_reader(words: Collection[str]) -> Reader:
+    return lambda table, key: table.choice(key, words)
+
+
+def _table_reader(kind: type) -> Reader:
+    return lambda table, key: table.table(key).read(kind)
+
+
+def _tables_reader(kind: type) -> Reader:
+    return lambda table, key: table.read_each(key, kind)
 
 
 def read_toml(
     path: Path, problems: list[str], *, required: bool = True, cache: StatCache | None = None
 ) -> TomlTable:
-    """Read a TOML file; a broken one, and a missing one that is required, is a problem and an empty table.
+    """Read a TOML file; a broken one, or a missing one that is required, is a problem and empty.
 
-    What it holds is remembered in `cache`: parsing build_configs/ takes 60 ms, reading what was remembered of it
-    2 ms (71 files, 345 kB of JSON).
+    Its contents are remembered in `cache`: to parse build_configs/ takes 60 ms, to read what was
+    remembered 2 ms (71 files, 345 kB of JSON).
     """
     data: dict[str, Any] = {}
     try:
@@ -351,3 +399,21 @@ def read_toml(
     except OSError as error:
         problems.append(f"{path.name}: it cannot be read ({error.strerror})")
     return TomlTable(path.name, data, problems)
+
+
+def _parse(path: Path, cache: StatCache | None) -> dict[str, Any]:
+    """Return the contents of a TOML file, remembered in `cache` as JSON."""
+
+    def parse() -> dict[str, Any]:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+
+    if cache is None:
+        return parse()
+    # TypeError: JSON has no dates. JSONDecodeError: the remembered text is damaged.
+    with suppress(TypeError, json.JSONDecodeError):
+        state = [stat_file(path)]
+        text = cache.remember(str(path.absolute()), state, lambda: json.dumps(parse()))
+        data = json.loads(text)
+        if isinstance(data, dict):
+            return data
+    return parse()

@@ -13,74 +13,12 @@ from torchmill.core.units import Bytes
 ToolkitKind = Literal[
     "toolkit", "compiler", "parts", "cudnn", "nccl", "cusparselt", "nvshmem", "magma"
 ]
-
-
-PROVIDERS = ("conda", "debian", "pypi")  # of toolkits, in the order in which they are asked
-
-
-@dataclass(frozen=True, slots=True)
-class ToolkitSource:
-    """One kind of thing that a provider has: what it calls it, and where it lies."""
-
-    provider: str  # "conda", "debian", "pypi"
-    kind: ToolkitKind
-    versions: tuple[
-        str, ...
-    ]  # that it is known to have, oldest first: "11.8", "gcc-11", "8.5.0.96"
-    packages: tuple[
-        str, ...
-    ]  # as the provider writes them, with pins; what {…} stands for, it knows
-    arches: tuple[str, ...]
-    where: tuple[str, ...]  # channels of conda, "bookworm/non-free" of Debian; (): it has one place
-    cuda: (
-        str | None
-    )  # the toolkits that a library goes with, by their major version; of MAGMA "11.8"
-    source: str
-    capabilities: tuple[
-        str, ...
-    ] = ()  # of a library with code of its own for GPUs: what that is for
-    glibc: VersionText | None = (
-        None  # the oldest with which its programs are known to run; None: not recorded
-    )
-    download: Bytes | None = (
-        None  # of all packages of its largest version, for the larger machine; None: not counted
-    )
-    isl: str = (
-        ""  # of compilers: the number in the name of the libisl that they take from the system
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class ProviderPackage:
-    """One package of one provider: a file that is downloaded."""
-
-    provider: str  # "conda", "debian", "pypi"
-    name: str  # as the provider calls it: "nvidia-cuda-nvcc"
-    version: str  # as the provider writes it: "13.0.88"
-    file: str  # its name on the disk
-    url: str  # "" where the provider's own program knows the way
-    sha256: str  # as the provider's index says
-    size: int  # bytes; 0 where that is not said
-
-
-@dataclass(frozen=True, slots=True)
-class ToolkitPart:
-    """What a toolkit has beside its compiler: headers, and a library."""
-
-    name: str  # "cublas"
-    called: str  # "cuBLAS"
-    package: str  # NVIDIA's on PyPI, without the major version at its end: "nvidia-cublas"
-    headers: tuple[str, ...]  # that it is there with, below the folder of headers: "cublas_v2.h"
-    libraries: tuple[str, ...]  # the same, by the names that linkers ask for: "libcublas.so"
-    cuda: SpecifierSet | None  # the toolkits that have it so; None: all
-    source: str
-    without: str = ""  # what a build goes without that lacks it, as a clause; "": it stops
-    vital: SpecifierSet | None = None  # the releases of torch whose build stops all the same
+PROVIDERS = ("conda", "debian", "pypi")  # of toolkits, in the order in which they are tried
 
 
 @dataclass(frozen=True, slots=True)
 class Toolkit:
-    """A CUDA toolkit's facts."""
+    """Facts about a CUDA toolkit."""
 
     version: str  # "11.8"
     variant: str  # "cu118"
@@ -92,10 +30,57 @@ class Toolkit:
     source: str
     deprecated: tuple[str, ...] = ()  # capabilities that it warns about
     driver_windows: VersionText | None = None
-    driver_ptx: VersionText | None = (
-        None  # the Linux driver that came with it: sure to compile the PTX that it makes
-    )
-    jetson: tuple[
-        str, ...
-    ] = ()  # capabilities of the Jetson boards that its aarch64 means, if it does
+    # The Linux driver that came with it: any older one may fail to compile the PTX that it makes.
+    driver_ptx: VersionText | None = None
+    # Capabilities of the Jetson boards that "aarch64" means for this toolkit; (): servers.
+    jetson: tuple[str, ...] = ()
     msvc: SpecifierSet | None = None  # Visual Studio's compilers that nvcc takes; None: not known
+
+
+@dataclass(frozen=True, slots=True)
+class ToolkitPart:
+    """A library of a toolkit, with its headers: all that the toolkit has beside its compiler."""
+
+    name: str  # "cublas"
+    called: str  # "cuBLAS"
+    package: str  # NVIDIA's on PyPI, without the major version at its end: "nvidia-cublas"
+    headers: tuple[str, ...]  # that prove it is there, in the folder of headers: "cublas_v2.h"
+    libraries: tuple[str, ...]  # that prove it too, as linkers look for them: "libcublas.so"
+    cuda: SpecifierSet | None  # toolkits in which it has these files; None: all
+    source: str
+    without: str = ""  # what a build without it lacks, as a clause; "": the build stops
+    vital: SpecifierSet | None = None  # releases of torch whose build stops all the same
+
+
+@dataclass(frozen=True, slots=True)
+class ToolkitSource:
+    """Things of one kind that a provider has: their packages, and their place at the provider."""
+
+    provider: str  # "conda", "debian", "pypi"
+    kind: ToolkitKind
+    versions: tuple[str, ...]  # known ones, oldest first: "11.8", "gcc-11", "8.5.0.96"
+    packages: tuple[str, ...]  # as the provider writes them, with pins and its own {…}
+    arches: tuple[str, ...]
+    where: tuple[str, ...]  # channels of conda, "bookworm/non-free" of Debian; (): the only place
+    # Of a library: the major version of the toolkits that it goes with; of MAGMA "11.8".
+    cuda: str | None
+    source: str
+    capabilities: tuple[str, ...] = ()  # of a library with code of its own for GPUs
+    # The oldest with which its programs are known to run; None: not recorded.
+    glibc: VersionText | None = None
+    # All packages of the largest version, for the arch with more of them; None: not counted.
+    download: Bytes | None = None
+    isl: str = ""  # of compilers: the number of the system's libisl that they load: "23"
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderPackage:
+    """One package of one provider: a file that is downloaded."""
+
+    provider: str  # "conda", "debian", "pypi"
+    name: str  # as the provider calls it: "nvidia-cuda-nvcc"
+    version: str  # as the provider writes it: "13.0.88"
+    file: str  # its name on the disk
+    url: str  # "": the provider's own program finds it
+    sha256: str  # as the provider's index states it
+    size: int  # bytes; 0: not stated

@@ -1,51 +1,24 @@
-"""Versions and their bounds: order Pythons, hold versions against specifiers, and write bounds for people."""
+"""Versions and their bounds: order Pythons, test versions, and write bounds for people."""
 
 from functools import cache
 
 from packaging.specifiers import Specifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-# What bounds were asked before: `nox -l` asks the same ones for every cell. The bounds are kept with the
-# answer, so that no others can have their identity.
+# Answers of `is_within`, because `nox -l` asks the same for every cell. They are found by the
+# identity of the specifier, which is quicker than its hash; it is stored beside the answer so that
+# it stays alive, and no other object gets its identity.
 _answers: dict[tuple[int, str], tuple[SpecifierSet, bool]] = {}
 
 
 @cache
 def python_key(python: str) -> tuple[Version, bool]:
-    """Order "3.9" before "3.10" before "3.13t"."""
+    """Return a key that orders "3.9" before "3.10" before "3.13t"."""
     return Version(python.rstrip("t")), python.endswith("t")
 
 
-def format_bounds(specifier: SpecifierSet) -> str:
-    """Return a specifier as people write it, the lower bound first."""
-    return ",".join(sorted(map(str, specifier), key=lambda one: not one.startswith(">")))
-
-
-def is_within(specifier: SpecifierSet | None, version: str | None) -> bool:
-    """Tell whether a version is in bounds: every one where there are none, and no version in any."""
-    if specifier is None or version is None:
-        return specifier is None
-    key = id(specifier), version
-    if key not in _answers:
-        _answers[key] = specifier, specifier.contains(version, prereleases=True)
-    return _answers[key][1]
-
-
-def narrow_bounds(specifier: SpecifierSet) -> SpecifierSet:
-    """Return bounds without those that another already says: of several on one side the narrowest."""
-
-    def side(operator: str) -> list[Specifier]:
-        return sorted(
-            (one for one in specifier if one.operator == operator),
-            key=lambda one: Version(one.version),
-        )
-
-    others = [one for one in specifier if one.operator not in {">=", "<"}]
-    return SpecifierSet(",".join(map(str, [*side(">=")[-1:], *side("<")[:1], *others])))
-
-
 def version_key(text: str) -> Version:
-    """Return a version to order by; what is none is a problem already, and stands first."""
+    """Return a version to order by; a text that is none, and was reported, comes first."""
     return Version(text) if is_version(text) else Version("0")
 
 
@@ -56,3 +29,42 @@ def is_version(text: str) -> bool:
     except InvalidVersion:
         return False
     return True
+
+
+def is_within(specifier: SpecifierSet | None, version: str | None) -> bool:
+    """Tell whether a version is in bounds.
+
+    Without bounds every version is, and so is None; in bounds None never is.
+    """
+    if specifier is None or version is None:
+        return specifier is None
+    key = (id(specifier), version)
+    if key not in _answers:
+        answer = specifier.contains(version, prereleases=True)
+        _answers[key] = (specifier, answer)
+    return _answers[key][1]
+
+
+def format_bounds(specifier: SpecifierSet) -> str:
+    """Return a specifier as people write it, the lower bound first: ">=1.8,<2"."""
+    bounds = [str(bound) for bound in specifier]
+    return ",".join(sorted(bounds, key=lambda bound: not bound.startswith(">")))
+
+
+def narrow_bounds(specifier: SpecifierSet) -> SpecifierSet:
+    """Return bounds without those that others imply: of ">=2,>=3,<9" it is ">=3,<9"."""
+    lower: list[Specifier] = []
+    upper: list[Specifier] = []
+    narrow: list[Specifier] = []
+    for bound in specifier:
+        if bound.operator == ">=":
+            lower.append(bound)
+        elif bound.operator == "<":
+            upper.append(bound)
+        else:
+            narrow.append(bound)
+    if lower:
+        narrow.append(max(lower, key=lambda bound: Version(bound.version)))
+    if upper:
+        narrow.append(min(upper, key=lambda bound: Version(bound.version)))
+    return SpecifierSet(",".join(str(bound) for bound in narrow))

@@ -15,10 +15,9 @@ class ReadLibrary:
     """The device code that was read in a library of a wheel."""
 
     name: str  # of its file: "libtorch_cuda.so"
-    sizes: tuple[int, ...]  # bytes, unpacked; several where wheels of one release differ
-    fatbins: Mapping[
-        str, int
-    ]  # targets, as in "8.6;9.0;9.0 PTX" -> how many fatbins have code for exactly these
+    sizes: tuple[int, ...]  # bytes, unpacked; several if wheels of one release differ
+    # targets, "8.6;9.0;9.0 PTX" -> number of fatbins that have code for exactly these
+    fatbins: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,20 +27,14 @@ class WheelCode:
     package: str
     release: str  # its version
     arch: str
-    files: tuple[
-        str, ...
-    ]  # that were read; other wheels count if their libraries have the same sizes
+    files: tuple[str, ...]  # that were read; wheels with libraries of the same sizes are alike
     date: DateText | None  # of the reading
-    code: Mapping[
-        str, ReadLibrary
-    ]  # by library; without CUDA the largest library alone, which has no fatbins
+    # By library; of a wheel without CUDA only the largest library, which has no fatbins.
+    code: Mapping[str, ReadLibrary]
     cuda: VersionText | None = None  # the toolkit that version.py names
-    own: str = (
-        ""  # what most fatbins of the largest library are for, as TORCH_CUDA_ARCH_LIST says it
-    )
-    beside: tuple[
-        str, ...
-    ] = ()  # packages with device code that the wheel requires: "nvidia-nccl-cu13==2.30.7"
+    own: str = ""  # targets of most fatbins of the largest library, as in TORCH_CUDA_ARCH_LIST
+    # Packages with device code that the wheel requires: "nvidia-nccl-cu13==2.30.7".
+    beside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +51,24 @@ class PackageCode:
 
 @dataclass(frozen=True, slots=True)
 class FeatureLibrary:
-    """A library for a feature that most programs do without: what it lacks keeps a wheel from nothing else."""
+    """A library for a feature that most programs do without.
+
+    If it has no code for a GPU, nothing else of the wheel is affected.
+    """
 
     pattern: str  # of its file, or of its package: "nvidia-cusparselt-*"
-    feature: str  # what does not run where it has no code
+    feature: str  # that does not run without its code
     source: str
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessorNeed:
-    """What the CPU code of official wheels asks of a processor, in the words of /proc/cpuinfo."""
+    """Features of /proc/cpuinfo that the CPU code of official wheels asks of a processor."""
 
     release: SpecifierSet  # of torch
     arches: tuple[str, ...]
     source: str
     needs: tuple[str, ...] = ()  # it fails without
     enough: tuple[str, ...] = ()  # it was seen to work with these alone
-    tried: bool = False  # `enough` was: also nothing can be enough
+    tried: bool = False  # `enough` was tried: then none at all can be enough
     why: str = ""  # what fails, as a clause

@@ -27,220 +27,278 @@ from torchmill.plan.cell import Cell
 from torchmill.plan.matrix import can_build_with
 
 OFFICIAL = "official"  # in place of a list: that of the official build, for all its GPUs
-
-
-def shortest_arch_list(facts: Facts, gpus: Iterable[Capability]) -> tuple[ArchTarget, ...]:
-    """Return the shortest list whose code, without PTX, runs on GPUs of each capability."""
-    found: list[ArchTarget] = []
-    for gpu in sorted(gpus, key=lambda one: capability_key(one.name)):
-        if how_served(facts, found, gpu) is None:
-            found.append(ArchTarget(gpu.name))
-    return tuple(found)
-
-
-def find_arch_problems(
-    facts: Facts, targets: Iterable[ArchTarget], toolkit: Toolkit | None, release: Release | None
-) -> Iterator[str]:
-    """Yield what stands against a list, each with the remedy; without a toolkit any is meant, and so on."""
-    for target in targets:
-        if not toolkits_with_target(facts, target.name):
-            yield _nobody(facts, target)
-        elif toolkit and target.name not in toolkit.capabilities:
-            yield _toolkit_reason(facts, target, toolkit, release)
-        elif release and (reason := _release_reason(facts, target, release)):
-            yield reason + _instead(facts, target, toolkit, release)
-        elif release and not toolkit and (reason := _out_of_reach(facts, target, release)):
-            yield reason
-
-
-def _nobody(facts: Facts, target: ArchTarget) -> str:
-    major, _ = capability_key(target.capability)
-    names = {name for one in facts.toolkits for name in one.capabilities if is_plain_target(name)}
-    near = [name for name in sorted(names, key=capability_key) if capability_key(name)[0] == major]
-    return f"{target.name}: no toolkit makes code for it" + (
-        f"; there is {', '.join(near)}" if near else ""
-    )
-
-
-def _toolkit_reason(
-    facts: Facts, target: ArchTarget, toolkit: Toolkit, release: Release | None
-) -> str:
-    able = toolkits_with_target(facts, target.name)
-    text = f"{target.name}: CUDA {toolkit.version} makes no code for it, CUDA {format_toolkit_range(able)} does"
-    if release is not None:
-        fitting = [one for one in able if can_build_with(facts, release, one)]
-        text += f"; {release} builds with " + (
-            f"CUDA {format_toolkit_range(fitting)}" if fitting else "none of them"
-        )
-        text += "" if fitting else _first_makers_clause(facts, target, toolkit, release)
-    return text + _instead(facts, target, toolkit, release)
-
-
-def _first_makers_clause(
-    facts: Facts, target: ArchTarget, toolkit: Toolkit, release: Release
-) -> str:
-    gpu = facts.capability(target.capability) if release.torch is None else None
-    first = first_makers(facts, gpu, toolkit) if gpu else ""
-    return f"; the first with code for {target.capability} are {first}" if first else ""
-
-
-def _out_of_reach(facts: Facts, target: ArchTarget, release: Release) -> str | None:
-    """Return why no build of a release has code for a target: its toolkits are others."""
-    able = toolkits_with_target(facts, target.name)
-    if any(can_build_with(facts, release, one) for one in able):
-        return None
-    toolkits = f"the toolkits that make code for it, CUDA {format_toolkit_range(able)}"
-    return f"{target.name}: {release} builds with none of {toolkits}"
-
-
-def _release_reason(facts: Facts, target: ArchTarget, release: Release) -> str | None:
-    torch, own = release.torch_version, facts.packages[release.package].capabilities
-    if not is_within(own, target.capability):
-        return f"{target.name}: {release.package} has kernels only for {format_bounds(own or SpecifierSet())}"
-    if release.torch is None:
-        return _unread(facts, target, torch)
-    gpu = facts.capability(target.capability)
-    takers = gpu.extensions.get(target.name) if gpu else None
-    if gpu is None or (takers is not None and is_within(takers, torch)):
-        return None
-    others = f"that of torch {format_bounds(takers)} does" if takers else "that of no release does"
-    return (
-        f"{target.name}: {release.package} is built by torch {torch}'s cpp_extension, "
-        f"which does not take it ({others})"
-    )
-
-
-def _unread(facts: Facts, target: ArchTarget, torch: str) -> str | None:
-    """Return why the CMake of a release of torch stops at a target."""
-    wanted = ["two_digits"] if capability_key(target.capability)[0] >= 10 else []  # noqa: PLR2004 - two digits
-    for key in (*wanted, *target.suffix):
-        able = facts.arch_spelling.get(key)
-        if able is not None and not is_within(able, torch):
-            return f"{target.name}: the CMake of torch {torch} cannot read it (that of torch {format_bounds(able)} can)"
-    return None
-
-
-def _instead(
-    facts: Facts, target: ArchTarget, toolkit: Toolkit | None, release: Release | None
-) -> str:
-    """Return what else serves the GPUs that a target was meant for, or nothing."""
-    gpu = facts.capability(target.capability)
-    able = {name for one in ([toolkit] if toolkit else facts.toolkits) for name in one.capabilities}
-    names = sorted(filter(is_plain_target, able), key=capability_key, reverse=True)
-    fitting = [
-        ArchTarget(name, ptx=True)
-        for name in names
-        if release is None or _release_reason(facts, ArchTarget(name), release) is None
-    ]
-    if gpu is None:
-        return ""
-    for one in fitting:
-        if one.capability == gpu.name:
-            return f"; {one.name} can stand in for it"
-        if code_runs(facts, one, gpu):
-            return f"; {one.name} can stand in for it: its code runs on {gpu.name} too"
-    for one in fitting:
-        if ptx_runs(facts, one, gpu) and not is_chip(facts, one.capability):
-            gap = library_gap(toolkit, gpu)
-            return f"; {one} can stand in for it: drivers compile its PTX for {gpu.name}{f', but {gap}' if gap else ''}"
-    return ""
-
-
-def library_gap(toolkit: Toolkit | None, gpu: Capability) -> str:
-    """Return what PTX does not make up for: that a toolkit's own libraries may have no code for a GPU; "" if they have.
-
-    NVIDIA compiles them, and a toolkit that makes no code for a GPU is older or newer than it.
-    """
-    if toolkit is None or gpu.name in toolkit.capabilities:
-        return ""
-    return f"cuBLAS, cuDNN and cuFFT of CUDA {toolkit.version} may have no code for it"
+_TWO_DIGITS = 10  # the first major version of capabilities that has two: "10.0"
 
 
 def resolve_arch_list(facts: Facts, cell: Cell, host: Host, asked: str | None) -> str | None:
     """Return the value of TORCH_CUDA_ARCH_LIST for a cell, None for a build without CUDA.
 
-    Without a list, or with the word "official", it is that of the official build, if there is CUDA.
-
-    Raises ConfigError for a list that cannot be read, ImpossibleBuildError for one that the toolkit or
-    the release does not take.
+    Without a list, or with the word "official", it is that of the official build. Raises
+    ConfigError for a list that cannot be read, ImpossibleBuildError for one that the toolkit or the
+    release does not take.
     """
     if asked is None or asked.strip().lower() == OFFICIAL:
         return official_arch_list(facts, cell)
     toolkit = facts.toolkit(cell.build.cuda)
     if toolkit is None:
         raise ConfigError(
-            f"--arch-list '{asked}': {cell.build.identifier(host.arch)} is built without CUDA; leave the "
-            "option out, or take a CUDA build (`nox -l` lists them)",
+            f"--arch-list '{asked}': {cell.build.identifier(host.arch)} is built without CUDA; "
+            "leave the option out, or take a CUDA build (`nox -l` lists them)",
             code="arch-list-without-cuda",
         )
-    return _format_for_package(
-        facts, cell, check_arch_list(facts, asked, toolkit, cell.release, host.gpus.devices)
-    )
-
-
-def _format_for_package(facts: Facts, cell: Cell, targets: Iterable[ArchTarget]) -> str:
-    """Return a list as PyTorch writes it, "9.0" as "9.0a" where the package's kernels are empty without."""
-    alone = facts.packages[cell.release.package].chip_code
-    return format_arch_list(
-        replace(one, suffix=one.suffix or "a" * (one.capability in alone)) for one in targets
-    )
+    targets = check_arch_list(facts, asked, toolkit, cell.release, host.gpus.devices)
+    return _format_for_package(facts, cell, targets)
 
 
 def check_arch_list(
     facts: Facts, asked: str, toolkit: Toolkit | None, release: Release | None, gpus: Iterable[Gpu]
 ) -> list[ArchTarget]:
-    """Return what a list asks for; without a toolkit, or a release, it need only fit some.
+    """Return the targets of a list; without a toolkit, or a release, it need only fit some.
 
-    Raises ConfigError and ImpossibleBuildError as `resolve_arch_list` does, with everything that stands against it.
+    Raises ConfigError and ImpossibleBuildError as `resolve_arch_list` does, with all problems of
+    the list.
     """
-    targets, unreadable = parse_arch_list(
-        facts, asked, (release or newest_release(facts)).torch_version, gpus
-    )
-    against = [*unreadable, *find_arch_problems(facts, targets, toolkit, release)]
-    if against:
-        head = f"arch list '{asked}' cannot be used"
-        head += f" for {release}" if release else ""
-        head += f" with CUDA {toolkit.version}" if toolkit else ""
-        message = "\n".join((f"{head}:", *(f"  {line}" for line in dict.fromkeys(against))))
-        if unreadable:
-            raise ConfigError(message, code="arch-list-invalid")
-        raise ImpossibleBuildError(message, code="arch-list-impossible")
-    return targets
+    torch = (release or newest_release(facts)).torch_version
+    targets, unreadable = parse_arch_list(facts, asked, torch, gpus)
+    problems = [*unreadable, *find_arch_problems(facts, targets, toolkit, release)]
+    if not problems:
+        return targets
+    lines = [f"arch list '{asked}' cannot be used"]
+    if release:
+        lines[0] += f" for {release}"
+    if toolkit:
+        lines[0] += f" with CUDA {toolkit.version}"
+    lines[0] += ":"
+    lines.extend(f"  {problem}" for problem in dict.fromkeys(problems))
+    message = "\n".join(lines)
+    if unreadable:
+        raise ConfigError(message, code="arch-list-invalid")
+    raise ImpossibleBuildError(message, code="arch-list-impossible")
 
 
 def official_arch_list(facts: Facts, cell: Cell) -> str | None:
-    """Return the list of the official build with the nearest toolkit, as far as the cell's own makes it.
+    """Return the list of the official build with the nearest toolkit, without what a cell's lacks.
 
-    The nearest is the newest that is not newer; where all are newer, the oldest. PTX of a capability that
-    is left out goes to the next one, so that GPUs which the list does not name are still served. A toolkit
-    for Jetson boards makes code for these: no official build serves them.
+    The nearest is the newest that is not newer; if all are newer, the oldest. PTX of a capability
+    that is left out goes to the next one, so that GPUs which the list does not name are still
+    served. A toolkit for Jetson boards makes code for these: no official build serves them.
     """
     toolkit = facts.toolkit(cell.build.cuda)
-    listed = _nearest(cell, toolkit) if toolkit else None
+    listed = _nearest_official_list(cell, toolkit) if toolkit else None
     if toolkit is None or listed is None:
         return None
     targets, _ = parse_arch_list(facts, listed, cell.release.torch_version)
-    own = facts.packages[cell.release.package].capabilities
-    kept = [
-        one
-        for one in targets
-        if one.name in toolkit.capabilities and is_within(own, one.capability)
-    ]
-    lost = [capability_key(one.capability) for one in targets if one.ptx and one not in kept]
-    if kept and lost:
-        later = [one for one in kept if capability_key(one.capability) > lost[-1]]
-        heir = (later or kept[-1:])[0]
-        kept.append(ArchTarget(heir.capability, heir.suffix, ptx=True))
-    return _format_for_package(facts, cell, kept) or None
+    with_kernels = facts.packages[cell.release.package].capabilities
+    taken: list[ArchTarget] = []
+    lost_ptx: list[tuple[int, int]] = []
+    for target in targets:
+        if target.name in toolkit.capabilities and is_within(with_kernels, target.capability):
+            taken.append(target)
+        elif target.ptx:
+            lost_ptx.append(capability_key(target.capability))
+    if taken and lost_ptx:
+        later = [target for target in taken if capability_key(target.capability) > lost_ptx[-1]]
+        heir = later[0] if later else taken[-1]
+        taken.append(ArchTarget(heir.capability, heir.suffix, ptx=True))
+    return _format_for_package(facts, cell, taken) or None
 
 
-def _nearest(cell: Cell, toolkit: Toolkit) -> str | None:
+def _nearest_official_list(cell: Cell, toolkit: Toolkit) -> str | None:
+    """Return the list of the official build with a toolkit, or with the nearest to it."""
     if toolkit.jetson and cell.build.arch == "aarch64":
         return ";".join(toolkit.jetson)
-    lists = {
-        Version(cuda): said.capabilities.get(cell.build.arch, said.capabilities.get("x86_64", ""))
-        for cuda, said in cell.release.cuda_official.items()
-    }
-    known = sorted(cuda for cuda, listed in lists.items() if listed)
-    older = [cuda for cuda in known if cuda <= Version(toolkit.version)]
-    return lists[(older[-1:] or known[:1])[0]] if known else None
+    lists: dict[Version, str] = {}
+    for version, cuda in cell.release.cuda_official.items():
+        # A machine without a list of its own has that of x86_64.
+        listed = cuda.capabilities.get(cell.build.arch, cuda.capabilities.get("x86_64", ""))
+        if listed:
+            lists[Version(version)] = listed
+    if not lists:
+        return None
+    not_newer = [version for version in lists if version <= Version(toolkit.version)]
+    return lists[max(not_newer) if not_newer else min(lists)]
+
+
+def _format_for_package(facts: Facts, cell: Cell, targets: Iterable[ArchTarget]) -> str:
+    """Return a list as PyTorch writes it, "9.0" as "9.0a" if the package's kernels need that."""
+    chip_code = facts.packages[cell.release.package].chip_code
+    written: list[ArchTarget] = []
+    for target in targets:
+        if not target.suffix and target.capability in chip_code:
+            written.append(replace(target, suffix="a"))
+        else:
+            written.append(target)
+    return format_arch_list(written)
+
+
+def shortest_arch_list(facts: Facts, gpus: Iterable[Capability]) -> tuple[ArchTarget, ...]:
+    """Return the shortest list whose code, without PTX, runs on GPUs of each capability."""
+    targets: list[ArchTarget] = []
+    # From the oldest, because code runs on later minor versions and not on earlier ones.
+    for gpu in sorted(gpus, key=lambda capability: capability_key(capability.name)):
+        if how_served(facts, targets, gpu) is None:
+            targets.append(ArchTarget(gpu.name))
+    return tuple(targets)
+
+
+def find_arch_problems(
+    facts: Facts, targets: Iterable[ArchTarget], toolkit: Toolkit | None, release: Release | None
+) -> Iterator[str]:
+    """Yield the first problem of each target, with the remedy.
+
+    Without a toolkit, or a release, a target need only fit some.
+    """
+    for target in targets:
+        if not toolkits_with_target(facts, target.name):
+            yield _unknown_target(facts, target)
+            continue
+        if toolkit and target.name not in toolkit.capabilities:
+            yield _toolkit_reason(facts, target, toolkit, release)
+            continue
+        if release is None:
+            continue
+        reason = _release_reason(facts, target, release)
+        if reason:
+            yield reason + _substitute(facts, target, toolkit, release)
+        elif toolkit is None and not _has_toolkit(facts, target, release):
+            able = format_toolkit_range(toolkits_with_target(facts, target.name))
+            yield (
+                f"{target.name}: {release} builds with none of the toolkits that make code for "
+                f"it, CUDA {able}"
+            )
+
+
+def _has_toolkit(facts: Facts, target: ArchTarget, release: Release) -> bool:
+    """Tell whether a release builds with a toolkit that makes code for a target."""
+    toolkits = toolkits_with_target(facts, target.name)
+    return any(can_build_with(facts, release, toolkit) for toolkit in toolkits)
+
+
+def _unknown_target(facts: Facts, target: ArchTarget) -> str:
+    """Return that no toolkit makes code for a target, and targets of the same major version."""
+    major, _ = capability_key(target.capability)
+    similar: set[str] = set()
+    for toolkit in facts.toolkits:
+        for name in toolkit.capabilities:
+            if is_plain_target(name) and capability_key(name)[0] == major:
+                similar.add(name)
+    text = f"{target.name}: no toolkit makes code for it"
+    if similar:
+        text += f"; there is {', '.join(sorted(similar, key=capability_key))}"
+    return text
+
+
+def _toolkit_reason(
+    facts: Facts, target: ArchTarget, toolkit: Toolkit, release: Release | None
+) -> str:
+    """Return that a toolkit makes no code for a target, which ones do, and what serves instead."""
+    able = toolkits_with_target(facts, target.name)
+    text = (
+        f"{target.name}: CUDA {toolkit.version} makes no code for it, "
+        f"CUDA {format_toolkit_range(able)} does"
+    )
+    if release is not None:
+        fitting = [other for other in able if can_build_with(facts, release, other)]
+        if fitting:
+            text += f"; {release} builds with CUDA {format_toolkit_range(fitting)}"
+        else:
+            text += f"; {release} builds with none of them"
+            text += _first_makers_clause(facts, target, toolkit, release)
+    return text + _substitute(facts, target, toolkit, release)
+
+
+def _first_makers_clause(
+    facts: Facts, target: ArchTarget, toolkit: Toolkit, release: Release
+) -> str:
+    """Return the first builds of torch with code for a target; "" for dependent packages."""
+    gpu = facts.capability(target.capability) if release.torch is None else None
+    first = first_makers(facts, gpu, toolkit) if gpu else ""
+    return f"; the first with code for {target.capability} are {first}" if first else ""
+
+
+def _release_reason(facts: Facts, target: ArchTarget, release: Release) -> str | None:
+    """Return why a release does not take a target, or None."""
+    torch = release.torch_version
+    with_kernels = facts.packages[release.package].capabilities
+    if not is_within(with_kernels, target.capability):
+        bounds = format_bounds(with_kernels or SpecifierSet())
+        return f"{target.name}: {release.package} has kernels only for {bounds}"
+    if release.torch is None:
+        return _cmake_reason(facts, target, torch)
+    gpu = facts.capability(target.capability)
+    if gpu is None:
+        return None
+    takers = gpu.extensions.get(target.name)
+    if takers is None:
+        known = "that of no release does"
+    elif is_within(takers, torch):
+        return None
+    else:
+        known = f"that of torch {format_bounds(takers)} does"
+    return (
+        f"{target.name}: {release.package} is built by torch {torch}'s cpp_extension, "
+        f"which does not take it ({known})"
+    )
+
+
+def _cmake_reason(facts: Facts, target: ArchTarget, torch: str) -> str | None:
+    """Return why the CMake of a release of torch cannot read a target, or None."""
+    spellings = list(target.suffix)
+    major, _ = capability_key(target.capability)
+    if major >= _TWO_DIGITS:
+        spellings.insert(0, "two_digits")
+    for spelling in spellings:
+        readers = facts.arch_spelling.get(spelling)
+        if readers is not None and not is_within(readers, torch):
+            return (
+                f"{target.name}: the CMake of torch {torch} cannot read it "
+                f"(that of torch {format_bounds(readers)} can)"
+            )
+    return None
+
+
+def _substitute(
+    facts: Facts, target: ArchTarget, toolkit: Toolkit | None, release: Release | None
+) -> str:
+    """Return another target for the GPUs that one was meant for, as a clause, or ""."""
+    gpu = facts.capability(target.capability)
+    if gpu is None:
+        return ""
+    fitting = _usable_targets(facts, toolkit, release)
+    for other in fitting:
+        if other.capability == gpu.name:
+            return f"; {other.name} can stand in for it"
+        if code_runs(facts, other, gpu):
+            return f"; {other.name} can stand in for it: its code runs on {gpu.name} too"
+    for other in fitting:
+        if ptx_runs(facts, other, gpu) and not is_chip(facts, other.capability):
+            text = f"; {other} can stand in for it: drivers compile its PTX for {gpu.name}"
+            gap = library_gap(toolkit, gpu)
+            return f"{text}, but {gap}" if gap else text
+    return ""
+
+
+def _usable_targets(
+    facts: Facts, toolkit: Toolkit | None, release: Release | None
+) -> list[ArchTarget]:
+    """Return the capabilities that a toolkit and a release take, with PTX, the newest first."""
+    names: set[str] = set()
+    for usable_toolkit in [toolkit] if toolkit else facts.toolkits:
+        names.update(name for name in usable_toolkit.capabilities if is_plain_target(name))
+    newest_first = sorted(names, key=capability_key, reverse=True)
+    return [
+        ArchTarget(name, ptx=True)
+        for name in newest_first
+        if release is None or _release_reason(facts, ArchTarget(name), release) is None
+    ]
+
+
+def library_gap(toolkit: Toolkit | None, gpu: Capability) -> str:
+    """Return that a toolkit's own libraries may have no code for a GPU; "" if they have.
+
+    PTX of a build does not make up for it: NVIDIA compiles these libraries, and a toolkit that
+    makes no code for a GPU is older or newer than it.
+    """
+    if toolkit is None or gpu.name in toolkit.capabilities:
+        return ""
+    return f"cuBLAS, cuDNN and cuFFT of CUDA {toolkit.version} may have no code for it"

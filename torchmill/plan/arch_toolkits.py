@@ -1,4 +1,4 @@
-"""Which CUDA toolkits make code for a GPU, and which releases build with them."""
+"""Which CUDA toolkits make code for a GPU, and which build was the first with such code."""
 
 from collections.abc import Sequence
 
@@ -13,49 +13,59 @@ from torchmill.core.errors import require_choice
 
 
 def format_toolkit_range(toolkits: Sequence[Toolkit]) -> str:
-    """Return "11.8", or "11.1 to 13.3"; "none" of no toolkits, such as those of the sample's facts."""
-    return (
-        " to ".join(dict.fromkeys(one.version for one in (*toolkits[:1], *toolkits[-1:]))) or "none"
-    )
+    """Return "11.8", or "11.1 to 13.3"; "none" of no toolkits, such as the sample's facts have."""
+    if not toolkits:
+        return "none"
+    oldest = toolkits[0].version
+    newest = toolkits[-1].version
+    return oldest if oldest == newest else f"{oldest} to {newest}"
 
 
 def toolkits_with_target(facts: Facts, name: str) -> list[Toolkit]:
-    """Return the toolkits that make code for a target which a driver of its boards runs, oldest first."""
+    """Return the toolkits that make code for a target, oldest first.
+
+    Of those for a system on a chip it is the ones whose code a driver of its boards runs.
+    """
     gpu = facts.capability(name)
-    return [
-        one
-        for one in facts.toolkits
-        if name in one.capabilities and (not gpu or one.version in gpu.jetpack)
-    ]
+    toolkits: list[Toolkit] = []
+    for toolkit in facts.toolkits:
+        runs = gpu is None or toolkit.version in gpu.jetpack
+        if runs and name in toolkit.capabilities:
+            toolkits.append(toolkit)
+    return toolkits
 
 
 def first_makers(facts: Facts, gpu: Capability, toolkit: Toolkit) -> str:
     """Return the first toolkit and the first official build with code for a capability itself.
 
-    That is "CUDA 12.8, torch 2.7.0 (cu128)"; "" if none is known, or `toolkit` is newer than the first.
+    That is "CUDA 12.8, torch 2.7.0 (cu128)"; "" if none is known, or `toolkit` is newer than the
+    first.
     """
-    able = toolkits_with_target(facts, gpu.name)
-    if not able or Version(able[0].version) < Version(toolkit.version):
+    toolkits = toolkits_with_target(facts, gpu.name)
+    if not toolkits or Version(toolkits[0].version) < Version(toolkit.version):
         return ""
+    first_toolkit = f"CUDA {toolkits[0].version}"
+    first_build = _first_official_build(facts, gpu)
+    return f"{first_toolkit}, {first_build}" if first_build else first_toolkit
+
+
+def _first_official_build(facts: Facts, gpu: Capability) -> str:
+    """Return the oldest official build with code for a capability: "torch 2.7.0 (cu128)", or ""."""
     arch = "aarch64" if gpu.tegra else "x86_64"
-    builds = (
-        (release, cuda, said.capabilities.get(arch, ""))
-        for release in facts.releases[base_package(facts).name]
-        for cuda, said in release.cuda_official.items()
-    )
-    having = (
-        f"{release} (cu{cuda.replace('.', '')})"
-        for release, cuda, listed in builds
-        if gpu.name in {target.capability for target in parse_targets(facts, listed)}
-    )
-    return ", ".join(filter(None, (f"CUDA {able[0].version}", next(having, ""))))
+    for release in facts.releases[base_package(facts).name]:
+        for version, cuda in release.cuda_official.items():
+            targets = parse_targets(facts, cuda.capabilities.get(arch, ""))
+            if gpu.name in {target.capability for target in targets}:
+                variant = "cu" + version.replace(".", "")
+                return f"{release} ({variant})"
+    return ""
 
 
 def find_toolkit(facts: Facts, option: str, version: str) -> Toolkit:
-    """Return the toolkit of a version: "11.8", or "cu118". Raises ConfigError that names all of them."""
-    by_variant = {one.variant: one for one in facts.toolkits}
-    by_version = {one.version: one for one in facts.toolkits}
-    return (
-        by_variant.get(version)
-        or by_version[require_choice(option, version, by_version, "unknown-toolkit")]
-    )
+    """Return the toolkit of a version, "11.8" or "cu118". Raises ConfigError that names all."""
+    by_version: dict[str, Toolkit] = {}
+    for toolkit in facts.toolkits:
+        if toolkit.variant == version:
+            return toolkit
+        by_version[toolkit.version] = toolkit
+    return by_version[require_choice(option, version, by_version, "unknown-toolkit")]

@@ -8,7 +8,7 @@ from torchmill.config.release import Release
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A build of a release; `reasons` say why it is impossible, and there are none where it is possible."""
+    """A build of a release; `reasons` say why it is impossible: a possible one has none."""
 
     build: Build
     release: Release
@@ -21,5 +21,5 @@ class Cell:
 
     @property
     def reason(self) -> str | None:
-        """Return the first of the reasons, None where it is possible."""
+        """Return the first of the reasons, None for a possible cell."""
         return self.reasons[0] if self.reasons else None

@@ -1,4 +1,4 @@
-"""Who has built a cell before: upstream, somebody whose report is recorded, or nobody who is known."""
+"""Who has built a cell before: upstream, somebody whose report is recorded, or nobody known."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -25,138 +25,141 @@ _UPSTREAM_ARCH = "x86_64"  # for which the official toolkits of a release are re
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What is known of earlier builds of a cell."""
+    """The evidence of earlier builds of a cell."""
 
     standing: Standing
-    text: str  # who built it, why nobody can, or what is not known, as a clause
-    source: str  # of that fact: an address, or a file of build_configs/; "" for an absence of facts
+    text: str  # who built it, why nobody can, or that nobody is known to, as a clause
+    source: str  # of that fact: a URL, or a file of build_configs/; "" for an absence of facts
     witness: Witness | None = None  # None: nobody
 
 
 def find_trial(facts: Facts, cell: Cell, own: Iterable[MeasuredRun] = ()) -> Trial:
     """Return who is known to have built a cell; `own` are builds that this machine has made.
 
-    A toolkit and a Python count each for itself: a release that was built with CUDA 12.1 and for Python 3.12 counts as
-    tried with both, although the two may have been two wheels.
+    A toolkit and a Python count each for itself: a release that was built with CUDA 12.1 and for
+    Python 3.12 counts as tried with both, although these may have been two wheels.
     """
+    release = cell.release
+    build = cell.build
     if not cell.possible:
         standing: Standing = "untried" if is_merely_untried(cell) else "impossible"
-        return Trial(standing, "; ".join(cell.reasons), cell.release.source)
-    evidence = next(_evidence(facts, cell, own), None)
+        return Trial(standing, "; ".join(cell.reasons), release.source)
+    evidence = next(_find_evidence(facts, cell, own), None)
     if evidence is None:
-        return Trial("untried", _unknown_toolkit(facts, cell), "")
-    pythons = wheel_pythons(facts, cell.release, cell.build.arch)
-    if cell.release.wheels and not cell.release.wheel_tag and cell.build.python not in pythons:
-        return Trial("untried", _unknown_python(cell, pythons), "")
-    if next(wheel_places(facts, cell.release, cell.build.variant, cell.build.arch), None):
+        return Trial("untried", _describe_untried_toolkit(facts, cell), "")
+    pythons = wheel_pythons(facts, release, build.arch)
+    is_for_each_python = release.wheels and not release.wheel_tag
+    if is_for_each_python and build.python not in pythons:
+        return Trial("untried", _describe_untried_python(cell, pythons), "")
+    if any(wheel_places(facts, release, build.variant, build.arch)):
         return replace(evidence, standing="wheel")
     return evidence
 
 
 def is_merely_untried(cell: Cell) -> bool:
-    """Tell whether a cell is ruled out for no other reason than that nobody is known to have built it."""
+    """Tell whether the only reason against a cell is that nobody is known to have built it."""
     return bool(cell.reasons) and all(reason.endswith(UNTRIED) for reason in cell.reasons)
 
 
 def nearest_tried(facts: Facts, cell: Cell, serves: Callable[[Cell], bool]) -> Cell | None:
-    """Return the cell that somebody has built and that differs from an untried one in the toolkit alone.
+    """Return a cell that somebody has built, and that differs from an untried one in the toolkit.
 
-    Of several that serve it is the newest that is older, or else the oldest.
+    Of those that serve, it is the newest that is older, or else the oldest.
     """
     build = cell.build
-    alike = [
-        one
-        for one in possible_cells(facts, cell.release, build.arch)
-        if one.build.python == build.python
-    ]
-    order = [one.variant for one in facts.toolkits]
-    if build.variant not in order:
+    variants = [toolkit.variant for toolkit in facts.toolkits]
+    if build.variant not in variants:
         return None
-    place = order.index(build.variant)
-    known = [
-        one
-        for one in alike
-        if one.build.cuda and find_trial(facts, one).standing in {"wheel", "tried"}
-    ]
-    tried = list(filter(serves, known))
-    older = [one for one in tried if order.index(one.build.variant) < place]
-    return next(iter([*older[-1:], *tried[:1]]), None)
+    place = variants.index(build.variant)
+    tried: list[Cell] = []
+    for other in possible_cells(facts, cell.release, build.arch):
+        differs_in_toolkit = other.build.python == build.python and other.build.cuda
+        if (
+            differs_in_toolkit
+            and find_trial(facts, other).standing in {"wheel", "tried"}
+            and serves(other)
+        ):
+            tried.append(other)
+    older = [other for other in tried if variants.index(other.build.variant) < place]
+    if older:
+        return older[-1]
+    return tried[0] if tried else None
 
 
-def _evidence(facts: Facts, cell: Cell, own: Iterable[MeasuredRun]) -> Iterator[Trial]:
+def _find_evidence(facts: Facts, cell: Cell, own: Iterable[MeasuredRun]) -> Iterator[Trial]:
     """Yield who has built a release with the toolkit of a cell, the nearest witness first."""
-    build, release = cell.build, cell.release
-    with_cuda = f"with CUDA {build.cuda}" if build.cuda else "without CUDA"
-
-    def is_of_cell(run: MeasuredRun) -> bool:
-        return (run.package, run.release, run.variant, run.arch) == (
-            release.package,
-            release.version,
-            build.variant,
-            build.arch,
-        )
-
-    for run in filter(is_of_cell, own):
-        yield Trial(
-            "tried", f"{release} was built {with_cuda} on this machine", run.source, "this machine"
-        )
+    build = cell.build
+    release = cell.release
+    built = f"{release} was built {_with_cuda(build.cuda)}"
+    for run in own:
+        if _is_of_cell(run, cell):
+            yield Trial("tried", f"{built} on this machine", run.source, "this machine")
     if _is_upstreams(facts, release, build.variant, build.cuda, build.arch):
         file = f"build_configs/releases/{release.torch_version}.toml"
-        yield Trial(
-            "tried", f"upstream built {release} {with_cuda} for {build.arch}", file, "upstream"
-        )
+        text = f"upstream built {release} {_with_cuda(build.cuda)} for {build.arch}"
+        yield Trial("tried", text, file, "upstream")
     key = build.variant if build.arch == _UPSTREAM_ARCH else f"{build.variant}-{build.arch}"
     if key in release.tried:
-        yield Trial(
-            "tried",
-            f"{release} was built {with_cuda} for {build.arch}",
-            release.tried[key],
-            "others",
-        )
-    for run in filter(is_of_cell, facts.runs):
-        yield Trial(
-            "tried", f"{release} was built {with_cuda} for {build.arch}", run.source, "others"
-        )
+        yield Trial("tried", f"{built} for {build.arch}", release.tried[key], "others")
+    for run in facts.runs:
+        if _is_of_cell(run, cell):
+            yield Trial("tried", f"{built} for {build.arch}", run.source, "others")
+
+
+def _with_cuda(cuda: str | None) -> str:
+    return f"with CUDA {cuda}" if cuda else "without CUDA"
+
+
+def _is_of_cell(run: MeasuredRun, cell: Cell) -> bool:
+    """Tell whether a run is of a cell's release, toolkit and arch, with whatever Python."""
+    return (
+        run.package == cell.release.package
+        and run.release == cell.release.version
+        and run.variant == cell.build.variant
+        and run.arch == cell.build.arch
+    )
 
 
 def _is_upstreams(
     facts: Facts, release: Release, variant: str, cuda: str | None, arch: str
 ) -> bool:
     """Tell whether upstream itself is known to have built a release with a toolkit for a machine."""
-    if facts.packages[release.package].editions:  # whose toolkits are those of torch
+    # The toolkits of an edition are those of torch, and prove nothing about the package.
+    if facts.packages[release.package].editions:
         return False
-    if next(wheel_places(facts, release, variant, arch), None):
+    if any(wheel_places(facts, release, variant, arch)):
         return True
     if variant == CPU:
-        made = bool(release.cuda_official) and not release.wheels and arch == _UPSTREAM_ARCH
-        return made or bool(wheel_pythons(facts, release, arch))
+        if wheel_pythons(facts, release, arch):
+            return True
+        # Of a release without recorded wheels, official toolkits prove that there were builds.
+        return bool(release.cuda_official) and not release.wheels and arch == _UPSTREAM_ARCH
     official = release.cuda_official.get(cuda or "")
     if official is None:
         return False
-    of_base = (
-        release.torch is None
-    )  # what is said of other machines is said of torch, not of what is built on it
-    return arch == _UPSTREAM_ARCH or (of_base and arch in official.capabilities)
+    # Lists for other machines are those of torch, not of packages that are built on it.
+    is_base = release.torch is None
+    return arch == _UPSTREAM_ARCH or (is_base and arch in official.capabilities)
 
 
-def _unknown_toolkit(facts: Facts, cell: Cell) -> str:
-    release, build = cell.release, cell.build
+def _describe_untried_toolkit(facts: Facts, cell: Cell) -> str:
+    release = cell.release
+    build = cell.build
+    text = f"nobody is known to have built {release} {_with_cuda(build.cuda)} for {build.arch}"
     if build.cuda is None:
-        return f"nobody is known to have built {release} without CUDA for {build.arch}"
-    text = f"nobody is known to have built {release} with CUDA {build.cuda} for {build.arch}"
-    upstream = [
-        one.version
-        for one in facts.toolkits
-        if _is_upstreams(facts, release, one.variant, one.version, build.arch)
+        return text
+    versions = [
+        toolkit.version
+        for toolkit in facts.toolkits
+        if _is_upstreams(facts, release, toolkit.variant, toolkit.version, build.arch)
     ]
-    return f"{text}; upstream used CUDA {', '.join(upstream)}" if upstream else text
+    return f"{text}; upstream used CUDA {', '.join(versions)}" if versions else text
 
 
-def _unknown_python(cell: Cell, pythons: Iterable[str]) -> str:
-    build, listed = cell.build, ", ".join(pythons)
+def _describe_untried_python(cell: Cell, pythons: Iterable[str]) -> str:
+    build = cell.build
     text = f"nobody is known to have built {cell.release} for Python {build.python} on {build.arch}"
-    return (
-        f"{text}; upstream has wheels for {listed}"
-        if listed
-        else f"{text}; upstream has no wheels for it"
-    )
+    listed = ", ".join(pythons)
+    if listed:
+        return f"{text}; upstream has wheels for {listed}"
+    return f"{text}; upstream has no wheels for it"
