@@ -38,7 +38,7 @@ def packed(asked: Namespace) -> None:
     from millpress import metadata, repair, staging, wheel_writer, zip_archive
 
     staged = staging.stage_wheel(asked.wheel, asked.into / "stage", {"torch/version.py"})
-    repair.repair_wheel(staged, PLATFORM, folders=asked.folder)
+    repair.repair_staged(staged, PLATFORM, folders=asked.folder)
     name = metadata.set_platform_tag(staged, PLATFORM)
     codec = zip_archive.available_codecs()[asked.codec]
     made = wheel_writer.pack_wheel(

@@ -262,7 +262,7 @@ def _stage(
         iter(context.venv.glob("lib/python*/site-packages")), context.venv
     )
     base = packages / context.base.import_name if context.base else None
-    repaired = repair.repair_wheel(
+    repaired = repair.repair_staged(
         staged,
         context.plan.wheel.platform_tag,
         folders=[context.venv / "lib", context.tree.kit / "lib", *linked],

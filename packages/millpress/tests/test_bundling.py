@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from millpress import bundling, elf
 from millpress.bundling import LibrarySearch, expand_origin, is_bundled, parse_ldconfig
-from millpress.repair import repair_wheel
+from millpress.repair import repair_staged
 from millpress.staging import stage_wheel
 from press_support import compiled_wheels as tiny
 
@@ -163,7 +163,7 @@ def test_a_library_comes_with_what_it_opens_by_name(tmp_path: Path) -> None:
     tiny.shared("", package / "lib" / "libtiny.so", away / "libcudnn.so.8")
     raw = tiny.raw_wheel(tmp_path / "tree", "tinytorch", "1.0+cu118", tmp_path)
     staged = stage_wheel(raw, tmp_path / "stage")
-    repaired = repair_wheel(staged, tiny.PLATFORM, folders=[away])
+    repaired = repair_staged(staged, tiny.PLATFORM, folders=[away])
     assert [each.path for each in repaired.bundled] == [
         "tinytorch/lib/libcudnn.so.8",
         "tinytorch/lib/libcudnn_cnn_infer.so.8",
@@ -188,7 +188,7 @@ def test_cudnn_8_finds_nvrtc_by_its_bare_name(tmp_path: Path) -> None:
     )
     raw = tiny.raw_wheel(tmp_path / "tree", "tinytorch", "1.0", tmp_path)
     staged = stage_wheel(raw, tmp_path / "stage")
-    repaired = repair_wheel(staged, tiny.PLATFORM, folders=[away])
+    repaired = repair_staged(staged, tiny.PLATFORM, folders=[away])
     names = [each.name for each in repaired.bundled]
     assert names == [
         "libcudnn.so.8",
@@ -215,7 +215,7 @@ def test_a_library_that_keeps_its_name_is_bundled_once_for_users_beside_it(tmp_p
     staged = stage_wheel(
         tiny.raw_wheel(tmp_path / "tree", "tinytorch", "1.0", tmp_path), tmp_path / "stage"
     )
-    repaired = repair_wheel(staged, tiny.PLATFORM, folders=[away])
+    repaired = repair_staged(staged, tiny.PLATFORM, folders=[away])
     assert [(one.name, one.source) for one in repaired.bundled] == [("libcublas.so.11", cublas)]
 
 
@@ -235,7 +235,7 @@ def test_what_a_required_package_brings_is_not_bundled(tmp_path: Path) -> None:
         tmp_path / "tree", "tinytorch", "1.0", tmp_path, "nvidia-cublas-cu11==11.10.3.66"
     )
     staged = stage_wheel(raw, tmp_path / "stage")
-    repaired = repair_wheel(staged, tiny.PLATFORM, folders=[away])
+    repaired = repair_staged(staged, tiny.PLATFORM, folders=[away])
     (runtime,) = repaired.bundled
     assert runtime.name.startswith("libcudart-")
     facts = elf.read_elf(staged.libraries / "libtiny.so")
@@ -258,7 +258,7 @@ def test_what_lies_beside_torch_is_used_there_but_for_the_runtime(tmp_path: Path
     tiny.shared("", package / "_C.so", *(path for folder in needed for path in folder.iterdir()))
     raw = tiny.raw_wheel(tmp_path / "tree", "tinyvision", "1.0", tmp_path)
     staged = stage_wheel(raw, tmp_path / "stage")
-    repaired = repair_wheel(
+    repaired = repair_staged(
         staged,
         tiny.PLATFORM,
         folders=needed,

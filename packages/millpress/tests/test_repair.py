@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from millpress import bundling, elf
 from millpress.bundling import hashed_name, system_search
-from millpress.repair import repair_wheel
+from millpress.repair import repair_staged
 from millpress.staging import stage_wheel
 from press_support import compiled_wheels as tiny
 from press_support.expected_errors import refused
@@ -31,7 +31,7 @@ def contents(folder: Path) -> dict[Path, bytes]:
 def test_outside_libraries_come_along_with_what_they_need(raw: tiny.Raw, tmp_path: Path) -> None:
     staged = stage_wheel(raw.torch, tmp_path)
     # libouter is found by libtiny's run path; libinner only in the folder that is named
-    repaired = repair_wheel(staged, tiny.PLATFORM, folders=[raw.outside])
+    repaired = repair_staged(staged, tiny.PLATFORM, folders=[raw.outside])
     lib = tmp_path / "tinytorch" / "lib"
     inner, outer = (each.name for each in repaired.bundled)
     assert re.fullmatch(r"libinner-[0-9a-f]{8}\.so\.1", inner)
@@ -44,7 +44,7 @@ def test_outside_libraries_come_along_with_what_they_need(raw: tiny.Raw, tmp_pat
 
 
 def test_run_paths_stay_inside(raw: tiny.Raw, tmp_path: Path) -> None:
-    repaired = repair_wheel(stage_wheel(raw.torch, tmp_path), tiny.PLATFORM, folders=[raw.outside])
+    repaired = repair_staged(stage_wheel(raw.torch, tmp_path), tiny.PLATFORM, folders=[raw.outside])
     package = tmp_path / "tinytorch"
     assert facts(package / f"_C{tiny.SUFFIX}").rpath == ("$ORIGIN", "$ORIGIN/lib")
     assert facts(package / "lib" / "libtiny.so").rpath == ("$ORIGIN",)
@@ -52,7 +52,7 @@ def test_run_paths_stay_inside(raw: tiny.Raw, tmp_path: Path) -> None:
 
 
 def test_what_was_bundled_is_recorded(raw: tiny.Raw, tmp_path: Path) -> None:
-    repaired = repair_wheel(stage_wheel(raw.torch, tmp_path), tiny.PLATFORM, folders=[raw.outside])
+    repaired = repair_staged(stage_wheel(raw.torch, tmp_path), tiny.PLATFORM, folders=[raw.outside])
     outer = next(each for each in repaired.bundled if each.name.startswith("libouter"))
     source = raw.outside / "libouter.so.2"
     assert outer.source == source
@@ -62,7 +62,7 @@ def test_what_was_bundled_is_recorded(raw: tiny.Raw, tmp_path: Path) -> None:
 
 
 def test_the_interpreters_library_is_not_needed(raw: tiny.Raw, tmp_path: Path) -> None:
-    repaired = repair_wheel(stage_wheel(raw.torch, tmp_path), tiny.PLATFORM, folders=[raw.outside])
+    repaired = repair_staged(stage_wheel(raw.torch, tmp_path), tiny.PLATFORM, folders=[raw.outside])
     assert not any(
         "libpython" in name for name in facts(tmp_path / "tinytorch" / f"_C{tiny.SUFFIX}").needed
     )
@@ -73,10 +73,10 @@ def test_the_interpreters_library_is_not_needed(raw: tiny.Raw, tmp_path: Path) -
 def test_a_second_repair_edits_nothing(raw: tiny.Raw, tmp_path: Path) -> None:
     staged = stage_wheel(raw.torch, tmp_path)
     before = contents(tmp_path)
-    repair_wheel(staged, tiny.PLATFORM, folders=[raw.outside])
+    repair_staged(staged, tiny.PLATFORM, folders=[raw.outside])
     repaired = contents(tmp_path)
     assert repaired != before
-    assert repair_wheel(staged, tiny.PLATFORM).bundled == ()
+    assert repair_staged(staged, tiny.PLATFORM).bundled == ()
     assert contents(tmp_path) == repaired
 
 
@@ -84,7 +84,7 @@ def test_a_dependent_wheel_leaves_the_other_packages_libraries(
     raw: tiny.Raw, tmp_path: Path
 ) -> None:
     staged = stage_wheel(raw.vision, tmp_path)
-    repaired = repair_wheel(
+    repaired = repair_staged(
         staged, tiny.PLATFORM, folders=[raw.outside], provided=tiny.shared_library_names(raw.torch)
     )
     (lens,) = repaired.bundled
@@ -97,7 +97,7 @@ def test_a_dependent_wheel_leaves_the_other_packages_libraries(
 def test_a_missing_library_is_named_with_its_user(raw: tiny.Raw, tmp_path: Path) -> None:
     staged = stage_wheel(raw.vision, tmp_path)
     with refused("library-not-found") as caught:
-        repair_wheel(staged, tiny.PLATFORM, provided=tiny.shared_library_names(raw.torch))
+        repair_staged(staged, tiny.PLATFORM, provided=tiny.shared_library_names(raw.torch))
     assert "liblens.so.1, which tinyvision/_C" in str(caught.value)
 
 
@@ -111,10 +111,10 @@ def test_the_folder_of_a_library_can_be_written_into_its_user(
     user, lens = staged.libraries / "libuser.so", raw.outside / "liblens.so.1"
     tiny.shared("", user, lens)
     with refused("library-not-found") as caught:
-        repair_wheel(staged, tiny.PLATFORM)
-    assert "-- --set LDFLAGS=-Wl,-rpath,FOLDER" in str(caught.value)
+        repair_staged(staged, tiny.PLATFORM)
+    assert "LDFLAGS=-Wl,-rpath,FOLDER" in str(caught.value)
     tiny.shared("", user, lens, f"-Wl,-rpath,{raw.outside}")
-    assert lens.name in [each.source.name for each in repair_wheel(staged, tiny.PLATFORM).bundled]
+    assert lens.name in [each.source.name for each in repair_staged(staged, tiny.PLATFORM).bundled]
     assert facts(user).rpath == ("$ORIGIN",)
 
 
@@ -123,7 +123,7 @@ def test_symbols_newer_than_the_tag_are_refused_with_the_tag_that_holds(
 ) -> None:
     staged = stage_wheel(raw.torch, tmp_path)
     with refused("newer-than-tag") as caught:
-        repair_wheel(staged, f"manylinux_2_5_{tiny.ARCH}", folders=[raw.outside])
+        repair_staged(staged, f"manylinux_2_5_{tiny.ARCH}", folders=[raw.outside])
     assert "libtiny.so needs GLIBC_2.17 of libc.so.6, which is newer" in str(caught.value)
     assert re.search(
         rf"as compiled meet manylinux_2_\d+_{tiny.ARCH}: .* `--plat auto`", str(caught.value)
@@ -131,7 +131,7 @@ def test_symbols_newer_than_the_tag_are_refused_with_the_tag_that_holds(
 
 
 def test_the_oldest_platform_that_would_hold_is_told(raw: tiny.Raw, tmp_path: Path) -> None:
-    repaired = repair_wheel(stage_wheel(raw.torch, tmp_path), tiny.PLATFORM, folders=[raw.outside])
+    repaired = repair_staged(stage_wheel(raw.torch, tmp_path), tiny.PLATFORM, folders=[raw.outside])
     match = re.fullmatch(rf"manylinux_2_(\d+)_{tiny.ARCH}", repaired.lowest_tag or "")
     assert match
     assert 17 <= int(match[1]) <= int(tiny.PLATFORM.split("_")[2])
@@ -145,14 +145,14 @@ def test_programs_that_installers_move_count_too(raw: tiny.Raw, tmp_path: Path) 
     for path in [*staged.root.rglob("*.so*")]:
         path.unlink()
     with refused("newer-than-tag") as caught:
-        repair_wheel(staged, f"manylinux_2_5_{tiny.ARCH}", folders=[raw.outside])
+        repair_staged(staged, f"manylinux_2_5_{tiny.ARCH}", folders=[raw.outside])
     assert "data/scripts/tiny needs GLIBC_2.17" in str(caught.value)
 
 
 def test_a_wheel_elsewhere_is_refused(raw: tiny.Raw, tmp_path: Path) -> None:
     other = "aarch64" if tiny.ARCH != "aarch64" else "x86_64"
     with refused("wrong-machine"):
-        repair_wheel(
+        repair_staged(
             stage_wheel(raw.torch, tmp_path), f"manylinux_2_36_{other}", folders=[raw.outside]
         )
 
@@ -160,7 +160,7 @@ def test_a_wheel_elsewhere_is_refused(raw: tiny.Raw, tmp_path: Path) -> None:
 def test_the_plain_linux_tag_carries_what_the_loader_does_not_find(
     raw: tiny.Raw, tmp_path: Path
 ) -> None:
-    repaired = repair_wheel(
+    repaired = repair_staged(
         stage_wheel(raw.torch, tmp_path), f"linux_{tiny.ARCH}", folders=[raw.outside]
     )
     assert [each.source.name for each in repaired.bundled] == ["libinner.so.1", "libouter.so.2"]
@@ -180,18 +180,18 @@ def test_the_plain_linux_tag_leaves_what_the_loader_finds(raw: tiny.Raw, tmp_pat
     )
     staged = stage_wheel(raw.torch, tmp_path)
     tiny.shared("", staged.libraries / "libuser.so", path)
-    repaired = repair_wheel(staged, f"linux_{tiny.ARCH}", folders=[raw.outside])
+    repaired = repair_staged(staged, f"linux_{tiny.ARCH}", folders=[raw.outside])
     assert facts(staged.libraries / "libuser.so").needed[0] == (facts(path).soname or name)
     assert not [each for each in repaired.bundled if each.source == path.resolve()]
 
 
 def test_a_tag_of_no_linux_is_refused(raw: tiny.Raw, tmp_path: Path) -> None:
     with refused("invalid-platform-tag"):
-        repair_wheel(stage_wheel(raw.torch, tmp_path), "solaris_2_11")
+        repair_staged(stage_wheel(raw.torch, tmp_path), "solaris_2_11")
 
 
 def test_on_windows_nothing_is_done(raw: tiny.Raw, tmp_path: Path) -> None:
-    repaired = repair_wheel(stage_wheel(raw.torch, tmp_path), "win_amd64")
+    repaired = repair_staged(stage_wheel(raw.torch, tmp_path), "win_amd64")
     assert repaired.notes[0].startswith("Windows")
 
 
@@ -205,7 +205,7 @@ def test_a_library_that_is_a_link_comes_along_once(raw: tiny.Raw, tmp_path: Path
     (staged.libraries / "libsecond.so").write_bytes((staged.libraries / "libtiny.so").read_bytes())
     raw.outside.rename(raw.outside.with_name("away"))
     try:
-        repaired = repair_wheel(staged, tiny.PLATFORM, folders=[folder])
+        repaired = repair_staged(staged, tiny.PLATFORM, folders=[folder])
     finally:
         raw.outside.with_name("away").rename(raw.outside)
     assert [each.source.name for each in repaired.bundled] == [

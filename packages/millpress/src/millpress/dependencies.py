@@ -1,13 +1,14 @@
-"""Compare what wheels of one version require."""
+"""Compare what the wheels of one version require.
+
+A resolver reads the metadata of one wheel of a version and takes it for all of them.
+"""
 
 from collections.abc import Iterable
 from email.message import Message
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import (
-    canonicalize_name,
-)
+from packaging.utils import canonicalize_name
 
 from millpress import wheel_file
 from millpress.errors import WheelError
@@ -15,51 +16,53 @@ from millpress.errors import WheelError
 DeclaredNeeds = frozenset[str]
 
 
-def requirements_on(metadata: Message, name: str) -> list[str]:
-    """Return the requirements on the project `name`, as METADATA spells them."""
-    return [
-        line
-        for line in metadata.get_all("Requires-Dist", [])
-        if project_of(line) == canonicalize_name(name)
-    ]
-
-
-def declared_needs(
-    requires_python: str | None, requires: Iterable[str], extras: Iterable[str]
-) -> DeclaredNeeds:
-    """Return Requires-Python, Requires-Dist and Provides-Extra in a spelling that can be compared."""
-    python = ",".join(sorted("".join((requires_python or "").split()).split(",")))
-    needs = {_normalize_requirement(line) for line in requires}
-    needs |= {f"extra {canonicalize_name(extra)}" for extra in extras}
-    return frozenset(needs | ({f"Python {python}"} if python else set()))
-
-
-def needs_difference(one: tuple[str, DeclaredNeeds], other: tuple[str, DeclaredNeeds]) -> str:
-    """Return a sentence where two wheels, each with its file's name, need different things; else ""."""
-    (first, own), (second, theirs) = one, other
-    parts = [("also", theirs - own), ("not", own - theirs)]
-    clauses = ", but ".join(f"{word} {', '.join(sorted(needs))}" for word, needs in parts if needs)
-    advice = (
-        "uv reads one of them and takes it for all: build them alike, with markers for what differs"
-    )
-    return f"{second} has other requirements than {first}: {clauses}; {advice}" if clauses else ""
-
-
 def project_of(requirement: object) -> str:
-    """Return the project that a requirement is on; "" for what nothing parses: old setuptools wrote some."""
+    """Return the project that a requirement is on, normalized; "" for one that nothing parses.
+
+    Old setuptools wrote some of those.
+    """
     try:
         return canonicalize_name(Requirement(str(requirement)).name)
     except InvalidRequirement:
         return ""
 
 
-def _normalize_requirement(line: str) -> str:
-    try:
-        requirement = Requirement(line)
-    except InvalidRequirement:
-        return line
-    requirement.name = canonicalize_name(requirement.name)
-    return str(requirement)
+def requirements_on(metadata: Message, name: str) -> list[str]:
+    """Return the requirements on the project `name`, as METADATA spells them."""
+    project = canonicalize_name(name)
+    lines = metadata.get_all("Requires-Dist", [])
+    return [line for line in lines if project_of(line) == project]
+
+
+def declared_needs(
+    requires_python: str | None, requires: Iterable[str], extras: Iterable[str]
+) -> DeclaredNeeds:
+    """Return Requires-Python, Requires-Dist and Provides-Extra in a spelling that can be compared."""
+    needs = {_normalize_requirement(line) for line in requires}
+    needs |= {f"extra {canonicalize_name(extra)}" for extra in extras}
+    if requires_python is not None:
+        specifiers = "".join(requires_python.split()).split(",")
+        python = ",".join(sorted(specifiers))
+        if python:
+            needs.add(f"Python {python}")
+    return frozenset(needs)
+
+
+def needs_difference(first: tuple[str, DeclaredNeeds], second: tuple[str, DeclaredNeeds]) -> str:
+    """Return a sentence if two wheels, each with its file's name, need different things; else ""."""
+    first_name, first_needs = first
+    second_name, second_needs = second
+    clauses = []
+    if second_needs - first_needs:
+        clauses.append(f"also {', '.join(sorted(second_needs - first_needs))}")
+    if first_needs - second_needs:
+        clauses.append(f"not {', '.join(sorted(first_needs - second_needs))}")
+    if not clauses:
+        return ""
+    return (
+        f"{second_name} has other requirements than {first_name}: {', but '.join(clauses)}; "
+        "uv reads one of them and takes it for all: build them alike, with markers for what differs"
+    )
 
 
 def sibling_wheels(wheel: Path) -> list[Path]:
@@ -71,21 +74,37 @@ def sibling_wheels(wheel: Path) -> list[Path]:
 def sibling_differences(wheel: Path, others: Iterable[Path]) -> list[str]:
     """Return a sentence for each other wheel that requires other packages, or supports other Pythons.
 
-    A resolver reads the metadata of one wheel of a version, and takes it for all. Wheels that cannot be read
-    are left out.
+    Wheels that cannot be read are left out.
     """
-    needs = {each.name: _read_needs(each) for each in (wheel, *others)}
-    readable = [(name, declared) for name, declared in needs.items() if declared is not None]
-    if needs[wheel.name] is None:
+    needs = _read_needs(wheel)
+    if needs is None:
         return []
-    return list(filter(None, (needs_difference(readable[0], other) for other in readable[1:])))
+    sentences = []
+    for other in others:
+        other_needs = _read_needs(other)
+        if other_needs is None:
+            continue
+        sentence = needs_difference((wheel.name, needs), (other.name, other_needs))
+        if sentence:
+            sentences.append(sentence)
+    return sentences
+
+
+def _normalize_requirement(line: str) -> str:
+    try:
+        requirement = Requirement(line)
+    except InvalidRequirement:
+        return line
+    requirement.name = canonicalize_name(requirement.name)
+    return str(requirement)
 
 
 def _read_needs(wheel: Path) -> DeclaredNeeds | None:
-    """Return what METADATA requires; None where it cannot be read."""
+    """Return what METADATA requires; None if it cannot be read."""
     try:
         headers = wheel_file.parse_headers(wheel_file.read_metadata(wheel))
     except WheelError:
         return None
-    requires, extras = (headers.get_all(name, []) for name in ("Requires-Dist", "Provides-Extra"))
+    requires = headers.get_all("Requires-Dist", [])
+    extras = headers.get_all("Provides-Extra", [])
     return declared_needs(headers.get("Requires-Python"), requires, extras)

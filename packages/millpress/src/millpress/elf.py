@@ -1,7 +1,10 @@
 """Read ELF files and static libraries: needed libraries, symbols and versions, names and run paths.
 
 Files are mapped into memory: only the pages that are read are loaded, and the symbol table of a large library
-only where it is asked for. pyelftools takes 20 times as long for the symbols of libLLVM.
+only if it is asked for. pyelftools takes 20 times as long for the symbols of libLLVM.
+
+The formats: https://refspecs.linuxfoundation.org/elf/gabi4+/contents.html and, for symbol versions,
+https://refspecs.linuxfoundation.org/LSB_5.0.0/LSB-Core-generic/LSB-Core-generic/symversion.html
 """
 
 import mmap
@@ -11,43 +14,62 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import takewhile
 from pathlib import Path
 
 from millpress.errors import InputError
 from millpress.tables import read_table
 
 ELF_MAGIC = b"\x7fELF"
-EXECUTABLE, SHARED = 2, 3  # e_type
-LOAD, DYNAMIC, INTERP, NOTE, PHDR, PROPERTY = 1, 2, 3, 4, 6, 0x6474E553  # p_type
-SYMBOLS, HASH_SECTION, NOTE_SECTION, NOBITS, DYNSYM, GNU_HASH_SECTION = (
-    2,
-    5,
-    7,
-    8,
-    11,
-    0x6FFFFFF6,
-)  # sh_type
-NULL, NEEDED, HASH, STRTAB, SYMTAB, STRSZ, SONAME, RPATH, RUNPATH = (
-    0,
-    1,
-    4,
-    5,
-    6,
-    10,
-    14,
-    15,
-    29,
-)  # d_tag
-RELA, RELASZ, RELR = 7, 8, 36
-RELATIVE = {62: 8, 183: 1027}  # e_machine -> type of relocation
-GNU_HASH, VERNEED = 0x6FFFFEF5, 0x6FFFFFFE
+
+# e_type: the kind of a file
+EXECUTABLE = 2
+SHARED = 3
+
+# p_type: the kind of a segment
+LOAD = 1
+DYNAMIC = 2
+INTERP = 3
+NOTE = 4
+PHDR = 6
+PROPERTY = 0x6474E553  # PT_GNU_PROPERTY
+
+# sh_type: the kind of a section
+SYMBOLS = 2
+HASH_SECTION = 5
+NOTE_SECTION = 7
+NOBITS = 8
+DYNSYM = 11
+GNU_HASH_SECTION = 0x6FFFFFF6
+
+# d_tag: the kind of an entry of the dynamic section
+NULL = 0
+NEEDED = 1
+HASH = 4
+STRTAB = 5
+SYMTAB = 6
+RELA = 7
+RELASZ = 8
+STRSZ = 10
+SONAME = 14
+RPATH = 15
+RUNPATH = 29
+RELR = 36
+GNU_HASH = 0x6FFFFEF5
+VERNEED = 0x6FFFFFFE
+
+RELATIVE = {62: 8, 183: 1027}  # e_machine -> type of the relocation that adds the load address
 VERNEED_LAYOUT = "HHIII"  # format, count, file, first, next
 VERNAUX_LAYOUT = "IHHII"  # hash, flags, index, name, next
+SYMBOL_BYTES = 24  # of a 64-bit file
+SYMBOL_VALUE_AT = 8  # offset in such a symbol
 WEAK = 2  # symbol binding
+
 AR_MAGIC = b"!<arch>\n"
 DAMAGED_OBJECT = "it has a damaged object ({}): fetch it again"  # of a static library
-_AR_HEADER_BYTES, _AR_SIZE_FIELD, _AR_HEADER_END = 60, slice(48, 58), b"`\n"
+_AR_HEADER_BYTES = 60
+_AR_SIZE_FIELD = slice(48, 58)
+_AR_HEADER_END = b"`\n"
+
 ARCHES: dict[str, str] = read_table("machines.toml")  # arch of platform tags by e_machine
 
 
@@ -62,7 +84,7 @@ class ElfLayout:
     symbol: str
 
 
-ELF_LAYOUTS = {
+ELF_LAYOUTS = {  # by EI_CLASS
     1: ElfLayout("HHIIIIIHHHHHH", "IIIIIIII", "IIIIIIIIII", "iI", "IIIBBH"),
     2: ElfLayout("HHIQQQIHHHHHH", "IIQQQQQQ", "IIQQQQIIQQ", "qQ", "IBBHQQ"),
 }
@@ -70,14 +92,14 @@ ELF_LAYOUTS = {
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A program header."""
+    """A program header. Offsets and sizes are in bytes."""
 
     kind: int
     flags: int
     offset: int
     address: int
-    size: int  # bytes in the file
-    memory: int  # bytes in memory
+    size: int  # in the file
+    memory: int  # in memory
     align: int
 
     @property
@@ -88,7 +110,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section header."""
+    """A section header. Offsets and sizes are in bytes."""
 
     at: int  # offset of the header itself
     kind: int
@@ -106,7 +128,11 @@ class Section:
 
 @dataclass
 class ElfImage:
-    """The structures of an ELF file in memory."""
+    """The structures of an ELF file in memory.
+
+    All of it may raise ValueError, IndexError, KeyError or struct.error if the file is damaged; `open_elf`
+    turns these into InputError.
+    """
 
     data: mmap.mmap | bytes
     start: int = 0  # where the data begins in its file
@@ -130,38 +156,47 @@ class ElfImage:
 
     @cached_property
     def header(self) -> tuple[int, ...]:
-        """Return e_type, e_machine, and what follows them."""
+        """Return e_type, e_machine, and the numbers that follow them."""
         return self.unpack(self.layout.header, 16)
 
     @cached_property
     def segments(self) -> tuple[Segment, ...]:
         """Return the program headers."""
-        rows = self._table(self.layout.segment, self.header[4], self.header[9])
-        if not self.is_64:  # the flags come late
-            rows = [(*row[:1], row[6], *row[1:6], *row[7:]) for row in rows]
-        return tuple(Segment(*row[:4], *row[5:]) for row in rows)  # without the physical address
+        segments = []
+        for row in self._table(self.layout.segment, self.header[4], self.header[9]):
+            if self.is_64:
+                kind, flags, offset, address, _physical, size, memory, align = row
+            else:  # the flags come late
+                kind, offset, address, _physical, size, memory, flags, align = row
+            segments.append(Segment(kind, flags, offset, address, size, memory, align))
+        return tuple(segments)
 
     @cached_property
     def sections(self) -> tuple[Section, ...]:
         """Return the section headers."""
-        step, start = struct.calcsize(self.byte_order + self.layout.section), self.header[5]
-        rows = enumerate(self._table(self.layout.section, start, self.header[11]))
-        return tuple(
-            Section(start + number * step, kind, address, offset, size, link, name)
-            for number, (name, kind, _, address, offset, size, link, *_) in rows
-        )
+        step = struct.calcsize(self.byte_order + self.layout.section)
+        start = self.header[5]
+        sections: list[Section] = []
+        for row in self._table(self.layout.section, start, self.header[11]):
+            name, kind, _flags, address, offset, size, link, *_ = row
+            at = start + len(sections) * step
+            sections.append(Section(at, kind, address, offset, size, link, name))
+        return tuple(sections)
 
     @cached_property
     def dynamic(self) -> tuple[tuple[int, int], ...]:
         """Return the entries of the dynamic section, tag and value, up to DT_NULL."""
         segment = self.first_segment(DYNAMIC)
-        size = struct.calcsize(self.byte_order + self.layout.dynamic)
-        rows = (
-            self._table(self.layout.dynamic, segment.offset, segment.size // size)
-            if segment
-            else []
-        )
-        return tuple((row[0], row[1]) for row in takewhile(lambda row: row[0] != NULL, rows))
+        if segment is None:
+            return ()
+        entry_bytes = struct.calcsize(self.byte_order + self.layout.dynamic)
+        entries = []
+        rows = self._table(self.layout.dynamic, segment.offset, segment.size // entry_bytes)
+        for tag, value in rows:
+            if tag == NULL:
+                break
+            entries.append((tag, value))
+        return tuple(entries)
 
     @cached_property
     def strings_offset(self) -> int:
@@ -169,30 +204,39 @@ class ElfImage:
         return self.file_offset(dict(self.dynamic)[STRTAB])
 
     def first_segment(self, kind: int) -> Segment | None:
-        """Return the first segment of a kind."""
-        return next((segment for segment in self.segments if segment.kind == kind), None)
+        """Return the first segment of a kind, or None."""
+        for segment in self.segments:
+            if segment.kind == kind:
+                return segment
+        return None
 
     def sections_named(self, name: str) -> Iterator[Section]:
         """Yield the sections of a name."""
-        if self.sections:
-            names = self.sections[self.header[12]].offset
-            yield from (each for each in self.sections if self._text(names + each.name) == name)
+        if not self.sections:
+            return
+        names = self.sections[self.header[12]].offset
+        for section in self.sections:
+            if self._text(names + section.name) == name:
+                yield section
 
     def file_offset(self, address: int) -> int:
-        """Return the offset in the file of what is loaded to an address."""
+        """Return the offset in the file of the content that is loaded to an address."""
         for segment in self.segments:
             if segment.kind == LOAD and segment.address <= address < segment.address + segment.size:
                 return address - segment.address + segment.offset
         raise ValueError(f"nothing is loaded to {address:#x}")
 
     def pointers(self) -> Iterator[tuple[int, int, int]]:
-        """Yield address, value and value's offset of each pointer in DT_RELA that the load address is added to."""
-        tags, relative = dict(self.dynamic), RELATIVE[self.header[1]]
-        at = self.file_offset(tags[RELA]) if RELA in tags else 0
-        for each in range(at, at + tags.get(RELASZ, 0), struct.calcsize("QQQ")):
-            place, kind, value = self.unpack("QQQ", each)
+        """Yield address, value and value's offset of each pointer in DT_RELA to which the load address is added."""
+        tags = dict(self.dynamic)
+        if RELA not in tags:
+            return
+        relative = RELATIVE[self.header[1]]
+        start = self.file_offset(tags[RELA])
+        for at in range(start, start + tags.get(RELASZ, 0), struct.calcsize("QQQ")):
+            address, kind, value = self.unpack("QQQ", at)
             if kind == relative:
-                yield place, value, each + 16
+                yield address, value, at + 16
 
     def dynamic_string(self, index: int) -> str:
         """Return the string at an index of the dynamic section's string table."""
@@ -201,41 +245,48 @@ class ElfImage:
     def version_needs(self) -> Iterator[tuple[int, str, frozenset[str]]]:
         """Yield the offset of each entry, the library that it names, and the symbol versions needed of it."""
         tags = dict(self.dynamic)
-        at = self.file_offset(tags[VERNEED]) if VERNEED in tags else 0
-        while at:
+        if VERNEED not in tags:
+            return
+        at = self.file_offset(tags[VERNEED])
+        while True:
             _, count, library, first, following = self.unpack(VERNEED_LAYOUT, at)
-            versions, each = [], at + first
+            versions = []
+            version_at = at + first
             for _ in range(count):
-                _, _, _, name, step = self.unpack(VERNAUX_LAYOUT, each)
+                _, _, _, name, step = self.unpack(VERNAUX_LAYOUT, version_at)
                 versions.append(self.dynamic_string(name))
-                each += step
+                version_at += step
             yield at, self.dynamic_string(library), frozenset(versions)
-            at = (
-                following and at + following
-            )  # as the loader reads them: 0 ends the list, whatever DT_VERNEEDNUM says
+            if (
+                not following
+            ):  # as the loader reads them: 0 ends the list, whatever DT_VERNEEDNUM says
+                return
+            at += following
 
     def symbol_values(self, kind: int) -> Iterator[tuple[int, int]]:
-        """Yield the offset and the value of each symbol's value in a 64-bit file's tables of a kind."""
-        for table in (section for section in self.sections if section.kind == kind):
-            rows = struct.iter_unpack(
-                self.byte_order + self.layout.symbol, self.data[table.offset : table.end]
-            )
-            yield from ((table.offset + number * 24 + 8, row[4]) for number, row in enumerate(rows))
+        """Yield offset and content of each symbol's value, in a 64-bit file's symbol tables of a kind."""
+        for table in self.sections:
+            if table.kind != kind:
+                continue
+            at = table.offset + SYMBOL_VALUE_AT
+            for row in self._symbol_rows(table):
+                yield at, row[4]
+                at += SYMBOL_BYTES
 
     def symbols(self) -> Iterator[tuple[str, bool]]:
         """Yield dynamic symbols and whether they are defined; weak undefined ones are left out."""
-        table = next((section for section in self.sections if section.kind == DYNSYM), None)
-        if table is None:
+        tables = [section for section in self.sections if section.kind == DYNSYM]
+        if not tables:
             return
-        names = self.sections[table.link].offset
-        for row in struct.iter_unpack(
-            self.byte_order + self.layout.symbol, self.data[table.offset : table.end]
-        ):
-            name, info, section = (
-                (row[0], row[1], row[3]) if self.is_64 else (row[0], row[3], row[5])
-            )
-            if name and (section or info >> 4 != WEAK):
-                yield self._text(names + name), bool(section)
+        names = self.sections[tables[0].link].offset
+        for row in self._symbol_rows(tables[0]):
+            if self.is_64:
+                name, info, _other, section, _value, _size = row
+            else:
+                name, _value, _size, info, _other, section = row
+            is_defined = section != 0
+            if name and (is_defined or info >> 4 != WEAK):
+                yield self._text(names + name), is_defined
 
     def release(self) -> None:
         """Give back the memory of what was read: it counts as the process's own."""
@@ -246,9 +297,14 @@ class ElfImage:
         """Return the numbers of a layout at an offset."""
         return struct.unpack_from(self.byte_order + layout, self.data, at)
 
-    def _table(self, layout: str, start: int, count: int) -> list[tuple[int, ...]]:
-        size = struct.calcsize(self.byte_order + layout)
-        return [self.unpack(layout, start + number * size) for number in range(count)]
+    def _table(self, layout: str, start: int, count: int) -> Iterator[tuple[int, ...]]:
+        step = struct.calcsize(self.byte_order + layout)
+        for number in range(count):
+            yield self.unpack(layout, start + number * step)
+
+    def _symbol_rows(self, table: Section) -> Iterator[tuple[int, ...]]:
+        content = self.data[table.offset : table.end]
+        return struct.iter_unpack(self.byte_order + self.layout.symbol, content)
 
     def _text(self, start: int) -> str:
         end = self.data.find(b"\0", start)
@@ -259,18 +315,18 @@ class ElfImage:
 
 @contextmanager
 def refuse_damaged(
-    path: Path, told: str = "not a sound ELF file ({}): build it again"
+    path: Path, message: str = "not a sound ELF file ({}): build it again"
 ) -> Iterator[None]:
-    """Raise InputError, which says it so, where the structures of a file that are read are damaged."""
+    """Raise InputError, with the reason filled into `message`, if structures that are read are damaged."""
     try:
         yield
     except (struct.error, ValueError, IndexError, KeyError, OverflowError) as error:
-        raise InputError(f"{path}: {told.format(error)}", code="damaged-library") from None
+        raise InputError(f"{path}: {message.format(error)}", code="damaged-library") from None
 
 
 @contextmanager
 def open_elf(path: Path) -> Iterator[ElfImage]:
-    """Map an ELF file into memory. Raises InputError where the structures that are read are damaged."""
+    """Map an ELF file into memory. Raises InputError if structures that are read are damaged."""
     with (
         refuse_damaged(path),
         path.open("rb") as file,
@@ -286,19 +342,18 @@ class ElfInfo:
     machine: str  # "x86_64", as in platform tags; "machine 8" of one without tags
     needed: tuple[str, ...]
     soname: str | None
-    rpath: tuple[str, ...]  # DT_RUNPATH, or DT_RPATH where there is none
+    rpath: tuple[str, ...]  # DT_RUNPATH, or DT_RPATH if there is none
     versions: Mapping[str, frozenset[str]]  # library -> "GLIBC_2.34", …
 
     def runs_on(self, arch: str) -> bool:
-        """Tell whether the file is for the arch of a platform tag; any is for one that is not known."""
+        """Tell whether the file is for the arch of a platform tag; of an unknown arch, any file is."""
         return self.machine == arch or arch not in ARCHES.values()
 
 
 def has_magic(path: Path, *magic: bytes) -> bool:
     """Tell whether `path` is a regular file that begins with one of these magic numbers."""
-    if (
-        not os.path.isfile(path) or path.is_symlink()  # noqa: PTH113
-    ):  # in this order: a folder of a run path may be closed to us
+    # os.path.isfile first: unlike pathlib, it does not raise for a folder that is closed to us
+    if not os.path.isfile(path) or path.is_symlink():  # noqa: PTH113
         return False
     with path.open("rb", buffering=0) as file:
         return file.read(max(map(len, magic))).startswith(magic)
@@ -312,8 +367,9 @@ def is_elf(path: Path) -> bool:
 def read_elf(path: Path) -> ElfInfo | None:
     """Return the dynamic section of a library or program; None for any other file.
 
-    Raises InputError where the file is damaged.
+    Links are followed. Raises InputError if the file is damaged.
     """
+    # not Path.resolve(), which raises RuntimeError for links that lead in a circle
     if not is_elf(Path(os.path.realpath(path))):
         return None
     with open_elf(path) as image:
@@ -324,64 +380,68 @@ def read_elf(path: Path) -> ElfInfo | None:
         for tag, value in image.dynamic:
             if tag in strings:
                 strings[tag].append(image.dynamic_string(value))
-        # the loader ignores DT_RPATH where there is a DT_RUNPATH
-        rpath = (*strings[RUNPATH], *strings[RPATH], "")[0]
+        # the loader ignores DT_RPATH if there is a DT_RUNPATH
+        run_paths = strings[RUNPATH] or strings[RPATH] or [""]
         versions: dict[str, frozenset[str]] = {}
-        for (
-            _,
-            library,
-            names,
-        ) in image.version_needs():  # patchelf can leave several entries for one library
+        for _, library, names in image.version_needs():
+            # patchelf can leave several entries for one library
             versions[library] = versions.get(library, frozenset()) | names
         return ElfInfo(
             machine=ARCHES.get(str(machine), f"machine {machine}"),
             needed=tuple(strings[NEEDED]),
-            soname=next(iter(strings[SONAME]), None),
-            rpath=tuple(entry for entry in rpath.split(":") if entry),
+            soname=strings[SONAME][0] if strings[SONAME] else None,
+            rpath=tuple(entry for entry in run_paths[0].split(":") if entry),
             versions=versions,
         )
 
 
 def dynamic_files(root: Path) -> dict[Path, ElfInfo]:
     """Return the dynamic section of every library and program below `root`, by path, sorted."""
-    paths = (Path(folder, name) for folder, _, names in os.walk(root) for name in names)
-    return {
-        path: info for path in sorted(filter(is_elf, paths)) if (info := read_elf(path)) is not None
-    }
+    paths = []
+    for folder, _, names in os.walk(root):
+        paths += [Path(folder, name) for name in names]
+    files = {}
+    for path in sorted(paths):
+        if is_elf(path):
+            info = read_elf(path)
+            if info is not None:
+                files[path] = info
+    return files
 
 
 def defined_symbols(path: Path) -> frozenset[str]:
     """Return the symbols that the file defines for others to use."""
     with open_elf(path) as image:
-        return frozenset(name for name, defined in image.symbols() if defined)
+        return frozenset(name for name, is_defined in image.symbols() if is_defined)
 
 
 def undefined_symbols(path: Path) -> frozenset[str]:
     """Return the symbols that the file expects others to define."""
     with open_elf(path) as image:
-        return frozenset(name for name, defined in image.symbols() if not defined)
+        return frozenset(name for name, is_defined in image.symbols() if not is_defined)
 
 
 def static_objects(path: Path) -> Iterator[ElfImage]:
-    """Yield the object files in a static library. Raises InputError where it is damaged."""
+    """Yield the object files in a static library. Raises InputError if it is damaged."""
     for start, content in static_members(path):
         if content[: len(ELF_MAGIC)] == ELF_MAGIC:  # else it is a table of symbols or names
             yield ElfImage(content, start)
 
 
 def static_members(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield where each member of a static library begins, and what it holds. Raises InputError as `static_objects`."""
-    with open_elf(path) as whole:
+    """Yield offset and content of each member of a static library. Raises InputError if it is damaged."""
+    with open_elf(path) as library:
         at = len(AR_MAGIC)
-        while at < len(whole.data):
-            header = whole.data[at : at + _AR_HEADER_BYTES]
-            sound = len(header) == _AR_HEADER_BYTES and header.endswith(_AR_HEADER_END)
-            start, size = at + _AR_HEADER_BYTES, int(header[_AR_SIZE_FIELD]) if sound else 0
-            content = whole.data[start : start + size]
-            if not sound or len(content) < size:
+        while at < len(library.data):
+            header = library.data[at : at + _AR_HEADER_BYTES]
+            is_whole = len(header) == _AR_HEADER_BYTES and header.endswith(_AR_HEADER_END)
+            size = int(header[_AR_SIZE_FIELD]) if is_whole else 0
+            start = at + _AR_HEADER_BYTES
+            content = library.data[start : start + size]
+            if not is_whole or len(content) < size:
                 raise InputError(
                     f"{path}: not a sound static library (no whole member at {at:#x}): fetch it again",
                     code="damaged-library",
                 )
             yield start, content
-            at = start + size + size % 2
+            at = start + size + size % 2  # members begin at even offsets

@@ -21,7 +21,7 @@ from millpress.tables import read_table
 LICENCE_FILE = re.compile(
     r"^licenses/|(licen[cs]e|copying|notice|copyright|eula)[^/]*$", re.IGNORECASE
 )
-# at the top of a repository, where a program may be called so, too
+# At the top of a repository a program may be called so, too: "copyright.py".
 _TOP_FILE = re.compile(
     r"(un)?(licen[cs]e|copying|notice|copyright)(?!.*\.(py|sh|cc?|[ch]pp|h|in)$)", re.IGNORECASE
 )
@@ -45,101 +45,133 @@ class LicenceHolder:
 def copy_licences(
     staged: StagedWheel, holders: Mapping[str, LicenceHolder | None]
 ) -> tuple[dict[str, dict[str, Any]], tuple[str, ...]]:
-    """Copy licence files into .dist-info, of holders by the SBOM's references to what is theirs.
+    """Copy licence files into .dist-info.
 
-    Return for each its `licence` ("" where it is not known) and `files` below .dist-info, and a note on libraries
-    without any.
+    `holders` are by the reference that an SBOM has for each: "bundled library:spam.libs/libz-0a1b2c3d.so.1",
+    "submodule:third_party/fmt". Returns for each with licence files its `licence` (an SPDX identifier, "" if
+    it is not certain) and `files` below .dist-info; and a note on libraries without any.
     """
-    there = {reference: holder for reference, holder in holders.items() if holder and holder.files}
-    named = sorted(
-        re.split("[:/]", one)[-1] for one in holders.keys() - there.keys() if "library:" in one
-    )
-    told = {}
-    for reference, holder in there.items():
+    licences = {}
+    unlicensed = []
+    for reference, holder in holders.items():
+        if holder is None or not holder.files:
+            if "library:" in reference:
+                unlicensed.append(re.split("[:/]", reference)[-1])
+            continue
         copies = _distinct_names(holder.files)
         for name, file in copies.items():
-            write_atomically(
-                staged.dist_info / LICENCE_FOLDER / holder.name / name, file.read_bytes(), 0o644
-            )
+            copy = staged.dist_info / LICENCE_FOLDER / holder.name / name
+            write_atomically(copy, file.read_bytes(), 0o644)
         files = [f"{LICENCE_FOLDER}/{holder.name}/{name}" for name in sorted(copies)]
-        told[reference] = {"licence": identify_licence(holder.files), "files": files}
-    return told, (
-        f"no licence file was found for {', '.join(named)}: add it before you publish",
-    ) if named else ()
+        licences[reference] = {"licence": identify_licence(holder.files), "files": files}
+    notes = []
+    if unlicensed:
+        names = ", ".join(sorted(unlicensed))
+        notes.append(f"no licence file was found for {names}: add it before you publish")
+    return licences, tuple(notes)
 
 
 def _distinct_names(files: Collection[Path]) -> dict[str, Path]:
-    """Return files by their names, those of one name by their paths below the folder that holds all."""
-    common, count = (
-        os.path.commonpath([file.parent for file in files]),
-        Counter(file.name for file in files),
-    )
-    return {
-        file.name if count[file.name] == 1 else "-".join(file.relative_to(common).parts): file
-        for file in files
-    }
+    """Return files by their names.
+
+    Files of one name go by their paths below the folder that holds all of them: "fmt-LICENSE".
+    """
+    common_folder = os.path.commonpath([file.parent for file in files])
+    counts = Counter(file.name for file in files)
+    names = {}
+    for file in files:
+        name = file.name
+        if counts[name] > 1:
+            name = "-".join(file.relative_to(common_folder).parts)
+        names[name] = file
+    return names
 
 
 def find_submodule(source: Path, path: str) -> LicenceHolder:
     """Return a submodule of a source, with the licence files at its top."""
     folder = source / path
-    there = sorted(folder.iterdir()) if folder.is_dir() else []
-    return LicenceHolder(
-        path, tuple(file for file in there if _TOP_FILE.match(file.name) and file.is_file())
-    )
+    paths = sorted(folder.iterdir()) if folder.is_dir() else []
+    files = tuple(file for file in paths if _TOP_FILE.match(file.name) and file.is_file())
+    return LicenceHolder(path, files)
 
 
 def identify_licence(files: Iterable[Path]) -> str:
-    """Return the SPDX identifier of the one licence that some files are the text of; "" where that is not certain."""
-    found = set()
-    for file in (one for one in files if not one.name.lower().startswith("notice")):
+    """Return the SPDX identifier of the licence of which all of these files are the text.
+
+    Returns "" if that is not certain: they are of different licences, a text is of two or of none, or it
+    says more than its licence does.
+    """
+    identifiers = set()
+    for file in files:
+        if file.name.lower().startswith("notice"):
+            continue
         words = " ".join(re.findall(r"[a-z0-9]+", file.read_text("utf-8", "replace").lower()))
-        found.add(" or ".join(name for name, text in _TEXTS.items() if _is_licence(words, **text)))
-    return found.pop() if len(found) == 1 and " or " not in min(found) else ""
+        matches = [name for name, text in _TEXTS.items() if _is_licence(words, **text)]
+        if len(matches) != 1:
+            return ""
+        identifiers.add(matches[0])
+    if len(identifiers) != 1:
+        return ""
+    return identifiers.pop()
 
 
 def _is_licence(words: str, says: list[str], most: int, lacks: Collection[str] = ()) -> bool:
-    """Tell whether a text is that of a licence; one that grants twice may be of two of them."""
-    fits = words.count(says[0]) == 1 and words.count(" ") < most
-    return fits and all(one in words for one in says) and not any(one in words for one in lacks)
+    """Tell whether a text, in lower-case words, is that of a licence in licences.toml.
+
+    One that has the first phrase, the grant, twice may be of two licences.
+    """
+    if words.count(says[0]) != 1 or words.count(" ") >= most:
+        return False
+    has_all = all(phrase in words for phrase in says)
+    has_other = any(phrase in words for phrase in lacks)
+    return has_all and not has_other
 
 
 def find_owners(libraries: Iterable[Path]) -> dict[Path, LicenceHolder | None]:
-    """Return the packages of pip, Debian or RPM that installed these libraries."""
-    libraries = tuple(libraries)
-    debian = _debian_owners(libraries)
-    return {
-        path: next(_pip_owners(path), None) or debian.get(path) or _rpm_owner(path)
-        for path in libraries
-    }
+    """Return the packages of pip, Debian or RPM that installed these libraries; None for unknown ones."""
+    paths = tuple(libraries)
+    debian_owners = _debian_owners(paths)
+    owners = {}
+    for path in paths:
+        owner = _pip_owner(path)
+        if owner is None:
+            owner = debian_owners.get(path)
+        if owner is None:
+            owner = _rpm_owner(path)
+        owners[path] = owner
+    return owners
 
 
-def _pip_owners(library: Path) -> Iterator[LicenceHolder]:
+def _pip_owner(library: Path) -> LicenceHolder | None:
+    """Return the package of pip whose RECORD names a library, with its licence files."""
+    for site in _sites(library):
+        path = Path(os.path.relpath(library, site)).as_posix()
+        row = re.compile(rf"^{re.escape(path)},", re.MULTILINE)
+        for record in sorted(site.glob("*.dist-info/RECORD")):
+            if row.search(_read_text(record)):
+                return _described_package(record.parent)
+    return None
+
+
+def _sites(library: Path) -> Iterator[Path]:
+    """Yield the folders of packages that may have installed a library: around it, or of its prefix."""
     for prefix in library.parents:
-        sites = (
-            [prefix]
-            if prefix.name in {"site-packages", "dist-packages"}
-            else prefix.glob(SITE_PACKAGES)
-        )
-        for site in sites:
-            row = re.compile(
-                rf"^{re.escape(Path(os.path.relpath(library, site)).as_posix())},", re.MULTILINE
-            )
-            for record in sorted(site.glob("*.dist-info/RECORD")):
-                if row.search(_read_text(record)):
-                    info = record.parent
-                    files = (path for path in sorted(info.rglob("*")) if path.is_file())
-                    licences = (
-                        each
-                        for each in files
-                        if LICENCE_FILE.search(f"{each.parent.name}/{each.name}")
-                    )
-                    name, _, version = info.name.removesuffix(".dist-info").partition("-")
-                    yield LicenceHolder(
-                        f"{name}-{version}",
-                        tuple(licences),
-                        PackageURL("pypi", None, name, version),
-                    )
+        if prefix.name in {"site-packages", "dist-packages"}:
+            yield prefix
+        else:
+            yield from prefix.glob(SITE_PACKAGES)
+
+
+def _described_package(dist_info: Path) -> LicenceHolder:
+    """Return the package of a .dist-info folder, with its licence files."""
+    files = [
+        path
+        for path in sorted(dist_info.rglob("*"))
+        if path.is_file() and LICENCE_FILE.search(f"{path.parent.name}/{path.name}")
+    ]
+    name, _, version = dist_info.name.removesuffix(".dist-info").partition("-")
+    purl = PackageURL("pypi", None, name, version)
+    return LicenceHolder(f"{name}-{version}", tuple(files), purl)
 
 
 def _read_text(file: Path) -> str:
@@ -150,55 +182,65 @@ def _read_text(file: Path) -> str:
         return ""
 
 
-def _debian_owners(libraries: Iterable[Path]) -> dict[Path, LicenceHolder]:
+def _debian_owners(libraries: Collection[Path]) -> dict[Path, LicenceHolder]:
     """Return the Debian packages of libraries, by two runs of dpkg-query, which take a while."""
-    spellings = {str(path): path for path in libraries}
+    if not libraries:
+        return {}
     # packages may record a path without the /usr that /lib became a link to
-    spellings |= {name.removeprefix("/usr"): path for name, path in spellings.items()}
+    spellings = {str(path).removeprefix("/usr"): path for path in libraries}
+    spellings |= {str(path): path for path in libraries}
     names: dict[Path, str] = {}
-    # fails for an unknown path, and prints the others
-    for line in _query("dpkg-query", "--search", *spellings).splitlines() if spellings else ():
-        packages, _, path = line.rpartition(": ")
-        if path in spellings and not packages.startswith(("diversion by ", "local diversion ")):
-            names.setdefault(spellings[path], packages.partition(",")[0].partition(":")[0])
-    texts = {
-        name: Path("/usr/share/doc", name, "copyright") for name in sorted(set(names.values()))
-    }
-    listing = (
-        _query("dpkg-query", "--show", f"--showformat={_DPKG_FORMAT}", *texts) if texts else ""
-    )
-    found = filter(None, (_parse_purl("deb", line) for line in reversed(listing.splitlines())))
-    purls = {purl.name: purl for purl in found}  # of several architectures the first
-    return {
-        path: LicenceHolder(name, (texts[name],) if texts[name].is_file() else (), purls.get(name))
-        for path, name in names.items()
-    }
+    # it fails because of an unknown path, and prints the owners of the others all the same
+    for line in _query("dpkg-query", "--search", *spellings).splitlines():
+        packages, _, spelling = line.rpartition(": ")
+        if spelling not in spellings or packages.startswith(("diversion by ", "local diversion ")):
+            continue
+        package = packages.partition(",")[0].partition(":")[0]  # "libc6:amd64, libc6:i386"
+        names.setdefault(spellings[spelling], package)
+    if not names:
+        return {}
+    purls: dict[str, PackageURL] = {}
+    packages_by_name = sorted(set(names.values()))
+    listing = _query(
+        "dpkg-query", "--show", f"--showformat={_DPKG_FORMAT}", *packages_by_name
+    ).splitlines()
+    for line in listing:
+        purl = _parse_purl("deb", line)
+        if purl is not None:
+            purls.setdefault(purl.name, purl)  # of several architectures the first
+    owners = {}
+    for path, name in names.items():
+        text = Path("/usr/share/doc", name, "copyright")
+        files = (text,) if text.is_file() else ()
+        owners[path] = LicenceHolder(name, files, purls.get(name))
+    return owners
 
 
 def _rpm_owner(library: Path) -> LicenceHolder | None:
-    purl = _parse_purl(
-        "rpm", _query("rpm", "--query", "--queryformat", _RPM_FORMAT, "--file", str(library))
-    )
+    output = _query("rpm", "--query", "--queryformat", _RPM_FORMAT, "--file", str(library))
+    purl = _parse_purl("rpm", output)
     return LicenceHolder(purl.name, (), purl) if purl else None
 
 
 def _parse_purl(kind: str, output: str) -> PackageURL | None:
-    """Return the purl of the first line, in one of the formats above; None where it is another line."""
+    """Return the purl of the first line, in one of the formats above; None if it is another line."""
     fields = output.partition("\n")[0].split("\t")
     if len(fields) != _FIELD_COUNT:
         return None
     name, version, arch = fields
-    distro: str | None = None
+    distribution: str | None = None
     with contextlib.suppress(OSError):
-        distro = platform.freedesktop_os_release()["ID"]  # "debian", "almalinux"
-    return PackageURL(kind, namespace=distro, name=name, version=version, qualifiers={"arch": arch})
+        distribution = platform.freedesktop_os_release()["ID"]  # "debian", "almalinux"
+    return PackageURL(
+        kind, namespace=distribution, name=name, version=version, qualifiers={"arch": arch}
+    )
 
 
 def _query(program: str, *arguments: str) -> str:
-    """Return what a program prints in English; "" where it is missing."""
+    """Return what a program prints in English; "" if it is missing."""
     if shutil.which(program) is None:
         return ""
     english = {**os.environ, "LC_ALL": "C"}
-    return subprocess.run(
-        [program, *arguments], env=english, capture_output=True, text=True, check=False
-    ).stdout
+    argv = [program, *arguments]
+    done = subprocess.run(argv, env=english, capture_output=True, text=True, check=False)
+    return done.stdout

@@ -16,16 +16,14 @@ from millpress.record_file import hash_file
 from millpress.staging import MACHO_MAGIC, StagedWheel
 
 CPU_TYPES = {0x01000007: "x86_64", 0x0100000C: "arm64"}  # of <mach/machine.h>
-VERSION_MIN, BUILD_VERSION = (
-    0x24,
-    0x32,
-)  # LC_VERSION_MIN_MACOSX, LC_BUILD_VERSION of <mach-o/loader.h>
+# Load commands of <mach-o/loader.h> that name the oldest macOS.
+VERSION_MIN = 0x24  # LC_VERSION_MIN_MACOSX
+BUILD_VERSION = 0x32  # LC_BUILD_VERSION
 MACOS_TAG = re.compile(r"macosx_(?P<major>\d+)_(?P<minor>\d+)_(?P<arch>\w+)")
 SYSTEM_FOLDERS = ("/usr/lib", "/System")
 XCODE_TOOLS = ("otool", "install_name_tool", "codesign")
-Slices = Mapping[
-    str, tuple[int, int]
-]  # for which machines a file is, and from which macOS on: "arm64": (14, 0)
+# The parts of a file: for which machine, and from which macOS on: "arm64": (14, 0).
+Slices = Mapping[str, tuple[int, int]]
 
 
 def delocate_wheel(
@@ -33,8 +31,9 @@ def delocate_wheel(
 ) -> tuple[BundledLibrary, ...]:
     """Copy outside libraries into the package's .dylibs, let `@loader_path` lead there, and check the tag.
 
-    `provided` names the libraries of the package that this one imports first. Returns the bundled libraries. Raises
-    ToolError without delocate or Xcode's tools, RepairError where a library is nowhere, or newer than the tag.
+    `provided` names the libraries of the package that this one imports first. Returns the bundled libraries.
+    Raises ToolError without delocate or Xcode's tools, RepairError if a library is missing or newer than the
+    tag.
     """
     try:
         from delocate.delocating import delocate_path
@@ -46,17 +45,21 @@ def delocate_wheel(
             f"run `{sys.executable} -m pip install delocate`",
             code="delocate-missing",
         ) from None
-    if missing := ", ".join(tool for tool in XCODE_TOOLS if shutil.which(tool) is None):
+    missing_tools = [tool for tool in XCODE_TOOLS if shutil.which(tool) is None]
+    if missing_tools:
         raise ToolError(
-            f"{missing}: not found: run `xcode-select --install`", code="xcode-tools-missing"
+            f"{', '.join(missing_tools)}: not found: run `xcode-select --install`",
+            code="xcode-tools-missing",
         )
     package = staged.root / staged.package
     folder = package / ".dylibs"
-    bundles = partial(must_bundle, provided=provided)
     with _delocate_errors() as errors:
         try:
             copied = delocate_path(
-                str(package), str(folder), copy_filt_func=bundles, sanitize_rpaths=True
+                str(package),
+                str(folder),
+                copy_filt_func=partial(must_bundle, provided=provided),
+                sanitize_rpaths=True,
             )
         except DelocationError as error:
             reason = "; ".join(errors) or " ".join(str(error).split())
@@ -65,51 +68,49 @@ def delocate_wheel(
                 code="library-not-found",
             ) from None
     inside = folder.relative_to(staged.root).as_posix()
-    bundled = tuple(
-        BundledLibrary(source.name, f"{inside}/{source.name}", source, hash_file(source))
-        for source in map(Path, sorted(copied))
-    )
-    for library in bundled:  # until now its install name is its path on this machine
-        set_install_id(str(staged.root / library.path), f"/DLC/{library.path}")
+    bundled = []
+    for source in map(Path, sorted(copied)):
+        path = f"{inside}/{source.name}"
+        bundled.append(BundledLibrary(source.name, path, source, hash_file(source)))
+        # until now its install name is its path on this machine
+        set_install_id(str(staged.root / path), f"/DLC/{path}")
     if not bundled:
         folder.rmdir()
     require_macos_tag(staged, platform_tag)
-    return bundled
+    return tuple(bundled)
 
 
 def must_bundle(library: str, provided: frozenset[str]) -> bool:
-    """Tell whether a library is bundled: not the system's, nor those of the package under the wheel."""
+    """Tell whether a library is bundled: not the system's, nor those of the base package."""
     return not library.startswith(SYSTEM_FOLDERS) and Path(library).name not in provided
 
 
 def require_macos_tag(staged: StagedWheel, platform_tag: str) -> None:
-    """Raise RepairError where a file of the wheel is not for the tag's machine, or for a newer macOS."""
+    """Raise RepairError if a file of the wheel is for another machine than the tag, or a newer macOS."""
     _, major, minor, machine = platform_tag.split("_", 3)
-    macos = int(major), int(minor)
-    files = {
-        path.relative_to(staged.root).as_posix(): path for path in sorted(staged.root.rglob("*"))
-    }
-    slices = {
-        name: read_slices(path) for name, path in files.items() if elf.has_magic(path, *MACHO_MAGIC)
-    }
-    if problems := [
-        each for name in slices for each in slice_problems(name, slices[name], macos, machine)
-    ]:
+    macos = (int(major), int(minor))
+    problems: list[str] = []
+    for path in sorted(staged.root.rglob("*")):
+        if elf.has_magic(path, *MACHO_MAGIC):
+            name = path.relative_to(staged.root).as_posix()
+            problems += slice_problems(name, read_slices(path), macos, machine)
+    if problems:
         raise RepairError(
             f"{first_problems(problems)}: build on that system, or for it, with "
-            "`--set MACOSX_DEPLOYMENT_TARGET=VERSION`",
+            "MACOSX_DEPLOYMENT_TARGET=VERSION",
             code="newer-than-tag",
         )
 
 
 def read_slices(path: Path) -> Slices:
-    """Return the parts of a file for each machine. Raises ValueError where it is damaged."""
+    """Return the parts of a file for each machine. Raises ValueError if it is damaged."""
     from macholib.MachO import MachO  # installed with delocate, which only macOS needs
 
-    headers = [(each.header.cputype, each.commands) for each in MachO(str(path)).headers]
-    return {
-        CPU_TYPES.get(cpu, f"cpu {cpu:#x}"): _oldest_macos(commands) for cpu, commands in headers
-    }
+    slices = {}
+    for part in MachO(str(path)).headers:
+        cpu = part.header.cputype
+        slices[CPU_TYPES.get(cpu, f"cpu {cpu:#x}")] = _oldest_macos(part.commands)
+    return slices
 
 
 def slice_problems(
@@ -118,26 +119,30 @@ def slice_problems(
     """Yield how a file breaks the promise of a platform tag for this macOS and this machine."""
     if machine not in slices:
         yield f"{name} is built for {', '.join(sorted(slices))}, not for {machine}"
-    newest = slices.get(
-        machine, (0, 0)
-    )  # that the part for Apple silicon needs macOS 11 says nothing of Intel's
+        return
+    # only this machine's part: that Apple silicon needs macOS 11 says nothing of Intel's
+    newest = slices[machine]
     if newest > macos:
         yield f"{name} needs macOS {newest[0]}.{newest[1]}, and the tag says {macos[0]}.{macos[1]}"
 
 
 def _oldest_macos(commands: Iterable[tuple[object, object, object]]) -> tuple[int, int]:
-    """Return the oldest macOS that loads a part; (0, 0) where it does not say."""
+    """Return the oldest macOS that loads a part; (0, 0) if it does not say."""
     for load, command, _ in commands:
         kind = getattr(load, "cmd", None)
-        if kind in {VERSION_MIN, BUILD_VERSION}:
-            number = int(getattr(command, "version" if kind == VERSION_MIN else "minos"))
-            return number >> 16, number >> 8 & 0xFF
+        if kind == VERSION_MIN:
+            number = int(getattr(command, "version"))  # noqa: B009 - of an object without types
+        elif kind == BUILD_VERSION:
+            number = int(getattr(command, "minos"))  # noqa: B009
+        else:
+            continue
+        return number >> 16, number >> 8 & 0xFF  # X.Y.Z in nibbles xxxx.yy.zz
     return 0, 0
 
 
 @contextlib.contextmanager
 def _delocate_errors() -> Iterator[list[str]]:
-    """Collect what delocate only logs: which library is nowhere, and who needs it."""
+    """Collect what delocate only logs: which library is missing, and who needs it."""
     errors: list[str] = []
     handler = logging.Handler(logging.ERROR)
     handler.emit = lambda record: errors.append(" ".join(record.getMessage().split()))  # type: ignore[method-assign]

@@ -1,8 +1,11 @@
-"""Repair a staged wheel: bundle the libraries that its tag does not promise, with their licences; mend run paths.
+"""Repair a wheel: bundle the libraries that its platform tag does not promise, and set run paths.
 
-On macOS delocate does this (see `macos`). On Windows libraries lie beside the files that need them.
+On macOS delocate does the work (see `macos`). On Windows libraries lie beside the files that need them, so
+nothing is to be done.
 """
 
+import platform
+import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,22 +20,75 @@ from millpress.bundling import (
 )
 from millpress.elf import ElfInfo
 from millpress.elf_edit import ElfEdit
-from millpress.errors import RepairError, first_problems
-from millpress.staging import StagedWheel
+from millpress.errors import OptionError, RepairError, first_problems
+from millpress.staging import StagedWheel, stage_wheel
+from millpress.wheel_writer import PackedWheel, pack_wheel
 
 
 @dataclass(frozen=True, slots=True)
 class RepairResult:
-    """What repair changed, for the manifest and the log."""
+    """What repair changed."""
 
     bundled: tuple[BundledLibrary, ...] = ()
-    lowest_tag: str | None = (
-        None  # the oldest platform tag that holds; None for tags that are not judged
-    )
+    lowest_tag: str | None = None  # the oldest platform tag that holds; None if tags are not judged
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class RepairedWheel:
+    """A wheel that was repaired, and what was changed in it."""
+
+    packed: PackedWheel
+    result: RepairResult
+
+
 def repair_wheel(
+    wheel: Path, folder: Path, platform_tag: str = "auto", *, folders: Iterable[Path] = ()
+) -> RepairedWheel:
+    """Write a repaired copy of a wheel into `folder`.
+
+    `platform_tag` is one like "manylinux_2_28_x86_64", "linux_x86_64" (for systems like this one) or
+    "macosx_11_0_arm64". With "auto" the copy gets the oldest tag that holds. Libraries are searched for in
+    `folders` before the system's own. The copy appears whole or not at all; a file of its name is replaced.
+
+    Raises InputError if the file is not a sound wheel, RepairError if a library is missing or newer than the
+    tag allows, OptionError for an invalid tag, ToolError if a program is missing, OSError.
+
+        repaired = millpress.repair_wheel(Path("raw/spam-1.0-cp312-cp312-linux_x86_64.whl"), Path("dist"))
+        print(repaired.packed.path, [library.name for library in repaired.result.bundled])
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    newest_tag = platform_tag
+    if platform_tag == "auto":
+        newest_tag = _newest_tag(wheel)
+    # beside the copy: the folder for temporary files may be small, or in memory
+    with tempfile.TemporaryDirectory(prefix=".millpress-", dir=folder) as scratch:
+        staged = stage_wheel(wheel, Path(scratch), edited=())
+        result = repair_staged(staged, newest_tag, folders=folders)
+        tag = newest_tag
+        if platform_tag == "auto" and result.lowest_tag is not None:
+            tag = result.lowest_tag
+        name = metadata.set_platform_tag(staged, tag)
+        packed = pack_wheel(staged.root, folder / name, unstaged=staged.unstaged)
+    return RepairedWheel(packed, result)
+
+
+def _newest_tag(wheel: Path) -> str:
+    """Return the newest platform tag that a wheel which was built on this machine can have."""
+    own_tag = wheel.name.removesuffix(".whl").rpartition("-")[2]
+    if not own_tag.startswith(("linux_", "manylinux", "musllinux")):
+        return own_tag
+    library, version = platform.libc_ver()
+    if library != "glibc":
+        raise OptionError(
+            "the oldest tag that holds is found with glibc only: name a platform tag, such as "
+            f"musllinux_1_2_{platform.machine()}",
+            code="invalid-platform-tag",
+        )
+    return f"manylinux_{version.replace('.', '_')}_{platform.machine()}"
+
+
+def repair_staged(
     staged: StagedWheel,
     platform_tag: str,
     *,
@@ -40,37 +96,40 @@ def repair_wheel(
     provided: frozenset[str] = frozenset(),
     installed_nvidia: Mapping[str, str] | None = None,
 ) -> RepairResult:
-    """Bundle every library that `platform_tag` does not promise, and set the run paths.
+    """Bundle every library that `platform_tag` does not promise into a staged wheel, and set run paths.
 
-    The plain linux tag is for systems like this one: what this system's loader finds by default is not bundled. Nor are
-    libraries of NVIDIA in packages that the wheel requires: run paths lead to them. `folders` are searched for
-    libraries before the system's own. `provided` names the libraries of the package that this one imports first, and
-    `installed_nvidia` libraries of NVIDIA and their folders in site-packages (see `bundling.installed_nvidia_folders`):
-    neither are bundled. Raises RepairError where a library is nowhere, or a need is newer than the tag.
+    The plain linux tag is for systems like this one: a library that this system's loader finds by default is
+    not bundled. Neither are libraries of NVIDIA in packages that the wheel requires: run paths lead to them.
+
+    `folders` are searched for libraries before the system's own. `provided` names the libraries of the
+    package that this one imports first, and `installed_nvidia` libraries of NVIDIA with their folders in
+    site-packages (see `bundling.installed_nvidia_folders`): none of these is bundled.
+
+    Raises RepairError if a library is missing, for another machine, or newer than the tag allows.
     """
     if platform_tag.startswith("win"):
-        return RepairResult(
-            notes=("Windows: libraries are beside the files that use them, nothing to repair",)
-        )
+        note = "Windows: libraries are beside the files that use them, nothing to repair"
+        return RepairResult(notes=(note,))
     if platform_tag.startswith("macosx"):
         return RepairResult(macos.delocate_wheel(staged, platform_tag, provided))
     search = bundling.system_search(folders)
-    arch = platform_tag.removeprefix(bundling.PLAIN_LINUX_PREFIX)
-    target = (
-        PlainLinuxTarget(arch, search)
-        if arch != platform_tag
-        else bundling.platform_target(platform_tag)
-    )
+    target: PlatformTarget | PlainLinuxTarget
+    if platform_tag.startswith(bundling.PLAIN_LINUX_PREFIX):
+        target = PlainLinuxTarget(platform_tag.removeprefix(bundling.PLAIN_LINUX_PREFIX), search)
+    else:
+        target = bundling.platform_target(platform_tag)
     graft = _start_graft(staged, target, search, provided, installed_nvidia or {})
     bundling.bundle_libraries(graft)
-    names = {library.name for library in graft.bundled.values()}
+    bundled_names = {library.name for library in graft.bundled.values()}
     for path, info in graft.files.items():
-        edit = _needed_edit(graft, path, info, names)
+        edit = _needed_edit(graft, path, info, bundled_names)
         if edit != ElfEdit():
             elf_edit.edit_file(edit, path)
-    lowest = None if isinstance(target, PlainLinuxTarget) else _judge_tag(graft, target)
-    bundled = tuple(sorted(graft.bundled.values(), key=lambda library: library.name))
-    return RepairResult(bundled, lowest, tuple(graft.notes))
+    lowest_tag = None
+    if isinstance(target, PlatformTarget):
+        lowest_tag = _lowest_tag(graft, target)
+    bundled = sorted(graft.bundled.values(), key=lambda library: library.name)
+    return RepairResult(tuple(bundled), lowest_tag, tuple(graft.notes))
 
 
 def _start_graft(
@@ -80,17 +139,23 @@ def _start_graft(
     provided: frozenset[str],
     installed_nvidia: Mapping[str, str],
 ) -> Graft:
-    # what installers move elsewhere (scripts, headers) has no fixed path to the package's libraries
+    """Return the state of bundling before the first library. Raises RepairError for another machine's file."""
+    # Installers move the contents of .data (scripts, headers) elsewhere: no fixed path leads from there
+    # to the package's libraries.
     moved = tuple(f"{folder}/" for folder in staged.root.glob("*.data"))
-    binaries = elf.dynamic_files(staged.root)
-    files = {path: info for path, info in binaries.items() if not str(path).startswith(moved)}
-    for path, info in files.items():
+    files = {}
+    for path, info in elf.dynamic_files(staged.root).items():
+        if str(path).startswith(moved):
+            continue
         if not info.runs_on(target.arch):
             raise RepairError(
                 f"{path.relative_to(staged.root)} is built for {info.machine}, not for {target.arch}: "
                 "clear the build tree and build again",
                 code="wrong-machine",
             )
+        files[path] = info
+    # a dependent package must not put its libraries where its base package looks for its own
+    folder = staged.root / f"{staged.package}.libs" if provided else staged.libraries
     return Graft(
         staged=staged,
         target=target,
@@ -98,51 +163,59 @@ def _start_graft(
         provided=provided,
         required_nvidia=bundling.required_nvidia_folders(metadata.wheel_requirements(staged)),
         installed_nvidia=installed_nvidia,
-        folder=staged.root / f"{staged.package}.libs" if provided else staged.libraries,
+        folder=folder,
         files=files,
-        own=frozenset(path.name for path in files),
+        raw_libraries=frozenset(path.name for path in files),
     )
 
 
-def _needed_edit(graft: Graft, path: Path, info: ElfInfo, bundled: set[str]) -> ElfEdit:
+def _needed_edit(graft: Graft, path: Path, info: ElfInfo, bundled_names: set[str]) -> ElfEdit:
+    """Return the edit that one file of the wheel needs; an empty one if it stays as it is."""
     replaced = graft.replaced.get(path, {})
     needed = [replaced.get(name, name) for name in info.needed]
-    is_bundled = path.name in bundled and path.parent == graft.folder
-    required, installed = (
-        {folder for name in needed if (folder := bundling.nvidia_folder(folders, name))}
-        for folders in (graft.required_nvidia, graft.installed_nvidia)
-    )
-    looks_inside = bool(
-        is_bundled or required or installed or (graft.own | bundled).intersection(needed)
-    )
-    folders = {file.parent for file in graft.files}
-    libraries = [each for each in (graft.staged.libraries, graft.folder) if each in folders]
-    # what libraries of a required package open by name may be in any of the other packages
-    nvidia = {*graft.required_nvidia.values(), *installed}
-    libraries += [graft.staged.root / folder for folder in sorted(nvidia)]
-    rpath = elf_edit.run_path(path, info.rpath, looks_inside, graft.staged.root, libraries)
+    is_bundled = path.name in bundled_names and path.parent == graft.folder
+    required_folders = _nvidia_folders(graft.required_nvidia, needed)
+    installed_folders = _nvidia_folders(graft.installed_nvidia, needed)
+    needs_wheel = not (graft.raw_libraries | bundled_names).isdisjoint(needed)
+    looks_inside = bool(is_bundled or required_folders or installed_folders or needs_wheel)
+    used_folders = {file.parent for file in graft.files}
+    library_folders = [
+        folder for folder in (graft.staged.libraries, graft.folder) if folder in used_folders
+    ]
+    # All folders of required packages, not only those that are needed: a library of one package opens
+    # libraries of others by name.
+    nvidia_folders = installed_folders | set(graft.required_nvidia.values())
+    library_folders += [graft.staged.root / folder for folder in sorted(nvidia_folders)]
+    rpath = elf_edit.run_path(path, info.rpath, looks_inside, graft.staged.root, library_folders)
+    dropped = [name for name in info.needed if bundling.is_interpreter_library(name)]
     return ElfEdit(
         replaced=tuple(sorted(replaced.items())),
-        dropped=tuple(
-            name for name in info.needed if bundling.INTERPRETER_LIBRARY.fullmatch(Path(name).name)
-        ),
+        dropped=tuple(dropped),
         soname=path.name if is_bundled and info.soname != path.name else None,
         rpath=None if rpath == info.rpath else rpath,
     )
 
 
-def _judge_tag(graft: Graft, target: PlatformTarget) -> str:
-    """Return the oldest tag that holds. Raises RepairError where the target's own does not."""
-    files = elf.dynamic_files(
-        graft.staged.root
-    )  # as edited, and those that installers move elsewhere
-    needs = list(bundling.system_needs(graft.staged.root, files, target, graft.own))
+def _nvidia_folders(folders: Mapping[str, str], needed: Iterable[str]) -> set[str]:
+    """Return the folders, among those of NVIDIA's packages, that hold needed libraries."""
+    holders = {bundling.nvidia_folder(folders, name) for name in needed}
+    return {folder for folder in holders if folder is not None}
+
+
+def _lowest_tag(graft: Graft, target: PlatformTarget) -> str:
+    """Return the oldest tag that holds. Raises RepairError if the target's own does not."""
+    # read anew: files were edited, and those that installers move elsewhere count as well
+    files = elf.dynamic_files(graft.staged.root)
+    needs = list(bundling.system_needs(graft.staged.root, files, target, graft.raw_libraries))
     oldest = bundling.oldest_target(target, needs)
-    if problems := bundling.policy_problems(target, needs):
+    problems = bundling.policy_problems(target, needs)
+    if problems:
         meets = f"the files as compiled meet {oldest.tag}: " if oldest else ""
         raise RepairError(
             f"{first_problems(problems)}: {meets}build on a system as old as {target.tag}, with its "
             "own libstdc++, or with `--plat auto`, which takes the tag that holds",
             code="newer-than-tag",
         )
-    return oldest.tag if oldest is not None and oldest.version < target.version else target.tag
+    if oldest is not None and oldest.version < target.version:
+        return oldest.tag
+    return target.tag

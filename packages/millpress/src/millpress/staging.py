@@ -23,13 +23,14 @@ from millpress.zip_archive import MemberSource
 EXTRACT_THREADS = 4  # most of the work is the kernel's
 READ_AHEAD_BYTES = 1 << 17  # most members are smaller, and follow one another
 MAGIC_BYTES = 4
-# thin, in both byte orders, and fat; a fat file might also be a class file of Java, which no wheel holds
+# Thin files, in both byte orders, and fat ones. The last two might also begin a class file of Java, which no
+# wheel holds.
 MACHO_MAGIC = {
-    bytes.fromhex(one)
-    for one in ("feedface", "cefaedfe", "feedfacf", "cffaedfe", "cafebabe", "cafebabf")
+    bytes.fromhex(magic)
+    for magic in ("feedface", "cefaedfe", "feedfacf", "cffaedfe", "cafebabe", "cafebabf")
 }
 BINARY_MAGICS = {b"\x7fELF", *MACHO_MAGIC}  # of files that repair may edit
-EDITED_FOLDERS = (".dist-info", ".data")  # suffixes
+EDITED_FOLDERS = (".dist-info", ".data")  # suffixes of folders whose files are always extracted
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,25 +56,91 @@ def invalid_raw_wheel(file: Path | str, problem: str) -> InputError:
     return InputError(f"{file}: {problem}: build it again", code="invalid-raw-wheel")
 
 
+def stage_wheel(raw: Path, into: Path, edited: Collection[str] | None = None) -> StagedWheel:
+    """Extract the wheel `raw` into the empty folder `into`, with the modes it records.
+
+    If `edited` is given, only what may be edited before the wheel is packed again is extracted: libraries
+    and programs, .dist-info and .data, the members that `edited` names, and what is compressed. The others
+    are `unstaged`. Raises InputError if the file is not a sound wheel, OSError if the disk is full.
+
+        staged = millpress.stage_wheel(Path("raw/spam-1.0-cp312-cp312-linux_x86_64.whl"), Path("stage"), ())
+        millpress.repair_staged(staged, "manylinux_2_28_x86_64")
+        millpress.pack_wheel(staged.root, Path("dist/spam.whl"), unstaged=staged.unstaged)
+    """
+    try:
+        with ZipFile(raw) as archive:
+            members = archive.infolist()
+        _require_extractable(raw, members)
+        unstaged: tuple[MemberSource, ...] = ()
+        if edited is not None:
+            unstaged = tuple(_unstaged_members(raw, members, edited))
+        unstaged_names = {member.name for member in unstaged}
+        targets = [
+            (member, f"{into}/{member.filename}")
+            for member in members
+            if member.filename not in unstaged_names
+        ]
+        with name_file(into):
+            zip_archive.extract_members(raw, targets, EXTRACT_THREADS)
+    except (OSError, *zip_archive.ARCHIVE_ERRORS) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # says nothing of the wheel
+            raise
+        raise InputError(
+            f"{raw}: not a wheel ({error}): build it again", code="damaged-raw-wheel"
+        ) from None
+    dist_info = find_dist_info(into, raw.name)
+    metadata = read_headers(dist_info / "METADATA")
+    name = metadata.get("Name")
+    version = metadata.get("Version")
+    if not name or not version:
+        raise invalid_raw_wheel(raw.name, "METADATA has no Name or no Version")
+    package = _import_package([member.filename for member in members], name, raw.name)
+    return StagedWheel(raw.name, into, dist_info, name, version, package, unstaged)
+
+
+def _require_extractable(raw: Path, members: Sequence[ZipInfo]) -> None:
+    """Raise BadZipFile if a name occurs twice, InputError if a member must not be extracted."""
+    for name, count in Counter(member.filename for member in members).items():
+        if count > 1:
+            raise BadZipFile(f"{name} is in it {count} times")
+    for member in members:
+        problem = zip_archive.unsafe_member(member)
+        if problem:
+            raise InputError(f"{raw}: {problem}: do not use it", code="unsafe-wheel")
+
+
 def _unstaged_members(
     raw: Path, members: Sequence[ZipInfo], edited: Collection[str]
 ) -> Iterator[MemberSource]:
-    """Yield the `members` that the finished wheel has as the wheel `raw` has them, unless they are `edited`.
+    """Yield the members that the finished wheel has as the wheel `raw` has them.
 
-    Raises BadZipFile where a member is not where the directory says.
+    These are neither in `edited` nor libraries. Raises BadZipFile if a member is not where the directory says.
     """
     with raw.open("rb", buffering=READ_AHEAD_BYTES) as archive:
         for info in members:
-            if _can_stay(info) and info.filename not in edited:
-                start = zip_archive.data_offset(archive, info)
-                archive.seek(start)
-                if archive.read(MAGIC_BYTES) not in BINARY_MAGICS:
-                    mode = zip_archive.member_mode(info.external_attr >> 16)
-                    yield MemberSource(info.filename, raw, info.file_size, mode, start, info.CRC)
+            if not _can_stay(info) or info.filename in edited:
+                continue
+            start = zip_archive.data_offset(archive, info)
+            archive.seek(start)
+            if archive.read(MAGIC_BYTES) in BINARY_MAGICS:
+                continue
+            mode = zip_archive.member_mode(info.external_attr >> 16)
+            yield MemberSource(info.filename, raw, info.file_size, mode, start, info.CRC)
+
+
+def _can_stay(info: ZipInfo) -> bool:
+    """Tell whether a member is a file that is not compressed and not in a folder that is always edited."""
+    name = info.filename
+    is_encrypted = bool(info.flag_bits & zip_archive.ENCRYPTED_FLAG)
+    is_stored = info.compress_type == ZIP_STORED and not is_encrypted
+    is_complete = info.compress_size == info.file_size
+    is_file = normpath(name) == name  # the name of a folder ends with a slash
+    is_edited = name.partition("/")[0].endswith(EDITED_FOLDERS)
+    return is_stored and is_complete and is_file and not is_edited
 
 
 def read_headers(path: Path) -> Message:
-    """Parse METADATA or WHEEL. Raises InputError where the file is missing or not text."""
+    """Parse METADATA or WHEEL. Raises InputError if the file is missing or not text."""
     try:
         return Parser().parsestr(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -82,51 +149,8 @@ def read_headers(path: Path) -> Message:
         raise invalid_raw_wheel(path, f"not text in UTF-8 ({error.reason})") from None
 
 
-def _can_stay(info: ZipInfo) -> bool:
-    """Tell whether a member is a file that is not compressed and not in a folder that is always edited."""
-    name = info.filename
-    stored = info.compress_type == ZIP_STORED and not info.flag_bits & zip_archive.ENCRYPTED_FLAG
-    complete = info.compress_size == info.file_size
-    is_file = normpath(name) == name  # the name of a folder ends with a slash
-    return stored and complete and is_file and not name.partition("/")[0].endswith(EDITED_FOLDERS)
-
-
-def stage_wheel(raw: Path, into: Path, edited: Collection[str] | None = None) -> StagedWheel:
-    """Extract the wheel `raw` into the empty folder `into`, with the modes it records.
-
-    Where `edited` is given, only what is edited before the wheel is packed again: libraries, metadata, those
-    members and what is compressed. Raises InputError where it is not a sound wheel, ToolError where the disk is full.
-    """
-    try:
-        with ZipFile(raw) as archive:
-            infos = archive.infolist()
-        for member, count in Counter(info.filename for info in infos).items():
-            if count > 1:
-                raise BadZipFile(f"{member} is in it {count} times")
-        if problem := next(filter(None, map(zip_archive.unsafe_member, infos)), None):
-            raise InputError(f"{raw}: {problem}: do not use it", code="unsafe-wheel")
-        unstaged = () if edited is None else tuple(_unstaged_members(raw, infos, edited))
-        left = {file.name for file in unstaged}
-        targets = [(info, f"{into}/{info.filename}") for info in infos if info.filename not in left]
-        with name_file(into):
-            zip_archive.extract_members(raw, targets, EXTRACT_THREADS)
-    except (OSError, *zip_archive.ARCHIVE_ERRORS) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
-        raise InputError(
-            f"{raw}: not a wheel ({error}): build it again", code="damaged-raw-wheel"
-        ) from None
-    dist_info = find_dist_info(into, raw.name)
-    metadata = read_headers(dist_info / "METADATA")
-    name, version = metadata.get("Name"), metadata.get("Version")
-    if not name or not version:
-        raise invalid_raw_wheel(raw.name, "METADATA has no Name or no Version")
-    package = _import_package([info.filename for info in infos], name, raw.name)
-    return StagedWheel(raw.name, into, dist_info, name, version, package, unstaged)
-
-
 def find_dist_info(tree: Path, wheel: str) -> Path:
-    """Return the .dist-info folder in an extracted wheel. Raises InputError where there is not one."""
+    """Return the .dist-info folder in an extracted wheel. Raises InputError unless there is one."""
     folders = list(tree.glob("*.dist-info"))
     if len(folders) != 1:
         raise invalid_raw_wheel(wheel, f"has {len(folders)} .dist-info folders, not one")
@@ -134,15 +158,22 @@ def find_dist_info(tree: Path, wheel: str) -> Path:
 
 
 def _import_package(names: Sequence[str], name: str, raw: str) -> str:
-    """Return the folder that the distribution is named after, or else the only one with modules."""
-    paths = (PurePosixPath(each) for each in names if each.count("/") == 1)
-    modules = {path.parent for path in paths if path.suffix in {".py", ".so", ".pyd"}}
-    folders = sorted(
-        path.name for path in modules if path.suffix not in {".dist-info", ".data", ".libs"}
+    """Return the folder that the distribution is named after, or else the only one with modules.
+
+    Raises InputError if that is not a single folder.
+    """
+    folders = set()
+    for path in map(PurePosixPath, names):
+        is_in_folder = len(path.parts) == 2  # noqa: PLR2004 - folder and file
+        if is_in_folder and path.suffix in {".py", ".so", ".pyd"}:
+            folders.add(path.parent)
+    packages = sorted(
+        folder.name for folder in folders if folder.suffix not in {".dist-info", ".data", ".libs"}
     )
-    candidates = [
-        folder for folder in folders if canonicalize_name(folder) == canonicalize_name(name)
-    ] or folders
+    project = canonicalize_name(name)
+    candidates = [package for package in packages if canonicalize_name(package) == project]
+    if not candidates:
+        candidates = packages
     if len(candidates) != 1:
         listed = ", ".join(candidates) or "none"
         raise InputError(

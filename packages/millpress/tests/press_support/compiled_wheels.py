@@ -15,7 +15,7 @@ from textwrap import dedent
 
 import pytest
 from millpress import metadata, wheel_writer
-from millpress.repair import RepairResult, repair_wheel
+from millpress.repair import RepairResult, repair_staged
 from millpress.staging import stage_wheel
 
 COMPILER = shutil.which("cc")
@@ -192,7 +192,7 @@ def finish(
     if staged.name == "tinytorch":
         metadata.set_git_version(staged, "tinytorch/version.py", COMMIT)
     provided = shared_library_names(under) if under else frozenset[str]()
-    repaired = repair_wheel(staged, PLATFORM, folders=folders, provided=provided)
+    repaired = repair_staged(staged, PLATFORM, folders=folders, provided=provided)
     name = metadata.set_platform_tag(staged, PLATFORM)
     return wheel_writer.pack_wheel(staging, dist / name, unstaged=staged.unstaged).path, repaired
 
