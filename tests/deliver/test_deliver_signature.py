@@ -1,4 +1,4 @@
-"""Signed deliveries: a true one is proven, by other tools too, and each way to forge one is refused."""
+"""Signed deliveries: a genuine one is proven, also by other tools, and forged ones are refused."""
 
 import base64
 import json
@@ -34,7 +34,7 @@ PASSPHRASE = "open sesame"  # noqa: S105 - of a key that is made for the tests
 
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with keys: ours, another's, one that is encrypted, and some of other kinds."""
+    """Return a folder with keys: ours, another's, an encrypted one, and keys of other kinds."""
     folder = tmp_path_factory.mktemp("keys")
     for name in ("ours", "other"):
         make_key(folder, name)
@@ -69,7 +69,7 @@ def signed(tmp_path_factory: pytest.TempPathFactory, keys: Path) -> Path:
 
 @pytest.fixture
 def wheel(signed: Path, tmp_path: Path) -> Path:
-    """Return a copy that a test may spoil."""
+    """Return a copy of the signed wheel and its documents, for a test to damage."""
     shutil.copytree(signed.parent, tmp_path / "dist")
     return tmp_path / "dist" / signed.name
 
@@ -79,15 +79,14 @@ def envelope_of(wheel: Path) -> Path:
 
 
 def problems(wheel: Path, keys: Path, *names: str) -> tuple[str, ...]:
-    """Return what is wrong with the signature where one of our keys must have made it."""
-    signers = signature.read_public_keys(
-        str(keys / f"{name}.pub.pem") for name in names or ("ours",)
-    )
+    """Return the problems with the signature if one of some keys, by default ours, is required."""
+    files = [str(keys / f"{name}.pub.pem") for name in names or ("ours",)]
+    signers = signature.read_public_keys(files)
     return signature.check_signatures(wheel, signers).problems
 
 
 def pae(payload: bytes, kind: str = TYPE) -> bytes:
-    """Return what DSSE signs, by its specification."""
+    """Return the bytes that DSSE signs for a payload, by its specification."""
     return b"DSSEv1 %d %b %d %b" % (len(kind), kind.encode(), len(payload), payload)
 
 
@@ -98,64 +97,57 @@ def sign(private: Path, content: bytes) -> bytes:
     return openssl("pkeyutl", "-sign", "-inkey", private, "-rawin", "-in", file)
 
 
-def test_a_true_delivery_is_proven(signed: Path, keys: Path) -> None:
+def test_a_genuine_delivery_is_proven(signed: Path, keys: Path) -> None:
     assert problems(signed, keys) == ()
-    assert problems(signed, keys, "other", "ours") == (), "of several keys, any will do"
-    assert problems(signed, keys, "other"), "but not another one"
+    assert problems(signed, keys, "other", "ours") == (), "one of several keys is enough"
+    assert problems(signed, keys, "other"), "but it must be one of them"
     der = openssl("pkey", "-pubin", "-in", keys / "ours.pub.pem", "-outform", "DER")
-    (name,) = json.loads(envelope_of(signed).read_text())["signatures"]
-    assert openssl("dgst", "-sha256", "-r", given=der).decode().split()[0] == name["keyid"]
+    (entry,) = json.loads(envelope_of(signed).read_text())["signatures"]
+    assert openssl("dgst", "-sha256", "-r", given=der).decode().split()[0] == entry["keyid"]
     assert agreement.examine_wheel(signed).problems == ()
 
 
 @pytest.mark.parametrize("kind", ["ours", "p256", "p384", "p521", "locked"])
-def test_others_verify_the_envelope_without_us(
+def test_other_programs_verify_the_envelope(
     wheel: Path, keys: Path, tmp_path: Path, kind: str
 ) -> None:
-    signer = signature.read_signer(
-        str(keys / f"{kind}.pem"), {signature.PASSPHRASE_VARIABLE: PASSPHRASE}
-    )
+    environ = {signature.PASSPHRASE_VARIABLE: PASSPHRASE}
+    signer = signature.read_signer(str(keys / f"{kind}.pem"), environ)
     envelope_of(wheel).unlink()
     signature.sign_wheel(wheel, signer)
     assert problems(wheel, keys, kind) == ()
     envelope = json.loads(envelope_of(wheel).read_text())
-    payload, (one,) = base64.b64decode(envelope["payload"]), envelope["signatures"]
-    (tmp_path / "pae").write_bytes(pae(payload, envelope["payloadType"]))
-    (tmp_path / "sig").write_bytes(base64.b64decode(one["sig"]))
-    public, files = keys / f"{kind}.pub.pem", ("-signature", tmp_path / "sig", tmp_path / "pae")
+    payload = base64.b64decode(envelope["payload"])
+    (entry,) = envelope["signatures"]
+    signed_file = tmp_path / "pae"
+    signed_file.write_bytes(pae(payload, envelope["payloadType"]))
+    signature_file = tmp_path / "sig"
+    signature_file.write_bytes(base64.b64decode(entry["sig"]))
+    public = keys / f"{kind}.pub.pem"
     if kind.startswith("p"):
         digest = {"p256": "-sha256", "p384": "-sha384", "p521": "-sha512"}[kind]
-        assert b"Verified OK" in openssl("dgst", digest, "-verify", public, *files)
+        options = ("-verify", public, "-signature", signature_file)
+        assert b"Verified OK" in openssl("dgst", digest, *options, signed_file)
     else:
-        how = (
-            "-pubin",
-            "-inkey",
-            public,
-            "-rawin",
-            "-in",
-            tmp_path / "pae",
-            "-sigfile",
-            tmp_path / "sig",
-        )
-        assert b"Verified Successfully" in openssl("pkeyutl", "-verify", *how)
-    assert Envelope.from_dict(envelope).verify([signer.public_key], 1), (
-        "securesystemslib's own rules"
-    )
+        inputs = ("-in", signed_file, "-sigfile", signature_file)
+        answer = openssl("pkeyutl", "-verify", "-pubin", "-inkey", public, "-rawin", *inputs)
+        assert b"Verified Successfully" in answer
+    accepted = Envelope.from_dict(envelope).verify([signer.public_key], 1)
+    assert accepted, "by the rules of securesystemslib itself"
 
 
-def test_the_payload_is_the_statement_about_all_files(signed: Path) -> None:
-    payload = json.loads(base64.b64decode(json.loads(envelope_of(signed).read_text())["payload"]))
+def test_the_payload_is_the_statement_with_all_files_as_subjects(signed: Path) -> None:
+    envelope = json.loads(envelope_of(signed).read_text())
+    payload = json.loads(base64.b64decode(envelope["payload"]))
     statement = json.loads(statement_of(signed).read_text())
-    subjects = {one["name"] for one in payload.pop("subject")}
-    assert subjects == {
-        signed.name,
-        *(f"{signed.name}{suffix}" for suffix in (".json", ".intoto.json", ".cdx.json")),
-    }
+    subjects = {subject["name"] for subject in payload.pop("subject")}
+    suffixes = ("", ".json", ".intoto.json", ".cdx.json")
+    assert subjects == {f"{signed.name}{suffix}" for suffix in suffixes}
     statement.pop("subject")
     assert payload == statement
 
 
-def test_a_manifest_may_be_kept_back_and_nothing_else(wheel: Path, keys: Path) -> None:
+def test_only_the_manifest_may_be_missing(wheel: Path, keys: Path) -> None:
     dist_files.manifest_path(wheel).unlink()
     assert problems(wheel, keys) == ()
     for file in (sbom_of(wheel), statement_of(wheel)):
@@ -180,7 +172,7 @@ def test_a_changed_document_is_refused(
 
 @pytest.mark.parametrize("file", [dist_files.manifest_path, statement_of, sbom_of, envelope_of])
 @pytest.mark.parametrize("content", [content for content, _ in UNREADABLE.values()], ids=UNREADABLE)
-def test_a_file_that_is_none_is_refused(
+def test_an_unreadable_file_is_refused(
     wheel: Path, keys: Path, file: Callable[[Path], Path], content: bytes
 ) -> None:
     file(wheel).write_bytes(content)
@@ -189,7 +181,10 @@ def test_a_file_that_is_none_is_refused(
 
 @dataclass(frozen=True)
 class Forger:
-    """What a forger has: the delivery, its envelope, our public key, a key of his own, and what we signed elsewhere."""
+    """The means of a forger: a delivery, its envelope, and everything that our key signed.
+
+    A test may sign with our private key only what we would have signed.
+    """
 
     wheel: Path
     keys: Path
@@ -199,195 +194,217 @@ class Forger:
     def payload(self) -> bytes:
         return base64.b64decode(self.envelope["payload"])
 
+    @property
+    def entry(self) -> dict[str, Any]:
+        """Return the only signature of the envelope."""
+        return dict(self.envelope["signatures"][0])
+
     def signed_by(
         self, name: str, payload: bytes, kind: str = TYPE, *, keyid: str = ""
     ) -> dict[str, Any]:
-        """Return an envelope by a key; by ours only where we would have signed that."""
+        """Return an envelope of a payload with the signature of a key."""
         sig = base64.b64encode(sign(self.keys / f"{name}.pem", pae(payload, kind))).decode()
         text = base64.b64encode(payload).decode()
         return {"payload": text, "payloadType": kind, "signatures": [{"keyid": keyid, "sig": sig}]}
 
-    def said(self, **fields: Any) -> bytes:
+    def signed_by_us(self, **fields: Any) -> dict[str, Any]:
+        """Return an envelope of the payload with other fields, signed with our key."""
+        return self.signed_by("ours", self.statement(**fields))
+
+    def statement(self, **fields: Any) -> bytes:
+        """Return the payload with other fields."""
         return canonical_json(json.loads(self.payload) | fields)
 
-    def only(self, **fields: Any) -> dict[str, Any]:
-        """Return our only signature with other fields."""
-        return self.envelope | {"signatures": [self.envelope["signatures"][0] | fields]}
+    def with_fields(self, **fields: Any) -> dict[str, Any]:
+        """Return the envelope with other fields."""
+        return self.envelope | fields
 
-    def elsewhere(self, version: str) -> dict[str, Any]:
-        """Return the envelope of another delivery of ours."""
-        other = told_wheels.built(self.wheel.parent / "other", version)
+    def with_signature(self, **fields: Any) -> dict[str, Any]:
+        """Return the envelope whose signature has other fields."""
+        return self.with_fields(signatures=[self.entry | fields])
+
+    def without(self, field: str) -> dict[str, Any]:
+        """Return the envelope without a field."""
+        return {name: value for name, value in self.envelope.items() if name != field}
+
+    def signed_elsewhere(self) -> dict[str, Any]:
+        """Return the envelope of another wheel that we signed."""
+        other = told_wheels.built(self.wheel.parent / "other", "1.13.1+cpu")
         signature.sign_wheel(other, signature.read_signer(str(self.keys / "ours.pem"), {}))
         return dict(json.loads(envelope_of(other).read_text()))
 
-    def subjects(self, *left_out: str, **other: str) -> bytes:
-        """Return a statement without some subjects, and with other digests, each by the end of its file's name."""
-        said = json.loads(self.payload)["subject"]
-        for one in said:
-            end = one["name"].removeprefix(self.wheel.name)
-            one["digest"]["sha256"] = other.get(end.strip("."), one["digest"]["sha256"])
-        return self.said(
-            subject=[
-                one for one in said if one["name"].removeprefix(self.wheel.name) not in left_out
-            ]
-        )
+    def with_digest(self, suffix: str) -> dict[str, Any]:
+        """Return an envelope, signed by us, in which the file with a suffix has another digest."""
+        subjects = json.loads(self.payload)["subject"]
+        for subject in subjects:
+            if subject["name"] == f"{self.wheel.name}{suffix}":
+                subject["digest"]["sha256"] = "0" * 64
+        return self.signed_by_us(subject=subjects)
+
+    def without_subject(self, suffix: str) -> dict[str, Any]:
+        """Return an envelope, signed by us, without the file with a suffix."""
+        name = f"{self.wheel.name}{suffix}"
+        subjects = json.loads(self.payload)["subject"]
+        return self.signed_by_us(subject=[entry for entry in subjects if entry["name"] != name])
 
 
 @pytest.mark.parametrize(
     "suffix", [".json", ".intoto.json", ".cdx.json", ".intoto.jsonl", ".sigstore.json"]
 )
-def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(
-    wheel: Path, keys: Path, suffix: str
-) -> None:
+def test_a_pipe_in_the_place_of_a_file_is_not_read(wheel: Path, keys: Path, suffix: str) -> None:
     file = wheel.with_name(wheel.name + suffix)
     file.unlink(missing_ok=True)
     os.mkfifo(file)
-    said = (*agreement.examine_wheel(wheel).problems, *problems(wheel, keys))
-    assert [one for one in said if "not a file" in one or "is missing" in one], said
+    all_problems = (*agreement.examine_wheel(wheel).problems, *problems(wheel, keys))
+    text = "\n".join(all_problems)
+    assert "not a file" in text or "is missing" in text, text
 
 
 def flipped(text: str) -> str:
+    """Return a base64 text with one bit changed."""
     data = bytearray(base64.b64decode(text))
     data[5] ^= 1
     return base64.b64encode(data).decode()
 
 
+def encoded(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
 def test_an_envelope_may_be_written_in_the_alphabet_of_urls(wheel: Path, keys: Path) -> None:
     envelope = json.loads(envelope_of(wheel).read_text())
-    written = [(envelope, "payload"), (envelope["signatures"][0], "sig")]
-    for where, name in written:
-        where[name] = base64.urlsafe_b64encode(base64.b64decode(where[name])).decode()
-    if not any("-" in where[name] or "_" in where[name] for where, name in written):
+    (entry,) = envelope["signatures"]
+    for fields, name in ((envelope, "payload"), (entry, "sig")):
+        fields[name] = base64.urlsafe_b64encode(base64.b64decode(fields[name])).decode()
+    if {"-", "_"}.isdisjoint(envelope["payload"] + entry["sig"]):
         pytest.skip("this signature has none of the characters in which the alphabets differ")
     envelope_of(wheel).write_text(json.dumps(envelope))
     assert problems(wheel, keys) == ()
 
 
-FORGED: dict[str, Callable[[Forger], object]] = {
-    "by another's key": lambda his: his.signed_by("other", his.payload),
-    "by another's key in our name": lambda his: his.signed_by(
-        "other", his.payload, keyid=his.envelope["signatures"][0]["keyid"]
+def forge_twice(forger: Forger) -> dict[str, Any]:
+    envelope = forger.signed_by("other", forger.payload)
+    envelope["signatures"] *= 2
+    return envelope
+
+
+def forge_two_signatures(forger: Forger) -> dict[str, Any]:
+    envelope = forger.signed_by("other", forger.payload)
+    envelope["signatures"].append({"keyid": "x", "sig": flipped(forger.entry["sig"])})
+    return envelope
+
+
+FORGERIES: dict[str, Callable[[Forger], object]] = {
+    "by another's key": lambda forger: forger.signed_by("other", forger.payload),
+    "by another's key in our name": lambda forger: forger.signed_by(
+        "other", forger.payload, keyid=forger.entry["keyid"]
     ),
-    "by another's key, twice": lambda his: {
-        **(made := his.signed_by("other", his.payload)),
-        "signatures": made["signatures"] * 2,
+    "by another's key, twice": forge_twice,
+    "two signatures and neither ours": forge_two_signatures,
+    "of another wheel": lambda forger: forger.signed_elsewhere(),
+    "of an older build of that name": lambda forger: forger.with_digest(""),
+    "of another SBOM": lambda forger: forger.with_digest(".cdx.json"),
+    "of another manifest": lambda forger: forger.with_digest(".json"),
+    "of another statement": lambda forger: forger.with_digest(".intoto.json"),
+    "not of the wheel": lambda forger: forger.without_subject(""),
+    "not of the SBOM": lambda forger: forger.without_subject(".cdx.json"),
+    "not of the manifest": lambda forger: forger.without_subject(".json"),
+    "not of the statement": lambda forger: forger.without_subject(".intoto.json"),
+    "of nothing": lambda forger: forger.signed_by_us(subject=[]),
+    "of subjects without digests": lambda forger: forger.signed_by_us(
+        subject=[{"name": forger.wheel.name}]
+    ),
+    "of invalid subjects": lambda forger: forger.signed_by_us(subject=7),
+    "of another kind of statement": lambda forger: forger.signed_by_us(
+        _type="https://in-toto.io/Statement/v2"
+    ),
+    "of another predicate": lambda forger: forger.signed_by_us(
+        predicateType="https://example.org/withdrawn"
+    ),
+    "of a list": lambda forger: forger.signed_by("ours", b"[]"),
+    "of a text": lambda forger: forger.signed_by("ours", b"I made it"),
+    "of a statement with a name twice": lambda forger: forger.signed_by(
+        "ours", forger.payload.replace(b'{"_type"', b'{"_type":"x","_type"', 1)
+    ),
+    "payload: another type": lambda forger: forger.with_fields(payloadType="application/json"),
+    "payload: another type, signed": lambda forger: forger.signed_by(
+        "ours", forger.payload, "application/json"
+    ),
+    "payload: its type in capitals": lambda forger: forger.with_fields(payloadType=TYPE.upper()),
+    "payload: no type": lambda forger: forger.without("payloadType"),
+    "payload: an invalid type": lambda forger: forger.with_fields(payloadType=[TYPE]),
+    "payload: another": lambda forger: forger.with_fields(
+        payload=encoded(forger.statement(predicate={}))
+    ),
+    "payload: of another wheel": lambda forger: forger.with_fields(
+        payload=forger.signed_elsewhere()["payload"]
+    ),
+    "payload: a flipped bit": lambda forger: forger.with_fields(
+        payload=flipped(forger.envelope["payload"])
+    ),
+    "payload: truncated": lambda forger: forger.with_fields(
+        payload=forger.envelope["payload"][:-8]
+    ),
+    "payload: empty": lambda forger: forger.with_fields(payload=""),
+    "payload: a space at its end": lambda forger: forger.with_fields(
+        payload=encoded(forger.payload + b" ")
+    ),
+    "payload: no base64": lambda forger: forger.with_fields(payload="*"),
+    "payload: not a text": lambda forger: forger.with_fields(payload=json.loads(forger.payload)),
+    "payload: missing": lambda forger: forger.without("payload"),
+    "signature: of another payload": lambda forger: forger.with_fields(
+        signatures=forger.signed_elsewhere()["signatures"]
+    ),
+    "signature: of the payload alone": lambda forger: forger.with_signature(
+        sig=encoded(sign(forger.keys / "ours.pem", forger.payload))
+    ),
+    "signature: a flipped bit": lambda forger: forger.with_signature(
+        sig=flipped(forger.entry["sig"])
+    ),
+    "signature: truncated": lambda forger: forger.with_signature(sig=forger.entry["sig"][:-8]),
+    "signature: longer": lambda forger: forger.with_signature(sig="AAAA" + forger.entry["sig"]),
+    "signature: empty": lambda forger: forger.with_signature(sig=""),
+    "signature: zeros": lambda forger: forger.with_signature(sig=encoded(bytes(64))),
+    "signature: no base64": lambda forger: forger.with_signature(sig="*"),
+    "signature: a number": lambda forger: forger.with_signature(sig=7),
+    "signature: missing": lambda forger: forger.with_fields(signatures=[{"keyid": "x"}]),
+    "signatures: none": lambda forger: forger.with_fields(signatures=[]),
+    "signatures: missing": lambda forger: forger.without("signatures"),
+    "signatures: a text": lambda forger: forger.with_fields(signatures="ours"),
+    "signatures: null": lambda forger: forger.with_fields(signatures=None),
+    "a bundle of Sigstore": lambda forger: {
+        "dsseEnvelope": forger.envelope,
+        "verificationMaterial": {},
     },
-    "two signatures and neither ours": lambda his: {
-        **(made := his.signed_by("other", his.payload)),
-        "signatures": [
-            *made["signatures"],
-            {"keyid": "x", "sig": flipped(his.envelope["signatures"][0]["sig"])},
-        ],
-    },
-    "of another wheel": lambda his: his.elsewhere("1.13.1+cpu"),
-    "of an older build of that name": lambda his: his.signed_by(
-        "ours", his.subjects(**{"": "0" * 64})
-    ),
-    "of another SBOM": lambda his: his.signed_by("ours", his.subjects(**{"cdx.json": "0" * 64})),
-    "of another manifest": lambda his: his.signed_by("ours", his.subjects(json="0" * 64)),
-    "of another statement": lambda his: his.signed_by(
-        "ours", his.subjects(**{"intoto.json": "0" * 64})
-    ),
-    "not of the wheel": lambda his: his.signed_by("ours", his.subjects("")),
-    "not of the SBOM": lambda his: his.signed_by("ours", his.subjects(".cdx.json")),
-    "not of the manifest": lambda his: his.signed_by("ours", his.subjects(".json")),
-    "not of the statement": lambda his: his.signed_by("ours", his.subjects(".intoto.json")),
-    "of nothing": lambda his: his.signed_by("ours", his.said(subject=[])),
-    "of subjects without digests": lambda his: his.signed_by(
-        "ours", his.said(subject=[{"name": his.wheel.name}])
-    ),
-    "of subjects that are none": lambda his: his.signed_by("ours", his.said(subject=7)),
-    "of another kind of statement": lambda his: his.signed_by(
-        "ours", his.said(_type="https://in-toto.io/Statement/v2")
-    ),
-    "of another predicate": lambda his: his.signed_by(
-        "ours", his.said(predicateType="https://example.org/withdrawn")
-    ),
-    "of a list": lambda his: his.signed_by("ours", b"[]"),
-    "of a text": lambda his: his.signed_by("ours", b"I made it"),
-    "of a statement that says a thing twice": lambda his: his.signed_by(
-        "ours", his.payload.replace(b'{"_type"', b'{"_type":"x","_type"', 1)
-    ),
-    "payload: another type": lambda his: his.envelope | {"payloadType": "application/json"},
-    "payload: another type, signed": lambda his: his.signed_by(
-        "ours", his.payload, "application/json"
-    ),
-    "payload: its type in other letters": lambda his: his.envelope | {"payloadType": TYPE.upper()},
-    "payload: no type": lambda his: {
-        name: said for name, said in his.envelope.items() if name != "payloadType"
-    },
-    "payload: a type that is none": lambda his: his.envelope | {"payloadType": [TYPE]},
-    "payload: another": lambda his: (
-        his.envelope | {"payload": base64.b64encode(his.said(predicate={})).decode()}
-    ),
-    "payload: of another wheel": lambda his: (
-        his.envelope | {"payload": his.elsewhere("1.13.1+cpu")["payload"]}
-    ),
-    "payload: a flipped bit": lambda his: (
-        his.envelope | {"payload": flipped(his.envelope["payload"])}
-    ),
-    "payload: truncated": lambda his: his.envelope | {"payload": his.envelope["payload"][:-8]},
-    "payload: empty": lambda his: his.envelope | {"payload": ""},
-    "payload: a space at its end": lambda his: (
-        his.envelope | {"payload": base64.b64encode(his.payload + b" ").decode()}
-    ),
-    "payload: no base64": lambda his: his.envelope | {"payload": "*"},
-    "payload: not a text": lambda his: his.envelope | {"payload": json.loads(his.payload)},
-    "payload: missing": lambda his: {
-        name: said for name, said in his.envelope.items() if name != "payload"
-    },
-    "signature: of another payload": lambda his: (
-        his.envelope | {"signatures": his.elsewhere("1.13.1+cpu")["signatures"]}
-    ),
-    "signature: of the payload alone": lambda his: his.only(
-        sig=base64.b64encode(sign(his.keys / "ours.pem", his.payload)).decode()
-    ),
-    "signature: a flipped bit": lambda his: his.only(
-        sig=flipped(his.envelope["signatures"][0]["sig"])
-    ),
-    "signature: truncated": lambda his: his.only(sig=his.envelope["signatures"][0]["sig"][:-8]),
-    "signature: longer": lambda his: his.only(sig="AAAA" + his.envelope["signatures"][0]["sig"]),
-    "signature: empty": lambda his: his.only(sig=""),
-    "signature: zeros": lambda his: his.only(sig=base64.b64encode(bytes(64)).decode()),
-    "signature: no base64": lambda his: his.only(sig="*"),
-    "signature: a number": lambda his: his.only(sig=7),
-    "signature: missing": lambda his: his.envelope | {"signatures": [{"keyid": "x"}]},
-    "signatures: none": lambda his: his.envelope | {"signatures": []},
-    "signatures: missing": lambda his: {
-        name: said for name, said in his.envelope.items() if name != "signatures"
-    },
-    "signatures: a text": lambda his: his.envelope | {"signatures": "ours"},
-    "signatures: null": lambda his: his.envelope | {"signatures": None},
-    "a bundle of Sigstore": lambda his: {"dsseEnvelope": his.envelope, "verificationMaterial": {}},
 }
 
 
-@pytest.mark.parametrize("forged", FORGED)
-def test_a_forged_envelope_is_refused(wheel: Path, keys: Path, forged: str) -> None:
-    his = Forger(wheel, keys, json.loads(envelope_of(wheel).read_text()))
-    envelope_of(wheel).write_text(json.dumps(FORGED[forged](his)))
+@pytest.mark.parametrize("name", FORGERIES)
+def test_a_forged_envelope_is_refused(wheel: Path, keys: Path, name: str) -> None:
+    forger = Forger(wheel, keys, json.loads(envelope_of(wheel).read_text()))
+    envelope_of(wheel).write_text(json.dumps(FORGERIES[name](forger)))
     assert problems(wheel, keys)
 
 
-def forge(wheel: Path, *, manifest: bool) -> None:
-    """Put another wheel into the place of one, with a RECORD, a statement, an SBOM and a manifest that all fit."""
-    made = written_wheels.made(
+def forge_delivery(wheel: Path, *, manifest: bool) -> None:
+    """Replace a wheel by another one, with a RECORD and documents that all fit it."""
+    other = written_wheels.made(
         wheel.parent / "forged", "tinytorch", "1.13.1+cu117", body="import evil\n"
     )
-    made.replace(wheel)
-    said = told_wheels.manifest(wheel) | {"bundled": [], "origins": {}}
-    del said["licences"]  # nor is an SBOM in it
-    told_wheels.write(wheel, said)
+    other.replace(wheel)
+    fields = told_wheels.manifest(wheel) | {"bundled": [], "origins": {}}
+    del fields["licences"]  # by which the wheel would have to have an SBOM inside
+    told_wheels.write(wheel, fields)
     if not manifest:
         dist_files.manifest_path(wheel).unlink()
 
 
 @pytest.mark.parametrize("manifest", [True, False])
 @pytest.mark.parametrize("envelope", ["kept", "missing", "of the forger"])
-def test_a_delivery_that_is_forged_throughout_is_refused(
+def test_a_completely_forged_delivery_is_refused(
     wheel: Path, keys: Path, envelope: str, manifest: bool
 ) -> None:
-    forge(wheel, manifest=manifest)
+    forge_delivery(wheel, manifest=manifest)
     assert agreement.examine_wheel(wheel).problems == (), (
         "everything fits, and without a key nobody can tell"
     )
@@ -396,39 +413,35 @@ def test_a_delivery_that_is_forged_throughout_is_refused(
     if envelope == "of the forger":
         signature.sign_wheel(wheel, signature.read_signer(str(keys / "other.pem"), {}))
     assert problems(wheel, keys)
-    assert bool(signature.check_signatures(wheel, signature.Signers()).problems) == (
-        envelope == "kept"
-    )
+    misfits = signature.check_signatures(wheel, signature.Signers()).problems
+    assert bool(misfits) == (envelope == "kept")
 
 
-def test_of_two_signatures_one_by_our_key_is_enough(wheel: Path, keys: Path) -> None:
-    """As DSSE has it: who adds a signature, good or not, proves nothing and spoils nothing."""
-    ours = json.loads(envelope_of(wheel).read_text())
+def test_a_signature_by_our_key_is_enough_if_others_signed_too(wheel: Path, keys: Path) -> None:
+    """By the rules of DSSE, a further signature proves nothing and breaks nothing."""
+    before = json.loads(envelope_of(wheel).read_text())
     signature.sign_wheel(wheel, signature.read_signer(str(keys / "other.pem"), {}))
-    both = json.loads(envelope_of(wheel).read_text())
-    assert both["signatures"][0] == ours["signatures"][0]
+    envelope = json.loads(envelope_of(wheel).read_text())
+    assert envelope["signatures"][0] == before["signatures"][0]
     assert problems(wheel, keys) == problems(wheel, keys, "other") == ()
-    both["signatures"][1]["sig"] = flipped(both["signatures"][1]["sig"])
-    envelope_of(wheel).write_text(json.dumps(both))
+    envelope["signatures"][1]["sig"] = flipped(envelope["signatures"][1]["sig"])
+    envelope_of(wheel).write_text(json.dumps(envelope))
     assert problems(wheel, keys) == ()
     assert problems(wheel, keys, "other")
 
 
-def test_signing_again_changes_nothing_and_renews_what_no_longer_fits(
-    wheel: Path, keys: Path
-) -> None:
+def test_signing_again_changes_only_an_outdated_envelope(wheel: Path, keys: Path) -> None:
     signer = signature.read_signer(str(keys / "p256.pem"), {})
     signature.sign_wheel(wheel, signer)
     before = envelope_of(wheel).read_bytes()
     signature.sign_wheel(wheel, signer)
-    assert envelope_of(wheel).read_bytes() == before, (
-        "though ECDSA signs the same in another way each time"
-    )
-    edit(dist_files.manifest_path(wheel), lambda said: said.update(upstream_tests={}))
+    # ECDSA makes a different signature of the same content each time
+    assert envelope_of(wheel).read_bytes() == before
+    edit(dist_files.manifest_path(wheel), lambda document: document.update(upstream_tests={}))
     assert problems(wheel, keys, "p256")
     signature.sign_wheel(wheel, signer)
     assert problems(wheel, keys, "p256") == ()
-    assert problems(wheel, keys), "of another state of the files, the other signature is gone"
+    assert problems(wheel, keys), "the signature of the other key was of earlier files, and is gone"
 
 
 @pytest.mark.parametrize(
@@ -447,13 +460,16 @@ def test_signing_again_changes_nothing_and_renews_what_no_longer_fits(
     ],
 )
 @pytest.mark.parametrize("read", ["signer", "public"])
-def test_what_is_no_key_is_refused(keys: Path, name: str, read: str) -> None:
-    public = public_of(keys / f"{name}.pem")
+def test_an_unusable_key_is_refused(keys: Path, name: str, read: str) -> None:
+    file = keys / f"{name}.pem"
+    if read == "signer":
+        with refused("invalid-key"):
+            signature.read_signer(str(file), {})
+        return
+    if public_of(file).exists():
+        file = public_of(file)
     with refused("invalid-key"):
-        if read == "signer":
-            signature.read_signer(str(keys / f"{name}.pem"), {})
-        else:
-            signature.read_public_keys([str(public if public.exists() else keys / f"{name}.pem")])
+        signature.read_public_keys([str(file)])
 
 
 def test_a_public_key_does_not_sign_and_a_private_one_is_not_trusted(keys: Path) -> None:
@@ -471,19 +487,19 @@ def test_an_encrypted_key_needs_its_passphrase(keys: Path, passphrase: str | Non
     assert signature.PASSPHRASE_VARIABLE in str(caught.value)
 
 
-def test_a_setting_that_names_no_key_trusts_nobody(keys: Path) -> None:
+def test_an_empty_setting_of_trusted_keys_is_refused(keys: Path) -> None:
     assert signature.read_trusted_keys({}) == signature.Signers()
     with refused("invalid-key"):
         signature.read_trusted_keys({signature.KEYS_VARIABLE: " "})
-    both = signature.read_trusted_keys(
-        {signature.KEYS_VARIABLE: f"{keys}/ours.pub.pem {keys}/p256.pub.pem"}
-    )
-    assert len(both.keys) == 2
+    setting = f"{keys}/ours.pub.pem {keys}/p256.pub.pem"
+    signers = signature.read_trusted_keys({signature.KEYS_VARIABLE: setting})
+    assert len(signers.keys) == 2
 
 
-def test_what_an_envelope_says_of_itself_does_not_reach_the_terminal(wheel: Path) -> None:
+def test_a_key_name_in_an_envelope_does_not_steer_the_terminal(wheel: Path) -> None:
     edit(
-        envelope_of(wheel), lambda said: said["signatures"][0].update(keyid="\x1b[2J" + "x" * 1000)
+        envelope_of(wheel),
+        lambda document: document["signatures"][0].update(keyid="\x1b[2J" + "x" * 1000),
     )
     check = signature.check_signatures(wheel, signature.Signers())
     assert check.problems == ()
@@ -492,43 +508,40 @@ def test_what_an_envelope_says_of_itself_does_not_reach_the_terminal(wheel: Path
 
 
 def publish(wheel: Path, keys: Path, to: object, key: str = "ours", **options: object) -> str:
-    layout, file = (
-        Layout(wheel.parents[1], wheel.parents[1] / "cache"),
-        f"{keys / key}.pem" if key else "",
-    )
+    """Publish a wheel, signed with a key, and return the output; "" publishes it as it is."""
+    layout = Layout(wheel.parents[1], wheel.parents[1] / "cache")
+    file = f"{keys / key}.pem" if key else ""
     return publish_wheels(layout, str(to), sign_key=file, **options).text  # type: ignore[arg-type]
 
 
-def test_what_is_published_is_signed(
+def test_published_files_are_signed(
     wheel: Path, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     envelope_of(wheel).unlink()
-    there = tmp_path / "there"
+    target = tmp_path / "there"
     with refused("wrong-passphrase"):
-        publish(wheel, keys, there, "locked")
-    assert not there.exists()
+        publish(wheel, keys, target, "locked")
+    assert not target.exists()
     monkeypatch.setenv(signature.PASSPHRASE_VARIABLE, PASSPHRASE)
-    publish(wheel, keys, there, "locked", dry_run=True)
+    publish(wheel, keys, target, "locked", dry_run=True)
     assert not envelope_of(wheel).exists()
-    publish(wheel, keys, there, "locked")
-    assert problems(there / wheel.name, keys, "locked") == ()
-    assert not dist_files.manifest_path(there / wheel.name).exists()
-    assert publish(wheel, keys, there, "locked").count(upload_set.PRESENT) == 4
+    publish(wheel, keys, target, "locked")
+    assert problems(target / wheel.name, keys, "locked") == ()
+    assert not dist_files.manifest_path(target / wheel.name).exists()
+    assert publish(wheel, keys, target, "locked").count(upload_set.PRESENT) == 4
 
 
-def test_nothing_is_signed_that_does_not_verify(wheel: Path, keys: Path, tmp_path: Path) -> None:
+def test_an_unsound_delivery_is_not_signed(wheel: Path, keys: Path, tmp_path: Path) -> None:
     envelope_of(wheel).unlink()
-    edit(sbom_of(wheel), lambda said: said.update(bomFormat="SPDX"))
+    edit(sbom_of(wheel), lambda document: document.update(bomFormat="SPDX"))
     with refused("wheels-disagree"):
         publish(wheel, keys, tmp_path / "there")
     assert not envelope_of(wheel).exists()
     assert not (tmp_path / "there").exists()
 
 
-def test_a_signature_of_something_else_is_not_published(
-    wheel: Path, keys: Path, tmp_path: Path
-) -> None:
-    edit(dist_files.manifest_path(wheel), lambda said: said.update(upstream_tests={}))
+def test_an_outdated_signature_is_not_published(wheel: Path, keys: Path, tmp_path: Path) -> None:
+    edit(dist_files.manifest_path(wheel), lambda document: document.update(upstream_tests={}))
     with refused("wheel-rejected") as caught:
         publish(wheel, keys, tmp_path / "there", "")
     assert f"signs another {wheel.name}.json" in str(caught.value)
@@ -547,10 +560,10 @@ def test_our_own_index_has_the_envelope_beside_the_wheel(
     write_index(known, Layout(wheel.parents[1], tmp_path / "cache"), out=str(tmp_path / "index"))
     assert problems(tmp_path / "index" / "cu117" / wheel.name, keys) == ()
     page = json.loads((tmp_path / "index" / "tinytorch" / "index.v1_json").read_text())
-    assert "provenance" not in page["files"][0], "PEP 740 has no place for keys of one's own"
+    assert "provenance" not in page["files"][0], "attestations of PEP 740 have no keys of one's own"
 
 
-def test_a_library_is_needed_only_where_something_is_to_be_proven(
+def test_libraries_are_needed_only_to_sign_or_to_prove(
     wheel: Path, keys: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for library in ("securesystemslib", "securesystemslib.signer", "sigstore", "sigstore.models"):
@@ -578,19 +591,21 @@ def test_the_tasks_sign_and_verify(wheel: Path, keys: Path, tmp_path: Path) -> N
     )
     assert done.returncode == 0, done.stderr
     assert PASSPHRASE not in done.stdout + done.stderr
-    both = (f"--key={keys}/ours.pub.pem", f"--key={keys}/locked.pub.pem")
-    done = commands.run("invoke", "verify", str(wheel), *both, home=tmp_path)
+    our_key = f"--key={keys}/ours.pub.pem"
+    locked = f"--key={keys}/locked.pub.pem"
+    done = commands.run("invoke", "verify", str(wheel), our_key, locked, home=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "by its own claim" not in done.stdout
-    done = commands.run("invoke", "verify", str(wheel), both[0], home=tmp_path)
+    done = commands.run("invoke", "verify", str(wheel), our_key, home=tmp_path)
     assert done.returncode == DeliveryError.exit_code
     assert "none of the keys signed it" in done.stderr
 
 
-def test_a_wheel_that_is_made_again_has_no_signature_of_the_old_one(
+def test_a_wheel_that_is_built_again_loses_the_signatures_of_the_old_one(
     wheel: Path, tmp_path: Path
 ) -> None:
-    envelope, bundle = envelope_of(wheel), dist_files.document_path(wheel, dist_files.BUNDLE_SUFFIX)
+    envelope = envelope_of(wheel)
+    bundle = dist_files.document_path(wheel, dist_files.BUNDLE_SUFFIX)
     bundle.write_text("{}")
     manifest = told_wheels.manifest(wheel)
     shutil.copyfile(wheel, tmp_path / "packed.whl")
@@ -599,7 +614,7 @@ def test_a_wheel_that_is_made_again_has_no_signature_of_the_old_one(
     assert not bundle.exists()
 
 
-def test_verify_takes_a_wheel_of_any_folder_by_its_key(
+def test_a_wheel_in_any_folder_is_verified_by_its_key(
     wheel: Path, keys: Path, tmp_path: Path
 ) -> None:
     from torchmill.commands import verify

@@ -1,9 +1,10 @@
-"""What a project is told, for wheels that exist here and there: decided, and written for each tool."""
+"""The snippet of a project: decided from the wheels that exist, and rendered for each tool."""
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,7 @@ from torchmill.deliver.snippet.decision import decide
 from torchmill.deliver.snippet.model import SnippetDecision, SnippetRequest, WheelPlace, WheelStock
 from torchmill.deliver.snippet.platforms import find_platforms, platform_name, platforms_marker
 from torchmill.deliver.snippet.stock import find_official, offers_of_index
-from torchmill.deliver.snippet.tools import (
-    python_range,
-    requirement_lines,
-)
+from torchmill.deliver.snippet.tools import python_range, requirement_lines
 from torchmill.deliver.templates import toml_string
 from torchmill.fetch.package_index import IndexFile
 
@@ -34,9 +32,11 @@ SERVED = WheelPlace("torchmill", "https://wheels.example.org")
 FOLDER = WheelPlace("torchmill", "file:///home/me/wheels%20of%20mine", flat=True)
 LINUX = ("linux/x86_64", "linux/aarch64")
 ALL = (*LINUX, "macos/arm64")
-X86, ARM, MAC = "manylinux_2_28_x86_64", "manylinux_2_28_aarch64", "macosx_11_0_arm64"
+X86 = "manylinux_2_28_x86_64"
+ARM = "manylinux_2_28_aarch64"
+MAC = "macosx_11_0_arm64"
 
-# what the interpreter of a platform says of itself (PEP 508)
+# The values of markers in the interpreter of each platform (PEP 508).
 MACHINES: Mapping[str, dict[str, str]] = {
     "linux/x86_64": {"sys_platform": "linux", "platform_machine": "x86_64"},
     "linux/aarch64": {"sys_platform": "linux", "platform_machine": "aarch64"},
@@ -48,56 +48,53 @@ MACHINES: Mapping[str, dict[str, str]] = {
 def wheels(
     version: str, *platform_tags: str, pythons: Sequence[str] = ("310",), name: str = "torch"
 ) -> list[str]:
-    """Return the names of the files of a version."""
-    return [
-        f"{name}-{version}-cp{one}-cp{one}-{tag}.whl" for tag in platform_tags for one in pythons
-    ]
+    """Return the file names of the wheels of a version."""
+    files = []
+    for tag in platform_tags:
+        files += [f"{name}-{version}-cp{python}-cp{python}-{tag}.whl" for python in pythons]
+    return files
 
 
 def stock(facts: Facts, files: Sequence[str], place: WheelPlace = SERVED) -> WheelStock:
-    """Return wheels with these names in an index."""
-    listed = [
-        IndexFile(
-            one, f"{place.url}/{one.replace('+', '%2B')}", None, None, False, f"{number:064x}"
-        )
-        for number, one in enumerate(files, 1)
-    ]
+    """Return an index with wheels of these names."""
+    listed = []
+    for number, file in enumerate(files, 1):
+        url = f"{place.url}/{file.replace('+', '%2B')}"
+        listed.append(IndexFile(file, url, None, None, False, f"{number:064x}"))
     return WheelStock("dist/", place, offers_of_index(facts, listed))
 
 
 def decided(
     facts: Facts,
-    there: WheelStock,
-    where: Sequence[str] = LINUX,
+    offered: WheelStock,
+    platforms: Sequence[str] = LINUX,
     *,
     torch: str = "1.13.1",
     packages: Sequence[str] = (),
     variant: str = "cpu",
     direct: bool = False,
 ) -> SnippetDecision:
-    """Return the decision for a release of torch and what goes with it."""
+    """Return the decision for a release of torch and the packages that go with it."""
     base = find_release(facts, "torch", torch)
-    releases = (base, *(partner_releases(facts, base, packages) if packages else ()))
-    return decide(
-        facts,
-        there,
-        SnippetRequest(releases, variant, find_platforms(facts, where), "x86_64", direct),
-    )
+    partners = partner_releases(facts, base, packages) if packages else ()
+    arches = find_platforms(facts, platforms)
+    request = SnippetRequest((base, *partners), variant, arches, "x86_64", direct)
+    return decide(facts, offered, request)
 
 
-def pinned(decision: SnippetDecision, where: str, python: str = "3.10") -> dict[str, str]:
-    """Return what an installer on a platform makes of the lines: project -> specifier or address.
+def pinned(decision: SnippetDecision, platform: str, python: str = "3.10") -> dict[str, str]:
+    """Return the specifier or URL of each project that an installer on a platform reads.
 
-    Fails where two lines for one project are true there.
+    Fails if two lines for one project are true there.
     """
-    machine = MACHINES[where] | {"python_version": python, "python_full_version": f"{python}.0"}
-    found: dict[str, str] = {}
+    machine = MACHINES[platform] | {"python_version": python, "python_full_version": f"{python}.0"}
+    pins: dict[str, str] = {}
     for line in requirement_lines(decision):
-        one = Requirement(line)
-        if one.marker is None or one.marker.evaluate(machine):
-            assert one.name not in found, line
-            found[one.name] = one.url or str(one.specifier)
-    return found
+        requirement = Requirement(line)
+        if requirement.marker is None or requirement.marker.evaluate(machine):
+            assert requirement.name not in pins, line
+            pins[requirement.name] = requirement.url or str(requirement.specifier)
+    return pins
 
 
 def test_one_pin_serves_both_machines(shipped: Facts) -> None:
@@ -106,7 +103,7 @@ def test_one_pin_serves_both_machines(shipped: Facts) -> None:
     assert (decision.pythons, decision.notes) == (("3.10",), ())
 
 
-def test_where_there_is_none_of_ours_the_official_one_is_taken(shipped: Facts) -> None:
+def test_an_official_wheel_replaces_a_missing_one(shipped: Facts) -> None:
     decision = decided(shipped, stock(shipped, wheels("1.13.1+cpu", ARM)))
     assert requirement_lines(decision) == ("torch==1.13.1+cpu", "numpy<2")
     assert [pin.place.url for pin in decision.pins] == [
@@ -120,7 +117,7 @@ def test_where_there_is_none_of_ours_the_official_one_is_taken(shipped: Facts) -
     assert note.endswith("build with `nox -s wheel-3.10-cpu`")
 
 
-def test_one_project_whose_torch_differs_by_machine(shipped: Facts) -> None:
+def test_a_project_may_have_different_versions_by_machine(shipped: Facts) -> None:
     files = wheels("2.4.0+cu118", X86) + wheels("0.19.0+cu118", X86, name="torchvision")
     decision = decided(
         shipped, stock(shipped, files), ALL, torch="2.4.0", packages=["vision"], variant="cu118"
@@ -142,7 +139,7 @@ def test_a_label_is_pinned_exactly_and_never_on_macos(shipped: Facts) -> None:
     assert pinned(decision, "macos/arm64")["torch"] == "==1.13.1"
 
 
-def test_the_aarch64_wheels_of_pypi_are_left_out_where_they_cannot_be_locked(
+def test_official_aarch64_wheels_that_cannot_be_locked_are_not_used(
     shipped: Facts,
 ) -> None:
     with refused("no-wheel"):
@@ -154,38 +151,37 @@ def test_the_aarch64_wheels_of_pypi_are_left_out_where_they_cannot_be_locked(
 
 
 def test_packages_of_one_platform_come_from_one_place(shipped: Facts) -> None:
-    there = stock(
-        shipped, wheels("1.13.1+cpu", X86, ARM) + wheels("0.14.1+cpu", ARM, name="torchvision")
-    )
+    files = wheels("1.13.1+cpu", X86, ARM) + wheels("0.14.1+cpu", ARM, name="torchvision")
     with refused("no-wheel"):
-        decided(shipped, there, packages=["torchvision"])
+        decided(shipped, stock(shipped, files), packages=["torchvision"])
 
 
-def test_what_cannot_be_built_is_said_with_the_reason(shipped: Facts) -> None:
-    there = stock(shipped, wheels("1.5.0+cu92", X86, pythons=["37"]))
+def test_a_wheel_that_cannot_be_built_is_refused(shipped: Facts) -> None:
+    offered = stock(shipped, wheels("1.5.0+cu92", X86, pythons=["37"]))
     with refused("no-wheel"):
-        decided(shipped, there, ["macos/arm64"], torch="1.5.0", variant="cu92")
+        decided(shipped, offered, ["macos/arm64"], torch="1.5.0", variant="cu92")
 
 
-def test_pythons_are_those_that_every_platform_has(shipped: Facts) -> None:
+def test_a_project_has_the_pythons_of_all_its_platforms(shipped: Facts) -> None:
     files = wheels("1.13.1+cpu", X86, pythons=["39", "310", "311"]) + wheels(
         "1.13.1+cpu", ARM, pythons=["310", "311"]
     )
     decision = decided(shipped, stock(shipped, files))
     assert decision.pythons == ("3.10", "3.11")
+    command = "nox -s wheel-3.9-cpu-aarch64"
     assert decision.notes == (
-        "not for Python 3.9: no wheel of torch on linux/aarch64; build with `nox -s wheel-3.9-cpu-aarch64`",
+        f"not for Python 3.9: no wheel of torch on linux/aarch64; build with `{command}`",
     )
 
 
-def test_no_common_python_is_an_error_with_what_to_build(shipped: Facts) -> None:
+def test_platforms_without_a_common_python_are_refused(shipped: Facts) -> None:
     files = wheels("1.13.1+cpu", X86, pythons=["39"]) + wheels("1.13.1+cpu", ARM)
     with refused("no-common-python"):
         decided(shipped, stock(shipped, files))
 
 
 @pytest.mark.parametrize(
-    ("pythons", "wanted"),
+    ("pythons", "specifier"),
     [
         (["3.10"], ">=3.10,<3.11"),
         (["3.9", "3.10", "3.11"], ">=3.9,<3.12"),
@@ -194,31 +190,31 @@ def test_no_common_python_is_an_error_with_what_to_build(shipped: Facts) -> None
     ],
 )
 def test_requires_python_admits_exactly_the_pythons_with_wheels(
-    pythons: list[str], wanted: str
+    pythons: list[str], specifier: str
 ) -> None:
-    assert python_range(pythons) == wanted
-    admitted = [f"3.{minor}" for minor in range(7, 16) if f"3.{minor}.5" in SpecifierSet(wanted)]
+    assert python_range(pythons) == specifier
+    versions = SpecifierSet(specifier)
+    admitted = [f"3.{minor}" for minor in range(7, 16) if f"3.{minor}.5" in versions]
     assert admitted == [python.rstrip("t") for python in pythons]
 
 
-def test_the_python_without_the_gil_counts_only_by_itself(shipped: Facts) -> None:
+def test_a_python_without_the_gil_counts_only_if_there_is_no_other(shipped: Facts) -> None:
     files = [f"torch-2.8.0+cpu-cp313-cp313{flag}-{X86}.whl" for flag in ("", "t")]
-    both = decided(shipped, stock(shipped, files), LINUX[:1], torch="2.8.0")
-    assert both.pythons == ("3.13",)
-    assert [offer.file for pin in both.pins for offer in pin.offers] == files[:1]
+    decision = decided(shipped, stock(shipped, files), LINUX[:1], torch="2.8.0")
+    assert decision.pythons == ("3.13",)
+    (pin,) = decision.pins
+    assert [offer.file for offer in pin.offers] == files[:1]
     alone = decided(shipped, stock(shipped, files[1:]), LINUX[:1], torch="2.8.0")
     assert alone.pythons == ("3.13t",)
 
 
-def test_numpy_is_bounded_by_what_the_wheels_are_compiled_against(shipped: Facts) -> None:
-    for torch, wanted in {"2.2.0": "numpy<2", "2.3.0": None, "2.8.0": None}.items():
-        there = stock(shipped, wheels(f"{torch}+cpu", X86))
-        assert decided(shipped, there, LINUX[:1], torch=torch).numpy == wanted, torch
+def test_numpy_is_bounded_by_the_version_that_wheels_are_compiled_with(shipped: Facts) -> None:
+    for torch, numpy in {"2.2.0": "numpy<2", "2.3.0": None, "2.8.0": None}.items():
+        offered = stock(shipped, wheels(f"{torch}+cpu", X86))
+        assert decided(shipped, offered, LINUX[:1], torch=torch).numpy == numpy, torch
 
 
-def test_a_wheel_with_another_label_is_of_the_variant_that_its_manifest_tells(
-    shipped: Facts,
-) -> None:
+def test_a_foreign_label_is_a_variant_of_its_own(shipped: Facts) -> None:
     labelled = wheels("1.13.1+git49444c3", ARM)
     (unknown,) = stock(shipped, labelled).offers
     assert unknown.variant == "git49444c3"
@@ -233,25 +229,28 @@ def test_the_official_label_is_preferred_and_the_newest_rebuild_is_taken(shipped
         f"torch-1.13.1-cp310-cp310-{X86}.whl",
     ]
     (pin,) = decided(shipped, stock(shipped, files), LINUX[:1]).pins
-    assert (pin.version, [one.build for one in pin.offers]) == ("1.13.1+cpu", [(2, "")])
+    assert pin.version == "1.13.1+cpu"
+    assert [offer.build for offer in pin.offers] == [(2, "")]
 
 
-def test_a_package_that_goes_with_several_torch_is_of_the_one_in_its_label(shipped: Facts) -> None:
+def test_an_extension_for_several_versions_of_torch_goes_with_the_one_in_its_label(
+    shipped: Facts,
+) -> None:
     scatter = paired_release(shipped, "torch-scatter", find_release(shipped, "torch", "2.11.0"))
     assert scatter is not None
     files = wheels("2.11.0+cpu", X86) + [
         f"torch_scatter-{scatter.version}+cpu.torch{torch}-cp310-cp310-{X86}.whl"
         for torch in ("2.10.0", "2.11.0")
     ]
-    there = stock(shipped, files)
-    decision = decided(shipped, there, LINUX[:1], torch="2.11.0", packages=["torch-scatter"])
+    offered = stock(shipped, files)
+    decision = decided(shipped, offered, LINUX[:1], torch="2.11.0", packages=["torch-scatter"])
     assert pinned(decision, "linux/x86_64") == {
         "torch": "==2.11.0+cpu",
         "torch-scatter": f"=={scatter.version}+cpu.torch2.11.0",
     }
 
 
-def test_yanked_foreign_and_nameless_files_are_no_offers(shipped: Facts) -> None:
+def test_yanked_wheels_other_packages_and_other_files_are_no_offers(shipped: Facts) -> None:
     names = [
         "torch-1.13.1.tar.gz",
         "other-1.0-py3-none-any.whl",
@@ -261,10 +260,10 @@ def test_yanked_foreign_and_nameless_files_are_no_offers(shipped: Facts) -> None
     assert offers_of_index(shipped, files) == ()
 
 
-def test_a_wheel_for_every_python_serves_those_of_its_release(shipped: Facts) -> None:
-    (found,) = stock(shipped, [f"torchaudio-0.7.2-py3-none-{MAC}.whl"]).offers
+def test_a_wheel_for_every_python_serves_the_pythons_of_its_release(shipped: Facts) -> None:
+    (offer,) = stock(shipped, [f"torchaudio-0.7.2-py3-none-{MAC}.whl"]).offers
     release = find_release(shipped, "torchaudio", "0.7.2")
-    assert found.pythons == release.pythons
+    assert offer.pythons == release.pythons
 
 
 def test_a_wheel_of_the_stable_abi_serves_no_older_and_no_free_threaded_python(
@@ -272,21 +271,24 @@ def test_a_wheel_of_the_stable_abi_serves_no_older_and_no_free_threaded_python(
 ) -> None:
     release = find_release(shipped, "torch", "2.6.0")
     assert {"3.9", "3.13t"} <= set(release.pythons)
-    (found,) = stock(shipped, [f"torch-2.6.0+cpu-cp310-abi3-{X86}.whl"]).offers
-    assert found.pythons == ("3.10", "3.11", "3.12", "3.13")
+    (offer,) = stock(shipped, [f"torch-2.6.0+cpu-cp310-abi3-{X86}.whl"]).offers
+    assert offer.pythons == ("3.10", "3.11", "3.12", "3.13")
 
 
-@pytest.mark.parametrize("where", [LINUX[:1], LINUX, ALL, (*ALL, "windows/amd64")])
-def test_markers_tell_each_subset_of_platforms(shipped: Facts, where: Sequence[str]) -> None:
-    every = find_platforms(shipped, where)
-    for bits in range(1, 2 ** len(every)):
-        some = [arch for number, arch in enumerate(every) if bits >> number & 1]
-        marker = platforms_marker(some, every)
-        line = Requirement(f"x ; {marker}" if marker else "x")
-        told = {
-            name for name in where if line.marker is None or line.marker.evaluate(MACHINES[name])
-        }
-        assert told == {platform_name(arch) for arch in some}
+@pytest.mark.parametrize("names", [LINUX[:1], LINUX, ALL, (*ALL, "windows/amd64")])
+def test_a_marker_is_true_on_exactly_the_chosen_platforms(
+    shipped: Facts, names: Sequence[str]
+) -> None:
+    platforms = find_platforms(shipped, names)
+    for bits in range(1, 2 ** len(platforms)):
+        chosen = [arch for number, arch in enumerate(platforms) if bits >> number & 1]
+        marker = platforms_marker(chosen, platforms)
+        requirement = Requirement(f"x ; {marker}" if marker else "x")
+        matching = set()
+        for name in names:
+            if requirement.marker is None or requirement.marker.evaluate(MACHINES[name]):
+                matching.add(name)
+        assert matching == {platform_name(arch) for arch in chosen}
 
 
 def test_every_string_survives_toml() -> None:
@@ -294,7 +296,7 @@ def test_every_string_survives_toml() -> None:
     assert tomllib.loads(f"a = [{', '.join(map(toml_string, values))}]") == {"a": values}
 
 
-def _both(facts: Facts) -> WheelStock:
+def _torch_and_vision(facts: Facts) -> WheelStock:
     return stock(
         facts,
         wheels("1.13.1+cpu", X86, ARM) + wheels("0.14.1+cpu", X86, ARM, name="torchvision"),
@@ -305,13 +307,13 @@ def _both(facts: Facts) -> WheelStock:
 def _by_machine(facts: Facts) -> SnippetDecision:
     files = wheels("2.4.0+cu118", X86, pythons=["310", "311"])
     files += wheels("0.19.0+cu118", X86, pythons=["310", "311"], name="torchvision")
-    there = stock(facts, files)
-    return decided(facts, there, ALL, torch="2.4.0", packages=["vision"], variant="cu118")
+    offered = stock(facts, files)
+    return decided(facts, offered, ALL, torch="2.4.0", packages=["vision"], variant="cu118")
 
 
-# What each tool is told, in full: the cases of the recipes, and those that a tool needs a way around for.
+# The decisions whose snippets are golden files.
 CASES: Mapping[str, Callable[[Facts], SnippetDecision]] = {
-    "one_pin": lambda facts: decided(facts, _both(facts), packages=["vision"]),
+    "one_pin": lambda facts: decided(facts, _torch_and_vision(facts), packages=["vision"]),
     "official_beside_ours": lambda facts: decided(
         facts, stock(facts, wheels("1.13.1+cpu", ARM), FOLDER)
     ),
@@ -328,12 +330,13 @@ CASES: Mapping[str, Callable[[Facts], SnippetDecision]] = {
 
 
 def _rendered(facts: Facts, case: str, tool: str) -> str:
-    return tools.snippet_tools(facts)[tool][1]([CASES[case](facts)])
+    _, render = tools.snippet_tools(facts)[tool]
+    return render([CASES[case](facts)])
 
 
 @pytest.mark.parametrize("tool", ["uv", "poetry", "pdm", "pip", "conda", "pixi"])
 @pytest.mark.parametrize("case", [*CASES])
-def test_snippets_are_as_the_golden_files(
+def test_snippets_match_the_golden_files(
     shipped: Facts, case: str, tool: str, pytestconfig: pytest.Config
 ) -> None:
     if (case, tool) == ("by_address", "pixi"):
@@ -347,33 +350,36 @@ def test_snippets_are_as_the_golden_files(
 def test_two_variants_are_kept_apart(
     shipped: Facts, tool: str, pytestconfig: pytest.Config
 ) -> None:
-    there = stock(shipped, wheels("2.4.0+cu118", X86) + wheels("2.4.0+cpu", X86))
-    both = [
-        decided(shipped, there, LINUX[:1], torch="2.4.0", variant=one) for one in ("cpu", "cu118")
+    decisions = _of_variants(shipped, "cpu", "cu118")
+    takes_several, render = tools.snippet_tools(shipped)[tool]
+    assert takes_several
+    _compare(f"two_variants.{tool}", render(decisions), pytestconfig)
+
+
+def _of_variants(facts: Facts, *variants: str) -> list[SnippetDecision]:
+    files = []
+    for variant in variants:
+        files += wheels(f"2.4.0+{variant}", X86)
+    offered = stock(facts, files)
+    return [
+        decided(facts, offered, LINUX[:1], torch="2.4.0", variant=variant) for variant in variants
     ]
-    several, render = tools.snippet_tools(shipped)[tool]
-    assert several
-    _compare(f"two_variants.{tool}", render(both), pytestconfig)
 
 
 @pytest.mark.parametrize("tool", ["uv", "pixi"])
-def test_a_variant_with_a_dot_is_one_name(shipped: Facts, tool: str) -> None:
-    there = stock(shipped, wheels("2.4.0+rocm6.2.4", X86) + wheels("2.4.0+cpu", X86))
-    both = [
-        decided(shipped, there, LINUX[:1], torch="2.4.0", variant=one)
-        for one in ("cpu", "rocm6.2.4")
-    ]
-    text = tools.snippet_tools(shipped)[tool][1](both)
-    said = tomllib.loads(text)
-    names = said["environments"] if tool == "pixi" else said["project"]["optional-dependencies"]
+def test_a_variant_with_a_dot_gets_a_valid_name(shipped: Facts, tool: str) -> None:
+    _, render = tools.snippet_tools(shipped)[tool]
+    text = render(_of_variants(shipped, "cpu", "rocm6.2.4"))
+    data = tomllib.loads(text)
+    names = data["environments"] if tool == "pixi" else data["project"]["optional-dependencies"]
     assert names.keys() == {"cpu", "rocm6-2-4"}
     assert "-e rocm6.2.4" not in text
 
 
 def _compare(name: str, text: str, pytestconfig: pytest.Config) -> None:
-    golden = (
-        GOLDEN / f"{name}.{ {'pip': 'txt', 'conda': 'yml'}.get(name.rpartition('.')[2], 'toml') }"
-    )
+    tool = name.rpartition(".")[2]
+    extension = {"pip": "txt", "conda": "yml"}.get(tool, "toml")
+    golden = GOLDEN / f"{name}.{extension}"
     if pytestconfig.getoption("--update-golden"):
         golden.parent.mkdir(parents=True, exist_ok=True)
         golden.write_text(f"{text}\n", encoding="utf-8")
@@ -384,15 +390,15 @@ def _compare(name: str, text: str, pytestconfig: pytest.Config) -> None:
 def test_conda_brings_python_and_numpy_and_pip_the_rest(shipped: Facts, case: str) -> None:
     data = yaml.safe_load(_rendered(shipped, case, "conda"))
     assert data.keys() == {"name", "channels", "dependencies"}
-    *own, last = data["dependencies"]
-    assert [one.split(" ")[0].partition("<")[0] for one in own] == ["python", "pip", "numpy"]
-    lines = [
-        line for line in _rendered(shipped, case, "pip").splitlines() if not line.startswith("#")
-    ]
-    assert last["pip"] == [line for line in lines if not line.startswith("numpy")]
+    *conda_specs, pip_specs = data["dependencies"]
+    names = [spec.split(" ")[0].partition("<")[0] for spec in conda_specs]
+    assert names == ["python", "pip", "numpy"]
+    lines = _rendered(shipped, case, "pip").splitlines()
+    expected = [line for line in lines if not line.startswith(("#", "numpy"))]
+    assert pip_specs["pip"] == expected
 
 
-# The keys that pixi's documentation has for what is used of it (its reference of pixi.toml).
+# The keys of pixi.toml that snippets use, as pixi's documentation has them.
 PIXI = {
     "workspace",
     "dependencies",
@@ -405,7 +411,7 @@ PIXI_VALUES = {"version", "index", "url", "path"}
 
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.pixi.toml")), ids=lambda path: path.stem)
-def test_pixi_is_told_nothing_that_its_documentation_does_not_have(path: Path) -> None:
+def test_pixi_files_have_only_documented_keys(path: Path) -> None:
     data = tomllib.loads(path.read_text(encoding="utf-8"))
     assert data.keys() <= PIXI | {"feature", "environments"}
     assert data["workspace"].keys() == {"name", "channels", "platforms"}
@@ -414,9 +420,10 @@ def test_pixi_is_told_nothing_that_its_documentation_does_not_have(path: Path) -
             assert target in data["workspace"]["platforms"]
             _require_pypi(table["pypi-dependencies"])
         _require_pypi(part.get("pypi-dependencies", {}))
-    assert {name for names in data.get("environments", {}).values() for name in names} == data.get(
-        "feature", {}
-    ).keys()
+    features = set()
+    for names in data.get("environments", {}).values():
+        features.update(names)
+    assert features == data.get("feature", {}).keys()
 
 
 def _require_pypi(table: Mapping[str, Any]) -> None:
@@ -429,41 +436,37 @@ def _require_pypi(table: Mapping[str, Any]) -> None:
 def test_a_label_is_only_ever_required_exactly(path: Path) -> None:
     project = tomllib.loads(path.read_text(encoding="utf-8")).get("project", {})
     lines = project.get("dependencies", [])
-    lines += [line for extra in project.get("optional-dependencies", {}).values() for line in extra]
-    for one in (each for line in lines for each in Requirement(line).specifier):
-        assert one.operator == "==" or Version(one.version).local is None
+    for extra in project.get("optional-dependencies", {}).values():
+        lines += extra
+    for line in lines:
+        for specifier in Requirement(line).specifier:
+            assert specifier.operator == "==" or Version(specifier.version).local is None
 
 
-def test_each_table_names_what_there_is_and_serves_a_release(shipped: Facts) -> None:
-    for one in shipped.elsewhere:
-        assert set(one.packages) <= shipped.packages.keys()
-        assert set(one.arches) <= shipped.arches.keys()
-        assert set(one.variants) <= {"cpu", "cuda", "pypi"}
-        fitting = [
+def test_each_table_of_official_wheels_serves_a_release(shipped: Facts) -> None:
+    toolkits = [toolkit.variant for toolkit in shipped.toolkits]
+    for table in shipped.elsewhere:
+        assert set(table.packages) <= shipped.packages.keys()
+        assert set(table.arches) <= shipped.arches.keys()
+        assert set(table.variants) <= {"cpu", "cuda", "pypi"}
+        releases = [
             release
             for release in shipped.releases["torch"]
-            if one.release.contains(release.version)
+            if table.release.contains(release.version)
         ]
-        for kind in one.variants:
-            variants = (
-                ("cpu",)
-                if kind == "cpu"
-                else tuple(toolkit.variant for toolkit in shipped.toolkits)
-            )
+        for kind in table.variants:
+            variants = ["cpu"] if kind == "cpu" else toolkits
             assert any(
-                one in wheel_places(shipped, release, variant, arch)
-                for release in fitting
-                for variant in variants
-                for arch in one.arches
+                table in wheel_places(shipped, release, variant, arch)
+                for release, variant, arch in product(releases, variants, table.arches)
             )
 
 
-def test_a_toolkit_counts_where_the_release_was_officially_built_with_it(shipped: Facts) -> None:
-    torch, here = find_release(shipped, "torch", "2.4.0"), shipped.arches["x86_64"]
-    found = find_official(shipped, torch, "cu121", here)
-    assert found is not None
-    assert (found.version, found.place.url) == (
-        "2.4.0+cu121",
-        "https://download.pytorch.org/whl/cu121",
-    )
-    assert find_official(shipped, torch, "cu122", here) is None
+def test_a_toolkit_counts_if_the_release_was_officially_built_with_it(shipped: Facts) -> None:
+    torch = find_release(shipped, "torch", "2.4.0")
+    arch = shipped.arches["x86_64"]
+    pin = find_official(shipped, torch, "cu121", arch)
+    assert pin is not None
+    assert pin.version == "2.4.0+cu121"
+    assert pin.place.url == "https://download.pytorch.org/whl/cu121"
+    assert find_official(shipped, torch, "cu122", arch) is None
