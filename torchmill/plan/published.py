@@ -385,8 +385,8 @@ def _unread_driver(toolkit: Toolkit, host: Host) -> Iterator[Verdict]:
     A driver that nobody asked for, as that of a machine with other GPUs, is a remark instead.
     """
     silence = host.programs.unanswered.get("nvidia-smi")
-    known = host.gpus.running_driver or board_driver_support(host, toolkit.version)
-    if silence and not known:
+    version = host.gpus.running_driver or board_driver_support(host, toolkit.version)
+    if silence and not version:
         yield Verdict("cannot tell", f"the driver could not be read: nvidia-smi {silence}")
 
 
@@ -424,10 +424,10 @@ def _remarks(facts: Facts, release: Release, wheel: PublishedWheel, host: Host) 
     if own_release.torch:
         yield f"it goes with the official {facts.packages[own_release.package].after}"
     cudnn = own_release.cuda_official[wheel.toolkit.version].cudnn if wheel.toolkit else None
-    lacking = without_cudnn(cudnn, gpus) if cudnn else []
-    if lacking:
+    unserved = without_cudnn(cudnn, gpus) if cudnn else []
+    if unserved:
         yield (
-            f"its cuDNN {cudnn} has no code for {', '.join(lacking)}: "
+            f"its cuDNN {cudnn} has no code for {', '.join(unserved)}: "
             "set torch.backends.cudnn.enabled = False there"
         )
     if wheel.would_do:

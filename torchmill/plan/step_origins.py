@@ -238,8 +238,8 @@ def _completion_origins(context: WalkContext, version: str) -> tuple[tuple[Origi
     """Return the origins of the parts that a toolkit lacks, and the way out if none serves."""
     facts = context.facts
     names = context.host.toolkits.lacking_parts.get(version, "").split(", ")
-    lacking = [part for part in facts.toolkit_parts if part.name in names]
-    packages, _ = find_part_packages(version, context.arch, lacking, facts.toolkit_sources)
+    parts = [part for part in facts.toolkit_parts if part.name in names]
+    packages, _ = find_part_packages(version, context.arch, parts, facts.toolkit_sources)
     pages = index_pages(context.places.index, _project_names(packages))
     return (Origin(INDEX, pages),), f"install a complete one: `invoke toolkit --cuda {version}`"
 

@@ -189,9 +189,9 @@ def _with_toolkit(host: Host, words: Sequence[str]) -> Host:
                 host, toolkits=replace(host.toolkits, homes={**host.toolkits.homes, value: folder})
             )
         elif option == "--complete":
-            lacking = dict(host.toolkits.lacking_parts)
-            lacking.pop(value, None)
-            host = replace(host, toolkits=replace(host.toolkits, lacking_parts=lacking))
+            lacking_parts = dict(host.toolkits.lacking_parts)
+            lacking_parts.pop(value, None)
+            host = replace(host, toolkits=replace(host.toolkits, lacking_parts=lacking_parts))
         elif option == "--compiler":
             host = _with_gcc(host, value.rpartition("-")[2])  # "gcc-11"
         elif option == "--library" and "=" in value:  # "cudnn-cu11=8.5.0.96"

@@ -119,11 +119,11 @@ def _library_gaps(
         if _features_of(facts, library.name):
             continue
         total = sum(library.fatbins.values())
-        lacking = _fatbins_without(facts, library, gpu)
+        unserving = _fatbins_without(facts, library, gpu)
         tolerated = total - 1 if NVIDIA_LIBRARY.search(library.name) else total // 2
-        if lacking and (in_all or lacking > tolerated):
+        if unserving and (in_all or unserving > tolerated):
             file = library.name.rpartition("/")[2]
-            yield f"{lacking} of {total} fatbins of {file} have none"
+            yield f"{unserving} of {total} fatbins of {file} have none"
 
 
 def _fatbins_without(facts: Facts, library: ReadLibrary, gpu: Capability) -> int:

@@ -17,7 +17,7 @@ from torchmill.config.versions import format_bounds
 from torchmill.core.errors import HostError
 from torchmill.fetch.source import apt_archives
 from torchmill.host.cuda_toolkits import format_part_names, lacking_toolkit_parts
-from torchmill.host.host import Host
+from torchmill.host.host import Compiler, Host
 from torchmill.host.programs import installed_packages, make_runner
 from torchmill.plan import system_packages
 from torchmill.plan.doctor import (
@@ -93,16 +93,16 @@ def survey_host(facts: Facts, host: Host, environ: Mapping[str, str]) -> Host:
     These are the parts that its toolkits lack, and the system packages that any rule names,
     installed or not.
     """
-    lacking: dict[str, str] = {}
+    lacking_parts: dict[str, str] = {}
     for version, folder in host.toolkits.homes.items():
         parts = lacking_toolkit_parts(Path(folder), version, facts.toolkit_parts)
         if parts:
-            lacking[version] = ", ".join(part.name for part in parts)
+            lacking_parts[version] = ", ".join(part.name for part in parts)
     archives = apt_archives.trusted_distributions(Path("/etc/apt"))
     host = replace(
         host,
         packages=replace(host.packages, archives=archives),
-        toolkits=replace(host.toolkits, lacking_parts=lacking),
+        toolkits=replace(host.toolkits, lacking_parts=lacking_parts),
     )
     try:
         manager = find_host_manager(environ, host.platform.distribution)
@@ -118,18 +118,20 @@ def survey_host(facts: Facts, host: Host, environ: Mapping[str, str]) -> Host:
             ),
             packages=replace(host.packages, manager=manager),
         )
-    packages = {name: installed.get(name, "") for name in sorted(_asked_packages(facts, manager))}
+    packages = {
+        name: installed.get(name, "") for name in sorted(_packages_of_rules(facts, manager))
+    }
     return replace(host, packages=replace(host.packages, manager=manager, installed=packages))
 
 
-def _asked_packages(facts: Facts, manager: str) -> set[str]:
+def _packages_of_rules(facts: Facts, manager: str) -> set[str]:
     """Return the names of all system packages that rules name, with their replacements."""
-    asked: set[str] = set()
+    packages: set[str] = set()
     for package in facts.packages.values():
         for rule in package.rules:
             names = rule.system_packages.get(system_packages.names_of(manager), ())
-            asked.update(system_packages.package_choices(names))
-    return asked
+            packages.update(system_packages.package_choices(names))
+    return packages
 
 
 def find_host_manager(environ: Mapping[str, str], distribution: LinuxDistribution | None) -> str:
@@ -254,20 +256,24 @@ def _check_toolkits(facts: Facts, host: Host) -> Iterator[Finding]:
 
 def _toolkit_finding(toolkit: Toolkit, host: Host, subject: str, folder: str) -> Finding:
     """Return the finding on whether a toolkit's nvcc takes some compiler of the host."""
-    compilers = [
-        *([host.compilers.default] if host.compilers.default else []),
-        *host.compilers.by_command.values(),
-    ]
+    compilers = list(host.compilers.by_command.values())
+    if host.compilers.default is not None:
+        compilers.insert(0, host.compilers.default)
     fitting = [candidate for candidate in compilers if nvcc_takes(toolkit, candidate)]
     gcc = toolkit.gcc if host.system == "linux" else None
     needed = f"gcc {format_bounds(gcc)}" if gcc else "a host compiler: not known which"
     if fitting:
-        best = max(fitting, key=lambda one: (one.family == "gcc", Version(one.version)))
+        best = max(fitting, key=_compiler_preference)
         return Finding(subject, f"{folder}, with {best}", needed, "ok")
     if not gcc or host.compilers.default is None:
         return Finding(subject, folder, needed, "unknown")
     because = "no compiler here is one that its nvcc takes"
     return Finding(subject, folder, needed, "warning", because=because)
+
+
+def _compiler_preference(candidate: Compiler) -> tuple[bool, Version]:
+    """Return the key by which the best of some compilers is the greatest: gcc, then the newest."""
+    return candidate.family == "gcc", Version(candidate.version)
 
 
 def check_unanswered(host: Host) -> Iterator[Finding]:

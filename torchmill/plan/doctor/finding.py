@@ -199,15 +199,15 @@ def _usable_by_host(context: CheckContext) -> Sequence[ToolkitSource]:
     ]
 
 
-def completion_command(context: CheckContext, version: str, lacking: Sequence[ToolkitPart]) -> str:
-    """Return how to bring the parts that a toolkit lacks: complete it, or install another.
+def completion_command(context: CheckContext, version: str, parts: Sequence[ToolkitPart]) -> str:
+    """Return how to bring parts that a toolkit lacks: complete it, or install another.
 
     It is completed if packages have all parts without which a build stops. A toolkit whose files
     lie among those of the system has no folder that could be completed.
     """
     folder = Path(context.host.toolkits.homes[version])
     packages, unavailable = find_part_packages(
-        version, context.build.arch, lacking, _usable_by_host(context)
+        version, context.build.arch, parts, _usable_by_host(context)
     )
     has_vital_parts = all(part.without for part in unavailable)
     if packages and has_vital_parts and not is_spread_in_system(folder):

@@ -80,18 +80,18 @@ def _check_switches(context: CheckContext) -> Iterator[Finding]:
     for rule in context.package.rules:
         set_by_rules.update(rule.set)
     switches = {name for name in context.plan.variables if _SWITCH.fullmatch(name)} - set_by_rules
-    known: set[str] = set()
+    read_switches: set[str] = set()
     files = _build_files(context.source.path)
-    while not switches <= known:
+    while not switches <= read_switches:
         file = next(files, None)
         if file is None:
             break
-        known.update(_SWITCH.findall(file.read_text("utf-8", "replace")))
-    if not known:
+        read_switches.update(_SWITCH.findall(file.read_text("utf-8", "replace")))
+    if not read_switches:
         return  # of a source that names no switches at all, nothing can be said
-    for name in sorted(switches - known):
+    for name in sorted(switches - read_switches):
         needed = "one that the source's build files name"
-        because = f"it would change nothing{did_you_mean(name, known)}"
+        because = f"it would change nothing{did_you_mean(name, read_switches)}"
         yield Finding("switch", name, needed, "warning", because=because)
 
 
