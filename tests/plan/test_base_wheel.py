@@ -1,8 +1,9 @@
-"""What a dependent package is built against: where pip finds that wheel is told before anything starts."""
+"""The doctor's finding on the torch that an extension is built against."""
 
 import pytest
 
 from torchmill.config.facts import Facts
+from torchmill.config.release import Release
 from torchmill.config.release_lookup import find_release, paired_release
 from torchmill.host.host import Host, HostPlatform, HostResources
 from torchmill.plan import build_plan, cell_lookup, render
@@ -18,49 +19,52 @@ SERVER = Host(
 )
 
 
-def question(
+def make_context(
     facts: Facts,
-    named: str,
+    names: str,
     host: Host,
     wheels: tuple[str, ...] | None = (),
     torch: str | None = None,
 ) -> CheckContext:
-    cell, package, tag = named.split()
-    release = find_release(facts, "torch", tag)
-    chosen = release if package == "torch" else paired_release(facts, package, release)
-    built = cell_lookup.find_cell(facts, cell, host.arch, chosen)
-    plan = build_plan.compute_plan(facts, built, host, Options(torch=torch))
-    return CheckContext(facts, built, host, plan, wheels=wheels)
+    """Return the context of a build: `names` are its cell, package, and tag of torch."""
+    identifier, package, tag = names.split()
+    release: Release | None = find_release(facts, "torch", tag)
+    if package != "torch" and release is not None:
+        release = paired_release(facts, package, release)
+    cell = cell_lookup.find_cell(facts, identifier, host.arch, release)
+    plan = build_plan.compute_plan(facts, cell, host, Options(torch=torch))
+    return CheckContext(facts, cell, host, plan, wheels=wheels)
 
 
-def found(facts: Facts, named: str, host: Host, wheels: tuple[str, ...] | None = ()) -> Finding:
-    (finding,) = check_base_wheel(question(facts, named, host, wheels))
+def base_finding(
+    facts: Facts, names: str, host: Host, wheels: tuple[str, ...] | None = ()
+) -> Finding:
+    (finding,) = check_base_wheel(make_context(facts, names, host, wheels))
     return finding
 
 
 @pytest.mark.parametrize(
-    ("named", "host", "first"),
+    ("names", "host", "cure"),
     [
         ("audio-3.8-cu102 torchaudio v1.8.0", BOARD, "nox -s wheel-3.8-cu102"),
         ("vision-3.10-cu122 torchvision v2.1.0", BOARD, "nox -s wheel-3.10-cu122"),
     ],
 )
-def test_a_torch_that_no_index_has_is_built_first_or_given(
-    shipped: Facts, named: str, host: Host, first: str
+def test_a_torch_that_no_index_has_is_built_or_named(
+    shipped: Facts, names: str, host: Host, cure: str
 ) -> None:
-    finding = found(shipped, named, host)
-    assert (finding.verdict, finding.cure) == ("warning", first)
+    finding = base_finding(shipped, names, host)
+    assert (finding.verdict, finding.cure) == ("warning", cure)
     assert "no index with it is recorded" in finding.because
     assert "--torch WHEEL" in finding.other_cures[0]
 
 
-@pytest.mark.parametrize(
-    "variant", ["cu121", "cu124"]
-)  # PyPI has the first, without the local version
-def test_a_wheel_that_upstreams_index_has_is_not_built_for_hours(
+# PyPI has the wheel for 12.1, but not under its local version.
+@pytest.mark.parametrize("variant", ["cu121", "cu124"])
+def test_a_torch_on_upstreams_index_is_downloaded_rather_than_built(
     shipped: Facts, variant: str
 ) -> None:
-    finding = found(shipped, f"vision-3.12-{variant} torchvision v2.4.1", SERVER)
+    finding = base_finding(shipped, f"vision-3.12-{variant} torchvision v2.4.1", SERVER)
     index = f"https://download.pytorch.org/whl/{variant}"
     assert finding.cure == f"PIP_EXTRA_INDEX_URL={index} nox -s vision-3.12-{variant}"
     assert finding.other_cures[0] == f"nox -s wheel-3.12-{variant}"
@@ -76,32 +80,30 @@ def test_a_wheel_that_upstreams_index_has_is_not_built_for_hours(
         ("torch-2.4.1+cu124-cp312-cp312-manylinux_2_35_aarch64.whl", "warning"),
     ],
 )
-def test_a_wheel_in_dist_is_taken_if_it_is_that_one(
+def test_a_wheel_in_dist_serves_if_version_python_and_machine_match(
     shipped: Facts, wheel: str, verdict: str
 ) -> None:
-    assert (
-        found(shipped, "vision-3.12-cu124 torchvision v2.4.1", SERVER, (wheel,)).verdict == verdict
-    )
+    finding = base_finding(shipped, "vision-3.12-cu124 torchvision v2.4.1", SERVER, (wheel,))
+    assert finding.verdict == verdict
 
 
-def test_of_another_machine_it_is_not_said_what_is_in_dist(shipped: Facts) -> None:
-    assert (
-        found(shipped, "vision-3.12-cu124 torchvision v2.4.1", SERVER, None).state
-        == "not described"
-    )
+def test_the_dist_of_a_described_machine_is_unknown(shipped: Facts) -> None:
+    finding = base_finding(shipped, "vision-3.12-cu124 torchvision v2.4.1", SERVER, None)
+    assert finding.state == "not described"
 
 
-def test_what_pip_finds_on_pypi_needs_no_word(shipped: Facts) -> None:
-    assert not [
-        *check_base_wheel(
-            question(shipped, "vision-3.12-cu121 torchvision v2.4.1", SERVER, torch=PYPI)
-        )
-    ]
-    assert not [*check_base_wheel(question(shipped, "wheel-3.12-cu124 torch v2.4.1", SERVER))]
+def test_there_is_no_finding_if_pip_finds_torch_on_pypi(shipped: Facts) -> None:
+    names = "vision-3.12-cu121 torchvision v2.4.1"
+    assert not list(check_base_wheel(make_context(shipped, names, SERVER, torch=PYPI)))
 
 
-def test_a_plan_does_not_send_to_an_index_for_a_wheel_of_ours(shipped: Facts) -> None:
-    plan = question(shipped, "audio-3.8-cu102 torchaudio v1.8.0", BOARD).plan
+def test_there_is_no_finding_on_a_build_of_torch_itself(shipped: Facts) -> None:
+    context = make_context(shipped, "wheel-3.12-cu124 torch v2.4.1", SERVER)
+    assert not list(check_base_wheel(context))
+
+
+def test_a_plan_downloads_no_wheel_that_torchmill_builds(shipped: Facts) -> None:
+    plan = make_context(shipped, "audio-3.8-cu102 torchaudio v1.8.0", BOARD).plan
     lines = render.plan_as_text(plan, BOARD).splitlines()
     (download,) = [line for line in lines if "download them first" in line]
     assert "torch==" not in download

@@ -1,7 +1,6 @@
-"""What the doctor offers on each distribution for each thing that is missing: only what works there."""
+"""The cures on each distribution for each thing that may be missing: only cures that work there."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +33,8 @@ from torchmill.plan.options import parse_options
 
 TABLE = Path(__file__).parents[1] / "golden" / "cures.txt"
 RHEL = ("rhel", "centos", "fedora")
-PLACES: Mapping[
-    str, tuple[LinuxDistribution | None, str, str | None, str]
-] = {  # manager, glibc, usual gcc
+# Name -> distribution, package manager, glibc, usual gcc.
+PLACES: Mapping[str, tuple[LinuxDistribution | None, str, str | None, str]] = {
     "Debian 11": (LinuxDistribution("debian", "11"), "apt", "2.31", "10.2.1"),
     "Debian 12": (LinuxDistribution("debian", "12"), "apt", "2.36", "12.2.0"),
     "Debian 13": (LinuxDistribution("debian", "13"), "apt", "2.41", "14.2.0"),
@@ -78,7 +76,8 @@ PLACES: Mapping[
     "Alpine 3.20": (LinuxDistribution("alpine", "3.20.3"), "apk", None, "13.2.1"),
     "not described": (None, "", "2.35", "11.4.0"),
 }
-MISSING: Mapping[str, tuple[str, str, str]] = {  # cell, tag, subject of the finding
+# Missing thing -> a cell that needs it, the tag of its release, and the subject of the finding.
+MISSING: Mapping[str, tuple[str, str, str]] = {
     "compiler": ("wheel-3.12-cpu", "v2.4.1", "C++ compiler"),
     "newer gcc": ("wheel-3.12-cpu", "v2.4.1", "C++ compiler"),
     "older gcc": ("wheel-3.12-cu121", "v2.4.1", "host compiler of nvcc"),
@@ -89,7 +88,9 @@ MISSING: Mapping[str, tuple[str, str, str]] = {  # cell, tag, subject of the fin
     "packages": ("wheel-3.12-cpu", "v2.4.1", "system packages"),
     "toolkit": ("wheel-3.12-cu121", "v2.4.1", "CUDA toolkit"),
 }
-NAMES = {name for table in distributions.recorded_tables("packages") for name in table["names"]}
+PACKAGE_NAMES: set[str] = set()
+for _table in distributions.recorded_tables("packages"):
+    PACKAGE_NAMES.update(_table["names"])
 CHECKS = (
     interpreter.check_interpreter,
     compiler.check_compiler,
@@ -98,20 +99,21 @@ CHECKS = (
     system.check_packages,
     system.check_blas,
 )
-CELLS: dict[tuple[str, str], Cell] = {}
-_OLD, _NEW = Compiler("gcc", "6.5.0"), Compiler("gcc", "19.1.0")
+CELLS: dict[tuple[str, str], Cell] = {}  # by identifier and tag
+OLD_GCC = Compiler("gcc", "6.5.0")
+NEW_GCC = Compiler("gcc", "19.1.0")
 
 
 def make_host(place: str) -> Host:
-    """Return a complete machine with a distribution's usual compiler and Python, and nothing else."""
-    distribution, manager, glibc, gcc = PLACES[place]
-    own = Compiler("gcc", gcc)
+    """Return a complete machine with a distribution's usual compiler and Python, no more."""
+    distribution, manager, glibc, version = PLACES[place]
+    gcc = Compiler("gcc", version)
     return Host(
         "x86_64",
         "linux",
         HostResources(16, 2**36, free_disk=2**39),
         platform=HostPlatform(glibc=glibc, distribution=distribution),
-        compilers=HostCompilers(default=own, by_command={"g++": own}),
+        compilers=HostCompilers(default=gcc, by_command={"g++": gcc}),
         programs=HostPrograms(paths={"c++": "c++", "git": "/usr/bin/git", "sudo": "/usr/bin/sudo"}),
         packages=HostPackages(
             manager=manager or None, managers=(manager,) if manager else (), may_use_root=True
@@ -122,59 +124,61 @@ def make_host(place: str) -> Host:
     )
 
 
-def lacking(host: Host, thing: str) -> tuple[Host, tuple[str, ...]]:
-    """Return a host without something, and the options of a build that needs it."""
+def with_gcc(host: Host, gcc: Compiler) -> Host:
+    return change_host(host, compilers={"default": gcc, "by_command": {"g++": gcc}})
+
+
+def without(host: Host, thing: str) -> tuple[Host, tuple[str, ...]]:
+    """Return a host that lacks something, and the options of a build that needs it."""
     bare = change_host(
         host,
         compilers={"default": None, "by_command": {}},
         programs={"paths": {"sudo": "/usr/bin/sudo", "git": "/usr/bin/git"}},
     )
-    old, new = (
-        change_host(host, compilers={"default": one, "by_command": {"g++": one}})
-        for one in (_OLD, _NEW)
-    )
+    without_git = {"c++": "c++", "sudo": "/usr/bin/sudo"}
+    headless = {"3.12": "/usr/bin/python3.12"}
+    not_installed = dict.fromkeys(PACKAGE_NAMES, "")
     cases: Mapping[str, tuple[Host, tuple[str, ...]]] = {
         "compiler": (bare, ()),
-        "newer gcc": (old, ()),
-        "older gcc": (new, ()),
-        "git": (change_host(host, programs={"paths": {"c++": "c++", "sudo": "/usr/bin/sudo"}}), ()),
-        "OpenBLAS": (host, ("--set", "BLAS=OpenBLAS")),
-        "headers": (
-            change_host(host, interpreters={"headless": {"3.12": "/usr/bin/python3.12"}}),
-            (),
-        ),
         "clang": (bare, ("--set", "CXX=clang++", "--set", "CC=clang")),
-        "packages": (change_host(host, packages={"installed": dict.fromkeys(NAMES, "")}), ()),
+        "newer gcc": (with_gcc(host, OLD_GCC), ()),
+        "older gcc": (with_gcc(host, NEW_GCC), ()),
+        "git": (change_host(host, programs={"paths": without_git}), ()),
+        "OpenBLAS": (host, ("--set", "BLAS=OpenBLAS")),
+        "headers": (change_host(host, interpreters={"headless": headless}), ()),
+        "packages": (change_host(host, packages={"installed": not_installed}), ()),
         "toolkit": (change_host(host, toolkits={"homes": {}}), ()),
     }
     return cases[thing]
 
 
-def find_cell(known: Facts, identifier: str, tag: str) -> Cell:
-    """Return a cell of x86_64; the list of all builds, in which it is looked up, takes a quarter of a second."""
+def find_cell(facts: Facts, identifier: str, tag: str) -> Cell:
+    """Return a cell of x86_64. It is cached: to find one takes a quarter of a second."""
     if (identifier, tag) not in CELLS:
-        release = find_release(known, "torch", tag)
-        CELLS[identifier, tag] = cell_lookup.find_cell(known, identifier, "x86_64", release)
+        release = find_release(facts, "torch", tag)
+        CELLS[identifier, tag] = cell_lookup.find_cell(facts, identifier, "x86_64", release)
     return CELLS[identifier, tag]
 
 
-def findings_on(known: Facts, place: str, thing: str, **changes: Any) -> Finding:
-    host, arguments = lacking(change_host(make_host(place), **changes), thing)
+def finding_on(facts: Facts, place: str, thing: str, **changes: Any) -> Finding:
+    """Return the finding on a missing thing; `changes` are made to the machine."""
+    host, arguments = without(change_host(make_host(place), **changes), thing)
     identifier, tag, subject = MISSING[thing]
-    cell = find_cell(known, identifier, tag)
-    plan = build_plan.compute_plan(known, cell, host, parse_options(arguments, "test"))
-    context = CheckContext(known, cell, host, plan)
-    findings = (one for check in CHECKS for one in check(context) if one.subject == subject)
-    return next(findings, Finding(subject, "not checked", "", "ok"))
+    cell = find_cell(facts, identifier, tag)
+    plan = build_plan.compute_plan(facts, cell, host, parse_options(arguments, "test"))
+    context = CheckContext(facts, cell, host, plan)
+    for check in CHECKS:
+        for finding in check(context):
+            if finding.subject == subject:
+                return finding
+    return Finding(subject, "not checked", "", "ok")
 
 
-def ways(finding: Finding) -> Iterator[str]:
-    yield from filter(None, (finding.cure, *finding.other_cures))
+def cures_of(finding: Finding) -> list[str]:
+    return [cure for cure in (finding.cure, *finding.other_cures) if cure]
 
 
-def test_the_table_of_cures_is_as_it_was_read(
-    shipped: Facts, request: pytest.FixtureRequest
-) -> None:
+def test_the_table_of_cures_is_as_recorded(shipped: Facts, request: pytest.FixtureRequest) -> None:
     lines = [
         "What `invoke doctor --all` offers on each distribution, if nothing but this is missing.",
         "",
@@ -182,9 +186,9 @@ def test_the_table_of_cures_is_as_it_was_read(
     for place in PLACES:
         lines.append(place)
         for thing in MISSING:
-            found = findings_on(shipped, place, thing)
-            lines.append(f"  {thing}: {found.verdict}: {found.state}")
-            lines += [f"      {way}" for way in ways(found)]
+            finding = finding_on(shipped, place, thing)
+            lines.append(f"  {thing}: {finding.verdict}: {finding.state}")
+            lines += [f"      {cure}" for cure in cures_of(finding)]
         lines.append("")
     text = "\n".join(lines)
     if request.config.getoption("--update-golden"):
@@ -194,43 +198,44 @@ def test_the_table_of_cures_is_as_it_was_read(
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("root", [True, False, None])
-def test_a_command_is_one_that_the_machine_can_run(
-    shipped: Facts, place: str, root: bool | None
-) -> None:
-    """It is of the machine's own package manager, needs no root that nobody has, and names packages that exist."""
+def test_the_machine_can_run_each_command(shipped: Facts, place: str, root: bool | None) -> None:
+    """It is of the machine's own package manager, for packages that exist, and for its user."""
     distribution, manager, _, _ = PLACES[place]
     release = distributions.find_release(distribution)
-    programs = {command[0]: name for name, command in system_packages.INSTALL_COMMANDS.items()}
+    managers = {command[0]: name for name, command in system_packages.INSTALL_COMMANDS.items()}
     for thing in MISSING:
-        for way in filter(
-            is_command, ways(findings_on(shipped, place, thing, packages={"may_use_root": root}))
-        ):
-            first = way.split(" && ")[0].removeprefix("sudo ").split()
-            if first[:2] == ["invoke", "deps"]:
-                assert release is not None, (thing, way)
-                assert root is not False, (thing, way)
-            elif first[0] in programs:
-                assert (programs[first[0]], root is not False) == (manager, True), (thing, way)
-                assert release is not None, (thing, way)
+        finding = finding_on(shipped, place, thing, packages={"may_use_root": root})
+        for cure in cures_of(finding):
+            if not is_command(cure):
+                continue
+            words = cure.split(" && ")[0].removeprefix("sudo ").split()
+            if words[:2] == ["invoke", "deps"]:
+                assert release is not None, (thing, cure)
+                assert root is not False, (thing, cure)
+            elif words[0] in managers:
+                assert managers[words[0]] == manager, (thing, cure)
+                assert root is not False, (thing, cure)
+                assert release is not None, (thing, cure)
             else:
-                assert first[0] in {"invoke", "uv", "nox"} or "=" in first[0], (thing, way)
+                is_assignment = "=" in words[0]
+                assert is_assignment or words[0] in {"invoke", "uv", "nox"}, (thing, cure)
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_without_root_a_way_that_needs_none_stands_first(shipped: Facts, place: str) -> None:
+def test_commands_need_no_root_if_there_is_none(shipped: Facts, place: str) -> None:
     for thing in MISSING:
-        found = findings_on(shipped, place, thing, packages={"may_use_root": False})
-        commands = [way for way in ways(found) if is_command(way)]
-        assert found.cure in commands or not commands, thing
+        finding = finding_on(shipped, place, thing, packages={"may_use_root": False})
+        commands = [cure for cure in cures_of(finding) if is_command(cure)]
+        assert finding.cure in commands or not commands, thing
         assert not any(command.startswith(("sudo", "invoke deps")) for command in commands), thing
 
 
-def test_every_cure_that_names_deps_brings_what_is_missing(shipped: Facts) -> None:
-    """`invoke deps` installs what rules name: clang is not among that, and OpenBLAS only on Arm."""
+def test_invoke_deps_is_offered_only_for_packages_that_it_installs(shipped: Facts) -> None:
+    """It installs the packages of rules: clang is none of these, and OpenBLAS is only on Arm."""
     for place in PLACES:
-        assert "invoke deps" not in findings_on(shipped, place, "clang").cure, place
-        assert "invoke deps" not in findings_on(shipped, place, "OpenBLAS").cure, place
-    assert findings_on(shipped, "Debian 12", "git").cure == "invoke deps --tag v2.4.1"
+        assert "invoke deps" not in finding_on(shipped, place, "clang").cure, place
+        assert "invoke deps" not in finding_on(shipped, place, "OpenBLAS").cure, place
+    assert finding_on(shipped, "Debian 12", "git").cure == "invoke deps --tag v2.4.1"
 
 
 @pytest.mark.parametrize(
@@ -267,105 +272,107 @@ def test_every_cure_that_names_deps_brings_what_is_missing(shipped: Facts) -> No
         ("RHEL 8", "compiler", "sudo dnf install --assumeyes gcc-toolset-"),
     ],
 )
-def test_what_was_wrong_once(shipped: Facts, place: str, thing: str, cure: str) -> None:
-    assert findings_on(shipped, place, thing).cure.startswith(cure)
+def test_cures_that_were_wrong_once(shipped: Facts, place: str, thing: str, cure: str) -> None:
+    assert finding_on(shipped, place, thing).cure.startswith(cure)
 
 
-def test_a_container_is_offered_only_where_one_can_be_run(shipped: Facts) -> None:
-    host = make_host("Fedora 42")
-    without = findings_on(shipped, "Fedora 42", "older gcc")
-    assert not any(way.startswith("in a container") for way in ways(without))
-    found = findings_on(
-        shipped,
-        "Fedora 42",
-        "older gcc",
-        programs={"paths": {**host.programs.paths, "podman": "/usr/bin/podman"}},
-    )
-    assert "in a container: `invoke build wheel-3.12-cu121-x86_64 --tag v2.4.1`" in ways(found)
-    assert not find_cures([found]).commands
+def test_a_container_is_offered_only_with_an_engine(shipped: Facts) -> None:
+    finding = finding_on(shipped, "Fedora 42", "older gcc")
+    assert not any(cure.startswith("in a container") for cure in cures_of(finding))
+    paths = {**make_host("Fedora 42").programs.paths, "podman": "/usr/bin/podman"}
+    finding = finding_on(shipped, "Fedora 42", "older gcc", programs={"paths": paths})
+    cure = "in a container: `invoke build wheel-3.12-cu121-x86_64 --tag v2.4.1`"
+    assert cure in cures_of(finding)
+    assert not find_cures([finding]).commands
 
 
-def test_conda_is_offered_only_where_it_is(shipped: Facts) -> None:
-    there = findings_on(shipped, "Fedora 42", "older gcc", packages={"managers": ("dnf", "conda")})
-    assert any("conda create --yes --name gcc-" in way for way in ways(there))
-    active = findings_on(
-        shipped, "Fedora 42", "older gcc", packages={"manager": "conda", "may_use_root": False}
-    )
+def test_conda_is_offered_only_if_it_is_there(shipped: Facts) -> None:
+    managers = ("dnf", "conda")
+    installed = finding_on(shipped, "Fedora 42", "older gcc", packages={"managers": managers})
+    assert any("conda create --yes --name gcc-" in cure for cure in cures_of(installed))
+    packages = {"manager": "conda", "may_use_root": False}
+    active = finding_on(shipped, "Fedora 42", "older gcc", packages=packages)
     assert active.cure.startswith("conda install --yes --channel conda-forge gxx=")
 
 
-def test_a_jetson_gets_what_its_own_jetpack_has(shipped: Facts) -> None:
-    place = LinuxDistribution("ubuntu", "22.04", ("debian",), "36.4.3")
+def test_a_jetson_gets_the_packages_of_its_own_jetpack(shipped: Facts) -> None:
+    distribution = LinuxDistribution("ubuntu", "22.04", ("debian",), "36.4.3")
     board = change_host(
         make_host("Ubuntu 22.04"),
-        platform={"distribution": place},
+        platform={"distribution": distribution},
         toolkits={"homes": {}},
         arch="aarch64",
     )
-    own = {one.subject: one for one in examined(shipped, board, "wheel-3.12-cu126", "v2.6.0")}
-    assert (
-        own["CUDA toolkit"].cure
-        == "sudo apt-get install --yes --no-install-recommends cuda-toolkit-12-6"
-    )
-    other = {one.subject: one for one in examined(shipped, board, "wheel-3.12-cu124", "v2.6.0")}
-    assert (
-        other["CUDA toolkit"].cure == "build for CUDA 12.6, which is that of this board's JetPack"
-    )
-    older = change_host(
-        board,
-        platform={"distribution": replace(place, version="20.04", l4t="35.4.1")},
-        toolkits={"libraries": {}},
-    )
-    cures = [
-        way for one in examined(shipped, older, "wheel-3.10-cu118", "v2.1.0") for way in ways(one)
-    ]
-    assert not any("libcudnn9" in way for way in cures)
+
+    def toolkit_cure(identifier: str) -> str:
+        findings = examined(shipped, board, identifier, "v2.6.0")
+        return next(finding.cure for finding in findings if finding.subject == "CUDA toolkit")
+
+    install = "sudo apt-get install --yes --no-install-recommends cuda-toolkit-12-6"
+    assert toolkit_cure("wheel-3.12-cu126") == install
+    other = "build for CUDA 12.6, which is that of this board's JetPack"
+    assert toolkit_cure("wheel-3.12-cu124") == other
 
 
-def test_every_recorded_fact_has_a_source_and_a_manager() -> None:
+def test_an_old_jetpack_gets_no_package_of_a_new_one(shipped: Facts) -> None:
+    distribution = LinuxDistribution("ubuntu", "20.04", ("debian",), "35.4.1")
+    board = change_host(
+        make_host("Ubuntu 22.04"),
+        platform={"distribution": distribution},
+        toolkits={"homes": {}, "libraries": {}},
+        arch="aarch64",
+    )
+    for finding in examined(shipped, board, "wheel-3.10-cu118", "v2.1.0"):
+        assert not any("libcudnn9" in cure for cure in cures_of(finding))
+
+
+def test_every_record_has_a_source_and_a_known_manager() -> None:
     for kind in ("release", "packages", "board"):
         assert all(table["source"].strip() for table in distributions.recorded_tables(kind))
     for table in distributions.recorded_tables("release"):
         assert table["manager"] in system_packages.INSTALL_COMMANDS
         for version in table["versions"]:
-            found = distributions.find_release(LinuxDistribution(table["ids"][0], version))
-            assert found is not None
-            assert found.manager == table["manager"]
+            distribution = LinuxDistribution(table["ids"][0], version)
+            release = distributions.find_release(distribution)
+            assert release is not None
+            assert release.manager == table["manager"]
 
 
-def test_a_toolset_is_known_only_from_the_minor_release_that_has_it() -> None:
-    old, new = (
-        distributions.find_release(LinuxDistribution("rocky", version))
-        for version in ("9.2", "9.4")
-    )
-    assert old is not None
-    assert new is not None
-    assert (old.has_gcc(13), new.has_gcc(13), new.has_gcc(14)) == (False, True, False)
+def test_a_toolset_is_known_from_the_minor_release_that_first_had_it() -> None:
+    older = distributions.find_release(LinuxDistribution("rocky", "9.2"))
+    newer = distributions.find_release(LinuxDistribution("rocky", "9.4"))
+    assert older is not None
+    assert newer is not None
+    assert not older.has_gcc(13)
+    assert newer.has_gcc(13)
+    assert not newer.has_gcc(14)
 
 
-def test_a_compiler_of_an_archive_that_is_not_set_up_is_never_in_a_command(shipped: Facts) -> None:
-    found = findings_on(shipped, "CentOS 7", "older gcc")
-    assert "look for it as devtoolset-11-gcc-c++ in Software Collections" in found.cure
-    assert not any("yum install" in way for way in ways(found))
+def test_no_command_needs_an_archive_that_is_not_set_up(shipped: Facts) -> None:
+    finding = finding_on(shipped, "CentOS 7", "older gcc")
+    assert "look for it as devtoolset-11-gcc-c++ in Software Collections" in finding.cure
+    assert not any("yum install" in cure for cure in cures_of(finding))
 
 
-def test_a_board_is_recorded_only_for_the_releases_that_were_read() -> None:
-    def board(l4t: str) -> distributions.Board | None:
-        place = LinuxDistribution("ubuntu", "18.04", ("debian",), l4t)
-        return distributions.find_board(place)
+def test_a_board_is_known_only_by_the_releases_that_are_recorded() -> None:
+    def find_board(l4t: str) -> distributions.Board | None:
+        distribution = LinuxDistribution("ubuntu", "18.04", ("debian",), l4t)
+        return distributions.find_board(distribution)
 
-    nano = board("32.7.1")
+    nano = find_board("32.7.1")
     assert nano is not None
     assert nano.cuda == "10.2"
-    assert board("32.2.1") is None  # which has CUDA 10.0
-    assert board("32.70") is None
+    assert find_board("32.2.1") is None  # it has CUDA 10.0
+    assert find_board("32.70") is None
 
 
-def test_centos_7_calls_no_toolset_as_rhel_8_does(shipped: Facts) -> None:
-    """Descriptions of such machines may name dnf, for which yum stands there."""
-    cure = findings_on(shipped, "CentOS 7", "newer gcc", packages={"manager": "dnf"}).cure
+def test_toolsets_of_centos_7_are_not_named_as_those_of_rhel_8(shipped: Facts) -> None:
+    """Descriptions of such machines may name dnf, which CentOS 7 has under the name of yum."""
+    cure = finding_on(shipped, "CentOS 7", "newer gcc", packages={"manager": "dnf"}).cure
     assert "devtoolset-1" in cure
     assert "gcc-toolset" not in cure
-    assert findings_on(
-        shipped, "CentOS 7", "newer gcc", packages={"may_use_root": False}
-    ).cure.startswith("centos 7 is not known to have")
+
+
+def test_who_is_not_root_is_sent_to_no_archive_on_centos_7(shipped: Facts) -> None:
+    finding = finding_on(shipped, "CentOS 7", "newer gcc", packages={"may_use_root": False})
+    assert finding.cure.startswith("centos 7 is not known to have")

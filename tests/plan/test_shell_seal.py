@@ -10,7 +10,7 @@ LINUX = shell_seal.passing_patterns("linux")
 @pytest.mark.parametrize(
     "name",
     [
-        # what setup-python, EasyBuild, Spack and users' modules set, and CMake reads
+        # set by setup-python, EasyBuild, Spack and users' modules, and read by CMake
         "Python3_ROOT_DIR", "pythonLocation", "CUDAToolkit_ROOT", "fmt_DIR", "Torch_DIR", "EBROOTPYTHON", "BLA_VENDOR",
         "CUDAARCHS", "CMAKE_PREFIX_PATH", "CMAKE_GENERATOR", "CMAKE_TOOLCHAIN_FILE", "Protobuf_ROOT", "MKLROOT",
         # pkg-config, compilers, linkers and setuptools
@@ -19,7 +19,7 @@ LINUX = shell_seal.passing_patterns("linux")
         "DIST_EXTRA_CONFIG",
         # PyTorch's own, and those of extensions
         "USE_CUDA", "TORCH_CUDA_ARCH_LIST", "FORCE_CUDA", "CUDA_HOME", "MAX_JOBS", "XFORMERS_BUILD_TYPE",
-        # what leads Python or git elsewhere, and secrets
+        # those that send Python or git to other folders, and secrets
         "PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX", "GIT_DIR", "GH_TOKEN", "GITHUB_TOKEN", "TWINE_PASSWORD",
         "A_NAME_THAT_NOBODY_LISTED",
     ],
@@ -31,13 +31,14 @@ def test_settings_of_a_shell_do_not_get_through(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["PATH", "HOME", "TMPDIR", "CC", "CXX", "LD_LIBRARY_PATH", "https_proxy", "CCACHE_DIR"]
 )
-def test_what_programs_and_compilers_need_gets_through(name: str) -> None:
+def test_variables_for_programs_and_compilers_get_through(name: str) -> None:
     assert shell_seal.sealed_variables({name: "x"}, LINUX) == {name: "x"}
 
 
 def test_each_system_has_variables_of_its_own() -> None:
     shell = {"SDKROOT": "/sdk", "INCLUDE": "C:/include", "SYSTEMROOT": "C:/Windows"}
-    macos, windows = map(shell_seal.passing_patterns, ("macos", "windows"))
+    macos = shell_seal.passing_patterns("macos")
+    windows = shell_seal.passing_patterns("windows")
     assert shell_seal.sealed_variables(shell, macos) == {"SDKROOT": "/sdk"}
     assert shell_seal.sealed_variables(shell, windows) == {
         "INCLUDE": "C:/include",
@@ -60,8 +61,8 @@ def test_of_makeflags_only_the_jobserver_gets_through(makeflags: str, passed: st
     assert sealed.get("MAKEFLAGS") == passed
 
 
-def test_settings_that_are_dropped_are_named_and_other_programs_are_not() -> None:
-    meant = {
+def test_dropped_settings_leave_out_the_variables_of_other_programs() -> None:
+    settings = {
         "Python3_ROOT_DIR",
         "PKG_CONFIG_PATH",
         "USE_CUDA",
@@ -79,9 +80,11 @@ def test_settings_that_are_dropped_are_named_and_other_programs_are_not() -> Non
         "PWD",
         "OMP_NUM_THREADS",
     }
-    shell = dict.fromkeys((*meant, *unrelated, "CC"), "x")
-    assert shell_seal.dropped_settings(shell, LINUX, ["XFORMERS_"]) == sorted(meant)
-    assert shell_seal.dropped_settings({"MAKEFLAGS": "-j8 -- CFLAGS=-O0"}, LINUX, ()) == [
-        "MAKEFLAGS"
-    ]
+    shell = dict.fromkeys((*settings, *unrelated, "CC"), "x")
+    assert shell_seal.dropped_settings(shell, LINUX, ["XFORMERS_"]) == sorted(settings)
+
+
+def test_makeflags_is_dropped_if_it_has_more_than_job_options() -> None:
+    shell = {"MAKEFLAGS": "-j8 -- CFLAGS=-O0"}
+    assert shell_seal.dropped_settings(shell, LINUX, ()) == ["MAKEFLAGS"]
     assert shell_seal.dropped_settings({"MAKEFLAGS": "-j8"}, LINUX, ()) == []
