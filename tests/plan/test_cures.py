@@ -1,4 +1,4 @@
-"""Which of the doctor's fixes are run, in which order, and which change how a build starts."""
+"""Cures as commands: which are run, in which order, and which change the start of a build."""
 
 from collections.abc import Mapping
 
@@ -10,11 +10,11 @@ from torchmill.plan.doctor.cures import find_cures
 from torchmill.plan.doctor.finding import Finding, Verdict, with_cures
 
 
-def finding(cure: str, verdict: Verdict = "failure", subject: str = "something") -> Finding:
-    return Finding(subject, "none", "one", verdict, cure)
+def make_finding(cure: str, verdict: Verdict = "failure") -> Finding:
+    return Finding("something", "none", "one", verdict, cure)
 
 
-def test_a_bare_machine_is_cured_in_the_order_of_what_needs_what(shipped: Facts) -> None:
+def test_the_cures_of_a_bare_machine_are_in_the_order_to_run_them(shipped: Facts) -> None:
     findings = on(shipped, "bare", "wheel-3.8-cpu", "v1.13.1")
     cures = find_cures(findings)
     assert list(cures.commands) == [
@@ -22,17 +22,15 @@ def test_a_bare_machine_is_cured_in_the_order_of_what_needs_what(shipped: Facts)
         "invoke fetch --tag v1.13.1",
         "uv python install 3.8",
     ]
-    assert [one.subject for one in cures.incurable] == ["disk"]
+    assert [finding.subject for finding in cures.incurable] == ["disk"]
 
 
 def test_a_toolkit_comes_before_its_libraries(shipped: Facts) -> None:
     cures = find_cures(on(shipped, "debian-12", "wheel-3.12-cu121", "v2.4.1", "--arch-list=8.6"))
     commands = [command for command in cures.commands if command.startswith("invoke toolkit")]
     assert commands[0] == "invoke toolkit --cuda 12.1"
-    assert {command.split()[3].partition("=")[0] for command in commands[1:]} >= {
-        "cudnn-cu12",
-        "nccl-cu12",
-    }
+    libraries = {command.split()[3].partition("=")[0] for command in commands[1:]}
+    assert libraries >= {"cudnn-cu12", "nccl-cu12"}
     assert cures.incurable == ()
 
 
@@ -63,27 +61,21 @@ def test_a_toolkit_comes_before_its_libraries(shipped: Facts) -> None:
         ),
     ],
 )
-def test_a_failure_is_cured_by_a_command_or_by_how_the_build_starts(
+def test_a_failure_is_cured_by_a_command_or_by_the_start_of_the_build(
     cure: str, commands: list[str], variables: Mapping[str, str], options: tuple[str, ...]
 ) -> None:
-    cures = find_cures([finding(cure)])
-    assert (list(cures.commands), dict(cures.variables), cures.options) == (
-        commands,
-        variables,
-        options,
-    )
+    cures = find_cures([make_finding(cure)])
+    assert list(cures.commands) == commands
+    assert cures.variables == variables
+    assert cures.options == options
     assert cures.incurable == ()
 
 
 def test_each_option_that_cures_keeps_its_value() -> None:
     """Two findings may have one cure, and two cures one option."""
     cures = [f"nox -s w -- --set USE_{name}=0" for name in ("NCCL", "CUDNN", "NCCL")]
-    assert find_cures(map(finding, cures)).options == (
-        "--set",
-        "USE_NCCL=0",
-        "--set",
-        "USE_CUDNN=0",
-    )
+    options = find_cures(map(make_finding, cures)).options
+    assert options == ("--set", "USE_NCCL=0", "--set", "USE_CUDNN=0")
 
 
 @pytest.mark.parametrize(
@@ -100,40 +92,35 @@ def test_each_option_that_cures_keeps_its_value() -> None:
     ],
 )
 def test_a_sentence_is_left_to_the_user(cure: str) -> None:
-    cures = find_cures([finding(cure)])
+    cures = find_cures([make_finding(cure)])
     assert not cures.commands
-    assert [one.cure for one in cures.incurable] == [cure]
+    assert [finding.cure for finding in cures.incurable] == [cure]
 
 
-def test_a_warning_brings_something_and_changes_no_build() -> None:
+def test_the_cure_of_a_warning_may_install_something_but_changes_no_build() -> None:
     warnings = [
-        finding("invoke fetch --tag v1", "warning"),
-        finding("nox -s w -- --set USE_NCCL=0", "warning"),
-        finding("leave --plat out", "warning"),
-        finding("invoke fetch --tag v2", "ok"),
+        make_finding("invoke fetch --tag v1", "warning"),
+        make_finding("nox -s w -- --set USE_NCCL=0", "warning"),
+        make_finding("leave --plat out", "warning"),
+        make_finding("invoke fetch --tag v2", "ok"),
     ]
     cures = find_cures(warnings)
     assert list(cures.commands) == ["invoke fetch --tag v1"]
     assert (cures.variables, cures.options, cures.incurable) == ({}, (), ())
 
 
-def test_commands_stand_before_sentences_and_the_first_is_the_one_that_is_run() -> None:
-    found = with_cures(
-        finding(""), ["look for it as git", "", "uv python install 3.12", "pyenv install 3.12"]
-    )
-    assert found.cure == "uv python install 3.12"
-    assert found.other_cures == ("pyenv install 3.12", "look for it as git")
-    assert list(find_cures([found]).commands) == ["uv python install 3.12"]
-    assert with_cures(found, []).cure == ""
+def test_commands_go_before_sentences_and_the_first_is_run() -> None:
+    cures = ["look for it as git", "", "uv python install 3.12", "pyenv install 3.12"]
+    finding = with_cures(make_finding(""), cures)
+    assert finding.cure == "uv python install 3.12"
+    assert finding.other_cures == ("pyenv install 3.12", "look for it as git")
+    assert list(find_cures([finding]).commands) == ["uv python install 3.12"]
+    assert with_cures(finding, []).cure == ""
 
 
 @pytest.mark.parametrize(
     "manager", ["apt-get", "dnf", "microdnf", "yum", "zypper", "pacman", "apk", "conda"]
 )
 def test_every_package_manager_is_run(manager: str) -> None:
-    assert list(find_cures([finding(f"sudo {manager} install git")]).commands) == [
-        f"sudo {manager} install git"
-    ]
-    assert list(find_cures([finding(f"{manager} install git")]).commands) == [
-        f"{manager} install git"
-    ]
+    for command in (f"{manager} install git", f"sudo {manager} install git"):
+        assert list(find_cures([make_finding(command)]).commands) == [command]

