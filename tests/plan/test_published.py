@@ -573,7 +573,7 @@ def test_what_was_read_beats_what_is_said(shipped: Facts) -> None:
     facts = replace(shipped, releases={**shipped.releases, "torch": (*others, *lying)})
     for release, wheel in every_wheel(facts):
         if release.version == "1.3.1" and wheel.toolkit:
-            assert wheel.said == "3.5;8.6"
+            assert wheel.announced == "3.5;8.6"
             verdict = published.judge(facts, release, wheel, with_gpus(HOST, ["3.5"]))
             assert verdict.fit == "does not fit"
 

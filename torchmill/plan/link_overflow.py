@@ -1,6 +1,11 @@
-"""Predict whether the link of libtorch_cuda overflows."""
+"""Predict whether the link of libtorch_cuda overflows: its code reaches only so many bytes.
 
-from collections.abc import Iterable, Mapping, Sequence
+The code of a library refers to its data by 32-bit offsets, so everything must lie within 2 GiB.
+Device code (.nv_fatbin) stands between them; with too many compute capabilities the linker ends with
+"relocation truncated to fit".
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from torchmill.config.arch_list import SEPARATORS, parse_targets
@@ -14,8 +19,12 @@ from torchmill.config.versions import is_within
 from torchmill.core.units import format_bytes
 from torchmill.plan.build_options import SWITCHED_ON
 
-RISK_LEVELS = ("none", "possible", "likely")
 DEVICE_LIBRARIES = ("libtorch_cuda", "libcaffe2_gpu")
+_RISK_VERBS = {
+    "none": "fits into",
+    "possible": "may exceed",
+    "likely": "will hardly fit into",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +38,35 @@ class OverflowRisk:
     cures: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _DeviceLink:
+    """A link whose size is predicted."""
+
+    facts: LinkFacts
+    release: Release
+    cuda: str  # version of the toolkit
+    weight: float  # bytes of one image of device code
+    variables: Mapping[str, str]  # of the build
+
+    def is_on(self, switch: str) -> bool:
+        """Tell whether the build switches something on."""
+        return self.variables.get(switch, "").upper() in SWITCHED_ON
+
+    def library_bytes(self, **changes: str) -> CostRange:
+        """Return the bytes of the largest library, if some variables of the build are changed."""
+        link = _DeviceLink(
+            self.facts, self.release, self.cuda, self.weight, {**self.variables, **changes}
+        )
+        return _library_bytes(link)
+
+
 def count_code_images(capabilities: str) -> int:
-    """Return how many times device code is compiled for a list: once each, once more for +PTX."""
-    listed = _split_capabilities(capabilities)
-    return len(listed) + sum(one.endswith("+PTX") for one in listed)
+    """Return how many times device code is compiled for a list of compute capabilities.
+
+    It is compiled once for each, and once more for the PTX of "8.6+PTX".
+    """
+    entries = _split_capabilities(capabilities)
+    return len(entries) + sum(entry.endswith("+PTX") for entry in entries)
 
 
 def predict_overflow(
@@ -42,154 +76,167 @@ def predict_overflow(
     variables: Mapping[str, str],
     gpus: Sequence[Capability] = (),
 ) -> OverflowRisk | None:
-    """Return the risk of a build of `release` with these variables, TORCH_CUDA_ARCH_LIST among them.
+    """Return the risk of a build with these variables, TORCH_CUDA_ARCH_LIST among them.
 
-    A shorter list is proposed only if it serves `gpus` as the whole list does.
-    None where nothing can be said: no list, or no official wheel to weigh device code by.
+    A shorter list is proposed only if it serves `gpus` as the whole list does. None if nothing is
+    known: there is no list, or no official wheel by which to weigh device code.
     """
-    linking = facts.linking
     capabilities = variables.get("TORCH_CUDA_ARCH_LIST", "")
-    weighed = capability_weight(facts, release)
-    if linking is None or weighed is None or not count_code_images(capabilities):
+    weight = capability_weight(facts, release)
+    if facts.linking is None or weight is None or not count_code_images(capabilities):
         return None
-    each, like = weighed
-    expected = _library_bytes(linking, release, cuda, each, variables)
-    level = RISK_LEVELS[(expected.high > linking.limit) + (expected.low > linking.limit)]
-    verb = {"none": "fits into", "possible": "may exceed", "likely": "will hardly fit into"}[level]
+    weight_bytes, weighed_release = weight
+    link = _DeviceLink(facts.linking, release, cuda, weight_bytes, variables)
+    limit = facts.linking.limit
+    expected = link.library_bytes()
+    if expected.low > limit:
+        level = "likely"
+    elif expected.high > limit:
+        level = "possible"
+    else:
+        level = "none"
     sentence = (
-        f"libtorch_cuda is expected to take {expected.in_bytes} ({capabilities}, judged by the official wheel of "
-        f"{like.version}), which {verb} the {format_bytes(linking.limit)} that its code can reach"
+        f"libtorch_cuda is expected to take {expected.in_bytes} ({capabilities}, judged by the "
+        f"official wheel of {weighed_release.version}), which {_RISK_VERBS[level]} the "
+        f"{format_bytes(limit)} that its code can reach"
     )
     cures: tuple[str, ...] = ()
     if level != "none":
-        shorter = (
-            candidate
-            for candidate in _shorter_lists(facts, capabilities, gpus)
-            if _library_bytes(
-                linking, release, cuda, each, {**variables, "TORCH_CUDA_ARCH_LIST": candidate}
-            ).high
-            <= linking.limit
-        )
-        cures = tuple(_cures(linking, release, cuda, each, variables, next(shorter, "")))
-    return OverflowRisk(level, expected, linking.limit, sentence, cures)
+        cures = tuple(_find_cures(link, _fitting_list(facts, link, gpus)))
+    return OverflowRisk(level, expected, limit, sentence, cures)
 
 
 def capability_weight(facts: Facts, release: Release) -> tuple[float, Release] | None:
-    """Return what one capability weighs in bytes, and the release whose official wheel says so.
+    """Return the bytes of one image of device code, and the release whose wheel shows them.
 
-    It is the release itself, or else the one nearest in time.
+    It is the release itself, or else the nearest whose sizes are recorded.
     """
     releases = facts.releases[release.package]
-    order = [one.version for one in releases]
-    here = order.index(release.version)
-    known = [(bytes_, one) for one in releases if (bytes_ := _own_weight(facts, one))]
-    return min(known, key=lambda each: abs(order.index(each[1].version) - here), default=None)
+    position = [known.version for known in releases].index(release.version)
+    nearest: tuple[float, Release] | None = None
+    nearest_distance = len(releases)
+    for index, candidate in enumerate(releases):
+        weight = _weight_in_wheel(facts, candidate)
+        distance = abs(index - position)
+        if weight and distance < nearest_distance:
+            nearest = weight, candidate
+            nearest_distance = distance
+    return nearest
 
 
-def _own_weight(facts: Facts, release: Release) -> float | None:
-    """Return what one capability weighs in the official wheel, less what is linked statically."""
+def _weight_in_wheel(facts: Facts, release: Release) -> float | None:
+    """Return the bytes of one image of device code in a release's wheel on PyPI.
+
+    What is linked statically, such as cuDNN, is subtracted, and the rest scaled to the unit of
+    sizes: compressed by `-compress-all`.
+    """
     linking = facts.linking
     cuda = release.cuda_pypi
     official = release.cuda_official.get(cuda or "")
-    libraries = sum(
-        size for name, size in release.sizes.items() if name.startswith(DEVICE_LIBRARIES)
-    )
+    libraries = 0.0
+    for name, size in release.sizes.items():
+        if name.startswith(DEVICE_LIBRARIES):
+            libraries += size
     if linking is None or cuda is None or official is None or not libraries:
         return None
-    count = count_code_images(official.capabilities.get("x86_64", ""))
-    dynamic = " ".join(official.requires)
-    static = sum(
-        _mean(one.size)
-        for one in linking.static
-        if is_within(one.cuda, cuda) and f"nvidia-{one.name.lower()}" not in dynamic
-    )
-    flags = [
-        flag for flag, toolkits in linking.official_compression.items() if is_within(toolkits, cuda)
-    ]
-    factor = _mean(_compression(linking, " ".join(["-compress-all", *flags])))
-    device = (libraries - static) / factor
-    return device / count if count and device > 0 else None
+    # A wheel that requires NVIDIA's package of a library has not linked it statically.
+    required = " ".join(official.requires)
+    static = 0.0
+    for library in linking.static:
+        if is_within(library.cuda, cuda) and f"nvidia-{library.name.lower()}" not in required:
+            static += _mean(library.size)
+    flags = ["-compress-all"]
+    for flag, toolkits in linking.official_compression.items():
+        if is_within(toolkits, cuda):
+            flags.append(flag)
+    device = (libraries - static) / _mean(_compression(linking, " ".join(flags)))
+    images = count_code_images(official.capabilities.get("x86_64", ""))
+    return device / images if images and device > 0 else None
 
 
-def _library_bytes(
-    linking: LinkFacts, release: Release, cuda: str, each: float, variables: Mapping[str, str]
-) -> CostRange:
+def _library_bytes(link: _DeviceLink) -> CostRange:
     """Return the bytes of the largest library of device code."""
-    factor = _compression(linking, variables.get("TORCH_NVCC_FLAGS", ""))
-    code = count_code_images(variables["TORCH_CUDA_ARCH_LIST"]) * each
+    facts = link.facts
+    factor = _compression(facts, link.variables.get("TORCH_NVCC_FLAGS", ""))
+    code = count_code_images(link.variables["TORCH_CUDA_ARCH_LIST"]) * link.weight
     device = CostRange(
-        code * (1 - linking.margin) * factor.low, code * (1 + linking.margin) * factor.high
+        code * (1 - facts.margin) * factor.low, code * (1 + facts.margin) * factor.high
     )
-    linked = (
-        one.size
-        for one in linking.static
-        if is_within(one.cuda, cuda) and variables.get(one.variable, "").upper() in SWITCHED_ON
-    )
-    static = sum(linked, CostRange(0, 0))
-    if (
-        is_within(linking.split, release.version)
-        and variables.get("BUILD_SPLIT_CUDA", "").upper() in SWITCHED_ON
-    ):
+    static = CostRange(0, 0)
+    for library in facts.static:
+        if is_within(library.cuda, link.cuda) and link.is_on(library.variable):
+            static += library.size
+    if is_within(facts.split, link.release.version) and link.is_on("BUILD_SPLIT_CUDA"):
+        # Two libraries: one with torch's device code, the other with cuDNN and its like.
         return CostRange(max(device.low, static.low), max(device.high, static.high))
     return device + static
 
 
-def _shorter_lists(facts: Facts, capabilities: str, gpus: Sequence[Capability]) -> Iterable[str]:
-    """Yield ever shorter parts of a list, from which the oldest capability that no GPU of `gpus` needs is left out."""
-    rest = _split_capabilities(capabilities)
-    ways = {gpu.name: how_served(facts, parse_targets(facts, capabilities), gpu) for gpu in gpus}
-    for entry in list(rest):
-        fewer = [other for other in rest if other != entry]
+def _fitting_list(facts: Facts, link: _DeviceLink, gpus: Sequence[Capability]) -> str:
+    """Return the longest part of a build's list whose library fits for certain; "" if none does."""
+    capabilities = link.variables["TORCH_CUDA_ARCH_LIST"]
+    for shorter in _shorter_lists(facts, capabilities, gpus):
+        if link.library_bytes(TORCH_CUDA_ARCH_LIST=shorter).high <= link.facts.limit:
+            return shorter
+    return ""
+
+
+def _shorter_lists(facts: Facts, capabilities: str, gpus: Sequence[Capability]) -> Iterator[str]:
+    """Yield ever shorter parts of a list, each without one more of its oldest entries.
+
+    Entries stay if some of `gpus` would be served otherwise without them.
+    """
+    targets = parse_targets(facts, capabilities)
+    served = {gpu.name: how_served(facts, targets, gpu) for gpu in gpus}
+    entries = _split_capabilities(capabilities)
+    for entry in list(entries):
+        fewer = [other for other in entries if other != entry]
+        if not fewer:
+            continue
         targets = parse_targets(facts, ";".join(fewer))
-        if fewer and all(how_served(facts, targets, gpu) == ways[gpu.name] for gpu in gpus):
-            rest = fewer
-            yield ";".join(rest)
+        if all(how_served(facts, targets, gpu) == served[gpu.name] for gpu in gpus):
+            entries = fewer
+            yield ";".join(entries)
 
 
-def _cures(  # noqa: PLR0917 - what a library's size follows from
-    linking: LinkFacts,
-    release: Release,
-    cuda: str,
-    each: float,
-    variables: Mapping[str, str],
-    shorter: str,
-) -> Iterable[str]:
-    """Yield what would make the library smaller; `shorter` is a list whose library fits for certain, or ""."""
-    flags = variables.get("TORCH_NVCC_FLAGS", "")
-    trials = {
-        "BUILD_SPLIT_CUDA=ON": is_within(linking.split, release.version),
-        "USE_STATIC_CUDNN=0": variables.get("USE_STATIC_CUDNN", "").upper() in SWITCHED_ON,
-        'TORCH_NVCC_FLAGS="-Xfatbin -compress-all"': "-compress-all" not in flags
-        and "-compress-mode" not in flags,
-    }
-    trials |= {
-        f'TORCH_NVCC_FLAGS="-Xfatbin {flag}"': flag not in flags
-        for flag, toolkits in linking.official_compression.items()
-        if is_within(toolkits, cuda)
-    }
-    for setting, open_ in trials.items():
-        name, _, value = setting.partition("=")
-        if open_ and variables.get(name) != value:
-            changed = _library_bytes(
-                linking, release, cuda, each, {**variables, name: value.strip('"')}
-            )
-            yield f"{setting}: {changed.in_bytes}"
-    if shorter:
-        yield f"a shorter list, such as TORCH_CUDA_ARCH_LIST={shorter!r}"
-    yield "a linker script that puts .nv_fatbin behind .bss, as `nvcc --host-linker-script=gen-lcs` writes it"
+def _find_cures(link: _DeviceLink, shorter_list: str) -> Iterator[str]:
+    """Yield what would make a library smaller; `shorter_list` is one that fits, or ""."""
+    for name, value in _smaller_settings(link):
+        if link.variables.get(name) != value:
+            quoted = f'"{value}"' if " " in value else value
+            yield f"{name}={quoted}: {link.library_bytes(**{name: value}).in_bytes}"
+    if shorter_list:
+        yield f"a shorter list, such as TORCH_CUDA_ARCH_LIST={shorter_list!r}"
+    yield (
+        "a linker script that puts .nv_fatbin behind .bss, as "
+        "`nvcc --host-linker-script=gen-lcs` writes it"
+    )
+
+
+def _smaller_settings(link: _DeviceLink) -> Iterator[tuple[str, str]]:
+    """Yield the settings that make a library smaller, as name and value."""
+    if is_within(link.facts.split, link.release.version):
+        yield "BUILD_SPLIT_CUDA", "ON"
+    if link.is_on("USE_STATIC_CUDNN"):
+        yield "USE_STATIC_CUDNN", "0"
+    flags = link.variables.get("TORCH_NVCC_FLAGS", "")
+    if "-compress-all" not in flags and "-compress-mode" not in flags:
+        yield "TORCH_NVCC_FLAGS", "-Xfatbin -compress-all"
+    for flag, toolkits in link.facts.official_compression.items():
+        if is_within(toolkits, link.cuda) and flag not in flags:
+            yield "TORCH_NVCC_FLAGS", f"-Xfatbin {flag}"
 
 
 def _compression(linking: LinkFacts, flags: str) -> CostRange:
-    """Return the factor of the strongest compression that the flags ask for."""
-    asked = [one for one in linking.compression if one.flag and one.flag in flags]
-    return min(
-        asked or [one for one in linking.compression if not one.flag],
-        key=lambda one: one.factor.high,
-    ).factor
+    """Return the factor of the strongest compression that flags ask for."""
+    asked_for = [option for option in linking.compression if option.flag and option.flag in flags]
+    uncompressed = [option for option in linking.compression if not option.flag]
+    strongest = min(asked_for or uncompressed, key=lambda option: option.factor.high)
+    return strongest.factor
 
 
 def _split_capabilities(capabilities: str) -> list[str]:
-    return list(filter(None, SEPARATORS.split(capabilities)))
+    return [entry for entry in SEPARATORS.split(capabilities) if entry]
 
 
 def _mean(bounds: CostRange) -> float:

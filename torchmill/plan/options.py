@@ -1,10 +1,9 @@
-"""Options of sessions (after `--`) and of `invoke plan`: parsed and checked."""
+"""The options of sessions (after `--`) and of tasks that plan a build: parse and check them."""
 
 import argparse
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,34 +17,40 @@ from torchmill.plan.build_options import NO_OPTIONS, PYPI, Options
 from torchmill.plan.wheel_name import AUTO_PLATFORM, LABELS, PLATFORM_PATTERN
 from torchmill.toolchain.shards import parse_shard
 
-_MOST_JOBS = (
-    4096  # more is a slip: each has a thread of its own, and machines have no more processors
-)
+# More is a slip: each job has a thread of its own, and machines have no more processors.
+_MOST_JOBS = 4096
 _LEAST_MEMORY = 2**20  # bytes; less is a slip, such as a unit that was left out
-_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)  # of a variable that every shell can set
-HELP = read_table_beside(__file__, "options.toml")
-_REPEATED = ("set_", "patch")
+_VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)  # that every shell can set
+HELP = read_table_beside(__file__, "options.toml")  # options with a value -> what they mean
+_REPEATED = ("set_", "patch")  # options that may be given several times
+_SWITCHES = ("--network", "--no-guard")  # options without a value
 
 
 class OptionParser(argparse.ArgumentParser):
-    """Raise instead of leaving the process: nox and invoke each end in their own way."""
+    """A parser that raises instead of ending the process: nox and invoke end in their own way."""
 
     def __init__(self, prog: str, **forms: Any) -> None:
-        super().__init__(prog=name_programs(prog), **forms)  # by whose length its usage is folded
+        # The usage is folded by the length of the name.
+        super().__init__(prog=name_programs(prog), **forms)
 
     def format_help(self) -> str:
-        """Return the help, whose commands name the programs that are here."""
+        """Return the help, whose commands name the programs that are installed."""
         return as_plain_text(super().format_help())
 
     def error(self, message: str) -> NoReturn:
-        """Raise ConfigError for words that are no options."""
+        """Raise ConfigError for words that are not options."""
         raise ConfigError(
             f"{self.prog}: {message} (`{self.prog} --help` lists the options)",
             code="invalid-option",
         )
 
 
-def _parser(prog: str) -> argparse.ArgumentParser:
+def _flag(name: str) -> str:
+    """Return how a user writes an option: "--arch-list" for "arch_list", "--set" for "set_"."""
+    return f"--{name.strip('_').replace('_', '-')}"
+
+
+def _make_parser(prog: str) -> OptionParser:
     parser = OptionParser(prog=prog, allow_abbrev=False)
     forms: dict[str, dict[str, Any]] = {
         "label": {"choices": LABELS, "default": "official"},
@@ -67,28 +72,68 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _flag(name: str) -> str:
-    return f"--{name.strip('_').replace('_', '-')}"
-
-
 def parse_options(arguments: Sequence[str], prog: str) -> Options:
-    """Return the options in `arguments`. Raises ConfigError for anything that is no option, or has no sense."""
-    parser = _parser(prog)
-    found, left = parser.parse_known_args(arguments)
-    if left:
-        word = left[0].partition("=")[0]
-        near = did_you_mean(word, [*map(_flag, HELP), "--network", "--no-guard"])
-        parser.error(f"there is no option {word}{near}")
-    named = [word.partition("=")[0] for word in arguments if word[:2] == "--"]
-    for flag in named:
-        if named.count(flag) > 1 and flag not in map(_flag, _REPEATED):
+    """Return the options in `arguments`; `prog` is the command that messages name.
+
+    Raises ConfigError for a word that is not an option, and for a value that makes no sense.
+    """
+    parser = _make_parser(prog)
+    parsed, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        word = unknown[0].partition("=")[0]
+        suggestion = did_you_mean(word, [*map(_flag, HELP), *_SWITCHES])
+        parser.error(f"there is no option {word}{suggestion}")
+    _refuse_repetitions(arguments, prog)
+    settings = _parse_settings(parsed.set_, prog)
+    memory = _parse_memory(parsed.memory, prog)
+    if not PLATFORM_PATTERN.fullmatch(parsed.plat):
+        raise ConfigError(
+            f"{prog}: --plat '{parsed.plat}': choose auto, linux, or a Linux tag such as "
+            "manylinux_2_28",
+            code="invalid-platform",
+        )
+    torch = None if parsed.torch is None else _find_torch(parsed.torch, prog)
+    jobs = parsed.jobs
+    if jobs is not None:
+        jobs = require_count(f"{prog}: --jobs", jobs, 1, _MOST_JOBS, "invalid-option")
+    patches = _find_patches(parsed.patch, prog)
+    parts = _parse_parts(parsed.parts, prog)
+    return Options(
+        label=parsed.label,
+        settings=settings,
+        arch_list=parsed.arch_list,
+        jobs=jobs,
+        memory=memory,
+        torch=torch,
+        toolkit=parsed.toolkit,
+        platform=parsed.plat,
+        guard=parsed.guard,
+        network=parsed.network,
+        cpu=parsed.cpu,
+        shard=_parse_shard(parsed.shard, parts, prog),
+        parts=parts,
+        until=_parse_until(parsed.until, prog),
+        patches=patches,
+    )
+
+
+def _refuse_repetitions(arguments: Sequence[str], prog: str) -> None:
+    """Raise ConfigError for an option that is given twice: argparse would take the last."""
+    repeated = {_flag(name) for name in _REPEATED}
+    flags = [word.partition("=")[0] for word in arguments if word.startswith("--")]
+    for flag in flags:
+        if flags.count(flag) > 1 and flag not in repeated:
             raise ConfigError(
                 f"{prog}: {flag} is given twice: give it once", code="contradictory-options"
             )
+
+
+def _parse_settings(texts: Sequence[str], prog: str) -> dict[str, str]:
+    """Return the variables of `--set NAME=VALUE`."""
     settings: dict[str, str] = {}
-    for text in found.set_:
+    for text in texts:
         name, equals, value = text.partition("=")
-        if not equals or not _NAME.fullmatch(name):
+        if not equals or not _VARIABLE.fullmatch(name):
             raise ConfigError(
                 f"{prog}: --set '{text}': write it as NAME=VALUE, such as USE_MKLDNN=0",
                 code="invalid-setting",
@@ -97,131 +142,135 @@ def parse_options(arguments: Sequence[str], prog: str) -> Options:
             raise ConfigError(
                 f"{prog}: --set {name} is given twice: give it once", code="contradictory-options"
             )
-    said = found.memory
-    memory = (
-        None
-        if said is None
-        else parse_option(f"{prog}: --memory", said, parse_bytes, "invalid-memory")
-    )
-    if memory is not None and memory < _LEAST_MEMORY:
+    return settings
+
+
+def _parse_memory(text: str | None, prog: str) -> int | None:
+    """Return the bytes of `--memory`."""
+    if text is None:
+        return None
+    memory = parse_option(f"{prog}: --memory", text, parse_bytes, "invalid-memory")
+    if memory < _LEAST_MEMORY:
         raise ConfigError(
-            f"{prog}: --memory {found.memory}: no compiler fits into {format_bytes(memory)}; "
+            f"{prog}: --memory {text}: no compiler fits into {format_bytes(memory)}; "
             "give a size with its unit, such as '4 GiB'",
             code="invalid-memory",
         )
-    if not PLATFORM_PATTERN.fullmatch(found.plat):
-        raise ConfigError(
-            f"{prog}: --plat '{found.plat}': choose auto, linux, or a Linux tag such as manylinux_2_28",
-            code="invalid-platform",
-        )
-    torch = None if found.torch is None else _given_torch(found.torch, prog)
-    jobs = (
-        None
-        if found.jobs is None
-        else require_count(f"{prog}: --jobs", found.jobs, 1, _MOST_JOBS, "invalid-option")
-    )
-    limits = (found.arch_list, jobs, memory)
-    options = Options(
-        found.label, settings, *limits, torch, found.toolkit, found.plat, found.guard, found.network
-    )
-    options = replace(options, cpu=found.cpu, patches=_given_patches(found.patch, prog))
-    return replace(options, **_part_of_build(found, prog))
+    return memory
 
 
-def _part_of_build(found: argparse.Namespace, prog: str) -> dict[str, Any]:
-    """Return which part of a build is asked for, and where the others' work is."""
-    parts = None if found.parts is None else Path(found.parts).absolute()
-    if parts and (not found.parts or (exists(parts) and not parts.is_dir())):
+def _parse_parts(text: str | None, prog: str) -> str | None:
+    """Return the absolute path of `--parts`, which is a folder or can become one."""
+    if text is None:
+        return None
+    path = Path(text).absolute()
+    if not text or (exists(path) and not path.is_dir()):
         raise ConfigError(
-            f"{prog}: --parts '{found.parts}' is not a folder, and cannot be one",
-            code="invalid-parts",
+            f"{prog}: --parts '{text}' is not a folder, and cannot be one", code="invalid-parts"
         )
-    shard, until = found.shard, found.until
-    if shard is not None and parts is None:
+    return str(path)
+
+
+def _parse_shard(text: str | None, parts: str | None, prog: str) -> str | None:
+    """Return the share of `--shard`, "3/16"; "auto" is looked up in this process's environment.
+
+    A container would not see the variables of the engine that started this process.
+    """
+    if text is None:
+        return None
+    if parts is None:
         raise ConfigError(
             f"{prog}: --shard needs --parts, the folder for what it compiles",
             code="shard-without-parts",
         )
-    if shard is not None:  # what an engine tells is not told in a container
-        shard = str(
-            parse_option(
-                f"{prog}: --shard", shard, lambda one: parse_shard(one, os.environ), "invalid-shard"
-            )
+    shard = parse_option(
+        f"{prog}: --shard", text, lambda word: parse_shard(word, os.environ), "invalid-shard"
+    )
+    return str(shard)
+
+
+def _parse_until(text: str | None, prog: str) -> float | None:
+    """Return the seconds of `--until`."""
+    if text is None:
+        return None
+    seconds = parse_option(f"{prog}: --until", text, parse_duration, "invalid-option")
+    if not seconds:
+        raise ConfigError(
+            f"{prog}: --until 0 leaves no time to build: give more, say 5h20m",
+            code="invalid-option",
         )
-    if until is not None:
-        until = parse_option(f"{prog}: --until", until, parse_duration, "invalid-option")
-        if not until:
-            raise ConfigError(
-                f"{prog}: --until 0 leaves no time to build: give more, say 5h20m",
-                code="invalid-option",
-            )
-    return {"shard": shard, "parts": str(parts) if parts else None, "until": until}
+    return seconds
 
 
-def format_options(options: Options) -> list[str]:
-    """Return the words that `parse_options` reads as these options; defaults are left out."""
-    said = {
-        name: getattr(options, {"plat": "platform"}.get(name, name))
-        for name in HELP
-        if name not in _REPEATED
-    }
-    said["until"] = None if options.until is None else f"{options.until:.0f}s"
-    usual = {"label": NO_OPTIONS.label, "plat": NO_OPTIONS.platform}
-    words = [
-        f"{_flag(name)}={value}"
-        for name, value in said.items()
-        if value not in {None, usual.get(name)}
-    ]
-    words += [
-        *([] if options.guard else ["--no-guard"]),
-        *(["--network"] if options.network else []),
-    ]
-    words += [f"--patch={path}" for path in options.patches.values()]
-    return words + [f"--set={name}={value}" for name, value in options.settings.items()]
+def _find_patches(paths: Sequence[str], prog: str) -> dict[str, str]:
+    """Return the user's patches: their names in a plan, "given/fix.patch", with their paths.
 
-
-def options_of_task(name: str, said: Mapping[str, str | Sequence[str] | None]) -> Options:
-    """Return the options that an invoke task was given, by the names of `HELP`; None was not given.
-
-    Raises ConfigError for what has no sense.
+    Of a folder these are the patches in it, in the order of their names.
     """
-    given = {
-        each: [value] if isinstance(value, str) else value or () for each, value in said.items()
-    }
-    words = [f"{_flag(each)}={value}" for each, values in given.items() for value in values]
-    return parse_options(words, f"invoke {name}")
-
-
-def _given_patches(paths: Sequence[str], prog: str) -> dict[str, str]:
-    """Return the patches that are named, those of a folder by their names, by what they are called in a plan."""
-    found: dict[str, str] = {}
+    patches: dict[str, str] = {}
     for text in paths:
         path = Path(text)
-        inside = (
-            sorted(one for one in path.glob("*") if one.suffix in {".patch", ".diff"})
-            if path.is_dir()
-            else [path]
-        )
-        if not inside or not all(one.is_file() for one in inside):
+        files = [path]
+        if path.is_dir():
+            files = sorted(file for file in path.glob("*") if file.suffix in {".patch", ".diff"})
+        if not files or not all(file.is_file() for file in files):
             raise ConfigError(
                 f"{prog}: --patch {text}: no such patch, or no .patch in a folder",
                 code="no-such-patch",
             )
-        for one in inside:
-            if found.setdefault(f"given/{one.name}", str(one.resolve())) != str(one.resolve()):
+        for file in files:
+            resolved = str(file.resolve())
+            if patches.setdefault(f"given/{file.name}", resolved) != resolved:
                 raise ConfigError(
-                    f"{prog}: --patch {text}: two patches are called {one.name}",
+                    f"{prog}: --patch {text}: two patches are called {file.name}",
                     code="no-such-patch",
                 )
-    return found
+    return patches
 
 
-def _given_torch(text: str, prog: str) -> str:
-    """Return the wheel, or the folder of what is installed, that is named."""
-    path = Path(text)
+def _find_torch(text: str, prog: str) -> str:
+    """Return the path that `--torch` names: of a wheel, or of a folder of installed packages."""
     if text.casefold() == PYPI.casefold():
         return PYPI
-    if not (path.is_file() if path.suffix == ".whl" else path.is_dir()):
-        why = "no such wheel or folder; give a .whl file, an environment that torch is installed in, or PyPI"
-        raise ConfigError(f"{prog}: --torch {text}: {why}", code="no-such-wheel")
+    path = Path(text)
+    is_valid = path.is_file() if path.suffix == ".whl" else path.is_dir()
+    if not is_valid:
+        raise ConfigError(
+            f"{prog}: --torch {text}: no such wheel or folder; give a .whl file, an environment "
+            "that torch is installed in, or PyPI",
+            code="no-such-wheel",
+        )
     return str(path.resolve())
+
+
+def format_options(options: Options) -> list[str]:
+    """Return the words that `parse_options` reads as these options; defaults are left out."""
+    defaults: dict[str, Any] = {"label": NO_OPTIONS.label, "plat": NO_OPTIONS.platform}
+    words: list[str] = []
+    for name in HELP:
+        if name in _REPEATED:
+            continue
+        value = getattr(options, "platform" if name == "plat" else name)
+        if name == "until" and value is not None:
+            value = f"{value:.0f}s"
+        if value is not None and value != defaults.get(name):
+            words.append(f"{_flag(name)}={value}")
+    if not options.guard:
+        words.append("--no-guard")
+    if options.network:
+        words.append("--network")
+    words += [f"--patch={path}" for path in options.patches.values()]
+    words += [f"--set={name}={value}" for name, value in options.settings.items()]
+    return words
+
+
+def options_of_task(task: str, values: Mapping[str, str | Sequence[str] | None]) -> Options:
+    """Return the options of an invoke task, whose values are by the names in `HELP`.
+
+    None stands for an option that is not given. Raises ConfigError for a value that makes no sense.
+    """
+    words: list[str] = []
+    for name, value in values.items():
+        texts = [value] if isinstance(value, str) else value or ()
+        words += [f"{_flag(name)}={text}" for text in texts]
+    return parse_options(words, f"invoke {task}")

@@ -26,7 +26,7 @@ from torchmill.plan import wheel_fit
 from torchmill.plan.boards import board_driver_support
 from torchmill.plan.cell import Cell
 from torchmill.plan.drivers import is_driven, is_known_older, is_ptx_compiled, oldest_driver
-from torchmill.plan.published_wheel import PublishedWheel, Verdict
+from torchmill.plan.published_wheel import PublishedWheel, WheelVerdict
 from torchmill.plan.wheel_name import promised_glibc
 
 OFFICIAL_ARCHES = ("x86_64", "aarch64")  # official builds with CUDA, on Linux, are for these
@@ -100,7 +100,7 @@ def published_wheels(facts: Facts, release: Release, arch: str) -> Iterator[Publ
             pythons=wheel_pythons(facts, release, arch),
             arch=arch,
             readings=readings,
-            said=listed,
+            announced=listed,
         )
 
 
@@ -165,7 +165,7 @@ def _rank(facts: Facts, wheel: PublishedWheel, gpus: Sequence[Capability]) -> in
         return _FITTING
     if wheel.verdict.fit == "does not fit":
         return _REFUSED
-    targets = arch_list.parse_targets(facts, wheel.code or wheel.said)
+    targets = arch_list.parse_targets(facts, wheel.code or wheel.announced)
     if gpus and all(how_served(facts, targets, gpu) == "code" for gpu in gpus):
         return _FAVOURED
     return _UNKNOWN
@@ -195,7 +195,7 @@ def _stands_for(wheel: PublishedWheel, toolkit: Toolkit | None, host: Host) -> b
         return False
     if not host.gpus.devices and _major(wheel.toolkit) != _major(toolkit):
         return False
-    if not wheel.readings and not wheel.said:
+    if not wheel.readings and not wheel.announced:
         return False
     wheel_driver = oldest_driver(wheel.toolkit, host.system)
     build_driver = oldest_driver(toolkit, host.system)
@@ -301,12 +301,12 @@ def _can_make_code(facts: Facts, cuda: str, gpu: Capability, arch: str) -> bool:
     return how_served(facts, targets, gpu) is not None
 
 
-def judge(facts: Facts, release: Release, wheel: PublishedWheel, host: Host) -> Verdict:
+def judge(facts: Facts, release: Release, wheel: PublishedWheel, host: Host) -> WheelVerdict:
     """Return whether a wheel runs on a machine: it fits only if it was read and no doubt is left.
 
     Of several verdicts against it, the first that is certain counts, else the first doubt.
     """
-    doubt: Verdict | None = None
+    doubt: WheelVerdict | None = None
     for verdict in _verdicts(facts, release, wheel, host):
         if verdict.fit == "does not fit":
             return verdict
@@ -317,15 +317,15 @@ def judge(facts: Facts, release: Release, wheel: PublishedWheel, host: Host) -> 
 
 def _verdicts(
     facts: Facts, release: Release, wheel: PublishedWheel, host: Host
-) -> Iterator[Verdict]:
+) -> Iterator[WheelVerdict]:
     """Yield the verdicts on the system, the driver, the GPUs, the processor, and the base wheel."""
     own_release = find_release(facts, release.package, release.tag)
     refusal = _system_refusal(own_release, host)
     if refusal:
-        yield Verdict("does not fit", refusal)
+        yield WheelVerdict("does not fit", refusal)
     if wheel.toolkit and not is_driven(wheel.toolkit, host):
         oldest = oldest_driver(wheel.toolkit, host.system)
-        yield Verdict(
+        yield WheelVerdict(
             "does not fit",
             f"it needs driver {oldest}, and this machine has {host.gpus.running_driver}",
         )
@@ -333,7 +333,7 @@ def _verdicts(
         yield from _gpu_verdicts(facts, wheel, wheel.toolkit, host)
         yield from _unread_driver(wheel.toolkit, host)
     elif not wheel.readings:
-        yield Verdict("cannot tell", wheel_fit.unread_reason(wheel))
+        yield WheelVerdict("cannot tell", wheel_fit.unread_reason(wheel))
     yield wheel_fit.judge_processor(facts, own_release, host)
     yield from _base_verdicts(facts, release, wheel, host)
 
@@ -357,7 +357,7 @@ def _system_refusal(release: Release, host: Host) -> str:
 
 def _gpu_verdicts(
     facts: Facts, wheel: PublishedWheel, toolkit: Toolkit, host: Host
-) -> Iterator[Verdict]:
+) -> Iterator[WheelVerdict]:
     """Yield the verdicts on the GPUs of a host, and on PTX for them."""
     unknown = {  # an ordered set: several GPUs of a host often have one name
         gpu.name: None
@@ -365,21 +365,21 @@ def _gpu_verdicts(
         if gpu.name and gpu_capability(facts, gpu) is None
     }
     for name in unknown:
-        yield Verdict("cannot tell", f"the compute capability of {name} is not known")
+        yield WheelVerdict("cannot tell", f"the compute capability of {name} is not known")
     gpus = known_capabilities(facts, host.gpus.devices)
     yield wheel_fit.judge_code(facts, wheel, toolkit, gpus)
     if not host.gpus.devices:
-        yield Verdict("cannot tell", "the GPU that it is for is not known")
+        yield WheelVerdict("cannot tell", "the GPU that it is for is not known")
     targets = arch_list.parse_targets(facts, wheel.code) if wheel.code else []
     with_ptx = [gpu.name for gpu in gpus if how_served(facts, targets, gpu) == "PTX"]
     if with_ptx and not is_ptx_compiled(toolkit, host):
-        yield Verdict(
+        yield WheelVerdict(
             "does not fit",
             f"for {', '.join(with_ptx)} it has PTX, which needs driver {toolkit.driver_ptx}",
         )
 
 
-def _unread_driver(toolkit: Toolkit, host: Host) -> Iterator[Verdict]:
+def _unread_driver(toolkit: Toolkit, host: Host) -> Iterator[WheelVerdict]:
     """Yield a doubt if a host's driver was asked for and did not answer.
 
     A driver that nobody asked for, as that of a machine with other GPUs, is a remark instead.
@@ -387,12 +387,12 @@ def _unread_driver(toolkit: Toolkit, host: Host) -> Iterator[Verdict]:
     silence = host.programs.unanswered.get("nvidia-smi")
     version = host.gpus.running_driver or board_driver_support(host, toolkit.version)
     if silence and not version:
-        yield Verdict("cannot tell", f"the driver could not be read: nvidia-smi {silence}")
+        yield WheelVerdict("cannot tell", f"the driver could not be read: nvidia-smi {silence}")
 
 
 def _base_verdicts(
     facts: Facts, release: Release, wheel: PublishedWheel, host: Host
-) -> Iterator[Verdict]:
+) -> Iterator[WheelVerdict]:
     """Yield the verdict against the torch that pip installs with the wheel of an extension."""
     if not release.torch:
         return
@@ -411,7 +411,7 @@ def _base_verdicts(
     clause = "which does not fit"
     if verdict.fit == "cannot tell":
         clause = "and whether that fits is not known"
-    yield Verdict(
+    yield WheelVerdict(
         verdict.fit,
         f"it goes with the official {base.package} {base.version}, {clause}: {verdict.why}",
     )

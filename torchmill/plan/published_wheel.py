@@ -12,26 +12,26 @@ Fit = Literal["fits", "does not fit", "cannot tell"]
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class WheelVerdict:
     """Whether a published wheel would do on a machine."""
 
     fit: Fit
-    why: str = ""  # a clause; "" where it fits
+    why: str = ""  # a clause; "" if it fits
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedWheel:
-    """A wheel that upstream published."""
+    """A wheel that upstream published, and what was recorded of it."""
 
     package: str
     version: str  # "2.4.1+cu118"
     toolkit: Toolkit | None
-    index: str  # that pip must be told; "": it asks there anyway
+    index: str  # the URL for pip's --extra-index-url; "": pip asks that index by default
     pythons: tuple[str, ...]
     arch: str
-    readings: tuple[WheelCode, ...] = ()  # of its files; (): nobody read them
-    said: str = ""  # the compute capabilities that upstream's build script names
-    verdict: Verdict = Verdict("cannot tell", "it was held against no machine")
+    readings: tuple[WheelCode, ...] = ()  # of the code in its files; (): nobody read them
+    announced: str = ""  # the compute capabilities in upstream's build script
+    verdict: WheelVerdict = WheelVerdict("cannot tell", "it was held against no machine")
     remarks: tuple[str, ...] = ()  # clauses
 
     @property
@@ -41,44 +41,41 @@ class PublishedWheel:
 
     @property
     def requirement(self) -> str:
-        """Return the arguments of pip by which it finds the wheel."""
-        return f"{self.package}=={self.version}" + (
-            f" --extra-index-url {self.index}" * bool(self.index)
-        )
+        """Return the arguments by which pip finds the wheel."""
+        requirement = f"{self.package}=={self.version}"
+        return f"{requirement} --extra-index-url {self.index}" if self.index else requirement
 
     @property
     def would_do(self) -> bool:
-        """Tell whether it was read, and fits."""
+        """Tell whether the wheel was read, and fits."""
         return bool(self.readings) and self.verdict.fit == "fits"
 
     @property
     def code(self) -> str | None:
-        """Return the compute capabilities that its own kernels have code for; None if it was not read."""
+        """Return the compute capabilities of its own kernels; None if the wheel was not read."""
         return self.readings[0].own if self.readings else None
 
     @property
     def summary(self) -> str:
-        """Return the command and the verdict without its reasons."""
-        return (
-            f"`{self.command}` would do as well"
-            if self.would_do
-            else f"`{self.command}`: {self._doubt}"
-        )
+        """Return the command and the verdict, without its reasons."""
+        if self.would_do:
+            return f"`{self.command}` would do as well"
+        return f"`{self.command}`: {self._doubt}"
 
     @property
     def _doubt(self) -> str:
-        return (
-            "does not fit" if self.verdict.fit == "does not fit" else "cannot tell whether it fits"
-        )
+        if self.verdict.fit == "does not fit":
+            return "does not fit"
+        return "cannot tell whether it fits"
 
     def as_data(self) -> dict[str, object]:
-        """Return it as JSON-ready data."""
+        """Return the wheel as JSON-ready data."""
         return {
             "version": self.version,
-            "cuda": self.toolkit and self.toolkit.version,
+            "cuda": self.toolkit.version if self.toolkit else None,
             "read": bool(self.readings),
             "capabilities": self.code,
-            "capabilities_said": self.said,
+            "capabilities_said": self.announced,
             "verdict": self.verdict.fit,
             "why": self.verdict.why,
             "command": self.command,
@@ -86,9 +83,11 @@ class PublishedWheel:
         }
 
     def __str__(self) -> str:
-        """Return what a user who is about to build should know, as a clause."""
+        """Return what users should know before they build the same, as a clause."""
         cuda = f" with CUDA {self.toolkit.version}" if self.toolkit else ""
         name = f"the official wheel{cuda}, `{self.command}`"
         if self.would_do:
-            return "; ".join((f"{name}, would do as well", *self.remarks))
-        return "; ".join((f"{name}: {self._doubt}: {self.verdict.why}", *self.remarks))
+            verdict = f"{name}, would do as well"
+        else:
+            verdict = f"{name}: {self._doubt}: {self.verdict.why}"
+        return "; ".join((verdict, *self.remarks))

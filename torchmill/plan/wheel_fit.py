@@ -19,9 +19,9 @@ from torchmill.config.toolkit import Toolkit
 from torchmill.config.versions import is_within
 from torchmill.config.wheel_code import PackageCode, ProcessorNeed, ReadLibrary, WheelCode
 from torchmill.host.host import Host
-from torchmill.plan.published_wheel import PublishedWheel, Verdict
+from torchmill.plan.published_wheel import PublishedWheel, WheelVerdict
 
-FITS = Verdict("fits")
+FITS = WheelVerdict("fits")
 # The files of NVIDIA's libraries, with the digest that auditwheel adds or without it. The hyphen or
 # the full stop keeps libtorch_nvshmem.so out, which is torch's.
 NVIDIA_LIBRARY = re.compile(r"/lib(cu|nccl|nv)\w*[-.]")
@@ -29,9 +29,9 @@ NVIDIA_LIBRARY = re.compile(r"/lib(cu|nccl|nv)\w*[-.]")
 
 def judge_code(
     facts: Facts, wheel: PublishedWheel, toolkit: Toolkit, gpus: Iterable[Capability]
-) -> Verdict:
+) -> WheelVerdict:
     """Return whether the device code of a wheel, and of the packages it requires, runs on GPUs."""
-    unsure: Verdict | None = None
+    unsure: WheelVerdict | None = None
     for gpu in gpus:
         for verdict in _doubts_about_code(facts, wheel, toolkit, gpu):
             if verdict.fit == "does not fit":
@@ -42,7 +42,7 @@ def judge_code(
 
 def _doubts_about_code(
     facts: Facts, wheel: PublishedWheel, toolkit: Toolkit, gpu: Capability
-) -> Iterator[Verdict]:
+) -> Iterator[WheelVerdict]:
     """Yield the reasons for which a wheel may not run on GPUs of a capability; none if it does."""
     makeable = [
         ArchTarget(name, ptx=True)
@@ -51,18 +51,20 @@ def _doubts_about_code(
     ]
     # A toolkit of which no capabilities are recorded rules nothing out.
     if makeable and how_served(facts, makeable, gpu) is None:
-        yield Verdict(
+        yield WheelVerdict(
             "does not fit", f"CUDA {toolkit.version} makes no code that runs on {gpu.name}"
         )
         return
     if not wheel.readings:
-        yield Verdict("cannot tell", unread_reason(wheel))
+        yield WheelVerdict("cannot tell", unread_reason(wheel))
     for reading in wheel.readings:
         gap = code_gap(facts, reading, gpu)
         if gap:
-            yield Verdict("does not fit", gap)
+            yield WheelVerdict("does not fit", gap)
     for requirement in _unread_packages(facts, wheel.readings):
-        yield Verdict("cannot tell", f"the code of {requirement}, which it requires, was not read")
+        yield WheelVerdict(
+            "cannot tell", f"the code of {requirement}, which it requires, was not read"
+        )
 
 
 def unread_reason(wheel: PublishedWheel) -> str:
@@ -70,7 +72,7 @@ def unread_reason(wheel: PublishedWheel) -> str:
     subject = "its device code" if wheel.toolkit else "it"
     # Only wheels on PyPI are ever read.
     reason = "it is not on PyPI" if wheel.index else "no reading of it is recorded"
-    script = f"; upstream's build script says {wheel.said}" if wheel.said else ""
+    script = f"; upstream's build script says {wheel.announced}" if wheel.announced else ""
     return f"{subject} was not read ({reason}){script}"
 
 
@@ -220,7 +222,7 @@ def missing_features(facts: Facts, readings: Iterable[WheelCode], gpu: Capabilit
     return list(missing)
 
 
-def judge_processor(facts: Facts, release: Release, host: Host) -> Verdict:
+def judge_processor(facts: Facts, release: Release, host: Host) -> WheelVerdict:
     """Return whether the CPU code of a release's official wheels runs on a machine's processor."""
     needs = processor_needs(facts, release, host.arch)
     missing = _missing_flags(needs, host)
@@ -230,14 +232,14 @@ def judge_processor(facts: Facts, release: Release, host: Host) -> Verdict:
             (need.why for need in needs if need.why and missing.keys() & set(need.needs)), ""
         )
         clause = f"this processor has no {flags}"
-        return Verdict("does not fit", f"{clause}: {reason}" if reason else clause)
+        return WheelVerdict("does not fit", f"{clause}: {reason}" if reason else clause)
     if missing:
-        return Verdict(
+        return WheelVerdict(
             "cannot tell", f"it needs a processor with {flags}; this one is not described"
         )
     tried = [need.enough for need in needs if need.tried]
     if not tried:
-        return Verdict("cannot tell", "what it needs of the processor is not known")
+        return WheelVerdict("cannot tell", "what it needs of the processor is not known")
     if any(set(enough) <= set(host.platform.processor_features) for enough in tried):
         return FITS
     doubt = (
@@ -245,7 +247,7 @@ def judge_processor(facts: Facts, release: Release, host: Host) -> Verdict:
         if host.platform.processor_features
         else "this one is not described"
     )
-    return Verdict(
+    return WheelVerdict(
         "cannot tell", f"it is known to run on processors with {', '.join(tried[0])}; {doubt}"
     )
 
