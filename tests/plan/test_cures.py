@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from tests.plan.test_doctor import on
+from tests.support.examinations import examine, golden_host
 from torchmill.config.facts import Facts
 from torchmill.plan.doctor.cures import find_cures
 from torchmill.plan.doctor.finding import Finding, Verdict, with_cures
@@ -15,7 +15,7 @@ def make_finding(cure: str, verdict: Verdict = "failure") -> Finding:
 
 
 def test_the_cures_of_a_bare_machine_are_in_the_order_to_run_them(shipped: Facts) -> None:
-    findings = on(shipped, "bare", "wheel-3.8-cpu", "v1.13.1")
+    findings = examine(shipped, golden_host("bare"), "wheel-3.8-cpu", "v1.13.1")
     cures = find_cures(findings)
     assert list(cures.commands) == [
         "invoke deps --tag v1.13.1",
@@ -26,7 +26,9 @@ def test_the_cures_of_a_bare_machine_are_in_the_order_to_run_them(shipped: Facts
 
 
 def test_a_toolkit_comes_before_its_libraries(shipped: Facts) -> None:
-    cures = find_cures(on(shipped, "debian-12", "wheel-3.12-cu121", "v2.4.1", "--arch-list=8.6"))
+    cures = find_cures(
+        examine(shipped, golden_host("debian-12"), "wheel-3.12-cu121", "v2.4.1", "--arch-list=8.6")
+    )
     commands = [command for command in cures.commands if command.startswith("invoke toolkit")]
     assert commands[0] == "invoke toolkit --cuda 12.1"
     libraries = {command.split()[3].partition("=")[0] for command in commands[1:]}

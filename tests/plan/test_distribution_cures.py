@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.plan.test_doctor import examined
+from tests.support.examinations import examine
 from tests.support.hosts import change_host
 from torchmill.config import distributions
 from torchmill.config.facts import Facts
@@ -305,7 +305,7 @@ def test_a_jetson_gets_the_packages_of_its_own_jetpack(shipped: Facts) -> None:
     )
 
     def toolkit_cure(identifier: str) -> str:
-        findings = examined(shipped, board, identifier, "v2.6.0")
+        findings = examine(shipped, board, identifier, "v2.6.0")
         return next(finding.cure for finding in findings if finding.subject == "CUDA toolkit")
 
     install = "sudo apt-get install --yes --no-install-recommends cuda-toolkit-12-6"
@@ -322,7 +322,7 @@ def test_an_old_jetpack_gets_no_package_of_a_new_one(shipped: Facts) -> None:
         toolkits={"homes": {}, "libraries": {}},
         arch="aarch64",
     )
-    for finding in examined(shipped, board, "wheel-3.10-cu118", "v2.1.0"):
+    for finding in examine(shipped, board, "wheel-3.10-cu118", "v2.1.0"):
         assert not any("libcudnn9" in cure for cure in cures_of(finding))
 
 

@@ -638,3 +638,18 @@ def test_a_mac_that_is_too_old_is_told(shipped: Facts) -> None:
     ):
         mac = change_host(MAC, programs={"versions": {"macos": macos}}, complete=True)
         assert judged(shipped, "wheel-3.12-cpu", tag, mac)[0] == fit
+
+
+@pytest.mark.parametrize(
+    ("tags", "arch", "glibc"),
+    [
+        (["manylinux1_x86_64", "macosx_11_0_arm64"], "x86_64", "2.17"),
+        (["manylinux2014_aarch64", "manylinux_2_28_x86_64"], "x86_64", "2.28"),
+        (["manylinux2014_aarch64", "manylinux_2_28_x86_64"], "aarch64", "2.17"),
+        (["manylinux_2_28_aarch64", "manylinux_2_35_aarch64"], "aarch64", "2.28"),
+        (["win_amd64", "linux_x86_64"], "x86_64", None),
+        ([], "x86_64", None),
+    ],
+)
+def test_the_official_tags_promise_a_glibc(tags: list[str], arch: str, glibc: str | None) -> None:
+    assert published.official_glibc(tags, arch) == glibc
