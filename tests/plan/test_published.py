@@ -336,7 +336,7 @@ def test_what_is_known_of_the_machine_counts(
     wheel = wheel_for(shipped, "wheel-3.12-cu121", "v2.4.1", change_host(HOST, **changes))
     assert wheel is not None
     assert (wheel.version, wheel.verdict.fit) == (version, fit)
-    assert why in wheel.verdict.why
+    assert why in wheel.verdict.reason
     assert wheel.would_do == ("would do as well" in str(wheel)) == (fit == "fits")
 
 
@@ -399,7 +399,7 @@ def test_a_sentence_says_what_is_to_be_known_beside_the_command(shipped: Facts) 
 def judged(facts: Facts, name: str, tag: str, host: Host, *gpus: Gpu) -> tuple[str, str]:
     wheel = wheel_for(facts, name, tag, change_host(host, gpus={"devices": gpus}))
     assert wheel is not None
-    return wheel.verdict.fit, wheel.verdict.why
+    return wheel.verdict.fit, wheel.verdict.reason
 
 
 def test_a_k40_is_not_served_by_code_for_3_7(shipped: Facts) -> None:

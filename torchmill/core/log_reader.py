@@ -15,7 +15,8 @@ from torchmill.core.silence import until_silent
 from torchmill.core.urls import hide_password
 
 STANDARD_INPUT = "-"
-# Characters of a line that are read: of its beginning, and of its end. Link commands are far longer.
+# Characters of a line that are read, of its beginning and of its end: link commands are far
+# longer.
 _HEAD_CHARACTERS = 3000
 _TAIL_CHARACTERS = 1000
 # The beginning and the end of a log that are read, about 20 MB each. A step is a character; a line

@@ -29,10 +29,14 @@ def read_own_runs(facts: Facts, dist: Path) -> tuple[MeasuredRun, ...]:
 
 
 def _read_run(facts: Facts, path: Path, arch: str) -> MeasuredRun | None:
-    """Return what one manifest tells; None if it cannot be read, or is of a release without facts."""
+    """Return the build that a manifest records.
+
+    None if the manifest cannot be read, or is of a release without facts.
+    """
     try:
         manifest = parse_json(path.read_text(encoding="utf-8"))
         toolkit = facts.toolkit(manifest.get("toolkit"))
+        # A manifest of an older format may lack any of these: such a build is left out.
         return MeasuredRun(
             package=manifest["package"],
             release=_release_version(facts, manifest["package"], manifest["tag"]),

@@ -66,7 +66,7 @@ def base_version(facts: Facts, cell: Cell, options: Options) -> str | None:
 
 
 def _built_label(facts: Facts, base: Release, build: Build, options: Options) -> str:
-    """Return the local label that this project gives the base's wheel, built with the same options."""
+    """Return the local label of the base's wheel, if it is built here with the same options."""
     source = wheel_name.name_source(base, None, modified=False)
     return wheel_name.local_label(
         build,

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -74,34 +73,22 @@ def compute_plan(
     memory = usable_memory(host, options)
     jobs = count_jobs(host.resources.cores, memory, int(largest.high), options.jobs).count
     requires = [selection.requires, *partner_requirements(rules, release)]
-    variables = build_variables(
-        facts,
-        selection,
-        rules,
-        replace(options, arch_list=selection.arch_list),
-        {
-            "version": version,
-            "torch": torch,
-            "jobs": str(jobs),
-            "requires": "|".join(filter(None, requires)),
-        },
-    )
-    tag = wheel_name.promised_platform_tag(facts, build, host, variables, options.platform)
-    wheel = PlannedWheel(
-        build=build,
-        release=release,
-        version=version,
-        file_name=wheel_name.wheel_file_name(package, release, build, version, tag),
-        platform_tag=tag,
-        tag_is_upper_bound=_is_upper_bound(tag, options),
-        processor=processor,
-        torch=f"{package.after}=={torch}" if torch else None,
-        torch_folder=_torch_folder(package, options),
+    values = {
+        "version": version,
+        "torch": torch,
+        "jobs": str(jobs),
+        # The separator that setup.py of torch expects in PYTORCH_EXTRA_INSTALL_REQUIREMENTS.
+        "requires": "|".join(filter(None, requires)),
+    }
+    listed = replace(options, arch_list=selection.arch_list)
+    variables = build_variables(facts, selection, rules, listed, values)
+    wheel = _plan_wheel(
+        facts, cell, host, options, version=version, torch=torch, variables=variables
     )
     kit, requirements = _split_requirements(rules, package)
     if package.after and torch and options.torch_folder is None:
         requirements.append(base_pip_requirement(package.after, torch, options))
-    shortfalls, differences = _missed_parts(facts, selection, rules, variables, tag)
+    shortfalls, differences = _missed_parts(facts, selection, rules, variables, wheel.platform_tag)
     nearest = None
     if _is_usual(facts, cell, host, options, source):
         nearest = published.find_published(facts, cell, host, selection.arch_list)
@@ -121,6 +108,39 @@ def compute_plan(
     )
 
 
+def _plan_wheel(
+    facts: Facts,
+    cell: Cell,
+    host: Host,
+    options: Options,
+    *,
+    version: str,
+    torch: str | None,
+    variables: Mapping[str, str],
+) -> PlannedWheel:
+    """Return the wheel that a build makes; `torch` is the version that it is built against."""
+    package = facts.packages[cell.build.package]
+    tag = wheel_name.promised_platform_tag(facts, cell.build, host, variables, options.platform)
+    file_name = wheel_name.wheel_file_name(package, cell.release, cell.build, version, tag)
+    torch_folder = None
+    if package.after and options.torch_folder:
+        torch_folder = find_installed(package.after, options.torch_folder).parent
+    return PlannedWheel(
+        build=cell.build,
+        release=cell.release,
+        version=version,
+        file_name=file_name,
+        platform_tag=tag,
+        # Only of glibc can symbols allow an older tag than that of the machine that builds.
+        tag_is_upper_bound=(
+            options.platform == wheel_name.AUTO_PLATFORM and tag.startswith("manylinux")
+        ),
+        processor=wheel_name.requested_processor(facts, cell.build, options),
+        torch=f"{package.after}=={torch}" if torch else None,
+        torch_folder=torch_folder,
+    )
+
+
 def _processor_rule(processor: Processor) -> Rule:
     """Return the rule that compiles everything for one processor."""
     flags = " ".join(processor.flags)
@@ -133,18 +153,6 @@ def _processor_rule(processor: Processor) -> Rule:
         f"{needs}"
     )
     return Rule("--cpu", When(), reason, append={"CFLAGS": flags, "CXXFLAGS": flags})
-
-
-def _is_upper_bound(platform_tag: str, options: Options) -> bool:
-    """Tell whether the symbols of the compiled wheel may allow an older platform tag."""
-    return options.platform == wheel_name.AUTO_PLATFORM and platform_tag.startswith("manylinux")
-
-
-def _torch_folder(package: Package, options: Options) -> Path | None:
-    """Return the folder of packages that lends its torch to a dependent package's build."""
-    if package.after is None or options.torch_folder is None:
-        return None
-    return find_installed(package.after, options.torch_folder).parent
 
 
 def _missed_parts(

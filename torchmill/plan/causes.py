@@ -24,10 +24,11 @@ from torchmill.plan.line_patterns import (
 )
 from torchmill.plan.log_lines import LOG_WORDS, LogLine, LogReading, last_run
 
-# Tools quote in many ways. Patterns know only one, as they know only the English words of GNU tools.
+# Tools quote in many ways, and patterns know only one.
 _QUOTES = str.maketrans(
     dict.fromkeys("\N{LEFT SINGLE QUOTATION MARK}\N{RIGHT SINGLE QUOTATION MARK}“”`«»", "'")
 )
+# What other tools and languages write, in the English words of GNU tools that patterns know.
 _WORDINGS = [
     (literals_of(pattern), bounded_pattern(pattern), words)
     for pattern, words in LOG_WORDS["wordings"]
@@ -172,9 +173,9 @@ class _Catalogue:
             if _rank(cause) >= below:
                 return None
             match = pattern.search(text)
-            named = _fill_name(cause, pattern, match) if match else None
-            if named:
-                return named
+            filled = _fill_name(cause, pattern, match) if match else None
+            if filled:
+                return filled
         return None
 
 
@@ -224,7 +225,7 @@ def _find_best(
     budget: DiagnosisBudget,
     share: float = 1.0,
 ) -> _CauseInLine | None:
-    """Return the cause of the best rank below a number, and the first of the lines that shows it."""
+    """Return the cause of the best rank below a number, and the first line that shows it."""
     best: _CauseInLine | None = None
     for line in lines:
         if below == 0 or not budget.allows(line, share):
@@ -269,10 +270,10 @@ def _fill_name(
 
 
 @cache
-def _parse_answers(known: str) -> list[tuple[re.Pattern[str], str]]:
+def _parse_answers(table: str) -> list[tuple[re.Pattern[str], str]]:
     """Return the names of each line "zlib1g-dev: zlib.h zconf.h", as a pattern, with its answer."""
     answers: list[tuple[re.Pattern[str], str]] = []
-    for line in known.splitlines():
+    for line in table.splitlines():
         answer, _, names = line.rpartition(": ")
         pattern = "|".join(map(translate, names.split()))
         answers.append((re.compile(pattern), answer))

@@ -80,6 +80,8 @@ def _weighted_mean(
         seconds = _work_of_run(facts, assumed, run, run_release)
         if run_release is None or seconds is None:
             continue
+        # Code for the host grows with the release. Device code is counted by images, and how large
+        # an image of each release is was never measured.
         scale = 1.0 if run.capabilities else _size_ratio(facts, release, run_release)
         distance = _years_between(release, run_release) / assumed.years
         distance += abs(math.log(jobs / run_slots(run)))
@@ -157,7 +159,7 @@ def _host_library_bytes(release: Release) -> int:
 
 
 def _size_ratio(facts: Facts, release: Release, other: Release) -> float:
-    """Return by which factor a release's libraries without device code are larger than another's."""
+    """Return the size of a release's libraries without device code, in units of another's."""
     if release.package != other.package:
         return 1.0
     size = host_library_bytes(facts, release)

@@ -134,15 +134,15 @@ def lacking_libraries(
         return frozenset()
     cuda = constraints.cell.build.cuda
     parts = {part.name for part in constraints.facts.toolkit_parts}
-    lacking: set[str] = set()
+    names: set[str] = set()
     for name in libraries_in_rules(constraints, "lacking"):
         if name in parts and cuda not in host.toolkits.homes:
             continue  # the toolkit that will be fetched brings it
         if is_user_configured(name, settings):
             continue
         if visible_version(host, name, cuda) is None:
-            lacking.add(name)
-    return frozenset(lacking)
+            names.add(name)
+    return frozenset(names)
 
 
 def visible_version(host: Host, name: str, cuda: str | None) -> str | None:

@@ -150,11 +150,11 @@ def select_cuda(
     if magma is not None:
         libraries[MAGMA] = magma.version
         provisioned[MAGMA] = magma.name
-    lacking = cuda_libraries.lacking_libraries(constraints, host, settings)
+    absent = cuda_libraries.lacking_libraries(constraints, host, settings)
     case = replace(
         make_case(facts, compiled.build, cell.release, provider, compiler),
         kept=frozenset(libraries),
-        lacking=lacking - libraries.keys(),
+        lacking=absent - libraries.keys(),
         another_toolkit=cuda != cell.build.cuda,
     )
     requires = cuda_libraries.required_nvidia_packages(constraints, libraries)

@@ -179,6 +179,7 @@ def saving_for_gpus(
     if not gpus or not is_driven(toolkit, host):
         return []
     targets = shortest_arch_list(facts, gpus)
+    # A list that the user did not give must not end a build: the release refuses this one.
     if any(find_arch_problems(facts, targets, toolkit, cell.release)):
         return []
     shortest = format_arch_list(targets)
@@ -198,7 +199,7 @@ def saving_for_gpus(
 
 
 def _served_gpus(facts: Facts, cell: Cell, host: Host, toolkit: Toolkit) -> list[Capability]:
-    """Return the capabilities of the GPUs for which a wheel is built; none unless all are served."""
+    """Return the capabilities of the target's GPUs; none if the toolkit serves not all of them."""
     target = published.target_host(facts, host, cell.build.arch)
     served: list[Capability] = []
     for gpu in target.gpus.devices:

@@ -75,9 +75,9 @@ def variables_for_compiler(command: str, *, cuda: bool) -> dict[str, str]:
 
 def compilers_of_nvcc(toolkit: Toolkit, family: str) -> SpecifierSet | None:
     """Return the host compilers of a family that nvcc takes; None if that is not known."""
-    taken = {"gcc": toolkit.gcc, "clang": toolkit.clang, "msvc": toolkit.msvc}
+    bounds = {"gcc": toolkit.gcc, "clang": toolkit.clang, "msvc": toolkit.msvc}
     # Empty bounds are not "any version": nothing is recorded of that family.
-    return taken.get(family) or None
+    return bounds.get(family) or None
 
 
 def nvcc_takes(toolkit: Toolkit, compiler: Compiler) -> bool:

@@ -54,7 +54,7 @@ def bounded_pattern(source: str) -> re.Pattern[str]:
 
 
 def literals_of(source: str) -> tuple[str, ...]:
-    """Return literals, in lower case, one of which is in each match of a pattern; () if not known."""
+    """Return literals in lower case, one of which is in each match of a pattern; () if unknown."""
     return tuple(LinePattern(source).literals or ())
 
 
@@ -109,7 +109,7 @@ class LinePattern:
         return None
 
     def degrees(self) -> list[int]:
-        """Return the exponents of the time that the pieces take for a line, before any is bounded."""
+        """Return the exponents of the time that the pieces take for a line if none is bounded."""
         degrees: list[int] = []
         for nodes_of_pieces in self._split():
             degrees += [pattern_cost.degree(self._tree.state, nodes) for nodes in nodes_of_pieces]

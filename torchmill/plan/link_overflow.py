@@ -1,8 +1,8 @@
 """Predict whether the link of libtorch_cuda overflows: its code reaches only so many bytes.
 
 The code of a library refers to its data by 32-bit offsets, so everything must lie within 2 GiB.
-Device code (.nv_fatbin) stands between them; with too many compute capabilities the linker ends with
-"relocation truncated to fit".
+Device code (.nv_fatbin) stands between them. With too many compute capabilities, the linker ends
+with "relocation truncated to fit".
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -112,7 +112,7 @@ def capability_weight(facts: Facts, release: Release) -> tuple[float, Release] |
     It is the release itself, or else the nearest whose sizes are recorded.
     """
     releases = facts.releases[release.package]
-    position = [known.version for known in releases].index(release.version)
+    position = [candidate.version for candidate in releases].index(release.version)
     nearest: tuple[float, Release] | None = None
     nearest_distance = len(releases)
     for index, candidate in enumerate(releases):

@@ -3,7 +3,8 @@
 The trees are those of the parser of `re`, and its compiler takes them. Both modules are private;
 their interface is the same in every Python since 3.11.
 
-A tree is a list of nodes. A node is an operation and its value, whose form depends on the operation:
+A tree is a list of nodes. A node is an operation and its value, and the form of the value depends
+on the operation:
 
     LITERAL      number of the character
     ANY, IN      one character of a set

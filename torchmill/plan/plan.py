@@ -115,7 +115,10 @@ class Plan:
 
     @property
     def arch_list(self) -> str:
-        """Return the compute capabilities to compile for, "8.0;8.6+PTX"; "" leaves them to the build."""
+        """Return the compute capabilities of the wheel, "8.0;8.6+PTX".
+
+        "" leaves them to the build.
+        """
         return self.variables.get("TORCH_CUDA_ARCH_LIST", "")
 
 

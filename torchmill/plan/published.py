@@ -155,7 +155,7 @@ def find_published(
         # If a wheel with another toolkit is named, say why it is not the one of the build's own.
         passed_over = wheel is not best and wheel.toolkit is toolkit
         if passed_over and wheel.verdict.fit == "does not fit":
-            remarks.append(f"{wheel.version} does not fit: {wheel.verdict.why}")
+            remarks.append(f"{wheel.version} does not fit: {wheel.verdict.reason}")
     return replace(best, remarks=tuple(remarks))
 
 
@@ -413,7 +413,7 @@ def _base_verdicts(
         clause = "and whether that fits is not known"
     yield WheelVerdict(
         verdict.fit,
-        f"it goes with the official {base.package} {base.version}, {clause}: {verdict.why}",
+        f"it goes with the official {base.package} {base.version}, {clause}: {verdict.reason}",
     )
 
 

@@ -16,7 +16,7 @@ class WheelVerdict:
     """Whether a published wheel would do on a machine."""
 
     fit: Fit
-    why: str = ""  # a clause; "" if it fits
+    reason: str = ""  # a clause; "" if it fits
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class PublishedWheel:
             "capabilities": self.code,
             "capabilities_said": self.announced,
             "verdict": self.verdict.fit,
-            "why": self.verdict.why,
+            "why": self.verdict.reason,
             "command": self.command,
             "remarks": list(self.remarks),
         }
@@ -89,5 +89,5 @@ class PublishedWheel:
         if self.would_do:
             verdict = f"{name}, would do as well"
         else:
-            verdict = f"{name}: {self._doubt}: {self.verdict.why}"
+            verdict = f"{name}: {self._doubt}: {self.verdict.reason}"
         return "; ".join((verdict, *self.remarks))

@@ -48,8 +48,8 @@ def plan_summary(
 ) -> str:
     """Return the most important of a plan in a few lines.
 
-    `cost` has lines on its cost by their titles. `tag` selects the plan's release, and `options` are
-    its own, so that the commands in the text are of this very plan.
+    `cost` has lines on its cost, by their titles. `tag` selects the release, and `options` are the
+    plan's, so that the commands in the text are of this very plan.
     """
     cell = shlex.join([plan.identifier, f"--tag={tag}", *options])
     toolkit = f", CUDA {plan.cuda.toolkit}" if plan.cuda.toolkit else ""
@@ -153,10 +153,10 @@ def _requirement_lines(plan: Plan) -> list[str]:
 
 
 def _local_torch(plan: Plan) -> str | None:
-    """Return the requirement on a torch with a local version, "torch==1.8.0+cu102", if there is one.
+    """Return the requirement on a torch with a local version, such as "torch==1.8.0+cu102".
 
     No index has it: PyPI takes no local versions. pip finds its wheel in dist/.
-    https://packaging.python.org/en/latest/specifications/version-specifiers/#local-version-identifiers
+    https://packaging.python.org/en/latest/specifications/version-specifiers/
     """
     torch = plan.wheel.torch
     if torch and torch in plan.requirements and "+" in torch:

@@ -225,7 +225,7 @@ def promised_platform_tag(
 
 
 def promised_glibc(tag: str, arch: str) -> str | None:
-    """Return the glibc that a platform tag for a machine promises, "2.28"; None if it names none."""
+    """Return the glibc that a platform tag for a machine promises, "2.28"; None for other tags."""
     match = PLATFORM_PATTERN.fullmatch(tag)
     if match is None or match["arch"] != arch or match["libc"] == "musl":
         return None
@@ -236,27 +236,29 @@ def promised_glibc(tag: str, arch: str) -> str | None:
     return None
 
 
-def _check_libc(requested: str, glibc: str | None, host: Host) -> None:
-    """Raise ConfigError for a tag that the host's C library cannot keep.
+def _check_libc(requested: str, promised: str | None, host: Host) -> None:
+    """Raise ConfigError for a tag whose promise a wheel of this host cannot keep.
 
-    `glibc` is the version that the tag promises, if it does.
+    `promised` is the glibc that the tag names, if it names one.
     """
-    if requested.startswith("musl") and host.platform.glibc is not None:
+    glibc = host.platform.glibc
+    if requested.startswith("musl") and glibc is not None:
         raise ConfigError(
             f"--plat {requested}: this system's C library is glibc: build on a system with musl",
             code="platform-of-another-libc",
         )
-    if glibc and host.platform.glibc is None and host.complete:
+    if promised and glibc is None and host.complete:
         raise ConfigError(
             f"--plat {requested}: this system's C library is not glibc: use linux, or build where "
             "it is",
             code="platform-of-another-libc",
         )
-    if glibc and host.platform.glibc and Version(glibc) > Version(host.platform.glibc):
+    # A wheel needs at most the glibc with which it is linked. A newer promise would be true, but
+    # pip would not install it on this very system.
+    if promised and glibc and Version(promised) > Version(glibc):
         raise ConfigError(
-            f"--plat {requested}: this system's glibc is {host.platform.glibc}, and nothing compiled here "
-            f"needs a newer one: use manylinux_{host.platform.glibc.replace('.', '_')} or older, or omit "
-            "--plat",
+            f"--plat {requested}: this system's glibc is {glibc}, and nothing compiled here needs "
+            f"a newer one: use manylinux_{glibc.replace('.', '_')} or older, or omit --plat",
             code="platform-too-new",
         )
 

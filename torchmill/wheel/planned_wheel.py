@@ -30,7 +30,10 @@ class PlannedWheel:
 
     @property
     def torch_requirement(self) -> str | None:
-        """Return the wheel's requirement on torch: the torch it is built against, or all that its stable ABI serves."""
+        """Return the wheel's requirement on torch: "torch==1.13.1+cpu", or "torch>=2.10".
+
+        The latter is of a wheel that uses only libtorch's stable ABI.
+        """
         served = self.release.stable_abi
         if self.torch is None or served is None:
             return self.torch
