@@ -1,7 +1,7 @@
-"""Lists of compute capabilities: read as PyTorch reads them, judged before anything is built."""
+"""Lists of compute capabilities are read as PyTorch does, and judged before a build."""
 
 from dataclasses import replace
-from itertools import pairwise, permutations
+from itertools import chain, pairwise, permutations
 
 import pytest
 
@@ -35,10 +35,10 @@ LINUX = Host(
     HostResources(cores=8, memory=32 * 1024**3),
     platform=HostPlatform(glibc="2.36"),
 )
-OLDEST = "9.0"  # of the toolkits that are described
+OLDEST = "9.0"  # the oldest toolkit that is described
 
 
-def listed(shipped: Facts, text: str, torch: str = "2.9.0") -> str:
+def canonical_list(shipped: Facts, text: str, torch: str = "2.9.0") -> str:
     targets, problems = arch_list.parse_arch_list(shipped, text, torch)
     assert problems == []
     return format_arch_list(targets)
@@ -54,21 +54,21 @@ def cell(shipped: Facts, name: str, tag: str, arch: str = "x86_64") -> Cell:
     return cell_lookup.find_cell(shipped, name, arch, release)
 
 
-def set_for(
-    shipped: Facts, name: str, tag: str, asked: str | None = None, host: Host = LINUX
+def planned_list(
+    shipped: Facts, name: str, tag: str, requested: str | None = None, host: Host = LINUX
 ) -> str | None:
-    made = build_plan.compute_plan(
-        shipped, cell(shipped, name, tag), host, Options(arch_list=asked)
+    plan = build_plan.compute_plan(
+        shipped, cell(shipped, name, tag), host, Options(arch_list=requested)
     )
-    return made.variables.get("TORCH_CUDA_ARCH_LIST")
+    return plan.variables.get("TORCH_CUDA_ARCH_LIST")
 
 
 def toolkit(shipped: Facts, version: str) -> Toolkit:
-    return next(one for one in shipped.toolkits if one.version == version)
+    return next(candidate for candidate in shipped.toolkits if candidate.version == version)
 
 
 def capability(shipped: Facts, name: str) -> Capability:
-    return next(one for one in shipped.capabilities if one.name == name)
+    return next(candidate for candidate in shipped.capabilities if candidate.name == name)
 
 
 def official_lists(shipped: Facts) -> list[tuple[Release, str, str]]:
@@ -76,12 +76,12 @@ def official_lists(shipped: Facts) -> list[tuple[Release, str, str]]:
         (release, cuda, text)
         for releases in shipped.releases.values()
         for release in releases
-        for cuda, said in release.cuda_official.items()
-        for text in said.capabilities.values()
+        for cuda, official in release.cuda_official.items()
+        for text in official.capabilities.values()
     ]
 
 
-# What the facts must agree on
+# Agreement of the shipped facts
 
 
 def test_every_official_list_is_written_as_we_write_it(shipped: Facts) -> None:
@@ -101,79 +101,75 @@ def test_every_official_list_fits_its_toolkit_and_its_release(shipped: Facts) ->
             capability_key(cuda) < capability_key(OLDEST)
             or shipped.packages[release.package].capabilities
         ):
-            continue  # an extension takes of torch's list what it has kernels for
+            continue  # an extension has kernels for a part of torch's list only
         targets, _ = arch_list.parse_arch_list(shipped, text, release.torch_version)
         wrong += list(find_arch_problems(shipped, targets, toolkit(shipped, cuda), release))
     assert wrong == []
 
 
 def test_an_extension_is_built_for_the_gpus_that_it_has_kernels_for(shipped: Facts) -> None:
-    (release,) = [one for one in shipped.releases["flash-attn"] if one.torch == "2.6.0"]
-    cell = next(
-        one
-        for one in matrix.possible_cells(shipped, release, "x86_64")
-        if one.build.variant == "cu126"
-    )
+    (release,) = [release for release in shipped.releases["flash-attn"] if release.torch == "2.6.0"]
+    cells = matrix.possible_cells(shipped, release, "x86_64")
+    cell = next(cell for cell in cells if cell.build.variant == "cu126")
     assert official_arch_list(shipped, cell) == "8.0;8.6;9.0"
     with refused("arch-list-impossible"):
         check_arch_list(shipped, "7.5;8.6", None, release, ())
 
 
 def test_every_build_with_cuda_has_a_list_that_it_can_use(shipped: Facts) -> None:
-    for release in (one for releases in shipped.releases.values() for one in releases):
+    for release in chain.from_iterable(shipped.releases.values()):
         for arch in release.arches:
-            for one in (
-                one for one in matrix.possible_cells(shipped, release, arch) if one.build.cuda
-            ):
-                if one.build.python != release.pythons[-1]:
+            for cell in matrix.possible_cells(shipped, release, arch):
+                if not cell.build.cuda or cell.build.python != release.pythons[-1]:
                     continue
-                text = official_arch_list(shipped, one)
-                assert text, (release.package, release.version, one.build)
+                text = official_arch_list(shipped, cell)
+                assert text, (release.package, release.version, cell.build)
                 targets, problems = arch_list.parse_arch_list(shipped, text, release.torch_version)
-                cuda = toolkit(shipped, str(one.build.cuda))
-                assert [
-                    *problems,
-                    *find_arch_problems(shipped, targets, cuda, release),
-                ] == []
+                assert problems == []
+                cuda = toolkit(shipped, str(cell.build.cuda))
+                assert list(find_arch_problems(shipped, targets, cuda, release)) == []
 
 
 def test_toolkits_name_only_capabilities_that_are_described(shipped: Facts) -> None:
-    known = {one.name for one in shipped.capabilities}
-    for one in shipped.toolkits:
-        assert {name.rstrip("af") for name in one.capabilities} <= known, one.version
-        assert set(one.deprecated) <= set(one.capabilities), one.version
-        assert list(one.capabilities) == sorted(
-            one.capabilities, key=lambda name: (capability_key(name.rstrip("af")), name)
-        )
+    described = {capability.name for capability in shipped.capabilities}
+    for cuda in shipped.toolkits:
+        names = list(cuda.capabilities)
+        assert {name.rstrip("af") for name in names} <= described, cuda.version
+        assert set(cuda.deprecated) <= set(names), cuda.version
+        assert names == sorted(names, key=lambda name: (capability_key(name.rstrip("af")), name))
 
 
 def test_no_toolkit_loses_and_finds_a_capability_again(shipped: Facts) -> None:
-    for name in {name for one in shipped.toolkits for name in one.capabilities}:
-        known = [name in one.capabilities for one in shipped.toolkits]
-        assert sum(before != after for before, after in pairwise([False, *known, False])) == 2, name
+    names = set(chain.from_iterable(cuda.capabilities for cuda in shipped.toolkits))
+    for name in names:
+        has_code = [name in cuda.capabilities for cuda in shipped.toolkits]
+        changes = [before != after for before, after in pairwise([False, *has_code, False])]
+        assert sum(changes) == 2, name
 
 
 def test_drivers_and_compilers_only_move_forward(shipped: Facts) -> None:
     for key in ("driver", "driver_windows", "driver_ptx"):
-        versions = [
-            tuple(map(int, text.split(".")))
-            for one in shipped.toolkits
-            if (text := getattr(one, key))
-        ]
+        texts = [getattr(cuda, key) for cuda in shipped.toolkits]
+        versions = [tuple(map(int, text.split("."))) for text in texts if text]
         assert versions == sorted(versions), key
-    for one in shipped.toolkits:
-        assert one.driver, one.version
+    for cuda in shipped.toolkits:
+        assert cuda.driver, cuda.version
 
 
 def test_every_capability_that_a_name_stands_for_is_described(shipped: Facts) -> None:
-    known = {one.name for one in shipped.capabilities}
-    assert {name for one in shipped.arch_names for name in one.means} <= known
+    described = {capability.name for capability in shipped.capabilities}
+    for arch_name in shipped.arch_names:
+        assert set(arch_name.means) <= described, arch_name.name
 
 
 def test_a_name_has_one_meaning_in_each_release(shipped: Facts) -> None:
     for release in shipped.releases["torch"]:
-        able = [one.name for one in shipped.arch_names if one.release.contains(release.version)]
-        assert len(able) == len(set(able)), release.version
+        names = [
+            arch_name.name
+            for arch_name in shipped.arch_names
+            if arch_name.release.contains(release.version)
+        ]
+        assert len(names) == len(set(names)), release.version
 
 
 # Reading
@@ -183,12 +179,12 @@ def test_a_name_has_one_meaning_in_each_release(shipped: Facts) -> None:
     "text", ["8.0;8.6+PTX", "8.0 8.6+PTX", "8.6+ptx,8.0", " 8.0;\t8.6+PTX; ", "'8.0;8.6+PTX'"]
 )
 def test_separators(shipped: Facts, text: str) -> None:
-    assert listed(shipped, text) == "8.0;8.6+PTX"
+    assert canonical_list(shipped, text) == "8.0;8.6+PTX"
 
 
 def test_order_and_repetition_do_not_matter(shipped: Facts) -> None:
     entries = ["9.0a", "8.0", "12.0+PTX", "8.0+PTX", "9.0"]
-    texts = {listed(shipped, ";".join(one)) for one in permutations(entries)}
+    texts = {canonical_list(shipped, ";".join(order)) for order in permutations(entries)}
     assert texts == {"8.0+PTX;9.0;9.0a;12.0+PTX"}
 
 
@@ -210,7 +206,7 @@ def test_order_and_repetition_do_not_matter(shipped: Facts) -> None:
 def test_names_mean_what_they_mean_to_the_release(
     shipped: Facts, text: str, torch: str, expected: str
 ) -> None:
-    assert listed(shipped, text, torch) == expected
+    assert canonical_list(shipped, text, torch) == expected
 
 
 @pytest.mark.parametrize(
@@ -232,28 +228,26 @@ def test_names_mean_what_they_mean_to_the_release(
         ("fast", "neither a compute capability"),
     ],
 )
-def test_what_cannot_be_read_is_told_with_what_to_write(
-    shipped: Facts, word: str, advice: str
-) -> None:
+def test_unreadable_entries_are_refused_with_advice(shipped: Facts, word: str, advice: str) -> None:
     text = complaint(shipped, word)
     assert text.startswith(f"'{word}' ")
     assert advice in text
 
 
-def test_a_name_of_a_later_release_is_told_in_numbers(shipped: Facts) -> None:
+def test_a_name_of_a_later_release_is_refused_with_numbers(shipped: Facts) -> None:
     assert (
         complaint(shipped, "Ada", "1.13.1")
         == "'Ada' is not a name that torch 1.13.1 knows; write 8.9"
     )
 
 
-def test_an_empty_list_is_no_list(shipped: Facts) -> None:
+def test_an_empty_list_is_refused(shipped: Facts) -> None:
     assert "names no compute capability" in complaint(shipped, " ; ")
 
 
 def test_native_stands_for_the_gpus_of_the_machine(shipped: Facts) -> None:
-    here = (Gpu("NVIDIA GeForce RTX 5090", "12.0"), Gpu("NVIDIA GeForce RTX 3090", "8.6"))
-    targets, _ = arch_list.parse_arch_list(shipped, "native+PTX", "2.9.0", here)
+    gpus = (Gpu("NVIDIA GeForce RTX 5090", "12.0"), Gpu("NVIDIA GeForce RTX 3090", "8.6"))
+    targets, _ = arch_list.parse_arch_list(shipped, "native+PTX", "2.9.0", gpus)
     assert format_arch_list(targets) == "8.6;12.0+PTX"
     assert "none was found" in complaint(shipped, "native")
     assert "does not report the capability of Tesla K80" in complaint(
@@ -264,77 +258,80 @@ def test_native_stands_for_the_gpus_of_the_machine(shipped: Facts) -> None:
 # Judging
 
 
-def against(shipped: Facts, name: str, tag: str, text: str) -> str:
+def refusal_of(shipped: Facts, name: str, tag: str, text: str) -> str:
     with pytest.raises(ImpossibleBuildError) as error:
-        set_for(shipped, name, tag, text)
+        planned_list(shipped, name, tag, text)
     return str(error.value)
 
 
 def test_a_list_is_made_canonical_on_its_way_into_the_plan(shipped: Facts) -> None:
     assert (
-        set_for(shipped, "wheel-3.10-cu117", "v1.13.1", "Turing, 8.6+PTX 7.0") == "7.0;7.5;8.6+PTX"
+        planned_list(shipped, "wheel-3.10-cu117", "v1.13.1", "Turing, 8.6+PTX 7.0")
+        == "7.0;7.5;8.6+PTX"
     )
 
 
-def test_a_toolkit_too_old_or_too_new_is_told_with_those_that_fit(shipped: Facts) -> None:
-    text = against(shipped, "wheel-3.10-cu117", "v1.13.1", "9.0;8.6")
+def test_an_unsuitable_toolkit_is_refused_with_suitable_ones(shipped: Facts) -> None:
+    text = refusal_of(shipped, "wheel-3.10-cu117", "v1.13.1", "9.0;8.6")
     assert "9.0: CUDA 11.7 makes no code for it, CUDA 11.8 to" in text
     assert "torch 1.13.1 builds with CUDA 11.8;" in text
     assert "8.6+PTX can stand in for it: drivers compile its PTX for 9.0, but cuBLAS, cuDNN" in text
-    assert "\n  8.6" not in text, "what is right is not complained about"
-    text = against(shipped, "wheel-3.10-cu121", "v2.1.0", "3.5")
+    assert "\n  8.6" not in text, "valid entries are not mentioned"
+    text = refusal_of(shipped, "wheel-3.10-cu121", "v2.1.0", "3.5")
     assert "CUDA 9.0 to 11.8 does; torch 2.1.0 builds with CUDA 11." in text
     assert "can stand for it" not in text, "nothing newer runs on it"
 
 
-def test_the_first_that_has_code_is_named_if_the_release_cannot(shipped: Facts) -> None:
-    text = against(shipped, "wheel-3.12-cu121", "v2.3.0", "12.0")
+def test_the_first_release_with_code_is_named(shipped: Facts) -> None:
+    text = refusal_of(shipped, "wheel-3.12-cu121", "v2.3.0", "12.0")
     assert "the first with code for 12.0 are CUDA 12.8, torch 2.7.0 (cu128)" in text
     assert "+PTX can stand in for it" in text
 
 
-def test_code_of_an_earlier_minor_is_offered_instead(shipped: Facts) -> None:
-    text = against(shipped, "wheel-3.10-cu117", "v1.13.1", "8.9")
+def test_code_of_an_earlier_minor_version_is_offered(shipped: Facts) -> None:
+    text = refusal_of(shipped, "wheel-3.10-cu117", "v1.13.1", "8.9")
     assert "8.6 can stand in for it: its code runs on 8.9 too" in text
 
 
-def test_a_capability_that_nobody_has_is_told_with_its_neighbours(shipped: Facts) -> None:
-    text = against(shipped, "wheel-3.10-cu117", "v1.13.1", "8.4")
+def test_an_unknown_capability_is_refused_with_its_neighbours(shipped: Facts) -> None:
+    text = refusal_of(shipped, "wheel-3.10-cu117", "v1.13.1", "8.4")
     assert "8.4: no toolkit makes code for it; there is 8.0, 8.6, 8.7, 8.8, 8.9" in text
 
 
-def test_spellings_that_the_release_cannot_read(shipped: Facts) -> None:
-    text = against(shipped, "wheel-3.11-cu121", "v2.3.1", "9.0a;8.6")
+def test_spellings_that_the_release_cannot_read_are_refused(shipped: Facts) -> None:
+    text = refusal_of(shipped, "wheel-3.11-cu121", "v2.3.1", "9.0a;8.6")
     assert "9.0a: the CMake of torch 2.3.1 cannot read it (that of torch >=2.4 can)" in text
     assert "9.0 can stand in for it" in text
-    assert set_for(shipped, "wheel-3.11-cu121", "v2.4.0", "9.0a;8.6") == "8.6;9.0a"
-    assert "10.0f: the CMake of torch 2.8.0" in against(
+    assert planned_list(shipped, "wheel-3.11-cu121", "v2.4.0", "9.0a;8.6") == "8.6;9.0a"
+    assert "10.0f: the CMake of torch 2.8.0" in refusal_of(
         shipped, "wheel-3.11-cu129", "v2.8.0", "10.0f"
     )
-    assert set_for(shipped, "wheel-3.11-cu130", "v2.9.0", "10.0f") == "10.0f"
+    assert planned_list(shipped, "wheel-3.11-cu130", "v2.9.0", "10.0f") == "10.0f"
 
 
 def test_packages_built_by_cpp_extension_take_only_what_it_knows(shipped: Facts) -> None:
-    assert set_for(shipped, "wheel-3.10-cu118", "v1.13.1", "8.9") == "8.9", "CMake takes any number"
-    text = against(shipped, "vision-3.10-cu118", "v1.13.1", "8.9")
+    assert planned_list(shipped, "wheel-3.10-cu118", "v1.13.1", "8.9") == "8.9", (
+        "CMake takes any number"
+    )
+    text = refusal_of(shipped, "vision-3.10-cu118", "v1.13.1", "8.9")
     assert "torchvision is built by torch 1.13.1's cpp_extension, which does not take it" in text
     assert "(that of torch >=2.0 does); 8.6 can stand in for it: its code runs on 8.9 too" in text
-    assert "that of no release does" in against(shipped, "vision-3.12-cu130", "v2.9.0", "10.0f")
+    assert "that of no release does" in refusal_of(shipped, "vision-3.12-cu130", "v2.9.0", "10.0f")
 
 
 def test_kernels_that_are_empty_without_the_code_of_one_chip_get_it(shipped: Facts) -> None:
-    assert set_for(shipped, "xformers-3.12-cu130", "v2.11.0", "8.6;9.0") == "8.6;9.0a"
-    assert set_for(shipped, "xformers-3.12-cu130", "v2.11.0", "9.0a+PTX;8.0") == "8.0;9.0a+PTX"
-    assert ";9.0a;" in str(set_for(shipped, "xformers-3.12-cu130", "v2.11.0")), (
-        "of the official list as well"
+    assert planned_list(shipped, "xformers-3.12-cu130", "v2.11.0", "8.6;9.0") == "8.6;9.0a"
+    assert planned_list(shipped, "xformers-3.12-cu130", "v2.11.0", "9.0a+PTX;8.0") == "8.0;9.0a+PTX"
+    assert ";9.0a;" in str(planned_list(shipped, "xformers-3.12-cu130", "v2.11.0")), (
+        "also in the official list"
     )
     for package in shipped.packages.values():
         assert all(toolkits_with_target(shipped, f"{name}a") for name in package.chip_code)
 
 
-def test_everything_that_is_wrong_comes_in_one_message(shipped: Facts) -> None:
+def test_all_problems_come_in_one_message(shipped: Facts) -> None:
     with pytest.raises(ConfigError) as error:
-        set_for(shipped, "wheel-3.10-cu117", "v1.13.1", "sm_86;Amper;9.0;3.7;10.0")
+        planned_list(shipped, "wheel-3.10-cu117", "v1.13.1", "sm_86;Amper;9.0;3.7;10.0")
     lines = str(error.value).splitlines()
     assert lines[0] == (
         "arch list 'sm_86;Amper;9.0;3.7;10.0' cannot be used for torch 1.13.1 with CUDA 11.7:"
@@ -344,14 +341,14 @@ def test_everything_that_is_wrong_comes_in_one_message(shipped: Facts) -> None:
 
 def test_a_build_without_cuda_takes_no_list(shipped: Facts) -> None:
     with refused("arch-list-without-cuda"):
-        set_for(shipped, "wheel-3.10-cpu", "v1.13.1", "8.6")
+        planned_list(shipped, "wheel-3.10-cpu", "v1.13.1", "8.6")
 
 
 def test_native_uses_the_host_of_the_plan(shipped: Facts) -> None:
     host = change_host(LINUX, gpus={"devices": (Gpu("NVIDIA GeForce RTX 3090", "8.6"),)})
-    assert set_for(shipped, "wheel-3.10-cu117", "v1.13.1", "native", host) == "8.6"
+    assert planned_list(shipped, "wheel-3.10-cu117", "v1.13.1", "native", host) == "8.6"
     with refused("arch-list-invalid"):
-        set_for(shipped, "wheel-3.10-cu117", "v1.13.1", "native")
+        planned_list(shipped, "wheel-3.10-cu117", "v1.13.1", "native")
 
 
 # The default
@@ -359,25 +356,25 @@ def test_native_uses_the_host_of_the_plan(shipped: Facts) -> None:
 
 def test_ptx_of_a_capability_that_the_toolkit_dropped_goes_to_the_next(shipped: Facts) -> None:
     build = cell(shipped, "wheel-3.10-cu121", "v2.1.0")
-    said = build.release.cuda_official["11.8"]
+    official = build.release.cuda_official["11.8"]
     release = replace(
         build.release,
-        cuda_official={"11.8": replace(said, capabilities={"x86_64": "3.7+PTX;5.0;7.0"})},
+        cuda_official={"11.8": replace(official, capabilities={"x86_64": "3.7+PTX;5.0;7.0"})},
     )
     assert official_arch_list(shipped, replace(build, release=release)) == "5.0+PTX;7.0"
 
 
 def test_a_toolkit_older_than_all_official_ones_takes_the_oldest_list(shipped: Facts) -> None:
-    assert set_for(shipped, "wheel-3.12-cu126", "v2.15.0") == "7.5;8.0;8.6;9.0"
+    assert planned_list(shipped, "wheel-3.12-cu126", "v2.15.0") == "7.5;8.0;8.6;9.0"
 
 
 def test_a_toolkit_for_jetson_boards_makes_code_for_them(shipped: Facts) -> None:
-    assert set_for(shipped, "wheel-3.6-cu102-aarch64", "v1.7.0") == "5.3;6.2;7.2"
-    assert set_for(shipped, "wheel-3.6-cu90-aarch64", "v1.1.0") == "5.3;6.2"
-    assert set_for(shipped, "wheel-3.6-cu102", "v1.7.0") == "3.7;5.0;6.0;7.0;7.5"
+    assert planned_list(shipped, "wheel-3.6-cu102-aarch64", "v1.7.0") == "5.3;6.2;7.2"
+    assert planned_list(shipped, "wheel-3.6-cu90-aarch64", "v1.1.0") == "5.3;6.2"
+    assert planned_list(shipped, "wheel-3.6-cu102", "v1.7.0") == "3.7;5.0;6.0;7.0;7.5"
 
 
-# Whom a list serves
+# Which GPUs a list serves
 
 
 def test_a_target_is_written_as_pytorch_reads_it() -> None:
@@ -387,7 +384,7 @@ def test_a_target_is_written_as_pytorch_reads_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "gpu", "way"),
+    ("text", "gpu", "served_by"),
     [
         ("8.6", "8.6", "code"),
         ("8.6", "8.9", "code"),
@@ -407,25 +404,27 @@ def test_a_target_is_written_as_pytorch_reads_it() -> None:
         ("12.0", "12.1", "code"),
     ],
 )
-def test_whom_a_list_serves(shipped: Facts, text: str, gpu: str, way: str | None) -> None:
+def test_how_a_list_serves_a_gpu(
+    shipped: Facts, text: str, gpu: str, served_by: str | None
+) -> None:
     targets, _ = arch_list.parse_arch_list(shipped, text, "2.9.0")
-    assert how_served(shipped, targets, capability(shipped, gpu)) == way
+    assert how_served(shipped, targets, capability(shipped, gpu)) == served_by
 
 
-def test_the_shortest_list_serves_all_and_nothing_in_it_can_go(shipped: Facts) -> None:
-    wanted = [one for one in shipped.capabilities if capability_key(one.name) >= (7, 0)]
-    shortest = shortest_arch_list(shipped, wanted)
-    assert all(how_served(shipped, shortest, gpu) == "code" for gpu in wanted)
-    for one in shortest:
-        rest = [other for other in shortest if other != one]
-        assert any(how_served(shipped, rest, gpu) is None for gpu in wanted)
+def test_the_shortest_list_serves_all_gpus(shipped: Facts) -> None:
+    gpus = [gpu for gpu in shipped.capabilities if capability_key(gpu.name) >= (7, 0)]
+    shortest = shortest_arch_list(shipped, gpus)
+    assert all(how_served(shipped, shortest, gpu) == "code" for gpu in gpus)
+    for target in shortest:
+        rest = [other for other in shortest if other != target]
+        assert any(how_served(shipped, rest, gpu) is None for gpu in gpus)
 
 
 # GPUs by name
 
 
 @pytest.mark.parametrize(
-    ("name", "found"),
+    ("name", "capabilities"),
     [
         ("RTX 3090", {"8.6"}),
         ("3090", {"8.6"}),
@@ -478,25 +477,27 @@ def test_the_shortest_list_serves_all_and_nothing_in_it_can_go(shipped: Facts) -
     ],
 )
 def test_gpus_are_found_as_people_and_drivers_name_them(
-    shipped: Facts, name: str, found: set[str]
+    shipped: Facts, name: str, capabilities: set[str]
 ) -> None:
-    assert {one.capability.name for one in find_gpus(shipped, name)} == found
+    assert {match.capability.name for match in find_gpus(shipped, name)} == capabilities
 
 
 def test_every_gpu_is_found_by_its_own_name(shipped: Facts) -> None:
-    for one in shipped.capabilities:
-        for gpu in one.gpus:
-            assert {named.capability.name for named in find_gpus(shipped, gpu)} == {one.name}, gpu
+    for described in shipped.capabilities:
+        for gpu in described.gpus:
+            assert {match.capability.name for match in find_gpus(shipped, gpu)} == {
+                described.name
+            }, gpu
 
 
 @pytest.mark.parametrize("name", ["RTX 3091", "", "NVIDIA", "GeForce", ",", "K80, Foo 300"])
-def test_a_gpu_that_nobody_knows_is_no_match(shipped: Facts, name: str) -> None:
+def test_an_unknown_gpu_is_refused(shipped: Facts, name: str) -> None:
     with refused("unknown-gpu"):
         find_gpus(shipped, name)
 
 
 @pytest.mark.parametrize(
-    ("name", "maker", "instead"),
+    ("name", "maker", "alternative"),
     [
         ("MI300X", "AMD", "download.pytorch.org/whl/rocm"),
         ("Radeon RX 580", "AMD", "older ones have no code in the wheels"),
@@ -521,32 +522,32 @@ def test_a_gpu_that_nobody_knows_is_no_match(shipped: Facts, name: str) -> None:
         ("Trainium2", "Amazon", "PyTorch for Neuron"),
     ],
 )
-def test_a_device_of_another_maker_is_told_what_serves_it(
-    shipped: Facts, name: str, maker: str, instead: str
+def test_a_device_of_another_maker_is_refused_with_an_alternative(
+    shipped: Facts, name: str, maker: str, alternative: str
 ) -> None:
     with refused("gpu-of-another-maker") as caught:
         find_gpus(shipped, name)
-    said = str(caught.value)
-    assert f"is a device of {maker}" in said
-    assert instead in said
-    assert "nvidia-smi" not in said
+    message = str(caught.value)
+    assert f"is a device of {maker}" in message
+    assert alternative in message
+    assert "nvidia-smi" not in message
 
 
-def test_a_name_that_two_makers_have_is_asked_about(shipped: Facts) -> None:
+def test_a_name_of_two_makers_is_refused(shipped: Facts) -> None:
     with refused("unknown-gpu") as caught:
         find_gpus(shipped, "M4")
     assert "Tesla M4" in str(caught.value)
 
 
-def test_no_gpu_of_nvidias_is_taken_for_anothers(shipped: Facts) -> None:
-    for one in shipped.capabilities:
-        for gpu in one.gpus:
+def test_no_gpu_of_nvidia_is_mistaken_for_another_makers(shipped: Facts) -> None:
+    for described in shipped.capabilities:
+        for gpu in described.gpus:
             find_gpus(shipped, f"NVIDIA {gpu}")
 
 
 def test_the_gpus_of_a_machine(shipped: Facts) -> None:
-    here = (Gpu("Tesla K80"), Gpu("NVIDIA GeForce RTX 4090", "8.9"))
-    assert [one.capability.name for one in gpus_of_host(shipped, here)] == ["3.7", "8.9"]
+    gpus = (Gpu("Tesla K80"), Gpu("NVIDIA GeForce RTX 4090", "8.9"))
+    assert [match.capability.name for match in gpus_of_host(shipped, gpus)] == ["3.7", "8.9"]
     with refused("no-gpu"):
         gpus_of_host(shipped, ())
     with refused("unknown-capability"):

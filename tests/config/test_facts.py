@@ -1,4 +1,4 @@
-"""Facts: what loads, what each mistake in a TOML file says, and how the facts that ship agree."""
+"""Facts: what is read, how mistakes are reported, and whether the shipped facts agree."""
 
 import shutil
 from pathlib import Path
@@ -112,7 +112,7 @@ source = "test"
 examples = ["undefined reference to 'a'"]
 known = "symbols"
 """
-# What is written into a small set of facts, mistake by mistake: files that it lacks at first.
+# Files that the small facts do not have, for tests to write with one mistake each.
 FILES = {
     "packages/tiny-scatter.toml": ONE,
     "runs.toml": RUN,
@@ -142,19 +142,21 @@ def problems(configs: Path) -> str:
 
 
 def test_releases_are_oldest_first_and_dependents_are_paired(known: Facts) -> None:
-    assert [one.version for one in known.releases["base"]] == ["1.0.0", "2.0.0"]
+    assert [release.version for release in known.releases["base"]] == ["1.0.0", "2.0.0"]
     addon = known.releases["addon"][0]
     assert (addon.torch, addon.tag) == ("1.0.0", "v0.1.0")
-    assert addon.pythons == ("3.9", "3.10"), "a dependent release defaults to its partner's axes"
+    assert addon.pythons == ("3.9", "3.10"), (
+        "by default, a dependent release has the axes of its partner"
+    )
 
 
-def test_what_each_file_says_is_read(configs: Path) -> None:
+def test_each_file_is_read(configs: Path) -> None:
     for file, text in FILES.items():
         (configs / file).write_text(text)
-    (configs / "runs.toml").unlink()  # whose [assumed] is long
+    (configs / "runs.toml").unlink()  # its [assumed] would be long
     facts = facts_reader.read_facts(configs)
     assert facts.units == (KnownUnit("a/*.cpp", 2 * 2**30, 5, "base", None, "seen"),)
-    debian, pypi = facts.toolkit_sources  # in the order in which they are asked
+    debian, pypi = facts.toolkit_sources  # in the order of requests
     assert (debian.provider, debian.versions, debian.where) == (
         "debian",
         ("11.8",),
@@ -174,13 +176,13 @@ def test_what_each_file_says_is_read(configs: Path) -> None:
     assert facts.images.bases[0].reference == "docker.io/library/debian:bookworm-slim"
 
 
-def test_a_report_may_say_little(tmp_path: Path) -> None:
+def test_a_report_may_be_sparse(tmp_path: Path) -> None:
     (tmp_path / "runs.toml").write_text(RUN)
     (run,) = read_toml(tmp_path / "runs.toml", []).read_each("run", MeasuredRun)
     assert (run.wall_seconds, run.cpu_seconds, run.cores, run.peak) == (60, None, None, None)
 
 
-def test_without_the_files_that_may_be_missing_their_facts_are_empty(known: Facts) -> None:
+def test_optional_files_may_be_missing(known: Facts) -> None:
     assert (known.runs, known.peaks, known.assumed, known.linking, known.conda) == (
         (),
         (),
@@ -299,7 +301,7 @@ def test_without_the_files_that_may_be_missing_their_facts_are_empty(known: Fact
             "packages/base.toml",
             'disk = "1 GiB"',
             'disk = "1 GiB"\nrule = [1]',
-            "base.toml: ",  # TOML does not take it: `rule` is defined twice
+            "base.toml: ",  # invalid TOML: `rule` is defined twice
         ),
         ("toolkits.toml", '["10.2"]', '["10.2"', "toolkits.toml: "),
         (
@@ -496,14 +498,14 @@ def test_a_release_that_is_described_twice_is_refused(configs: Path) -> None:
 # Packages whose own file declares their releases
 
 
-def test_with_each_torch_goes_the_newest_release_that_takes_it(configs: Path) -> None:
-    known = declared(configs)
-    old, new = known.releases["tiny-scatter"]
-    assert [(one.version, one.torch, one.tag) for one in (old, new)] == [
+def test_each_torch_is_paired_with_the_newest_release_that_accepts_it(configs: Path) -> None:
+    facts = declared(configs)
+    old, new = facts.releases["tiny-scatter"]
+    assert [(release.version, release.torch, release.tag) for release in (old, new)] == [
         ("1.0", "1.0.0", "v1.0"),
         ("1.10", "2.0.0", "v1.10"),
     ]
-    base = known.releases["base"]
+    base = facts.releases["base"]
     assert (old.pythons, old.arches, old.cuda) == (base[0].pythons, base[0].arches, base[0].cuda)
     assert (new.pythons, new.arches, str(new.cuda)) == (("3.10",), ("x86_64",), ">=12")
     assert (old.sha256, new.sha256) == (None, "abc")
@@ -513,19 +515,19 @@ def test_with_each_torch_goes_the_newest_release_that_takes_it(configs: Path) ->
 def test_a_declared_release_is_built_like_any_other(configs: Path) -> None:
     old = configs / "releases/1.0.0.toml"
     old.write_text(old.read_text().replace("[base.cuda]", '[base.cuda]\npypi = "11.8"', 1))
-    known = declared(configs)
-    first = known.releases["base"][0]
-    cell = cell_lookup.find_cell(known, "scatter-3.10-cu118", "x86_64", first)
-    computed = build_plan.compute_plan(known, cell, HOST, Options())
+    facts = declared(configs)
+    first = facts.releases["base"][0]
+    cell = cell_lookup.find_cell(facts, "scatter-3.10-cu118", "x86_64", first)
+    computed = build_plan.compute_plan(facts, cell, HOST, Options())
     assert (
         computed.wheel.file_name
         == "tiny_scatter-1.0+cu118.base1.0.0-cp310-cp310-manylinux_2_36_x86_64.whl"
     )
     assert computed.wheel.torch == "base==1.0.0+cu118"
-    official = build_plan.compute_plan(known, cell, HOST, Options(torch="PyPI"))
+    official = build_plan.compute_plan(facts, cell, HOST, Options(torch="PyPI"))
     assert "base===1.0.0" in official.requirements
-    assert build_plan.compute_plan(known, cell, HOST, Options(label="none")).wheel.version == "1.0"
-    (partner,) = partner_releases(known, first, ["scatter"])
+    assert build_plan.compute_plan(facts, cell, HOST, Options(label="none")).wheel.version == "1.0"
+    (partner,) = partner_releases(facts, first, ["scatter"])
     assert partner.version == "1.0"
 
 
@@ -533,31 +535,34 @@ def test_a_declared_release_is_built_like_any_other(configs: Path) -> None:
 
 
 def test_shipped_runs_name_releases_and_sources(shipped: Facts) -> None:
-    versions = {name: {one.version for one in all_} for name, all_ in shipped.releases.items()}
-    assert [run.source for run in shipped.runs if run.release not in versions[run.package]] == []
-    assert all(run.source and run.machine for run in shipped.runs)
+    for run in shipped.runs:
+        versions = {release.version for release in shipped.releases[run.package]}
+        assert run.release in versions, run.source
+        assert run.source
+        assert run.machine
 
 
 def test_shipped_units_have_sources_and_sizes(shipped: Facts) -> None:
     assert len(shipped.units) > 30
     assert [
-        one.pattern for one in shipped.units if not one.source or not 2**26 < one.peak < 2**33
+        unit.pattern for unit in shipped.units if not unit.source or not 2**26 < unit.peak < 2**33
     ] == []
-    assert len({one.pattern for one in shipped.units}) == len(shipped.units)
+    assert len({unit.pattern for unit in shipped.units}) == len(shipped.units)
 
 
 def test_shipped_images_are_complete(shipped: Facts) -> None:
     bases = shipped.images.bases
-    assert {one.role for one in bases} == set(get_args(ImageRole))
-    named = [(one.role, one.named, arch) for one in bases for arch in one.arches]
-    assert len(named) == len(set(named))
-    assert {one.toolkit for one in bases if one.toolkit} <= {
-        one.version for one in shipped.toolkits
-    }
-    for one in bases:
-        assert set(one.arches) <= {"x86_64", "aarch64"}
-        assert one.image.count("/") >= 2, "podman and buildah want the registry in the name"
-        assert "{major}" in one.compiler or not one.compilers
+    assert {base.role for base in bases} == set(get_args(ImageRole))
+    keys = []
+    for base in bases:
+        keys += [(base.role, base.named, arch) for arch in base.arches]
+    assert len(keys) == len(set(keys))
+    toolkits = {toolkit.version for toolkit in shipped.toolkits}
+    assert {base.toolkit for base in bases if base.toolkit} <= toolkits
+    for base in bases:
+        assert set(base.arches) <= {"x86_64", "aarch64"}
+        assert base.image.count("/") >= 2, "podman and buildah require the registry in the name"
+        assert "{major}" in base.compiler or not base.compilers
 
 
 def test_shipped_conda_names_are_of_machines_and_packages(shipped: Facts) -> None:
@@ -569,33 +574,33 @@ def test_shipped_conda_names_are_of_machines_and_packages(shipped: Facts) -> Non
 
 
 def test_packages_that_complete_a_toolkit_are_of_its_parts(shipped: Facts) -> None:
-    completing = [one for one in shipped.toolkit_sources if one.kind == "parts"]
-    versions = [version for one in completing for version in one.versions]
+    completing = [source for source in shipped.toolkit_sources if source.kind == "parts"]
+    versions = [version for source in completing for version in source.versions]
     assert versions[0] == "11.7"
     assert len(versions) == len(set(versions)), "each toolkit has one list"
-    known = {part.package for part in shipped.toolkit_parts}
-    for one in completing:
-        (version,) = one.versions
+    part_packages = {part.package for part in shipped.toolkit_parts}
+    for source in completing:
+        (version,) = source.versions
         suffix = f"-cu{version[:2]}" if Version(version) < Version("13") else ""
-        names = [Requirement(line).name for line in one.packages]
-        assert {name.removesuffix(suffix) for name in names} <= known, version
+        names = [Requirement(line).name for line in source.packages]
+        assert {name.removesuffix(suffix) for name in names} <= part_packages, version
         assert all(name.endswith(suffix) for name in names)
-        assert all(str(Requirement(line).specifier).startswith("==") for line in one.packages)
+        assert all(str(Requirement(line).specifier).startswith("==") for line in source.packages)
     assert all(part.headers for part in shipped.toolkit_parts)
 
 
 def test_every_toolkit_that_can_be_installed_is_described(shipped: Facts) -> None:
-    known = {toolkit.version for toolkit in shipped.toolkits}
-    for one in shipped.toolkit_sources:
-        assert set(one.arches) <= set(shipped.arches)
-        if one.kind == "toolkit":
-            assert one.versions
-            assert set(one.versions) <= known, f"{one.provider}: toolkits.toml lacks some"
-    assert {one.provider for one in shipped.toolkit_sources} <= set(PROVIDERS)
+    described = {toolkit.version for toolkit in shipped.toolkits}
+    for source in shipped.toolkit_sources:
+        assert set(source.arches) <= set(shipped.arches)
+        if source.kind == "toolkit":
+            assert source.versions
+            assert set(source.versions) <= described, f"{source.provider}: toolkits.toml lacks some"
+    assert {source.provider for source in shipped.toolkit_sources} <= set(PROVIDERS)
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "message"),
     [
         ('date = "2025-01-29"', 'date = "2025-01"', "'date' is '2025-01', expected a date"),
         (
@@ -607,15 +612,15 @@ def test_every_toolkit_that_can_be_installed_is_described(shipped: Facts) -> Non
     ],
 )
 def test_dates_toolkits_and_requirements_of_a_release_are_checked(
-    old: str, new: str, told: str, tmp_path: Path
+    old: str, new: str, message: str, tmp_path: Path
 ) -> None:
     shutil.copytree(Path(__file__).parents[2] / "build_configs", tmp_path / "configs")
     path = tmp_path / "configs/releases/2.6.0.toml"
     path.write_text(path.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
-    assert told in problems(tmp_path / "configs")
+    assert message in problems(tmp_path / "configs")
 
 
-def test_a_package_for_none_of_a_torchs_pythons_is_impossible_there(configs: Path) -> None:
+def test_a_package_without_a_python_of_its_torch_is_impossible(configs: Path) -> None:
     facts = declared(configs, ONE.replace('torch = ">=1"', 'torch = ">=1"\n    python = ">=3.20"'))
     with refused("impossible-build"):
         cell_lookup.find_cell(

@@ -1,4 +1,4 @@
-"""A mistake in the file of a package or release stops what needs it, and is named to the others."""
+"""A mistake in the file of a package or release stops only its own builds."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from torchmill.config.facts_reader import read_facts, read_usable_facts
 from torchmill.config.release_lookup import find_release, partner_releases
 from torchmill.plan import cell_lookup
 
-BROKEN = 'name = "mine'  # which TOML does not take
+BROKEN = 'name = "mine'  # invalid TOML
 OTHER = """
 name = "other"
 session = "other"
@@ -34,7 +34,7 @@ source = "test"
 
 
 def left_out(configs: Path, file: str, text: str) -> Facts:
-    """Return the facts that can be used after `file` was written."""
+    """Write a file with mistakes, and return the facts that can still be used."""
     (configs / file).write_text(text, encoding="utf-8")
     with refused("facts-invalid"):
         read_facts(configs)
@@ -58,22 +58,22 @@ def test_a_package_with_mistakes_is_left_out_alone(text: str, known: Facts, conf
     assert cell_lookup.find_cell(facts, "wheel-3.10-cpu", "x86_64", None).possible
 
 
-def test_a_package_left_out_is_known_by_the_word_of_its_sessions(configs: Path) -> None:
+def test_a_package_left_out_is_known_by_its_session(configs: Path) -> None:
     facts = left_out(configs, "packages/tiny-scatter.toml", ONE.replace('disk = "', 'dusk = "'))
     with refused("facts-invalid"):
         cell_lookup.find_cell(facts, "scatter-3.10-cpu", "x86_64", None)
 
 
-def test_what_is_built_on_a_package_left_out_is_left_out_too(configs: Path) -> None:
+def test_dependents_of_a_package_left_out_are_left_out_too(configs: Path) -> None:
     (configs / "packages" / "tiny-scatter.toml").write_text(BROKEN, encoding="utf-8")
     facts = left_out(configs, "packages/other.toml", OTHER)
     names = {file.name for file in facts.left_out}
     assert names == {"packages/tiny-scatter.toml", "packages/other.toml"}
 
 
-def test_a_package_that_takes_the_session_of_the_base_does_not_stop_it(configs: Path) -> None:
-    taken = ONE.replace('session = "scatter"', 'session = "wheel"')
-    facts = left_out(configs, "packages/tiny-scatter.toml", taken)
+def test_a_package_with_the_session_of_the_base_does_not_stop_the_base(configs: Path) -> None:
+    conflicting = ONE.replace('session = "scatter"', 'session = "wheel"')
+    facts = left_out(configs, "packages/tiny-scatter.toml", conflicting)
     assert cell_lookup.find_cell(facts, "wheel-3.10-cpu", "x86_64", None).possible
 
 
@@ -91,7 +91,7 @@ def test_a_release_with_mistakes_is_left_out_alone(
 
 
 @pytest.mark.parametrize("file", ["packages/base.toml", "arches.toml", "gpus.toml"])
-def test_a_file_that_every_build_needs_stops_them(file: str, configs: Path) -> None:
+def test_mistakes_in_a_file_that_every_build_needs_stop_all(file: str, configs: Path) -> None:
     (configs / file).write_text(BROKEN, encoding="utf-8")
     with refused("facts-invalid"):
         read_usable_facts(configs)

@@ -1,4 +1,4 @@
-"""A project's own facts go before the shipped ones; only what has a place among facts is taken."""
+"""A project's own facts replace shipped ones; other files are ignored."""
 
 import os
 from pathlib import Path
@@ -11,10 +11,12 @@ from torchmill.config.own_facts import merge_facts
 
 @pytest.fixture
 def shipped(tmp_path: Path) -> Path:
-    return lay(tmp_path / "shipped", {"gpus.toml": "shipped", "packages/torch.toml": "shipped"})
+    return write_files(
+        tmp_path / "shipped", {"gpus.toml": "shipped", "packages/torch.toml": "shipped"}
+    )
 
 
-def lay(folder: Path, texts: dict[str, str]) -> Path:
+def write_files(folder: Path, texts: dict[str, str]) -> Path:
     """Write files into a folder, and return it."""
     folder.mkdir(exist_ok=True)
     for name, text in texts.items():
@@ -24,14 +26,14 @@ def lay(folder: Path, texts: dict[str, str]) -> Path:
 
 
 def texts_of(folder: Path | None) -> dict[str, str]:
-    """Return the text of each file in a folder, by its place."""
+    """Return the text of each file in a folder, by its path."""
     assert folder is not None
     files = (path for path in folder.rglob("*") if path.is_file())
     return {path.relative_to(folder).as_posix(): path.read_text("utf-8") for path in files}
 
 
-def test_a_file_of_the_project_stands_for_the_shipped_one(shipped: Path, tmp_path: Path) -> None:
-    own = lay(
+def test_a_file_of_the_project_replaces_the_shipped_one(shipped: Path, tmp_path: Path) -> None:
+    folder = write_files(
         tmp_path / "own",
         {
             "gpus.toml": "own",
@@ -40,7 +42,7 @@ def test_a_file_of_the_project_stands_for_the_shipped_one(shipped: Path, tmp_pat
             "patches/torch/fix.patch": "own",
         },
     )
-    assert texts_of(merge_facts(own, shipped, tmp_path / "cache")) == {
+    assert texts_of(merge_facts(folder, shipped, tmp_path / "cache")) == {
         "gpus.toml": "own",
         "packages/torch.toml": "shipped",
         "packages/mine.toml": "own",
@@ -61,11 +63,11 @@ def test_a_file_of_the_project_stands_for_the_shipped_one(shipped: Path, tmp_pat
         "a/gpus.toml",
     ],
 )
-def test_what_is_no_fact_is_left_out(name: str, shipped: Path, tmp_path: Path) -> None:
-    own = lay(tmp_path / "own", {name: "own"})
-    assert merge_facts(own, shipped, tmp_path / "cache") is None
-    lay(own, {"gpus.toml": "own"})
-    merged = texts_of(merge_facts(own, shipped, tmp_path / "cache"))
+def test_files_that_are_no_facts_are_left_out(name: str, shipped: Path, tmp_path: Path) -> None:
+    folder = write_files(tmp_path / "own", {name: "own"})
+    assert merge_facts(folder, shipped, tmp_path / "cache") is None
+    write_files(folder, {"gpus.toml": "own"})
+    merged = texts_of(merge_facts(folder, shipped, tmp_path / "cache"))
     assert merged == {"gpus.toml": "own", "packages/torch.toml": "shipped"}
 
 
@@ -74,22 +76,22 @@ def test_a_project_without_facts_has_the_shipped_ones(shipped: Path, tmp_path: P
     assert not (tmp_path / "cache").exists()
 
 
-def test_what_was_merged_is_never_changed(shipped: Path, tmp_path: Path) -> None:
-    own = lay(tmp_path / "own", {"gpus.toml": "own"})
-    first = merge_facts(own, shipped, tmp_path / "cache")
-    assert merge_facts(own, shipped, tmp_path / "cache") == first
-    lay(own, {"gpus.toml": "own again"})
-    second = merge_facts(own, shipped, tmp_path / "cache")
+def test_merged_facts_are_never_changed(shipped: Path, tmp_path: Path) -> None:
+    folder = write_files(tmp_path / "own", {"gpus.toml": "own"})
+    first = merge_facts(folder, shipped, tmp_path / "cache")
+    assert merge_facts(folder, shipped, tmp_path / "cache") == first
+    write_files(folder, {"gpus.toml": "own again"})
+    second = merge_facts(folder, shipped, tmp_path / "cache")
     assert (texts_of(first)["gpus.toml"], texts_of(second)["gpus.toml"]) == ("own", "own again")
 
 
-def test_a_fact_that_cannot_be_a_file_of_facts_is_named(shipped: Path, tmp_path: Path) -> None:
-    own = lay(tmp_path / "own", {})
-    os.mkfifo(own / "gpus.toml")
+def test_a_fact_that_is_no_small_file_is_refused(shipped: Path, tmp_path: Path) -> None:
+    folder = write_files(tmp_path / "own", {})
+    os.mkfifo(folder / "gpus.toml")
     with refused("fact-not-a-file"):
-        merge_facts(own, shipped, tmp_path / "cache")
-    (own / "gpus.toml").unlink()
-    (own / "gpus.toml").touch()
-    os.truncate(own / "gpus.toml", 1 << 25)
+        merge_facts(folder, shipped, tmp_path / "cache")
+    (folder / "gpus.toml").unlink()
+    (folder / "gpus.toml").touch()
+    os.truncate(folder / "gpus.toml", 1 << 25)
     with refused("fact-not-a-file"):
-        merge_facts(own, shipped, tmp_path / "cache")
+        merge_facts(folder, shipped, tmp_path / "cache")

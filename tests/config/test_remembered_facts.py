@@ -1,4 +1,4 @@
-"""Facts are parsed once, and remembered for as long as their files look the same."""
+"""Facts are parsed once, and cached until one of their files changes."""
 
 import json
 from pathlib import Path
@@ -33,14 +33,14 @@ def test_a_changed_file_is_read_again(memory: Path, configs: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", json.dumps({"x": 1})])
-def test_a_damaged_memory_is_ignored(memory: Path, text: str) -> None:
+def test_a_damaged_cache_is_ignored(memory: Path, text: str) -> None:
     first = facts_reader.load_facts(memory)
     memory.write_text(text)
     assert facts_reader.load_facts(memory) == first
 
 
-def test_a_memory_with_other_answers_is_no_table(memory: Path) -> None:
+def test_a_cache_of_another_form_is_ignored(memory: Path) -> None:
     first = facts_reader.load_facts(memory)
-    known = json.loads(memory.read_text())
-    memory.write_text(json.dumps({what: [look, "[1]"] for what, (look, _) in known.items()}))
+    entries = json.loads(memory.read_text())
+    memory.write_text(json.dumps({key: [look, "[1]"] for key, (look, _) in entries.items()}))
     assert facts_reader.load_facts(memory) == first

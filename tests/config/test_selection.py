@@ -1,4 +1,4 @@
-"""Which release a command speaks of."""
+"""The release that commands use: selected, named by a variable, or the newest."""
 
 import os
 import shutil
@@ -25,7 +25,7 @@ def test_nothing_is_selected_at_first(known: Facts, layout: Layout) -> None:
     assert selected_or_newest(known, layout) == known.releases["base"][-1]
 
 
-def test_what_was_selected_is_remembered(known: Facts, layout: Layout) -> None:
+def test_the_selection_is_remembered(known: Facts, layout: Layout) -> None:
     select_release(layout, known.releases["base"][0])
     assert (
         selected_release(known, layout)
@@ -44,7 +44,7 @@ def test_the_environment_beats_the_record_and_the_command_line_both(
     assert selected_release(known, layout, old.tag) == old
 
 
-def test_a_spoiled_record_is_told(known: Facts, layout: Layout) -> None:
+def test_a_damaged_record_is_refused(known: Facts, layout: Layout) -> None:
     layout.state.mkdir(parents=True)
     for text in ("", "[]", '{"tag": 1}'):
         layout.selection.write_text(text)
@@ -56,7 +56,7 @@ def test_a_spoiled_record_is_told(known: Facts, layout: Layout) -> None:
         selected_release(known, layout)
 
 
-def test_a_tag_that_left_the_facts_is_told(known: Facts, layout: Layout) -> None:
+def test_a_tag_that_left_the_facts_is_refused(known: Facts, layout: Layout) -> None:
     layout.state.mkdir(parents=True)
     layout.selection.write_text('{"tag": "v0.0.1"}')
     with refused("unknown-release"):
@@ -75,7 +75,7 @@ def test_sessions_are_remembered_until_facts_or_selection_change(
     monkeypatch.setenv("XDG_CACHE_HOME", str(layout.cache))
     monkeypatch.setattr(
         "torchmill.core.stat_cache.SETTLED_SECONDS", -3600
-    )  # just copied, and settled
+    )  # files that were written just now are remembered too
     before = list_sessions(ROOT, "x86_64", None)
     with monkeypatch.context() as unread:
         unread.setattr(

@@ -1,4 +1,4 @@
-"""Rules without effect: found in small facts, and none in those that ship."""
+"""Rules without effect are found; the shipped facts have none."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from torchmill.config import facts_reader
 from torchmill.config.facts import Facts
 
 
-def added(configs: Path, rule: str) -> Facts:
+def facts_with_rule(configs: Path, rule: str) -> Facts:
     path = configs / "packages" / "base.toml"
     path.write_text(f"{path.read_text(encoding='utf-8')}\n[[rule]]\n{rule}\n", encoding="utf-8")
     return facts_reader.read_facts(configs)
@@ -31,21 +31,21 @@ def test_the_shipped_rules_all_match_something(shipped: Facts) -> None:
     ],
 )
 def test_a_rule_outside_every_axis_is_found(configs: Path, when: str) -> None:
-    known = added(configs, f'reason = "never"\nwhen = {when}\nset = {{ A = "1" }}')
+    facts = facts_with_rule(configs, f'reason = "never"\nwhen = {when}\nset = {{ A = "1" }}')
     with refused("rule-without-effect") as caught:
-        refuse_unused_rules(known)
+        refuse_unused_rules(facts)
     assert "base.toml: rule 6: matches no build (never)" in str(caught.value)
 
 
-def test_a_setting_for_a_build_that_conflicts_forbid_is_found(configs: Path) -> None:
+def test_a_rule_for_a_forbidden_build_is_found(configs: Path) -> None:
     forbidden = 'when = { python = "==3.10", cuda = "==11.8", arch = "aarch64", release = "<2" }'
-    known = added(configs, f'reason = "in vain"\n{forbidden}\nset = {{ A = "1" }}')
+    facts = facts_with_rule(configs, f'reason = "in vain"\n{forbidden}\nset = {{ A = "1" }}')
     with refused("rule-without-effect") as caught:
-        refuse_unused_rules(known)
+        refuse_unused_rules(facts)
     assert "in vain" in str(caught.value)
 
 
 def test_a_compiler_is_no_axis(configs: Path) -> None:
     refuse_unused_rules(
-        added(configs, 'reason = "seen"\nwhen = { gcc = ">=12" }\nset = { A = "1" }')
+        facts_with_rule(configs, 'reason = "seen"\nwhen = { gcc = ">=12" }\nset = { A = "1" }')
     )

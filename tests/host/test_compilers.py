@@ -1,4 +1,4 @@
-"""The compilers of made-up machines, and this machine's own."""
+"""Identify the compilers of made-up machines, and of this machine."""
 
 import os
 import shutil
@@ -16,56 +16,56 @@ from torchmill.host.programs import make_runner
 pytestmark = made_up_programs
 
 
-def identified(environ: dict[str, str]) -> Compiler | None:
+def identify(environ: dict[str, str]) -> Compiler | None:
     return programs.identify_compiler(
         programs.compiler_command(environ), environ, make_runner(environ)
     )
 
 
-def used(environ: dict[str, str]) -> str:
-    return str(identified(environ))
+def compiler_name(environ: dict[str, str]) -> str:
+    return str(identify(environ))
 
 
 @pytest.mark.skipif(not shutil.which("g++"), reason="g++ is not installed")
-def test_the_version_of_the_real_gcc_is_whole() -> None:
-    first = subprocess.run(["g++", "--version"], capture_output=True, text=True, check=True).stdout
-    if "Free Software" not in first:
+def test_the_version_of_the_real_gcc_has_three_numbers() -> None:
+    output = subprocess.run(["g++", "--version"], capture_output=True, text=True, check=True).stdout
+    if "Free Software" not in output:
         pytest.skip("g++ is clang here")
     environ = os.environ | {"CXX": "g++"}
-    found = identified(environ)
-    assert found is not None
-    assert found.family == "gcc"
-    assert found.version.count(".") == 2
-    assert found.version in first
+    compiler = identify(environ)
+    assert compiler is not None
+    assert compiler.family == "gcc"
+    assert compiler.version.count(".") == 2
+    assert compiler.version in output
 
 
 def test_a_libstdcxx_beside_the_systems_is_found(tmp_path: Path) -> None:
-    own, systems = (
-        tmp_path / "gcc/11/lib64/libstdc++.so.6",
-        "/usr/lib/gcc/x86_64-linux-gnu/12/../libstdc++.so.6",
-    )
-    for says, found in ((str(own), {"libstdc++": str(own)}), (systems, {}), ("libstdc++.so.6", {})):
-        program(tmp_path, "c++", says)
-        environ = only(tmp_path)
-        assert (
-            programs.own_cxx_library(programs.compiler_command(environ), make_runner(environ))
-            == found
-        )
+    separate = str(tmp_path / "gcc/11/lib64/libstdc++.so.6")
+    of_system = "/usr/lib/gcc/x86_64-linux-gnu/12/../libstdc++.so.6"
+    environ = only(tmp_path)
+    for output, expected in (
+        (separate, {"libstdc++": separate}),
+        (of_system, {}),
+        ("libstdc++.so.6", {}),  # it has none
+    ):
+        program(tmp_path, "c++", output)
+        command = programs.compiler_command(environ)
+        assert programs.own_cxx_library(command, make_runner(environ)) == expected
 
 
-def test_the_compiler_that_a_build_would_use_is_asked(tmp_path: Path) -> None:
+def test_the_compiler_of_a_build_is_identified(tmp_path: Path) -> None:
     gcc(tmp_path, "c++", "12.2.0")
     gcc(tmp_path, "gcc-9", "9.5.0")
     gcc(tmp_path, "g++-8", "8.4.0")
-    assert used(only(tmp_path)) == "gcc 12.2.0"
-    assert used(only(tmp_path, CC="gcc-9")) == "gcc 12.2.0", (
-        "CC is that of C alone: torch's project names C++ first"
+    assert compiler_name(only(tmp_path)) == "gcc 12.2.0"
+    assert compiler_name(only(tmp_path, CC="gcc-9")) == "gcc 12.2.0", (
+        "CC is for C only: torch's project names C++ first"
     )
-    assert used(only(tmp_path, CC="gcc-9", CXX="g++-8 -m64")) == "gcc 8.4.0"
+    assert compiler_name(only(tmp_path, CC="gcc-9", CXX="g++-8 -m64")) == "gcc 8.4.0"
 
 
 @pytest.mark.parametrize(
-    ("said", "compiler"),
+    ("output", "compiler"),
     [
         ("clang version 17.0.6", "clang 17.0.6"),
         ("Debian clang version 14.0.6", "clang 14.0.6"),
@@ -74,30 +74,32 @@ def test_the_compiler_that_a_build_would_use_is_asked(tmp_path: Path) -> None:
         ("icpx of some year", "None"),
     ],
 )
-def test_no_other_compiler_is_taken_for_gcc(tmp_path: Path, said: str, compiler: str) -> None:
-    program(tmp_path, "c++", said)
-    assert used(only(tmp_path)) == compiler
+def test_other_compilers_are_not_mistaken_for_gcc(
+    tmp_path: Path, output: str, compiler: str
+) -> None:
+    program(tmp_path, "c++", output)
+    assert compiler_name(only(tmp_path)) == compiler
     assert programs.compiler_command(only(tmp_path)) == ["c++"]
 
 
-def test_visual_studio_is_told_by_its_prompt(tmp_path: Path) -> None:
+def test_visual_studio_is_recognised_by_its_prompt(tmp_path: Path) -> None:
     program(tmp_path, "cl")
-    assert used(only(tmp_path)) == "None"
-    assert used(only(tmp_path, VCToolsVersion="14.29.30133")) == "msvc 14.29.30133"
+    assert compiler_name(only(tmp_path)) == "None"
+    assert compiler_name(only(tmp_path, VCToolsVersion="14.29.30133")) == "msvc 14.29.30133"
 
 
-def test_a_compiler_that_is_named_and_missing_is_not_replaced(tmp_path: Path) -> None:
+def test_a_missing_named_compiler_is_not_replaced(tmp_path: Path) -> None:
     gcc(tmp_path, "c++", "12.2.0")
     assert programs.compiler_command(only(tmp_path, CXX="g++-99")) is None
-    assert used(only(tmp_path, CXX="g++-99")) == "None"
+    assert compiler_name(only(tmp_path, CXX="g++-99")) == "None"
 
 
-def test_nvcc_may_be_given_another_one(tmp_path: Path) -> None:
+def test_the_host_compiler_of_nvcc_may_be_another_one(tmp_path: Path) -> None:
     gcc(tmp_path, "g++-11", "11.4.0")
     environ = only(tmp_path, CUDAHOSTCXX="g++-11")
-    for variables, found in ((environ, Compiler("gcc", "11.4.0")), (only(tmp_path), None)):
+    for variables, compiler in ((environ, Compiler("gcc", "11.4.0")), (only(tmp_path), None)):
         words = programs.command_words(variables, "CUDAHOSTCXX")
-        assert programs.identify_compiler(words, variables, make_runner(variables)) == found
+        assert programs.identify_compiler(words, variables, make_runner(variables)) == compiler
 
 
 def test_every_compiler_is_listed_by_its_command(tmp_path: Path) -> None:
@@ -105,19 +107,19 @@ def test_every_compiler_is_listed_by_its_command(tmp_path: Path) -> None:
     gcc(tmp_path / "bin", "g++-11", "11.4.0")
     program(tmp_path / "bin", "clang++-14", "clang version 14.0.6")
     program(tmp_path / "bin", "clang++-cuda", "clang version 1.0.0")
-    program(tmp_path / "bin", "g++-9")  # broken: it gave no reason
+    program(tmp_path / "bin", "g++-9")  # broken: it prints nothing
     file(tmp_path / "bin/g++-8")  # not executable
     toolset = gcc(tmp_path / "opt/rh/gcc-toolset-13/root/usr/bin", "g++", "13.1.1")
-    mine = gcc(tmp_path / "cache/gcc-10-x86_64/bin", "g++-10", "10.2.1")
+    provisioned = gcc(tmp_path / "cache/gcc-10-x86_64/bin", "g++-10", "10.2.1")
     environ = only(tmp_path / "bin")
     with ThreadPoolExecutor() as threads:
-        found = programs.installed_compilers(
-            environ, tmp_path, [mine], make_runner(environ), threads
+        compilers = programs.installed_compilers(
+            environ, tmp_path, [provisioned], make_runner(environ), threads
         )
-    assert {name: str(one) for name, one in found.items()} == {
+    assert {name: str(compiler) for name, compiler in compilers.items()} == {
         "clang++-14": "clang 14.0.6",
         "g++": "gcc 12.2.0",
         "g++-11": "gcc 11.4.0",
         str(toolset): "gcc 13.1.1",
-        str(mine): "gcc 10.2.1",
+        str(provisioned): "gcc 10.2.1",
     }

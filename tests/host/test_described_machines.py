@@ -1,4 +1,4 @@
-"""The machines of public threads that benchmarks/judge_machines.py asks for."""
+"""The machines of public threads that benchmarks/judge_machines.py judges."""
 
 import re
 import shlex
@@ -21,7 +21,7 @@ from torchmill.host.description import load_host
 MACHINES = read_machines()
 
 
-def test_machines_are_told_apart() -> None:
+def test_machines_have_distinct_names() -> None:
     assert len({machine.name for machine in MACHINES}) == len(MACHINES) >= 70
     assert len({machine.at for machine in MACHINES}) == len(MACHINES)
     assert {machine.wanted for machine in MACHINES} == {"build", "official", "other", "scope"}
@@ -57,7 +57,7 @@ def _machine(**fields: object) -> Machine:
     )
 
 
-def test_shortcomings_are_what_is_missing_and_what_must_not_be_said() -> None:
+def test_shortcomings_are_missing_and_forbidden_texts() -> None:
     machine = _machine(says=[r"g\+\+-8", "CUDA 10"], never=["gcc-toolset"])
     good = Answer("doctor", 0, "install g++-8\n  for cuda\n10.2")
     assert shortcomings(machine, [good]) == []

@@ -1,4 +1,4 @@
-"""Machines described in a file: read strictly, written so that they are read again."""
+"""Machines described in a file are read strictly, and written so that they can be read."""
 
 from pathlib import Path
 from textwrap import dedent
@@ -24,14 +24,14 @@ from torchmill.host.host import (
 )
 
 
-def described(tmp_path: Path, text: str) -> Path:
+def write_description(tmp_path: Path, text: str) -> Path:
     path = tmp_path / "host.toml"
     path.write_text(dedent(text))
     return path
 
 
 def test_a_described_host_is_loaded(tmp_path: Path) -> None:
-    path = described(
+    path = write_description(
         tmp_path,
         """\
         arch = "x86_64"
@@ -110,15 +110,15 @@ FULL = Host(
 
 
 @pytest.mark.parametrize("machine", [FULL, Host("arm64", "macos", HostResources(8, 16 * 2**30))])
-def test_what_is_written_is_read_again(tmp_path: Path, machine: Host) -> None:
+def test_a_written_description_is_read_back(tmp_path: Path, machine: Host) -> None:
     path = tmp_path / "host.toml"
     path.write_text(describe_host(machine), encoding="utf-8")
     assert load_host(path) == machine
 
 
-def test_a_wrong_gpu_and_a_wrong_compiler_are_told(tmp_path: Path) -> None:
+def test_a_wrong_gpu_and_compiler_are_reported(tmp_path: Path) -> None:
     head = 'arch = "x86_64"\nsystem = "linux"\ncores = 1\nmemory = "1 GiB"\n'
-    path = described(
+    path = write_description(
         tmp_path, head + '[compilers]\n"g++" = "12.2.0"\n[[gpus]]\ncapability = "8.6"\nname = 1\n'
     )
     with pytest.raises(ConfigError) as caught:
@@ -131,14 +131,14 @@ def test_a_wrong_gpu_and_a_wrong_compiler_are_told(tmp_path: Path) -> None:
 
 
 def test_four_fields_are_enough(tmp_path: Path) -> None:
-    path = described(
+    path = write_description(
         tmp_path, 'arch = "x86_64"\nsystem = "linux"\ncores = 64\nmemory = "256 GiB"\n'
     )
     assert load_host(path) == Host("x86_64", "linux", HostResources(64, 2**38))
 
 
-def test_every_mistake_in_a_description_is_told_at_once(tmp_path: Path) -> None:
-    path = described(
+def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
+    path = write_description(
         tmp_path,
         """\
         system = "linus"
@@ -172,7 +172,7 @@ def test_a_wrong_distribution_is_refused_and_the_valid_keys_are_listed(tmp_path:
     head = (
         'arch = "arm64"\nsystem = "macos"\ncores = 1\nmemory = "1 GiB"\nroot = "yes"\nextras = 1\n'
     )
-    path = described(
+    path = write_description(
         tmp_path, f'{head}[distribution]\nversion = 22.04\nl4t = "R36"\nname = "Ubuntu"\n'
     )
     with refused("invalid-host-file") as caught:
@@ -190,8 +190,10 @@ def test_a_wrong_distribution_is_refused_and_the_valid_keys_are_listed(tmp_path:
         assert expected in problems
 
 
-def test_a_machine_has_memory(tmp_path: Path) -> None:
-    path = described(tmp_path, 'arch = "x86_64"\nsystem = "linux"\ncores = 1\nmemory = "0 B"\n')
+def test_a_machine_without_memory_is_refused(tmp_path: Path) -> None:
+    path = write_description(
+        tmp_path, 'arch = "x86_64"\nsystem = "linux"\ncores = 1\nmemory = "0 B"\n'
+    )
     with refused("invalid-host-file") as caught:
         load_host(path)
     assert "'memory' is nothing" in str(caught.value)
@@ -233,19 +235,19 @@ def test_a_machine_has_memory(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_host_that_cannot_be_is_refused_in_one_sentence(
+def test_an_impossible_host_is_refused_in_one_sentence(
     tmp_path: Path, arch: str, system: str, lines: str, sentence: str
 ) -> None:
     head = f'arch = "{arch}"\nsystem = "{system}"\ncores = 1\nmemory = "1 GiB"\n'
     with refused("invalid-host-file") as caught:
-        load_host(described(tmp_path, head + lines + "\n"))
+        load_host(write_description(tmp_path, head + lines + "\n"))
     (line,) = str(caught.value).splitlines()
     assert sentence in line
 
 
 @pytest.mark.parametrize("cores", ["0", "true", "1.5"])
 def test_cores_are_a_whole_number(tmp_path: Path, cores: str) -> None:
-    path = described(
+    path = write_description(
         tmp_path, f'arch = "x86_64"\nsystem = "linux"\ncores = {cores}\nmemory = "1 GiB"\n'
     )
     with refused("invalid-host-file"):
@@ -256,7 +258,7 @@ def test_a_missing_or_broken_description_is_named(tmp_path: Path) -> None:
     with refused("host-file-missing"):
         load_host(tmp_path / "gone.toml")
     with refused("invalid-host-file"):
-        load_host(described(tmp_path, "arch = \n"))
+        load_host(write_description(tmp_path, "arch = \n"))
 
 
 @pytest.mark.parametrize(
@@ -267,10 +269,10 @@ def test_a_missing_or_broken_description_is_named(tmp_path: Path) -> None:
         ("sparc", "linux", "x86_64 or aarch64"),
     ],
 )
-def test_a_machine_that_its_system_does_not_run_on_is_told(
+def test_an_arch_that_its_system_does_not_have_is_refused(
     tmp_path: Path, arch: str, system: str, expected: str
 ) -> None:
-    path = described(
+    path = write_description(
         tmp_path, f'arch = "{arch}"\nsystem = "{system}"\ncores = 1\nmemory = "1 GiB"\n'
     )
     with refused("invalid-host-file") as caught:
@@ -278,7 +280,7 @@ def test_a_machine_that_its_system_does_not_run_on_is_told(
     assert f"expected {expected} where" in str(caught.value)
 
 
-def test_a_machine_that_no_release_knows_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_an_unknown_arch_is_read_back(tmp_path: Path) -> None:
     foreign = Host("linux_riscv64", "linux", HostResources(4, 2**33))
     path = tmp_path / "host.toml"
     save_host(foreign, path)
@@ -288,10 +290,10 @@ def test_a_machine_that_no_release_knows_is_read_as_it_was_written(tmp_path: Pat
 @pytest.mark.parametrize(
     "line", ['glibc = "two"', 'driver = "abc"', 'compiler = "tcc 0.9"', 'compiler = "gcc new"']
 )
-def test_what_is_no_version_is_told(tmp_path: Path, line: str) -> None:
+def test_invalid_versions_are_refused(tmp_path: Path, line: str) -> None:
     head = 'arch = "x86_64"\nsystem = "linux"\ncores = 1\nmemory = "1 GiB"\n'
     with refused("invalid-host-file") as caught:
-        load_host(described(tmp_path, head + line))
+        load_host(write_description(tmp_path, head + line))
     assert str(caught.value).startswith(f"host.toml: '{line.split(maxsplit=1)[0]}' is ")
     assert "version" in str(caught.value)
 
@@ -305,14 +307,14 @@ def test_what_is_no_version_is_told(tmp_path: Path, line: str) -> None:
         ('gpus = [{ name = "GeForce RTX 3090", capability = "sm_86" }]', "capability"),
     ],
 )
-def test_a_version_in_a_table_that_is_none_is_told(tmp_path: Path, line: str, name: str) -> None:
+def test_invalid_versions_in_tables_are_refused(tmp_path: Path, line: str, name: str) -> None:
     head = 'arch = "x86_64"\nsystem = "linux"\ncores = 1\nmemory = "1 GiB"\n'
     with refused("invalid-host-file") as caught:
-        load_host(described(tmp_path, head + line))
+        load_host(write_description(tmp_path, head + line))
     assert str(caught.value).startswith(f"host.toml: '{name}' is ")
 
 
-def test_what_is_no_toml_is_one_sentence(tmp_path: Path) -> None:
+def test_invalid_toml_is_reported_in_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "host.toml"
     for content in (b"\xff\xfea\x00", b"not toml ["):
         path.write_bytes(content)
@@ -321,6 +323,6 @@ def test_what_is_no_toml_is_one_sentence(tmp_path: Path) -> None:
         assert len(str(caught.value).splitlines()) == 1
 
 
-def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_an_unwritable_file_is_reported(tmp_path: Path) -> None:
     with refused("not-writable"):
         save_host(FULL, tmp_path)

@@ -1,4 +1,4 @@
-"""The distribution of a machine, by the files of real systems."""
+"""Recognise distributions by the files of real systems."""
 
 from pathlib import Path
 
@@ -30,13 +30,13 @@ def test_a_distribution_is_read_from_its_file(
     assert distribution.measure_distribution(tmp_path) == expected
 
 
-def test_a_distribution_without_the_file_in_etc_has_it_in_usr(tmp_path: Path) -> None:
+def test_the_file_in_usr_is_read_if_there_is_none_in_etc(tmp_path: Path) -> None:
     assert distribution.measure_distribution(tmp_path) is None
     file(tmp_path / "usr/lib/os-release", "ID=clear\n")
     assert distribution.measure_distribution(tmp_path) == LinuxDistribution("clear")
 
 
-def test_a_jetson_is_known_by_its_release_file_or_by_its_package(tmp_path: Path) -> None:
+def test_a_jetson_is_recognised_by_its_file_or_package(tmp_path: Path) -> None:
     file(tmp_path / "etc/os-release", UBUNTU)
     file(tmp_path / "etc/nv_tegra_release", JETSON)
     measured = distribution.measure_distribution(tmp_path)
@@ -60,5 +60,5 @@ def test_package_managers_are_those_on_path(tmp_path: Path) -> None:
     assert distribution.installed_managers({"PATH": str(tmp_path)}) == ("apt", "conda")
 
 
-def test_without_sudo_only_root_itself_may_install(tmp_path: Path) -> None:
+def test_without_sudo_only_root_may_install(tmp_path: Path) -> None:
     assert distribution.may_use_root(only(tmp_path)) is distribution.is_root()

@@ -1,4 +1,4 @@
-"""What an environment is made for, who uses a tree, and the tools that all its users share."""
+"""Environments and their purposes, the users of trees, and shared tools."""
 
 import errno
 import os
@@ -32,15 +32,13 @@ from torchmill.host.environments import (
 
 INTERPRETER = """\
 #!/bin/sh
-# stands for an interpreter: python -m venv --clear [--without-pip] FOLDER
+# replaces an interpreter: python -m venv --clear [--without-pip] FOLDER
 for folder; do :; done
 rm -rf "$folder" && mkdir -p "$folder/bin" && touch "$folder/pyvenv.cfg" && ln -s /bin/echo "$folder/bin/python"
 """
 
 
-def test_cells_of_one_name_do_not_share_an_environment_at_a_time(
-    tmp_path: Path, interpreter: Path
-) -> None:
+def test_an_environment_is_held_by_one_cell_at_a_time(tmp_path: Path, interpreter: Path) -> None:
     venv = tmp_path / "wheel-3-10-cpu"
     with hold_environment(venv, "wheel-3.10-cpu"):
         provide_environment(venv, interpreter, "a", tmp_path / "empty", lambda *_: None)
@@ -61,40 +59,41 @@ def interpreter(tmp_path: Path) -> Path:
     return program
 
 
-def test_what_is_right_is_kept_and_anything_else_emptied(tmp_path: Path, interpreter: Path) -> None:
+def test_an_environment_is_kept_only_for_its_purpose(tmp_path: Path, interpreter: Path) -> None:
     venv = tmp_path / "venv"
-    fresh(venv)
-    left = venv / "left-by-another-release"
-    asked: list[tuple[str, ...]] = []
-    for wanted, survives in (("a", False), ("a", True), ("b", False)):
-        left.touch()
+    make_environment_with_numpy(venv)
+    leftover = venv / "left-by-another-release"
+    installed: list[tuple[str, ...]] = []
+    for purpose, survives in (("a", False), ("a", True), ("b", False)):
+        leftover.touch()
         provide_environment(
             venv,
             interpreter,
-            wanted,
+            purpose,
             tmp_path / "empty",
-            lambda *what: asked.append(what),
+            lambda *requirements: installed.append(requirements),
             "numpy",
             "wheel",
         )
-        assert left.exists() == survives, wanted
-        assert (venv / STAMP_NAME).read_text().split() == [wanted]
-    assert asked == [("numpy", "wheel")] * 3, "what was taken out by hand comes back"
+        assert leftover.exists() == survives, purpose
+        assert (venv / STAMP_NAME).read_text().split() == [purpose]
+    assert installed == [("numpy", "wheel")] * 3, "packages that somebody removed come back"
 
 
-def fresh(venv: Path) -> Path:
-    """Lay out an environment with a package in it, and return its site-packages."""
-    (packages := venv / "lib/python3.10/site-packages").mkdir(parents=True)
+def make_environment_with_numpy(venv: Path) -> Path:
+    """Make an environment with a package, and return its site-packages."""
+    packages = venv / "lib/python3.10/site-packages"
+    packages.mkdir(parents=True)
     (packages / "numpy").mkdir()
     (venv / "bin").mkdir()
-    (venv / "bin/python").symlink_to("/bin/echo")  # for which pip works
+    (venv / "bin/python").symlink_to("/bin/echo")  # pip succeeds with it
     return packages
 
 
 @pytest.mark.parametrize("pip", ["/bin/false", "nowhere"])
 def test_a_half_made_environment_is_made_again(tmp_path: Path, interpreter: Path, pip: str) -> None:
-    """As it is where its making was killed, or the disk was full: once before, once after it was filled."""
-    packages = fresh(tmp_path / "venv")
+    """Its making may have been killed before or after pip was installed, or by a full disk."""
+    packages = make_environment_with_numpy(tmp_path / "venv")
     for _ in range(2):
         (tmp_path / "venv/bin/python").unlink()
         (tmp_path / "venv/bin/python").symlink_to(pip)
@@ -106,36 +105,38 @@ def test_a_half_made_environment_is_made_again(tmp_path: Path, interpreter: Path
 
 
 @pytest.mark.parametrize("spoil", ["remove", "empty", "overwrite", "add"])
-def test_an_environment_of_which_a_package_was_spoiled_is_made_again(
+def test_an_environment_with_a_damaged_package_is_made_again(
     tmp_path: Path, interpreter: Path, spoil: str
 ) -> None:
     venv = tmp_path / "venv"
 
     def install(*_: str) -> None:
-        (packages := venv / "lib/python3.10/site-packages/numpy").mkdir(parents=True, exist_ok=True)
+        packages = venv / "lib/python3.10/site-packages/numpy"
+        packages.mkdir(parents=True, exist_ok=True)
         if not (packages / "core.py").exists():
             (packages / "core.py").write_text("right")
 
     provide_environment(venv, interpreter, "a", tmp_path / "empty", install)
-    (left := venv / "left").touch()
+    leftover = venv / "left"
+    leftover.touch()
     module = venv / "lib/python3.10/site-packages/numpy/core.py"
     (module.parent / "__pycache__").mkdir()
     (module.parent / "__pycache__/core.pyc").write_text("compiled")
     provide_environment(venv, interpreter, "a", tmp_path / "empty", install)
-    assert left.exists(), "importing a package does not spoil it"
+    assert leftover.exists(), "importing a package does not damage it"
 
-    if spoil in ("remove", "add"):
-        module.rename(module.with_name("lost.py")) if spoil == "remove" else module.with_name(
-            "new.py"
-        ).touch()
+    if spoil == "remove":
+        module.rename(module.with_name("lost.py"))
+    elif spoil == "add":
+        module.with_name("new.py").touch()
     else:
         module.write_text({"empty": "", "overwrite": "wrong"}[spoil])
     provide_environment(venv, interpreter, "a", tmp_path / "empty", install)
-    assert not left.exists()
+    assert not leftover.exists()
     assert module.read_text() == "right"
 
 
-def test_an_environment_without_its_configuration_names_an_interpreter(tmp_path: Path) -> None:
+def test_a_base_interpreter_is_found_without_configuration(tmp_path: Path) -> None:
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     assert base_interpreter(tmp_path, version).exists()
     for text in ("", "home = /nowhere\n"):
@@ -143,9 +144,10 @@ def test_an_environment_without_its_configuration_names_an_interpreter(tmp_path:
         assert base_interpreter(tmp_path, version).exists()
 
 
-def test_pip_installs_into_its_environment_whatever_a_user_has_set(tmp_path: Path) -> None:
-    """Else a build lacks what it requires, though pip says that all is there."""
-    (package := tmp_path / "tree/tinytorch").mkdir(parents=True)
+def test_pip_installs_into_its_environment_despite_the_users_settings(tmp_path: Path) -> None:
+    """Otherwise a build would lack its requirements, although pip reports them as installed."""
+    package = tmp_path / "tree/tinytorch"
+    package.mkdir(parents=True)
     (package / "__init__.py").touch()
     wheel = compiled_wheels.raw_wheel(package.parent, "tinytorch", "1.0", tmp_path)
     venv = tmp_path / "venv"
@@ -153,7 +155,8 @@ def test_pip_installs_into_its_environment_whatever_a_user_has_set(tmp_path: Pat
     pip = [str(in_environment(venv)), "-m", "pip", "install", "--no-deps", "--no-index"]
     elsewhere = tmp_path / "elsewhere"
     capture([*pip, "--target", str(elsewhere), str(wheel)])
-    (settings := tmp_path / "pip.conf").write_text("[install]\nuser = true\n")
+    settings = tmp_path / "pip.conf"
+    settings.write_text("[install]\nuser = true\n")
     hostile = {
         "PYTHONPATH": str(elsewhere),
         "PYTHONWARNINGS": "error",
@@ -169,25 +172,27 @@ def test_pip_installs_into_its_environment_whatever_a_user_has_set(tmp_path: Pat
     assert list(venv.glob("lib/python*/site-packages/tinytorch"))
 
 
-def test_an_environment_has_a_pip_of_its_own(tmp_path: Path) -> None:
-    """As it was made for another one, pip's program would name that; and the other may go while it is copied."""
-    venv, empty = tmp_path / "venv", tmp_path / "empty"
+def test_an_environment_has_its_own_pip(tmp_path: Path) -> None:
+    """The copied pip must not name the environment it came from, which may be deleted meanwhile."""
+    venv = tmp_path / "venv"
+    empty = tmp_path / "empty"
 
     def run(argv: list[str]) -> None:
         capture(argv)
         if "--without-pip" in argv:
             shutil.rmtree(next(empty.glob("*/made/lib/python*/site-packages/pip/_vendor")))
 
-    for ways in ((), (), (run,)):
-        make_environment(Path(sys.executable), venv, empty, *ways)
-        said = capture([str(venv / "bin/pip"), "--version"])
-        assert f" from {venv}/lib/" in said
-        assert capture([str(in_environment(venv)), "-m", "pip", "--version"]) == said
+    for runners in ((), (), (run,)):
+        make_environment(Path(sys.executable), venv, empty, *runners)
+        output = capture([str(venv / "bin/pip"), "--version"])
+        assert f" from {venv}/lib/" in output
+        assert capture([str(in_environment(venv)), "-m", "pip", "--version"]) == output
 
 
-def test_a_note_of_garbage_says_nothing(tmp_path: Path, interpreter: Path) -> None:
-    """As a disk leaves it after a crash."""
-    tree, venv = BuildTree(tmp_path), tmp_path / "venv"
+def test_garbage_in_state_files_is_ignored(tmp_path: Path, interpreter: Path) -> None:
+    """A crash may leave garbage on the disk."""
+    tree = BuildTree(tmp_path)
+    venv = tmp_path / "venv"
     venv.mkdir()
     for note in (venv / STAMP_NAME, tree.interpreter_file, tree.key_file):
         note.write_bytes(b"\xff\xfe")
@@ -197,7 +202,7 @@ def test_a_note_of_garbage_says_nothing(tmp_path: Path, interpreter: Path) -> No
     assert installed_distributions(venv, "a") == []
 
 
-def test_a_failed_installation_is_not_taken_for_done(tmp_path: Path, interpreter: Path) -> None:
+def test_a_failed_installation_leaves_no_stamp(tmp_path: Path, interpreter: Path) -> None:
     def fails(*_: str) -> None:
         raise OSError
 
@@ -206,8 +211,9 @@ def test_a_failed_installation_is_not_taken_for_done(tmp_path: Path, interpreter
     assert installed_distributions(tmp_path / "venv", "a") is None
 
 
-def test_another_package_makes_another_user_and_the_same_ones_the_same(tmp_path: Path) -> None:
-    venv, link = tmp_path / "venv", tmp_path / "env"
+def test_the_user_of_a_tree_is_identified_by_its_packages(tmp_path: Path) -> None:
+    venv = tmp_path / "venv"
+    link = tmp_path / "env"
     packages = venv / "lib" / "python3.10" / "site-packages"
     (packages / "numpy-1.26.3.dist-info").mkdir(parents=True)
     (venv / STAMP_NAME).write_text("a")
@@ -223,7 +229,7 @@ def test_another_package_makes_another_user_and_the_same_ones_the_same(tmp_path:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"identity": "a"}', "null"])
-def test_a_file_that_names_no_user(tmp_path: Path, text: str) -> None:
+def test_an_invalid_user_file_is_ignored(tmp_path: Path, text: str) -> None:
     (tmp_path / "user").write_text(text)
     assert read_tree_user(tmp_path / "user") is None
     assert read_tree_user(tmp_path / "missing") is None
@@ -234,7 +240,7 @@ SCRIPT = "#!/nowhere/bin/python\nfrom cmake import cmake\ncmake()\n"
 
 
 def pip(calls: list[tuple[str, ...]]) -> Callable[..., None]:
-    """Return what installs as pip does: a script that starts a program, a program, a library."""
+    """Return a function that installs as pip does: scripts, a program, a library."""
 
     def install(*arguments: str) -> None:
         calls.append(arguments)
@@ -255,27 +261,27 @@ def pip(calls: list[tuple[str, ...]]) -> Callable[..., None]:
     return install
 
 
-def test_shared_programs_start_without_the_python_that_brought_them(tmp_path: Path) -> None:
+def test_shared_programs_start_without_the_python_that_installed_them(tmp_path: Path) -> None:
     calls: list[tuple[str, ...]] = []
     folder = tmp_path / "kit"
     provide_shared_tools(folder, ("cmake<4", "ninja"), pip(calls), tmp_path / "kept")
     (arguments,) = calls
     assert arguments[-2:] == ("cmake<4", "ninja")
-    assert "--ignore-installed" in arguments, "what the environment has is none of the kit's"
+    assert "--ignore-installed" in arguments, "packages of the environment do not count"
     assert sorted(path.name for path in (folder / "bin").iterdir()) == ["cmake", "ninja"]
-    said = subprocess.run(
+    output = subprocess.run(
         [folder / "bin" / "cmake"], capture_output=True, text=True, check=True
     ).stdout
-    assert said == "cmake version 3.31\n"
+    assert output == "cmake version 3.31\n"
     assert (folder / "bin" / "cmake").resolve().is_relative_to(folder.resolve()), (
-        "not where it was made"
+        "the link stays within the folder"
     )
     assert (folder / "lib" / "libmkl_core.a").is_file()
     assert list_shared_tools(folder) == ["mkl_static==2022.2.1"]
 
 
 def test_shared_tools_are_installed_once(tmp_path: Path) -> None:
-    """For one tree, and for all trees: the others link to what is kept, or copy it from another disk."""
+    """All trees share one installation: they link to it, or copy it from another disk."""
     calls: list[tuple[str, ...]] = []
     for name in ("kit", "kit", "other"):
         provide_shared_tools(tmp_path / name, ("cmake",), pip(calls), tmp_path / "kept")
@@ -283,7 +289,7 @@ def test_shared_tools_are_installed_once(tmp_path: Path) -> None:
     assert (tmp_path / "kit/lib/libmkl_core.a").samefile(tmp_path / "other/lib/libmkl_core.a")
     assert (tmp_path / "other/bin/cmake").resolve().is_relative_to(tmp_path / "other")
     provide_shared_tools(tmp_path / "newer", ("cmake>4",), pip(calls), tmp_path / "kept")
-    assert len(calls) == 2, "what is required otherwise is another folder"
+    assert len(calls) == 2, "other requirements have another folder"
 
 
 def test_shared_tools_are_copied_from_another_disk(
@@ -301,12 +307,15 @@ def test_shared_tools_are_copied_from_another_disk(
 
 
 @pytest.mark.parametrize("gone", ["made/lib/libmkl_core.a", "made/bin/ninja", "whole", "made"])
-def test_kept_tools_that_lack_anything_are_installed_again(tmp_path: Path, gone: str) -> None:
-    """As where somebody empties a cache of what is old."""
+def test_incomplete_cached_tools_are_installed_again(tmp_path: Path, gone: str) -> None:
+    """Somebody may delete old files from the cache."""
     calls: list[tuple[str, ...]] = []
     provide_shared_tools(tmp_path / "kit", ("cmake",), pip(calls), tmp_path / "kept")
     part = next((tmp_path / "kept").glob(f"*/{gone}"))
-    shutil.rmtree(part) if part.is_dir() else part.unlink()
+    if part.is_dir():
+        shutil.rmtree(part)
+    else:
+        part.unlink()
     for name in ("second", "third"):
         provide_shared_tools(tmp_path / name, ("cmake",), pip(calls), tmp_path / "kept")
         assert (tmp_path / name / "lib/libmkl_core.a").is_file()
@@ -314,7 +323,7 @@ def test_kept_tools_that_lack_anything_are_installed_again(tmp_path: Path, gone:
     assert len(calls) == 2
 
 
-def test_tools_that_go_while_they_are_linked_are_installed_in_place(
+def test_tools_deleted_while_they_are_linked_are_installed_in_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     link = os.link
@@ -331,8 +340,8 @@ def test_tools_that_go_while_they_are_linked_are_installed_in_place(
     assert len(calls) == 2
 
 
-def test_tools_are_installed_where_nothing_can_be_kept(tmp_path: Path) -> None:
-    """As where the user's home is read-only."""
+def test_tools_are_installed_without_a_writable_cache(tmp_path: Path) -> None:
+    """The user's home may be read-only."""
     calls: list[tuple[str, ...]] = []
     (tmp_path / "file").touch()
     provide_shared_tools(tmp_path / "kit", ("cmake",), pip(calls), tmp_path / "file" / "kept")
@@ -340,7 +349,7 @@ def test_tools_are_installed_where_nothing_can_be_kept(tmp_path: Path) -> None:
     assert list_shared_tools(tmp_path / "kit")
 
 
-def test_tools_that_go_while_it_is_seen_whether_they_are_there(
+def test_tools_deleted_while_they_are_checked_are_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[tuple[str, ...]] = []
@@ -348,11 +357,11 @@ def test_tools_that_go_while_it_is_seen_whether_they_are_there(
     look = os.lstat
 
     def look_late(
-        path: str, **more: int | None
-    ) -> os.stat_result:  # after another run that found something missing
+        path: str, **options: int | None
+    ) -> os.stat_result:  # another run replaces the tools meanwhile
         if path.endswith("/made/lib/libmkl_core.a") and not (tmp_path / "gone").exists():
             os.replace(tmp_path / "kept", tmp_path / "gone")  # noqa: PTH105 - pathlib would look, too
-        return look(path, **more)
+        return look(path, **options)
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "lstat", look_late)
@@ -360,7 +369,7 @@ def test_tools_that_go_while_it_is_seen_whether_they_are_there(
     assert list_shared_tools(tmp_path / "other") == list_shared_tools(tmp_path / "kit")
 
 
-def test_half_of_the_shared_tools_is_never_taken_for_all(tmp_path: Path) -> None:
+def test_half_installed_tools_are_not_used(tmp_path: Path) -> None:
     calls: list[tuple[str, ...]] = []
 
     def fails(*arguments: str) -> None:

@@ -1,4 +1,4 @@
-"""The driver's two halves, compatibility libraries and GPUs, from made-up files and a made-up nvidia-smi."""
+"""The driver, compatibility libraries and GPUs, by made-up files and a made-up nvidia-smi."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def library(folder: Path, name: str, version: str) -> None:
     (folder / f"{name}.1").symlink_to(f"{name}.{version}")
 
 
-def test_the_librarys_file_name_bears_its_version(tmp_path: Path) -> None:
+def test_the_version_of_the_library_is_in_its_file_name(tmp_path: Path) -> None:
     assert gpu_driver.driver_library_version({}, tmp_path) is None
     library(tmp_path / "usr/lib/x86_64-linux-gnu", "libnvidia-ml.so", "535.104.05")
     assert gpu_driver.driver_library_version({}, tmp_path) == "535.104.05"
@@ -30,17 +30,17 @@ def test_the_librarys_file_name_bears_its_version(tmp_path: Path) -> None:
     )
 
 
-def test_a_jetsons_library_says_nothing(tmp_path: Path) -> None:
+def test_the_library_of_a_jetson_has_no_version(tmp_path: Path) -> None:
     file(tmp_path / "usr/lib/aarch64-linux-gnu/tegra/libcuda.so.1.1")
     (tmp_path / "usr/lib/aarch64-linux-gnu/libcuda.so.1").symlink_to("tegra/libcuda.so.1.1")
     assert gpu_driver.driver_library_version({}, tmp_path) is None
 
 
 @pytest.mark.parametrize(
-    ("said", "version"), [(KERNEL, "535.104.05"), (OPEN, "570.86.10"), ("", None)]
+    ("text", "version"), [(KERNEL, "535.104.05"), (OPEN, "570.86.10"), ("", None)]
 )
-def test_the_kernel_tells_its_half(tmp_path: Path, said: str, version: str | None) -> None:
-    file(tmp_path / "proc/driver/nvidia/version", said)
+def test_the_kernel_reports_its_driver(tmp_path: Path, text: str, version: str | None) -> None:
+    file(tmp_path / "proc/driver/nvidia/version", text)
     assert gpu_driver.kernel_driver_version(tmp_path) == version
 
 
@@ -55,7 +55,7 @@ def test_compatibility_libraries_are_no_driver(tmp_path: Path) -> None:
     assert gpu_driver.compat_folders({"LD_LIBRARY_PATH": "/usr/lib64"}, tmp_path) == ()
 
 
-def test_the_loaders_configuration_is_followed(tmp_path: Path) -> None:
+def test_the_configuration_of_the_loader_is_followed(tmp_path: Path) -> None:
     library(tmp_path / "usr/local/cuda-12.4/compat", "libcuda.so", "550.54.15")
     file(
         tmp_path / "etc/ld.so.conf",
@@ -69,7 +69,7 @@ def test_the_loaders_configuration_is_followed(tmp_path: Path) -> None:
 
 
 @made_up_programs
-def test_nvidia_smi_tells_gpus_and_their_capability(tmp_path: Path) -> None:
+def test_nvidia_smi_reports_gpus_and_their_capability(tmp_path: Path) -> None:
     program(
         tmp_path / "bin", "nvidia-smi", "NVIDIA GeForce RTX 3090, 8.6", "Tesla V100-SXM2-16GB, 7.0"
     )
@@ -81,7 +81,7 @@ def test_nvidia_smi_tells_gpus_and_their_capability(tmp_path: Path) -> None:
 
 
 @made_up_programs
-def test_an_old_nvidia_smi_knows_no_capability(tmp_path: Path) -> None:
+def test_an_old_nvidia_smi_reports_no_capability(tmp_path: Path) -> None:
     script(
         tmp_path / "bin",
         "nvidia-smi",
@@ -94,7 +94,7 @@ def test_an_old_nvidia_smi_knows_no_capability(tmp_path: Path) -> None:
 
 
 @made_up_programs
-def test_a_jetsons_nvidia_smi_tells_less_than_its_board(tmp_path: Path) -> None:
+def test_the_board_of_a_jetson_is_preferred_to_nvidia_smi(tmp_path: Path) -> None:
     program(tmp_path / "bin", "nvidia-smi", "Orin (nvgpu), [N/A]")
     run = make_runner(only(tmp_path / "bin"))
     assert gpu_driver.find_host_gpus(tmp_path, run) == (Gpu("Orin (nvgpu)"),)
@@ -104,14 +104,16 @@ def test_a_jetsons_nvidia_smi_tells_less_than_its_board(tmp_path: Path) -> None:
     )
 
 
-def test_without_nvidia_smi_the_kernel_is_asked(tmp_path: Path) -> None:
+def test_without_nvidia_smi_files_of_the_kernel_are_read(tmp_path: Path) -> None:
     run = make_runner(only(tmp_path / "bin"))
     assert gpu_driver.find_host_gpus(tmp_path, run) == ()
     file(tmp_path / "proc/device-tree/model", "Raspberry Pi 4\0")
     assert gpu_driver.find_host_gpus(tmp_path, run) == ()
     file(tmp_path / "proc/device-tree/model", "NVIDIA Jetson Xavier NX\0")
     assert gpu_driver.find_host_gpus(tmp_path, run) == (Gpu("NVIDIA Jetson Xavier NX"),)
-    file(tmp_path / "proc/device-tree/model", "NVIDIA Orin NX Developer Kit\0")  # of JetPack 5
+    file(
+        tmp_path / "proc/device-tree/model", "NVIDIA Orin NX Developer Kit\0"
+    )  # as JetPack 5 names it
     assert gpu_driver.find_host_gpus(tmp_path, run) == (Gpu("NVIDIA Jetson Orin NX Developer Kit"),)
     file(
         tmp_path / "proc/driver/nvidia/gpus/0000:01:00.0/information",

@@ -1,4 +1,4 @@
-"""CPythons: found without being run, proven by being run, and what is wrong with them."""
+"""Find CPythons without running them, then run the chosen one, and report their faults."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def script(path: Path, text: str) -> Path:
 def python(
     path: Path, version: str = "", implementation: str = "cpython", *, headers: bool = True
 ) -> Path:
-    """Make a made-up CPython: it answers the probe's question."""
+    """Make a script that answers the probe as a CPython does."""
     version = version or path.name.removeprefix("python")
     include = path.parents[1] / "include" / path.name
     if headers:
@@ -56,16 +56,16 @@ def environ(*folders: Path) -> dict[str, str]:
     return {"PATH": os.pathsep.join(map(str, folders))}
 
 
-def below(found: dict[str, Path], home: Path) -> dict[str, str]:
-    """Keep what the test made, apart from what this machine has elsewhere."""
+def below(interpreters_found: dict[str, Path], home: Path) -> dict[str, str]:
+    """Return the interpreters that the test has made, without those of this machine."""
     return {
         version: str(path.relative_to(home))
-        for version, path in found.items()
+        for version, path in interpreters_found.items()
         if path.is_relative_to(home)
     }
 
 
-def test_every_usual_place_is_looked_in(tmp_path: Path) -> None:
+def test_interpreters_are_found_in_all_usual_places(tmp_path: Path) -> None:
     python(tmp_path / "bin/python3.21")
     python(tmp_path / ".pyenv/versions/3.22.4/bin/python3.22")
     python(tmp_path / ".pyenv/versions/3.23.0t/bin/python3.23t")
@@ -75,10 +75,10 @@ def test_every_usual_place_is_looked_in(tmp_path: Path) -> None:
     )
     python(tmp_path / "miniforge3/envs/work/bin/python3.25")
     python(tmp_path / "tools/Python/3.26.1/x64/bin/python3.26")
-    found = interpreters.installed_interpreters(
+    paths = interpreters.installed_interpreters(
         environ(tmp_path / "bin") | {"RUNNER_TOOL_CACHE": str(tmp_path / "tools")}, tmp_path
     )
-    assert below(found, tmp_path) == {
+    assert below(paths, tmp_path) == {
         "3.21": "bin/python3.21",
         "3.22": ".pyenv/versions/3.22.4/bin/python3.22",
         "3.23t": ".pyenv/versions/3.23.0t/bin/python3.23t",
@@ -88,18 +88,18 @@ def test_every_usual_place_is_looked_in(tmp_path: Path) -> None:
     }
 
 
-def test_versions_come_oldest_first_and_as_numbers(tmp_path: Path) -> None:
+def test_versions_are_sorted_as_numbers(tmp_path: Path) -> None:
     for name in ("python3.30", "python3.9", "python3.31t", "python3.31"):
         python(tmp_path / "bin" / name)
-    found = interpreters.installed_interpreters(environ(tmp_path / "bin"), tmp_path)
-    assert list(below(found, tmp_path)) == ["3.9", "3.30", "3.31", "3.31t"]
+    paths = interpreters.installed_interpreters(environ(tmp_path / "bin"), tmp_path)
+    assert list(below(paths, tmp_path)) == ["3.9", "3.30", "3.31", "3.31t"]
 
 
-def test_the_newest_patch_release_is_taken(tmp_path: Path) -> None:
+def test_the_newest_patch_release_is_chosen(tmp_path: Path) -> None:
     for patch in ("3.22.9", "3.22.10", "3.22.2"):
         python(tmp_path / f".pyenv/versions/{patch}/bin/python3.22")
-    found = interpreters.installed_interpreters({}, tmp_path)
-    assert found["3.22"].parts[-3] == "3.22.10"
+    paths = interpreters.installed_interpreters({}, tmp_path)
+    assert paths["3.22"].parts[-3] == "3.22.10"
 
 
 def test_other_implementations_and_named_environments_are_no_cpython(tmp_path: Path) -> None:
@@ -108,17 +108,17 @@ def test_other_implementations_and_named_environments_are_no_cpython(tmp_path: P
     assert "3.22" not in interpreters.installed_interpreters({}, tmp_path)
 
 
-def test_one_of_free_threads_is_not_the_other_under_whose_name_it_lies_too(tmp_path: Path) -> None:
+def test_a_free_threaded_python_is_not_the_usual_one_despite_its_name(tmp_path: Path) -> None:
     free = python(tmp_path / "bin/python3.22t")
     (tmp_path / "bin/python3.22").hardlink_to(free)
     (tmp_path / "bin/python3.21").symlink_to(python(tmp_path / "bin/python3.21t").name)
-    found = below(
+    paths = below(
         interpreters.installed_interpreters(environ(tmp_path / "bin"), tmp_path), tmp_path
     )
-    assert found == {"3.21t": "bin/python3.21t", "3.22t": "bin/python3.22t"}
+    assert paths == {"3.21t": "bin/python3.21t", "3.22t": "bin/python3.22t"}
 
 
-def test_an_interpreter_with_headers_goes_before_one_without(tmp_path: Path) -> None:
+def test_an_interpreter_with_headers_is_preferred(tmp_path: Path) -> None:
     python(tmp_path / "bin/python3.22", headers=False)
     complete = python(tmp_path / ".pyenv/versions/3.22.0/bin/python3.22")
     assert (
@@ -126,26 +126,26 @@ def test_an_interpreter_with_headers_goes_before_one_without(tmp_path: Path) -> 
     )
 
 
-def test_a_version_without_headers_anywhere_is_told_by_running_it(tmp_path: Path) -> None:
+def test_versions_without_headers_are_found_by_running_them(tmp_path: Path) -> None:
     bare = python(tmp_path / "bin/python3.22", headers=False)
     python(tmp_path / "bin/python3.23", headers=False)
     python(tmp_path / ".pyenv/versions/3.23.0/bin/python3.23")
     elsewhere = python(
         tmp_path / "bin/python3.24", headers=False
-    )  # as a distribution may keep them
+    )  # a distribution may have them elsewhere
     (tmp_path / "include/python3.24-debug").mkdir(parents=True)
     include = tmp_path / "include/python3.24-debug"
     (include / "Python.h").touch()
     script(elsewhere, f"echo '{json.dumps(['cpython', '3.24', str(include), str(elsewhere)])}'")
     script(tmp_path / "bin/python3.25", "exit 1")
-    found = interpreters.interpreters_without_headers(environ(tmp_path / "bin"), tmp_path)
-    assert below(found, tmp_path) == {"3.22": str(bare.relative_to(tmp_path))}
+    paths = interpreters.interpreters_without_headers(environ(tmp_path / "bin"), tmp_path)
+    assert below(paths, tmp_path) == {"3.22": str(bare.relative_to(tmp_path))}
 
 
-def test_one_that_needs_a_library_path_is_not_taken(
+def test_an_interpreter_that_needs_a_library_path_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The environment in which a wheel is tried has none."""
+    """LD_LIBRARY_PATH is not set in the environment in which a wheel is tested."""
     answer = json.dumps(["cpython", "3.22", str(tmp_path), str(tmp_path / "bin/python3.22")])
     needy = script(tmp_path / "bin/python3.22", f"[ -n \"$LD_LIBRARY_PATH\" ] && echo '{answer}'")
     monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/python/lib")
@@ -191,7 +191,7 @@ def test_a_version_behind_a_broken_shim_is_used_silently(tmp_path: Path) -> None
     ]
 
 
-def test_a_broken_shim_with_nothing_behind_it_is_named(tmp_path: Path) -> None:
+def test_a_broken_shim_without_a_version_is_named(tmp_path: Path) -> None:
     shim = broken_shim(tmp_path, "3.22")
     path = environ(tmp_path / ".pyenv/shims")
     with refused("no-interpreter") as caught:
@@ -201,7 +201,7 @@ def test_a_broken_shim_with_nothing_behind_it_is_named(tmp_path: Path) -> None:
     assert interpreters.broken_shims(path, tmp_path) == {"3.22": shim}
 
 
-def test_a_shim_that_runs_gives_what_it_runs(tmp_path: Path) -> None:
+def test_a_working_shim_is_resolved(tmp_path: Path) -> None:
     real = python(tmp_path / "elsewhere/bin/python3.22")
     script(tmp_path / "shims/python3.22", f'exec {real} "$@"')
     path = environ(tmp_path / "shims")
@@ -209,8 +209,8 @@ def test_a_shim_that_runs_gives_what_it_runs(tmp_path: Path) -> None:
     assert interpreters.broken_shims(path, tmp_path) == {}
 
 
-def test_the_first_on_path_wins_as_it_does_for_nox(tmp_path: Path) -> None:
-    """So an environment that is made again is of the same Python."""
+def test_the_first_on_path_is_used_as_by_nox(tmp_path: Path) -> None:
+    """So an environment that is made again has the same Python."""
     base = tmp_path / ".pyenv"
     selected = python(base / "versions/3.22.1/bin/python3.22")
     (base / "version").write_text("3.22.1\n")
@@ -222,8 +222,8 @@ def test_the_first_on_path_wins_as_it_does_for_nox(tmp_path: Path) -> None:
     assert interpreters.resolve_interpreter("3.22", last, tmp_path) == other
 
 
-def test_the_one_that_nox_runs_on_wins_over_path_as_it_does_for_nox(tmp_path: Path) -> None:
-    """So an environment whose making was interrupted is made again of the same Python, and its wheel is the same."""
+def test_the_python_of_nox_is_preferred_to_path(tmp_path: Path) -> None:
+    """So an interrupted environment is made again with the same Python, for the same wheel."""
     home = python(tmp_path / "base/bin" / f"python{OWN}").parents[1]
     other = environ(python(tmp_path / "bin" / f"python{OWN}").parent)
     with pytest.MonkeyPatch.context() as patch:
@@ -238,13 +238,13 @@ def test_the_one_that_nox_runs_on_wins_over_path_as_it_does_for_nox(tmp_path: Pa
         )
 
 
-def test_a_missing_version_says_how_to_get_it(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_version_names_the_command(tmp_path: Path) -> None:
     with pytest.raises(HostError) as caught:
         interpreters.resolve_interpreter("3.22", {}, tmp_path)
     assert str(caught.value) == "no usable CPython 3.22 was found: run `uv python install 3.22`"
     pyenv = tmp_path / "bin" / "pyenv"
     pyenv.parent.mkdir()
-    for path, how in (
+    for path, cure in (
         (
             tmp_path / "none",
             "uv has none before 3.8; with https://github.com/pyenv/pyenv, `pyenv install 3.7`",
@@ -257,10 +257,10 @@ def test_a_missing_version_says_how_to_get_it(tmp_path: Path) -> None:
             interpreters.resolve_interpreter(
                 "3.7", {"PYENV_ROOT": str(tmp_path), "PATH": str(path)}, tmp_path
             )
-        assert str(caught.value) == f"no usable CPython 3.7 was found: {how}"
+        assert str(caught.value) == f"no usable CPython 3.7 was found: {cure}"
 
 
-def test_every_candidate_is_tried_and_each_fault_told(tmp_path: Path) -> None:
+def test_all_candidates_are_tried_and_their_faults_reported(tmp_path: Path) -> None:
     folders = [tmp_path / name / "bin" for name in "abcd"]
     python(folders[0] / "python3.22", version="3.22t")
     python(folders[1] / "python3.22", implementation="pypy")
@@ -276,7 +276,7 @@ def test_every_candidate_is_tried_and_each_fault_told(tmp_path: Path) -> None:
     )
 
 
-def test_the_search_path_keeps_what_is_there_in_its_order(tmp_path: Path) -> None:
+def test_the_search_path_keeps_the_order_of_path(tmp_path: Path) -> None:
     python(tmp_path / "b/python3.22")
     new = python(tmp_path / ".pyenv/versions/3.24.0/bin/python3.24")
     old = python(tmp_path / ".pyenv/versions/3.23.0/bin/python3.23")
@@ -290,10 +290,12 @@ def test_the_search_path_keeps_what_is_there_in_its_order(tmp_path: Path) -> Non
     ]
 
 
-def test_this_machines_own_python_is_resolved() -> None:
-    proven = interpreters.resolve_interpreter(OWN)
-    said = subprocess.run([proven, "--version"], capture_output=True, text=True, check=True).stdout
-    assert said.startswith(f"Python {OWN}.")
+def test_the_python_of_this_machine_is_resolved() -> None:
+    python_path = interpreters.resolve_interpreter(OWN)
+    output = subprocess.run(
+        [python_path, "--version"], capture_output=True, text=True, check=True
+    ).stdout
+    assert output.startswith(f"Python {OWN}.")
 
 
 @pytest.mark.skipif(
@@ -320,7 +322,7 @@ def test_nox_finds_every_python_that_is_installed(tmp_path: Path) -> None:
                 session.run("python", "-c", "import sys; print('ran %d.%d' % sys.version_info[:2])")
         """)
     )
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "nox"],
         cwd=tmp_path,
         env=os.environ | {"NOX_ENVDIR": str(tmp_path / "nox")},
@@ -328,8 +330,8 @@ def test_nox_finds_every_python_that_is_installed(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == [word for version in versions for word in ("ran", version)]
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split() == [word for version in versions for word in ("ran", version)]
 
 
 ELF = b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HH", 2, 0xB7) + bytes(44)
@@ -358,7 +360,7 @@ def universal(*names: str) -> bytes:
         (b"MZ", set()),
     ],
 )
-def test_an_executable_tells_its_machine_unrun(
+def test_the_machine_of_an_executable_is_in_its_header(
     tmp_path: Path, content: bytes, machines: set[str]
 ) -> None:
     path = tmp_path / "python"
@@ -366,7 +368,7 @@ def test_an_executable_tells_its_machine_unrun(
     assert native.machines_of_binary(path) == machines
 
 
-def test_no_file_is_for_no_machine(tmp_path: Path) -> None:
+def test_a_missing_file_is_for_no_machine(tmp_path: Path) -> None:
     assert native.machines_of_binary(tmp_path / "absent") == set()
 
 
@@ -375,7 +377,7 @@ def test_this_interpreter_is_for_this_machine() -> None:
     assert native.machines_of_binary(Path(sys.executable)) == {platform.machine()}
 
 
-def test_only_what_cannot_run_natively_is_translated(tmp_path: Path) -> None:
+def test_interpreters_that_cannot_run_natively_are_translated(tmp_path: Path) -> None:
     places = {}
     for version, content in {
         "3.9": mach("x86_64"),
@@ -389,7 +391,7 @@ def test_only_what_cannot_run_natively_is_translated(tmp_path: Path) -> None:
 
 
 @made_up_programs
-def test_a_shim_runs_what_pyenv_has_selected(tmp_path: Path) -> None:
+def test_shims_of_versions_not_selected_shadow_interpreters(tmp_path: Path) -> None:
     base = tmp_path / ".pyenv"
     places = {}
     for version, full in {"3.9": "3.9.18", "3.10": "3.10.13"}.items():

@@ -1,4 +1,4 @@
-"""Libraries, told by the macros in their headers."""
+"""Find libraries, and their versions by the macros in their headers."""
 
 from pathlib import Path
 
@@ -11,17 +11,18 @@ CUDNN = "#define CUDNN_MAJOR {}\n#define CUDNN_MINOR {}\n#define CUDNN_PATCHLEVE
 
 
 def test_each_toolkit_has_its_own_cudnn(tmp_path: Path) -> None:
-    old, new = tmp_path / "usr/local/cuda-11.8", tmp_path / "usr/local/cuda-12.4"
+    old = tmp_path / "usr/local/cuda-11.8"
+    new = tmp_path / "usr/local/cuda-12.4"
     file(old / "include/cudnn_version.h", CUDNN.format(8, 6, 0))
     file(new / "include/cudnn_version.h", CUDNN.format(9, 1, 0))
     file(
         tmp_path / "usr/include/x86_64-linux-gnu/cudnn.h", CUDNN.format(7, 6, 5)
-    )  # before 8, it was in here
-    found = libraries.find_libraries({}, tmp_path, {"11.8": str(old), "12.4": str(new)})
-    assert found == {"cudnn": "7.6.5", "cudnn@11.8": "8.6.0", "cudnn@12.4": "9.1.0"}
+    )  # before cuDNN 8, the version was in this header
+    versions = libraries.find_libraries({}, tmp_path, {"11.8": str(old), "12.4": str(new)})
+    assert versions == {"cudnn": "7.6.5", "cudnn@11.8": "8.6.0", "cudnn@12.4": "9.1.0"}
 
 
-def test_condas_toolkits_have_their_headers_by_target(tmp_path: Path) -> None:
+def test_toolkits_of_conda_have_headers_by_target(tmp_path: Path) -> None:
     header = tmp_path / "cuda/targets/x86_64-linux/include/cufile.h"
     header.parent.mkdir(parents=True)
     header.touch()
@@ -29,19 +30,19 @@ def test_condas_toolkits_have_their_headers_by_target(tmp_path: Path) -> None:
     assert libraries.find_libraries({}, tmp_path / "root", toolkits) == {"cufile@12.8": ""}
 
 
-def test_what_only_a_variable_leads_to_stands_under_its_folder(tmp_path: Path) -> None:
+def test_a_library_named_by_a_variable_is_listed_by_its_folder(tmp_path: Path) -> None:
     file(tmp_path / "mine/include/cudnn_version.h", CUDNN.format(8, 9, 7))
     file(tmp_path / "usr/include/cudnn_version.h", CUDNN.format(8, 6, 0))
-    mine = str(tmp_path / "mine")
-    assert libraries.find_libraries({"CUDNN_ROOT": mine}, tmp_path, {}) == {
+    folder = str(tmp_path / "mine")
+    assert libraries.find_libraries({"CUDNN_ROOT": folder}, tmp_path, {}) == {
         "cudnn": "8.6.0",
-        f"cudnn@{mine}": "8.9.7",
+        f"cudnn@{folder}": "8.9.7",
     }
     assert libraries.find_libraries({}, tmp_path, {}) == {"cudnn": "8.6.0"}
 
 
 @pytest.mark.parametrize(
-    ("path", "text", "found"),
+    ("path", "text", "versions"),
     [
         (
             "usr/include/nccl.h",
@@ -69,12 +70,14 @@ def test_what_only_a_variable_leads_to_stands_under_its_folder(tmp_path: Path) -
         ("usr/include/nccl.h", "#define NCCL_MAJOR 2\n#define NCCL_MINOR\n14\n", {"nccl": ""}),
     ],
 )
-def test_headers_tell_versions(tmp_path: Path, path: str, text: str, found: dict[str, str]) -> None:
+def test_versions_are_read_in_headers(
+    tmp_path: Path, path: str, text: str, versions: dict[str, str]
+) -> None:
     file(tmp_path / path, text)
-    assert libraries.find_libraries({}, tmp_path, {}) == found
+    assert libraries.find_libraries({}, tmp_path, {}) == versions
 
 
-def test_a_header_that_tells_is_preferred(tmp_path: Path) -> None:
+def test_a_header_with_a_version_is_preferred(tmp_path: Path) -> None:
     file(tmp_path / "usr/include/jpeglib.h")
     file(
         tmp_path / "usr/include/x86_64-linux-gnu/jconfig.h", "#define LIBJPEG_TURBO_VERSION 2.1.5\n"

@@ -1,4 +1,4 @@
-"""Measuring this machine: tools, packages, what only a Mac has."""
+"""Measure this machine: tools, packages, and the tools of a Mac."""
 
 import os
 import shutil
@@ -25,42 +25,41 @@ ROOT = Path(__file__).parents[2]
 
 
 FOLDERS = (
-    *(
-        "PATH",
-        "HOME",
-        "LD_LIBRARY_PATH",
-        "MODULEPATH",
-        "XDG_CACHE_HOME",
-        "XDG_DATA_HOME",
-        "UV_PYTHON_INSTALL_DIR",
-    ),
-    *(
-        "CUDA_HOME",
-        "CUDA_PATH",
-        "NVHPC_ROOT",
-        "CONDA_PREFIX",
-        "MAMBA_ROOT_PREFIX",
-        "CUDNN_ROOT",
-        "NCCL_ROOT",
-    ),
-    *("PYENV_ROOT", "PYENV_VERSION", "RUNNER_TOOL_CACHE"),
+    "PATH",
+    "HOME",
+    "LD_LIBRARY_PATH",
+    "MODULEPATH",
+    "XDG_CACHE_HOME",
+    "XDG_DATA_HOME",
+    "UV_PYTHON_INSTALL_DIR",
+    "CUDA_HOME",
+    "CUDA_PATH",
+    "NVHPC_ROOT",
+    "CONDA_PREFIX",
+    "MAMBA_ROOT_PREFIX",
+    "CUDNN_ROOT",
+    "NCCL_ROOT",
+    "PYENV_ROOT",
+    "PYENV_VERSION",
+    "RUNNER_TOOL_CACHE",
 )
 
 
 @pytest.mark.parametrize("kind", ["a loop", "too long", "forbidden"])
-def test_folders_that_cannot_be_looked_into_hide_nothing_else(
+def test_unreadable_folders_hide_nothing_else(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str
 ) -> None:
     (tmp_path / "there").mkdir()
     if kind == "a loop":
         (tmp_path / "there").rmdir()
         (tmp_path / "there").symlink_to(tmp_path / "there")
-    (tmp_path / "there").chmod(0) if kind == "forbidden" else None  # root looks all the same
+    if kind == "forbidden":
+        (tmp_path / "there").chmod(0)  # which does not stop root
     bad = str(tmp_path / ("x" * 300 if kind == "too long" else "there/x"))
+    path = os.environ["PATH"]
     for name in FOLDERS:
-        monkeypatch.setenv(
-            name, f"{bad}{os.pathsep}{os.environ['PATH']}" if name == "PATH" else bad
-        )
+        monkeypatch.setenv(name, bad)
+    monkeypatch.setenv("PATH", f"{bad}{os.pathsep}{path}")
     measured = measure_host(tmp_path)
     assert f"{sys.version_info.major}.{sys.version_info.minor}" in measured.interpreters.paths
     assert measured.programs.paths["git"] == shutil.which("git")
@@ -77,7 +76,7 @@ def test_folders_that_cannot_be_looked_into_hide_nothing_else(
         ("linux", "riscv64", "linux_riscv64"),
     ],
 )
-def test_the_same_machine_has_another_name_on_each_system(
+def test_archs_are_named_by_system(
     monkeypatch: pytest.MonkeyPatch, platform: str, machine: str, arch: str
 ) -> None:
     monkeypatch.setattr("sys.platform", platform)
@@ -85,15 +84,15 @@ def test_the_same_machine_has_another_name_on_each_system(
     assert native.native_arch() == arch
 
 
-def test_the_native_arch_costs_nothing_but_the_standard_library() -> None:
+def test_the_native_arch_needs_only_the_standard_library() -> None:
     code = (
         "import sys; from torchmill.host import native; native.native_arch();"
         "print([name for name in ('packaging', 'psutil', 'rich') if name in sys.modules])"
     )
-    said = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert said.stdout == "[]\n"
+    assert result.stdout == "[]\n"
 
 
 def test_this_machine_is_measured(tmp_path: Path) -> None:
@@ -112,7 +111,8 @@ def test_this_machine_is_measured(tmp_path: Path) -> None:
 
 @made_up_programs
 def test_a_machine_is_measured_from_its_files_and_programs(tmp_path: Path) -> None:
-    programs, home = tmp_path / "bin", tmp_path / "home"
+    programs = tmp_path / "bin"
+    home = tmp_path / "home"
     gcc(programs, "c++", "12.2.0")
     gcc(programs, "g++-11", "11.4.0")
     program(programs, "git", "git version 2.39.5")
@@ -147,7 +147,7 @@ def test_a_machine_is_measured_from_its_files_and_programs(tmp_path: Path) -> No
 pytestmark = made_up_programs
 
 
-def test_a_mac_tells_its_version_its_tools_and_rosetta(tmp_path: Path) -> None:
+def test_version_tools_and_rosetta_of_a_mac_are_measured(tmp_path: Path) -> None:
     program(tmp_path, "sw_vers", "14.5")
     program(tmp_path, "xcode-select", "/Library/Developer/CommandLineTools")
     program(tmp_path, "sysctl", "1")
@@ -158,7 +158,7 @@ def test_a_mac_tells_its_version_its_tools_and_rosetta(tmp_path: Path) -> None:
     assert is_translated(run)
 
 
-def test_another_machine_has_none_of_it(tmp_path: Path) -> None:
+def test_other_machines_have_no_tools_of_a_mac(tmp_path: Path) -> None:
     program(tmp_path, "sysctl", "0")
     run = make_runner(only(tmp_path))
     assert "macos" not in system_version(tmp_path, run)
@@ -178,7 +178,9 @@ def test_another_machine_has_none_of_it(tmp_path: Path) -> None:
         ("brew", "brew", ["git 2.38.0 1:2.39.5-0"]),
     ],
 )
-def test_the_manager_is_asked(tmp_path: Path, manager: str, tool: str, lines: list[str]) -> None:
+def test_packages_are_listed_by_the_manager(
+    tmp_path: Path, manager: str, tool: str, lines: list[str]
+) -> None:
     program(tmp_path, tool, *lines)
     environ = only(tmp_path)
     assert programs.installed_packages(manager, environ, make_runner(environ)) == {
@@ -186,7 +188,7 @@ def test_the_manager_is_asked(tmp_path: Path, manager: str, tool: str, lines: li
     }
 
 
-def test_conda_keeps_files(tmp_path: Path) -> None:
+def test_packages_of_conda_are_listed_by_files(tmp_path: Path) -> None:
     file(tmp_path / "conda-meta/cxx-compiler-1.7.0-h00ab1b0_0.json")
     file(tmp_path / "conda-meta/history")
     environ = only(tmp_path, CONDA_PREFIX=str(tmp_path))

@@ -1,4 +1,4 @@
-"""The processor that a build is for: what the real compiler makes of its name, and who may run the wheel."""
+"""The processor that a build is for: the real compiler's flags, and who may run the wheel."""
 
 from pathlib import Path
 
@@ -40,13 +40,13 @@ OLD = Host(
 
 @pytest.fixture
 def host(tmp_path_factory: pytest.TempPathFactory) -> Host:
-    found = measure_basic_host(StatCache(tmp_path_factory.mktemp("cache") / "recall.json"))
-    if not KNOWN or found.compilers.default is None or found.compilers.default.family != "gcc":
+    host = measure_basic_host(StatCache(tmp_path_factory.mktemp("cache") / "recall.json"))
+    if not KNOWN or host.compilers.default is None or host.compilers.default.family != "gcc":
         pytest.skip("needs gcc on Linux")
-    return found
+    return host
 
 
-def planned(facts: Facts, options: Options, host: Host = OLD) -> Plan:
+def make_plan(facts: Facts, options: Options, host: Host = OLD) -> Plan:
     cell = cell_lookup.find_cell(
         facts, "wheel-3.10-cpu", host.arch, find_release(facts, "torch", "v1.13.1")
     )
@@ -54,14 +54,12 @@ def planned(facts: Facts, options: Options, host: Host = OLD) -> Plan:
 
 
 def resolved_flags(facts: Facts, host: Host, name: str) -> tuple[str, ...]:
-    found = resolve_processor(facts, NATIVE, host, name, {})
-    assert found is not None
-    return found.flags
+    processor = resolve_processor(facts, NATIVE, host, name, {})
+    assert processor is not None
+    return processor.flags
 
 
-def test_a_name_that_no_compiler_knows_is_refused_with_the_nearest(
-    shipped: Facts, host: Host
-) -> None:
+def test_an_unknown_processor_is_refused_with_the_nearest_name(shipped: Facts, host: Host) -> None:
     with refused("unknown-processor") as caught:
         resolve_processor(shipped, NATIVE, host, f"{KNOWN}x", {})
     assert KNOWN in str(caught.value)
@@ -70,39 +68,39 @@ def test_a_name_that_no_compiler_knows_is_refused_with_the_nearest(
         resolve_processor(shipped, NATIVE, msvc, KNOWN, {})
 
 
-def test_native_is_what_this_machine_is(shipped: Facts, host: Host) -> None:
-    found = resolve_processor(shipped, NATIVE, host, "native", {})
-    assert found is not None
-    assert found.name.startswith("native.")
-    assert f"{shipped.arches[NATIVE].cpu_option}=native" not in found.flags
-    assert found.needs
-    assert processor_problems(found.needs, processor_flags()) == ()
+def test_native_is_the_processor_of_this_machine(shipped: Facts, host: Host) -> None:
+    processor = resolve_processor(shipped, NATIVE, host, "native", {})
+    assert processor is not None
+    assert processor.name.startswith("native.")
+    assert f"{shipped.arches[NATIVE].cpu_option}=native" not in processor.flags
+    assert processor.needs
+    assert processor_problems(processor.needs, processor_flags()) == ()
 
 
-def test_a_level_needs_what_it_stands_for(shipped: Facts, host: Host) -> None:
+def test_a_level_needs_its_features(shipped: Facts, host: Host) -> None:
     if NATIVE != "x86_64":
         pytest.skip("a level of x86-64")
-    found = resolve_processor(shipped, NATIVE, host, "x86-64-v3", {})
-    assert found is not None
-    assert {"avx2", "fma", "bmi2"} <= set(found.needs)
-    assert "avx512f" not in found.needs
+    processor = resolve_processor(shipped, NATIVE, host, "x86-64-v3", {})
+    assert processor is not None
+    assert {"avx2", "fma", "bmi2"} <= set(processor.needs)
+    assert "avx512f" not in processor.needs
 
 
-def test_a_processor_gets_the_flag_it_wants_in_the_spelling_that_its_compiler_takes(
+def test_the_extra_flag_of_a_processor_is_spelled_for_the_compiler(
     shipped: Facts, host: Host, tmp_path: Path
 ) -> None:
     if NATIVE != "x86_64":
         pytest.skip("processors of x86-64")
-    gnu, own = shipped.arches[NATIVE].cpu_wants["cascadelake"]
+    gnu, clang = shipped.arches[NATIVE].cpu_wants["cascadelake"]
     flags = resolved_flags(shipped, host, "cascadelake")
     assert flags == ("-march=cascadelake", gnu)
     assert resolved_flags(shipped, host, "icelake-server") == ("-march=icelake-server",)
-    for refused_flags, expected in (((gnu,), (own,)), ((gnu, own), ())):
-        script = tmp_path / f"c++{len(refused_flags)}"  # another compiler: one that lacks these
+    for refused_flags, expected in (((gnu,), (clang,)), ((gnu, clang), ())):
+        script = tmp_path / f"c++{len(refused_flags)}"  # a compiler without these flags
         script.write_text(
             "#!/bin/sh\n"
             f'for each; do case " {" ".join(refused_flags)} " in *" $each "*) exit 1;; esac; done\n'
-            f'case " $* " in *" {own} "*) exit 0;; esac\n'
+            f'case " $* " in *" {clang} "*) exit 0;; esac\n'
             f'exec {host.programs.paths["c++"]} "$@"\n'
         )
         script.chmod(0o755)
@@ -110,14 +108,14 @@ def test_a_processor_gets_the_flag_it_wants_in_the_spelling_that_its_compiler_ta
         assert resolved_flags(shipped, older, "cascadelake") == ("-march=cascadelake", *expected)
 
 
-def test_it_is_in_the_label_and_the_flags_behind_those_of_the_facts(shipped: Facts) -> None:
-    made = planned(shipped, Options(cpu="x86-64-v4", processor=AVX512, settings={"CFLAGS": "-g"}))
-    assert made.wheel.version == "1.13.1+cpu.x86.64.v4"
-    assert made.wheel.file_name.startswith("torch-1.13.1+cpu.x86.64.v4-cp310")
-    assert made.variables["CFLAGS"] == "-march=x86-64-v4 -g"
-    assert made.variables["CXXFLAGS"].endswith("-march=x86-64-v4")
+def test_the_processor_is_in_the_label_and_the_flags(shipped: Facts) -> None:
+    plan = make_plan(shipped, Options(cpu="x86-64-v4", processor=AVX512, settings={"CFLAGS": "-g"}))
+    assert plan.wheel.version == "1.13.1+cpu.x86.64.v4"
+    assert plan.wheel.file_name.startswith("torch-1.13.1+cpu.x86.64.v4-cp310")
+    assert plan.variables["CFLAGS"] == "-march=x86-64-v4 -g"
+    assert plan.variables["CXXFLAGS"].endswith("-march=x86-64-v4")
     assert (
-        planned(shipped, Options(cpu="neoverse-v1", label="none")).wheel.version
+        make_plan(shipped, Options(cpu="neoverse-v1", label="none")).wheel.version
         == "1.13.1+neoverse.v1"
     )
 
@@ -134,16 +132,18 @@ def test_the_base_of_a_package_is_for_the_same_processor(shipped: Facts) -> None
     )
 
 
-def test_the_doctor_refuses_what_this_processor_cannot_run(shipped: Facts) -> None:
+def test_the_doctor_refuses_features_that_this_processor_lacks(shipped: Facts) -> None:
     cell = cell_lookup.find_cell(
         shipped, "wheel-3.10-cpu", "x86_64", find_release(shipped, "torch", "v1.13.1")
     )
 
     def verdict(host: Host) -> str:
         findings = examination.examine_build(
-            CheckContext(shipped, cell, host, planned(shipped, Options(processor=AVX512)))
+            CheckContext(shipped, cell, host, make_plan(shipped, Options(processor=AVX512)))
         )
-        return next(one.verdict for one in findings if one.subject == "processor x86-64-v4")
+        return next(
+            finding.verdict for finding in findings if finding.subject == "processor x86-64-v4"
+        )
 
     assert verdict(OLD) == "failure"
     assert verdict(change_host(OLD, platform={"processor_features": ("avx2", "avx512f")})) == "ok"
@@ -154,31 +154,31 @@ def test_the_doctor_refuses_what_this_processor_cannot_run(shipped: Facts) -> No
 
 
 @pytest.mark.parametrize(
-    ("name", "flags", "verdict", "said"),
+    ("name", "flags", "verdict", "reason"),
     [
         ("x86-64-v4", ("avx2",), "failure", "avx512f"),
         ("knl", ("avx2",), "failure", "avx512cd"),
         ("x86-64-v3", processor_needs("x86_64", "x86-64-v3"), "ok", ""),
         ("haswel", ("avx2",), "warning", "did you mean haswell"),
         ("yes", ("avx2",), "warning", "no processor of this name"),
-        ("znver5", ("avx2",), "unknown", ""),  # which gcc 14 knows, and whose macros were not read
+        ("znver5", ("avx2",), "unknown", ""),  # gcc 14 knows it, but its macros are not recorded
         ("native", ("avx2",), "unknown", ""),
     ],
 )
 def test_a_name_is_judged_without_the_compiler_of_the_machine(
-    shipped: Facts, name: str, flags: tuple[str, ...], verdict: str, said: str
+    shipped: Facts, name: str, flags: tuple[str, ...], verdict: str, reason: str
 ) -> None:
     cell = cell_lookup.find_cell(
         shipped, "wheel-3.10-cpu", "x86_64", find_release(shipped, "torch", "v1.13.1")
     )
     machine = change_host(OLD, platform={"processor_features": flags})
     findings = examination.examine_build(
-        CheckContext(shipped, cell, machine, planned(shipped, Options(cpu=name), machine))
+        CheckContext(shipped, cell, machine, make_plan(shipped, Options(cpu=name), machine))
     )
-    (found,) = [one for one in findings if one.subject == f"processor {name}"]
-    assert found.verdict == verdict
-    assert said in found.because
-    assert bool(found.cure) == (verdict in {"failure", "warning"})
+    (finding,) = [judgement for judgement in findings if judgement.subject == f"processor {name}"]
+    assert finding.verdict == verdict
+    assert reason in finding.because
+    assert bool(finding.cure) == (verdict in {"failure", "warning"})
 
 
 def test_the_table_agrees_with_the_compiler_of_this_machine(shipped: Facts, host: Host) -> None:
@@ -187,18 +187,18 @@ def test_the_table_agrees_with_the_compiler_of_this_machine(shipped: Facts, host
         "aarch64": ("cortex-a72", "neoverse-n1"),
     }[NATIVE]
     for name in names:
-        found = resolve_processor(shipped, NATIVE, host, name, {})
-        assert found is not None
-        assert set(found.needs) == set(processor_needs(NATIVE, name))
+        processor = resolve_processor(shipped, NATIVE, host, name, {})
+        assert processor is not None
+        assert set(processor.needs) == set(processor_needs(NATIVE, name))
 
 
 def test_names_of_other_machines_are_known_too() -> None:
     assert "sve" in processor_needs("aarch64", "neoverse-v1")
     assert unknown_name_hint("aarch64", "neoverse-v1+nosve") is None
     assert "neoverse-v1" in str(unknown_name_hint("aarch64", "neoverse_v1"))
-    assert unknown_name_hint("arm64", "anything") is None, "of which there is no table"
+    assert unknown_name_hint("arm64", "anything") is None, "there is no table of its processors"
 
 
-def test_a_quote_that_is_left_open_is_told(shipped: Facts) -> None:
+def test_an_open_quote_is_refused(shipped: Facts) -> None:
     with refused("invalid-command"):
         resolve_processor(shipped, "x86_64", OLD, "native", {"CXX": 'g++ "-m64'})
