@@ -138,7 +138,7 @@ def test_of_cuda_only_the_plans_own_toolkit_and_libraries_count(
     )
 
 
-@pytest.mark.parametrize("name", libraries._OF_TOOLKITS)
+@pytest.mark.parametrize("name", libraries.TOOLKIT_LIBRARIES)
 def test_a_library_in_a_toolkit_that_another_build_uses_changes_nothing(
     planned: Plan, stat_cache: StatCache, name: str
 ) -> None:

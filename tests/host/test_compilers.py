@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.support.machines import file, gcc, made_up_programs, only, program
-from torchmill.host import programs
+from torchmill.host.compilers import (
+    command_words,
+    compiler_command,
+    identify_compiler,
+    installed_compilers,
+    own_cxx_library,
+)
 from torchmill.host.host import Compiler
 from torchmill.host.programs import make_runner
 
@@ -17,8 +23,8 @@ pytestmark = made_up_programs
 
 
 def identify(environ: dict[str, str]) -> Compiler | None:
-    return programs.identify_compiler(
-        programs.compiler_command(environ), environ, make_runner(environ)
+    return identify_compiler(
+        compiler_command(environ), environ, make_runner(environ)
     )
 
 
@@ -49,8 +55,8 @@ def test_a_libstdcxx_beside_the_systems_is_found(tmp_path: Path) -> None:
         ("libstdc++.so.6", {}),  # it has none
     ):
         program(tmp_path, "c++", output)
-        command = programs.compiler_command(environ)
-        assert programs.own_cxx_library(command, make_runner(environ)) == expected
+        command = compiler_command(environ)
+        assert own_cxx_library(command, make_runner(environ)) == expected
 
 
 def test_the_compiler_of_a_build_is_identified(tmp_path: Path) -> None:
@@ -79,7 +85,7 @@ def test_other_compilers_are_not_mistaken_for_gcc(
 ) -> None:
     program(tmp_path, "c++", output)
     assert compiler_name(only(tmp_path)) == compiler
-    assert programs.compiler_command(only(tmp_path)) == ["c++"]
+    assert compiler_command(only(tmp_path)) == ["c++"]
 
 
 def test_visual_studio_is_recognised_by_its_prompt(tmp_path: Path) -> None:
@@ -90,7 +96,7 @@ def test_visual_studio_is_recognised_by_its_prompt(tmp_path: Path) -> None:
 
 def test_a_missing_named_compiler_is_not_replaced(tmp_path: Path) -> None:
     gcc(tmp_path, "c++", "12.2.0")
-    assert programs.compiler_command(only(tmp_path, CXX="g++-99")) is None
+    assert compiler_command(only(tmp_path, CXX="g++-99")) is None
     assert compiler_name(only(tmp_path, CXX="g++-99")) == "None"
 
 
@@ -98,8 +104,8 @@ def test_the_host_compiler_of_nvcc_may_be_another_one(tmp_path: Path) -> None:
     gcc(tmp_path, "g++-11", "11.4.0")
     environ = only(tmp_path, CUDAHOSTCXX="g++-11")
     for variables, compiler in ((environ, Compiler("gcc", "11.4.0")), (only(tmp_path), None)):
-        words = programs.command_words(variables, "CUDAHOSTCXX")
-        assert programs.identify_compiler(words, variables, make_runner(variables)) == compiler
+        words = command_words(variables, "CUDAHOSTCXX")
+        assert identify_compiler(words, variables, make_runner(variables)) == compiler
 
 
 def test_every_compiler_is_listed_by_its_command(tmp_path: Path) -> None:
@@ -113,7 +119,7 @@ def test_every_compiler_is_listed_by_its_command(tmp_path: Path) -> None:
     provisioned = gcc(tmp_path / "cache/gcc-10-x86_64/bin", "g++-10", "10.2.1")
     environ = only(tmp_path / "bin")
     with ThreadPoolExecutor() as threads:
-        compilers = programs.installed_compilers(
+        compilers = installed_compilers(
             environ, tmp_path, [provisioned], make_runner(environ), threads
         )
     assert {name: str(compiler) for name, compiler in compilers.items()} == {

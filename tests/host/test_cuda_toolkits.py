@@ -14,8 +14,8 @@ from torchmill.host.cuda_toolkits import (
     format_part_names,
     is_spread_in_system,
     lacking_toolkit_parts,
-    module_toolkits,
 )
+from torchmill.host.environment_modules import module_toolkits
 from torchmill.host.native import native_arch
 from torchmill.host.programs import make_runner
 from torchmill.host.provisioned import (

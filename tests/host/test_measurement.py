@@ -11,12 +11,12 @@ import pytest
 
 from tests.support.machines import file, gcc, made_up_programs, only, program, script
 from torchmill.config.gpu import Gpu
-from torchmill.host import native, programs
+from torchmill.host import native
 from torchmill.host.measurement import measure_host
-from torchmill.host.programs import (
-    find_tools,
+from torchmill.host.programs import find_tools, make_runner
+from torchmill.host.system_state import (
+    installed_packages,
     is_translated,
-    make_runner,
     system_version,
     xcode_tools,
 )
@@ -183,15 +183,11 @@ def test_packages_are_listed_by_the_manager(
 ) -> None:
     program(tmp_path, tool, *lines)
     environ = only(tmp_path)
-    assert programs.installed_packages(manager, environ, make_runner(environ)) == {
-        "git": "1:2.39.5-0"
-    }
+    assert installed_packages(manager, environ, make_runner(environ)) == {"git": "1:2.39.5-0"}
 
 
 def test_packages_of_conda_are_listed_by_files(tmp_path: Path) -> None:
     file(tmp_path / "conda-meta/cxx-compiler-1.7.0-h00ab1b0_0.json")
     file(tmp_path / "conda-meta/history")
     environ = only(tmp_path, CONDA_PREFIX=str(tmp_path))
-    assert programs.installed_packages("conda", environ, make_runner(environ)) == {
-        "cxx-compiler": "1.7.0"
-    }
+    assert installed_packages("conda", environ, make_runner(environ)) == {"cxx-compiler": "1.7.0"}

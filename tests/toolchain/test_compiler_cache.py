@@ -16,7 +16,7 @@ from tests.support.refusals import refused
 from torchmill.commands.report import recording
 from torchmill.core.errors import ConfigError
 from torchmill.core.stat_cache import StatCache
-from torchmill.host import programs
+from torchmill.host.compilers import _programs_behind, chosen_compilers, digest_compiler
 from torchmill.host.host import Host, HostResources
 from torchmill.toolchain import compiler_cache, remote_cache
 from torchmill.toolchain.compiler_cache import CacheHits, CacheSite, CompilerCache
@@ -589,18 +589,18 @@ def test_a_cache_behind_a_proxy_is_not_probed_directly() -> None:
 
 
 def identity(compiler: str) -> str:
-    return programs.digest_compiler(compiler, StatCache(Path("no memory")).digest)
+    return digest_compiler(compiler, StatCache(Path("no memory")).digest)
 
 
 def test_compilers_are_found_as_a_build_finds_them(tmp_path: Path) -> None:
     cc, cxx = script(tmp_path / "bin/cc"), script(tmp_path / "own/g++")
     path = f"{tmp_path}/bin"
-    assert programs.chosen_compilers({"PATH": path}) == {cc}
-    assert programs.chosen_compilers({"PATH": path, "CC": "", "CXX": f"nowhere {cxx} -m64"}) == {
+    assert chosen_compilers({"PATH": path}) == {cc}
+    assert chosen_compilers({"PATH": path, "CC": "", "CXX": f"nowhere {cxx} -m64"}) == {
         cc,
         cxx,
     }
-    assert programs.chosen_compilers({"PATH": path, "CXX": "'"}) == {cc}
+    assert chosen_compilers({"PATH": path, "CXX": "'"}) == {cc}
 
 
 def test_the_identity_of_a_real_compiler_includes_cc1plus() -> None:
@@ -610,7 +610,7 @@ def test_the_identity_of_a_real_compiler_includes_cc1plus() -> None:
     said = subprocess.run(
         [gxx, "-print-prog-name=cc1plus"], capture_output=True, text=True, check=True
     )
-    assert Path(said.stdout.strip()).resolve() in programs._programs_behind(gxx)
+    assert Path(said.stdout.strip()).resolve() in _programs_behind(gxx)
 
 
 def test_identity_depends_on_cc1plus_and_not_on_the_path(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from torchmill.core.lenient_paths import read_text, real_path
 from torchmill.core.ninja import parse_edge, parse_failure
 from torchmill.core.process import CommandError, capture, stream
 from torchmill.core.system_errors import blame_disk
-from torchmill.host.programs import chosen_compilers, lenient_words
+from torchmill.host.compilers import chosen_compilers, lenient_words
 from torchmill.plan import causes
 from torchmill.plan.job_count import count_jobs, guarded_slots, largest_compile, usable_memory
 from torchmill.toolchain import compiler_cache, sccache

@@ -13,7 +13,7 @@ from torchmill.core.lenient_paths import is_file, real_path
 from torchmill.core.package_data import read_table_beside
 from torchmill.core.process import ask
 from torchmill.core.stat_cache import StatCache, stat_file, stat_folder
-from torchmill.host import programs
+from torchmill.host.compilers import C, compiler_command
 from torchmill.host.host import Host
 from torchmill.host.programs import LAUNCHERS, RunProgram, make_runner, starts_another
 from torchmill.plan import host_compiler, shell_seal
@@ -89,8 +89,8 @@ def _compiler_digests(environ: Mapping[str, str], stat_cache: StatCache) -> dict
     """Return the digests of the C and C++ compilers and of all that they bring along."""
     run = make_runner(environ, stat_cache)
     languages = {
-        "C": programs.compiler_command(environ, programs.C),
-        "C++": programs.compiler_command(environ),
+        "C": compiler_command(environ, C),
+        "C++": compiler_command(environ),
     }
     parts = (
         (f"{language}: {name}", stat_cache.digest(path))

@@ -1,11 +1,15 @@
 """What this machine has and allows.
 
-- cuda_toolkits: find the CUDA toolkits of a machine and their parts, environment modules too
+- compilers: find the C++ compilers of a machine, tell them apart, and digest the programs behind
+  them
+- cuda_toolkits: find the CUDA toolkits of a machine and their parts
 - description: a machine described in a TOML file: read strictly, and written so that it is read
   again
 - disk_usage: how much disk space files take, counting hard links once
 - distribution: the Linux distribution of a machine, its package managers, and who may install
   packages
+- environment_modules: find the CUDA toolkits of environment modules, Tcl's and Lmod's, by reading
+  their files
 - environments: the virtual environment of a cell, and the tools that all cells of a tree share
 - gpu_driver: the GPUs of a machine and their driver
 - host: a machine that builds, as a value: measured, or described in a file
@@ -14,9 +18,11 @@
 - measurement: measure this machine: read what can be read, and run programs for the rest
 - native: this machine's system and architecture, and those of an executable file
 - own_runs: the builds that this machine has made, by the manifests of its wheels
-- processor: the processor that a build is for: what its compiler makes of the name, and who can run
-  it
-- programs: run a machine's compilers and tools for their versions, tell compilers apart, list
-  installed packages
+- processor: the processor that a build is for: its name to the compiler, and its demands on a
+  machine
+- programs: run the programs of a machine, remember their answers, and tell the versions of its
+  tools
 - provisioned: the toolkits, libraries and compilers in the user's cache, by their records
+- system_state: ask the operating system: its version, its packages, Xcode's tools, and whether it
+  translates
 """

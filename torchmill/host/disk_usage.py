@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-_BLOCK = 512  # bytes, whatever the disk's own blocks are
+_BLOCK = 512  # bytes: the unit of st_blocks, whatever the disk's own blocks are
 
-Inode = tuple[int, int]
+Inode = tuple[int, int]  # device and number
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,75 +18,96 @@ class LinkedFile:
 
     size: int  # bytes on the disk
     names: int  # wherever they are
-    seen: int  # of them, where one looked
+    seen: int  # of these names, in the folders that were looked at
 
 
 @dataclass(frozen=True, slots=True)
 class DiskBytes:
-    """What some files and folders take."""
+    """The disk space that some files and folders take."""
 
-    single: int = 0  # bytes of all that has one name
+    single: int = 0  # bytes of everything that has one name
     files: int = 0
     linked: Mapping[Inode, LinkedFile] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
         """Return the bytes that they take."""
-        return self.single + sum(one.size for one in self.linked.values())
+        return self.single + sum(link.size for link in self.linked.values())
 
     @property
     def freed(self) -> int:
-        """Return the bytes that come free when they go: a file whose other names stay frees none."""
-        return self.single + sum(one.size for one in self.linked.values() if one.seen >= one.names)
+        """Return the bytes that come free with them: none of a file that keeps another name."""
+        whole = [link.size for link in self.linked.values() if link.seen >= link.names]
+        return self.single + sum(whole)
 
 
-def add_up(every: Iterable[DiskBytes]) -> DiskBytes:
-    """Return what several usages, which overlap in nothing but linked files, come to."""
-    single = files = 0
-    linked: dict[Inode, LinkedFile] = {}
-    for one in every:
-        single += one.single
-        files += one.files
-        for inode, link in one.linked.items():
-            before = linked[inode].seen if inode in linked else 0
-            linked[inode] = LinkedFile(link.size, link.names, before + link.seen)
-    return DiskBytes(single, files, linked)
+class _Sum:
+    """Adds up disk space; names of the same file are counted together."""
+
+    def __init__(self) -> None:
+        self.single = 0
+        self.files = 0
+        self.linked: dict[Inode, LinkedFile] = {}
+
+    def add_link(self, inode: Inode, size: int, names: int, seen: int) -> None:
+        if inode in self.linked:
+            seen += self.linked[inode].seen
+        self.linked[inode] = LinkedFile(size, names, seen)
+
+    def total(self) -> DiskBytes:
+        return DiskBytes(self.single, self.files, self.linked)
+
+
+def add_up(usages: Iterable[DiskBytes]) -> DiskBytes:
+    """Return the sum of several usages, which overlap in nothing but linked files."""
+    result = _Sum()
+    for usage in usages:
+        result.single += usage.single
+        result.files += usage.files
+        for inode, link in usage.linked.items():
+            result.add_link(inode, link.size, link.names, link.seen)
+    return result.total()
 
 
 def measure_paths(paths: Iterable[Path]) -> DiskBytes:
-    """Return what files and folders take; links are not followed, what vanishes meanwhile counts nothing."""
-    single = files = 0
-    linked: dict[Inode, LinkedFile] = {}
+    """Return the disk space of files and folders; links are not followed.
+
+    What vanishes while it is measured counts nothing.
+    """
+    result = _Sum()
     for status in _walk(paths):
         is_folder = stat.S_ISDIR(status.st_mode)
-        files += not is_folder
+        if not is_folder:
+            result.files += 1
+        # The link count of a folder is that of its inner folders.
         if is_folder or status.st_nlink == 1:
-            single += _size(status)
+            result.single += _size(status)
         else:
-            inode = (status.st_dev, status.st_ino)
-            before = linked[inode].seen if inode in linked else 0
-            linked[inode] = LinkedFile(_size(status), status.st_nlink, before + 1)
-    return DiskBytes(single, files, linked)
+            result.add_link((status.st_dev, status.st_ino), _size(status), status.st_nlink, 1)
+    return result.total()
 
 
 def _walk(paths: Iterable[Path]) -> Iterator[os.stat_result]:
-    """Yield the status of all there is."""
+    """Yield the status of paths and of everything below them."""
     for path in paths:
         with contextlib.suppress(OSError):
             yield path.lstat()
-            for folder, inner, names in os.walk(path) if not path.is_symlink() else ():
+            if path.is_symlink():
+                continue
+            for folder, inner, names in os.walk(path):
                 for name in (*inner, *names):
                     with contextlib.suppress(OSError):
                         yield os.lstat(f"{folder}{os.sep}{name}")
 
 
 def _size(status: os.stat_result) -> int:
-    blocks = getattr(status, "st_blocks", None)  # Windows does not say
+    """Return the bytes of a file on the disk; on Windows, which has no st_blocks, its length."""
+    blocks = getattr(status, "st_blocks", None)
     return status.st_size if blocks is None else blocks * _BLOCK
 
 
 def list_names(folder: Path | str) -> list[str]:
-    """Return the names of what lies in a folder, in order; nothing where it is none, or cannot be read."""
+    """Return the names in a folder, sorted; none if it is no folder, or cannot be read."""
     try:
         return sorted(os.listdir(folder))  # noqa: PTH208 - the names alone, and fast
     except OSError:
@@ -94,14 +115,14 @@ def list_names(folder: Path | str) -> list[str]:
 
 
 def list_children(folder: Path) -> list[Path]:
-    """Return what lies in a folder, by name; nothing where it is none, or cannot be read."""
+    """Return the paths in a folder, by name; none if it is no folder, or cannot be read."""
     return [folder / name for name in list_names(folder)]
 
 
 def newest_change(paths: Iterable[Path]) -> float:
-    """Return when the newest of some files and folders was changed, 0 where there is none."""
-    found = [0.0]
+    """Return the time of the newest change of files and folders, 0 of none."""
+    newest = 0.0
     for path in paths:
         with contextlib.suppress(OSError):
-            found.append(path.lstat().st_mtime)
-    return max(found)
+            newest = max(newest, path.lstat().st_mtime)
+    return newest

@@ -1,10 +1,10 @@
-"""The Linux distribution of a machine, the package managers on it, and who may install packages."""
+"""The Linux distribution of a machine, its package managers, and who may install packages."""
 
 import os
 import re
 import shlex
 import shutil
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,10 +24,11 @@ MANAGER_PROGRAMS: Mapping[str, str] = {
     "conda": "conda",
     "micromamba": "micromamba",
 }
-# Groups whose members the stock sudoers files of Debian, Ubuntu, Red Hat, Arch and macOS allow everything.
+# Groups that the stock sudoers files of Debian, Ubuntu, Red Hat, Arch and macOS allow everything.
 _SUDO_GROUPS = frozenset({"sudo", "wheel", "admin"})
 _ASSIGNMENT = re.compile(r"\s*([A-Za-z_]\w*)=(.*)")
-# "# R36 (release), REVISION: 4.3, GCID: …": https://docs.nvidia.com/jetson/archives/r36.4/DeveloperGuide/
+# "# R36 (release), REVISION: 4.3, GCID: …":
+# https://docs.nvidia.com/jetson/archives/r36.4/DeveloperGuide/
 _TEGRA_RELEASE = re.compile(r"R(\d+) \(release\), REVISION: (\d+(?:\.\d+)*)")
 _TEGRA_PACKAGE = re.compile(
     r"^Package: nvidia-l4t-core\n(?:.+\n)*?Version: (\d+(?:\.\d+)*)", re.MULTILINE
@@ -35,12 +36,13 @@ _TEGRA_PACKAGE = re.compile(
 
 
 def measure_distribution(root: Path) -> LinuxDistribution | None:
-    """Return the distribution whose files lie below `root`; None without an os-release file that names one.
+    """Return the distribution whose files lie below `root`; None if no os-release file names one.
 
     https://www.freedesktop.org/software/systemd/man/latest/os-release.html
     """
     fields = os_release(root)
-    if not (name := fields.get("ID", "").lower()):
+    name = fields.get("ID", "").lower()
+    if not name:
         return None
     like = tuple(fields.get("ID_LIKE", "").lower().split())
     return LinuxDistribution(name, fields.get("VERSION_ID", ""), like, _tegra_release(root))
@@ -49,26 +51,27 @@ def measure_distribution(root: Path) -> LinuxDistribution | None:
 def os_release(root: Path) -> dict[str, str]:
     """Return the assignments of the os-release file below `root`; none without such a file."""
     text = read_text(root / "etc/os-release") or read_text(root / "usr/lib/os-release")
-    return dict(_assignments(text))
-
-
-def _assignments(text: str) -> Iterator[tuple[str, str]]:
+    fields: dict[str, str] = {}
     for line in text.splitlines():
-        if match := _ASSIGNMENT.fullmatch(line):
-            with suppress(
-                ValueError
-            ):  # a quote that is never closed: the other lines are good all the same
-                yield match[1], " ".join(shlex.split(match[2]))
+        match = _ASSIGNMENT.fullmatch(line)
+        if match is None:
+            continue
+        # A quote that is never closed spoils its own line alone.
+        with suppress(ValueError):
+            fields[match[1]] = " ".join(shlex.split(match[2]))
+    return fields
 
 
 def _tegra_release(root: Path) -> str | None:
     """Return the release of Jetson Linux, "36.4.3"; None on other machines."""
-    if match := _TEGRA_RELEASE.search(read_text(root / "etc/nv_tegra_release")):
-        return f"{match[1]}.{match[2]}"
+    release = _TEGRA_RELEASE.search(read_text(root / "etc/nv_tegra_release"))
+    if release:
+        return f"{release[1]}.{release[2]}"
+    # The list of packages is large, so it is read on boards alone.
     if "nvidia,tegra" not in read_text(root / "proc/device-tree/compatible"):
-        return None  # the file of packages, which is large, is read on boards alone
-    match = _TEGRA_PACKAGE.search(read_text(root / "var/lib/dpkg/status"))
-    return match[1] if match else None
+        return None
+    package = _TEGRA_PACKAGE.search(read_text(root / "var/lib/dpkg/status"))
+    return package[1] if package else None
 
 
 def installed_managers(environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -80,12 +83,12 @@ def installed_managers(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def is_root() -> bool:
-    """Return whether this process runs as root."""
+    """Tell whether this process runs as root."""
     return os.name != "nt" and os.geteuid() == 0
 
 
 def may_use_root(environ: Mapping[str, str]) -> bool | None:
-    """Return whether this user can run commands as root, itself or through sudo; None if that cannot be told.
+    """Tell whether this user can run commands as root, directly or by sudo; None if unknown.
 
     sudo is not asked, because it reports a user whom it does not know to the administrator.
     """
@@ -95,14 +98,16 @@ def may_use_root(environ: Mapping[str, str]) -> bool | None:
         return True
     if shutil.which("sudo", path=environ.get("PATH")) is None:
         return False
-    return True if _SUDO_GROUPS & _user_groups(os.getgroups()) else None
+    if _SUDO_GROUPS & _group_names(os.getgroups()):
+        return True
+    return None
 
 
-def _user_groups(ids: Collection[int]) -> set[str]:
+def _group_names(numbers: Collection[int]) -> set[str]:
     import grp  # not on Windows
 
-    names = set()
-    for number in ids:
+    names: set[str] = set()
+    for number in numbers:
         with suppress(KeyError):  # a group without a name, as in containers
             names.add(grp.getgrgid(number).gr_name)
     return names

@@ -1,6 +1,6 @@
-"""The GPUs of a machine and their driver.
+"""The GPUs of a machine and their driver: the kernel's part, and the library that programs load.
 
-A library that does not belong to the kernel's half is what `Error 804` is about.
+CUDA fails with `Error 804` if the library does not belong to the kernel's part.
 """
 
 import os
@@ -12,30 +12,38 @@ from torchmill.config.gpu import Gpu
 from torchmill.core.lenient_paths import find_paths, read_text, real_path
 from torchmill.host.programs import RunProgram
 
-# What the loader finds without being told, and where containers and WSL put the driver.
-_USUAL = (
-    "/usr/local/nvidia/lib64", "/usr/lib/wsl/lib",
-    "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib",
-)  # fmt: skip
-# A Jetson's libcuda.so.1.1 says nothing.
+# Folders that the loader searches by itself, and those of the driver in containers and in WSL.
+_USUAL_FOLDERS = (
+    "/usr/local/nvidia/lib64",
+    "/usr/lib/wsl/lib",
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/lib64",
+    "/usr/lib64",
+    "/lib",
+    "/usr/lib",
+)
+# Its name has the version, but for a Jetson's libcuda.so.1.1.
 _LIBRARY = re.compile(r"lib(?:cuda|nvidia-ml)\.so\.(\d{3}(?:\.\d+)+)")
 _KERNEL = re.compile(r"^NVRM version:.*?\s(\d{3}(?:\.\d+)+)\s", re.MULTILINE)
+_MODEL = re.compile(r"^Model:\s*(.+?)\s*$", re.MULTILINE)
 _CAPABILITY = re.compile(r"\d+\.\d")
 
 
 def driver_library_version(environ: Mapping[str, str], root: Path) -> str | None:
-    """Return the version of the driver's library, which its file name bears; None where there is none.
+    """Return the version of the driver's library, from its file name; None without one.
 
-    A forward-compatibility library is passed over: `compat` names its folder.
+    Forward-compatibility libraries are passed over: `compat_folders` returns theirs.
     """
-    folders = [folder for folder in _searched(environ, root) if not _is_compat(root, folder)]
-    libraries = (
-        _below(root, folder) / name
-        for name in ("libcuda.so.1", "libnvidia-ml.so.1")
-        for folder in folders
-    )
-    matches = (_LIBRARY.fullmatch(real_path(library).name) for library in libraries)
-    return next((match[1] for match in matches if match), None)
+    folders = [
+        folder for folder in _searched_folders(environ, root) if not _is_compat(root, folder)
+    ]
+    for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
+        for folder in folders:
+            match = _LIBRARY.fullmatch(real_path(_below(root, folder) / name).name)
+            if match:
+                return match[1]
+    return None
 
 
 def kernel_driver_version(root: Path) -> str | None:
@@ -46,61 +54,83 @@ def kernel_driver_version(root: Path) -> str | None:
 
 def compat_folders(environ: Mapping[str, str], root: Path) -> tuple[str, ...]:
     """Return the folders of CUDA's forward-compatibility libraries that the loader searches."""
-    return tuple(
-        dict.fromkeys(folder for folder in _searched(environ, root) if _is_compat(root, folder))
-    )
+    folders = [folder for folder in _searched_folders(environ, root) if _is_compat(root, folder)]
+    return tuple(dict.fromkeys(folders))
 
 
 def find_host_gpus(root: Path, run: RunProgram) -> tuple[Gpu, ...]:
-    """Return the machine's GPUs, from nvidia-smi, or else from what the kernel tells of them."""
+    """Return the machine's GPUs, from nvidia-smi, or else from the kernel's files."""
+    jetson = _find_jetson(root)
+    gpus = _query_gpus(run)
+    if not gpus:
+        return _gpus_of_kernel(root) or jetson
+    # For a Jetson with JetPack 6, nvidia-smi prints "Orin (nvgpu), [N/A]".
+    if jetson and not all(gpu.capability for gpu in gpus):
+        return jetson
+    return gpus
+
+
+def _query_gpus(run: RunProgram) -> tuple[Gpu, ...]:
+    """Return the GPUs that nvidia-smi lists."""
     query = ("nvidia-smi", "--format=csv,noheader")
-    # drivers before 510 do not know the second field; a program that did not answer is not asked again
-    said = run([*query, "--query-gpu=name,compute_cap"]) or run([*query, "--query-gpu=name"])
-    board = (
-        read_text(root / "proc/device-tree/model")
-        .rstrip("\0\n")
-        .replace("NVIDIA Orin", "NVIDIA Jetson Orin")
-    )
-    jetson = (Gpu(board),) if "Jetson" in board else ()
-    if said.strip():
-        rows = [
-            [word.strip() for word in line.partition(",")]
-            for line in said.splitlines()
-            if line.strip()
-        ]
-        told = tuple(
-            Gpu(name, number if _CAPABILITY.fullmatch(number) else None) for name, _, number in rows
-        )
-        return (
-            told if all(one.capability for one in told) else jetson or told
-        )  # JetPack 6 says "Orin (nvgpu), [N/A]"
-    files = find_paths(root / "proc/driver/nvidia/gpus", "*/information")
-    models = (re.search(r"^Model:\s*(.+?)\s*$", read_text(file), re.MULTILINE) for file in files)
-    return tuple(Gpu(model[1]) for model in models if model) or jetson
+    # Drivers before 510 do not know the second field. If the program did not answer, `run` does not
+    # start it again.
+    answer = run([*query, "--query-gpu=name,compute_cap"]) or run([*query, "--query-gpu=name"])
+    gpus: list[Gpu] = []
+    for line in answer.splitlines():
+        if line.strip():
+            name, _, number = line.partition(",")
+            number = number.strip()
+            capability = number if _CAPABILITY.fullmatch(number) else None
+            gpus.append(Gpu(name.strip(), capability))
+    return tuple(gpus)
+
+
+def _gpus_of_kernel(root: Path) -> tuple[Gpu, ...]:
+    gpus: list[Gpu] = []
+    for file in find_paths(root / "proc/driver/nvidia/gpus", "*/information"):
+        model = _MODEL.search(read_text(file))
+        if model:
+            gpus.append(Gpu(model[1]))
+    return tuple(gpus)
+
+
+def _find_jetson(root: Path) -> tuple[Gpu, ...]:
+    """Return the GPU of a Jetson board, by the model in its device tree; none of another machine."""
+    model = read_text(root / "proc/device-tree/model").rstrip("\0\n")
+    model = model.replace("NVIDIA Orin", "NVIDIA Jetson Orin")
+    return (Gpu(model),) if "Jetson" in model else ()
 
 
 def _is_compat(root: Path, folder: str) -> bool:
     return "compat" in folder and bool(find_paths(_below(root, folder), "libcuda.so*"))
 
 
-def _searched(environ: Mapping[str, str], root: Path) -> Iterator[str]:
+def _searched_folders(environ: Mapping[str, str], root: Path) -> Iterator[str]:
     """Yield the folders that the loader searches, in its order."""
-    yield from (folder for folder in environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if folder)
-    yield from _configured(root, "/etc/ld.so.conf")
-    yield from _USUAL
+    for folder in environ.get("LD_LIBRARY_PATH", "").split(os.pathsep):
+        if folder:
+            yield folder
+    yield from _configured_folders(root, "/etc/ld.so.conf")
+    yield from _USUAL_FOLDERS
 
 
-def _configured(root: Path, file: str) -> Iterator[str]:
+def _configured_folders(root: Path, file: str) -> Iterator[str]:
+    """Yield the folders in a file of the loader's settings, and in those that it includes."""
     for line in read_text(_below(root, file)).splitlines():
         words = line.partition("#")[0].split()
-        if words[:1] == ["include"]:
-            for pattern in words[1:]:
-                for path in find_paths(root, str(Path("/etc", pattern)).lstrip("/")):
-                    yield from _configured(root, "/" + str(path.relative_to(root)))
-        elif words:
+        if not words:
+            continue
+        if words[0] != "include":
             yield words[0]
+            continue
+        for pattern in words[1:]:
+            # Relative patterns are below /etc.
+            included = str(Path("/etc", pattern)).lstrip("/")
+            for path in find_paths(root, included):
+                yield from _configured_folders(root, f"/{path.relative_to(root)}")
 
 
 def _below(root: Path, path: str) -> Path:
-    """Return an absolute path of the machine as it lies below `root`."""
+    """Return an absolute path of the machine whose files lie below `root`."""
     return root / path.lstrip("/")

@@ -18,76 +18,96 @@ from torchmill.host import native
 from torchmill.host.disk_usage import list_children, list_names
 
 _EXECUTABLE = re.compile(r"python(?P<version>3\.\d+t?)(?:\.exe)?")
-_CPYTHON = re.compile(
-    r"(?:cpython-|cp|[Pp]ython@?)?(?P<numbers>\d[\d.]*)"
-)  # not pypy, not a named environment
-_CONDAS = (
-    "miniforge3",
-    "mambaforge",
-    "miniconda3",
-    "anaconda3",
-    "micromamba",
-)  # folders that its installers make
+# The name of a folder with one CPython. Those of PyPy and of pyenv's environments do not match.
+_CPYTHON = re.compile(r"(?:cpython-|cp|[Pp]ython@?)?(?P<numbers>\d[\d.]*)")
+# Folders that installers of conda make in the user's.
+_CONDAS = ("miniforge3", "mambaforge", "miniconda3", "anaconda3", "micromamba")
 _OLDEST_OF_UV = 8  # of Python 3
-_MOST_AT_ONCE = 16  # interpreters that are asked at the same time
+_MOST_AT_ONCE = 16  # interpreters that run at the same time
+_PYTHON_3 = 3
 Answer = TypeVar("Answer")
 Interpreters = dict[str, Path]  # "3.10" or "3.13t" to executable
 
+# Runs in any Python 3, and so it uses no newer syntax.
 _PROBE = """\
 import json, sys, sysconfig
-version = "%d.%d%s" % (sys.version_info[:2] + ("t" if sysconfig.get_config_var("Py_GIL_DISABLED") else "",))
-print(json.dumps([sys.implementation.name, version, sysconfig.get_paths()["include"], sys.executable]))
+suffix = "t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
+version = "%d.%d%s" % (sys.version_info[:2] + (suffix,))
+include = sysconfig.get_paths()["include"]
+print(json.dumps([sys.implementation.name, version, include, sys.executable]))
 """
 
 
 def installed_interpreters(
     environ: Mapping[str, str] = os.environ, home: Path | None = None
 ) -> Interpreters:
-    """Return the CPythons found, "3.10" or "3.13t" to executable, oldest first; runs nothing."""
-    found = _candidates(environ, home)
-    oldest_first = sorted(
-        found, key=lambda one: (int(one.rstrip("t").partition(".")[2]), one.endswith("t"))
-    )
-    return {version: found[version][0] for version in oldest_first}
+    """Return the CPythons of a machine, "3.10" or "3.13t" to executable, oldest first.
+
+    None is run. `home` is the user's folder.
+    """
+    candidates = _candidates(environ, home)
+    return {version: candidates[version][0] for version in sorted(candidates, key=_version_key)}
+
+
+def _version_key(version: str) -> tuple[int, bool]:
+    return _minor_version(version), version.endswith("t")
+
+
+def _minor_version(version: str) -> int:
+    """Return 13 for "3.13t"."""
+    return int(version.rstrip("t").partition(".")[2])
 
 
 def find_shims(environ: Mapping[str, str] = os.environ) -> Interpreters:
     """Return the shims on PATH that stand for a version, whether or not they run."""
-    folders = [folder for folder in _path(environ) if folder.name == "shims"]
-    return dict(
-        one for folder in reversed(folders) for one in _executables(folder)
-    )  # the first on PATH wins
+    shims: Interpreters = {}
+    for folder in _path_folders(environ):
+        if folder.name == "shims":
+            for version, path in _executables(folder):
+                shims.setdefault(version, path)  # the first on PATH wins
+    return shims
 
 
 def broken_shims(environ: Mapping[str, str] = os.environ, home: Path | None = None) -> Interpreters:
     """Return the shims that do not run, of versions that are not installed; runs each of those."""
-    known = _candidates(environ, home)
-    missing = {
-        version: path for version, path in find_shims(environ).items() if version not in known
+    installed = _candidates(environ, home)
+    shims = find_shims(environ)
+    suspects = {version: path for version, path in shims.items() if version not in installed}
+    answers = _ask_each(_probe, suspects)
+    return {
+        version: suspects[version] for version, answer in answers.items() if isinstance(answer, str)
     }
-    answers = _at_once(_probe, missing)
-    return {version: path for version, path in missing.items() if isinstance(answers[version], str)}
 
 
 def interpreters_without_headers(
     environ: Mapping[str, str] = os.environ, home: Path | None = None
 ) -> Interpreters:
-    """Return the CPythons without their headers, of which no other is installed; runs each suspect."""
-    suspects = {version: places[0] for version, places in _candidates(environ, home).items()}
-    asked = {version: path for version, path in suspects.items() if not _has_headers(path)}
-    answers = _at_once(_query, asked)
-    headers = {
-        version: answer[1] for version, answer in answers.items() if not isinstance(answer, str)
-    }
-    return {version: asked[version] for version, header in headers.items() if not is_file(header)}
+    """Return the CPythons without their headers, of which no other is installed.
+
+    Those without headers in the usual folder are run, and asked for the right one.
+    """
+    suspects: Interpreters = {}
+    for version, paths in _candidates(environ, home).items():
+        best = paths[0]
+        if not _has_headers(best):
+            suspects[version] = best
+    headless: Interpreters = {}
+    for version, answer in _ask_each(_query, suspects).items():
+        if isinstance(answer, str):
+            continue
+        _, header = answer
+        if not is_file(header):
+            headless[version] = suspects[version]
+    return headless
 
 
-def _at_once(
-    question: Callable[[str, Path], Answer], asked: Mapping[str, Path]
+def _ask_each(
+    question: Callable[[str, Path], Answer], interpreters: Mapping[str, Path]
 ) -> dict[str, Answer]:
-    """Return what a question about each interpreter is answered, by version; those that hang do so together."""
+    """Return the answer of each interpreter, by version; all are asked at once, for some may hang."""
     with ThreadPoolExecutor(_MOST_AT_ONCE) as threads:
-        return dict(zip(asked, threads.map(question, asked, asked.values()), strict=True))
+        answers = threads.map(question, interpreters, interpreters.values())
+        return dict(zip(interpreters, answers, strict=True))
 
 
 def resolve_interpreter(
@@ -95,99 +115,96 @@ def resolve_interpreter(
 ) -> Path:
     """Return a CPython that was seen to run, to be `version`, and to have its headers.
 
-    What Nox takes wins: the one that it runs on, else what comes first on PATH where that is a shim that runs.
-    Raise HostError where there is none, saying what was wrong with each that was tried.
+    The one that Nox takes wins: the interpreter that it runs on, else the first on PATH if that is
+    a shim that runs. Raises HostError if there is none, with the problem of each that was tried.
     """
-    places, rejected = list(_candidates(environ, home).get(version, [])), []
-    if shim := find_shims(environ).get(version):
-        first = shutil.which(f"python{version}", path=environ.get("PATH")) == str(shim)
-        runs = first and not shadowing_shims(
-            {version: shim}, environ, Path.home() if home is None else home
+    paths = list(_candidates(environ, home).get(version, []))
+    shim = find_shims(environ).get(version)
+    if shim is not None:
+        first_on_path = shutil.which(f"python{version}", path=environ.get("PATH"))
+        user_folder = Path.home() if home is None else home
+        runs = first_on_path == str(shim) and not shadowing_shims(
+            {version: shim}, environ, user_folder
         )
-        places.insert(0 if runs else len(places), shim)
-    if version == f"3.{sys.version_info.minor}" and is_file(
-        own := Path(sys.base_prefix, "bin", f"python{version}")
-    ):
-        places.insert(0, own)
-    for place in dict.fromkeys(places):
-        proven = _probe(version, place)
-        if isinstance(proven, Path):
-            return (
-                proven if place == shim else place
-            )  # what a shim runs: tomorrow it may run another
-        rejected.append(
-            proven
-            if place != shim
-            else f"{proven}, and it is a shim whose version is not installed"
-        )
-    tried = f" ({'; '.join(rejected)})" if rejected else ""
-    how = how_to_install(version, pyenv=shutil.which("pyenv", path=environ.get("PATH")) is not None)
-    run = how if "`" in how else f"run `{how}`"
-    raise HostError(f"no usable CPython {version} was found{tried}: {run}", code="no-interpreter")
+        paths.insert(0 if runs else len(paths), shim)
+    current = Path(sys.base_prefix, "bin", f"python{version}")
+    if version == f"3.{sys.version_info.minor}" and is_file(current):
+        paths.insert(0, current)
+
+    rejections: list[str] = []
+    for path in dict.fromkeys(paths):
+        answer = _probe(version, path)
+        if isinstance(answer, Path):
+            # A shim may run another interpreter tomorrow: what counts is the one that it runs now.
+            return answer if path == shim else path
+        if path == shim:
+            answer = f"{answer}, and it is a shim whose version is not installed"
+        rejections.append(answer)
+    tried = f" ({'; '.join(rejections)})" if rejections else ""
+    has_pyenv = shutil.which("pyenv", path=environ.get("PATH")) is not None
+    cure = how_to_install(version, pyenv=has_pyenv)
+    if "`" not in cure:
+        cure = f"run `{cure}`"
+    raise HostError(f"no usable CPython {version} was found{tried}: {cure}", code="no-interpreter")
 
 
-def translated_interpreters(places: Mapping[str, Path], arch: str) -> Interpreters:
-    """Return those that were made for another machine, which an emulator runs for them.
+def translated_interpreters(paths: Mapping[str, Path], arch: str) -> Interpreters:
+    """Return those of some interpreters that an emulator runs, because they are for another arch.
 
-    What they build would be for that machine too.
+    The wheels that they build would be for that arch too.
     """
-    machines = {version: native.machines_of_binary(path) for version, path in places.items()}
-    return {
-        version: places[version]
-        for version, names in machines.items()
-        if names and arch not in names
-    }
+    translated: Interpreters = {}
+    for version, path in paths.items():
+        machines = native.machines_of_binary(path)
+        if machines and arch not in machines:
+            translated[version] = path
+    return translated
 
 
 def shadowing_shims(
-    places: Mapping[str, Path], environ: Mapping[str, str], home: Path
+    paths: Mapping[str, Path], environ: Mapping[str, str], home: Path
 ) -> Interpreters:
     """Return pyenv's shims that come first on PATH and do not run, of versions that are installed.
 
-    None is run: pyenv takes a sixth of a second to say so, and its files say it too.
+    None is run: pyenv takes a sixth of a second to refuse, and its files tell it too.
     """
     base = Path(environ.get("PYENV_ROOT") or home / ".pyenv")
     selected = environ.get("PYENV_VERSION", "").replace(":", " ") or read_text(base / "version")
     folders = [base / "versions" / name / "bin" for name in selected.split()]
-    found = {
-        version: Path(shutil.which(f"python{version}", path=environ.get("PATH")) or "")
-        for version in places
-    }
-    shims = {version: first for version, first in found.items() if first.parent == base / "shims"}
-    return {
-        version: one
-        for version, one in shims.items()
-        if not any(exists(each / one.name) for each in folders)
-    }
+    shims: Interpreters = {}
+    for version in paths:
+        first = Path(shutil.which(f"python{version}", path=environ.get("PATH")) or "")
+        is_shim = first.parent == base / "shims"
+        # A shim runs the program of its name in the first selected version that has it.
+        if is_shim and not any(exists(folder / first.name) for folder in folders):
+            shims[version] = first
+    return shims
 
 
 def search_path(environ: Mapping[str, str] = os.environ, home: Path | None = None) -> str:
     """Return PATH with the folders of CPythons that it does not reach appended, newest first."""
-    folders = (folder for folder in environ.get("PATH", "").split(os.pathsep) if folder)
-    found = (
-        str(executable.parent)
-        for executable in reversed(installed_interpreters(environ, home).values())
-    )
-    return os.pathsep.join(dict.fromkeys((*folders, *found)))
+    folders = [folder for folder in environ.get("PATH", "").split(os.pathsep) if folder]
+    newest_first = reversed(installed_interpreters(environ, home).values())
+    folders.extend(str(executable.parent) for executable in newest_first)
+    return os.pathsep.join(dict.fromkeys(folders))
 
 
 def how_to_install(version: str, *, pyenv: bool) -> str:
-    """Return the command that installs a CPython, uv's (it comes with torchmill) or pyenv's; a sentence without any.
+    """Return the command that installs a CPython, by uv or, if there is `pyenv`, by that.
 
-    What uv has is what `uv python list --all-versions` names.
+    It is a sentence if the machine has no program for it. `uv python list --all-versions` names
+    the versions of uv, which comes with torchmill.
     """
-    if int(version.rstrip("t").partition(".")[2]) >= _OLDEST_OF_UV:
+    if _minor_version(version) >= _OLDEST_OF_UV:
         return f"uv python install {version}"
-    line = f"pyenv install {version}"
-    return (
-        line
-        if pyenv
-        else f"uv has none before 3.{_OLDEST_OF_UV}; with https://github.com/pyenv/pyenv, `{line}`"
-    )
+    command = f"pyenv install {version}"
+    if pyenv:
+        return command
+    return f"uv has none before 3.{_OLDEST_OF_UV}; with https://github.com/pyenv/pyenv, `{command}`"
 
 
 def _probe(version: str, executable: Path) -> Path | str:
-    """Return where the interpreter really is, or what is wrong with it as part of a sentence."""
+    """Return the real path of an interpreter, or a problem with it as part of a sentence."""
     answer = _query(version, executable)
     if isinstance(answer, str):
         return answer
@@ -196,12 +213,12 @@ def _probe(version: str, executable: Path) -> Path | str:
 
 
 def _query(version: str, executable: Path) -> tuple[Path, Path] | str:
-    """Return where the interpreter and its header really are, or what is wrong with it."""
+    """Return the real paths of an interpreter and of its Python.h, or a problem with it."""
+    # Wheels are tried without this variable, and so the interpreter must run without it.
     environ = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
     try:
-        implementation, actual, include, real = json.loads(
-            ask([str(executable), "-I", "-c", _PROBE], environ)
-        )
+        answer = ask([str(executable), "-I", "-c", _PROBE], environ)
+        implementation, actual, include, real = json.loads(answer)
     except CommandError as error:
         without = "" if environ == os.environ else " without LD_LIBRARY_PATH, as a wheel is tried"
         return f"{executable} ends with exit code {error.returncode}{without}"
@@ -216,17 +233,18 @@ def _query(version: str, executable: Path) -> tuple[Path, Path] | str:
 
 def _candidates(environ: Mapping[str, str], home: Path | None) -> dict[str, list[Path]]:
     """Return every executable by version, the best first: those that seem to have their headers."""
-    found: dict[str, dict[Path, None]] = {}
-    for folder in _folders(environ, Path.home() if home is None else home):
+    found: dict[str, dict[Path, None]] = {}  # ordered sets: a folder may be listed twice
+    for folder in _search_folders(environ, Path.home() if home is None else home):
         for version, path in _executables(folder):
             found.setdefault(version, {})[path] = None
     return {
-        version: sorted(places, key=lambda path: not _has_headers(path))
-        for version, places in found.items()
+        version: sorted(paths, key=lambda path: not _has_headers(path))
+        for version, paths in found.items()
     }
 
 
 def _has_headers(executable: Path) -> bool:
+    """Tell whether an interpreter has its headers in the usual folder."""
     if executable.name == "python.exe":
         return exists(executable.parent / "include" / "Python.h")
     include = executable.parents[1] / "include"
@@ -235,75 +253,97 @@ def _has_headers(executable: Path) -> bool:
 
 
 def _executables(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the interpreters that a folder holds by their names."""
+    """Yield the interpreters in a folder, by version."""
     for name in list_names(folder):
-        match, twin = (
-            _EXECUTABLE.fullmatch(name),
-            folder / f"{name}t",
-        )  # one of free threads may have both names
-        if match and not (
-            is_file(twin) and is_file(folder / name) and twin.samefile(folder / name)
-        ):
-            yield match["version"], folder / name
-        elif name == "python.exe" and (numbers := _numbers(folder)):
-            yield f"3.{numbers[1]}", folder / name
+        path = folder / name
+        match = _EXECUTABLE.fullmatch(name)
+        if match:
+            # One with free threads may be installed as python3.13 and python3.13t.
+            free_threaded = folder / f"{name}t"
+            is_same = is_file(free_threaded) and is_file(path) and free_threaded.samefile(path)
+            if not is_same:
+                yield match["version"], path
+        elif name == "python.exe":
+            numbers = _version_of_folder(folder)
+            if numbers:
+                yield f"3.{numbers[1]}", path
 
 
-def _path(environ: Mapping[str, str]) -> Iterator[Path]:
-    yield from (Path(folder) for folder in environ.get("PATH", "").split(os.pathsep) if folder)
+def _path_folders(environ: Mapping[str, str]) -> Iterator[Path]:
+    for folder in environ.get("PATH", "").split(os.pathsep):
+        if folder:
+            yield Path(folder)
 
 
-def _folders(environ: Mapping[str, str], home: Path) -> Iterator[Path]:
-    """Yield the folders to look in, PATH before what is installed elsewhere."""
-    yield from (folder for folder in _path(environ) if folder.name != "shims")
+def _search_folders(environ: Mapping[str, str], home: Path) -> Iterator[Path]:
+    """Yield the folders to look in: those on PATH, and then the usual ones of installers."""
+    for folder in _path_folders(environ):
+        if folder.name != "shims":
+            yield folder
     yield Path(sys.executable).parent
-    for base in _bases(environ, home):
+    for base in _version_folders(environ, home):
         children = [child for child in list_children(base) if _CPYTHON.match(child.name)]
-        for child in sorted(children, key=lambda child: _numbers(child) or (), reverse=True):
-            yield from (child / "bin", child, child / "x64/bin", child / "x64")
-    yield from (environment / "bin" for environment in conda_environments(environ, home))
+        for child in sorted(
+            children, key=lambda child: _version_of_folder(child) or (), reverse=True
+        ):
+            yield child / "bin"
+            yield child
+            yield child / "x64/bin"
+            yield child / "x64"
+    for environment in conda_environments(environ, home):
+        yield environment / "bin"
 
 
 def conda_environments(
     environ: Mapping[str, str], home: Path, root: Path = Path("/")
 ) -> Iterator[Path]:
-    """Yield conda's environments: the active one, those that it has noted, those in its usual folders, gone or not."""
-    named = [
-        Path(environ[name]) for name in ("CONDA_PREFIX", "MAMBA_ROOT_PREFIX") if environ.get(name)
-    ]
-    yield from named
-    noted = read_text(home / ".conda/environments.txt").splitlines()
-    yield from (Path(line.strip()) for line in noted if line.strip())
-    for base in (*named, *(home / name for name in _CONDAS), root / "opt/conda"):
+    """Yield conda's environments: active, recorded by conda, or in a usual folder.
+
+    Some of them may be gone.
+    """
+    variables = ("CONDA_PREFIX", "MAMBA_ROOT_PREFIX")
+    active = [Path(environ[name]) for name in variables if environ.get(name)]
+    yield from active
+    for line in read_text(home / ".conda/environments.txt").splitlines():
+        if line.strip():
+            yield Path(line.strip())
+    usual = [home / name for name in _CONDAS]
+    for base in (*active, *usual, root / "opt/conda"):
         yield base
         yield from reversed(list_children(base / "envs"))
 
 
-def _bases(environ: Mapping[str, str], home: Path) -> Iterator[Path]:
+def _version_folders(environ: Mapping[str, str], home: Path) -> Iterator[Path]:
     """Yield the folders that hold one CPython per child, named after its version."""
     yield Path(environ.get("PYENV_ROOT") or home / ".pyenv") / "versions"
     data = Path(environ.get("XDG_DATA_HOME") or home / ".local/share")
     yield Path(environ.get("UV_PYTHON_INSTALL_DIR") or data / "uv/python")
     yield Path("/opt/python")  # manylinux images
-    yield (
-        Path(environ.get("RUNNER_TOOL_CACHE") or "/opt/hostedtoolcache") / "Python"
-    )  # GitHub's runners
+    # GitHub's runners
+    yield Path(environ.get("RUNNER_TOOL_CACHE") or "/opt/hostedtoolcache") / "Python"
     if sys.platform == "darwin":
         yield Path("/Library/Frameworks/Python.framework/Versions")
         yield Path("/Library/Frameworks/PythonT.framework/Versions")
-        yield from (Path("/opt/homebrew/opt"), Path("/usr/local/opt"))
+        yield Path("/opt/homebrew/opt")
+        yield Path("/usr/local/opt")
     if sys.platform == "win32":
         yield Path(environ.get("LOCALAPPDATA") or home / "AppData/Local") / "Programs/Python"
         yield Path(environ.get("APPDATA") or home / "AppData/Roaming") / "uv/python"
         yield Path(environ.get("PROGRAMFILES") or "C:/Program Files")
 
 
-def _numbers(folder: Path) -> tuple[int, ...] | None:
-    """Return the version that a folder is named after: 3.10.13, cpython-3.12.4-linux, cp310, Python310."""
+def _version_of_folder(folder: Path) -> tuple[int, ...] | None:
+    """Return the version that a folder, or the one around it, is named after.
+
+    Names are "3.10.13", "cpython-3.12.4-linux", "cp310", "Python310".
+    """
     match = _CPYTHON.match(folder.name) or _CPYTHON.match(folder.parent.name)
     if match is None:
         return None
     numbers = tuple(int(part) for part in match["numbers"].split(".") if part)
-    if len(numbers) == 1 and (packed := str(numbers[0])).startswith("3") and len(packed) > 1:
-        return 3, int(packed[1:])
-    return numbers if len(numbers) > 1 and numbers[0] == 3 else None  # noqa: PLR2004 (Python 3)
+    if len(numbers) == 1:
+        digits = str(numbers[0])
+        if digits.startswith("3") and len(digits) > 1:
+            return _PYTHON_3, int(digits[1:])
+        return None
+    return numbers if numbers and numbers[0] == _PYTHON_3 else None

@@ -26,6 +26,13 @@ from torchmill.host import (
     programs,
     provisioned,
 )
+from torchmill.host.compilers import (
+    command_words,
+    compiler_command,
+    identify_compiler,
+    installed_compilers,
+    own_cxx_library,
+)
 from torchmill.host.description import load_host
 from torchmill.host.host import (
     Host,
@@ -38,6 +45,7 @@ from torchmill.host.host import (
     HostResources,
     HostToolkits,
 )
+from torchmill.host.system_state import is_translated, system_version, xcode_tools
 
 _THREADS = 8  # programs wait for their files more than they compute
 
@@ -68,8 +76,8 @@ def with_named_compiler(
     name = settings.get("CXX")
     if not name:
         return host
-    command = programs.compiler_command({**environ, "CXX": name})
-    compiler = programs.identify_compiler(command, environ, programs.make_runner(environ))
+    command = compiler_command({**environ, "CXX": name})
+    compiler = identify_compiler(command, environ, programs.make_runner(environ))
     compilers = host.compilers
     if compiler is not None:
         by_command = {**compilers.by_command, name: compiler}
@@ -108,8 +116,7 @@ def measure_host(
 ) -> Host:
     """Measure the machine whose files lie below `root`; `builds` is the folder of builds.
 
-    Without `gpus` the driver is not asked for any: a build for the CPU does not depend on them,
-    and nvidia-smi takes seconds.
+    Without `gpus` the driver is not asked for any: a build for the CPU does not depend on them.
     """
     home = home or Path.home()
     run = programs.make_runner(environ)
@@ -119,7 +126,7 @@ def measure_host(
     # Two pools: a task of `threads` that waited for tasks of its own pool could wait for ever.
     with ThreadPoolExecutor(_THREADS) as threads, ThreadPoolExecutor(_THREADS) as probes:
         compilers = threads.submit(
-            programs.installed_compilers, environ, root, cached_compilers, run, probes
+            installed_compilers, environ, root, cached_compilers, run, probes
         )
         versions = threads.submit(programs.tool_versions, tools, run, probes)
         devices = threads.submit(gpu_driver.find_host_gpus, root, run) if gpus else None
@@ -139,10 +146,10 @@ def measure_host(
             programs=HostPrograms(
                 paths={
                     **host.programs.paths,
-                    **programs.xcode_tools(tools, run),
+                    **xcode_tools(tools, run),
                     **_find_sudo(environ),
                 },
-                versions=versions.result() | programs.system_version(root, run),
+                versions=versions.result() | system_version(root, run),
             ),
             packages=HostPackages(
                 managers=distribution.installed_managers(environ),
@@ -171,13 +178,13 @@ def _measure_basis(
     """Measure what every plan needs; `run` asks compilers what they are."""
     arch = native.native_arch()
     # sysctl is not asked through `run`: whether this very process is translated must not be cached.
-    translated = arch == "macos_x86_64" and programs.is_translated(programs.make_runner(environ))
+    translated = arch == "macos_x86_64" and is_translated(programs.make_runner(environ))
     if translated:
         arch = "arm64"
     system = native.native_system()
     meter = limits.LimitMeter(environ=environ)
-    command = programs.compiler_command(environ)  # also one that does not say what it is
-    cuda_command = programs.command_words(environ, "CUDAHOSTCXX")
+    command = compiler_command(environ)  # also one that does not say what it is
+    cuda_command = command_words(environ, "CUDAHOSTCXX")
     tools = programs.find_tools(environ)
     if command:
         tools["c++"] = shlex.join(command)
@@ -196,8 +203,8 @@ def _measure_basis(
             processor_features=tuple(sorted(native.processor_flags(root))),
         ),
         compilers=HostCompilers(
-            default=programs.identify_compiler(command, environ, run),
-            cuda=programs.identify_compiler(cuda_command, environ, run),
+            default=identify_compiler(command, environ, run),
+            cuda=identify_compiler(cuda_command, environ, run),
         ),
         programs=HostPrograms(paths=tools),
         toolkits=_measure_toolkits(arch, command, environ, root=root, home=home, run=run),
@@ -226,8 +233,7 @@ def _measure_toolkits(
             for folder in folders
             if folder.record.kind != provisioned.TOOLKIT
         },
-        libraries=libraries.find_libraries(environ, root, homes)
-        | programs.own_cxx_library(compiler, run),
+        libraries=libraries.find_libraries(environ, root, homes) | own_cxx_library(compiler, run),
     )
 
 

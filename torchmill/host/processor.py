@@ -1,4 +1,4 @@
-"""The processor that a build is for: what its name means to the compiler, and what it demands of a machine."""
+"""The processor that a build is for: its name to the compiler, and its demands on a machine."""
 
 import os
 import re
@@ -9,120 +9,150 @@ from torchmill.config.facts import Facts
 from torchmill.core.errors import ConfigError, HostError, did_you_mean
 from torchmill.core.package_data import read_table_beside
 from torchmill.core.process import CommandError, ask, why_failed
+from torchmill.host.compilers import command_words
 from torchmill.host.host import Compiler, Host
-from torchmill.host.programs import command_words
 
 NATIVE = "native"
+# What compilers print of a name that they do not know: gcc, and clang.
 _VALID = re.compile(r"valid (?:arguments to .*|target CPU values) are: (.+)")
 _SWITCH = re.compile(r"^\s*-m(\S+)\s+\[(enabled|disabled)\]$", re.MULTILINE)
 _TABLE = read_table_beside(__file__, "processors.toml")
-_QUIET = ("-E", "-x", "c++", os.devnull)
+_EMPTY_SOURCE = ("-x", "c++", os.devnull)
+_SUGGESTIONS = 3  # names that a message suggests
 
 
 def resolve_processor(
     facts: Facts, arch: str, host: Host, cpu: str | None, settings: Mapping[str, str]
 ) -> Processor | None:
-    """Return the processor that the compiler of this machine makes of a name; None without one.
+    """Return the processor that the compiler of this machine understands by a name, `cpu`.
 
-    Raises ConfigError for a name that the compiler does not know, with the nearest that it does.
+    It is None without a name, for an arch whose compilers take none, which the plan refuses, and
+    for another arch: its build asks in its own container. Raises ConfigError for a name that the
+    compiler does not know, with the nearest that it does.
     """
-    option = facts.arches[arch].cpu_option  # without one the plan refuses the name
-    if cpu is None or not option or arch != host.arch:  # in a container its own session asks
+    option = facts.arches[arch].cpu_option
+    if cpu is None or not option or arch != host.arch:
         return None
     named = settings.get("CXX", "")
-    compiler, command = (
-        host.compilers.of_command(named),
-        named or host.programs.paths.get("c++", "c++"),
-    )
+    compiler = host.compilers.of_command(named)
     if compiler is None or compiler.family not in {"gcc", "clang"}:
         raise ConfigError(
             f"--cpu {cpu}: it works only with gcc and clang on Linux, and the compiler is "
             f"{compiler or 'none that is known'}: omit --cpu, or set CXX",
             code="processor-not-told",
         )
-    words, variables = command_words({"CXX": command}, "CXX"), {**os.environ, "LC_ALL": "C"}
+    command = named or host.programs.paths.get("c++", "c++")
+    words = command_words({"CXX": command}, "CXX")
+    variables = {**os.environ, "LC_ALL": "C"}
     try:
-        macros = ask([*words, f"{option}={cpu}", "-dM", *_QUIET], variables)
+        macros = ask([*words, f"{option}={cpu}", "-dM", "-E", *_EMPTY_SOURCE], variables)
     except (CommandError, HostError) as error:
-        raise _unknown_processor(cpu, compiler, str(getattr(error, "output", error))) from None
-    name, flags = cpu, [f"{option}={cpu}"]
+        output = str(getattr(error, "output", error))
+        raise _unknown_processor(cpu, compiler, output) from None
+    name = cpu
+    flags = [f"{option}={cpu}"]
     if cpu == NATIVE:
         name, flags = _resolve_native(words, option, variables)
     spellings = facts.arches[arch].cpu_wants.get(name.removeprefix(f"{NATIVE}."), ())
-    trial = (
-        "-c",
-        "-x",
-        "c++",
-        os.devnull,
-        "-o",
-        os.devnull,
-    )  # fails where the compiler or its assembler is older
-    flags += [each for each in spellings if why_failed([*words, each, *trial], variables) is None][
-        :1
-    ]
-    features = facts.arches[arch].features
-    needs = sorted({flag for macro, flag in features.items() if f"#define {macro} " in macros})
-    return Processor(name, tuple(flags), tuple(needs))
+    flags.extend(_first_accepted(words, spellings, variables))
+    needs = {
+        feature
+        for macro, feature in facts.arches[arch].features.items()
+        if f"#define {macro} " in macros
+    }
+    return Processor(name, tuple(flags), tuple(sorted(needs)))
+
+
+def _first_accepted(
+    words: Sequence[str], spellings: Sequence[str], variables: Mapping[str, str]
+) -> list[str]:
+    """Return the first flag that a compiler and its assembler take; none if both are too old."""
+    for flag in spellings:
+        trial = [*words, flag, "-c", *_EMPTY_SOURCE, "-o", os.devnull]
+        if why_failed(trial, variables) is None:
+            return [flag]
+    return []
 
 
 def _resolve_native(
     words: Sequence[str], option: str, variables: Mapping[str, str]
 ) -> tuple[str, list[str]]:
-    """Return what this machine's processor is called, and flags that mean it elsewhere; clang does not tell."""
+    """Return the name of this machine's processor, and flags that mean it on others too.
 
-    def settings(name: str) -> str:
+    These are the switches by which this very processor differs from others of its name. clang does
+    not print them: for it the flags mean whatever machine compiles.
+    """
+
+    def describe(name: str) -> str:
         return ask([*words, f"{option}={name}", "-Q", "--help=target"], variables)
 
     try:
-        here = settings(NATIVE)
-        name = re.findall(rf"^\s*{option}=\s+(\S+)$", here, re.MULTILINE)[0]
-        usual = set(_SWITCH.findall(settings(name)))
+        native = describe(NATIVE)
+        name = re.findall(rf"^\s*{option}=\s+(\S+)$", native, re.MULTILINE)[0]
+        usual = set(_SWITCH.findall(describe(name)))
     except (CommandError, HostError, IndexError):
         return NATIVE, [f"{option}={NATIVE}"]
-    unusual = [each for each in _SWITCH.findall(here) if each not in usual]
-    return f"{NATIVE}.{name}", [
-        f"{option}={name}",
-        *(f"-m{'no-' * (on != 'enabled')}{each}" for each, on in unusual),
-    ]
+    flags = [f"{option}={name}"]
+    for switch, state in _SWITCH.findall(native):
+        if (switch, state) not in usual:
+            flags.append(f"-m{switch}" if state == "enabled" else f"-mno-{switch}")
+    return f"{NATIVE}.{name}", flags
 
 
-def _unknown_processor(name: str, compiler: Compiler, said: str) -> ConfigError:
-    names = [
-        name
-        for valid in _VALID.findall(said)
-        for name in re.split(r"[,\s]+", valid.partition(";")[0])
-    ]
-    hint = did_you_mean(name, [*names, NATIVE], 3) or (
-        f"; it knows {', '.join(names)}" if names else ""
-    )
+def _unknown_processor(name: str, compiler: Compiler, output: str) -> ConfigError:
+    """Return the error for a name that a compiler refused with some output."""
+    names: list[str] = []
+    for listed in _VALID.findall(output):
+        # clang ends its list with another sentence.
+        names.extend(re.split(r"[,\s]+", listed.partition(";")[0]))
+    hint = did_you_mean(name, [*names, NATIVE], _SUGGESTIONS)
+    if not hint and names:
+        hint = f"; it knows {', '.join(names)}"
     return ConfigError(
         f"--cpu {name}: {compiler} knows no such processor{hint}", code="unknown-processor"
     )
 
 
 def known_processors(arch: str) -> dict[str, tuple[str, ...]]:
-    """Return by its name what compilers take for granted of a processor; nothing of one whose macros were not read."""
-    unread = _TABLE["unread"].get(arch, "").split()
-    groups = _TABLE["needs"].get(arch, {}).items()
-    return {
-        **dict.fromkeys((NATIVE, *unread), ()),
-        **{name: tuple(flags.split()) for names, flags in groups for name in names.split()},
-    }
+    """Return the features that compilers take for granted of each processor, by its name.
+
+    They are () for a processor whose macros were not read.
+    """
+    processors: dict[str, tuple[str, ...]] = {NATIVE: ()}
+    for name in _TABLE["unread"].get(arch, "").split():
+        processors[name] = ()
+    for names, features in _TABLE["needs"].get(arch, {}).items():
+        for name in names.split():
+            processors[name] = tuple(features.split())
+    return processors
 
 
 def processor_needs(arch: str, name: str) -> tuple[str, ...]:
-    """Return what compilers are known to take for granted of a processor; "neoverse-v1+nosve" is not read."""
+    """Return the features that compilers take for granted of a processor.
+
+    Of a name with changes, "neoverse-v1+nosve", none are known.
+    """
     return known_processors(arch).get(name, ())
 
 
 def unknown_name_hint(arch: str, name: str) -> str | None:
-    """Return "" or near names for a name that no processor is known to have; None for a known one, or another arch."""
+    """Return "" or near names for an unknown name of a processor.
+
+    It is None for a known name, and for an arch of which no names are recorded.
+    """
     known = known_processors(arch)
     is_known = name.startswith(f"{NATIVE}.") or name.partition("+")[0] in known
-    return None if is_known or arch not in _TABLE["needs"] else did_you_mean(name, known, 3)
+    if is_known or arch not in _TABLE["needs"]:
+        return None
+    return did_you_mean(name, known, _SUGGESTIONS)
 
 
 def processor_problems(needs: Collection[str], flags: Collection[str]) -> tuple[str, ...]:
-    """Return why a processor that has `flags` cannot run what needs others; nothing where it can, or does not tell."""
-    lacks = sorted(set(needs) - set(flags)) if flags else []
-    return (f"this machine's processor has no {', '.join(lacks)}",) if lacks else ()
+    """Return why a processor that has `flags` cannot run a build; () if it can, or has no flags.
+
+    Without flags its features are unknown.
+    """
+    missing = sorted(set(needs) - set(flags)) if flags else []
+    if not missing:
+        return ()
+    return (f"this machine's processor has no {', '.join(missing)}",)

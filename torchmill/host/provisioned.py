@@ -12,45 +12,42 @@ from torchmill.core.lenient_paths import find_paths
 from torchmill.core.strict_json import parse_json
 from torchmill.core.urls import hide_password
 
-MAGMA: Final = "magma"
-_KEPT = re.compile(r"magma-(?P<version>\d+(?:\.\d+)*)-cu(?P<cuda>\d+)-(?P<code>[\d._+PTXaf]+)")
 FOLDER = "toolkits"  # in the user's cache
 RECORD = "torchmill-toolkit.json"
-MAKING, WHOLE = (
-    ".making-",
-    "whole",
-)  # begins the name of the folder of what is being made; where it lies there
+MAKING = ".making-"  # begins the name of a folder in which one is being made
+WHOLE = "whole"  # the folder in it that is renamed once it is complete
+MAGMA: Final = "magma"
 TOOLKIT: Final = "toolkit"
 COMPILER: Final = "compiler"
 COMPLETED = ", completed with "  # between a toolkit that lacked parts and the packages of these
+# "magma-2.6.1-cu118-7.0_8.6+PTX"
+_MAGMA_NAME = re.compile(
+    r"magma-(?P<version>\d+(?:\.\d+)*)-cu(?P<cuda>\d+)-(?P<code>[\d._+PTXaf]+)"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class ProvisionRecord:
-    """What lies in one folder, and where it is from."""
+    """The contents of one folder, and their origin."""
 
     kind: str  # TOOLKIT, COMPILER, or a library: "cudnn"
     version: str  # "11.8", "gcc-11", "8.5.0.96"
     full: str  # the provider's own version of the whole: "11.8.89"
     provider: str
     pieces: tuple[ProviderPackage, ...]
-    completes: str = (
-        ""  # the folder of the toolkit whose files are in it beside those of the pieces
-    )
+    completes: str = ""  # folder of a toolkit whose files are in it too; "": none
 
     @property
     def origin(self) -> str:
-        """Return where it is from, for a person: "brought from debian"."""
-        return (
-            f"completed from {self.completes}"
-            if self.completes
-            else f"brought from {self.provider}"
-        )
+        """Return the origin for a person: "brought from debian"."""
+        if self.completes:
+            return f"completed from {self.completes}"
+        return f"brought from {self.provider}"
 
 
 @dataclass(frozen=True, slots=True)
 class ProvisionedFolder:
-    """One folder that is whole."""
+    """One folder that is complete."""
 
     name: str  # "11.8", "gcc-11", "cudnn-8.5.0.96-cu11"
     arch: str
@@ -59,33 +56,35 @@ class ProvisionedFolder:
 
 
 def list_provisioned(cache: Path, arch: str) -> dict[str, ProvisionedFolder]:
-    """Return what is kept for a machine, by name; a folder without a record that can be read is not there."""
-    found = {}
+    """Return the folders for a machine, by name; one without a readable record does not count."""
+    folders: dict[str, ProvisionedFolder] = {}
     for file in find_paths(cache / FOLDER, f"*-{arch}/{RECORD}"):
-        record = None if file.parent.name.startswith(".") else read_provision_record(file)
+        home = file.parent
+        # A hidden folder is still being made.
+        record = None if home.name.startswith(".") else read_provision_record(file)
         if record is not None:
-            name = file.parent.name.removesuffix(f"-{arch}")
-            found[name] = ProvisionedFolder(name, arch, file.parent, record)
-    return found
+            name = home.name.removesuffix(f"-{arch}")
+            folders[name] = ProvisionedFolder(name, arch, home, record)
+    return folders
 
 
-def completed_toolkits(there: Iterable[ProvisionedFolder]) -> dict[str, str]:
-    """Return what the completed toolkits among what is kept are made of, by their folders."""
-    return {
-        str(one.home): f"{one.record.completes}{COMPLETED}"
-        + ", ".join(f"{piece.name} {piece.version}" for piece in one.record.pieces)
-        for one in there
-        if one.record.completes
-    }
+def completed_toolkits(folders: Iterable[ProvisionedFolder]) -> dict[str, str]:
+    """Return the parts of the completed toolkits, for people, by their paths."""
+    origins: dict[str, str] = {}
+    for folder in folders:
+        record = folder.record
+        if record.completes:
+            pieces = ", ".join(f"{piece.name} {piece.version}" for piece in record.pieces)
+            origins[str(folder.home)] = f"{record.completes}{COMPLETED}{pieces}"
+    return origins
 
 
 def provisioned_compilers(cache: Path, arch: str) -> list[Path]:
-    """Return the C++ compilers that are kept."""
-    there = list_provisioned(cache, arch).values()
+    """Return the C++ compilers in the cache."""
     return [
-        provisioned_cxx(one.home, one.record.version)
-        for one in there
-        if one.record.kind == COMPILER
+        provisioned_cxx(folder.home, folder.record.version)
+        for folder in list_provisioned(cache, arch).values()
+        if folder.record.kind == COMPILER
     ]
 
 
@@ -95,35 +94,41 @@ def provisioned_cxx(home: Path, version: str) -> Path:
 
 
 def read_provision_record(file: Path) -> ProvisionRecord | None:
-    """Return a record; None where it is missing or broken."""
+    """Return a record; None if it is missing or broken."""
     try:
-        said = parse_json(file.read_text(encoding="utf-8"))
-        pieces = tuple(ProviderPackage(**piece) for piece in said["pieces"])
-        base = said.get("completes", "")
+        data = parse_json(file.read_text(encoding="utf-8"))
         return ProvisionRecord(
-            said["kind"], said["version"], said["full"], said["provider"], pieces, base
+            kind=data["kind"],
+            version=data["version"],
+            full=data["full"],
+            provider=data["provider"],
+            pieces=tuple(ProviderPackage(**piece) for piece in data["pieces"]),
+            completes=data.get("completes", ""),
         )
     except (OSError, ValueError, LookupError, TypeError):
         return None
 
 
 def format_provision_record(record: ProvisionRecord, arch: str, made: str) -> str:
-    """Return the text of a record; `made` says when, in ISO 8601."""
-    return hide_password(json.dumps(asdict(record) | {"arch": arch, "made": made}, indent=1)) + "\n"
+    """Return the text of a record; `made` is the time, in ISO 8601."""
+    data = asdict(record) | {"arch": arch, "made": made}
+    # A URL of a piece may have the password of an index.
+    return hide_password(json.dumps(data, indent=1)) + "\n"
 
 
 @dataclass(frozen=True, slots=True)
 class ProvisionedMagma:
-    """One that is kept. Its code for GPUs is its own: a build cannot add to it."""
+    """A MAGMA in the cache. Its code for GPUs is fixed: a build cannot add to it."""
 
-    name: str  # under which it is kept: "magma-2.6.1-cu118-7.0_8.6+PTX"
+    name: str  # of its folder: "magma-2.6.1-cu118-7.0_8.6+PTX"
     version: str
     code: str  # "7.0;8.6+PTX"
 
 
 def provisioned_magma(names: Iterable[str], cuda: str) -> Iterator[ProvisionedMagma]:
-    """Yield what is kept for a toolkit, "11.8", by the names of all that is kept."""
+    """Yield the MAGMAs for a toolkit, "11.8", among the names of provisioned folders."""
+    digits = cuda.replace(".", "")
     for name in names:
-        match = _KEPT.fullmatch(name)
-        if match and match["cuda"] == cuda.replace(".", ""):
+        match = _MAGMA_NAME.fullmatch(name)
+        if match and match["cuda"] == digits:
             yield ProvisionedMagma(name, match["version"], match["code"].replace("_", ";"))

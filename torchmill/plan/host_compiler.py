@@ -7,8 +7,8 @@ from packaging.version import Version
 
 from torchmill.config.toolkit import Toolkit
 from torchmill.config.versions import is_within
+from torchmill.host.compilers import CPP
 from torchmill.host.host import Compiler, Host
-from torchmill.host.programs import CPP
 from torchmill.plan.rules import CellConstraints
 
 COMPILER_VARIABLES = ("CC", "CXX", "CUDAHOSTCXX")

@@ -19,6 +19,7 @@ from torchmill.core.lenient_paths import read_text
 from torchmill.core.package_data import read_table_beside
 from torchmill.core.process import program_output
 from torchmill.host import programs
+from torchmill.host.compilers import Digest, chosen_compilers, digest_compiler, find_programs
 from torchmill.host.host import Host
 from torchmill.toolchain import remote_cache, sccache
 from torchmill.toolchain.remote_cache import RemoteCache
@@ -54,7 +55,7 @@ class CacheSite:
     log: Path  # of this build: takes what ccache does
     environ: Mapping[str, str]  # the user's
     note: Callable[[str], None]
-    digest: programs.Digest
+    digest: Digest
     provide_sccache: Callable[
         [], str | None
     ]  # return the program, installed for the user; None after a note
@@ -178,10 +179,8 @@ def _ccache(site: CacheSite, program: CcacheProgram, shared: RemoteCache | None)
         variables |= nvcc_variables(program, site.cuda)
     with contextlib.suppress(OSError):  # the files that are called are compared all the same
         # a file that says which compilers these are, whatever their paths are: ccache reads all of it
-        compilers = programs.chosen_compilers(site.environ)
-        text = "".join(
-            sorted(f"{programs.digest_compiler(one, site.digest)}\n" for one in compilers)
-        )
+        compilers = chosen_compilers(site.environ)
+        text = "".join(sorted(f"{digest_compiler(one, site.digest)}\n" for one in compilers))
         file = site.cache_folder / "compilers" / hashlib.sha256(text.encode()).hexdigest()[:16]
         if not file.is_file() or read_text(file) != text:
             write_atomically(file, text)
@@ -212,9 +211,7 @@ def _sccache(site: CacheSite, shared: RemoteCache | None) -> CompilerCache:
         {*site.host.compilers.by_command, *COMPILER_NAMES},
         site.cache_folder / "stand-ins",
     )
-    chosen = programs.chosen_compilers(site.environ) | programs.find_programs(
-        known, site.environ.get("PATH")
-    )
+    chosen = chosen_compilers(site.environ) | find_programs(known, site.environ.get("PATH"))
     try:
         variables |= sccache.place_sccache(program, chosen, folder, site.digest)
     except OSError as error:

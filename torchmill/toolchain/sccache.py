@@ -17,7 +17,7 @@ from torchmill.core.package_data import read_table_beside
 from torchmill.core.process import CommandError, capture, why_failed
 from torchmill.core.reaper import without_mark
 from torchmill.core.strict_json import parse_json_object
-from torchmill.host.programs import Digest, digest_compiler
+from torchmill.host.compilers import Digest, digest_compiler
 from torchmill.toolchain import remote_cache
 from torchmill.toolchain.remote_cache import RemoteCache
 

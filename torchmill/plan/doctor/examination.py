@@ -18,7 +18,8 @@ from torchmill.core.errors import HostError
 from torchmill.fetch.source import apt_archives
 from torchmill.host.cuda_toolkits import format_part_names, lacking_toolkit_parts
 from torchmill.host.host import Compiler, Host
-from torchmill.host.programs import installed_packages, make_runner
+from torchmill.host.programs import make_runner
+from torchmill.host.system_state import installed_packages
 from torchmill.plan import system_packages
 from torchmill.plan.doctor import (
     base_wheel,

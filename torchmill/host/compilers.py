@@ -1,0 +1,169 @@
+"""Find the C++ compilers of a machine, tell them apart, and digest the programs behind them."""
+
+import contextlib
+import hashlib
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from pathlib import Path
+
+from torchmill.core.errors import parse_option
+from torchmill.core.lenient_paths import find_paths, is_file, real_path
+from torchmill.core.process import program_output
+from torchmill.host.disk_usage import list_names
+from torchmill.host.host import Compiler
+from torchmill.host.programs import RunProgram
+
+# The variable that names a compiler, and the usual names of it.
+CPP = "CXX", ("c++", "cl")
+C = "CC", ("cc", "cl")
+Digest = Callable[[Path], str | None]  # of a file's contents; None if it cannot be read
+_NAME = re.compile(r"(?:(?:gcc\d+-)?g\+\+|clang\+\+)(?:-\d+)?")  # Amazon Linux: "gcc14-g++"
+_CLANG = re.compile(r"(?P<apple>Apple )?(?:clang|LLVM) version (?P<version>\d+(?:\.\d+)+)")
+_PARTS = ("cc1", "cc1plus", "clang")  # programs that compilers start
+_LIBRARY = re.compile(r"=> (/\S*/lib(?:clang|LLVM)\S*)")  # in the output of ldd
+
+
+def command_words(environ: Mapping[str, str], name: str) -> list[str]:
+    """Return the words of the command that a variable names.
+
+    Raises ConfigError for a quote that is never closed.
+    """
+    command = environ.get(name) or ""
+    return parse_option(
+        f"{name}={command} is not a command such as `g++-12`",
+        command,
+        shlex.split,
+        "invalid-command",
+    )
+
+
+def compiler_command(
+    environ: Mapping[str, str], of: tuple[str, Sequence[str]] = CPP
+) -> list[str] | None:
+    """Return the command of the compiler that a build would use; None if it is not installed."""
+    path = environ.get("PATH")
+    variable, usual_names = of
+    words = command_words(environ, variable)
+    if words:
+        # A build fails with a wrong one, so no other is looked for.
+        return words if shutil.which(words[0], path=path) else None
+    for name in usual_names:
+        if shutil.which(name, path=path):
+            return [name]
+    return None
+
+
+def identify_compiler(
+    words: list[str] | None, environ: Mapping[str, str], run: RunProgram
+) -> Compiler | None:
+    """Return the compiler of a command; None if it does not tell, or there is no command."""
+    if not words:
+        return None
+    if Path(words[0]).stem.lower() == "cl":
+        # The prompt of Visual Studio has set its version.
+        version = environ.get("VCToolsVersion")
+        return Compiler("msvc", version) if version else None
+    output = run([*words, "--version"])
+    match = _CLANG.search(output)
+    if match:
+        return Compiler("apple-clang" if match["apple"] else "clang", match["version"])
+    if "Free Software Foundation" not in output:
+        return None
+    # gcc before 7 knows only the second flag, and later ones shorten its answer.
+    version = run([*words, "-dumpfullversion", "-dumpversion"]).strip()
+    return Compiler("gcc", version) if version else None
+
+
+def own_cxx_library(words: list[str] | None, run: RunProgram) -> dict[str, str]:
+    """Return the path of the libstdc++ of a compiler's command; nothing if it is the system's."""
+    path = run([*words, "-print-file-name=libstdc++.so.6"]).strip() if words else ""
+    # gcc repeats the bare name of a file that it does not find.
+    if not path.startswith("/"):
+        return {}
+    real = os.path.realpath(path)
+    return {} if real.startswith(("/usr/lib", "/lib")) else {"libstdc++": real}
+
+
+def installed_compilers(
+    environ: Mapping[str, str],
+    root: Path,
+    cached: Iterable[Path],
+    run: RunProgram,
+    threads: Executor,
+) -> dict[str, Compiler]:
+    """Return every gcc and clang by its command, "g++-11"; those outside PATH by their paths.
+
+    `cached` are those in the user's cache.
+    """
+    commands: dict[str, None] = {}  # an ordered set
+    for folder in environ.get("PATH", "").split(os.pathsep):
+        for name in list_names(folder) if folder else ():
+            if _NAME.fullmatch(name.removesuffix(".exe")):
+                commands[name] = None
+    # Red Hat's systems keep the newer ones out of PATH.
+    for kind in ("gcc-toolset", "devtoolset"):
+        for path in find_paths(root, f"opt/rh/{kind}-*/root/usr/bin/g++"):
+            commands[str(path)] = None
+    for path in cached:
+        commands[str(path)] = None
+    answers = threads.map(lambda name: identify_compiler([name], environ, run), commands)
+    compilers = dict(zip(commands, answers, strict=True))
+    return {command: compiler for command, compiler in compilers.items() if compiler is not None}
+
+
+def chosen_compilers(environ: Mapping[str, str]) -> set[str]:
+    """Return the absolute paths of the compilers that a build in this environment uses."""
+    names: list[str] = []
+    for variable, default in (("CC", "cc"), ("CXX", "c++")):
+        names.extend(lenient_words(environ.get(variable) or default))
+    return find_programs(names, environ.get("PATH"))
+
+
+def lenient_words(command: str) -> list[str]:
+    """Return the words of a command that may be a compiler: CXX may have a launcher and flags."""
+    with contextlib.suppress(ValueError):  # a quote that is never closed
+        return [word for word in shlex.split(command) if not word.startswith("-")]
+    return [command]
+
+
+def find_programs(names: Iterable[str], path: str | None) -> set[str]:
+    """Return the absolute paths of those programs that exist."""
+    programs: set[str] = set()
+    for name in names:
+        program = shutil.which(name, path=path)
+        if program is not None and Path(program).is_absolute():
+            programs.add(program)
+    return programs
+
+
+def digest_compiler(compiler: str, digest: Digest) -> str:
+    """Return a digest of a compiler and of every program and library behind it, without paths.
+
+    `g++` starts `cc1plus`, `clang` is a small program before large libraries, and /usr/bin/c++ may
+    be a script. Each can stay as it is while the compiler behind it becomes another.
+    """
+    behind = sorted(_programs_behind(compiler), key=lambda path: path.name)
+    lines = [f"{part.name} {digest(part)}\n" for part in (Path(compiler), *behind)]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def _programs_behind(compiler: str) -> set[Path]:
+    """Return the programs that a compiler starts, and the libraries of clang."""
+    programs: set[Path] = set()
+    for part in _PARTS:
+        # gcc repeats the bare name of a program that it does not find.
+        path = program_output(compiler, f"-print-prog-name={part}").strip()
+        if path.startswith("/") and is_file(Path(path)):
+            programs.add(real_path(path))
+    if not shutil.which("ldd"):
+        return programs
+    libraries: set[Path] = set()
+    for program in programs:
+        if program.name.startswith("clang"):
+            paths = _LIBRARY.findall(program_output("ldd", str(program)))
+            libraries.update(real_path(path) for path in paths)
+    return programs | libraries

@@ -1,0 +1,107 @@
+"""Find the CUDA toolkits of environment modules, Tcl's and Lmod's, by reading their files.
+
+Nothing in them is run: only assignments of literals and of variables are understood.
+https://modules.readthedocs.io/en/latest/modulefile.html
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from torchmill.core.lenient_paths import read_text
+from torchmill.host.disk_usage import list_children
+
+_FOLDERS = {"cuda", "cudatoolkit", "cuda-toolkit", "cuda_toolkit"}
+# Variables of modules that name the toolkit's folder.
+_HOMES = ("CUDA_HOME", "CUDA_ROOT", "CUDA_PATH", "CUDADIR", "CUDA_DIR", "EBROOTCUDA")
+_TCL = re.compile(r"^\s*(setenv|set|prepend-path)\s+(\S+)\s+(\S.*?)\s*$", re.MULTILINE)
+_TCL_VARIABLE = re.compile(r"\$\{?(\w+)\}?")
+# setenv("NAME", value), prepend_path("NAME", value), local name = value
+_LUA = re.compile(
+    r"^\s*(?:(?:setenv|prepend_path)\s*\(\s*[\"'](?P<variable>\w+)[\"']\s*,\s*(?P<value>.+?)\s*\)"
+    r"|(?:local\s+)?(?P<name>\w+)\s*=\s*(?P<expression>.+?))\s*;?\s*(?:--.*)?$",
+    re.MULTILINE,
+)
+_LUA_JOINED = re.compile(r"pathJoin\s*\((.*)\)")
+_LUA_QUOTED = re.compile(r"([\"'])(.*)\1")
+
+
+def module_toolkits(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+    """Yield the modules of MODULEPATH that name a toolkit's folder, newest name first, with it."""
+    for base in environ.get("MODULEPATH", "").split(os.pathsep):
+        if not base:
+            continue
+        for folder in list_children(Path(base)):
+            if folder.name.lower() not in _FOLDERS:
+                continue
+            for file in reversed(list_children(folder)):
+                name = f"{folder.name}/{file.name.removesuffix('.lua')}"
+                # Hidden files hold the default version.
+                home = None if file.name.startswith(".") else _module_home(file, name)
+                if home is not None:
+                    yield name, home
+
+
+def _module_home(file: Path, module: str) -> Path | None:
+    """Return the toolkit's folder, by a variable that a module sets, or by its folder on PATH."""
+    text = read_text(file)
+    variables = _lua_variables(text, module) if file.suffix == ".lua" else _tcl_variables(text)
+    home = ""
+    for name in _HOMES:
+        if name in variables:
+            home = variables[name]
+            break
+    else:
+        path = variables.get("PATH", "")
+        if path.endswith("/bin"):
+            home = path.removesuffix("/bin")
+    return Path(home) if home and Path(home).is_absolute() else None
+
+
+def _tcl_variables(text: str) -> dict[str, str]:
+    """Return the environment variables that a Tcl file sets, as far as their values can be told."""
+    own: dict[str, str] = {}  # variables of the file itself
+    environment: dict[str, str] = {}
+    for command, name, value in _TCL.findall(text):
+        filled = _TCL_VARIABLE.sub(lambda match: own.get(match[1], match[0]), value.strip('"{}'))
+        if "$" in filled or "[" in filled:  # an unknown variable, or a command
+            continue
+        variables = own if command == "set" else environment
+        variables[name] = filled
+    return environment
+
+
+def _lua_variables(text: str, module: str) -> dict[str, str]:
+    """Return the environment variables that a Lua file sets, as far as their values can be told."""
+    name, _, version = module.partition("/")
+    own = {"myModuleVersion()": version, "myModuleName()": name, "myModuleFullName()": module}
+    environment: dict[str, str] = {}
+    for match in _LUA.finditer(text):
+        value = _lua_value(match["value"] or match["expression"], own)
+        if value is None:
+            continue
+        if match["name"]:
+            own[match["name"]] = value
+        else:
+            environment[match["variable"]] = value
+    return environment
+
+
+def _lua_value(expression: str, variables: Mapping[str, str]) -> str | None:
+    """Return the text of an expression of literals, variables, pathJoin and `..`, or None."""
+    joined = _LUA_JOINED.fullmatch(expression)
+    if joined:
+        parts = [_lua_value(part.strip(), variables) for part in joined[1].split(",")]
+        known_parts = [part for part in parts if part is not None]
+        if len(known_parts) < len(parts):
+            return None
+        return "/".join(part for part in known_parts if part)
+    texts: list[str] = []
+    for word in expression.split(".."):
+        quoted = _LUA_QUOTED.fullmatch(word.strip())
+        text = quoted[2] if quoted else variables.get(word.strip())
+        if text is None:
+            return None
+        texts.append(text)
+    return "".join(texts)
