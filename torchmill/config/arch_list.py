@@ -1,7 +1,7 @@
 """Lists of compute capabilities: read them as PyTorch does, and write them."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -19,7 +19,7 @@ UNDOTTED = re.compile(
     r"(?P<code>-real|-virtual)?",
     re.IGNORECASE,
 )
-# Words that PyTorch knows and a build here must not depend on -> what to write instead.
+# Words of PyTorch that are not accepted -> the rest of a sentence that says why.
 WHOLES: dict[str, str] = read_table_beside(__file__, "not_capabilities.toml")
 _PTX = "+PTX"
 
@@ -144,25 +144,25 @@ def _native_capabilities(gpus: tuple[Gpu, ...]) -> tuple[str, ...]:
 def _architecture_capabilities(facts: Facts, name: str, torch: str) -> tuple[str, ...]:
     """Return the capabilities that an architecture's name means to a release; case is ignored."""
     folded = name.casefold()
-    known: dict[str, tuple[str, ...]] = {}
+    by_name: dict[str, tuple[str, ...]] = {}
     for arch_name in facts.arch_names:
         if is_within(arch_name.release, torch):
-            known[arch_name.name.casefold()] = arch_name.means
-    if folded in known:
-        return known[folded]
+            by_name[arch_name.name.casefold()] = arch_name.means
+    if folded in by_name:
+        return by_name[folded]
     for arch_name in facts.arch_names:
         if arch_name.name.casefold() == folded:
             capabilities = ";".join(arch_name.means)
             raise UnreadableArchError(
                 f"is not a name that torch {torch} knows; write {capabilities}"
             )
-    raise UnreadableArchError(_advice(name, known))
+    raise UnreadableArchError(_advice(name, by_name))
 
 
-def _advice(name: str, known: Mapping[str, tuple[str, ...]]) -> str:
+def _advice(name: str, architectures: Iterable[str]) -> str:
     """Return advice on a word that is neither a capability nor a name, as the rest of a sentence.
 
-    `known` has the names of architectures, in lower case.
+    `architectures` are names in lower case.
     """
     undotted = UNDOTTED.fullmatch(name)
     if undotted and (undotted["major"] or undotted["minor"]):
@@ -176,7 +176,7 @@ def _advice(name: str, known: Mapping[str, tuple[str, ...]]) -> str:
     number = re.match(r"\d+\.\d(?=\()", name)
     if number:
         return f"asks for code made from another capability's PTX: write {number[0]}"
-    similar = get_close_matches(name.casefold(), known, 1)
+    similar = get_close_matches(name.casefold(), list(architectures), 1)
     if similar:
         suggestion = similar[0].title().replace("ptx", "PTX")
         return f"is not an architecture; did you mean {suggestion}?"

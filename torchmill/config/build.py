@@ -9,7 +9,7 @@ from torchmill.config.costs import CostRange
 from torchmill.config.field_types import PlatformTemplate, no_entries
 
 CPU = "cpu"  # the variant without CUDA
-# Variables of a build that change how fast it is, and not what comes of it.
+# Variables of a build that change its speed, and not the wheel.
 SPEED_ONLY_SWITCHES = frozenset({"MAX_JOBS"})
 
 
@@ -46,7 +46,7 @@ class Processor:
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """One cell: what is built, for which interpreter, variant and machine."""
+    """One cell: a package for an interpreter, a variant and a machine."""
 
     package: str  # "torch"
     session: str  # "wheel", the package's word in identifiers

@@ -16,7 +16,7 @@ class CondaName:
     """The conda package of a project on PyPI."""
 
     name: str  # "pytorch"
-    bounds: Bounds = "same"  # what an exact requirement on the project becomes
+    bounds: Bounds = "same"  # of conda's requirement for an exact one on the project
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What builds cost: measured builds, and the assumptions of an estimate."""
+"""The costs of builds: measured ones, and the assumptions of an estimate."""
 
 from __future__ import annotations
 

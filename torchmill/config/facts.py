@@ -29,15 +29,15 @@ Precedence = Literal["machine", "specific", "general", "report"]
 
 @dataclass(frozen=True, slots=True)
 class BrokenFile:
-    """A file of a package or a release that is left out, with what it describes, for mistakes."""
+    """A file of a package or a release that is left out of the facts because of mistakes."""
 
     name: str  # "packages/torchvision.toml"
-    names: tuple[str, ...]  # of what is left out: "torchvision", "vision"; "2.7.1", "v2.7.1"
+    names: tuple[str, ...]  # that it describes: "torchvision", "vision"; "2.7.1", "v2.7.1"
     problems: tuple[str, ...]  # a line each
 
     @property
     def warning(self) -> str:
-        """Return one line for commands that do not need what is left out."""
+        """Return one line for commands that do not need the package or release."""
         first = self.problems[0]
         further = len(self.problems) - 1
         count = f" (and {further} more)" if further else ""
@@ -105,8 +105,8 @@ class Facts:
     conda: CondaFacts | None = None  # None: no packages can be made for it
     # Makers of other devices than NVIDIA's; the first whose name fits counts.
     makers: tuple[DeviceMaker, ...] = ()
-    wheel_code: tuple[WheelCode, ...] = ()  # what was read in official wheels
-    package_code: tuple[PackageCode, ...] = ()  # and in the libraries that these require
+    wheel_code: tuple[WheelCode, ...] = ()  # readings of official wheels
+    package_code: tuple[PackageCode, ...] = ()  # and of the libraries that these require
     feature_libraries: tuple[FeatureLibrary, ...] = ()
     processor_needs: tuple[ProcessorNeed, ...] = ()  # all that fit a release of official wheels
     boards: tuple[GpuHost, ...] = ()

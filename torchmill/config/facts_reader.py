@@ -146,7 +146,9 @@ def _read_everything(
         toolkits=toolkits,
         arches=arches,
         patches=files.path / "patches",
-        capabilities=tuple(sorted(capabilities, key=lambda known: version_key(known.name))),
+        capabilities=tuple(
+            sorted(capabilities, key=lambda capability: version_key(capability.name))
+        ),
         arch_names=arch_names.read_each("name", ArchName),
         arch_spelling=arch_names.map("spelling", TomlTable.bounds),
         causes=tuple(_read_causes(files.file("causes"), answers)),
@@ -206,7 +208,7 @@ def _read_causes(file: TomlTable, answers: Mapping[str, str]) -> Iterator[Failur
     `answers` are the tables that a cause may name by `known`; the value has their text instead.
     """
     for table in file.tables("cause"):
-        table.where = f"{file.where}: {table.data.get('name')}"
+        table.place = f"{file.place}: {table.data.get('name')}"
         cause = table.read(FailureCause)
         if cause.known not in {"", *answers}:
             names = ", ".join(answers)

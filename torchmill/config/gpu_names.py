@@ -52,11 +52,11 @@ def find_gpus(facts: Facts, name: str) -> tuple[NamedGpu, ...]:
     capability = facts.capability(name.strip())
     if capability is not None:
         return (NamedGpu(capability.name, capability),)
-    known = _known_gpus(facts)
+    gpus = _known_gpus(facts)
     # Before its words are compared: "Quadro RTX 4000" is no RTX 4000 Ada.
     full_name = name.strip().lower()
     spellings = {full_name, full_name.removeprefix("nvidia ")}
-    exact = tuple(gpu for gpu in known if gpu.gpu.lower() in spellings)
+    exact = tuple(gpu for gpu in gpus if gpu.gpu.lower() in spellings)
     if exact:
         return exact
     virtual = _VIRTUAL.fullmatch(name.strip())
@@ -64,10 +64,10 @@ def find_gpus(facts: Facts, name: str) -> tuple[NamedGpu, ...]:
         board = f"Quadro RTX {virtual[2]}" if virtual[2] else virtual[1]
         return find_gpus(facts, board)
     words = _words(name)
-    _refuse_other_maker(facts, name, [gpu.gpu for gpu in known if _words(gpu.gpu) == words])
-    similar = _similar_gpus(known, words) if words else []
+    _refuse_other_maker(facts, name, [gpu.gpu for gpu in gpus if _words(gpu.gpu) == words])
+    similar = _similar_gpus(gpus, words) if words else []
     if not similar:
-        raise _unknown_gpu(known, name)
+        raise _unknown_gpu(gpus, name)
     return tuple(similar)
 
 
@@ -84,7 +84,7 @@ def _words(name: str) -> list[str]:
     return [word for word in words if word not in BRANDS]
 
 
-def _similar_gpus(known: Sequence[NamedGpu], words: Sequence[str]) -> list[NamedGpu]:
+def _similar_gpus(gpus: Sequence[NamedGpu], words: Sequence[str]) -> list[NamedGpu]:
     """Return the GPUs whose names contain some words, or else those whose names are among these.
 
     "3090" is contained in "GeForce RTX 3090", and "A100" is among the words of
@@ -92,11 +92,11 @@ def _similar_gpus(known: Sequence[NamedGpu], words: Sequence[str]) -> list[Named
     is the RTX 3090 Ti, not the RTX 3090.
     """
     text = "".join(words)
-    longer = [gpu for gpu in known if any(_spans(text, _words(gpu.gpu)))]
+    longer = [gpu for gpu in gpus if any(_spans(text, _words(gpu.gpu)))]
     if longer:
         return longer
     matches: list[tuple[NamedGpu, frozenset[int]]] = []
-    for gpu in known:
+    for gpu in gpus:
         matches.extend((gpu, span) for span in _spans("".join(_words(gpu.gpu)), words))
     return [gpu for gpu, span in matches if not any(span < other for _, other in matches)]
 
@@ -128,9 +128,9 @@ def _refuse_other_maker(facts: Facts, name: str, same_name: Sequence[str]) -> No
     )
 
 
-def _unknown_gpu(known: Sequence[NamedGpu], name: str) -> ConfigError:
+def _unknown_gpu(gpus: Sequence[NamedGpu], name: str) -> ConfigError:
     """Return the error for a name that no GPU has, with the most similar ones."""
-    names = {" ".join(_words(gpu.gpu)): gpu.gpu for gpu in known}
+    names = {" ".join(_words(gpu.gpu)): gpu.gpu for gpu in gpus}
     similar = [names[key] for key in get_close_matches(" ".join(_words(name)), names, _SUGGESTIONS)]
     hint = f"; near it are {', '.join(similar)}" if similar else ""
     return ConfigError(

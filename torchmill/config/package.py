@@ -23,7 +23,7 @@ class Edition:
     version: str
     torch: SpecifierSet
     source: str
-    # None, here and in what follows: as that torch has it.
+    # None, in this and the next fields: as that torch has it.
     python: SpecifierSet | None = None
     arches: tuple[str, ...] = ()
     cuda: SpecifierSet | None = None

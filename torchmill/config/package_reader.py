@@ -137,7 +137,7 @@ def read_package(path: Path, problems: list[str], cache: StatCache | None) -> Pa
         # Without releases no version is in bounds, and so the spelling is never used.
         off_spelling_releases=off.specifier("releases") or SpecifierSet("<0"),
         off_spelling={name: off.text(name) for name in list(off.data)},
-        rules=tuple(table.read(Rule, name=table.where) for table in file.tables("rule")),
+        rules=tuple(table.read(Rule, name=table.place) for table in file.tables("rule")),
         debian=debian.map("sources", TomlTable.text),
         debian_fill=debian.map("fill", lambda fill, suite: fill.map(suite, TomlTable.text)),
         editions=tuple(_read_edition(table) for table in file.tables("release")),
@@ -313,7 +313,7 @@ class _ReleaseReader:
 
 
 def _read_release(table: TomlTable, package: Package, base: Release | None) -> Release:
-    """Read a release; what it does not have is that of its base release, if it has one."""
+    """Read a release; keys that it lacks are taken from its base release, if it has one."""
     version = table.version("version")
     return table.read(
         Release,
@@ -400,9 +400,9 @@ def _pair_editions(
     Each torch goes with the newest edition that takes it. `listed` are the package's releases in
     releases/, which it may not have beside editions.
     """
-    where = f"{package.name}.toml"
+    file = f"{package.name}.toml"
     problems = [
-        f"{where}: {release} stands in releases/ too; say it in one place" for release in listed
+        f"{file}: {release} stands in releases/ too; say it in one place" for release in listed
     ]
     newest_first = sorted(
         package.editions, key=lambda edition: version_key(edition.version), reverse=True
@@ -416,7 +416,7 @@ def _pair_editions(
     paired_versions = {release.version for release in releases}
     unpaired = [edition for edition in newest_first if edition.version not in paired_versions]
     problems.extend(
-        f"{where}: release {edition.version}: {package.after} '{edition.torch}' leaves it "
+        f"{file}: release {edition.version}: {package.after} '{edition.torch}' leaves it "
         f"no release of {package.after} that goes with no newer one"
         for edition in unpaired
     )

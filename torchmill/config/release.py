@@ -1,4 +1,4 @@
-"""One release of a package, and what it says of CUDA toolkits."""
+"""One release of a package, and its facts about CUDA toolkits."""
 
 from __future__ import annotations
 

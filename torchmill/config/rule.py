@@ -1,4 +1,4 @@
-"""Rules of packages: when they hold, and what follows from them."""
+"""Rules of packages: their conditions, and their effects on a build."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class When:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What follows for the cells that `when` matches, why, and the source of the fact."""
+    """Effects on the cells that `when` matches, with the reason and the source of the fact."""
 
     name: str  # "torch.toml: rule 3", for messages
     when: When

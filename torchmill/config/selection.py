@@ -73,7 +73,7 @@ def describe_selection(layout: Layout, tag: str) -> str:
 
 
 def describe_state(layout: Layout) -> str:
-    """Return which release is selected, and by what, or that none is."""
+    """Return the selected release and its selector as a sentence, or that there is none."""
     selected = selected_tag(layout)
     if not selected:
         return (

@@ -14,8 +14,8 @@ from torchmill.config.gpu import Capability
 
 def is_chip(facts: Facts, capability: str) -> bool:
     """Tell whether a capability is that of systems on a chip, such as Jetson's."""
-    known = facts.capability(capability)
-    return known is not None and known.tegra
+    known_capability = facts.capability(capability)
+    return known_capability is not None and known_capability.tegra
 
 
 def code_runs(facts: Facts, target: ArchTarget, gpu: Capability) -> bool:

@@ -30,15 +30,15 @@ VERSION_NAMES = ("version", "torch", "requires", "jobs")
 class TomlTable:
     """One TOML table being read: each key is taken once, and a key that remains is unknown."""
 
-    def __init__(self, where: str, data: Mapping[str, Any], problems: list[str]) -> None:
-        self.where = where  # "torch.toml: rule 3", for messages
+    def __init__(self, place: str, data: Mapping[str, Any], problems: list[str]) -> None:
+        self.place = place  # "torch.toml: rule 3", for messages
         self.data = dict(data)  # that was not taken yet
         self.problems = problems
         self.requested: list[str] = []  # keys that a reader asked for
 
     def problem(self, text: str) -> None:
         """Note one problem of this table."""
-        self.problems.append(f"{self.where}: {text}")
+        self.problems.append(f"{self.place}: {text}")
 
     def read(self, kind: type[T], /, **given: Any) -> T:
         """Return a dataclass of the whole table: each field is the key of its name, of its type.
@@ -126,7 +126,7 @@ class TomlTable:
 
     def _element(self, key: str, value: object) -> "TomlTable":
         """Return a table of one element of a list, by which a mistake is named as the list's."""
-        return TomlTable(self.where, {key: value}, self.problems)
+        return TomlTable(self.place, {key: value}, self.problems)
 
     def commit(self, key: str) -> str | None:
         """Take a commit that may be absent."""
@@ -223,7 +223,7 @@ class TomlTable:
     def table(self, key: str) -> "TomlTable":
         """Take a table that may be absent."""
         data = self.take(key, dict, "a table", {}) or {}
-        return TomlTable(f"{self.where}: {key}", data, self.problems)
+        return TomlTable(f"{self.place}: {key}", data, self.problems)
 
     def tables(self, key: str) -> tuple["TomlTable", ...]:
         """Take a list of tables that may be absent."""
@@ -232,7 +232,7 @@ class TomlTable:
             self.problem(f"'{key}' is {values!r}, expected a list of tables")
             return ()
         return tuple(
-            TomlTable(f"{self.where}: {key} {number}", value, self.problems)
+            TomlTable(f"{self.place}: {key} {number}", value, self.problems)
             for number, value in enumerate(values, 1)
         )
 
@@ -381,8 +381,8 @@ def read_toml(
 ) -> TomlTable:
     """Read a TOML file; a broken one, or a missing one that is required, is a problem and empty.
 
-    Its contents are remembered in `cache`: to parse build_configs/ takes 60 ms, to read what was
-    remembered 2 ms (71 files, 345 kB of JSON).
+    Its contents are remembered in `cache`: to parse build_configs/ takes 60 ms, to read them from
+    there 2 ms (71 files, 345 kB of JSON).
     """
     data: dict[str, Any] = {}
     try:

@@ -1,4 +1,4 @@
-"""CUDA toolkits: what each compiles for, its parts, and who provides it."""
+"""CUDA toolkits: the GPUs that each compiles for, its parts, and its providers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Toolkit:
     gcc: SpecifierSet  # host compilers that nvcc takes
     clang: SpecifierSet
     capabilities: tuple[str, ...]  # that it compiles for, oldest first: "5.0" … "9.0", "9.0a"
-    driver: str | None  # the oldest Linux driver that runs what it makes; None: not known
+    driver: str | None  # the oldest Linux driver that runs its code; None: not known
     source: str
     deprecated: tuple[str, ...] = ()  # capabilities that it warns about
     driver_windows: VersionText | None = None
@@ -48,7 +48,7 @@ class ToolkitPart:
     libraries: tuple[str, ...]  # that prove it too, as linkers look for them: "libcublas.so"
     cuda: SpecifierSet | None  # toolkits in which it has these files; None: all
     source: str
-    without: str = ""  # what a build without it lacks, as a clause; "": the build stops
+    without: str = ""  # consequence for a build without it, as a clause; "": the build stops
     vital: SpecifierSet | None = None  # releases of torch whose build stops all the same
 
 

@@ -1,4 +1,4 @@
-"""What was read in published wheels: their code for GPUs, and what they ask of a processor."""
+"""Readings of published wheels: their code for GPUs, and their demands on a processor."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ReadLibrary:
 
 @dataclass(frozen=True, slots=True)
 class WheelCode:
-    """What was read in the wheels of a release for one machine."""
+    """The readings of the wheels of a release for one machine."""
 
     package: str
     release: str  # its version

@@ -106,7 +106,7 @@ def _places(
             yield folder.record.origin, folder.home
     for path in _usual_folders(environ, root):
         yield "system", real_path(path)
-    # Debian spreads its toolkit over /usr; what is in its own folder is incomplete.
+    # Debian spreads its toolkit over /usr; its own folder is incomplete.
     if exists(root / "usr/lib/nvidia-cuda-toolkit"):
         yield "Debian", root / "usr"
     nvcc = shutil.which("nvcc", path=environ.get("PATH"))

@@ -117,7 +117,7 @@ def _check_host(table: TomlTable, host: Host) -> None:
 
 
 def contradictions(host: Host) -> Iterator[str]:
-    """Yield what cannot be so in the description of a host, each as a sentence."""
+    """Yield the contradictions in the description of a host, each as a sentence."""
     glibc = host.platform.glibc
     distribution = host.platform.distribution
     manager = host.packages.manager

@@ -72,7 +72,7 @@ def add_up(usages: Iterable[DiskBytes]) -> DiskBytes:
 def measure_paths(paths: Iterable[Path]) -> DiskBytes:
     """Return the disk space of files and folders; links are not followed.
 
-    What vanishes while it is measured counts nothing.
+    Files that vanish meanwhile do not count.
     """
     result = _Sum()
     for status in _walk(paths):

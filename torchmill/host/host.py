@@ -45,14 +45,14 @@ class HostResources:
 
     cores: int  # that this process may use
     memory: Bytes  # that this process may use
-    free_disk: Bytes | None = None  # where builds happen
+    free_disk: Bytes | None = None  # on the disk of builds
     processor_seconds: int | None = None  # limit of one process (`ulimit -t`); None: no limit
     disks: tuple[DiskSpace, ...] = ()  # that one build writes to; (): not examined
 
 
 @dataclass(frozen=True, slots=True)
 class HostPlatform:
-    """The operating system of a machine, and what its processor can do."""
+    """The operating system of a machine, and the features of its processor."""
 
     glibc: VersionText | None = None  # "2.36"; None: not Linux, or another C library
     distribution: LinuxDistribution | None = None  # None: not Linux, or not described
@@ -150,7 +150,7 @@ class Host:
     toolkits: HostToolkits = field(default_factory=HostToolkits)
     interpreters: HostInterpreters = field(default_factory=HostInterpreters)
     gpus: HostGpus = field(default_factory=HostGpus)
-    complete: bool = False  # what the value does not have is not there; else it is only unknown
+    complete: bool = False  # things that the value lacks do not exist; else they may be unknown
     runs: tuple[MeasuredRun, ...] = ()  # builds that it has made; (): not examined
 
     @property

@@ -99,7 +99,7 @@ def with_named_compiler(
 def measure_basic_host(stat_cache: StatCache) -> Host:
     """Measure what the plan of a build without CUDA follows from.
 
-    What programs answered before is taken from `stat_cache`, for as long as they are unchanged.
+    Earlier answers of programs are taken from `stat_cache`, for as long as these are unchanged.
     """
     run = programs.make_runner(os.environ, stat_cache)
     host = _measure_basis(os.environ, Path("/"), Path.home(), run)
@@ -175,7 +175,7 @@ def measure_host(
 def _measure_basis(
     environ: Mapping[str, str], root: Path, home: Path, run: programs.RunProgram
 ) -> Host:
-    """Measure what every plan needs; `run` asks compilers what they are."""
+    """Measure what every plan needs; `run` asks compilers for their versions."""
     arch = native.native_arch()
     # sysctl is not asked through `run`: whether this very process is translated must not be cached.
     translated = arch == "macos_x86_64" and is_translated(programs.make_runner(environ))
@@ -183,7 +183,7 @@ def _measure_basis(
         arch = "arm64"
     system = native.native_system()
     meter = limits.LimitMeter(environ=environ)
-    command = compiler_command(environ)  # also one that does not say what it is
+    command = compiler_command(environ)  # also of an unknown compiler
     cuda_command = command_words(environ, "CUDAHOSTCXX")
     tools = programs.find_tools(environ)
     if command:

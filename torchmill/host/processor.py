@@ -13,7 +13,7 @@ from torchmill.host.compilers import command_words
 from torchmill.host.host import Compiler, Host
 
 NATIVE = "native"
-# What compilers print of a name that they do not know: gcc, and clang.
+# Output of gcc and of clang for a name that they do not know.
 _VALID = re.compile(r"valid (?:arguments to .*|target CPU values) are: (.+)")
 _SWITCH = re.compile(r"^\s*-m(\S+)\s+\[(enabled|disabled)\]$", re.MULTILINE)
 _TABLE = read_table_beside(__file__, "processors.toml")
