@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from millpress import record_file, wheel_file
+from millpress import content_checks, record_file, wheel_file
 from press_support import written_wheels
 
 from tests.support import gpu_libraries, told_wheels
@@ -66,7 +66,7 @@ def test_a_wheel_becomes_one_for_its_gpus(shipped: Facts, tmp_path: Path, binary
     run(shipped, tmp_path, wheel, "8.6+PTX", gpu=["A100"])
     name = f"torch-2.6.0+cu124.sm80.sm86.ptx86-{TAG}.whl"
     made = finished_wheel.read_wheel(tmp_path / "dist" / name)
-    assert list(wheel_file.wheel_problems(made.path)) == []
+    assert list(content_checks.wheel_problems(made.path)) == []
     assert str(made.version) == "2.6.0+cu124.sm80.sm86.ptx86"
     assert made.requires == ("numpy",)
     assert made.manifest["original"]["sha256"] == finished_wheel.read_wheel(wheel).sha256

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
 
-from millpress import record_file, wheel_file
+from millpress import content_checks, record_file
 from millpress.errors import InputError, WheelError
 from millpress.zip_archive import ARCHIVE_ERRORS
 from packaging.utils import canonicalize_name
@@ -123,8 +123,8 @@ def examine_wheel(
     """
     try:
         distribution = distribution or finished_wheel.read_wheel(wheel)
-        problems = tuple(wheel_file.wheel_problems(wheel))
-        oddities = tuple(wheel_file.wheel_oddities(wheel))
+        problems = tuple(content_checks.wheel_problems(wheel))
+        oddities = tuple(content_checks.wheel_oddities(wheel))
     except WheelError as error:
         problem = str(error).removeprefix(f"{wheel}: ")
         return AgreementVerdict(wheel, (AgreementCheck("wheel", "", (problem,)),))
@@ -182,7 +182,7 @@ def _check_tags(wheel: Path, *, vouched: bool) -> AgreementCheck:
         summary = f"its files need no more than {promised}"
     judgement = library_checks.judge_tags(wheel)
     broken = list(judgement.broken_promises)
-    renamed = wheel_file.renamed_platform(wheel)
+    renamed = content_checks.renamed_platform(wheel)
     if renamed:
         broken.append(renamed)
     if vouched:

@@ -18,6 +18,7 @@ from zipfile import ZipFile, ZipInfo
 
 from millguard.limits import LimitMeter
 from millpress import (
+    content_checks,
     dependencies,
     elf,
     metadata,
@@ -87,7 +88,7 @@ def require_sound(wheel: Path) -> FinishedWheel:
                 f"{wheel}: is signed, and the signature would no longer fit", code="signed-wheel"
             )
         record = f"{wheel_file.dist_info_folders(names)[0]}/RECORD"
-        if problems := list(islice(wheel_file.record_problems(archive, record), 3)):
+        if problems := list(islice(content_checks.record_problems(archive, record), 3)):
             raise DeliveryError(
                 f"{wheel}: {'; '.join(problems)}: fetch it again", code="wheel-rejected"
             )

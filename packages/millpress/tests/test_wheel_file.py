@@ -13,7 +13,7 @@ from pathlib import Path
 from zipfile import ZIP_BZIP2, ZIP_DEFLATED, ZIP_LZMA, ZipFile
 
 import pytest
-from millpress import wheel_file
+from millpress import content_checks, wheel_file
 from millpress.errors import WheelError
 from packaging.tags import Tag
 from packaging.version import Version
@@ -149,7 +149,9 @@ def test_a_renamed_wheel_is_refused(tmp_path: Path) -> None:
 
 def test_a_sound_wheel_has_nothing_to_complain_of(tmp_path: Path) -> None:
     assert (
-        list(wheel_file.wheel_problems(made(tmp_path, tag="2-cp39.cp310-abi3.none-linux_x86_64")))
+        list(
+            content_checks.wheel_problems(made(tmp_path, tag="2-cp39.cp310-abi3.none-linux_x86_64"))
+        )
         == []
     )
 
@@ -213,7 +215,7 @@ def test_a_sound_wheel_has_nothing_to_complain_of(tmp_path: Path) -> None:
 def test_a_wrong_record_is_named(
     tmp_path: Path, change: Callable[[Members], object], said: str
 ) -> None:
-    assert said in list(wheel_file.wheel_problems(made(tmp_path, change=change)))
+    assert said in list(content_checks.wheel_problems(made(tmp_path, change=change)))
 
 
 STRAY = "it has bytes before, between or after its files, so that programs read it differently"
@@ -224,11 +226,11 @@ def test_bytes_that_belong_to_no_file_are_named(tmp_path: Path) -> None:
     sound, other = wheel.read_bytes(), made(tmp_path / "other", body="evil = 1\n").read_bytes()
     for content in (b"#!/bin/sh\n" + sound, sound + b"\0", other + sound):
         wheel.write_bytes(content)
-        assert STRAY in list(wheel_file.wheel_problems(wheel))
+        assert STRAY in list(content_checks.wheel_problems(wheel))
     wheel.write_bytes(sound)
     with ZipFile(wheel, "a") as archive:
         archive.comment = b"mine"
-    assert STRAY in list(wheel_file.wheel_problems(wheel))
+    assert STRAY in list(content_checks.wheel_problems(wheel))
 
 
 def test_a_wheel_that_was_written_to_a_pipe_is_sound(tmp_path: Path) -> None:
@@ -246,7 +248,7 @@ def test_a_wheel_that_was_written_to_a_pipe_is_sound(tmp_path: Path) -> None:
         for name in archive.namelist():
             piped.writestr(name, archive.read(name))
     wheel.write_bytes(pipe.getvalue())
-    assert list(wheel_file.wheel_problems(wheel)) == []
+    assert list(content_checks.wheel_problems(wheel)) == []
 
 
 @pytest.mark.parametrize(
@@ -267,7 +269,7 @@ def test_a_file_whose_own_header_differs_is_refused(
     damaged[start : start + len(content)] = content
     wheel.write_bytes(damaged)
     with refused("damaged-wheel") as caught:
-        list(wheel_file.wheel_problems(wheel))
+        list(content_checks.wheel_problems(wheel))
     assert "tinytorch/__init__.py has another name, size or checksum in its own header" in str(
         caught.value
     )
@@ -277,7 +279,7 @@ def test_a_file_whose_own_header_differs_is_refused(
 def test_a_format_that_no_installer_takes_is_named(tmp_path: Path, declared: bytes) -> None:
     other = _replace(f"{INFO}/WHEEL", b"Wheel-Version: 1.0\n", declared)
     found = declared.decode().strip() or "Wheel-Version none"
-    said = list(wheel_file.wheel_problems(made(tmp_path, change=other)))
+    said = list(content_checks.wheel_problems(made(tmp_path, change=other)))
     assert f"WHEEL says {found.replace(':', '')}, and installers accept only 1.x" in said
 
 
@@ -288,14 +290,14 @@ def test_a_record_that_says_two_things_of_a_file_is_refused(tmp_path: Path) -> N
         b"tinytorch/__init__.py,sha256=AAAA,5\ntinytorch/__init__.py,",
     )
     with refused("damaged-wheel"):
-        list(wheel_file.wheel_problems(made(tmp_path, change=twice)))
+        list(content_checks.wheel_problems(made(tmp_path, change=twice)))
 
 
 def test_damage_is_named(tmp_path: Path) -> None:
     wheel = made(tmp_path, body="something = 1\n")
     wheel.write_bytes(wheel.read_bytes().replace(b"something", b"nothing__"))
     assert any(
-        "tinytorch/__init__.py is damaged" in each for each in wheel_file.wheel_problems(wheel)
+        "tinytorch/__init__.py is damaged" in each for each in content_checks.wheel_problems(wheel)
     )
     whole = wheel.read_bytes()
     wheel.write_bytes(whole[: len(whole) // 2])
@@ -313,7 +315,10 @@ def test_what_no_installer_unpacks_is_refused(tmp_path: Path, method: int) -> No
             archive.writestr(name, content)
     for content in (wheel.read_bytes(), wheel.read_bytes().replace(b"\x5d\0\0", b"\xff\xff\xff")):
         wheel.write_bytes(content)
-        for read in (wheel_file.read_metadata, lambda path: list(wheel_file.wheel_problems(path))):
+        for read in (
+            wheel_file.read_metadata,
+            lambda path: list(content_checks.wheel_problems(path)),
+        ):
             with refused("damaged-wheel"):
                 read(wheel)
 
@@ -321,9 +326,9 @@ def test_what_no_installer_unpacks_is_refused(tmp_path: Path, method: int) -> No
 def test_tags_that_contradict_each_other_are_named(tmp_path: Path) -> None:
     wheel = made(tmp_path, tag="cp310-cp310-linux_x86_64")
     better = wheel.rename(tmp_path / "tinytorch-1.0+cpu-7-cp310-cp310-manylinux_2_17_x86_64.whl")
-    assert list(wheel_file.wheel_problems(better)) == [], "PyTorch's own are named so"
+    assert list(content_checks.wheel_problems(better)) == [], "PyTorch's own are named so"
     told = "WHEEL says cp310-cp310-linux_x86_64, the file's name cp310-cp310-manylinux_2_17_x86_64"
-    assert wheel_file.renamed_platform(better) == told
+    assert content_checks.renamed_platform(better) == told
     for other in (
         "cp311-cp311-linux_x86_64",
         "cp310-abi3-linux_x86_64",
@@ -333,12 +338,14 @@ def test_tags_that_contradict_each_other_are_named(tmp_path: Path) -> None:
         renamed = better.rename(tmp_path / f"tinytorch-1.0+cpu-{other}.whl")
         assert (
             f"WHEEL says cp310-cp310-linux_x86_64, the file's name {other}"
-            in wheel_file.wheel_problems(renamed)
+            in content_checks.wheel_problems(renamed)
         )
-        assert wheel_file.renamed_platform(renamed) == ""
+        assert content_checks.renamed_platform(renamed) == ""
         better = renamed
     numbered = _replace(f"{INFO}/WHEEL", b"Root-Is", b"Build: 3\nRoot-Is")
-    said = list(wheel_file.wheel_problems(made(tmp_path, tag="7-py3-none-any", change=numbered)))
+    said = list(
+        content_checks.wheel_problems(made(tmp_path, tag="7-py3-none-any", change=numbered))
+    )
     assert "WHEEL says build 3, the file's name 7" in said
 
 
@@ -438,7 +445,7 @@ def stored(members: dict[str, bytes], begin: int = 0, lie: str = "") -> tuple[by
 
 def refusals(wheel: Path) -> set[str]:
     try:
-        return set(wheel_file.wheel_problems(wheel))
+        return set(content_checks.wheel_problems(wheel))
     except WheelError as error:
         return {error.code}
 
@@ -454,7 +461,7 @@ def test_members_may_tell_their_sizes_in_any_true_way(tmp_path: Path, lie: str) 
     (wheel := tmp_path / NAME).write_bytes(
         body + directory + end_record(len(members), len(directory), len(body))
     )
-    assert list(wheel_file.wheel_problems(wheel)) == []
+    assert list(content_checks.wheel_problems(wheel)) == []
 
 
 @pytest.mark.parametrize(
@@ -512,11 +519,11 @@ def test_a_wheel_of_two_directories_is_refused(tmp_path: Path) -> None:
     good = listed(b"good = 1\n", **{"tinytorch/data.bin": inner})
     wheel = tmp_path / NAME
     wheel.write_bytes(two_directories(good, {}))
-    assert list(wheel_file.wheel_problems(wheel)) == []
+    assert list(content_checks.wheel_problems(wheel)) == []
     wheel.write_bytes(two_directories(good, evil))
     with ZipFile(wheel) as archive:
         assert archive.read("tinytorch/__init__.py") == b"good = 1\n"
-    assert STRAY in list(wheel_file.wheel_problems(wheel))
+    assert STRAY in list(content_checks.wheel_problems(wheel))
     for change in ({"here": 1}, {"where": 1}):
         wheel.write_bytes(two_directories(good, {}, **change))
         assert refusals(wheel) & {STRAY, "not-a-wheel"}
@@ -559,16 +566,18 @@ def test_names_that_differ_only_by_case(
     tmp_path: Path, other: str, platform: str, harmful: bool
 ) -> None:
     wheel = made(tmp_path, tag=f"py3-none-{platform}", files={other: b"evil = 1\n"})
-    (clause,) = wheel_file.wheel_problems(wheel) if harmful else wheel_file.wheel_oddities(wheel)
+    (clause,) = (
+        content_checks.wheel_problems(wheel) if harmful else content_checks.wheel_oddities(wheel)
+    )
     assert "are one file on systems that ignore case" in clause
     assert not list(
-        wheel_file.wheel_oddities(wheel) if harmful else wheel_file.wheel_problems(wheel)
+        content_checks.wheel_oddities(wheel) if harmful else content_checks.wheel_problems(wheel)
     )
 
 
 def test_names_that_differ_only_by_their_unicode_form(tmp_path: Path) -> None:
     files = {"tinytorch/caf\u00e9.py": b"", "tinytorch/cafe\u0301.py": b""}
-    (clause,) = wheel_file.wheel_problems(made(tmp_path, files=files))
+    (clause,) = content_checks.wheel_problems(made(tmp_path, files=files))
     assert "are one file" in clause
 
 
@@ -596,8 +605,8 @@ DATA = "tinytorch-1.0+cpu.data"
 )
 def test_what_a_wheel_puts_elsewhere_is_told(tmp_path: Path, name: str, said: str) -> None:
     wheel = made(tmp_path, files={name: b"x\n"})
-    assert list(wheel_file.wheel_problems(wheel)) == [], "installers take it"
-    found = list(wheel_file.wheel_oddities(wheel))
+    assert list(content_checks.wheel_problems(wheel)) == [], "installers take it"
+    found = list(content_checks.wheel_oddities(wheel))
     assert len(found) == bool(said)
     assert all(said in one for one in found)
 
@@ -605,11 +614,13 @@ def test_what_a_wheel_puts_elsewhere_is_told(tmp_path: Path, name: str, said: st
 def test_commands_that_replace_those_of_python_are_told(tmp_path: Path) -> None:
     entries = b"[console_scripts]\ntorchrun = tinytorch:main\npip = tinytorch:main\n"
     files = {f"{INFO}/entry_points.txt": entries}
-    assert list(wheel_file.wheel_oddities(made(tmp_path, files=files))) == [
+    assert list(content_checks.wheel_oddities(made(tmp_path, files=files))) == [
         "entry_points.txt replaces the command pip"
     ]
     own = {"pip-26.3.dist-info/entry_points.txt": entries}
-    assert list(wheel_file.wheel_oddities(made(tmp_path / "own", "pip", "26.3", files=own))) == []
+    assert (
+        list(content_checks.wheel_oddities(made(tmp_path / "own", "pip", "26.3", files=own))) == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -627,8 +638,8 @@ def test_wheels_that_others_renamed_for_the_same_machine_are_sound(
 ) -> None:
     wheel = made(tmp_path, tag=f"py3-none-{declared}")
     renamed = wheel.rename(wheel.with_name(wheel.name.replace(declared, named)))
-    assert list(wheel_file.wheel_problems(renamed)) == []
-    assert wheel_file.renamed_platform(renamed).startswith(
+    assert list(content_checks.wheel_problems(renamed)) == []
+    assert content_checks.renamed_platform(renamed).startswith(
         f"WHEEL says py3-none-{declared}, the file's name "
     )
 
@@ -643,7 +654,7 @@ def test_wheels_that_were_renamed_for_another_machine_are_not(
 ) -> None:
     wheel = made(tmp_path, tag=f"py3-none-{declared}")
     renamed = wheel.rename(wheel.with_name(wheel.name.replace(declared, named)))
-    (clause,) = wheel_file.wheel_problems(renamed)
+    (clause,) = content_checks.wheel_problems(renamed)
     assert clause == f"WHEEL says py3-none-{declared}, the file's name py3-none-{named}"
 
 
@@ -656,4 +667,4 @@ def test_a_record_without_sizes_is_sound(tmp_path: Path) -> None:
             f"{path},{digest}{'=' * bool(digest)},\n" for path, digest, _ in rows
         ).encode()
 
-    assert list(wheel_file.wheel_problems(made(tmp_path, change=strip))) == []
+    assert list(content_checks.wheel_problems(made(tmp_path, change=strip))) == []

@@ -12,7 +12,7 @@ from pathlib import Path
 from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from millguard import limits
-from millpress import elf, wheel_file
+from millpress import content_checks, elf
 
 from torchmill.core.atomic_writes import fresh_path
 from torchmill.core.digests import hash_file
@@ -203,7 +203,7 @@ def _make_packages(verified: VerifiedWheel, wheel: FinishedWheel, options: Produ
     build = verified.cell.build
     folder = verified.layout.conda
     state = verified.layout.state
-    problems = list(wheel_file.wheel_problems(verified.wheel))
+    problems = list(content_checks.wheel_problems(verified.wheel))
     if problems:
         raise DeliveryError(
             f"{verified.wheel}: {first_problems(problems)}: build it again", code="wheel-changed"

@@ -10,6 +10,7 @@ from zipfile import BadZipFile, ZipFile
 
 from millpress import (
     bundling,
+    content_checks,
     dependencies,
     elf,
     library_checks,
@@ -50,7 +51,7 @@ def static_problems(
     found: list[str] = []
     try:
         found += filter(
-            None, [*wheel_file.wheel_problems(wheel), wheel_file.renamed_platform(wheel)]
+            None, [*content_checks.wheel_problems(wheel), content_checks.renamed_platform(wheel)]
         )
         with ZipFile(wheel) as archive:
             return [*found, *_archive_problems(wheel, archive, expected, interpreter)]

@@ -1,4 +1,4 @@
-"""Check the libraries of a wheel against its platform tags, or in an environment that it is installed in."""
+"""Check the libraries of a wheel against its platform tags, or in an environment that has it installed."""
 
 import errno
 import re
@@ -10,7 +10,7 @@ from zipfile import ZipFile
 
 from millpress import bundling, elf, zip_archive
 from millpress.atomic_files import DISK_FULL, name_file
-from millpress.bundling import DRIVER_LIBRARY, INTERPRETER_LIBRARY, PlatformTarget, expand_origin
+from millpress.bundling import DRIVER_LIBRARY, PlatformTarget, expand_origin
 from millpress.elf import ElfInfo
 from millpress.errors import InputError, OptionError
 from millpress.module_checks import ENTRY_PREFIXES
@@ -30,6 +30,7 @@ MACHINE_ERRORS = DISK_FULL | {
 NVIDIA_FOLDER = "nvidia"  # the folder of site-packages that all packages of NVIDIA share
 _GLIBC = re.compile(r"libc\.so\.6|ld-linux[\w.-]*\.so\.\d+|ld64\.so\.\d")
 _MUSL = re.compile(r"(libc\.|ld-)musl-\w+\.so\.1")
+# By the first word of a tag: the C library that its systems do not have, and that library's files.
 _OTHER_LIBC = {"manylinux": ("musl", _MUSL), "musllinux": ("glibc", _GLIBC)}
 
 
@@ -43,88 +44,115 @@ class TagJudgement:
     """How the files of a wheel contradict its platform tags, as clauses."""
 
     contradictions: tuple[str, ...] = ()  # another machine or C library: nobody can use the wheel
-    broken_promises: tuple[
-        str, ...
-    ] = ()  # a newer C library than the name says: old systems cannot use it
+    broken_promises: tuple[str, ...] = ()  # a newer C library: systems of the tag cannot use it
 
 
 def judge_tags(wheel: Path) -> TagJudgement:
-    """Return what the wheel's name promises and its files contradict, without installing it.
+    """Return how the files of a wheel contradict the promises of its name, without installing it.
 
     Tags of Linux wheels promise a machine, and manylinux and musllinux tags a C library and its symbols.
-    Other tags are not judged.
+    Other tags are not judged. Raises OSError if the disk is full.
     """
-    promises = [
-        tag
-        for tag in platform_tags(wheel.name)
-        if tag.startswith((*_OTHER_LIBC, bundling.PLAIN_LINUX_PREFIX))
-    ]
-    if not promises:
+    judged_prefixes = (*_OTHER_LIBC, bundling.PLAIN_LINUX_PREFIX)
+    tags = [tag for tag in platform_tags(wheel.name) if tag.startswith(judged_prefixes)]
+    if not tags:
         return TagJudgement()
     with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
         try:
-            root = Path(folder)
             with name_file(root), ZipFile(wheel) as archive:
-                libraries = {path: elf.read_elf(path) for path in extract_libraries(archive, root)}
-            files = {path: info for path, info in libraries.items() if info is not None}
-            return TagJudgement(
-                tuple(
-                    clause for tag in promises for clause in _foreign_platforms(root, files, tag)
-                ),
-                tuple(clause for tag in promises for clause in _broken_promises(root, files, tag)),
-            )
+                files = _read_libraries(archive, root)
+            return _judge_files(root, files, tags)
         except zip_archive.ARCHIVE_ERRORS as error:
             return TagJudgement((f"the file is not a sound zip archive ({error})",))
         except OSError as error:
             if error.errno in MACHINE_ERRORS:  # says nothing of the wheel
                 raise
-            why = f"its libraries cannot be extracted ({error.strerror or str(error)}): see the names of its members"
-            return TagJudgement((why,))
-        except InputError as error:
+            reason = error.strerror or str(error)
+            clause = f"its libraries cannot be extracted ({reason}): see the names of its members"
+            return TagJudgement((clause,))
+        except InputError as error:  # a damaged library
             return TagJudgement((str(error).replace(f"{folder}/", ""),))
-        except OptionError as error:  # a machine of which no policy is known
+        except OptionError as error:  # no policy is known for the machine
             return TagJudgement(broken_promises=(str(error).replace(f"{folder}/", ""),))
 
 
+def _read_libraries(archive: ZipFile, root: Path) -> dict[Path, ElfInfo]:
+    """Extract the libraries and programs of a wheel into `root`, and return their dynamic sections."""
+    files = {}
+    for path in extract_libraries(archive, root):
+        info = elf.read_elf(path)
+        if info is not None:
+            files[path] = info
+    return files
+
+
+def _judge_files(root: Path, files: Mapping[Path, ElfInfo], tags: Iterable[str]) -> TagJudgement:
+    contradictions: list[str] = []
+    broken_promises: list[str] = []
+    for tag in tags:
+        contradictions += _foreign_platforms(root, files, tag)
+        broken_promises += _broken_promises(root, files, tag)
+    return TagJudgement(tuple(contradictions), tuple(broken_promises))
+
+
 def linking_problems(
-    site: Path, names: Iterable[str], platform_tag: str, lender: Path | None = None
+    site: Path, names: Iterable[str], platform_tag: str, base_site: Path | None = None
 ) -> list[str]:
     """Return a clause for each problem of the libraries among the files `names` that a wheel installed.
 
-    `site` is the site-packages of an environment that also holds what the wheel requires, or `lender` does. Platforms
-    other than manylinux and musllinux are not judged.
+    `site` is the site-packages of an environment that also holds the packages that the wheel requires;
+    `base_site` is another one that its interpreter looks into. Platforms other than manylinux and musllinux
+    are not judged.
     """
     if not bundling.match_libc_tag(platform_tag):
         return []
-    own = [site / name for name in names if elf.is_elf(site / name)]
-    files = {path: info for path in own if (info := elf.read_elf(path)) is not None}
-    # what can be loaded with the wheel: its own libraries, and those of other packages
-    sites = [site] if lender is None else [lender, site]
-    found = ((path.relative_to(one).parts[0], path) for one in sites for path in one.rglob("*.so*"))
-    others = (path for top, path in found if top != NVIDIA_FOLDER and path.is_file())
-    loadable = {path.name: path for path in (*others, *own)}
+    libraries = [site / name for name in names if elf.is_elf(site / name)]
+    files = {}
+    for path in libraries:
+        info = elf.read_elf(path)
+        if info is not None:
+            files[path] = info
+    loadable = _loadable_libraries([site] if base_site is None else [base_site, site])
+    loadable |= {path.name: path for path in libraries}
     target = bundling.platform_target(platform_tag)
-    return [
-        *(
-            clause
-            for path in files
-            for clause in _unresolved(site, path, files[path], loadable, target)
-        ),
-        *_driver_imports(site, files, loadable),
-        *_foreign_platforms(site, files, platform_tag),
-        *_broken_promises(site, files, platform_tag),
-    ]
+    problems: list[str] = []
+    for path, info in files.items():
+        problems += _unresolved(site, path, info, loadable, target)
+    problems += _driver_imports(site, files, loadable)
+    problems += _foreign_platforms(site, files, platform_tag)
+    problems += _broken_promises(site, files, platform_tag)
+    return problems
+
+
+def _loadable_libraries(sites: Iterable[Path]) -> dict[str, Path]:
+    """Return the libraries that packages have loaded before a wheel's are, by their names.
+
+    Those of NVIDIA's packages are found by run paths alone.
+    """
+    libraries = {}
+    for site in sites:
+        for path in site.rglob("*.so*"):
+            package = path.relative_to(site).parts[0]
+            if package != NVIDIA_FOLDER and path.is_file():
+                libraries[path.name] = path
+    return libraries
 
 
 def _tag_target(tag: str) -> PlatformTarget | None:
-    return None if tag.startswith(bundling.PLAIN_LINUX_PREFIX) else bundling.platform_target(tag)
+    """Return the target of a tag; None for the plain linux tag."""
+    if tag.startswith(bundling.PLAIN_LINUX_PREFIX):
+        return None
+    return bundling.platform_target(tag)
 
 
-def _broken_promises(root: Path, files: Mapping[Path, ElfInfo], tag: str) -> Iterator[str]:
-    """Yield a clause for each file below `root` that needs more of the C library than the tag promises."""
-    if target := _tag_target(tag):
-        own = {path.name for path in files}
-        yield from bundling.policy_problems(target, bundling.system_needs(root, files, target, own))
+def _broken_promises(root: Path, files: Mapping[Path, ElfInfo], tag: str) -> list[str]:
+    """Return a clause for each file below `root` that needs more of the C library than the tag promises."""
+    target = _tag_target(tag)
+    if target is None:
+        return []
+    names = {path.name for path in files}
+    return bundling.policy_problems(target, bundling.system_needs(root, files, target, names))
 
 
 def _foreign_platforms(root: Path, files: Mapping[Path, ElfInfo], tag: str) -> Iterator[str]:
@@ -136,11 +164,12 @@ def _foreign_platforms(root: Path, files: Mapping[Path, ElfInfo], tag: str) -> I
             yield f"{path.relative_to(root).as_posix()} is built for {info.machine}, not for {arch}"
     if target is None:
         return
-    own = {path.name for path in files}
-    libc, pattern = _OTHER_LIBC[target.tag.partition("linux")[0] + "linux"]
+    names = {path.name for path in files}
+    family = target.tag.partition("linux")[0] + "linux"
+    libc, pattern = _OTHER_LIBC[family]
     for path, info in files.items():
         for needed in info.needed:
-            if pattern.fullmatch(needed) and needed not in own:
+            if pattern.fullmatch(needed) and needed not in names:
                 file = path.relative_to(root).as_posix()
                 yield f"{file} needs {needed} of {libc}, which systems of {target.tag} do not have"
 
@@ -159,19 +188,18 @@ def extract_libraries(archive: ZipFile, root: Path) -> Iterator[Path]:
 def _unresolved(
     site: Path, path: Path, info: ElfInfo, loadable: Mapping[str, Path], target: PlatformTarget
 ) -> Iterator[str]:
-    """Yield a clause for each missing folder of a run path, and for each library that is nowhere."""
+    """Yield a clause for each missing folder of a run path, and for each library that is missing."""
     name = path.relative_to(site).as_posix()
-    folders = [expand_origin(entry, path) for entry in info.rpath]
-    for entry, folder in zip(info.rpath, folders, strict=True):
+    folders = []
+    for entry in info.rpath:
+        folder = expand_origin(entry, path)
+        folders.append(folder)
         if f"/{NVIDIA_FOLDER}/" in entry and not folder.is_dir():
             yield f"{name} looks in {entry}, which nothing that the wheel requires installs"
     for needed in info.needed:
-        resolved = needed in loadable or any((folder / needed).is_file() for folder in folders)
-        if (
-            not resolved
-            and not target.on_system(needed)
-            and not INTERPRETER_LIBRARY.fullmatch(needed)
-        ):
+        is_found = needed in loadable or any((folder / needed).is_file() for folder in folders)
+        is_outside = target.on_system(needed) or bundling.is_interpreter_library(needed)
+        if not is_found and not is_outside:
             yield f"{name} needs {needed}, which is neither in the wheel nor in what it requires"
 
 
@@ -180,12 +208,14 @@ def _driver_imports(
 ) -> Iterator[str]:
     """Yield a clause for each library of the driver that an import of the wheel loads."""
     for path in files:
-        if any(name.startswith(ENTRY_PREFIXES) for name in elf.defined_symbols(path)):
-            for chain in _driver_chains(path, loadable):
-                yield (
-                    f"importing {path.relative_to(site).as_posix()} loads {chain[-1]} of the driver, "
-                    f"through {' and '.join(chain[:-1]) or 'itself'}: it fails where there is no GPU"
-                )
+        symbols = elf.defined_symbols(path)
+        if not any(symbol.startswith(ENTRY_PREFIXES) for symbol in symbols):
+            continue
+        for *links, driver in _driver_chains(path, loadable):
+            yield (
+                f"importing {path.relative_to(site).as_posix()} loads {driver} of the driver, "
+                f"through {' and '.join(links) or 'itself'}: it fails where there is no GPU"
+            )
 
 
 def _driver_chains(start: Path, loadable: Mapping[str, Path]) -> Iterator[tuple[str, ...]]:
@@ -195,7 +225,9 @@ def _driver_chains(start: Path, loadable: Mapping[str, Path]) -> Iterator[tuple[
     while waiting:
         path, chain = waiting.pop()
         info = elf.read_elf(path)
-        for needed in info.needed if info else ():
+        if info is None:
+            continue
+        for needed in info.needed:
             if needed in seen:
                 continue
             seen.add(needed)

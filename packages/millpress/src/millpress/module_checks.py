@@ -14,11 +14,11 @@ from millpress import elf, wheel_file
 EXTENSION_MODULE = re.compile(
     r"/?(?P<module>[^/.]+)(?P<suffix>\.(cpython-|cp\d|pypy|graalpy|abi3)[^/]*\.(so|pyd)|\.abi3\.so)$"
 )
-_STABLE_SUFFIX = re.compile(
-    r"\.abi3t?(-[\w-]+)?\.so"
-)  # Python 3.15 has ".abi3t.so", ".abi3-x86_64-linux-gnu.so"
+# Python 3.15 has ".abi3t.so" and ".abi3-x86_64-linux-gnu.so" as well.
+_STABLE_SUFFIX = re.compile(r"\.abi3t?(-[\w-]+)?\.so")
 CPYTHON_NAME = re.compile(r"cpython-(\d+)")
-# of the function that the interpreter calls when it imports an extension module; the second from Python 3.15 on
+# The interpreter calls a function of this name and the module's when it imports an extension module; the
+# second is new in Python 3.15 (PEP 793).
 ENTRY_PREFIXES = ("PyInit_", "PyModExport_")
 
 
@@ -35,26 +35,22 @@ def foreign_files(names: Iterable[str], interpreter: TargetInterpreter) -> Itera
     digits = re.sub(r"\D", "", interpreter.abi)
     for name in names:
         match = EXTENSION_MODULE.search(name)
-        if (
-            match
-            and match["suffix"] != interpreter.suffix
-            and not _STABLE_SUFFIX.fullmatch(match["suffix"])
-        ):
-            yield f"{name} is not for this interpreter, whose extensions end in {interpreter.suffix}"
-        elif not match and any(each != digits for each in CPYTHON_NAME.findall(name)):
+        if match is not None:
+            suffix = match["suffix"]
+            if suffix != interpreter.suffix and not _STABLE_SUFFIX.fullmatch(suffix):
+                yield f"{name} is not for this interpreter, whose extensions end in {interpreter.suffix}"
+        elif any(version != digits for version in CPYTHON_NAME.findall(name)):
             yield f"{name} is for a different CPython than {interpreter.abi}"
 
 
 def interpreter_problems(wheel: Path, interpreter: TargetInterpreter, python: str) -> Iterator[str]:
     """Yield a clause if no tag in the wheel's name fits the interpreter, a Python such as "3.13t"."""
     tags = wheel_file.parse_file_name(wheel)[3]
-    major, minor = map(int, python.rstrip("t").split("."))
     platforms = sorted({tag.platform for tag in tags})
-    supported = {
-        *cpython_tags((major, minor), [interpreter.abi], platforms),
-        *compatible_tags((major, minor), f"cp{major}{minor}", platforms),
-    }
-    if not tags & supported:
+    major, minor = map(int, python.rstrip("t").split("."))
+    supported = set(cpython_tags((major, minor), [interpreter.abi], platforms))
+    supported |= set(compatible_tags((major, minor), f"cp{major}{minor}", platforms))
+    if tags.isdisjoint(supported):
         yield f"the tags {wheel_file.format_tags(tags)} do not fit the interpreter, {interpreter.abi}"
 
 

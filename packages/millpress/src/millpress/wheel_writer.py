@@ -18,7 +18,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import IO, BinaryIO, TypeVar
 from zipfile import ZIP_DEFLATED, ZIP_STORED
@@ -37,14 +36,16 @@ from millpress.zip_archive import (
     ZipWriter,
 )
 
-EPOCH = "SOURCE_DATE_EPOCH"
+EPOCH = "SOURCE_DATE_EPOCH"  # https://reproducible-builds.org/specs/source-date-epoch/
 EPOCH_SECONDS = 315532800  # 1980-01-01, the first date of the zip format
 END_SECONDS = 4354819200  # 2108-01-01, the first date beyond it
-CACHE_MAGIC = b"twkept1\n"
+CACHE_MAGIC = b"twkept1\n"  # begins the file of a cached member
 DIGEST_BYTES = hashlib.sha256().digest_size
+LENGTH_BYTES = 4  # of each length in a cached batch
 CACHED_FROM_BYTES = 1 << 16  # compressing less takes no longer than reading the cache
 BATCH_FILES = 64  # on average
 MAX_THREADS = 64  # each holds a block or two, and memory shall stay below 300 MB
+BLOCKS_AHEAD = 4  # compressed before they can be written, beside one for each thread
 Result = TypeVar("Result")
 
 
@@ -53,7 +54,7 @@ class PackedWheel:
     """A finished wheel."""
 
     path: Path
-    sha256: str
+    sha256: str  # hexadecimal
     size: int  # bytes
     codec: str  # on which its bytes depend: "zlib-1.3.1-level-6"
     copied_bytes: int  # of members copied from the cache
@@ -71,13 +72,21 @@ def pack_wheel(
     """Write the files below `tree` and the `unstaged` ones as the wheel `destination`, with a RECORD of them.
 
     Compressed members are kept in `cache_folder` and copied from there. By default as many `threads`
-    compress as this process may use processors. The wheel appears whole or not at all. Raises InputError
-    where the tree is not a wheel's, ToolError where the disk is full.
+    compress as this process may use processors. The date of all members is that of SOURCE_DATE_EPOCH, or
+    1980-01-01: the same files give the same bytes, which depend on the `codec` only. The wheel appears whole
+    or not at all.
+
+    Raises InputError if the tree is not a wheel's, OptionError for an invalid SOURCE_DATE_EPOCH, OSError if
+    the disk is full.
+
+        packed = millpress.pack_wheel(Path("tree"), Path("dist/spam-1.0-py3-none-any.whl"))
+        print(packed.sha256, packed.size)
     """
     with name_file(destination), fresh_path(destination) as fresh:
         with fresh.open("wb") as sink, open_compressor(cache_folder, codec, threads) as compressor:
             _write_archive(sink, compressor, tree, unstaged)
-        sha256, size = hash_file(fresh), fresh.stat().st_size
+        sha256 = hash_file(fresh)
+        size = fresh.stat().st_size
         fresh.replace(destination)
     return PackedWheel(destination, sha256, size, str(compressor.codec), compressor.copied_bytes)
 
@@ -88,15 +97,16 @@ def member_source(name: str, path: Path, status: os.stat_result) -> MemberSource
 
 
 def _scan_files(tree: Path) -> Iterator[MemberSource]:
-    for one in tree.rglob("*"):
-        status = one.lstat()
+    """Yield all files below `tree`. Raises InputError for a link."""
+    for path in tree.rglob("*"):
+        status = path.lstat()
         if stat.S_ISLNK(status.st_mode):
             raise InputError(
-                f"{one} is a link, which wheels cannot hold: replace it with a copy",
+                f"{path} is a link, which wheels cannot hold: replace it with a copy",
                 code="link-in-wheel",
             )
         if not stat.S_ISDIR(status.st_mode):
-            yield member_source(one.relative_to(tree).as_posix(), one, status)
+            yield member_source(path.relative_to(tree).as_posix(), path, status)
 
 
 def _write_archive(
@@ -104,25 +114,32 @@ def _write_archive(
 ) -> None:
     archive = ZipWriter(sink, time.gmtime(source_date_epoch(os.environ)))
     dist_info = staging.find_dist_info(tree, str(tree)).name
-    # files in the tree replace `unstaged` ones of the same name; those of .dist-info come last
-    files = {
-        file.name: file
-        for file in (*unstaged, *_scan_files(tree))
-        if file.name != f"{dist_info}/RECORD"
-    }
-    members = sorted(
-        files.values(), key=lambda file: (file.name.startswith(f"{dist_info}/"), file.name)
-    )
-    compressor.add_recorded(archive, members, f"{dist_info}/RECORD")
+    record = f"{dist_info}/RECORD"
+    # files in the tree replace `unstaged` ones of the same name
+    files = {file.name: file for file in unstaged}
+    files |= {file.name: file for file in _scan_files(tree)}
+    files.pop(record, None)
+
+    def metadata_last(file: MemberSource) -> tuple[bool, str]:
+        # PEP 427 recommends it: metadata can be changed without moving gigabytes
+        return file.name.startswith(f"{dist_info}/"), file.name
+
+    compressor.add_recorded(archive, sorted(files.values(), key=metadata_last), record)
     archive.close()
 
 
 def source_date_epoch(environ: Mapping[str, str]) -> int:
-    """Return the seconds of SOURCE_DATE_EPOCH, by default the first that zip archives have. Raises OptionError."""
+    """Return the seconds of SOURCE_DATE_EPOCH, by default the first that zip archives have.
+
+    An earlier date becomes that one. Raises OptionError if it is not a number of seconds before 2108.
+    """
     epoch = environ.get(EPOCH, str(EPOCH_SECONDS))
-    if not epoch.isdecimal() or len(epoch) > len(str(END_SECONDS)) or int(epoch) >= END_SECONDS:
+    # the length first: Python takes long to parse a million digits
+    is_number = epoch.isdecimal() and len(epoch) <= len(str(END_SECONDS))
+    if not is_number or int(epoch) >= END_SECONDS:
         raise OptionError(
-            f"{EPOCH}={epoch[:40]}: not a number of seconds before the year 2108: unset it or correct it",
+            f"{EPOCH}={epoch[:40]}: not a number of seconds before the year 2108: "
+            "unset it or correct it",
             code="invalid-source-date-epoch",
         )
     return max(EPOCH_SECONDS, int(epoch))
@@ -130,22 +147,28 @@ def source_date_epoch(environ: Mapping[str, str]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class MemberCache:
-    """The cached members of one codec; members are named by the SHA-256 of their uncompressed bytes."""
+    """The cached members of one codec; members are named by the SHA-256 of their uncompressed bytes.
+
+    Each file has a magic number, the compressed bytes, and a digest of them. No error of the disk is
+    reported: what cannot be read or written is compressed again.
+    """
 
     folder: Path | None  # None: nothing is cached
     codec: str
 
     def path(self, content: bytes) -> Path | None:
         """Return the path of a member, by its SHA-256."""
+        if self.folder is None:
+            return None
         name = content.hex()
-        return None if self.folder is None else self.folder / self.codec / name[:2] / name
+        return self.folder / self.codec / name[:2] / name
 
     def find(self, content: bytes) -> Iterator[bytes] | None:
-        """Return the compressed bytes in parts; None where the member is not cached, or was changed.
+        """Return the compressed bytes in parts; None if the member is not cached, or was changed.
 
         The file is read twice, so that nothing of a changed one gets into an archive; it is removed.
         """
-        path, digest = self.path(content), self._digest(content)
+        path = self.path(content)
         if path is None:
             return None
         try:
@@ -153,7 +176,8 @@ class MemberCache:
         except OSError:  # not cached, or removed meanwhile
             return None
         with contextlib.suppress(OSError):  # another user's, or removed just now
-            os.utime(path)  # the least recently used are removed first
+            os.utime(path)  # whoever limits the cache removes the least recently used first
+        digest = self._new_digest(content)
         with contextlib.suppress(OSError):
             for part in _read_parts(file):
                 digest.update(part)
@@ -166,22 +190,24 @@ class MemberCache:
 
     def store(self, content: bytes, parts: Iterable[bytes]) -> Iterator[bytes]:
         """Yield `parts`, and cache them after the last one, if the disk has room."""
-        path, digest, file = self.path(content), self._digest(content), None
-        with contextlib.suppress(OSError):
-            if path is not None:
+        path = self.path(content)
+        file = None
+        if path is not None:
+            with contextlib.suppress(OSError):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 file = tempfile.NamedTemporaryFile(prefix=".", dir=path.parent, delete=False)  # noqa: SIM115
         if path is None or file is None:
             yield from parts
             return
+        digest = self._new_digest(content)
         try:
-            whole = _try_write(file, CACHE_MAGIC)
+            is_whole = _try_write(file, CACHE_MAGIC)
             for part in parts:
                 digest.update(part)
-                whole = whole and _try_write(file, part)
+                is_whole = is_whole and _try_write(file, part)
                 yield part
             with contextlib.suppress(OSError):
-                if whole and _try_write(file, digest.digest()):
+                if is_whole and _try_write(file, digest.digest()):
                     file.close()
                     Path(file.name).replace(path)
         finally:
@@ -190,25 +216,28 @@ class MemberCache:
             with contextlib.suppress(OSError):
                 Path(file.name).unlink()
 
-    def _digest(self, content: bytes) -> "hashlib._Hash":
+    def _new_digest(self, content: bytes) -> "hashlib._Hash":
         """Return a digest that also detects a member under the name of another."""
         return hashlib.sha256(self.codec.encode() + content)
 
 
 def _read_parts(file: IO[bytes], *, close: bool = False) -> Iterator[bytes]:
-    """Yield what is between the mark and the digest of a cached member."""
-    left = file.seek(0, os.SEEK_END) - len(CACHE_MAGIC) - DIGEST_BYTES
+    """Yield the compressed bytes of a cached member, between its magic number and its digest."""
+    remaining = file.seek(0, os.SEEK_END) - len(CACHE_MAGIC) - DIGEST_BYTES
     file.seek(0)
     if file.read(len(CACHE_MAGIC)) == CACHE_MAGIC:
-        while left > 0 and (part := file.read(min(zip_archive.CHUNK_BYTES, left))):
-            left -= len(part)
+        while remaining > 0:
+            part = file.read(min(zip_archive.CHUNK_BYTES, remaining))
+            if not part:
+                break
+            remaining -= len(part)
             yield part
     if close:
         file.close()
 
 
 def _try_write(file: IO[bytes], part: bytes) -> bool:
-    """Write a part and return True; where the disk refuses it, give back the room of the file, and return False."""
+    """Write a part and return True; if the disk refuses it, give the file's room back, and return False."""
     try:
         file.write(part)
     except OSError:
@@ -232,30 +261,43 @@ class Compressor:
         self, archive: ZipWriter, files: Sequence[MemberSource]
     ) -> Iterator[tuple[str, ContentDigest]]:
         """Add the files to the archive in their order, and yield the name and digest of each."""
-        large = sorted(
-            (file for file in files if file.size > BLOCK_BYTES), key=lambda file: -file.size
-        )
-        digests = {file.name: self.pool.submit(zip_archive.digest_source, file) for file in large}
         units = list(_group_files(files))
-        ready = self._in_order(
-            partial(self._compress, unit) for unit in units if isinstance(unit, list)
+        # The largest files first, so that no thread is left with one of them at the end.
+        large_files = sorted(
+            (unit for unit in units if isinstance(unit, MemberSource)),
+            key=lambda file: -file.size,
         )
+        digests = {
+            file.name: self.pool.submit(zip_archive.digest_source, file) for file in large_files
+        }
+        batch_tasks = (
+            partial(self._compress_batch, unit) for unit in units if isinstance(unit, list)
+        )
+        batches = self._in_order(batch_tasks)
         for unit in units:
             if isinstance(unit, MemberSource):
                 content = digests.pop(unit.name).result()
-                large_member = ZipMember(unit.name, unit.mode, content.size, content.crc)
-                if (kept := self.cache.find(content.sha256)) is not None:
-                    self.copied_bytes += archive.add_parts(large_member, kept)
-                else:
-                    blocks = self._in_order(zip_archive.block_tasks(self.codec, unit))
-                    archive.add_parts(large_member, self.cache.store(content.sha256, blocks))
+                self._add_large_file(archive, unit, content)
                 yield unit.name, content
             else:
-                cached, members = next(ready)
-                for member, content, data in members:
+                batch = next(batches)
+                for member, content, data in batch.members:
                     archive.add(member, data)
-                    self.copied_bytes += len(data) if cached else 0
+                    if batch.is_cached:
+                        self.copied_bytes += len(data)
                     yield member.name, content
+
+    def _add_large_file(
+        self, archive: ZipWriter, file: MemberSource, content: ContentDigest
+    ) -> None:
+        """Add a file from the cache, or compressed in blocks by all threads."""
+        member = ZipMember(file.name, file.mode, content.size, content.crc)
+        cached_parts = self.cache.find(content.sha256)
+        if cached_parts is not None:
+            self.copied_bytes += archive.add_parts(member, cached_parts)
+        else:
+            blocks = self._in_order(zip_archive.block_tasks(self.codec, file))
+            archive.add_parts(member, self.cache.store(content.sha256, blocks))
 
     def add_recorded(
         self,
@@ -264,49 +306,63 @@ class Compressor:
         record: str,
         rows: Iterable[Sequence[object]] = (),
     ) -> None:
-        """Add the files, then RECORD under the name `record`: `rows` of what is there already, and theirs."""
-        added = [
-            (name, record_file.record_digest(each.sha256), each.size)
-            for name, each in self.add_files(archive, files)
-        ]
-        self.add_bytes(
-            archive, record, record_file.format_record([*rows, *added, (record, "", "")]).encode()
-        )
+        """Add the files, then RECORD under the name `record`.
+
+        RECORD has `rows`, of members that are in the archive already, and then those of the files.
+        """
+        all_rows = list(rows)
+        for name, content in self.add_files(archive, files):
+            all_rows.append((name, record_file.record_digest(content.sha256), content.size))
+        all_rows.append((record, "", ""))
+        self.add_bytes(archive, record, record_file.format_record(all_rows).encode())
 
     def add_bytes(self, archive: ZipWriter, name: str, data: bytes) -> None:
         """Add a member that is not a file."""
-        archive.add(
-            ZipMember(name, 0o644, len(data), zip_archive.crc32(data)), self.codec.compress(data)
-        )
+        member = ZipMember(name, 0o644, len(data), zip_archive.crc32(data))
+        archive.add(member, self.codec.compress(data))
 
-    def _compress(
-        self, files: Sequence[MemberSource]
-    ) -> tuple[bool, list[tuple[ZipMember, ContentDigest, bytes]]]:
-        """Read small files and compress each. Return whether the batch was cached, and the members."""
+    def _compress_batch(self, files: Sequence[MemberSource]) -> "_Batch":
+        """Read small files and compress each, or take all of them from the cache."""
         contents = list(zip_archive.read_sources(files))
         key = hashlib.sha256(b"".join(content.sha256 for _, content in contents)).digest()
-        worthwhile = sum(len(data) for data, _ in contents) >= CACHED_FROM_BYTES
-        joined = b"".join(self.cache.find(key) or ()) if worthwhile else b""
-        cached = _split_parts(joined, len(contents))
-        packed = cached or [self.codec.compress(data) for data, _ in contents]
-        if worthwhile and cached is None:
-            deque(self.cache.store(key, [_join_parts(packed)]), 0)
+        is_worthwhile = sum(len(data) for data, _ in contents) >= CACHED_FROM_BYTES
+        packed = None
+        if is_worthwhile:
+            joined = b"".join(self.cache.find(key) or ())
+            packed = _split_parts(joined, len(contents))
+        is_cached = packed is not None
+        if packed is None:
+            packed = [self.codec.compress(data) for data, _ in contents]
+            if is_worthwhile:
+                deque(self.cache.store(key, [_join_parts(packed)]), 0)  # a generator has to be run
         members = []
         for file, (data, content), deflated in zip(files, contents, packed, strict=True):
-            method = ZIP_DEFLATED if len(deflated) < len(data) else ZIP_STORED
+            method = ZIP_DEFLATED
+            stored = deflated
+            if len(deflated) >= len(data):
+                method = ZIP_STORED
+                stored = data
             member = ZipMember(file.name, file.mode, content.size, content.crc, method)
-            members.append((member, content, deflated if method == ZIP_DEFLATED else data))
-        return cached is not None, members
+            members.append((member, content, stored))
+        return _Batch(members, is_cached)
 
     def _in_order(self, tasks: Iterable[Callable[[], Result]]) -> Iterator[Result]:
         """Yield the results of the tasks in order, with only a few computed ahead."""
         waiting: deque[Future[Result]] = deque()
         for task in tasks:
             waiting.append(self.pool.submit(task))
-            if len(waiting) > self.threads + 4:
+            if len(waiting) > self.threads + BLOCKS_AHEAD:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Small files that were compressed together."""
+
+    members: Sequence[tuple[ZipMember, ContentDigest, bytes]]  # the last as the archive holds it
+    is_cached: bool
 
 
 @contextmanager
@@ -315,27 +371,32 @@ def open_compressor(
 ) -> Iterator[Compressor]:
     """Start the threads of a compressor: by default as many as this process may use processors."""
     codec = codec or zip_archive.best_codec()
-    threads = min(threads or usable_processors(), MAX_THREADS)
-    pool = ThreadPoolExecutor(threads)
+    count = min(threads or usable_processors(), MAX_THREADS)
+    pool = ThreadPoolExecutor(count)
     try:
-        yield Compressor(pool, threads, codec, MemberCache(cache, str(codec)))
+        yield Compressor(pool, count, codec, MemberCache(cache, str(codec)))
     finally:
         pool.shutdown(cancel_futures=True)
 
 
 def _join_parts(parts: Sequence[bytes]) -> bytes:
     """Return the parts in one, after their lengths."""
-    return struct.pack(f"<{len(parts)}L", *map(len, parts)) + b"".join(parts)
+    lengths = [len(part) for part in parts]
+    return struct.pack(f"<{len(parts)}L", *lengths) + b"".join(parts)
 
 
 def _split_parts(joined: bytes, count: int) -> list[bytes] | None:
-    """Return the parts of `_join_parts`; None where their number or size is wrong."""
-    start = 4 * count
+    """Return the parts of `_join_parts`; None if their number or size is wrong."""
+    start = LENGTH_BYTES * count
     if len(joined) < start:
         return None
-    lengths = struct.unpack_from(f"<{count}L", joined)
-    ends = [start, *(start := start + length for length in lengths)]
-    return [joined[one:other] for one, other in pairwise(ends)] if ends[-1] == len(joined) else None
+    parts = []
+    for length in struct.unpack_from(f"<{count}L", joined):
+        parts.append(joined[start : start + length])
+        start += length
+    if start != len(joined):
+        return None
+    return parts
 
 
 def _group_files(files: Iterable[MemberSource]) -> Iterator[MemberSource | list[MemberSource]]:
@@ -346,12 +407,13 @@ def _group_files(files: Iterable[MemberSource]) -> Iterator[MemberSource | list[
     batch: list[MemberSource] = []
     size = 0
     for file in files:
-        large = file.size > BLOCK_BYTES
-        first = zip_archive.crc32(file.name.encode()) % BATCH_FILES == 0
-        if batch and (large or first or size + file.size > BLOCK_BYTES):
+        is_large = file.size > BLOCK_BYTES
+        begins_batch = zip_archive.crc32(file.name.encode()) % BATCH_FILES == 0
+        if batch and (is_large or begins_batch or size + file.size > BLOCK_BYTES):
             yield batch
-            batch, size = [], 0
-        if large:
+            batch = []
+            size = 0
+        if is_large:
             yield file
         else:
             batch.append(file)

@@ -4,6 +4,8 @@ zipfile deflates in one thread and takes no compressed bytes. Here a file is com
 size; each begins with the window that the block before it leaves and ends on a byte, so that they add up to
 one deflate stream and any number of threads gives the same bytes. Sizes above 4 GiB, and more members than
 65535, get ZIP64 records. Data descriptors, comments and encryption are never written.
+
+The format: https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT
 """
 
 import contextlib
@@ -27,15 +29,18 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from millpress.errors import InputError
 
+LOCAL_MARK = b"PK\3\4"
 LOCAL_HEADER = struct.Struct("<4s5H3L2H")
 CENTRAL_HEADER = struct.Struct("<4s2B5H3L5H2L")
 END_RECORD = struct.Struct("<4s4H2LH")
 END64_RECORD = struct.Struct("<4sQ2H2L4Q")
 END64_LOCATOR = struct.Struct("<4sLQL")
+UNCOUNTED_BYTES = 12  # of the ZIP64 end record: its mark and its size field are not in its size
 UNIX_SYSTEM = 3  # on every system, because the modes are Unix's
 UTF8_FLAG = 0x800
-PLAIN_VERSION, ZIP64_VERSION = 20, 45  # the version of the format that a reader needs
-ZIP64_SIZE = 0xFFFFFFFF  # refers to the number in the ZIP64 record
+PLAIN_VERSION = 20  # the version of the format that a reader needs
+ZIP64_VERSION = 45
+ZIP64_SIZE = 0xFFFFFFFF  # stands for the number in the ZIP64 record
 ZIP64_COUNT = 0xFFFF
 REGULAR_FILE = 0o100000  # bits of a Unix mode
 BLOCK_BYTES = 1 << 20  # the bytes of a wheel depend on it
@@ -43,7 +48,8 @@ WINDOW_BYTES = 1 << 15  # how far back deflate refers
 RAW_WINDOW_BITS = -15  # without zlib's header and checksum
 MEMORY_LEVEL = 8  # of nine; the default of all codecs
 CHUNK_BYTES = 1 << 20
-ENCRYPTED_FLAG, DESCRIPTOR_FLAG = 1, 8
+ENCRYPTED_FLAG = 1
+DESCRIPTOR_FLAG = 8
 DESCRIPTOR_BYTES = 24  # after the data, at most
 # What zipfile raises for an archive that is damaged, encrypted, or compressed as no wheel is.
 ARCHIVE_ERRORS = (
@@ -70,23 +76,28 @@ class Codec:
     module: ModuleType  # zlib, or one with its interface
 
     def __str__(self) -> str:
-        """Return what a wheel's bytes depend on: "zlib-1.3.1-level-6"."""
-        counted = (f"{len(list(same))}x{level}" for level, same in groupby(self.levels))
-        shown = str(self.levels[0]) if len(self.levels) == 1 else "-".join(counted)
-        return f"{self.name}-{self.version}-level-{shown}"
+        """Return what a wheel's bytes depend on: "zlib-1.3.1-level-6", "zlib-ng-2.2.4-level-1x9-7x6"."""
+        levels = str(self.levels[0])
+        if len(self.levels) > 1:
+            runs = [f"{len(list(run))}x{level}" for level, run in groupby(self.levels)]
+            levels = "-".join(runs)
+        return f"{self.name}-{self.version}-level-{levels}"
 
     def compress(self, data: bytes) -> bytes:
-        """Compress bytes as one block."""
+        """Compress bytes as one block, with the last of the levels."""
         return self.compress_block(data, b"", number=-1, last=True)
 
     def compress_block(self, data: bytes, before: bytes, *, number: int, last: bool) -> bytes:
-        """Compress one block; `before` is the window of the block before it."""
+        """Compress the block of a `number`; `before` is the window of the block before it."""
         level = self.levels[number % len(self.levels)]
         settings = (level, zlib.DEFLATED, RAW_WINDOW_BITS, MEMORY_LEVEL, zlib.Z_DEFAULT_STRATEGY)
-        stream = self.module.compressobj(*settings, *([before] if before else []))
-        packed: bytes = stream.compress(data) + stream.flush(
-            zlib.Z_FINISH if last else zlib.Z_SYNC_FLUSH
-        )
+        if before:
+            stream = self.module.compressobj(*settings, before)
+        else:
+            stream = self.module.compressobj(*settings)
+        # Z_SYNC_FLUSH ends on a byte without ending the stream
+        flush_mode = zlib.Z_FINISH if last else zlib.Z_SYNC_FLUSH
+        packed: bytes = stream.compress(data) + stream.flush(flush_mode)
         return packed
 
 
@@ -94,9 +105,9 @@ class Codec:
 def available_codecs() -> Mapping[str, Codec]:
     """Return the installed codecs by name, the best first.
 
-    isal is by far the fastest, but its wheels are a tenth larger: it is used only where zlib-ng is missing.
+    isal is by far the fastest, but its wheels are a tenth larger: it is used only if zlib-ng is missing.
     zlib-ng's level 6 makes a wheel of torch 2 % larger than zlib's does; with every eighth block at level 9
-    it is less, and that is still faster than level 7 for all (docs/measurements/packing.md).
+    it is less, and that is still faster than level 7 for all (docs/measurements/packing.md of torchmill).
     """
     codecs = {}
     for name, module, package, version, levels in (
@@ -134,7 +145,7 @@ class MemberSource:
 
 
 def member_mode(mode: int) -> int:
-    """Return the mode of a member that is made of a file: of its own, only whether it is a program."""
+    """Return the mode of a member that is made of a file: only whether its owner may run it counts."""
     return 0o755 if mode & stat.S_IXUSR else 0o644
 
 
@@ -150,7 +161,7 @@ class ContentDigest:
 def read_sources(files: Iterable[MemberSource]) -> Iterator[tuple[bytes, ContentDigest]]:
     """Yield the content of small files; consecutive parts of one file are read in one opening.
 
-    Raises InputError where one has another size or checksum than expected.
+    Raises InputError if one has another size or checksum than expected.
     """
     for path, parts in groupby(files, key=lambda file: file.path):
         with _open_source(path) as source:
@@ -163,35 +174,41 @@ def read_sources(files: Iterable[MemberSource]) -> Iterator[tuple[bytes, Content
 
 
 def digest_source(file: MemberSource) -> ContentDigest:
-    """Return the digest of a source. Raises InputError where size or checksum are not as expected."""
-    sha256, crc, left = hashlib.sha256(), 0, file.size
+    """Return the digest of a source. Raises InputError if its size or checksum is not as expected."""
+    sha256 = hashlib.sha256()
+    crc = 0
+    remaining = file.size
     buffer = memoryview(bytearray(CHUNK_BYTES))
     with _open_source(file.path) as source:
         source.seek(file.offset)
-        while count := source.readinto(buffer[:left]):
+        while True:
+            count = source.readinto(buffer[:remaining])
+            if not count:  # nothing remains, or the file has become shorter
+                break
             sha256.update(buffer[:count])
             crc = crc32(buffer[:count], crc)
-            left -= count
-    content = ContentDigest(sha256.digest(), crc, file.size - left)
+            remaining -= count
+    content = ContentDigest(sha256.digest(), crc, file.size - remaining)
     _require_sound(file, content)
     return content
 
 
 def block_tasks(codec: Codec, file: MemberSource) -> Iterator[Callable[[], bytes]]:
     """Yield for each block of a source, at least one, a function that reads and compresses it."""
-    for number in range(max(1, -(-file.size // BLOCK_BYTES))):
+    block_count = max(1, -(-file.size // BLOCK_BYTES))
+    for number in range(block_count):
         yield partial(_compress_block, codec, file, number)
 
 
 def _compress_block(codec: Codec, file: MemberSource, number: int) -> bytes:
-    start, window = number * BLOCK_BYTES, WINDOW_BYTES if number else 0
-    left = file.size - start
+    start = number * BLOCK_BYTES
+    window = WINDOW_BYTES if number else 0
+    remaining = file.size - start
     with file.path.open("rb", buffering=0) as source:
         source.seek(file.offset + start - window)
-        data = source.read(window + min(BLOCK_BYTES, left))
-    return codec.compress_block(
-        data[window:], data[:window], number=number, last=left <= BLOCK_BYTES
-    )
+        data = source.read(window + min(BLOCK_BYTES, remaining))
+    is_last = remaining <= BLOCK_BYTES
+    return codec.compress_block(data[window:], data[:window], number=number, last=is_last)
 
 
 def _open_source(path: Path) -> FileIO:
@@ -230,26 +247,32 @@ class ZipWriter:
 
     sink: BinaryIO
     stamp: time.struct_time  # of every member
-    size_limit: int = (
-        ZIP64_SIZE  # from this size and number of members on ZIP64 is needed; smaller in tests
-    )
+    # From this size and number of members on, ZIP64 is needed; tests set smaller ones.
+    size_limit: int = ZIP64_SIZE
     count_limit: int = ZIP64_COUNT
     members: list[ZipMember] = field(default_factory=list)
 
     def add(self, member: ZipMember, data: bytes) -> None:
         """Append a member with its compressed bytes."""
-        self.members.append(replace(member, offset=self.sink.tell(), packed=len(data)))
-        self.sink.write(self._local_header(self.members[-1]))
+        added = replace(member, offset=self.sink.tell(), packed=len(data))
+        self.members.append(added)
+        self.sink.write(self._local_header(added))
         self.sink.write(data)
 
     def add_parts(self, member: ZipMember, parts: Iterable[bytes]) -> int:
-        """Append a member whose compressed bytes come in parts, and return their number."""
+        """Append a member whose compressed bytes come in parts, and return their number.
+
+        Its header is written twice, because it states the compressed size.
+        """
         start = self.sink.tell()
         self.sink.write(self._local_header(member))
-        packed = sum(self.sink.write(part) for part in parts)
-        self.members.append(replace(member, offset=start, packed=packed))
+        packed = 0
+        for part in parts:
+            packed += self.sink.write(part)
+        added = replace(member, offset=start, packed=packed)
+        self.members.append(added)
         self.sink.seek(start)
-        self.sink.write(self._local_header(self.members[-1]))
+        self.sink.write(self._local_header(added))
         self.sink.seek(packed, os.SEEK_CUR)
         return packed
 
@@ -258,61 +281,100 @@ class ZipWriter:
         start = self.sink.tell()
         for member in self.members:
             self.sink.write(self._central_header(member))
-        end, count = self.sink.tell(), len(self.members)
-        size, large, many = end - start, self.size_limit, self.count_limit
-        if count >= many or max(start, size) >= large:
-            fixed = (END64_RECORD.size - 12, ZIP64_VERSION | UNIX_SYSTEM << 8, ZIP64_VERSION, 0, 0)
-            self.sink.write(END64_RECORD.pack(b"PK\6\6", *fixed, count, count, size, start))
-            self.sink.write(END64_LOCATOR.pack(b"PK\6\7", 0, end, 1))
-        count = ZIP64_COUNT if count >= many else count
-        size, start = (ZIP64_SIZE if number >= large else number for number in (size, start))
+        end = self.sink.tell()
+        count = len(self.members)
+        size = end - start
+        if count >= self.count_limit or max(start, size) >= self.size_limit:
+            self._write_zip64_end(count, size, start, end)
+        if count >= self.count_limit:
+            count = ZIP64_COUNT
+        if size >= self.size_limit:
+            size = ZIP64_SIZE
+        if start >= self.size_limit:
+            start = ZIP64_SIZE
         self.sink.write(END_RECORD.pack(b"PK\5\6", 0, 0, count, count, size, start, 0))
 
+    def _write_zip64_end(self, count: int, size: int, start: int, end: int) -> None:
+        """Write the end record with wide numbers, and the locator that leads to it."""
+        record_bytes = END64_RECORD.size - UNCOUNTED_BYTES
+        made_by = ZIP64_VERSION | UNIX_SYSTEM << 8
+        versions = (record_bytes, made_by, ZIP64_VERSION, 0, 0)
+        self.sink.write(END64_RECORD.pack(b"PK\6\6", *versions, count, count, size, start))
+        self.sink.write(END64_LOCATOR.pack(b"PK\6\7", 0, end, 1))
+
     def _local_header(self, member: ZipMember) -> bytes:
-        needs, common, rest = self._common_fields(member)
-        return LOCAL_HEADER.pack(b"PK\3\4", needs, *common) + rest
+        version, numbers, rest = self._common_fields(member)
+        return LOCAL_HEADER.pack(LOCAL_MARK, version, *numbers) + rest
 
     def _central_header(self, member: ZipMember) -> bytes:
-        far = member.offset >= self.size_limit
-        needs, common, rest = self._common_fields(member, *([member.offset] if far else []))
-        where = ((REGULAR_FILE | member.mode) << 16, ZIP64_SIZE if far else member.offset)
-        return (
-            CENTRAL_HEADER.pack(b"PK\1\2", needs, UNIX_SYSTEM, needs, *common, 0, 0, 0, *where)
-            + rest
-        )
+        offset = member.offset
+        if offset >= self.size_limit:
+            version, numbers, rest = self._common_fields(member, offset)
+            offset = ZIP64_SIZE
+        else:
+            version, numbers, rest = self._common_fields(member)
+        attributes = (REGULAR_FILE | member.mode) << 16
+        # no comment, the first disk, no internal attributes
+        place = (0, 0, 0, attributes, offset)
+        made_by = (version, UNIX_SYSTEM)
+        return CENTRAL_HEADER.pack(b"PK\1\2", *made_by, version, *numbers, *place) + rest
 
     def _common_fields(self, member: ZipMember, *offset: int) -> tuple[int, tuple[int, ...], bytes]:
-        """Return what both headers of a member have: the version, the numbers, and name and ZIP64 field."""
+        """Return the fields that both headers of a member have: version, numbers, and name with ZIP64 field.
+
+        `offset` is given only if the ZIP64 field has to hold it.
+        """
         name = member.name.encode()
-        # independent of the compressed size, which the first header is written without
-        wide = member.size + (member.size >> 6) + 64 >= self.size_limit
-        long = (*((member.size, member.packed) if wide else ()), *offset)
-        extra = struct.pack(f"<2H{len(long)}Q", 1, 8 * len(long), *long) if long else b""
+        # Independent of the compressed size, which the first header is written without. Deflate grows
+        # incompressible data by less than this.
+        is_wide = member.size + (member.size >> 6) + 64 >= self.size_limit
+        wide_numbers: tuple[int, ...] = offset
+        sizes = (member.packed, member.size)
+        if is_wide:
+            wide_numbers = (member.size, member.packed, *offset)
+            sizes = (ZIP64_SIZE, ZIP64_SIZE)
+        extra = b""
+        if wide_numbers:
+            extra = struct.pack(f"<2H{len(wide_numbers)}Q", 1, 8 * len(wide_numbers), *wide_numbers)
         year, month, day, hour, minute, second = self.stamp[:6]
-        moment = hour << 11 | minute << 5 | second // 2, year - 1980 << 9 | month << 5 | day
-        sizes = (ZIP64_SIZE, ZIP64_SIZE) if wide else (member.packed, member.size)
+        dos_time = hour << 11 | minute << 5 | second // 2
+        dos_date = year - 1980 << 9 | month << 5 | day
         flags = 0 if name.isascii() else UTF8_FLAG
-        numbers = (flags, member.method, *moment, member.crc, *sizes, len(name), len(extra))
-        return ZIP64_VERSION if long else PLAIN_VERSION, numbers, name + extra
+        version = ZIP64_VERSION if wide_numbers else PLAIN_VERSION
+        numbers = (
+            flags,
+            member.method,
+            dos_time,
+            dos_date,
+            member.crc,
+            *sizes,
+            len(name),
+            len(extra),
+        )
+        return version, numbers, name + extra
 
 
 def extract_members(archive: Path, targets: Sequence[ExtractTarget], threads: int) -> None:
     """Write the targets, which must not exist yet, with the modes that the archive records.
 
-    Raises BadZipFile where the archive contradicts its directory, OSError where the disk is full.
+    Raises BadZipFile if the archive contradicts its directory, OSError if the disk is full.
     """
-    files = [target for target in targets if not target[0].is_dir()]
-    folders = {os.path.dirname(path) for _, path in files}  # noqa: PTH120 - ten thousand of them
-    folders |= {path for info, path in targets if info.is_dir()}
+    files = []
+    folders = set()
+    for info, path in targets:
+        if info.is_dir():
+            folders.add(path)
+        else:
+            files.append((info, path))
+            folders.add(os.path.dirname(path))  # noqa: PTH120 - ten thousand of them
     for folder in sorted(folders):
         os.makedirs(folder, exist_ok=True)  # noqa: PTH103
-    large = [[file] for file in files if file[0].file_size > CHUNK_BYTES]
+    batches = [[file] for file in files if file[0].file_size > CHUNK_BYTES]
     small = [file for file in files if file[0].file_size <= CHUNK_BYTES]
-    batches = (small[start : start + BATCH_FILES] for start in range(0, len(small), BATCH_FILES))
+    batches += [small[start : start + BATCH_FILES] for start in range(0, len(small), BATCH_FILES)]
     with ThreadPoolExecutor(threads) as pool:
-        list(
-            pool.map(partial(_extract_batch, archive), (*large, *batches))
-        )  # raises what the first one raised
+        results = pool.map(partial(_extract_batch, archive), batches)
+        list(results)  # raises what the first one raised
 
 
 def _extract_batch(archive: Path, batch: Sequence[ExtractTarget]) -> None:
@@ -324,13 +386,14 @@ def _extract_batch(archive: Path, batch: Sequence[ExtractTarget]) -> None:
 
 
 def _write_member(source: BinaryIO, info: ZipInfo, sink: BinaryIO) -> None:
-    crc, size = 0, 0
+    crc = 0
+    size = 0
     try:
         for part in _inflate(stored_parts(source, info), info):
             crc = crc32(part, crc)
             size += len(part)
             rest = memoryview(part)
-            while rest:  # the system takes less where a disk fills up, and refuses the next
+            while rest:  # the system takes less if a disk fills up, and refuses the next
                 rest = rest[sink.write(rest) :]
     except zlib.error as error:
         raise BadZipFile(f"{info.filename} is damaged: {error}") from None
@@ -339,51 +402,57 @@ def _write_member(source: BinaryIO, info: ZipInfo, sink: BinaryIO) -> None:
 
 
 def data_offset(source: BinaryIO, info: ZipInfo) -> int:
-    """Return the offset of a member's data. Raises BadZipFile where its own header is not as the directory says."""
+    """Return the offset of a member's data.
+
+    Raises BadZipFile if the member's own header is not as the directory says: programs differ in which of the
+    two they believe.
+    """
     if info.header_offset < 0:
         raise BadZipFile(f"{info.filename} begins before the file, which lacks a part")
     source.seek(info.header_offset)
     header = source.read(LOCAL_HEADER.size)
-    if len(header) != LOCAL_HEADER.size or not header.startswith(b"PK\3\4"):
+    if len(header) != LOCAL_HEADER.size or not header.startswith(LOCAL_MARK):
         raise BadZipFile(f"{info.filename} has no header where the directory says")
-    _, _, flags, method, _, _, *sizes, long_name, extra = LOCAL_HEADER.unpack(header)
-    name, long = (
-        source.read(long_name).decode("utf-8" if flags & UTF8_FLAG else "cp437", "replace"),
-        source.read(extra),
-    )
-    pairs = zip(
-        sizes, (None, *_zip64_sizes(long)), strict=True
-    )  # as who reads the archive as a stream has them
-    here = [far if near == ZIP64_SIZE and far is not None else near for near, far in pairs]
-    told = here == [info.CRC, info.compress_size, info.file_size] or (
-        flags & DESCRIPTOR_FLAG and not any(here)
-    )
-    if (name, method) != (info.orig_filename, info.compress_type) or not told:
+    fields = LOCAL_HEADER.unpack(header)
+    _, _, flags, method, _, _, crc, packed, size, name_bytes, extra_bytes = fields
+    encoding = "utf-8" if flags & UTF8_FLAG else "cp437"
+    name = source.read(name_bytes).decode(encoding, "replace")
+    wide_packed, wide_size = _zip64_sizes(source.read(extra_bytes))
+    if packed == ZIP64_SIZE:
+        packed = wide_packed
+    if size == ZIP64_SIZE:
+        size = wide_size
+    numbers = (crc, packed, size)
+    is_same = numbers == (info.CRC, info.compress_size, info.file_size)
+    # with a descriptor behind the data, the header in front of it has zeros
+    is_deferred = bool(flags & DESCRIPTOR_FLAG) and not any(numbers)
+    has_name = (name, method) == (info.orig_filename, info.compress_type)
+    if not has_name or not (is_same or is_deferred):
         raise BadZipFile(
             f"{info.filename} has another name, size or checksum in its own header than in the directory"
         )
-    return info.header_offset + LOCAL_HEADER.size + int(long_name) + int(extra)
+    return info.header_offset + LOCAL_HEADER.size + int(name_bytes) + int(extra_bytes)
 
 
 def _zip64_sizes(extra: bytes) -> tuple[int, int]:
-    """Return compressed and plain size in the first ZIP64 field of a member's own header; 0 where it has none."""
-    while extra and not extra.startswith(b"\1\0"):
+    """Return compressed and plain size in the first ZIP64 field of a member's own header; 0 if it has none."""
+    while extra and not extra.startswith(b"\1\0"):  # to the next field
         extra = extra[4 + int.from_bytes(extra[2:4], "little") :]
-    plain, packed = struct.unpack(
-        "<2Q", extra[4:20] if extra.startswith(b"\1\0\x10\0") else bytes(16)
-    )
-    return packed, plain
+    if not extra.startswith(b"\1\0\x10\0"):  # of 16 bytes
+        return 0, 0
+    size, packed = struct.unpack("<2Q", extra[4:20])
+    return packed, size
 
 
 def stored_parts(source: BinaryIO, info: ZipInfo) -> Iterator[bytes]:
     """Yield the data of a member as stored in the archive."""
     source.seek(data_offset(source, info))
-    left = info.compress_size
-    while left > 0:
-        part = source.read(min(CHUNK_BYTES, left))
+    remaining = info.compress_size
+    while remaining > 0:
+        part = source.read(min(CHUNK_BYTES, remaining))
         if not part:
             raise BadZipFile(f"{info.filename} is truncated")
-        left -= len(part)
+        remaining -= len(part)
         yield part
 
 
@@ -398,7 +467,7 @@ def _inflate(parts: Iterable[bytes], info: ZipInfo) -> Iterator[bytes]:
     stream = zlib.decompressobj(-zlib.MAX_WBITS)
     for part in parts:
         remaining = part
-        while remaining:
+        while remaining:  # a kilobyte may inflate to a megabyte
             yield stream.decompress(remaining, CHUNK_BYTES)
             remaining = stream.unconsumed_tail
     yield stream.flush()
@@ -406,8 +475,9 @@ def _inflate(parts: Iterable[bytes], info: ZipInfo) -> Iterator[bytes]:
 
 def leaves_folder(name: str) -> bool:
     """Tell whether a member's name leads out of the folder that it is extracted into, on any system."""
-    first, *_ = parts = name.split("/")
-    return first == "" or ".." in parts or ":" in first or "\\" in name or "\0" in name
+    parts = name.split("/")
+    is_absolute = parts[0] == "" or ":" in parts[0]  # "C:" on Windows
+    return is_absolute or ".." in parts or "\\" in name or "\0" in name
 
 
 _SPECIAL_KINDS = {
@@ -421,16 +491,11 @@ _SPECIAL_KINDS = {
 
 def unsafe_member(info: ZipInfo) -> str:
     """Return a clause about a member of a zip archive that must not be extracted; "" for all others."""
-    name = (
-        info.orig_filename
-    )  # `filename` is cut at a NUL, and has this system's separators replaced
+    # not `filename`, which is cut at a NUL, and has this system's separators replaced
+    name = info.orig_filename
     if leaves_folder(name):
         return f"the member {name!r} leaves the wheel"
-    raw = name.encode("utf-8" if info.flag_bits & UTF8_FLAG else "cp437", "replace")
-    renamed = (
-        struct.pack("<BL", 1, zlib.crc32(raw)) in info.extra
-    )  # field 0x7075, which Python from 3.12 on reads
-    if renamed or {"", "."} & set(name.removesuffix("/").split("/")):
+    if _is_renamed(info) or {"", "."} & set(name.removesuffix("/").split("/")):
         return f"the member {name!r} has another name where it is extracted"
     if not name.isprintable():  # it could control the terminal of those who list it
         return f"the member {name!r} has a name that cannot be printed"
@@ -438,45 +503,73 @@ def unsafe_member(info: ZipInfo) -> str:
     if mode & (stat.S_ISUID | stat.S_ISGID):
         return f"the member {name!r} would run with the rights of its owner (setuid or setgid)"
     kind = _SPECIAL_KINDS.get(stat.S_IFMT(mode))
-    return f"the member {name!r} is {kind}" if kind else ""
+    if kind is not None:
+        return f"the member {name!r} is {kind}"
+    return ""
+
+
+def _is_renamed(info: ZipInfo) -> bool:
+    """Tell whether a member has a field 0x7075 with a second name, which Python reads from 3.12 on."""
+    encoding = "utf-8" if info.flag_bits & UTF8_FLAG else "cp437"
+    raw_name = info.orig_filename.encode(encoding, "replace")
+    # the field holds the checksum of the name that it replaces
+    return struct.pack("<BL", 1, zlib.crc32(raw_name)) in info.extra
 
 
 def has_stray_bytes(archive: ZipFile) -> bool:
-    """Tell whether an open archive has bytes of no member, or two directories, so that programs read it differently."""
-    file, ends = cast("BinaryIO", archive.fp), {0}
-    for info in sorted(archive.infolist(), key=lambda one: one.header_offset):
-        if info.header_offset not in ends:
+    """Tell whether an open archive has bytes of no member, or two directories.
+
+    Programs read such an archive differently.
+    """
+    file = cast("BinaryIO", archive.fp)
+    expected_starts = {0}
+    for info in sorted(archive.infolist(), key=lambda member: member.header_offset):
+        if info.header_offset not in expected_starts:
             return True
         end = file.seek(data_offset(file, info) + info.compress_size)
-        after = file.read(DESCRIPTOR_BYTES)
-        forms = _descriptors(info) if info.flag_bits & DESCRIPTOR_FLAG else [b""]
-        ends = {end + len(one) for one in forms if after.startswith(one)}
+        following = file.read(DESCRIPTOR_BYTES)
+        descriptors: Iterable[bytes] = [b""]
+        if info.flag_bits & DESCRIPTOR_FLAG:
+            descriptors = _descriptors(info)
+        expected_starts = {
+            end + len(descriptor) for descriptor in descriptors if following.startswith(descriptor)
+        }
+    if archive.start_dir not in expected_starts:
+        return True
     file.seek(archive.start_dir)
-    return archive.start_dir not in ends or not _ends_well(
-        file.read(), archive.start_dir, len(archive.infolist())
-    )
+    return not _ends_with_directory(file.read(), archive.start_dir, len(archive.infolist()))
 
 
 def _descriptors(info: ZipInfo) -> Iterator[bytes]:
-    """Yield what may stand behind a member's data: its checksum and sizes, with or without a signature and ZIP64."""
-    for mark, wide in product((b"", b"PK\7\x08"), "LQ"):
+    """Yield what may stand behind a member's data: its checksum and sizes.
+
+    Programs write it with or without a signature, and with short or long sizes.
+    """
+    for mark, size_layout in product((b"", b"PK\7\x08"), "LQ"):
         with contextlib.suppress(struct.error):  # too large for the short form
-            yield mark + struct.pack(f"<L2{wide}", info.CRC, info.compress_size, info.file_size)
+            layout = f"<L2{size_layout}"
+            yield mark + struct.pack(layout, info.CRC, info.compress_size, info.file_size)
 
 
-def _ends_well(rest: bytes, start: int, count: int) -> bool:
-    """Tell whether an archive whose directory begins at `start` ends with that directory and what leads to it alone."""
-    large = rest[-END_RECORD.size - END64_LOCATOR.size :].startswith(b"PK\6\7")
-    size = len(rest) - END_RECORD.size - large * (END64_RECORD.size + END64_LOCATOR.size)
-    facts = b"PK\5\6", 0, 0, count, count, size, start, 0
-    told = zip(END_RECORD.unpack(rest[-END_RECORD.size :]), facts, strict=True)
-    sound = all(
-        said == fact or (large and said in {ZIP64_COUNT, ZIP64_SIZE}) for said, fact in told
-    )
-    if large:  # some programs believe this record, others the short one, or look for it where the locator says
-        long = (
-            *END64_RECORD.unpack_from(rest, size)[4:],
-            *END64_LOCATOR.unpack_from(rest, size + END64_RECORD.size)[1:],
-        )
-        return sound and long == (0, 0, count, count, size, start, 0, start + size, 1)
-    return sound
+def _ends_with_directory(rest: bytes, start: int, count: int) -> bool:
+    """Tell whether `rest`, from the offset `start` on, is the directory of `count` members and its end records.
+
+    Nothing else may be there, and the end records must lead to this very directory.
+    """
+    is_zip64 = rest[-END_RECORD.size - END64_LOCATOR.size :].startswith(b"PK\6\7")
+    size = len(rest) - END_RECORD.size
+    if is_zip64:
+        size -= END64_RECORD.size + END64_LOCATOR.size
+    expected = (b"PK\5\6", 0, 0, count, count, size, start, 0)
+    fields = END_RECORD.unpack(rest[-END_RECORD.size :])
+    for value, expected_value in zip(fields, expected, strict=True):
+        refers_to_zip64 = is_zip64 and value in {ZIP64_COUNT, ZIP64_SIZE}
+        if value != expected_value and not refers_to_zip64:
+            return False
+    if not is_zip64:
+        return True
+    # Some programs believe this record and others the short one, or look for it where the locator says.
+    record = END64_RECORD.unpack_from(rest, size)
+    locator = END64_LOCATOR.unpack_from(rest, size + END64_RECORD.size)
+    disks_counts_and_places = (0, 0, count, count, size, start)
+    return record[4:] == disks_counts_and_places and locator[1:] == (0, start + size, 1)

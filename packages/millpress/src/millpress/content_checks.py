@@ -1,0 +1,263 @@
+"""Find contradictions in a finished wheel: in RECORD, names, tags and metadata."""
+
+import base64
+import hashlib
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from email.message import Message
+from pathlib import Path, PurePosixPath
+from zipfile import ZipFile
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.tags import Tag, parse_tag
+from packaging.utils import canonicalize_name
+
+from millpress import record_file, zip_archive
+from millpress.wheel_file import (
+    BuildTag,
+    find_dist_info,
+    format_tags,
+    open_wheel,
+    parse_file_name,
+    parse_headers,
+    require_same_project,
+)
+
+UNHASHED_SUFFIXES = ("", ".jws", ".p7s")  # RECORD itself and its signatures
+ROW_FIELDS = 3  # of RECORD: path, digest, size
+_UNSOUND_ALGORITHMS = ("md5", "sha1", "shake")
+
+_CASELESS = {"any", "win", "macosx"}  # systems whose file systems usually ignore case
+# Folders in .data that installers know: sysconfig.get_path_names() and PEP 427.
+_SCHEMES = {"purelib", "platlib", "headers", "scripts", "data"}
+_SYSTEM_COMMAND = re.compile(r"(python|pip)w?[\d.]*|activate(\..*)?|env|sh|bash|git")
+_PLATFORM_VERSION = re.compile(r"(?<=linux)(1|2010|2014|_\d+_\d+)(?=_)|(?<=macosx)_\d+_\d+")
+
+
+def wheel_problems(wheel: Path) -> Iterator[str]:
+    """Read a wheel to its end and yield a clause for each contradiction in it.
+
+    RECORD (missing, incomplete, wrong hashes or sizes), paths that leave the wheel, links, and tags or a
+    build number in WHEEL that differ from the file's name. Whether its libraries keep the promises of its
+    platform tags, `library_checks` judges. Raises WheelError if the file is not a wheel.
+    """
+    with open_wheel(wheel) as archive:
+        for member in archive.infolist():
+            problem = zip_archive.unsafe_member(member)
+            if problem:
+                yield problem
+        if zip_archive.has_stray_bytes(archive):
+            yield "it has bytes before, between or after its files, so that programs read it differently"
+        info = find_dist_info(wheel, archive)
+        name, version, build, tags = parse_file_name(wheel)
+        metadata = parse_headers(archive.read(f"{info}/METADATA"))
+        require_same_project(wheel, name, version, metadata)
+        yield from _metadata_problems(metadata)
+        if f"{info}/WHEEL" in archive.namelist():
+            headers = parse_headers(archive.read(f"{info}/WHEEL"))
+            yield from _header_problems(headers, build, tags)
+        else:
+            yield f"{info}/WHEEL is missing"
+        yield from record_problems(archive, f"{info}/RECORD")
+        if not _CASELESS.isdisjoint(_systems(tags)):
+            yield from _colliding_names(archive.namelist())
+
+
+def wheel_oddities(wheel: Path) -> Iterator[str]:
+    """Yield a clause for each odd thing in a sound wheel that installers take and few builds make.
+
+    Code that runs whenever Python starts, commands that replace those of the system, names that collide on
+    other systems. Raises WheelError if the file is not a wheel.
+    """
+    with open_wheel(wheel) as archive:
+        info = find_dist_info(wheel, archive)
+        tags = parse_file_name(wheel)[3]
+        names = archive.namelist()
+        if _CASELESS.isdisjoint(_systems(tags)):
+            yield from _colliding_names(names)
+        yield from _odd_places(names, info)
+        entry_points = f"{info}/entry_points.txt"
+        if entry_points in names and not info.startswith("pip-"):  # whose commands these are
+            text = archive.read(entry_points).decode("utf-8", "replace")
+            yield from _shadowing_commands(text)
+
+
+def renamed_platform(wheel: Path) -> str:
+    """Return a clause if WHEEL names another platform of the same system and machine than the file; else "".
+
+    PyTorch's own wheels say linux_x86_64 there and are named manylinux_2_28_x86_64. Installers read the name
+    alone: https://packaging.python.org/en/latest/specifications/platform-compatibility-tags/
+    """
+    with open_wheel(wheel) as archive:
+        file = f"{find_dist_info(wheel, archive)}/WHEEL"
+        tags = parse_file_name(wheel)[3]
+        headers = Message()
+        if file in archive.namelist():
+            headers = parse_headers(archive.read(file))
+    try:
+        declared = _declared_tags(headers)
+    except ValueError:  # `wheel_problems` reports it
+        return ""
+    if declared == tags or not _is_near(declared, tags):
+        return ""
+    return f"WHEEL says {format_tags(declared)}, the file's name {format_tags(tags)}"
+
+
+def _systems(tags: Iterable[Tag]) -> set[str]:
+    """Return the systems that tags are for: "any", "win", "macosx", "manylinux"."""
+    matches = [re.match(r"[a-z]+", tag.platform) for tag in tags]
+    return {match[0] for match in matches if match is not None}
+
+
+def _colliding_names(names: Iterable[str]) -> Iterator[str]:
+    """Yield a clause for each two members that are one file if names differ in case or Unicode form only."""
+    first_names: dict[str, str] = {}
+    for name in dict.fromkeys(names):
+        folded = unicodedata.normalize("NFC", name).casefold()
+        first = first_names.setdefault(folded, name)
+        if first != name:
+            yield (
+                f"{first} and {name} are one file on systems that ignore case, "
+                "where one replaces the other"
+            )
+
+
+def _odd_places(names: Iterable[str], info: str) -> Iterator[str]:
+    """Yield a clause for each member that runs code by itself, or leaves the package's folder."""
+    data_folder = f"{info.removesuffix('.dist-info')}.data"
+    for name in names:
+        if name.endswith("/"):
+            continue
+        if "/" not in name and name.endswith(".pth"):
+            yield f"{name} can run code whenever Python starts"
+        top, _, rest = name.partition("/")
+        if not top.endswith(".data"):
+            continue
+        scheme, _, path = rest.partition("/")
+        if canonicalize_name(top) != canonicalize_name(data_folder) or scheme not in _SCHEMES:
+            yield f"{name} is in a folder that no installer knows"
+        elif scheme == "scripts" and _is_system_command(path):
+            yield f"{name} replaces the command {path}"
+        elif scheme == "data" and path.startswith(("bin/", "Scripts/", "lib/python", "Lib/")):
+            yield f"{name} is installed as {path} of the environment"
+
+
+def _shadowing_commands(entry_points: str) -> Iterator[str]:
+    """Yield a clause for each command of entry_points.txt that replaces one of Python or pip."""
+    for name in re.findall(r"^[ 	]*([\w.-]+)[ 	]*=", entry_points, re.MULTILINE):
+        if _is_system_command(name):
+            yield f"entry_points.txt replaces the command {name}"
+
+
+def _is_system_command(name: str) -> bool:
+    return _SYSTEM_COMMAND.fullmatch(name.lower().removesuffix(".exe")) is not None
+
+
+def _metadata_problems(metadata: Message) -> Iterator[str]:
+    """Yield a clause for each header that pip and uv cannot read, so that they would not install the wheel."""
+    for key, parse in (("Requires-Python", SpecifierSet), ("Requires-Dist", Requirement)):
+        for line in metadata.get_all(key, []):
+            try:
+                parse(" ".join(line.split()))
+            except ValueError:
+                yield f"METADATA has '{key}: {line}', which cannot be read"
+    for key in ("Name", "Version", "Requires-Python"):
+        if len(metadata.get_all(key, [])) > 1:
+            yield f"METADATA has {key} several times"
+
+
+def _header_problems(headers: Message, build: BuildTag, tags: frozenset[Tag]) -> Iterator[str]:
+    """Yield a clause for each contradiction between WHEEL and the file's name."""
+    format_version = headers.get("Wheel-Version", "none")
+    if format_version.partition(".")[0] != "1":
+        yield f"WHEEL says Wheel-Version {format_version}, and installers accept only 1.x"
+    yield from _tag_contradictions(headers, tags)
+    declared = headers.get("Build", "").strip()
+    number = "".join(map(str, build))
+    # a wheel without a number in WHEEL may have got one later, by renaming
+    if declared and declared != number:
+        yield f"WHEEL says build {declared}, the file's name {number or 'nothing'}"
+
+
+def _tag_contradictions(headers: Message, tags: frozenset[Tag]) -> Iterator[str]:
+    """Yield a clause if WHEEL is of another Python, system or machine than the file's name."""
+    try:
+        declared = _declared_tags(headers)
+    except ValueError as error:
+        yield f"WHEEL has an invalid tag ({error})"
+        return
+    if not _is_near(declared, tags):
+        yield f"WHEEL says {format_tags(declared) or 'no tag'}, the file's name {format_tags(tags)}"
+
+
+def _declared_tags(headers: Message) -> set[Tag]:
+    tags = set[Tag]()
+    for line in headers.get_all("Tag", []):
+        tags |= parse_tag(line.strip())
+    return tags
+
+
+def _is_near(declared: Iterable[Tag], tags: Iterable[Tag]) -> bool:
+    """Tell whether tags differ in the version of a platform at most, or the file's name is for fewer platforms."""
+    rough = {_rough_tag(tag) for tag in declared}
+    rough_file_tags = {_rough_tag(tag) for tag in tags}
+    everywhere = {(interpreter, abi, "any") for interpreter, abi, _ in rough_file_tags}
+    return rough in (rough_file_tags, everywhere)
+
+
+def _rough_tag(tag: Tag) -> tuple[str, str, str]:
+    """Return Python, ABI, and of the platform only system and machine: "linux_x86_64" of manylinux_2_28_x86_64."""
+    platform = _PLATFORM_VERSION.sub("", tag.platform)
+    platform = platform.replace("manylinux", "linux").replace("musllinux", "linux")
+    return tag.interpreter, tag.abi, platform
+
+
+def record_problems(archive: ZipFile, record: str) -> Iterator[str]:
+    """Yield a clause for each file of which RECORD (the member's name) is wrong, incomplete, or made up."""
+    names = [info.filename for info in archive.infolist() if not info.is_dir()]
+    if record not in names:
+        yield f"{record} is missing"
+        return
+    rows = record_file.parse_record(archive.read(record).decode("utf-8"))
+    for name, count in Counter(names).items():
+        if count > 1:
+            yield f"{name} is in the archive {count} times"
+    folders = set()
+    for name in names:
+        folders |= {str(parent) for parent in PurePosixPath(name).parents}
+    for folder in folders.intersection(names):
+        yield f"{folder} is both a file and a folder"
+    exempt = {record + suffix for suffix in UNHASHED_SUFFIXES}
+    for name in sorted(set(names) - exempt):
+        if name not in rows:
+            yield f"{name} has no entry in RECORD"
+            continue
+        problem = _entry_problem(archive, name, rows[name])
+        if problem is not None:
+            yield problem
+    for name in sorted(set(rows) - set(names)):
+        shown_name = name if name.isprintable() else repr(name)
+        yield f"RECORD lists {shown_name}, which the wheel does not hold"
+
+
+def _entry_problem(archive: ZipFile, name: str, row: list[str]) -> str | None:
+    """Return how a file differs from its row (path, hash, size) in RECORD, or None."""
+    digest_field = row[1] if len(row) == ROW_FIELDS else ""
+    algorithm, _, expected = digest_field.partition("=")
+    is_known = algorithm in hashlib.algorithms_guaranteed
+    if not is_known or algorithm.startswith(_UNSOUND_ALGORITHMS):
+        return f"{name} has no sound hash in RECORD"
+    try:
+        with archive.open(name) as file:
+            digest = hashlib.file_digest(file, algorithm).digest()  # type: ignore[arg-type]
+    except zip_archive.ARCHIVE_ERRORS as error:
+        return f"{name} is damaged ({error})"
+    actual = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+    size = str(archive.getinfo(name).file_size)
+    # the size may be left out: https://packaging.python.org/en/latest/specifications/recording-installed-packages/
+    if actual == expected.rstrip("=") and row[2] in {"", size}:
+        return None
+    return f"{name} differs from its RECORD entry"
