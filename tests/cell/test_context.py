@@ -14,8 +14,8 @@ from tests.support.contexts import HOST, job
 from tests.support.hosts import change_host
 from tests.support.refusals import refused
 from torchmill.cell import context, machine_inputs
+from torchmill.cell.manifest import compose_manifest
 from torchmill.cell.pipeline import preflight
-from torchmill.cell.steps import compose_manifest
 from torchmill.cell.up_to_date import StageLog, StageRecord
 from torchmill.config.facts import Facts, OfferedWheels
 from torchmill.config.linux_distribution import LinuxDistribution

@@ -13,14 +13,14 @@ from filelock import FileLock
 from tests.support.commands import ROOT
 from tests.support.sampled import THIS, Sample, fetched, in_this_process
 from torchmill.cell import up_to_date
-from torchmill.cell.up_to_date import INSTALLED, WHOLE, StageRecord
+from torchmill.cell.up_to_date import INSTALLED, WHOLE_PLAN, StageRecord
 from torchmill.core import formats
 from torchmill.core.errors import TorchmillError
 from torchmill.core.stat_cache import StatCache, package_folder
 from torchmill.core.strict_json import load_object
 from torchmill.host import environments
 
-PARTS = {"switch A": "1", "compiler": "2", WHOLE: "3"}
+PARTS = {"switch A": "1", "compiler": "2", WHOLE_PLAN: "3"}
 
 
 @pytest.fixture
@@ -35,10 +35,10 @@ def changes(entry: StageRecord, parts: dict[str, str], stat_cache: StatCache) ->
 def test_each_part_that_differs_is_named(stat_cache: StatCache) -> None:
     entry = StageRecord(PARTS, "made")
     assert changes(entry, PARTS, stat_cache) == []
-    assert changes(entry, PARTS | {"compiler": "x", WHOLE: "y"}, stat_cache) == ["compiler"]
-    assert changes(entry, PARTS | {WHOLE: "y"}, stat_cache) == [WHOLE]
+    assert changes(entry, PARTS | {"compiler": "x", WHOLE_PLAN: "y"}, stat_cache) == ["compiler"]
+    assert changes(entry, PARTS | {WHOLE_PLAN: "y"}, stat_cache) == [WHOLE_PLAN]
     assert changes(entry, PARTS | {"switch B": "1"}, stat_cache) == ["switch B"]
-    assert changes(entry, {"compiler": "2", WHOLE: "3"}, stat_cache) == ["switch A"]
+    assert changes(entry, {"compiler": "2", WHOLE_PLAN: "3"}, stat_cache) == ["switch A"]
 
 
 def test_an_environment_that_is_not_filled_yet_is_no_difference(stat_cache: StatCache) -> None:
@@ -75,8 +75,8 @@ def test_entries_come_back_as_they_were_written(tmp_path: Path) -> None:
             {"format": formats.MANIFEST, "stages": up_to_date.records_as_data(entries), "edges": 7}
         )
     )
-    assert up_to_date.parse_records(told)["compile"].said == {}, "the manifest says it elsewhere"
-    assert up_to_date.parse_records(told)["compile"].read == {"/a.h": "1"}
+    assert up_to_date.parse_records(told)["compile"].report == {}, "the manifest says it elsewhere"
+    assert up_to_date.parse_records(told)["compile"].files == {"/a.h": "1"}
 
 
 @pytest.mark.parametrize(

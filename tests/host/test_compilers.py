@@ -23,9 +23,7 @@ pytestmark = made_up_programs
 
 
 def identify(environ: dict[str, str]) -> Compiler | None:
-    return identify_compiler(
-        compiler_command(environ), environ, make_runner(environ)
-    )
+    return identify_compiler(compiler_command(environ), environ, make_runner(environ))
 
 
 def compiler_name(environ: dict[str, str]) -> str:

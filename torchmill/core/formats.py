@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 KEY = "format"  # the field that every such file has; files that were written before there were formats have none
 SOURCE_RECORD = 1  # source.json beside a fetched source
-LEDGER = 1  # the stages of a cell
-MANIFEST = 1  # beside a wheel; statement and SBOM follow from it
+LEDGER = 2  # the stages of a cell
+MANIFEST = 2  # beside a wheel; statement and SBOM follow from it
 PRODUCT = 1  # beside what was made of a wheel: a conda package, a libtorch archive
 STATEMENT = 1  # internalParameters of the statement
 JSON_OUTPUT = 1  # what --json prints

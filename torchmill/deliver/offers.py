@@ -187,10 +187,10 @@ def manifest_difference(context: BuildContext, name: str, manifest: Mapping[str,
     if len(log.recorded) < len(STAGES):
         return "its manifest does not say what it was made of"
     if len(log.valid) < len(STAGES):
-        return f"{log.why} compared with what the cell would be built from here"
+        return f"{log.reason} compared with what the cell would be built from here"
     # The wheel that was packed must be the one that was verified, and the one that is offered.
-    sha256 = log.valid["verify"].made
-    one_wheel = log.valid["pack"].made == sha256 == manifest.get("sha256")
+    sha256 = log.valid["verify"].product
+    one_wheel = log.valid["pack"].product == sha256 == manifest.get("sha256")
     if one_wheel and _SHA256.fullmatch(sha256) and isinstance(manifest.get("size"), int):
         return ""
     return "its manifest does not name one wheel"

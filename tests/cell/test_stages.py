@@ -16,7 +16,8 @@ from millguard.timeline import UnitRun, parse_record
 
 from tests.support.contexts import HOST, job
 from tests.support.sampled import Sample, fetched
-from torchmill.cell.steps import empty_old_trees, find_links
+from torchmill.cell.compile_stage import empty_old_trees
+from torchmill.cell.session_environment import find_links
 from torchmill.config.facts import Facts
 from torchmill.core.locks import LOCK_FILE, wait_for_lock
 from torchmill.host import interpreters

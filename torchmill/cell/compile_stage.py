@@ -1,0 +1,145 @@
+"""The first stage of a cell: compile the raw wheel in a prepared tree, and record how."""
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from torchmill.cell import added_files, machine_inputs, prepare
+from torchmill.cell.compile import compile_wheel
+from torchmill.cell.context import BuildContext, BuildTree
+from torchmill.cell.progress_line import ProgressLine
+from torchmill.cell.session_environment import provide_requirements
+from torchmill.cell.up_to_date import StageLog, StageRecord, installed_inputs, stage_inputs
+from torchmill.core import locks
+from torchmill.core.deletion import delete_paths, move_out_of_sight
+from torchmill.core.errors import BuildError, BusyError
+from torchmill.core.locks import hold_locks, list_contents
+from torchmill.core.process import capture
+from torchmill.core.units import name_few
+from torchmill.host import environments
+from torchmill.host.disk_usage import newest_change
+from torchmill.host.environments import Install
+from torchmill.wheel import statement
+
+TREES_KEPT = 2  # of one family: whoever tries a switch and goes back finds both
+
+
+def compile_stage(
+    context: BuildContext, stages: StageLog, install: Install, line: ProgressLine
+) -> Path:
+    """Compile the raw wheel in the cell's tree, record it, and return its file.
+
+    `install` puts requirements into the session's environment. A tree that cells of other
+    interpreters share is waited for, and held until the wheel is made. Raises TorchmillError.
+    """
+    # Read before anything is done: a change made meanwhile is seen by the next run.
+    inputs = stage_inputs(context, "compile", {})
+    python = environments.in_environment(context.venv)
+    seconds: dict[str, float] = {}
+    with _timed(seconds, "requirements"):
+        provide_requirements(context, install)
+        user = environments.tree_user(
+            context.venv, python, context.environment_key, context.tree.env
+        )
+    wait_began = time.monotonic()
+    with _hold_tree(context, line):
+        waited = round(time.monotonic() - wait_began, 1)
+        began = time.time()
+        with _timed(seconds, "prepare"):
+            if context.shares_tree and not context.tree.key_file.exists():
+                empty_old_trees(context, line.note)
+            prepare.prepare_tree(context, user, install, line.note)
+            edits = prepare.find_edits(context)
+            _refuse_edits_under_git_label(context, edits)
+            additions = [name for name in edits if not os.path.lexists(context.source.path / name)]
+            added_files.begin_build(context.tree, additions)
+        with _timed(seconds, "compile"):
+            try:
+                with prepare.trust_copies(context.tree):
+                    raw, compile_report = compile_wheel(context, line)
+            finally:
+                # Recorded after a failure as well, for the run that goes on in this tree.
+                files = prepare.record_external_inputs(context, user, began)
+                prepare.record_generated_files(context, edits)
+            prepare.refuse_foreign_objects(context, user)
+    archives = machine_inputs.linked_archives(context.tree.source)
+    report = {
+        "builder": statement.describe_builder(os.environ),
+        "static": [
+            {"source": str(path), "sha256": context.stat_cache.digest(path)} for path in archives
+        ],
+        "requirements": _installed_requirements(context, python),
+        **compile_report,
+        "edits": edits,
+        "jobs": context.plan.jobs,
+        "seconds": seconds,
+        "waited": waited,
+    }
+    # Read again: the environment was filled by this very run.
+    inputs |= installed_inputs(context)
+    digest = context.stat_cache.digest(raw) or ""
+    stages.record("compile", StageRecord(inputs, digest, files, report))
+    return raw
+
+
+def empty_old_trees(context: BuildContext, note: Callable[[str], None]) -> None:
+    """Empty the trees of the cell's family that were unused longest, unless somebody works there.
+
+    Another user's trees stay. A run that is packing needs the tools in a tree that it has let go
+    of, so all cells of the release are locked meanwhile.
+    """
+    own_tree = context.tree.folder
+    family = context.plan.build.family(context.host.arch)
+    trees = []
+    for folder in own_tree.parent.glob(f"{family}-{'?' * 8}"):
+        if folder != own_tree and BuildTree(folder).source.is_dir():
+            trees.append(folder)
+    trees.sort(key=lambda folder: newest_change([folder / locks.HOLDER_FILE]), reverse=True)
+    held_here = {own_tree, context.outputs.folder}
+    cell_locks = []
+    for lock in own_tree.parent.glob(f"*/{locks.LOCK_FILE}"):
+        if lock.parent not in held_here:
+            cell_locks.append(lock)
+    for folder in trees[TREES_KEPT - 1 :]:
+        with contextlib.suppress(BusyError, OSError):
+            with hold_locks(cell_locks):
+                hidden = move_out_of_sight(list_contents(folder))
+            note(f"removed {folder}, the least recently used tree")
+            delete_paths(hidden)
+
+
+@contextlib.contextmanager
+def _hold_tree(context: BuildContext, line: ProgressLine) -> Iterator[None]:
+    """Hold a tree that cells share; a cell's own tree is in its folder, which is held already."""
+    if not context.shares_tree:
+        yield
+        return
+    with locks.wait_for_lock(context.tree.folder, context.plan.identifier, line.note):
+        yield
+
+
+@contextlib.contextmanager
+def _timed(seconds: dict[str, float], step: str) -> Iterator[None]:
+    start = time.monotonic()
+    yield
+    seconds[step] = round(time.monotonic() - start, 1)
+
+
+def _refuse_edits_under_git_label(context: BuildContext, edits: Iterable[str]) -> None:
+    """Raise BuildError if the wheel's version would name a commit that the tree's files are not of."""
+    if edits and context.options.label == "git":
+        raise BuildError(
+            f"{context.plan.identifier}: {name_few(sorted(edits))} in {context.tree.source} has local edits, and "
+            f"--label git would name the version after a commit without them: turn them into a patch "
+            "(`--patch FILE`), or leave out --label git",
+            code="edits-under-git-label",
+        )
+
+
+def _installed_requirements(context: BuildContext, python: Path) -> list[str]:
+    """Return what is installed for the build, as "name==version", sorted."""
+    argv = [str(python), "-I", "-m", "pip", "list", "--format=freeze"]
+    installed = capture(argv, env=environments.pip_variables(os.environ)).split()
+    return sorted({*installed, *environments.list_shared_tools(context.tree.kit)})

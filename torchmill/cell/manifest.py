@@ -1,0 +1,110 @@
+"""The manifest of a wheel: everything that is known about how it was made."""
+
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from torchmill.cell.context import BuildContext
+from torchmill.cell.up_to_date import StageLog, records_as_data
+from torchmill.core import formats
+from torchmill.core.stat_cache import digest_data
+from torchmill.plan import wheel_name
+from torchmill.plan.build_options import NO_OPTIONS, Options
+from torchmill.plan.cuda_libraries import used_cudnn
+
+# These options change how fast a build is and not its wheel, or the manifest has them elsewhere.
+_OPTIONS_LEFT_OUT = {"jobs", "memory", "guard", "network", "processor", "shard", "parts", "until"}
+
+
+def compose_manifest(context: BuildContext, stages: StageLog, wheel: str) -> dict[str, Any]:
+    """Return the manifest of a wheel, `wheel` being its file name.
+
+    Before the wheel is packed it is as complete as the stages that are done: the SBOM inside the
+    wheel is made of that.
+    """
+    plan = context.plan
+    source = context.source
+    records = stages.valid
+    is_proven = source.commit is not None and source.commit == plan.release.commit
+    manifest = _stage_reports(stages) | {
+        formats.KEY: formats.MANIFEST,
+        "identifier": plan.identifier,
+        "wheel": wheel,
+        "planned": plan.wheel.file_name,  # with the newest platform tag that is possible
+        "package": plan.build.package,
+        "version": plan.wheel.version,
+        "tag": plan.release.tag,
+        "commit": source.commit,  # proven, else null
+        "commit_verified": source.commit is not None and source.verified,
+        "commit_declared": source.declared,
+        "unproven": source.unproven,
+        "contents": source.contents,
+        "archive": source.archive,
+        "git_version": plan.source.git_version,
+        "source": source.origin,
+        "repository": context.package.repository if is_proven else "",
+        "options": _chosen_options(context.options),
+        "submodules": dict(source.submodules),
+        "torch": plan.wheel.torch,
+        "toolkit": plan.cuda.toolkit,
+        "toolkit_completed": context.host.toolkits.completed.get(plan.cuda.toolkit or ""),
+        "processor": asdict(plan.wheel.processor) if plan.wheel.processor else None,
+        "libraries": dict(plan.cuda.libraries),
+        "cudnn": used_cudnn(plan, context.host),
+        "switches": dict(plan.variables),
+        "patches": list(plan.tree.patches),
+        # what the official wheel has and this one lacks
+        "lacks": [str(shortfall) for shortfall in plan.official.shortfalls],
+        "tools": dict(context.tools),
+        "key": digest_data([record.inputs for record in records.values()]),
+        "stages": records_as_data(records),
+    }
+    if "compile" in records:
+        manifest["git_version"] = recorded_git_version(context, stages)
+    if "pack" in records:
+        manifest["sha256"] = records["pack"].product
+    return manifest
+
+
+def recorded_git_version(context: BuildContext, stages: StageLog) -> str | None:
+    """Return the commit that the wheel's version module names; marked if files were edited.
+
+    None if the source has no commit.
+    """
+    commit = context.source.commit
+    edits = stages.valid["compile"].report.get("edits") or stages.earlier_manifest.get("edits")
+    if commit and edits:
+        return wheel_name.mark_commit(commit, wheel_name.MODIFIED)
+    return context.plan.source.git_version
+
+
+def _stage_reports(stages: StageLog) -> dict[str, Any]:
+    """Return the reports of all stages together; "seconds" has one entry for each step.
+
+    A record that was read from an earlier manifest has no report of its own, because that manifest
+    holds it.
+    """
+    records = stages.valid.values()
+    is_complete = all(record.report for record in records)
+    reports = {} if is_complete else dict(stages.earlier_manifest)
+    seconds = dict(reports.get("seconds", {}))
+    for record in records:
+        seconds.update(record.report.get("seconds", {}))
+        reports.update(record.report)
+    reports["seconds"] = seconds
+    return reports
+
+
+def _chosen_options(options: Options) -> dict[str, Any]:
+    """Return the options that a user chose and that can change the wheel; of files only their names."""
+    chosen: dict[str, Any] = {}
+    for option in fields(options):
+        value = getattr(options, option.name)
+        if option.name in _OPTIONS_LEFT_OUT or value == getattr(NO_OPTIONS, option.name):
+            continue
+        chosen[option.name] = value
+    if "torch" in chosen:
+        chosen["torch"] = Path(options.torch or "").name
+    if "patches" in chosen:
+        chosen["patches"] = [*options.patches]
+    return chosen

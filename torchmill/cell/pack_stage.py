@@ -1,0 +1,201 @@
+"""The second stage of a cell: bundle the raw wheel's libraries, correct its metadata, and pack it."""
+
+import shutil
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from millguard.limits import LimitMeter
+from millpress import bundling, licences, metadata, repair, wheel_writer
+from millpress.bundling import BundledLibrary
+from millpress.repair import RepairResult
+from millpress.staging import StagedWheel, stage_wheel
+
+from torchmill.cell.context import BuildContext
+from torchmill.cell.manifest import compose_manifest, recorded_git_version
+from torchmill.cell.session_environment import provide_requirements
+from torchmill.cell.up_to_date import StageLog, StageRecord, stage_inputs
+from torchmill.core.deletion import delete_paths, trim_folder
+from torchmill.core.digests import hash_file
+from torchmill.core.errors import VerifyError
+from torchmill.host import environments
+from torchmill.host.environments import Install
+from torchmill.wheel import statement
+
+MEMBER_CACHE_BYTES = 10 * 2**30  # of compressed members, which the next pack copies
+LOADER_CACHE = Path("/etc/ld.so.cache")  # by which the system's libraries are found
+_TOOLKIT_HOMES = ("cuda_home", "cudnn_home", "nccl_home", "magma_home")
+
+
+class RepairedWheel(NamedTuple):
+    """A staged wheel that is ready to be packed."""
+
+    staged: StagedWheel
+    repaired: RepairResult
+    file_name: str
+
+
+def pack_stage(context: BuildContext, stages: StageLog, raw: Path, install: Install) -> Path:
+    """Stage, repair and pack the raw wheel, record the packed one, and return its file.
+
+    Libraries that the wheel needs are looked for in the session's environment. If that was removed
+    or damaged since the wheel was compiled, `install` fills it again. Raises TorchmillError.
+    """
+    from torchmill.wheel import sbom  # slow to load
+
+    if not environments.is_as_filled(context.venv, context.environment_key):
+        provide_requirements(context, install)
+    start = time.monotonic()
+    inputs = stage_inputs(context, "pack", stages.valid)
+    staged, repaired, name = _repair(context, raw, recorded_git_version(context, stages))
+    contents = compose_manifest(context, stages, name)
+    contents |= _add_licences(context, staged, repaired.bundled, contents.get("static", []))
+    metadata.normalize_metadata(staged, context.plan.release.pythons)
+    digests = {}
+    for library in contents["bundled"]:
+        digests[library["path"]] = hash_file(staged.root / library["path"])
+    inner = staged.dist_info / sbom.INNER_PATH
+    inner.parent.mkdir(exist_ok=True)
+    core_metadata = (staged.dist_info / "METADATA").read_bytes()
+    inner.write_bytes(sbom.compose_inner_sbom(contents, core_metadata, digests))
+    # An earlier wheel has another name if its platform tag was computed.
+    delete_paths(context.outputs.packed.glob("*.whl"))
+    members = context.layout.cache / "members"
+    packed = wheel_writer.pack_wheel(
+        staged.root,
+        context.outputs.packed / name,
+        unstaged=staged.unstaged,
+        cache_folder=members,
+        threads=LimitMeter().cores().count,
+    )
+    trim_folder(members, MEMBER_CACHE_BYTES)
+    report = {
+        "size": packed.size,
+        "static": contents["static"],
+        "bundled": contents["bundled"],
+        "origins": contents["origins"],
+        "licences": contents["licences"],
+        "could_be": repaired.lowest_tag,
+        "notes": [*repaired.notes, *contents["notes"]],
+        "packing": {"codec": packed.codec, "kept": packed.copied_bytes},
+        "seconds": {"pack": round(time.monotonic() - start, 1)},
+    }
+    files = _system_libraries(context, repaired.bundled)
+    stages.record("pack", StageRecord(inputs, packed.sha256, files, report))
+    return packed.path
+
+
+def _repair(context: BuildContext, raw: Path, git_version: str | None) -> RepairedWheel:
+    """Unpack the raw wheel, bundle its libraries, correct its metadata, and name it."""
+    wheel = context.plan.wheel
+    shutil.rmtree(context.outputs.stage, ignore_errors=True)
+    context.outputs.stage.mkdir()
+    version_file = f"{context.package.import_name}/version.py"
+    staged = stage_wheel(raw, context.outputs.stage, {version_file})
+    if not context.package.version_variables:
+        staged = metadata.stamp_version(staged, wheel.version, wheel.torch_requirement)
+    # A build in a clone asks git itself, and names the same commit.
+    named_by_build = context.source.provider == "git" and git_version == context.source.commit
+    if git_version and not named_by_build and (staged.root / version_file).is_file():
+        metadata.set_git_version(staged, version_file, git_version)
+    packages = _installed_packages(context)
+    base = packages / context.base.import_name if context.base else None
+    repaired = repair.repair_staged(
+        staged,
+        wheel.platform_tag,
+        folders=_library_folders(context),
+        provided=_provided_libraries(base),
+        installed_nvidia=bundling.installed_nvidia_folders(packages) if base else {},
+    )
+    name = metadata.wheel_file_name(staged, wheel.platform_tag)
+    if name != wheel.file_name:
+        raise VerifyError(
+            f"{context.plan.identifier}: the build made {name}, but the plan says {wheel.file_name}: "
+            f"see {context.log}",
+            code="unexpected-wheel-name",
+        )
+    lowest_tag = repaired.lowest_tag if wheel.tag_is_upper_bound else None
+    file_name = metadata.set_platform_tag(staged, lowest_tag or wheel.platform_tag)
+    return RepairedWheel(staged, repaired, file_name)
+
+
+def _installed_packages(context: BuildContext) -> Path:
+    """Return the folder of the packages that the build was made with.
+
+    Only repair for Linux uses it, and so only its layout is known.
+    """
+    if context.plan.wheel.torch_folder:
+        return context.plan.wheel.torch_folder
+    folders = context.venv.glob("lib/python*/site-packages")
+    return next(iter(folders), context.venv)
+
+
+def _library_folders(context: BuildContext) -> list[Path]:
+    """Return the folders of libraries that the wheel may have been linked with, in their order."""
+    folders = [context.venv / "lib", context.tree.kit / "lib"]
+    for placeholder in _TOOLKIT_HOMES:
+        home = context.placeholders.get(placeholder)
+        if home:
+            folders += [Path(home, "lib64"), Path(home, "lib")]
+    return folders
+
+
+def _provided_libraries(base: Path | None) -> frozenset[str]:
+    """Return the names of the base package's libraries, which stay out of a dependent wheel.
+
+    The base package has them loaded before the dependent one is imported.
+    """
+    if base is None:
+        return frozenset()
+    return frozenset(path.name for kind in ("*.so*", "*.dylib") for path in base.rglob(kind))
+
+
+def _add_licences(
+    context: BuildContext,
+    staged: StagedWheel,
+    bundled: Sequence[BundledLibrary],
+    static: Sequence[dict[str, str]],
+) -> dict[str, Any]:
+    """Copy the licences of other projects' code into the wheel; return their part of the manifest."""
+    files: dict[str, Path] = {}
+    for library in bundled:
+        files[f"{statement.BUNDLED_KIND}:{library.path}"] = library.source
+    for archive in static:
+        path = Path(archive["source"])
+        files[f"{statement.STATIC_KIND}:{path.name}"] = path
+    owners = licences.find_owners(files.values())
+    holders = {reference: owners[path] for reference, path in files.items()}
+    for submodule in context.source.submodules:
+        holder = licences.find_submodule(context.source.path, submodule)
+        holders[f"{statement.SUBMODULE_KIND}:{submodule}"] = holder
+    copied, notes = licences.copy_licences(staged, holders)
+    origins = {}
+    for path, owner in owners.items():
+        if owner and owner.purl:
+            origins[str(path)] = owner.purl.to_string()
+    return {
+        "static": static,
+        "bundled": [asdict(library) | {"source": str(library.source)} for library in bundled],
+        "origins": origins,
+        "licences": copied,
+        "notes": list(notes),
+    }
+
+
+def _system_libraries(context: BuildContext, bundled: Iterable[BundledLibrary]) -> dict[str, str]:
+    """Return the digests of the machine's own libraries that were bundled, by path.
+
+    If there are any, the loader's cache is among them, because it decides which are found.
+    """
+    digests = {}
+    for library in bundled:
+        in_tree = library.source.is_relative_to(context.tree.folder)
+        in_environment = library.source.is_relative_to(context.venv)
+        if not in_tree and not in_environment:
+            digests[str(library.source)] = library.sha256
+    loader = context.stat_cache.digest(LOADER_CACHE) if digests else None
+    if loader:
+        digests[str(LOADER_CACHE)] = loader
+    return digests

@@ -1,0 +1,94 @@
+"""The last stage of a cell: try the packed wheel in a clean environment, and publish it in dist/."""
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from millpress import dependencies
+
+from torchmill.cell import disk_space
+from torchmill.cell.context import BuildContext, base_wheel, imported_wheel
+from torchmill.cell.manifest import compose_manifest, recorded_git_version
+from torchmill.cell.up_to_date import StageLog, StageRecord, stage_inputs
+from torchmill.plan.plan import expected_values
+from torchmill.wheel import dist_files
+from torchmill.wheel.verify import device_code, verification
+
+
+def verify_stage(
+    context: BuildContext, stages: StageLog, packed: Path, note: Callable[[str], None]
+) -> Path:
+    """Check the packed wheel in a clean environment, record the checks, and return its file.
+
+    A wheel that is in dist/ already is withdrawn first, because every wheel there has passed every
+    check. Raises VerifyError if a check fails.
+    """
+    plan = context.plan
+    published = context.layout.dist / packed.name
+    if packed == published:
+        packed = context.outputs.packed / packed.name
+        dist_files.withdraw_wheel(published, packed)
+    note(f"verifying {packed.name} in a clean environment")
+    start = time.monotonic()
+    inputs = stage_inputs(context, "verify", stages.valid)
+    git_version = recorded_git_version(context, stages)
+    built = replace(plan, source=replace(plan.source, git_version=git_version))
+    with context.log.open("a", encoding="utf-8") as log:
+        checks, code_sizes = verification.verify_wheel(
+            packed,
+            plan.wheel,
+            context.package,
+            expected_values(built, context.package),
+            python=context.interpreter,
+            scratch=context.outputs.verify,
+            extra=_companions(context),
+            log=log,
+            targets=device_code.requested_targets(context.facts, plan.wheel, plan.arch_list),
+            empty=context.layout.environments,
+        )
+    differences = dependencies.sibling_differences(packed, dependencies.sibling_wheels(published))
+    report: dict[str, Any] = {
+        "unlike": differences,
+        "checks": {name: asdict(check) for name, check in checks.items()},
+        "device_code": dict(code_sizes),
+        "seconds": {"verify": round(time.monotonic() - start, 1)},
+    }
+    if context.tree.source.exists():  # else the tree was emptied, and its size says nothing
+        report["disk"] = disk_space.written_bytes(context.folders)
+    product = stages.valid["pack"].product
+    stages.record("verify", StageRecord(inputs, product, {}, report))
+    for difference in differences:
+        note(difference)
+    code = device_code.format_device_code(code_sizes)
+    if code:
+        note(f"code for GPUs: {code}")
+    return packed
+
+
+def publish_stage(context: BuildContext, stages: StageLog, packed: Path) -> Path:
+    """Put the verified wheel into dist/ with its manifest, statement and SBOM; return its file."""
+    wheel = context.layout.dist / packed.name
+    manifest = compose_manifest(context, stages, wheel.name)
+    documents = dist_files.compose_documents(manifest, packed)
+    dist_files.publish_wheel(packed, wheel, manifest, context.wheel, documents)
+    return wheel
+
+
+def _companions(context: BuildContext) -> list[Path | str]:
+    """Return the wheels and requirements that are installed beside the wheel for its checks."""
+    requirements = context.plan.requirements
+    companions: list[Path | str] = []
+    for requirement in requirements:
+        if requirement.startswith("numpy"):
+            companions.append(requirement)
+    wheel = context.plan.wheel
+    if wheel.torch and not wheel.torch_folder:
+        own_torch = base_wheel(context) if context.options.torch is None else None
+        companions.append(own_torch or requirements[-1])
+    for name in context.package.imports:
+        imported = imported_wheel(context, context.facts.packages[name])
+        if imported is not None:
+            companions.append(imported)
+    return companions
