@@ -114,7 +114,7 @@ def test_explain_says_why_not_and_what_instead(tmp_path: Path) -> None:
         in done.stderr
     )
     assert "wheel-3.11-cpu" in done.stderr
-    assert "releases that were built so: v2.15.0, v2.14.1, " in done.stderr
+    assert "releases that were built this way: v2.15.0, v2.14.1, " in done.stderr
     assert "…, v2.3.1, v2.2.2\n" in done.stderr, "the newest of each series, not the middle"
     assert "build_configs/releases/1.13.1.toml" in done.stderr, "how to try it all the same"
     good = run("invoke", "explain", "wheel-3.10-cpu", "--tag", "v1.13.1", home=tmp_path)

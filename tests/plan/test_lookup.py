@@ -20,7 +20,7 @@ def test_find_says_what_is_possible_instead(known: Facts) -> None:
         "wheel-3.13-cpu is untried: base 1.0.0 was released for Python 3.9, 3.10: nobody " in text
     )
     assert "possible instead with v1.0.0: wheel-3.9-cpu, wheel-3.10-cpu" in text
-    assert "releases that may be built so, untried: v2.0.0" in text
+    assert "releases that may be built this way, untried: v2.0.0" in text
 
 
 def test_a_name_that_is_no_cell_gets_near_matches(known: Facts) -> None:
@@ -111,7 +111,7 @@ def test_explain_gives_every_reason(known: Facts) -> None:
         ),
         "also: base 1.0.0 takes CUDA >=10.2,<12: nobody is known to have tried a newer one",
         "possible instead with v1.0.0: wheel-3.9-cpu, wheel-3.10-cpu",
-        "releases that may be built so, untried: v2.0.0",
+        "releases that may be built this way, untried: v2.0.0",
         (
             "to try it all the same, add it to `pythons`, or to `range` below `cuda`, in "
             "build_configs/releases/1.0.0.toml"
@@ -134,7 +134,9 @@ def test_a_dependent_package_is_explained_in_the_tags_that_select_it(shipped: Fa
     release = find_release(shipped, "torch", "v1.13.1")
     text = cell_lookup.explain_cell(shipped, "vision-3.12-cpu", "x86_64", release)
     assert "possible instead with v1.13.1: vision-3.7-cpu" in text
-    assert re.search(r"^releases that were built so: v2\.15\.0, .*v2\.2\.2$", text, re.MULTILINE)
+    assert re.search(
+        r"^releases that were built this way: v2\.15\.0, .*v2\.2\.2$", text, re.MULTILINE
+    )
 
 
 def test_what_is_named_stays_readable(shipped: Facts) -> None:

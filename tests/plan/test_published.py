@@ -281,7 +281,7 @@ def test_a_published_wheel_is_named_where_there_is_one(  # noqa: PLR0917
             {"gpus": {"devices": (K80, GTX960), "driver": "535.104.05"}},
             "2.4.1+cu118",
             "cannot tell",
-            "script says 3.7;5.0",
+            "script lists 3.7;5.0",
         ),
         (
             {"gpus": {"devices": (Gpu("RTX 5090", "12.0"),), "driver": "575.57"}},
@@ -387,7 +387,7 @@ def test_a_sentence_says_what_is_to_be_known_beside_the_command(shipped: Facts) 
     assert "it needs driver 528.33 or newer" in windows
     unread = str(wheel_for(shipped, "wheel-3.12-cu118", "v2.4.1"))
     assert "cannot tell whether it fits: its device code was not read (it is not on PyPI)" in unread
-    assert "upstream's build script says 3.7;5.0;6.0;7.0;7.5" in unread
+    assert "upstream's build script lists 3.7;5.0;6.0;7.0;7.5" in unread
     assert str(wheel_for(shipped, "vision-3.12-cpu", "v2.4.1")).endswith(
         "; it goes with the official torch"
     )
@@ -492,7 +492,7 @@ def test_the_aarch64_wheels_of_pypi_have_cuda_from_2_11_on(shipped: Facts) -> No
             "wheel-3.12-cu128",
             "v2.11.0",
             Gpu("Tesla V100", "7.0"),
-            "upstream's build script says 5.0;6.0;7.0",
+            "upstream's build script lists 5.0;6.0;7.0",
         ),
     ],
 )

@@ -263,10 +263,10 @@ def _other_releases(facts: Facts, cell: Cell) -> Iterator[str]:
     possible = [other for other in _cells_of_build(facts, cell.build, None) if other.possible]
     tried = [other.release for other in possible if find_trial(facts, other).witness]
     if tried:
-        yield f"releases that were built so: {_format_series(facts, tried)}"
+        yield f"releases that were built this way: {_format_series(facts, tried)}"
     elif possible:
         releases = [other.release for other in possible]
-        yield f"releases that may be built so, untried: {_format_series(facts, releases)}"
+        yield f"releases that may be built this way, untried: {_format_series(facts, releases)}"
 
 
 def _neighbours(facts: Facts, cell: Cell) -> list[Build]:

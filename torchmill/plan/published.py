@@ -419,6 +419,8 @@ def _base_verdicts(
 
 def _remarks(facts: Facts, release: Release, wheel: PublishedWheel, host: Host) -> Iterator[str]:
     """Yield clauses that a user should read before installing a judged wheel."""
+    if wheel.verdict.fit == "does not fit":
+        return
     own_release = find_release(facts, release.package, release.tag)
     gpus = known_capabilities(facts, host.gpus.devices)
     if own_release.torch:

@@ -72,7 +72,7 @@ def unread_reason(wheel: PublishedWheel) -> str:
     subject = "its device code" if wheel.toolkit else "it"
     # Only wheels on PyPI are ever read.
     reason = "it is not on PyPI" if wheel.index else "no reading of it is recorded"
-    script = f"; upstream's build script says {wheel.announced}" if wheel.announced else ""
+    script = f"; upstream's build script lists {wheel.announced}" if wheel.announced else ""
     return f"{subject} was not read ({reason}){script}"
 
 

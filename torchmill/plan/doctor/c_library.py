@@ -19,7 +19,9 @@ def check_c_library(context: CheckContext) -> Iterator[Finding]:
     if context.host.system != "linux":
         return
     official = official_glibc(context.cell.release.wheels, context.build.arch)
-    needed = f"{official}, as the official wheel" if official else "none: no official wheel exists"
+    needed = (
+        f"{official}, like the official wheel" if official else "none: no official wheel exists"
+    )
     if context.host.platform.glibc is None:
         yield _without_glibc(context, needed)
     else:

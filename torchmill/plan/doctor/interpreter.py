@@ -36,9 +36,9 @@ def interpreter_finding(host: Host, version: str) -> Finding:
     path = host.interpreters.paths.get(version)
     shim = host.interpreters.broken.get(version)
     if path is None and shim is None:
-        because = (
-            f"there is {', '.join(host.interpreters.paths)}" if host.interpreters.paths else ""
-        )
+        because = ""
+        if host.interpreters.paths:
+            because = f"this machine has {', '.join(host.interpreters.paths)}"
         return absence_finding(host, subject, needed, how_to_install(host, version), because)
     if path is None:
         return Finding(

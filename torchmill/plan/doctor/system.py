@@ -46,7 +46,7 @@ def check_packages(context: CheckContext) -> Iterator[Finding]:
     rules = _rules_by_package(context, manager)
     if not rules or manager is None:
         return
-    needed = f"{len(rules)} of {manager}"
+    needed = f"{len(rules)} {'package' if len(rules) == 1 else 'packages'} of {manager}"
     supply = system_packages.find_supply(manager, host.platform.distribution, rules)
     names = [supply.choices.get(name, name) for name in rules]  # as this release calls them
     vital = {name for name, rule in rules.items() if rule.when.provider}
