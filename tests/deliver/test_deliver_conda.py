@@ -65,7 +65,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def verified(sample: Facts, layout: Layout, wheel: Path) -> VerifiedWheel:
-    """Return what a session hands over for a wheel."""
+    """Return a wheel as its session hands it over."""
     name, version = wheel.name.split("-")[:2]
     word = {"tinytorch": "wheel", "tinyvision": "vision"}[name]
     release = find_release(sample, "tinytorch", "v1.0.0")
@@ -80,172 +80,169 @@ def layout_of(folder: Path) -> Layout:
 
 
 @pytest.fixture(scope="module")
-def made(
+def packed(
     sample: Facts, wheels: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Layout:
-    """Return where the packages of both wheels lie."""
+    """Return the layout with the packages of both wheels."""
     layout = layout_of(tmp_path_factory.mktemp("home"))
-    for wheel in wheels:
-        package.make_conda_package(
-            verified(sample, layout, wheel), LIBTORCH if wheel == wheels[0] else PLAIN
-        )
+    torch, vision = wheels
+    package.make_conda_package(verified(sample, layout, torch), LIBTORCH)
+    package.make_conda_package(verified(sample, layout, vision), PLAIN)
     return layout
 
 
 def test_a_client_solves_for_installs_and_imports_it(
-    sample: Facts, made: Layout, tmp_path: Path
+    sample: Facts, packed: Layout, tmp_path: Path
 ) -> None:
-    """The Python in the prefix is a stand-in: it leads to the interpreter that runs this."""
-    ours, theirs = tmp_path / "channel", tmp_path / "stand-ins"
-    told = channel.write_channel(sample, made, ours)
-    assert told.splitlines()[0] == f"{ours}: a channel of 4 packages, 4 of them new"
-    assert told.endswith("-c conda-forge libtinytorch tinytorch tinyvision")
-    stand_ins.python(theirs, SUBDIR, tmp_path / "python")
-    stand_ins.index(theirs)
-    prefix, cache = tmp_path / "prefix", tmp_path / "cache"
-    records = stand_ins.install([ours, theirs], SUBDIR, prefix, cache, "tinyvision")
+    """The Python in the prefix is a stand-in that starts the interpreter of this test."""
+    our_channel = tmp_path / "channel"
+    output = channel.write_channel(sample, packed, our_channel)
+    assert output.splitlines()[0] == f"{our_channel}: a channel of 4 packages, 4 of them new"
+    assert output.endswith("-c conda-forge libtinytorch tinytorch tinyvision")
+    python_channel = tmp_path / "stand-ins"
+    stand_ins.python(python_channel, SUBDIR, tmp_path / "python")
+    stand_ins.index(python_channel)
+    prefix = tmp_path / "prefix"
+    channels = [our_channel, python_channel]
+    records = stand_ins.install(channels, SUBDIR, prefix, tmp_path / "cache", "tinyvision")
     assert {record.file_name for record in records} >= {TORCH, VISION}
-    said = stand_ins.run(
-        prefix,
-        "import tinyvision, tinytorch as t; print(t.__file__, t.add(1, 2), tinyvision.scale(2, 3))",
-    )
-    assert said == f"{prefix}/lib/python{PYTHON}/site-packages/tinytorch/__init__.py 3.0 6.0"
-    listed = stand_ins.run(
-        prefix,
-        "import importlib.metadata as m; d = m.distribution('tinytorch'); print(d.read_text('INSTALLER'))",
-    )
-    assert listed == "conda"
+    program = "import tinyvision, tinytorch as t; "
+    program += "print(t.__file__, t.add(1, 2), tinyvision.scale(2, 3))"
+    module = f"{prefix}/lib/python{PYTHON}/site-packages/tinytorch/__init__.py"
+    assert stand_ins.run(prefix, program) == f"{module} 3.0 6.0"
+    program = "from importlib.metadata import distribution; "
+    program += "print(distribution('tinytorch').read_text('INSTALLER'))"
+    assert stand_ins.run(prefix, program) == "conda"
 
 
-def test_the_package_for_cxx_needs_no_python(sample: Facts, made: Layout, tmp_path: Path) -> None:
-    """A program in C is compiled, linked and run with nothing but it in the environment."""
-    channel.write_channel(sample, made, tmp_path / "channel")
+def test_the_package_for_cxx_needs_no_python(sample: Facts, packed: Layout, tmp_path: Path) -> None:
+    """A program is compiled, linked and run in an environment with nothing else."""
+    channel.write_channel(sample, packed, tmp_path / "channel")
     prefix = tmp_path / "prefix"
     records = stand_ins.install(
         [tmp_path / "channel"], SUBDIR, prefix, tmp_path / "cache", "libtinytorch"
     )
     assert [record.file_name for record in records] == ["libtinytorch-1.0-cpu_0.conda"]
     headers = [path.relative_to(prefix).as_posix() for path in prefix.rglob("*.h")]
-    assert headers == ["include/tiny.h"], "pybind11's are of another package"
+    assert headers == ["include/tiny.h"], "pybind11's headers are in another package"
     source = tmp_path / "main.c"
     source.write_text(
         '#include <stdio.h>\n#include <tiny.h>\nint main() { printf("%.1f", tiny_add(2, 3)); }'
     )
     lib = prefix / "lib"
-    found = [f"-I{prefix}/include", f"-L{lib}", f"-Wl,-rpath,{lib}"]
-    words: list[str | Path] = ["cc", source, *found, "-ltiny", "-o", tmp_path / "main"]
-    subprocess.run(words, check=True)
-    assert (
-        subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=True).stdout
-        == "5.0"
-    )
-    own = made.dist / "conda" / SUBDIR / records[0].file_name
-    assert rattler.package.RunExportsJson.from_package_archive(own).weak == [
-        "libtinytorch >=1.0,<1.1.0a0"
-    ]
+    options = [f"-I{prefix}/include", f"-L{lib}", f"-Wl,-rpath,{lib}", "-ltiny"]
+    program = tmp_path / "main"
+    subprocess.run(["cc", str(source), *options, "-o", str(program)], check=True)
+    done = subprocess.run([program], capture_output=True, text=True, check=True)
+    assert done.stdout == "5.0"
+    file = packed.conda / SUBDIR / records[0].file_name
+    exports = rattler.package.RunExportsJson.from_package_archive(file)
+    assert exports.weak == ["libtinytorch >=1.0,<1.1.0a0"]
 
 
-def test_a_package_asks_for_any_build_of_a_kind(made: Layout, tmp_path: Path) -> None:
-    extract(made.dist / "conda/noarch/tinytorch-cpu-1.0-0.conda", tmp_path)
+def test_the_metapackage_requires_any_build_of_its_kind(packed: Layout, tmp_path: Path) -> None:
+    extract(packed.dist / "conda/noarch/tinytorch-cpu-1.0-0.conda", tmp_path)
     index = rattler.package.IndexJson.from_package_directory(tmp_path)
-    assert (index.noarch.generic, index.depends) == (True, ["tinytorch 1.0 *cpu*"])
+    assert index.noarch.generic
+    assert index.depends == ["tinytorch 1.0 *cpu*"]
     assert rattler.package.PathsJson.from_package_directory(tmp_path).paths == []
-    assert "extra" not in json.loads((tmp_path / "info/about.json").read_text()), (
-        "it is every wheel's"
-    )
+    about = json.loads((tmp_path / "info/about.json").read_text())
+    assert "extra" not in about, "it is of no particular wheel"
 
 
 def test_rattler_builds_own_test_of_the_package_passes(
-    made: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    packed: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RATTLER_CACHE_DIR", str(tmp_path / "cache"))
-    theirs = tmp_path / "stand-ins"
-    stand_ins.python(theirs, SUBDIR, tmp_path / "python")
-    stand_ins.index(theirs)
-    there = rattler_build.Package.from_file(made.conda / SUBDIR / TORCH)
-    assert [test.imports for test in there.tests] == [["tinytorch"]]
-    results = there.run_tests(channel=[theirs.as_uri()])
+    python_channel = tmp_path / "stand-ins"
+    stand_ins.python(python_channel, SUBDIR, tmp_path / "python")
+    stand_ins.index(python_channel)
+    torch = rattler_build.Package.from_file(packed.conda / SUBDIR / TORCH)
+    assert [test.imports for test in torch.tests] == [["tinytorch"]]
+    results = torch.run_tests(channel=[python_channel.as_uri()])
     assert [result.success for result in results] == [True]
 
 
 def test_the_same_wheel_makes_the_same_bytes(
-    sample: Facts, wheels: tuple[Path, Path], made: Layout, tmp_path: Path
+    sample: Facts, wheels: tuple[Path, Path], packed: Layout, tmp_path: Path
 ) -> None:
-    again = package.make_conda_package(
-        verified(sample, layout_of(tmp_path), wheels[0]), LIBTORCH
-    ).file
+    wheel = verified(sample, layout_of(tmp_path), wheels[0])
+    again = package.make_conda_package(wheel, LIBTORCH).file
     assert again.name == TORCH
-    assert again.read_bytes() == (made.conda / SUBDIR / TORCH).read_bytes()
+    assert again.read_bytes() == (packed.conda / SUBDIR / TORCH).read_bytes()
     assert not list((tmp_path / "dist/conda").glob(".*"))
     assert not list((tmp_path / ".torchmill").glob("conda-*"))
 
 
-def test_it_is_kept_while_it_would_be_the_same(
+def test_a_package_is_made_again_only_if_it_changes(
     sample: Facts, wheels: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And made again where it was edited or is gone; the wheel, the number, facts or the day are others."""
-    mine = tmp_path / "wheels" / wheels[0].name
-    mine.parent.mkdir()
-    shutil.copy(wheels[0], mine)
-    found = verified(sample, layout_of(tmp_path), mine)
-    place = package.make_conda_package(found, PLAIN).file
+    """It changes with its own file, the build number, the facts and the day of the release."""
+    copy = tmp_path / "wheels" / wheels[0].name
+    copy.parent.mkdir()
+    shutil.copy(wheels[0], copy)
+    wheel = verified(sample, layout_of(tmp_path), copy)
+    place = package.make_conda_package(wheel, PLAIN).file
     content = place.read_bytes()
 
-    def again(found: VerifiedWheel, number: int | None = None) -> bool:
-        product = package.make_conda_package(found, ProductOptions(number))
+    def is_made(wheel: VerifiedWheel, number: int | None = None) -> bool:
+        product = package.make_conda_package(wheel, ProductOptions(number))
         assert product.file.is_file()
         return not product.unchanged
 
-    assert not again(found)
+    assert not is_made(wheel)
     place.write_bytes(content[:-1])
-    assert again(found)
+    assert is_made(wheel)
     place.unlink()
-    assert again(found)
+    assert is_made(wheel)
     assert place.read_bytes() == content
-    assert [again(found, 0), again(found, 3), again(found, 3)] == [False, True, False]
+    assert not is_made(wheel, 0)
+    assert is_made(wheel, 3)
+    assert not is_made(wheel, 3)
     assert place.with_name(TORCH.replace("_0.conda", "_3.conda")).is_file()
-    third = package.make_conda_package(found, ProductOptions(3)).file
+    third = package.make_conda_package(wheel, ProductOptions(3)).file
     assert rattler.package.IndexJson.from_package_archive(third).build_number == 3
-    assert not again(found), "the one of another number is as it was"
+    assert not is_made(wheel), "the one of another number is as it was"
     assert sample.conda is not None
     renamed = replace(sample, conda=replace(sample.conda, licenses={"BSD": "of another list"}))
-    assert again(replace(found, facts=renamed))
-    assert again(found)
+    assert is_made(replace(wheel, facts=renamed))
+    assert is_made(wheel)
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1600000000")
-    assert again(found)
-    assert not again(found)
+    assert is_made(wheel)
+    assert not is_made(wheel)
 
-    def more(name: str, data: bytes) -> bytes:
+    def add_keywords(name: str, data: bytes) -> bytes:
         return data + b"Keywords: more\n" if name.endswith("/METADATA") else data
 
-    tiny.rewrite(wheels[0], mine, more)
+    tiny.rewrite(wheels[0], copy, add_keywords)
     with refused("wheel-changed"):
-        package.make_conda_package(found, PLAIN)
+        package.make_conda_package(wheel, PLAIN)
 
 
-def test_a_package_that_is_gone_is_made_again_with_its_wheels(
+def test_a_missing_package_is_made_again_with_the_others_of_its_wheel(
     sample: Facts, wheels: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    found = verified(sample, layout_of(tmp_path), wheels[0])
-    assert not package.make_conda_package(found, LIBTORCH).unchanged
-    every = sorted((tmp_path / "dist/conda").glob("*/*.conda"))
-    assert [path.name for path in every] == [
+    torch, vision = wheels
+    wheel = verified(sample, layout_of(tmp_path), torch)
+    assert not package.make_conda_package(wheel, LIBTORCH).unchanged
+    packages = sorted((tmp_path / "dist/conda").glob("*/*.conda"))
+    assert [path.name for path in packages] == [
         "libtinytorch-1.0-cpu_0.conda",
         TORCH,
         "tinytorch-cpu-1.0-0.conda",
     ]
-    before = [path.read_bytes() for path in every]
-    for path in every:
-        assert package.make_conda_package(found, LIBTORCH).unchanged
+    contents = [path.read_bytes() for path in packages]
+    for path in packages:
+        assert package.make_conda_package(wheel, LIBTORCH).unchanged
         path.unlink()
-        assert not package.make_conda_package(found, LIBTORCH).unchanged
-    assert [path.read_bytes() for path in every] == before
+        assert not package.make_conda_package(wheel, LIBTORCH).unchanged
+    assert [path.read_bytes() for path in packages] == contents
     with refused("no-libtorch"):
-        package.make_conda_package(verified(sample, layout_of(tmp_path), wheels[1]), LIBTORCH)
+        package.make_conda_package(verified(sample, layout_of(tmp_path), vision), LIBTORCH)
 
 
-def test_it_holds_what_other_clients_read(made: Layout, tmp_path: Path) -> None:
-    file = made.conda / SUBDIR / TORCH
+def test_a_package_has_the_files_that_other_clients_read(packed: Layout, tmp_path: Path) -> None:
+    file = packed.conda / SUBDIR / TORCH
     folder = tmp_path / "package"
     extract(file, folder)
     exports = rattler.package.RunExportsJson.from_package_directory(folder)
@@ -258,33 +255,34 @@ def test_it_holds_what_other_clients_read(made: Layout, tmp_path: Path) -> None:
         str(entry.relative_path)
         for entry in rattler.package.PathsJson.from_package_archive(file).paths
     }
-    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    assert listed == {name for name in there if not name.startswith("info/")}
+    files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert listed == {name for name in files if not name.startswith("info/")}
     with zipfile.ZipFile(file) as archive:
-        assert {one.date_time for one in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+        times = {member.date_time for member in archive.infolist()}
+    assert times == {(1980, 1, 1, 0, 0, 0)}
 
 
-def test_a_wheel_that_is_not_what_record_says_is_refused(
+def test_a_wheel_that_contradicts_its_record_is_refused(
     sample: Facts, wheels: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    def spoiled(name: str, data: bytes) -> bytes:
+    def damage(name: str, data: bytes) -> bytes:
         return data + b"#" if name == "tinytorch/__init__.py" else data
 
-    wheel = tiny.rewrite(wheels[0], tmp_path / wheels[0].name, spoiled)
+    wheel = tiny.rewrite(wheels[0], tmp_path / wheels[0].name, damage)
     with refused("wheel-changed"):
         package.make_conda_package(verified(sample, layout_of(tmp_path), wheel), PLAIN)
     assert not (tmp_path / "dist").exists()
 
 
-def test_a_sound_wheel_that_is_not_its_manifests_is_refused(
+def test_a_wheel_that_contradicts_its_manifest_is_refused(
     sample: Facts, wheels: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    found = replace(verified(sample, layout_of(tmp_path), wheels[0]), manifest={"sha256": "0" * 64})
+    wheel = verified(sample, layout_of(tmp_path), wheels[0])
     with refused("wheel-changed"):
-        package.make_conda_package(found, PLAIN)
+        package.make_conda_package(replace(wheel, manifest={"sha256": "0" * 64}), PLAIN)
 
 
-def test_who_lacks_the_library_is_told_what_to_install(
+def test_a_missing_rattler_build_is_refused(
     sample: Facts, wheels: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "rattler_build", None)
@@ -292,59 +290,59 @@ def test_who_lacks_the_library_is_told_what_to_install(
         package.make_conda_package(verified(sample, layout_of(tmp_path), wheels[0]), PLAIN)
 
 
-def test_nox_makes_it_of_the_wheel_in_dist(tmp_path: Path) -> None:
+def test_nox_makes_a_package_of_the_wheel_in_dist(tmp_path: Path) -> None:
     wheel = written_wheels.made(
         tmp_path / "dist", "tinytorch", "1.0.0+cpu", f"{tiny.PYTHON}-{tiny.ABI}-{tiny.PLATFORM}"
     )
-    wheel.with_name(f"{wheel.name}.json").write_text(
-        json.dumps({"planned": wheel.name, "sha256": hash_file(wheel)})
-    )
-    env = {"TORCHMILL_CONFIGS": str(CONFIGS), "TORCHMILL_TAG": "v1.0.0"}
-    done = run("nox", "-s", f"conda-{PYTHON}-cpu", home=tmp_path, env=env)
+    manifest = {"planned": wheel.name, "sha256": hash_file(wheel)}
+    wheel.with_name(f"{wheel.name}.json").write_text(json.dumps(manifest))
+
+    def nox(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        env = {"TORCHMILL_CONFIGS": str(CONFIGS), "TORCHMILL_TAG": "v1.0.0", **environ}
+        return run("nox", "-s", f"conda-{PYTHON}-cpu", *words, home=tmp_path, env=env)
+
+    done = nox()
     assert done.returncode == 0, done.stderr
     place = tmp_path / "dist/conda" / SUBDIR / f"tinytorch-1.0.0-py{PYTHON}_cpu_0.conda"
     assert f"{place} is made" in done.stderr
     assert place.is_file()
-    done = run("nox", "-s", f"conda-{PYTHON}-cpu", home=tmp_path, env=env)
-    assert f"{place} is there and nothing changed" in done.stderr
-    done = run(
-        "nox", "-s", f"conda-{PYTHON}-cpu", "--", "--build-number", "7", home=tmp_path, env=env
-    )
-    assert f"{place.with_name(place.name.replace('cpu_0', 'cpu_7'))} is made" in done.stderr
-    done = run(
-        "nox", "-s", f"conda-{PYTHON}-cpu", home=tmp_path, env={**env, "CONDA_SUBDIR": "osx-64"}
-    )
+    assert f"{place} is there and nothing changed" in nox().stderr
+    numbered = place.with_name(place.name.replace("cpu_0", "cpu_7"))
+    assert f"{numbered} is made" in nox("--", "--build-number", "7").stderr
+    done = nox(CONDA_SUBDIR="osx-64")
     assert done.returncode == 1
     assert "CONDA_SUBDIR is osx-64" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_nox_lists_it_for_every_package_and_keeps_it_out_of_the_matrix(tmp_path: Path) -> None:
+def test_nox_lists_a_conda_session_for_every_package_outside_the_matrix(tmp_path: Path) -> None:
     env = {"TORCHMILL_CONFIGS": str(CONFIGS), "TORCHMILL_TAG": "v1.0.0"}
     listed = run("nox", "--list", "-t", "conda", "conda-vision", home=tmp_path, env=env).stdout
     assert f"* conda-{PYTHON}-cpu [conda,tinytorch,cpu,v1.0.0]" in listed
     assert f"* conda-vision-{PYTHON}-cpu [conda-vision,tinyvision,cpu,v0.1.0]" in listed
-    assert "conda" not in run("nox", "--list", "--json", "-t", "cpu", home=tmp_path, env=env).stdout
+    matrix = run("nox", "--list", "--json", "-t", "cpu", home=tmp_path, env=env).stdout
+    assert "conda" not in matrix
 
 
-def test_licences_of_the_same_name_are_all_in_it(made: Layout, tmp_path: Path) -> None:
+def test_licences_of_the_same_name_are_all_in_the_package(packed: Layout, tmp_path: Path) -> None:
     texts = {
         "LICENSE": b"own",
         "licenses/fmt/LICENSE": b"of fmt",
         "licenses/NOTICE": b"notice",
         "WHEEL": b"",
     }
+    dist_info = tmp_path / "x.dist-info"
     for name, text in texts.items():
-        (tmp_path / "x.dist-info" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "x.dist-info" / name).write_bytes(text)
-    staged = StagedWheel("x.whl", tmp_path, tmp_path / "x.dist-info", "x", "1.0", "x")
-    found = dict(layout.license_texts(staged))
-    assert found == {"LICENSE": b"own", "fmt/LICENSE": b"of fmt", "NOTICE": b"notice"}
-    whole = tmp_path / "whole.conda"
+        (dist_info / name).parent.mkdir(parents=True, exist_ok=True)
+        (dist_info / name).write_bytes(text)
+    staged = StagedWheel("x.whl", tmp_path, dist_info, "x", "1.0", "x")
+    licenses = dict(layout.license_texts(staged))
+    assert licenses == {"LICENSE": b"own", "fmt/LICENSE": b"of fmt", "NOTICE": b"notice"}
+    extended = tmp_path / "extended.conda"
     stamp = datetime(2020, 1, 1, tzinfo=UTC)
-    told = {f"info/licenses/{name}": text for name, text in found.items()}
-    package.add_info_files(made.conda / SUBDIR / TORCH, whole, told, stamp)
-    extract(whole, tmp_path / "package")
+    extra_files = {f"info/licenses/{name}": text for name, text in licenses.items()}
+    package.add_info_files(packed.conda / SUBDIR / TORCH, extended, extra_files, stamp)
+    extract(extended, tmp_path / "package")
     assert (tmp_path / "package/info/licenses/fmt/LICENSE").read_bytes() == b"of fmt"
     assert (tmp_path / "package/info/tests/tests.yaml").exists()
 
@@ -355,10 +353,10 @@ CALLS = re.findall(
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.partition("(")[0])
-def test_packages_are_uploaded_as_the_guide_says(made: Layout, call: str) -> None:
+def test_packages_are_uploaded_as_the_guide_says(packed: Layout, call: str) -> None:
     """In a process of its own: the library lets nothing else run meanwhile."""
     assert len(CALLS) == 3
-    file = next(made.conda.glob("*/tinytorch-*.conda"))
+    file = next(packed.conda.glob("*/tinytorch-*.conda"))
     with publishing_servers.conda_services() as (url, received):
         for token, code in (("wrong", 1), (publishing_servers.TOKEN, 0)):
             program = f"import sys; from rattler_build import *; files, token = sys.argv[1:2], {token!r}; "

@@ -38,7 +38,7 @@ def layout(tmp_path: Path) -> Layout:
 def packed(
     layout: Layout, name: str, text: str = "one", subdir: str = SUBDIR, build: str = "0"
 ) -> Path:
-    """Put a package with one file into dist/conda/."""
+    """Put a package with one file into dist/conda/, and return its path."""
     files = layout.root / "files"
     shutil.rmtree(files, ignore_errors=True)
     (files / "share").mkdir(parents=True)
@@ -64,9 +64,9 @@ def test_a_channel_has_an_index_for_each_machine_and_noarch(
     packed(layout, "tinytorch")
     packed(layout, "tinytorch", subdir="osx-arm64", build="1")
     out = tmp_path / "deep" / "channel"
-    told = channel.write_channel(sample, layout, out)
-    assert told.splitlines()[0] == f"{out}: a channel of 2 packages, 2 of them new"
-    assert f"conda install -c {out.as_uri()} -c conda-forge tinytorch" in told
+    output = channel.write_channel(sample, layout, out)
+    assert output.splitlines()[0] == f"{out}: a channel of 2 packages, 2 of them new"
+    assert f"conda install -c {out.as_uri()} -c conda-forge tinytorch" in output
     for subdir in (SUBDIR, "osx-arm64", "noarch"):
         names = {path.name for path in (out / subdir).iterdir()}
         assert {"repodata.json", "repodata.json.zst", "repodata_shards.msgpack.zst"} <= names
@@ -75,7 +75,7 @@ def test_a_channel_has_an_index_for_each_machine_and_noarch(
     assert [path.name for path in out.parent.iterdir()] == ["channel"]
 
 
-def test_it_is_brought_up_to_date(sample: Facts, layout: Layout, tmp_path: Path) -> None:
+def test_a_channel_is_updated(sample: Facts, layout: Layout, tmp_path: Path) -> None:
     packed(layout, "tinytorch")
     out = tmp_path / "channel"
     channel.write_channel(sample, layout, out)
@@ -87,39 +87,40 @@ def test_it_is_brought_up_to_date(sample: Facts, layout: Layout, tmp_path: Path)
     assert "2 packages, 0 of them new" in channel.write_channel(sample, layout, out)
     shutil.rmtree(layout.conda)
     packed(layout, "tinyaudio")
-    assert "3 packages, 1 of them new" in channel.write_channel(
-        sample, layout, out
-    )  # what is no longer in dist/ stays
+    # packages that are no longer in dist/ stay in the channel
+    assert "3 packages, 1 of them new" in channel.write_channel(sample, layout, out)
     (out / SUBDIR / "tinyvision-1.0-0.conda").unlink()
     channel.write_channel(sample, layout, out)
     assert listed(out) == ["tinyaudio-1.0-0.conda", "tinytorch-1.0-0.conda"]
 
 
-def test_it_is_looked_through_as_often_however_many_packages_it_has(
+def test_the_channel_is_listed_as_often_for_many_packages_as_for_few(
     sample: Facts, layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, looks, glob = tmp_path / "channel", list[Path](), Path.glob
+    out = tmp_path / "channel"
+    listings: list[Path] = []
+    glob = Path.glob
 
-    def looked(folder: Path, pattern: str) -> Iterator[Path]:
-        looks.append(folder)
+    def counted_glob(folder: Path, pattern: str) -> Iterator[Path]:
+        listings.append(folder)
         return iter(glob(folder, pattern))
 
-    monkeypatch.setattr(Path, "glob", looked)
+    monkeypatch.setattr(Path, "glob", counted_glob)
     packed(layout, "tinytorch")
     channel.write_channel(sample, layout, out)
     counts = []
     for name in ("tinyvision", "tinyaudio", "tinytext"):
         packed(layout, name)
-        looks.clear()
+        listings.clear()
         channel.write_channel(sample, layout, out)
-        counts.append(looks.count(out))
+        counts.append(listings.count(out))
     assert len(set(counts)) == 1
 
 
 def test_a_package_of_the_older_format_is_indexed_too(
     sample: Facts, layout: Layout, tmp_path: Path
 ) -> None:
-    """As `cph transmute` writes it beside the other, for clients that know only that."""
+    """`cph transmute` writes such packages for clients that know only that format."""
     file = packed(layout, "tinytorch")
     extract(file, tmp_path / "package")
     old = file.with_name(file.name.replace(".conda", ".tar.bz2"))
@@ -129,17 +130,15 @@ def test_a_package_of_the_older_format_is_indexed_too(
     out = tmp_path / "channel"
     assert "2 packages, 2 of them new" in channel.write_channel(sample, layout, out)
     index = json.loads((out / SUBDIR / "repodata.json").read_text())
-    assert [list(index[kind]) for kind in ("packages", "packages.conda")] == [
-        [old.name],
-        [file.name],
-    ]
+    assert list(index["packages"]) == [old.name]
+    assert list(index["packages.conda"]) == [file.name]
     assert "2 packages, 0 of them new" in channel.write_channel(sample, layout, out)
     old.rename(old.with_name("tinytorch-2.0-0.tar.bz2"))
     with refused("conda-package-renamed"):
         channel.write_channel(sample, layout, out)
 
 
-def test_what_was_stopped_half_way_goes_on(sample: Facts, layout: Layout, tmp_path: Path) -> None:
+def test_a_run_that_was_stopped_is_continued(sample: Facts, layout: Layout, tmp_path: Path) -> None:
     packed(layout, "tinytorch")
     out = tmp_path / "channel"
     channel.write_channel(sample, layout, out)
@@ -163,9 +162,7 @@ def test_another_package_of_the_same_name_is_refused(
     assert state(out) == before
 
 
-def test_a_folder_of_somebody_elses_is_left_alone(
-    sample: Facts, layout: Layout, tmp_path: Path
-) -> None:
+def test_a_foreign_folder_is_left_alone(sample: Facts, layout: Layout, tmp_path: Path) -> None:
     packed(layout, "tinytorch")
     out = tmp_path / "photos"
     out.mkdir()
@@ -177,47 +174,51 @@ def test_a_folder_of_somebody_elses_is_left_alone(
         channel.write_channel(sample, layout, out / "holiday.jpg")
 
 
-def test_what_somebody_else_put_into_or_changed_in_a_channel_is_told(
+def test_foreign_and_changed_packages_in_a_channel_are_refused(
     sample: Facts, layout: Layout, tmp_path: Path
 ) -> None:
-    ours = packed(layout, "tinytorch")
+    file = packed(layout, "tinytorch")
     out = tmp_path / "channel"
     channel.write_channel(sample, layout, out)
-    stranger = out / SUBDIR / "magma-2.6-0.tar.bz2"
-    stranger.write_text("")
+    foreign = out / SUBDIR / "magma-2.6-0.tar.bz2"
+    foreign.write_text("")
     with refused("foreign-package"):
         channel.write_channel(sample, layout, out)
-    stranger.unlink()
-    there = out / SUBDIR / ours.name
-    data = there.read_bytes()
-    there.unlink()
-    there.write_bytes(data + b" ")
+    foreign.unlink()
+    published = out / SUBDIR / file.name
+    data = published.read_bytes()
+    published.unlink()
+    published.write_bytes(data + b" ")
     with refused("channel-changed"):
         channel.write_channel(sample, layout, out)
 
 
-@pytest.mark.parametrize("spoil", ["garbage", "renamed", "moved", "cut"])
-def test_a_package_that_is_not_what_it_says_is_refused(
-    sample: Facts, layout: Layout, tmp_path: Path, spoil: str
+def test_a_damaged_package_is_refused(sample: Facts, layout: Layout, tmp_path: Path) -> None:
+    file = packed(layout, "tinytorch")
+    content = file.read_bytes()
+    for damaged in (b"not a package", content[:-30]):
+        file.write_bytes(damaged)
+        with refused("conda-package-damaged"):
+            channel.write_channel(sample, layout, tmp_path / "channel")
+    assert not (tmp_path / "channel").exists()
+
+
+@pytest.mark.parametrize(
+    "place", [f"{SUBDIR}/tinytorch-2.0-0.conda", "win-64/tinytorch-1.0-0.conda"]
+)
+def test_a_package_with_another_name_or_folder_is_refused(
+    sample: Facts, layout: Layout, tmp_path: Path, place: str
 ) -> None:
     file = packed(layout, "tinytorch")
-    if spoil == "garbage":
-        file.write_text("not a package")
-    elif spoil == "cut":
-        file.write_bytes(file.read_bytes()[:-30])
-    elif spoil == "renamed":
-        file.rename(file.with_name("tinytorch-2.0-0.conda"))
-    else:
-        (file.parent.parent / "win-64").mkdir()
-        file.rename(file.parent.parent / "win-64" / file.name)
-    with refused(
-        "conda-package-damaged" if spoil in {"garbage", "cut"} else "conda-package-renamed"
-    ):
+    target = layout.conda / place
+    target.parent.mkdir(exist_ok=True)
+    file.rename(target)
+    with refused("conda-package-renamed"):
         channel.write_channel(sample, layout, tmp_path / "channel")
     assert not (tmp_path / "channel").exists()
 
 
-def test_without_packages_or_py_rattler_the_remedy_is_told(
+def test_missing_packages_and_a_missing_py_rattler_are_refused(
     sample: Facts, layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with refused("no-conda-packages"):

@@ -49,46 +49,51 @@ CASES = [
 ]
 
 
+def snippet_of(case: str, tool: str) -> str:
+    return (GOLDEN / f"{case}.{tool}.toml").read_text()
+
+
 def put(folder: Path, text: str, case: str, tool: str, extra: str = "") -> tuple[str, str]:
-    """Return the file afterwards, and what was said."""
+    """Return a project's file after a snippet was put into it, and the output."""
     file = folder / "pyproject.toml"
     file.write_bytes(text.encode())
-    said = edit_project(file, (GOLDEN / f"{case}.{tool}.toml").read_text(), tool, extra)
-    return file.read_bytes().decode(), said
+    output = edit_project(file, snippet_of(case, tool), tool, extra)
+    return file.read_bytes().decode(), output
+
+
+def comments_of(text: str) -> list[str]:
+    return [line.rpartition("#")[2] for line in text.splitlines() if " #" in f" {line}"]
 
 
 @pytest.mark.parametrize(("case", "tool"), CASES)
-def test_comments_stay_and_a_second_time_changes_nothing(
+def test_comments_stay_and_a_second_edit_changes_nothing(
     tmp_path: Path, case: str, tool: str
 ) -> None:
     edited, _ = put(tmp_path, PROJECT, case, tool)
-    comments = [line.rpartition("#")[2] for line in PROJECT.splitlines() if "#" in line]
-    assert [
-        line.rpartition("#")[2] for line in edited.splitlines() if " #" in f" {line}"
-    ] == comments
-    again, said = put(tmp_path, edited, case, tool)
+    assert comments_of(edited) == comments_of(PROJECT)
+    again, output = put(tmp_path, edited, case, tool)
     assert again == edited
-    assert said.endswith("has all of it already")
-    wanted = tomllib.loads((GOLDEN / f"{case}.{tool}.toml").read_text())["project"]
-    found = tomllib.loads(edited)["project"]
-    for name, lines in wanted.get("optional-dependencies", {}).items():
-        assert found["optional-dependencies"][name] == lines
-    assert {*wanted.get("dependencies", [])} - {"numpy<2"} <= {*found["dependencies"]}
-    assert not [line for line in found["dependencies"] if line == "Torch>=2"]
+    assert output.endswith("has all of it already")
+    declared = tomllib.loads(snippet_of(case, tool))["project"]
+    project = tomllib.loads(edited)["project"]
+    for name, lines in declared.get("optional-dependencies", {}).items():
+        assert project["optional-dependencies"][name] == lines
+    assert {*declared.get("dependencies", [])} - {"numpy<2"} <= {*project["dependencies"]}
+    assert "Torch>=2" not in project["dependencies"]
 
 
-def test_what_gives_way_is_said(tmp_path: Path) -> None:
-    edited, said = put(tmp_path, PROJECT, "macos_of_ours", "uv")
-    assert "requires-python was >=3.9.2, and is now >=3.10,<3.11" in said
-    assert "Torch>=2 was replaced" in said
-    assert "numpy>=1.20 is now numpy<2,>=1.20: the wheels are compiled against NumPy 1" in said
-    assert 'tool.uv.sources.torch was { index = "pytorch" }' in said
+def test_replaced_declarations_are_reported(tmp_path: Path) -> None:
+    edited, output = put(tmp_path, PROJECT, "macos_of_ours", "uv")
+    assert "requires-python was >=3.9.2, and is now >=3.10,<3.11" in output
+    assert "Torch>=2 was replaced" in output
+    assert "numpy>=1.20 is now numpy<2,>=1.20: the wheels are compiled against NumPy 1" in output
+    assert 'tool.uv.sources.torch was { index = "pytorch" }' in output
     uv = tomllib.loads(edited)["tool"]["uv"]
     assert uv["sources"] == {
         "torch": {"index": "torchmill"},
         "other": {"git": "https://example.org/other"},
     }
-    assert [one["name"] for one in uv["index"]] == ["pytorch", "torchmill"]
+    assert [index["name"] for index in uv["index"]] == ["pytorch", "torchmill"]
     assert uv["dev-dependencies"] == ["pytest"]
 
 
@@ -108,33 +113,31 @@ def test_what_gives_way_is_said(tmp_path: Path) -> None:
 def test_the_bound_of_numpy_is_added_only_if_a_line_admits_more(
     tmp_path: Path, line: str, stays: bool
 ) -> None:
-    edited, said = put(tmp_path, PROJECT.replace("numpy>=1.20", line), "macos_of_ours", "uv")
+    edited, output = put(tmp_path, PROJECT.replace("numpy>=1.20", line), "macos_of_ours", "uv")
     lines = tomllib.loads(edited)["project"]["dependencies"]
     assert (line in lines) == stays
-    assert (f"{line} is now" in said) == (not stays)
+    assert (f"{line} is now" in output) == (not stays)
 
 
-def test_who_is_locked_out_is_said(tmp_path: Path) -> None:
-    _, said = put(tmp_path, PROJECT, "differs_by_machine", "uv")
-    assert "uv now locks for" in said
-    assert "only, which have wheels: others cannot install the project" in said
+def test_excluded_platforms_are_reported(tmp_path: Path) -> None:
+    _, output = put(tmp_path, PROJECT, "differs_by_machine", "uv")
+    assert "uv now locks for" in output
+    assert "only, which have wheels: others cannot install the project" in output
 
 
-def test_what_uv_reads_in_the_root_of_a_workspace_is_not_written_into_a_member(
-    tmp_path: Path,
-) -> None:
-    """See https://docs.astral.sh/uv/concepts/projects/workspaces/."""
+def test_settings_of_a_workspace_are_not_written_into_a_member(tmp_path: Path) -> None:
+    """Uv reads them in the root: https://docs.astral.sh/uv/concepts/projects/workspaces/."""
     root = tmp_path / "pyproject.toml"
     root.write_text('[tool.uv.workspace]\nmembers = ["packages/*"]\nexclude = ["packages/alone"]\n')
-    for name, inside in (("mine", True), ("alone", False)):
+    for name, is_member in (("mine", True), ("alone", False)):
         folder = tmp_path / "packages" / name
         folder.mkdir(parents=True)
-        edited, said = put(folder, PROJECT, "differs_by_machine", "uv")
-        assert ("environments" in tomllib.loads(edited)["tool"]["uv"]) is not inside
-        assert (f"add to [tool.uv] of {root}: environments = [" in said) is inside
+        edited, output = put(folder, PROJECT, "differs_by_machine", "uv")
+        assert ("environments" in tomllib.loads(edited)["tool"]["uv"]) is not is_member
+        assert (f"add to [tool.uv] of {root}: environments = [" in output) is is_member
 
 
-def test_the_packages_that_a_project_names_are_found_in_every_list(tmp_path: Path) -> None:
+def test_declared_packages_are_those_of_all_lists(tmp_path: Path) -> None:
     file = tmp_path / "pyproject.toml"
     extras = '[project.optional-dependencies]\ngpu = ["TorchVision"]\n'
     groups = '[dependency-groups]\na = ["six", {include-group = "b"}]\n'
@@ -144,60 +147,56 @@ def test_the_packages_that_a_project_names_are_found_in_every_list(tmp_path: Pat
     assert declared_packages(file) == declared_packages(tmp_path / "absent") == []
 
 
-def test_a_comment_behind_a_line_that_gives_way_stays_with_its_package(tmp_path: Path) -> None:
+def test_a_comment_behind_a_replaced_line_stays_with_its_package(tmp_path: Path) -> None:
     text = PROJECT.replace(
         '"Torch>=2",',
         '"Torch>=2",  # CVE: never below 2\n    # pinned by ops\n    "six==1",  # stays',
     )
-    edited, said = put(tmp_path, text, "one_pin", "uv")
-    assert "Torch>=2 was replaced" in said
-    line = next(line for line in edited.splitlines() if line.endswith("# CVE: never below 2"))
-    assert line.strip().startswith('"torch==')
-    assert edited.splitlines()[edited.splitlines().index(line) + 1 :][:2] == [
-        "    # pinned by ops",
-        '    "six==1",  # stays',
-    ]
+    edited, output = put(tmp_path, text, "one_pin", "uv")
+    assert "Torch>=2 was replaced" in output
+    lines = edited.splitlines()
+    (position,) = [i for i, line in enumerate(lines) if line.endswith("# CVE: never below 2")]
+    assert lines[position].strip().startswith('"torch==')
+    assert lines[position + 1] == "    # pinned by ops"
+    assert lines[position + 2] == '    "six==1",  # stays'
 
 
-def test_what_other_lists_pin_is_named(tmp_path: Path) -> None:
+def test_pins_in_other_lists_are_reported(tmp_path: Path) -> None:
+    extras = '[project.optional-dependencies]\ngpu = ["torch>9"]\n'
     groups = '[dependency-groups]\ndev = ["torch==0.5", {include-group = "x"}]\nx = []\n'
-    more = f'[project.optional-dependencies]\ngpu = ["torch>9"]\n{groups}'
-    edited, said = put(tmp_path, f"{PROJECT}\n{more}", "one_pin", "uv")
-    assert "torch>9 of gpu stays" in said
-    assert "torch==0.5 of dev stays" in said
+    edited, output = put(tmp_path, f"{PROJECT}\n{extras}{groups}", "one_pin", "uv")
+    assert "torch>9 of gpu stays" in output
+    assert "torch==0.5 of dev stays" in output
     assert "torch>9" in edited
 
 
-@pytest.mark.parametrize(
-    ("field", "extra", "code"),
-    [("dependencies", "", True), ("dependencies", "gpu", False), ("requires-python", "gpu", True)],
-)
-def test_a_field_that_is_dynamic_is_not_written(
-    tmp_path: Path, field: str, extra: str, code: bool
-) -> None:
+@pytest.mark.parametrize(("field", "extra"), [("dependencies", ""), ("requires-python", "gpu")])
+def test_a_dynamic_field_is_not_written(tmp_path: Path, field: str, extra: str) -> None:
     text = f'[project]\nname = "x"\nversion = "0"\ndynamic = ["{field}"]\n'
-    if code:
-        with refused("dynamic-field"):
-            put(tmp_path, text, "one_pin", "uv", extra)
-        assert (tmp_path / "pyproject.toml").read_text() == text
-    else:
-        assert "torch" in put(tmp_path, text, "one_pin", "uv", extra)[0]
+    with refused("dynamic-field"):
+        put(tmp_path, text, "one_pin", "uv", extra)
+    assert (tmp_path / "pyproject.toml").read_text() == text
 
 
-def test_own_earlier_lines_are_replaced(tmp_path: Path) -> None:
+def test_an_extra_can_be_written_if_dependencies_are_dynamic(tmp_path: Path) -> None:
+    text = '[project]\nname = "x"\nversion = "0"\ndynamic = ["dependencies"]\n'
+    edited, _ = put(tmp_path, text, "one_pin", "uv", "gpu")
+    assert "torch" in edited
+
+
+def torch_pins(text: str) -> list[str]:
+    dependencies = tomllib.loads(text)["project"]["dependencies"]
+    return [line for line in dependencies if line.startswith("torch==")]
+
+
+def test_an_earlier_snippet_is_replaced(tmp_path: Path) -> None:
     first, _ = put(tmp_path, PROJECT, "differs_by_machine", "uv")
     moved = first.replace("https://wheels.example.org", "https://old.example.org")
-    second, said = put(tmp_path, moved, "one_pin", "uv")
-    assert "url of torchmill in tool.uv.index was" in said
-    torch = [
-        line
-        for line in tomllib.loads(second)["project"]["dependencies"]
-        if line.startswith("torch==")
-    ]
-    wanted = tomllib.loads((GOLDEN / "one_pin.uv.toml").read_text())["project"]["dependencies"]
-    assert torch == [line for line in wanted if line.startswith("torch==")]
-    third, said = put(tmp_path, second, "by_address", "uv")
-    assert "tool.uv.sources.torch was replaced" in said
+    second, output = put(tmp_path, moved, "one_pin", "uv")
+    assert "url of torchmill in tool.uv.index was" in output
+    assert torch_pins(second) == torch_pins(snippet_of("one_pin", "uv"))
+    third, output = put(tmp_path, second, "by_address", "uv")
+    assert "tool.uv.sources.torch was replaced" in output
     assert "torch" not in tomllib.loads(third)["tool"]["uv"]["sources"]
 
 
@@ -213,38 +212,41 @@ def test_own_earlier_lines_are_replaced(tmp_path: Path) -> None:
         (">=3.10.4,<=3.10.9", ">=3.10.4,<=3.10.9"),
     ],
 )
-def test_pythons_are_left_out_only_where_they_have_no_wheels(
-    tmp_path: Path, before: str, after: str
-) -> None:
+def test_only_pythons_without_wheels_are_excluded(tmp_path: Path, before: str, after: str) -> None:
     text = PROJECT.replace(">=3.9.2", before)
-    edited, said = put(tmp_path, text, "by_address", "pdm")
+    edited, output = put(tmp_path, text, "by_address", "pdm")
     assert tomllib.loads(edited)["project"]["requires-python"] == after
-    assert ("requires-python was" in said) == (before != after)
+    assert ("requires-python was" in output) == (before != after)
 
 
-def test_a_project_that_names_no_python_gets_those_of_the_wheels(tmp_path: Path) -> None:
+def test_a_project_without_requires_python_gets_that_of_the_wheels(tmp_path: Path) -> None:
     edited, _ = put(tmp_path, '[project]\nname = "x"\nversion = "1"\n', "by_address", "poetry")
-    found = tomllib.loads(edited)
-    assert found["project"]["requires-python"] == ">=3.9,<3.11"
-    assert "numpy<2" in found["project"]["dependencies"]
-    assert "tool" not in found or "package-mode" not in found["tool"].get("poetry", {}), (
-        "it may be a package"
-    )
+    data = tomllib.loads(edited)
+    assert data["project"]["requires-python"] == ">=3.9,<3.11"
+    assert "numpy<2" in data["project"]["dependencies"]
+    settings = data.get("tool", {}).get("poetry", {})
+    assert "package-mode" not in settings, "the project may be a package"
 
 
 @pytest.mark.parametrize(
-    ("before", "stays"), [('requires-python = ">=3.9"', False), ("", False), ("3.10", True)]
+    ("line", "stays"),
+    [
+        ('requires-python = ">=3.9"', False),
+        ("", False),
+        ('requires-python = "==3.10.*"', True),
+    ],
 )
-def test_poetrys_own_python_is_not_left_wider(tmp_path: Path, before: str, stays: bool) -> None:
-    line = 'requires-python = "==3.10.*"' if stays else before
-    text = f'[project]\nname = "x"\nversion = "1"\n{line}\n[tool.poetry.dependencies]\npython = "^3.9"\nsix = "*"\n'
-    edited, said = put(tmp_path, text, "one_pin", "poetry")
-    there = tomllib.loads(edited)["tool"]["poetry"]["dependencies"]
-    assert ("python" in there, "six" in there) == (stays, True)
-    assert ("tool.poetry.dependencies.python was replaced: ^3.9" in said) is not stays
+def test_a_wider_python_in_poetrys_table_is_removed(tmp_path: Path, line: str, stays: bool) -> None:
+    project = f'[project]\nname = "x"\nversion = "1"\n{line}\n'
+    poetry = '[tool.poetry.dependencies]\npython = "^3.9"\nsix = "*"\n'
+    edited, output = put(tmp_path, project + poetry, "one_pin", "poetry")
+    dependencies = tomllib.loads(edited)["tool"]["poetry"]["dependencies"]
+    assert ("python" in dependencies) == stays
+    assert "six" in dependencies
+    assert ("tool.poetry.dependencies.python was replaced: ^3.9" in output) is not stays
 
 
-def test_it_can_be_an_extra(tmp_path: Path) -> None:
+def test_dependencies_can_become_an_extra(tmp_path: Path) -> None:
     edited, _ = put(tmp_path, PROJECT, "macos_of_ours", "uv", "gpu")
     project = tomllib.loads(edited)["project"]
     assert project["dependencies"] == ["requests>=2", "numpy>=1.20"]
@@ -252,13 +254,13 @@ def test_it_can_be_an_extra(tmp_path: Path) -> None:
     assert put(tmp_path, edited, "macos_of_ours", "uv", "gpu")[0] == edited
 
 
-def test_an_extra_is_the_same_in_another_spelling(tmp_path: Path) -> None:
+def test_an_extra_is_found_in_another_spelling(tmp_path: Path) -> None:
     text = f'{PROJECT}\n[project.optional-dependencies]\nMy_GPU = ["torch>=1"]\n'
-    edited, said = put(tmp_path, text, "one_pin", "uv", "my-gpu")
+    edited, output = put(tmp_path, text, "one_pin", "uv", "my-gpu")
     extras = tomllib.loads(edited)["project"]["optional-dependencies"]
     assert list(extras) == ["My_GPU"], "uv refuses two names that are normalized to one"
     assert extras["My_GPU"][0].startswith("torch==")
-    assert "of My_GPU stays" not in said
+    assert "of My_GPU stays" not in output
 
 
 def test_line_endings_and_permissions_stay(tmp_path: Path) -> None:
@@ -268,7 +270,7 @@ def test_line_endings_and_permissions_stay(tmp_path: Path) -> None:
     real.chmod(0o640)
     link = tmp_path / "pyproject.toml"
     link.symlink_to(real)
-    edit_project(link, (GOLDEN / "one_pin.uv.toml").read_text(), "uv", "")
+    edit_project(link, snippet_of("one_pin", "uv"), "uv", "")
     content = real.read_bytes()
     assert content.count(b"\n") == content.count(b"\r\n")
     assert b"torchmill" in content
@@ -299,27 +301,29 @@ def test_line_endings_and_permissions_stay(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_edited_is_refused_and_stays(
+def test_a_file_that_cannot_be_edited_is_refused_and_stays(
     tmp_path: Path, content: bytes, code: str
 ) -> None:
     file = tmp_path / "pyproject.toml"
     file.write_bytes(content)
-    snippet = (GOLDEN / "one_pin.uv.toml").read_text()
+    snippet = snippet_of("one_pin", "uv")
     if code:
         with refused(code) as caught:
             edit_project(file, snippet, "uv", "")
         assert file.read_bytes() == content
-        assert " init`" not in str(caught.value), "uv and Poetry refuse that where there is a file"
+        assert " init`" not in str(caught.value), (
+            "uv and Poetry refuse to make a project that exists"
+        )
     else:
         assert "torch was replaced" in edit_project(file, snippet, "uv", "")
-    assert [one.name for one in tmp_path.iterdir()] == ["pyproject.toml"]
+    assert [path.name for path in tmp_path.iterdir()] == ["pyproject.toml"]
 
 
-def test_a_file_that_is_not_there_or_read_only_is_refused(tmp_path: Path) -> None:
-    snippet = (GOLDEN / "one_pin.uv.toml").read_text()
-    for none in (tmp_path / "absent.toml", tmp_path):
+def test_a_missing_or_read_only_file_is_refused(tmp_path: Path) -> None:
+    snippet = snippet_of("one_pin", "uv")
+    for path in (tmp_path / "absent.toml", tmp_path):
         with refused("no-project-file"):
-            edit_project(none, snippet, "uv", "")
+            edit_project(path, snippet, "uv", "")
     file = tmp_path / "pyproject.toml"
     file.write_text(PROJECT)
     file.chmod(0o444)
