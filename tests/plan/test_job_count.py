@@ -1,4 +1,4 @@
-"""How many compilers at once, and why."""
+"""How many compilers run at once, and the reason that is given."""
 
 import pytest
 
@@ -8,7 +8,7 @@ GIB = 2**30
 
 
 @pytest.mark.parametrize(
-    ("cores", "memory", "asked", "count", "reason"),
+    ("cores", "memory", "requested", "count", "reason"),
     [
         (
             2,
@@ -37,23 +37,23 @@ GIB = 2**30
         (4, 24 * GIB, 0, 1, "1 as asked"),
     ],
 )
-def test_what_binds_is_named(
-    cores: int, memory: int, asked: int | None, count: int, reason: str
+def test_the_reason_names_what_limits_the_jobs(
+    cores: int, memory: int, requested: int | None, count: int, reason: str
 ) -> None:
-    decided = count_jobs(cores, memory, 2 * GIB, asked)
-    assert decided.count == count
-    assert reason in decided.reason
+    jobs = count_jobs(cores, memory, 2 * GIB, requested)
+    assert jobs.count == count
+    assert reason in jobs.reason
 
 
-def test_an_unknown_appetite_leaves_it_to_the_cores() -> None:
+def test_without_a_known_appetite_the_cores_decide() -> None:
     assert count_jobs(cores=3, memory=0, per_job=0) == JobCount(
         3, "3 because of the cores (0 B of memory at 0 B a job would carry 3)"
     )
 
 
-def test_under_guard_more_compilers_are_started_than_there_are_cores() -> None:
+def test_under_the_guard_more_compilers_start_than_there_are_cores() -> None:
     assert [guarded_slots(cores, 2**40) for cores in (1, 2, 64)] == [6, 10, 258]
 
 
-def test_no_more_are_started_than_can_all_be_at_their_preprocessor() -> None:
+def test_no_more_start_than_can_all_be_at_their_preprocessor() -> None:
     assert [guarded_slots(64, memory) for memory in (2**20, 2**30, 4 * 2**30)] == [1, 8, 32]

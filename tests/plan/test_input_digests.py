@@ -1,0 +1,112 @@
+"""What makes a tree, an environment or a compile stale, and what does not."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.support.plans import plan_base
+from torchmill.config.facts import Facts
+from torchmill.fetch.source.source import Source
+from torchmill.plan.build_options import Options
+from torchmill.plan.input_digests import (
+    compile_key,
+    describe_changed_inputs,
+    environment_key,
+    tree_inputs,
+    tree_key,
+)
+from torchmill.plan.plan import Command, Plan
+
+SOURCE = Source("base", "1.0.0", "v1.0.0", "git", "here", "1" * 40, Path("source"), verified=True)
+MACHINE = {"g++": "12.2"}
+
+
+@pytest.fixture
+def plan(known: Facts) -> Plan:
+    return plan_base(known)
+
+
+def tree_key_of(
+    known: Facts, plan: Plan, source: Source = SOURCE, machine_inputs: dict[str, str] = MACHINE
+) -> str:
+    return tree_key(tree_inputs(plan, source, known.patches, machine_inputs))
+
+
+def test_a_tree_serves_every_interpreter_at_any_speed(known: Facts, plan: Plan) -> None:
+    key = tree_key_of(known, plan)
+    for options in (Options(jobs=1), Options(memory=2**30)):
+        slower = plan_base(known, options=options)
+        assert slower.jobs < plan.jobs
+        assert tree_key_of(known, slower) == key
+    assert tree_key_of(known, plan_base(known, "wheel-3.9-cpu")) == key
+    assert tree_key_of(known, replace(plan, requirements=("numpy<3",))) == key
+
+
+def test_a_tree_follows_machine_source_settings_and_preparation(known: Facts, plan: Plan) -> None:
+    keys = {
+        tree_key_of(known, plan),
+        tree_key_of(known, plan, machine_inputs={"g++": "13.1"}),
+        tree_key_of(known, plan, replace(SOURCE, commit="2" * 40)),
+        tree_key_of(known, plan, replace(SOURCE, submodules={"a": "3"})),
+        tree_key_of(known, plan_base(known, options=Options(settings={"USE_X": "1"}))),
+        tree_key_of(known, replace(plan, tree=replace(plan.tree, kit=("cmake<4",)))),
+        tree_key_of(
+            known, replace(plan, tree=replace(plan.tree, preparation=(Command("a", ("a",)),)))
+        ),
+    }
+    assert len(keys) == 7
+
+
+def test_what_is_compiled_follows_the_interpreter_and_its_requirements(
+    known: Facts, plan: Plan
+) -> None:
+    def key(plan: Plan, tree: str = "tree", python: str = "3.10.13") -> str:
+        environment = environment_key(plan, {"python": python, "base": ""})
+        return compile_key(tree, environment, plan)
+
+    keys = {
+        key(plan),
+        key(plan, tree="other"),
+        key(plan, python="3.10.14"),
+        key(replace(plan, requirements=("numpy<3",))),
+        key(replace(plan, commands=())),
+        key(plan_base(known, "wheel-3.9-cpu")),
+    }
+    assert len(keys) == 6
+
+
+def test_a_tree_follows_the_bytes_of_a_patch(known: Facts, plan: Plan) -> None:
+    patched = replace(plan, tree=replace(plan.tree, patches=("base/a.patch",)))
+    patch = known.patches / "base" / "a.patch"
+    patch.parent.mkdir(parents=True)
+    contents = (
+        b"one",
+        b"two",
+        b"one\n",
+        b"one\r\n",
+        b"caf\xe9",
+        b"caf\xe8",
+        "caf\u00e9".encode(),
+        b"\xff\xfe\0",
+    )
+    keys = set()
+    for content in contents:
+        patch.write_bytes(content)
+        keys.add(tree_key_of(known, patched))
+    assert len(keys) == len(contents)
+
+
+def test_changes_since_another_tree_are_described_without_digests(known: Facts, plan: Plan) -> None:
+    machine = {"compiler": "gcc 12.2.0", "C++: cc1plus": "a" * 64, "old": ""}
+    before = tree_inputs(plan, SOURCE, known.patches, machine)
+    switched = replace(plan, variables={**plan.variables, "USE_MPI": "1"})
+    machine = {"compiler": "gcc 13.1.0", "C++: cc1plus": "b" * 64}
+    after = tree_inputs(switched, SOURCE, known.patches, machine)
+    assert describe_changed_inputs(before, after) == [
+        "machine's C++: cc1plus",
+        "machine's compiler (gcc 13.1.0, was gcc 12.2.0)",
+        "machine's old (gone)",
+        "setting USE_MPI (new)",
+    ]
+    assert describe_changed_inputs(after, after) == []
