@@ -19,7 +19,7 @@ from torchmill.cell.context import BuildContext, BuildTree, copy_source, fill_pl
 from torchmill.config.facts import Facts
 from torchmill.core.system_errors import report_unwritable
 from torchmill.fetch.source.source import Source
-from torchmill.host.environments import TreeUser
+from torchmill.host.tree_users import TreeUser
 from torchmill.plan.plan import Command, Plan
 
 needs_preparing = pytest.mark.skipif(

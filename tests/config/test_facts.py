@@ -555,7 +555,7 @@ def test_shipped_images_are_complete(shipped: Facts) -> None:
     assert {base.role for base in bases} == set(get_args(ImageRole))
     keys = []
     for base in bases:
-        keys += [(base.role, base.named, arch) for arch in base.arches]
+        keys += [(base.role, base.name, arch) for arch in base.arches]
     assert len(keys) == len(set(keys))
     toolkits = {toolkit.version for toolkit in shipped.toolkits}
     assert {base.toolkit for base in bases if base.toolkit} <= toolkits

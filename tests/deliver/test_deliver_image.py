@@ -209,7 +209,7 @@ def _recipe_on_base(arch: str, base: BaseImage) -> ImageRecipe:
     toolkit = base.toolkit or ""
     options_by_role = {
         "manylinux": ImageOptions("builder", arch=arch, purpose="distribution"),
-        "system": ImageOptions("builder", arch=arch, base=base.named),
+        "system": ImageOptions("builder", arch=arch, base=base.name),
         "cuda": ImageOptions("builder", toolkit=toolkit, arch=arch),
         "toolkit": ImageOptions("builder", toolkit=toolkit, arch=arch, purpose="distribution"),
         "python": ImageOptions("runtime", base.pythons[:1], arch=arch, index=INDEX),
@@ -222,7 +222,7 @@ def _recipe_on_base(arch: str, base: BaseImage) -> ImageRecipe:
             continue
         if base.reference in recipe.texts["Dockerfile"]:  # the release chooses among manylinux
             return recipe
-    raise AssertionError(f"nothing is built on {base.named} for {arch}")
+    raise AssertionError(f"nothing is built on {base.name} for {arch}")
 
 
 def test_hadolint_finds_nothing(tmp_path: Path) -> None:

@@ -21,14 +21,12 @@ from torchmill.host.environments import (
     hold_environment,
     in_environment,
     installed_distributions,
-    list_shared_tools,
     make_environment,
     pip_variables,
     provide_environment,
-    provide_shared_tools,
-    read_tree_user,
-    tree_user,
 )
+from torchmill.host.shared_tools import list_shared_tools, provide_shared_tools
+from torchmill.host.tree_users import read_tree_user, tree_user
 
 INTERPRETER = """\
 #!/bin/sh

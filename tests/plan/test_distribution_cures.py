@@ -201,7 +201,7 @@ def test_the_table_of_cures_is_as_recorded(shipped: Facts, request: pytest.Fixtu
 def test_the_machine_can_run_each_command(shipped: Facts, place: str, root: bool | None) -> None:
     """It is of the machine's own package manager, for packages that exist, and for its user."""
     distribution, manager, _, _ = PLACES[place]
-    release = distributions.find_release(distribution)
+    release = distributions.find_recorded_release(distribution)
     managers = {command[0]: name for name, command in system_packages.INSTALL_COMMANDS.items()}
     for thing in MISSING:
         finding = finding_on(shipped, place, thing, packages={"may_use_root": root})
@@ -333,14 +333,14 @@ def test_every_record_has_a_source_and_a_known_manager() -> None:
         assert table["manager"] in system_packages.INSTALL_COMMANDS
         for version in table["versions"]:
             distribution = LinuxDistribution(table["ids"][0], version)
-            release = distributions.find_release(distribution)
+            release = distributions.find_recorded_release(distribution)
             assert release is not None
             assert release.manager == table["manager"]
 
 
 def test_a_toolset_is_known_from_the_minor_release_that_first_had_it() -> None:
-    older = distributions.find_release(LinuxDistribution("rocky", "9.2"))
-    newer = distributions.find_release(LinuxDistribution("rocky", "9.4"))
+    older = distributions.find_recorded_release(LinuxDistribution("rocky", "9.2"))
+    newer = distributions.find_recorded_release(LinuxDistribution("rocky", "9.4"))
     assert older is not None
     assert newer is not None
     assert not older.has_gcc(13)
@@ -355,9 +355,9 @@ def test_no_command_needs_an_archive_that_is_not_set_up(shipped: Facts) -> None:
 
 
 def test_a_board_is_known_only_by_the_releases_that_are_recorded() -> None:
-    def find_board(l4t: str) -> distributions.Board | None:
+    def find_board(l4t: str) -> distributions.Jetson | None:
         distribution = LinuxDistribution("ubuntu", "18.04", ("debian",), l4t)
-        return distributions.find_board(distribution)
+        return distributions.find_jetson(distribution)
 
     nano = find_board("32.7.1")
     assert nano is not None

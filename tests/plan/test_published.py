@@ -52,7 +52,7 @@ K80, GTX960, RTX3090, H100 = (
 )
 
 
-# CUDA's rules of compatibility, stated once more: the suite's own are in config/arch_list.py.
+# CUDA's rules of compatibility, stated once more: the suite's own are in config/served_gpus.py.
 
 
 def number(capability: str) -> tuple[int, int]:

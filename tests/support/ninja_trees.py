@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torchmill.cell import prepare
 from torchmill.cell.context import BuildTree
-from torchmill.host.environments import TreeUser
+from torchmill.host.tree_users import TreeUser
 
 # Two files depend on no Python, one on Python's headers, one on those of a package.
 SOURCES = {

@@ -18,7 +18,7 @@ from torchmill.core.errors import BuildError, BusyError
 from torchmill.core.locks import hold_locks, list_contents
 from torchmill.core.process import capture
 from torchmill.core.units import name_few
-from torchmill.host import environments
+from torchmill.host import environments, shared_tools, tree_users
 from torchmill.host.disk_usage import newest_change
 from torchmill.host.environments import Install
 from torchmill.wheel import statement
@@ -40,9 +40,7 @@ def compile_stage(
     seconds: dict[str, float] = {}
     with _timed(seconds, "requirements"):
         provide_requirements(context, install)
-        user = environments.tree_user(
-            context.venv, python, context.environment_key, context.tree.env
-        )
+        user = tree_users.tree_user(context.venv, python, context.environment_key, context.tree.env)
     wait_began = time.monotonic()
     with _hold_tree(context, line):
         waited = round(time.monotonic() - wait_began, 1)
@@ -142,4 +140,4 @@ def _installed_requirements(context: BuildContext, python: Path) -> list[str]:
     """Return what is installed for the build, as "name==version", sorted."""
     argv = [str(python), "-I", "-m", "pip", "list", "--format=freeze"]
     installed = capture(argv, env=environments.pip_variables(os.environ)).split()
-    return sorted({*installed, *environments.list_shared_tools(context.tree.kit)})
+    return sorted({*installed, *shared_tools.list_shared_tools(context.tree.kit)})

@@ -28,8 +28,10 @@ from torchmill.core.process import CommandError, capture
 from torchmill.core.strict_json import load_object
 from torchmill.core.units import name_few
 from torchmill.fetch.source import fetcher
-from torchmill.host.environments import Install, TreeUser, provide_shared_tools, read_tree_user
+from torchmill.host.environments import Install
 from torchmill.host.own_runs import read_own_runs
+from torchmill.host.shared_tools import provide_shared_tools
+from torchmill.host.tree_users import TreeUser, read_tree_user
 from torchmill.plan import estimate_report, input_digests
 
 RecordedInputs = Sequence[

@@ -20,7 +20,7 @@ def provide_requirements(context: BuildContext, install: Install) -> None:
             for word in words:
                 if word.startswith(_LENT_TOOLS):
                     install(word)
-            environments.lend_packages(context.venv, lender)
+            environments.import_packages_of(context.venv, lender)
         install(*words)
 
     environments.provide_environment(

@@ -480,7 +480,7 @@ class Dialogue(NamedTuple):
             return {}
         folders = cell_folders(self.layout, cell, self.host, in_container=False)
         spaces = disk_space.disk_spaces(folders, self.layout.cache, None)
-        return {part: size for space in spaces for part, size in space.there.items()}
+        return {part: size for space in spaces for part, size in space.present.items()}
 
     def session_lines(self, commands: Iterable[str]) -> list[str]:
         """Return the commands that build the cells; one of another release than the selected one names that."""

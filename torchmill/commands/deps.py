@@ -74,7 +74,7 @@ def choose_packages(
     Of a distribution that is not recorded, all are named as they usually are.
     """
     supply = system_packages.find_supply(manager, place, names)
-    if manager in system_packages.NEEDS_ROOT and distributions.find_release(place) is None:
+    if manager in system_packages.NEEDS_ROOT and distributions.find_recorded_release(place) is None:
         remark = f"these are the usual names for {manager}: whether {place or 'a system'} has them all is not known"
         return Installation(system_packages.install_command(manager, names, sudo=sudo), [remark])
     if not supply.names:

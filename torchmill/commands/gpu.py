@@ -158,7 +158,7 @@ def check_on_gpu(
     ):
         venv = clean_environment.create_environment(python, Path(folder), log, layout.environments)
         for lender in lenders:
-            environments.lend_packages(Path(folder), lender)
+            environments.import_packages_of(Path(folder), lender)
         base = [wheel for wheel in wheels if not _smoke(facts, wheel)]
         first: list[Path | str] = [*(wheel.path for wheel in base), *numpy[:1]]
         if first:

@@ -63,7 +63,7 @@ class RecordedPackage:
 
 
 @dataclass(frozen=True, slots=True)
-class Board:
+class Jetson:
     """The packages of NVIDIA's archive for a release of Jetson Linux."""
 
     cuda: str
@@ -82,7 +82,7 @@ def recorded_tables(kind: str) -> list[dict[str, Any]]:
     return tables
 
 
-def find_release(distribution: LinuxDistribution | None) -> DistributionRelease | None:
+def find_recorded_release(distribution: LinuxDistribution | None) -> DistributionRelease | None:
     """Return the recorded release that a machine has; None if it is not recorded."""
     if distribution is None:
         return None
@@ -141,13 +141,13 @@ def find_package(release: DistributionRelease, name: str) -> RecordedPackage | N
     return None
 
 
-def find_board(distribution: LinuxDistribution | None) -> Board | None:
+def find_jetson(distribution: LinuxDistribution | None) -> Jetson | None:
     """Return NVIDIA's packages for a Jetson, by its distribution; None if none are recorded."""
     l4t = (distribution.l4t if distribution else None) or ""
     for table in recorded_tables("board"):
         # The dots make "36" match "36.4.3", and not "360".
         if any(f"{l4t}.".startswith(f"{release}.") for release in table["l4t"]):
-            return Board(table["cuda"], table["cudnn"], table.get("toolkit", ""))
+            return Jetson(table["cuda"], table["cudnn"], table.get("toolkit", ""))
     return None
 
 
@@ -171,7 +171,7 @@ def usual_managers(distribution: LinuxDistribution | None) -> tuple[str, ...]:
     """
     if distribution is None:
         return ()
-    release = find_release(distribution)
+    release = find_recorded_release(distribution)
     usual = release.manager if release else _manager_of_family(distribution)
     if not usual:
         return ()

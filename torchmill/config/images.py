@@ -43,10 +43,10 @@ class BaseImage:
 
         It has no tag beside a digest, because not every engine takes both.
         """
-        return f"{self.image}@{self.digest}" if self.digest else self.named
+        return f"{self.image}@{self.digest}" if self.digest else self.name
 
     @property
-    def named(self) -> str:
+    def name(self) -> str:
         """Return the name for people: "docker.io/library/debian:bookworm-slim"."""
         return f"{self.image}:{self.tag}" if self.tag else self.image
 

@@ -20,13 +20,13 @@ _MAX_FILE_BYTES = 1 << 24  # the largest shipped file has 2 ** 18
 _NAME_DIGITS = 32  # of the digest that names a merged folder
 
 
-def merge_facts(own: Path, shipped: Path, place: Path) -> Path | None:
+def merge_facts(project: Path, shipped: Path, place: Path) -> Path | None:
     """Return a folder in `place` with the shipped facts and a project's own; None without such.
 
     The folder's name is the digest of the files in it, and nothing in it is ever changed. Raises
     ConfigError for a fact that is no file or too large, OSError for one that cannot be read.
     """
-    own_files = dict(_list_facts(own, shipped))
+    own_files = dict(_list_facts(project, shipped))
     if not own_files:
         return None
     files = dict(_list_facts(shipped, shipped)) | own_files

@@ -10,12 +10,15 @@
   packages
 - environment_modules: find the CUDA toolkits of environment modules, Tcl's and Lmod's, by reading
   their files
-- environments: the virtual environment of a cell, and the tools that all cells of a tree share
-- gpu_driver: the GPUs of a machine and their driver
+- environments: the virtual environments of cells: made from stored ones, filled for a purpose, and
+  proven
+- gpu_driver: the GPUs of a machine and their driver: the kernel's part, and the library that
+  programs load
 - host: a machine that builds, as a value: measured, or described in a file
 - interpreters: find the CPythons of this machine without running any; prove one by running it
 - libraries: find libraries that a build links, by their headers
-- measurement: measure this machine: read what can be read, and run programs for the rest
+- measurement: measure this machine: read what can be read, and run programs for the rest in
+  parallel
 - native: this machine's system and architecture, and those of an executable file
 - own_runs: the builds that this machine has made, by the manifests of its wheels
 - processor: the processor that a build is for: its name to the compiler, and its demands on a
@@ -23,6 +26,10 @@
 - programs: run the programs of a machine, remember their answers, and tell the versions of its
   tools
 - provisioned: the toolkits, libraries and compilers in the user's cache, by their records
+- shared_tools: the tools that all cells of a tree share, such as CMake and ninja: installed once,
+  and linked
+- stored_folders: folders that are made once, stored, and copied from then on
 - system_state: ask the operating system: its version, its packages, Xcode's tools, and whether it
   translates
+- tree_users: who uses a tree: an interpreter and its packages, which compilers read
 """

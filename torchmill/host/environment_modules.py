@@ -61,13 +61,15 @@ def _module_home(file: Path, module: str) -> Path | None:
 
 def _tcl_variables(text: str) -> dict[str, str]:
     """Return the environment variables that a Tcl file sets, as far as their values can be told."""
-    own: dict[str, str] = {}  # variables of the file itself
+    file_variables: dict[str, str] = {}  # variables of the file itself
     environment: dict[str, str] = {}
     for command, name, value in _TCL.findall(text):
-        filled = _TCL_VARIABLE.sub(lambda match: own.get(match[1], match[0]), value.strip('"{}'))
+        filled = _TCL_VARIABLE.sub(
+            lambda match: file_variables.get(match[1], match[0]), value.strip('"{}')
+        )
         if "$" in filled or "[" in filled:  # an unknown variable, or a command
             continue
-        variables = own if command == "set" else environment
+        variables = file_variables if command == "set" else environment
         variables[name] = filled
     return environment
 
@@ -75,14 +77,18 @@ def _tcl_variables(text: str) -> dict[str, str]:
 def _lua_variables(text: str, module: str) -> dict[str, str]:
     """Return the environment variables that a Lua file sets, as far as their values can be told."""
     name, _, version = module.partition("/")
-    own = {"myModuleVersion()": version, "myModuleName()": name, "myModuleFullName()": module}
+    file_variables = {
+        "myModuleVersion()": version,
+        "myModuleName()": name,
+        "myModuleFullName()": module,
+    }
     environment: dict[str, str] = {}
     for match in _LUA.finditer(text):
-        value = _lua_value(match["value"] or match["expression"], own)
+        value = _lua_value(match["value"] or match["expression"], file_variables)
         if value is None:
             continue
         if match["name"]:
-            own[match["name"]] = value
+            file_variables[match["name"]] = value
         else:
             environment[match["variable"]] = value
     return environment

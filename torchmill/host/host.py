@@ -32,7 +32,7 @@ class DiskSpace:
     folder: str  # by which the user knows it
     free: int  # bytes
     # part of the build that goes to this disk -> bytes of it that lie on it already
-    there: Mapping[str, int]
+    present: Mapping[str, int]
     inodes: int | None = None  # further files that it takes; None: any number
     source: int = 0  # files of the source that are still to be copied to it
     noexec: bool = False  # mounted so that no program on it can run

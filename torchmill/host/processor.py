@@ -33,15 +33,15 @@ def resolve_processor(
     option = facts.arches[arch].cpu_option
     if cpu is None or not option or arch != host.arch:
         return None
-    named = settings.get("CXX", "")
-    compiler = host.compilers.of_command(named)
+    cxx = settings.get("CXX", "")
+    compiler = host.compilers.of_command(cxx)
     if compiler is None or compiler.family not in {"gcc", "clang"}:
         raise ConfigError(
             f"--cpu {cpu}: it works only with gcc and clang on Linux, and the compiler is "
             f"{compiler or 'none that is known'}: omit --cpu, or set CXX",
             code="processor-not-told",
         )
-    command = named or host.programs.paths.get("c++", "c++")
+    command = cxx or host.programs.paths.get("c++", "c++")
     words = command_words({"CXX": command}, "CXX")
     variables = {**os.environ, "LC_ALL": "C"}
     try:

@@ -109,9 +109,9 @@ def read_provision_record(file: Path) -> ProvisionRecord | None:
         return None
 
 
-def format_provision_record(record: ProvisionRecord, arch: str, made: str) -> str:
-    """Return the text of a record; `made` is the time, in ISO 8601."""
-    data = asdict(record) | {"arch": arch, "made": made}
+def format_provision_record(record: ProvisionRecord, arch: str, time: str) -> str:
+    """Return the text of a record; `time` is, in ISO 8601."""
+    data = asdict(record) | {"arch": arch, "made": time}
     # A URL of a piece may have the password of an index.
     return hide_password(json.dumps(data, indent=1)) + "\n"
 

@@ -30,28 +30,28 @@ OFFICIAL = "official"  # in place of a list: that of the official build, for all
 _TWO_DIGITS = 10  # the first major version of capabilities that has two: "10.0"
 
 
-def resolve_arch_list(facts: Facts, cell: Cell, host: Host, asked: str | None) -> str | None:
+def resolve_arch_list(facts: Facts, cell: Cell, host: Host, text: str | None) -> str | None:
     """Return the value of TORCH_CUDA_ARCH_LIST for a cell, None for a build without CUDA.
 
     Without a list, or with the word "official", it is that of the official build. Raises
     ConfigError for a list that cannot be read, ImpossibleBuildError for one that the toolkit or the
     release does not take.
     """
-    if asked is None or asked.strip().lower() == OFFICIAL:
+    if text is None or text.strip().lower() == OFFICIAL:
         return official_arch_list(facts, cell)
     toolkit = facts.toolkit(cell.build.cuda)
     if toolkit is None:
         raise ConfigError(
-            f"--arch-list '{asked}': {cell.build.identifier(host.arch)} is built without CUDA; "
+            f"--arch-list '{text}': {cell.build.identifier(host.arch)} is built without CUDA; "
             "leave the option out, or take a CUDA build (`nox -l` lists them)",
             code="arch-list-without-cuda",
         )
-    targets = check_arch_list(facts, asked, toolkit, cell.release, host.gpus.devices)
+    targets = check_arch_list(facts, text, toolkit, cell.release, host.gpus.devices)
     return _format_for_package(facts, cell, targets)
 
 
 def check_arch_list(
-    facts: Facts, asked: str, toolkit: Toolkit | None, release: Release | None, gpus: Iterable[Gpu]
+    facts: Facts, text: str, toolkit: Toolkit | None, release: Release | None, gpus: Iterable[Gpu]
 ) -> list[ArchTarget]:
     """Return the targets of a list; without a toolkit, or a release, it need only fit some.
 
@@ -59,11 +59,11 @@ def check_arch_list(
     the list.
     """
     torch = (release or newest_release(facts)).torch_version
-    targets, unreadable = parse_arch_list(facts, asked, torch, gpus)
+    targets, unreadable = parse_arch_list(facts, text, torch, gpus)
     problems = [*unreadable, *find_arch_problems(facts, targets, toolkit, release)]
     if not problems:
         return targets
-    lines = [f"arch list '{asked}' cannot be used"]
+    lines = [f"arch list '{text}' cannot be used"]
     if release:
         lines[0] += f" for {release}"
     if toolkit:

@@ -97,7 +97,7 @@ def has_own_cuda(host: Host) -> bool:
 
 def _isl_obstacle(source: ToolkitSource, host: Host) -> str:
     """Return why a host cannot run the compiler of a source, which loads the system's libisl."""
-    release = distributions.find_release(host.platform.distribution)
+    release = distributions.find_recorded_release(host.platform.distribution)
     if not source.isl or release is None or not release.isl or release.isl == source.isl:
         return ""
     return f"it needs libisl{source.isl}, and {release.name} has libisl{release.isl}"

@@ -100,7 +100,7 @@ def find_supply(
     recorded: list[distributions.RecordedPackage] = []
     unrecorded: list[str] = []
     choices: dict[str, str] = {}
-    release = distributions.find_release(distribution)
+    release = distributions.find_recorded_release(distribution)
     for name in dict.fromkeys(names):
         # The packages of conda-forge and Homebrew are the same on all systems.
         package: distributions.RecordedPackage | None = distributions.RecordedPackage(name)

@@ -33,8 +33,8 @@ class Trial:
     witness: Witness | None = None  # None: nobody
 
 
-def find_trial(facts: Facts, cell: Cell, own: Iterable[MeasuredRun] = ()) -> Trial:
-    """Return who is known to have built a cell; `own` are builds that this machine has made.
+def find_trial(facts: Facts, cell: Cell, own_runs: Iterable[MeasuredRun] = ()) -> Trial:
+    """Return who is known to have built a cell; `own_runs` are builds that this machine has made.
 
     A toolkit and a Python count each for itself: a release that was built with CUDA 12.1 and for
     Python 3.12 counts as tried with both, although these may have been two wheels.
@@ -44,7 +44,7 @@ def find_trial(facts: Facts, cell: Cell, own: Iterable[MeasuredRun] = ()) -> Tri
     if not cell.possible:
         standing: Standing = "untried" if is_merely_untried(cell) else "impossible"
         return Trial(standing, "; ".join(cell.reasons), release.source)
-    evidence = next(_find_evidence(facts, cell, own), None)
+    evidence = next(_find_evidence(facts, cell, own_runs), None)
     if evidence is None:
         return Trial("untried", _describe_untried_toolkit(facts, cell), "")
     pythons = wheel_pythons(facts, release, build.arch)
@@ -86,12 +86,12 @@ def nearest_tried(facts: Facts, cell: Cell, serves: Callable[[Cell], bool]) -> C
     return tried[0] if tried else None
 
 
-def _find_evidence(facts: Facts, cell: Cell, own: Iterable[MeasuredRun]) -> Iterator[Trial]:
+def _find_evidence(facts: Facts, cell: Cell, own_runs: Iterable[MeasuredRun]) -> Iterator[Trial]:
     """Yield who has built a release with the toolkit of a cell, the nearest witness first."""
     build = cell.build
     release = cell.release
     built = f"{release} was built {_with_cuda(build.cuda)}"
-    for run in own:
+    for run in own_runs:
         if _is_of_cell(run, cell):
             yield Trial("tried", f"{built} on this machine", run.source, "this machine")
     if _is_upstreams(facts, release, build.variant, build.cuda, build.arch):

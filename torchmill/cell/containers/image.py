@@ -116,7 +116,7 @@ def user_image(images: ImageFacts, reference: str, like: BaseImage) -> BaseImage
     for word, why in images.unsupported.items():
         if any(part.startswith(word) for part in words):
             raise ConfigError(
-                f"--base {reference}: {why}; take an image like {like.named}",
+                f"--base {reference}: {why}; take an image like {like.name}",
                 code="unsupported-image",
             )
     image, tag, digest = match["image"], match["tag"] or "", match["digest"] or ""

@@ -108,7 +108,7 @@ def _missing_pythons(request: ImageRequest, base: BaseImage, pythons: ImagePytho
     missing = [python for python in pythons.missing if python in request.pythons]
     if missing and base.distribution and len(missing) == len(request.pythons):
         raise ConfigError(
-            f"{base.named} has no Python {' or '.join(missing)}, and uv brings none: "
+            f"{base.name} has no Python {' or '.join(missing)}, and uv brings none: "
             "give an image that has it with --base",
             code="image-without-python",
         )

@@ -119,7 +119,7 @@ def _host_compiler(facts: Facts, request: ImageRequest, base: BaseImage) -> tupl
         return (base.compiler.format(major=max(suitable, key=Version)),)
     if base.distribution:
         raise ConfigError(
-            f"CUDA {toolkit.version} takes gcc {format_bounds(toolkit.gcc)}, and {base.named} has "
+            f"CUDA {toolkit.version} takes gcc {format_bounds(toolkit.gcc)}, and {base.name} has "
             "no such gcc: take --purpose development, or give an image that has one with --base",
             code="image-without-compiler",
         )

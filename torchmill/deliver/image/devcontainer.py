@@ -31,7 +31,7 @@ def devcontainer_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
     pythons = plan_pythons(facts, base, (python,))
     if pythons.suite not in base.pythons:
         raise ConfigError(
-            f"{base.named} has no Python {OLDEST_SUITE_PYTHON} or newer, on which the suite runs: "
+            f"{base.name} has no Python {OLDEST_SUITE_PYTHON} or newer, on which the suite runs: "
             "take a newer --python, or give an image that has both with --base",
             code="image-without-python",
         )

@@ -23,5 +23,5 @@ def digest_notes(*bases: BaseImage | None) -> tuple[str, ...]:
         "its name can stand for another image tomorrow; give the one that you tried with --base "
         "NAME@sha256:DIGEST"
     )
-    notes = [f"{base.named} is not pinned: {advice}" for base in bases if base and not base.digest]
+    notes = [f"{base.name} is not pinned: {advice}" for base in bases if base and not base.digest]
     return tuple(notes)

@@ -93,7 +93,7 @@ def _require_glibc(wheel: str, base: BaseImage, arch: str) -> None:
     versions = [Version(promise) for promise in promises if promise]
     if versions and min(versions) > Version(base.glibc):
         raise ConfigError(
-            f"{wheel} needs glibc {min(versions)}, and {base.named} has {base.glibc}: give an "
+            f"{wheel} needs glibc {min(versions)}, and {base.name} has {base.glibc}: give an "
             "image that has it with --base, or build the wheel in a builder (`invoke image --kind "
             "builder`)",
             code="unsupported-image",

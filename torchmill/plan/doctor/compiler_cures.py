@@ -101,7 +101,7 @@ def _provisioned_compiler(context: CheckContext, majors: Sequence[int]) -> str:
     and an assembler, which a host has if it has another compiler.
     """
     host = context.host
-    release = distributions.find_release(host.platform.distribution)
+    release = distributions.find_recorded_release(host.platform.distribution)
     if (
         release is None
         or not release.isl
@@ -138,7 +138,7 @@ def _recorded_compiler(host: Host, majors: Sequence[int]) -> tuple[list[str], st
     None if it is not known to have any of them.
     """
     manager = host_manager(host)
-    release = distributions.find_release(host.platform.distribution)
+    release = distributions.find_recorded_release(host.platform.distribution)
     if manager is None or release is None:
         return None
     for major in majors:
@@ -155,7 +155,7 @@ def _unrecorded_compiler(context: CheckContext, majors: Sequence[int]) -> str:
     """Return where to look for a gcc that fits, if no package of the system is known to be one."""
     host = context.host
     manager = host_manager(host)
-    release = distributions.find_release(host.platform.distribution)
+    release = distributions.find_recorded_release(host.platform.distribution)
     if manager is None:
         return f"install gcc {majors[0]}, and name it in CC and CXX"
     place = system_packages.describe_place(manager, host.platform.distribution)
@@ -226,7 +226,7 @@ def missing_compiler_cures(context: CheckContext) -> tuple[str, ...]:
         return (package_cure(host, [f"clang{clang[1]}"]),)
     if clang:
         return (build_item_cure(context, "clang"),)
-    release = distributions.find_release(host.platform.distribution)
+    release = distributions.find_recorded_release(host.platform.distribution)
     if release is not None and release.gcc:
         usual = _newest_gcc(release.gcc)
         if not host_compiler.compiler_fits(context.constraints, usual):

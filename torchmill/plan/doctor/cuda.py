@@ -93,7 +93,7 @@ def _packaged_toolkit(context: CheckContext, cuda: str) -> str:
     if has_other_libc(host):
         return glibc_cure(context)
     package = f"cuda-toolkit-{cuda.replace('.', '-')}"
-    board = distributions.find_board(host.platform.distribution)
+    board = distributions.find_jetson(host.platform.distribution)
     if board is not None and board.cuda != cuda:
         return f"build for CUDA {board.cuda}, which is that of this board's JetPack"
     if board is not None and board.toolkit:

@@ -89,7 +89,7 @@ def _header_cures(host: Host, version: str, path: str) -> list[str]:
     usual_name = PACKAGES["python_headers"].get(system_packages.names_of(manager))
     if usual_name is None or not path.startswith("/usr/bin/"):
         return [other_python]  # it is not the distribution's Python, for which there are packages
-    release = distributions.find_release(host.platform.distribution)
+    release = distributions.find_recorded_release(host.platform.distribution)
     name = release.pythons.get(version) if release else None
     if manager is None or name is None:
         place = system_packages.describe_place(manager, host.platform.distribution)

@@ -187,7 +187,7 @@ def _install_cudnn(context: CheckContext, official: str | None) -> str:
     """Return how to install a cuDNN that the build finds in the system or in its toolkit."""
     host = context.host
     cuda = Version(context.plan.cuda.toolkit or "0")
-    board = distributions.find_board(host.platform.distribution)
+    board = distributions.find_jetson(host.platform.distribution)
     if board is not None and Version(board.cuda) == cuda:
         return f"look for it as {board.cudnn} in {BOARD_ARCHIVE}"
     by_hand = "unpack NVIDIA's archive of it into the toolkit's folder"

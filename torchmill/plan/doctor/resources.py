@@ -51,7 +51,7 @@ def check_disks(host: Host, parts: Mapping[str, CostRange]) -> Iterator[Finding]
     for disk in host.resources.disks:
         subject = "disk" if len(host.resources.disks) == 1 else f"disk of {disk.folder}"
         yield disk_finding(disk.free, _needs_of_disk(disk, parts), subject)
-        if disk.noexec and "tree" in disk.there:
+        if disk.noexec and "tree" in disk.present:
             because = "a build runs programs of its tree: CMake, and tests that it compiles"
             yield Finding(subject, "mounted noexec", "without noexec", "failure", _MOVE, because)
         if disk.misread:
@@ -64,7 +64,7 @@ def check_disks(host: Host, parts: Mapping[str, CostRange]) -> Iterator[Finding]
 def _needs_of_disk(disk: DiskSpace, parts: Mapping[str, CostRange]) -> CostRange:
     """Return the bytes that a build adds to a disk: parts that are there need no more room."""
     total = _NOTHING
-    for part, present in disk.there.items():
+    for part, present in disk.present.items():
         if part in parts:
             need = parts[part]
             total += CostRange(max(need.low - present, 0), max(need.high - present, 0))

@@ -55,7 +55,7 @@ def check_packages(context: CheckContext) -> Iterator[Finding]:
         name for name in names if name in available and not host.packages.installed.get(name)
     ]
     if not missing:
-        is_recorded = distributions.find_release(host.platform.distribution) is not None
+        is_recorded = distributions.find_recorded_release(host.platform.distribution) is not None
         if is_recorded or manager not in system_packages.NEEDS_ROOT:
             yield _available_packages(host, manager, names, available, needed)
         else:

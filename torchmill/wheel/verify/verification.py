@@ -55,7 +55,7 @@ def verify_wheel(
     )
     venv = clean_environment.create_environment(python, scratch / "venv", log, empty)
     if expected.torch_folder:
-        environments.lend_packages(scratch / "venv", expected.torch_folder)
+        environments.import_packages_of(scratch / "venv", expected.torch_folder)
     clean_environment.install_packages(venv, [wheel, *extra], log)
     site = clean_environment.site_packages(venv)
     if (
