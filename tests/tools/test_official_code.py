@@ -1,4 +1,4 @@
-"""Device code that is read in wheels on an index, without keeping the wheels, and written as facts."""
+"""Device code is read in wheels on an index, without downloading them, and written as facts."""
 
 import io
 import zipfile
@@ -31,9 +31,9 @@ PLATFORM = "manylinux_2_28_x86_64"
 CUDA = "base/lib/libtorch_cuda.so"
 
 
-def library(tmp_path: Path, *fat: bytes, padding: int = 0, beside: bytes = b"") -> bytes:
-    """Return a library with fatbins, in the section for them, and something in another section."""
-    sections = {".nv_fatbin": b"".join(fat), ".data": beside + bytes(padding)}
+def library(tmp_path: Path, *fat: bytes, padding: int = 0, data: bytes = b"") -> bytes:
+    """Return a library with fatbins in their section, and `data` in another one."""
+    sections = {".nv_fatbin": b"".join(fat), ".data": data + bytes(padding)}
     return fatbins.library(tmp_path / "made.so", sections).read_bytes()
 
 
@@ -43,11 +43,11 @@ def fat(*archs: int, ptx: int = 0) -> bytes:
 
 
 def with_library(content: bytes, name: str = CUDA, requires: tuple[str, ...] = ()) -> bytes:
-    made = io.BytesIO(wheel("base", "1.0.0", version_py="cuda = '12.8'\n", requires=[*requires]))
-    with zipfile.ZipFile(made, "a", zipfile.ZIP_DEFLATED) as archive:
+    stream = io.BytesIO(wheel("base", "1.0.0", version_py="cuda = '12.8'\n", requires=[*requires]))
+    with zipfile.ZipFile(stream, "a", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(name, content)
-        archive.writestr(f"{name}.1", content)  # as links are packed
-    return made.getvalue()
+        archive.writestr(f"{name}.1", content)  # a link, which a wheel stores as a copy
+    return stream.getvalue()
 
 
 def wheels_on(index: Index, cache: Path) -> tuple[list[RemoteWheel], dict[str, IndexFile]]:
@@ -64,27 +64,25 @@ def readings(index: Index, cache: Path) -> list[Reading]:
         return read_release(wheels, files, cache, session)
 
 
-def test_fatbins_are_counted_by_what_they_are_for(tmp_path: Path) -> None:
-    made = tmp_path / "library.so"
-    made.write_bytes(library(tmp_path, fat(70, 86), fat(70, 86), fat(90, ptx=90)))
-    assert count_fatbins(made, everywhere=False) == {"7.0;8.6": 2, "9.0;9.0 PTX": 1}
-    made.write_bytes(b"MZ" + fat(70) + b"more" + fat(70))
-    assert count_fatbins(made, everywhere=False) == {"7.0": 2}, "a library of Windows"
-    made.write_bytes(b"MZ without any")
-    assert count_fatbins(made, everywhere=False) == {}
+def test_fatbins_are_counted_by_their_targets(tmp_path: Path) -> None:
+    path = tmp_path / "library.so"
+    path.write_bytes(library(tmp_path, fat(70, 86), fat(70, 86), fat(90, ptx=90)))
+    assert count_fatbins(path, everywhere=False) == {"7.0;8.6": 2, "9.0;9.0 PTX": 1}
+    path.write_bytes(b"MZ" + fat(70) + b"more" + fat(70))
+    assert count_fatbins(path, everywhere=False) == {"7.0": 2}, "a library of Windows"
+    path.write_bytes(b"MZ without any")
+    assert count_fatbins(path, everywhere=False) == {}
 
 
 def test_fatbins_outside_their_section_are_found(tmp_path: Path) -> None:
-    made = tmp_path / "library.so"
+    path = tmp_path / "library.so"
     lookalike = fatbins.fatbin(b"no piece" * 8)
-    made.write_bytes(
-        library(tmp_path, fat(75), beside=b"1234" + fat(80) + lookalike + fat(90, 100))
-    )
-    assert count_fatbins(made, everywhere=True) == {"7.5": 1, "8.0": 1, "9.0;10.0": 1}
-    assert count_fatbins(made, everywhere=False) == {"7.5": 1}
+    path.write_bytes(library(tmp_path, fat(75), data=b"1234" + fat(80) + lookalike + fat(90, 100)))
+    assert count_fatbins(path, everywhere=True) == {"7.5": 1, "8.0": 1, "9.0;10.0": 1}
+    assert count_fatbins(path, everywhere=False) == {"7.5": 1}
 
 
-def test_a_wheel_is_read_once_and_its_parts_are_asked_for_alone(tmp_path: Path) -> None:
+def test_a_wheel_is_read_once_and_in_parts(tmp_path: Path) -> None:
     index = Index()
     index.add(
         f"base-1.0.0-cp310-cp310-{PLATFORM}.whl", with_library(library(tmp_path, fat(70, 86)))
@@ -93,16 +91,16 @@ def test_a_wheel_is_read_once_and_its_parts_are_asked_for_alone(tmp_path: Path) 
         _, files = wheels_on(index, tmp_path)
         file = files[f"base-1.0.0-cp310-cp310-{PLATFORM}.whl"]
         with requests.Session() as session:
-            found = read_wheel_code(file, tmp_path, session)
-            asked = len(index.asked)
-            assert read_wheel_code(file, tmp_path, session) == found
-        assert len(index.asked) == asked
+            code = read_wheel_code(file, tmp_path, session)
+            request_count = len(index.asked)
+            assert read_wheel_code(file, tmp_path, session) == code
+        assert len(index.asked) == request_count
     assert [line for line in index.asked if "/files/" in line and "bytes=" not in line] == []
-    assert list(found) == [CUDA], "its copy is not read again"
-    assert found[CUDA][1] == {"7.0;8.6": 1}
+    assert list(code) == [CUDA], "the copy is not read"
+    assert code[CUDA][1] == {"7.0;8.6": 1}
 
 
-def test_damaged_content_is_no_reading(tmp_path: Path) -> None:
+def test_damaged_content_is_refused(tmp_path: Path) -> None:
     index = Index()
     content = bytearray(with_library(library(tmp_path, fat(70, 86))))
     start = content.index(CUDA.encode()) + len(CUDA) + 40
@@ -115,39 +113,41 @@ def test_damaged_content_is_no_reading(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.code.json"))
 
 
-def test_pythons_that_differ_by_pages_are_one_reading(tmp_path: Path) -> None:
-    index, pages, more = Index(), 1 << 12, 1 << 17
-    for python, padding in (("cp310", 0), ("cp311", pages), ("cp312", more)):
+def test_wheels_that_differ_by_pages_are_one_reading(tmp_path: Path) -> None:
+    index = Index()
+    pages = 1 << 12
+    many_pages = 1 << 17
+    for python, padding in (("cp310", 0), ("cp311", pages), ("cp312", many_pages)):
         content = with_library(library(tmp_path, fat(70, 86), padding=padding))
         index.add(f"base-1.0.0-{python}-{python}-{PLATFORM}.whl", content)
     index.add(
         f"base-1.0.0-cp313-cp313-{PLATFORM}.whl",
-        with_library(library(tmp_path, fat(90), padding=2 * more)),
+        with_library(library(tmp_path, fat(90), padding=2 * many_pages)),
     )
     with serving(index):
         first, other = readings(index, tmp_path)
     assert [name.split("-")[2] for name in first.files] == ["cp310", "cp312"], (
-        "the second is as the first"
+        "the second is like the first"
     )
     assert [name.split("-")[2] for name in other.files] == ["cp313"]
     assert (first.fatbins, other.fatbins) == ({CUDA: {"7.0;8.6": 1}}, {CUDA: {"9.0": 1}})
 
 
-def test_a_wheel_without_device_code_is_told_by_its_largest_library(tmp_path: Path) -> None:
+def test_a_wheel_without_device_code_is_identified_by_its_largest_library(tmp_path: Path) -> None:
     index = Index()
     index.add(
         "base-1.0.0-cp310-cp310-win_amd64.whl", with_library(b"MZ" * 900, "base/lib/torch_cpu.dll")
     )
     with serving(index):
-        (found,) = readings(index, tmp_path)
-    assert (found.fatbins, found.sizes) == (
+        (reading,) = readings(index, tmp_path)
+    assert (reading.fatbins, reading.sizes) == (
         {"base/lib/torch_cpu.dll": {}},
         {"base/lib/torch_cpu.dll": {1800}},
     )
 
 
 @pytest.mark.parametrize(
-    ("fatbins_of", "own"),
+    ("fatbins_of", "expected"),
     [
         ({"a": {"7.0;8.6": 9, "9.0": 1}, "b": {"5.0": 3}}, "7.0;8.6"),
         ({"a": {"3.7;5.0;3.7 PTX": 2}}, "3.7+PTX;5.0"),
@@ -161,12 +161,17 @@ def test_a_wheel_without_device_code_is_told_by_its_largest_library(tmp_path: Pa
         ({}, ""),
     ],
 )
-def test_own_kernels_are_those_of_the_largest_library(
-    fatbins_of: dict[str, dict[str, int]], own: str
+def test_own_targets_are_those_of_the_largest_library(
+    fatbins_of: dict[str, dict[str, int]], expected: str
 ) -> None:
     assert (
-        own_targets({name: ReadLibrary(name, (1,), found) for name, found in fatbins_of.items()})
-        == own
+        own_targets(
+            {
+                name: ReadLibrary(name, (1,), fatbins_found)
+                for name, fatbins_found in fatbins_of.items()
+            }
+        )
+        == expected
     )
 
 
@@ -194,33 +199,35 @@ def test_packages_of_libraries_are_found_with_their_exact_versions(
         ("nvidia_cublas", "3.1.5"),
         ("nvidia_nccl_cu12", "2.1"),
     ):
-        made = with_library(library(tmp_path, fat(70), fat(80)), "nvidia/lib/libx.so.1")
-        index.add(f"{name}-{version}-py3-none-{PLATFORM}.whl", made)
+        content_of_library = with_library(
+            library(tmp_path, fat(70), fat(80)), "nvidia/lib/libx.so.1"
+        )
+        index.add(f"{name}-{version}-py3-none-{PLATFORM}.whl", content_of_library)
     facts = replace(known, wheel_code=(), package_code=())
     with serving(index):
         wheels, _ = wheels_on(index, tmp_path)
         with requests.Session() as session:
             reader = IndexReader(facts, index.url, tmp_path, session)
-            (found,) = reader.releases("base", wheels, SilentBar())
-            packages = reader.libraries([found], SilentBar())
+            (reading,) = reader.releases("base", wheels, SilentBar())
+            packages = reader.libraries([reading], SilentBar())
             again = IndexReader(
-                replace(facts, wheel_code=(replace(found, date="2020-01-01"),)),
+                replace(facts, wheel_code=(replace(reading, date="2020-01-01"),)),
                 index.url,
                 tmp_path,
                 session,
             )
             (dated,) = again.releases("base", wheels, SilentBar())
-    assert found.beside == ("nvidia-cublas==3.1.5", "nvidia-nccl-cu12==2.1")
-    assert (found.cuda, found.own, found.arch) == ("12.8", "7.0", "x86_64")
-    assert [(one.name, dict(one.code)) for one in packages] == [
+    assert reading.beside == ("nvidia-cublas==3.1.5", "nvidia-nccl-cu12==2.1")
+    assert (reading.cuda, reading.own, reading.arch) == ("12.8", "7.0", "x86_64")
+    assert [(package.name, dict(package.code)) for package in packages] == [
         ("nvidia-cublas", {"libx.so.1": "7.0;8.0"}),
         ("nvidia-nccl-cu12", {"libx.so.1": "7.0;8.0"}),
     ]
-    assert dated.date == "2020-01-01", "what is as it was keeps its day"
+    assert dated.date == "2020-01-01", "an unchanged reading keeps its date"
 
 
-def test_what_is_written_is_what_is_read(shipped: Facts, tmp_path: Path) -> None:
-    wheels = [one for one in shipped.wheel_code if one.package == "torch"][:4]
+def test_written_readings_are_read_back(shipped: Facts, tmp_path: Path) -> None:
+    wheels = [reading for reading in shipped.wheel_code if reading.package == "torch"][:4]
     plain = WheelCode(
         "torch",
         "9.0",
@@ -247,7 +254,7 @@ def test_what_is_written_is_what_is_read(shipped: Facts, tmp_path: Path) -> None
     assert again.feature_libraries == shipped.feature_libraries
 
 
-def test_the_page_has_a_line_for_each_reading(shipped: Facts) -> None:
+def test_the_page_has_a_row_for_each_reading(shipped: Facts) -> None:
     pages = official_code_page.code_pages(shipped)
     lines = [
         line for line in pages["code-torch.md"].splitlines() if line.startswith("| 1.3.1 | x86_64")

@@ -1,4 +1,4 @@
-"""Releases that a package declares itself, held against the archives of an index."""
+"""Releases that a package declares itself are compared with the archives of an index."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +13,10 @@ def archive(version: str, sha256: str = "abc", uploaded: str = "2023-10-06T08:49
     return IndexFile(name, f"https://index/{name}", None, uploaded, yanked=False, sha256=sha256)
 
 
-def test_only_what_differs_is_told(configs: Path) -> None:
+def test_only_differences_are_reported(configs: Path) -> None:
     package = declared(configs).packages["tiny-scatter"]
     package = replace(
-        package, editions=tuple(replace(one, date="2023-10-06") for one in package.editions)
+        package, editions=tuple(replace(entry, date="2023-10-06") for entry in package.editions)
     )
     same = [
         archive("1.0"),
@@ -27,7 +27,9 @@ def test_only_what_differs_is_told(configs: Path) -> None:
     same += [archive("2.0rc1"), replace(archive("3"), name="tiny_scatter-3-py3-none-any.whl")]
     assert list(archive_differences(package, same)) == []
     other = [archive("1.10", "def", "2023-10-07T08:49:07Z"), archive("1.11"), archive("1.12")]
-    assert [(one.version, one.name, one.text) for one in archive_differences(package, other)] == [
+    assert [
+        (entry.version, entry.name, entry.text) for entry in archive_differences(package, other)
+    ] == [
         ("1.0", "absent", "PyPI has no archive of it"),
         ("1.10", "sha256", "PyPI says def, the file abc"),
         ("1.10", "date", "PyPI got it on 2023-10-07, the file says 2023-10-06"),

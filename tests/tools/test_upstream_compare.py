@@ -1,4 +1,4 @@
-"""The facts held against wheels: nothing is said where they agree, and every kind of difference is found."""
+"""Facts are compared with wheels, and every kind of difference is found."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,8 +13,11 @@ from torchmill.config.facts import Facts
 from torchmill.config.release import Cuda
 from torchmill.config.wheel_code import ReadLibrary, WheelCode
 
-TAG, CANDIDATE = "1" * 40, "2" * 40
-LINUX, ARM, WINDOWS = "manylinux1_x86_64", "manylinux2014_aarch64", "win_amd64"
+TAG = "1" * 40
+CANDIDATE = "2" * 40  # a commit before the tag
+LINUX = "manylinux1_x86_64"
+ARM = "manylinux2014_aarch64"
+WINDOWS = "win_amd64"
 PINS = (
     "nvidia-cudnn-cu11 (==8.5.0.96); platform_system == 'Linux'",
     "nvidia-nccl-cu11==2.14.3",
@@ -22,7 +25,7 @@ PINS = (
 )
 
 
-def made(python: str, platform: str, **changes: Any) -> RemoteWheel:
+def make_wheel(python: str, platform: str, **changes: Any) -> RemoteWheel:
     number = python.rstrip("t").replace(".", "")
     cuda = platform == LINUX
     wheel = RemoteWheel(
@@ -43,15 +46,15 @@ def made(python: str, platform: str, **changes: Any) -> RemoteWheel:
     return replace(wheel, **changes)
 
 
-WHEELS = [made(python, platform) for platform in (LINUX, ARM) for python in ("3.9", "3.10")]
+WHEELS = [make_wheel(python, platform) for platform in (LINUX, ARM) for python in ("3.9", "3.10")]
 ADDONS = [
-    made("3.9", LINUX, version="0.1.0", requires=("base==1.0.0",), commit=None, cuda=None),
-    made("3.10", ARM, version="0.1.0", requires=("base",), commit=None),
+    make_wheel("3.9", LINUX, version="0.1.0", requires=("base==1.0.0",), commit=None, cuda=None),
+    make_wheel("3.10", ARM, version="0.1.0", requires=("base",), commit=None),
 ]
 
 
 def facts_of(known: Facts, **changes: Any) -> Facts:
-    """Return facts that agree with WHEELS, but for the changes of the base release."""
+    """Return facts that agree with WHEELS, except for the changes of the base release."""
     old = known.releases["base"][0]
     release = replace(
         old,
@@ -76,32 +79,37 @@ def facts_of(known: Facts, **changes: Any) -> Facts:
     return replace(
         known,
         releases=releases,
-        wheel_code=(*read("base", "1.0.0", known), *read("addon", "0.1.0", known)),
+        wheel_code=(*readings_of("base", "1.0.0", known), *readings_of("addon", "0.1.0", known)),
     )
 
 
-def read(package: str, version: str, known: Facts) -> list[WheelCode]:
-    """Return readings of the wheels of a release for every machine; on Linux x86_64 the base package's have CUDA."""
-    return [
-        WheelCode(package, version, arch, (), None, {}, *(("11.7", "3.7;7.0+PTX") if cuda else ()))
-        for arch in known.arches
-        for cuda in [arch == "x86_64" and package == "base"]
-    ]
+def readings_of(package: str, version: str, known: Facts) -> list[WheelCode]:
+    """Return readings of a release for every arch; the base package has CUDA on x86_64."""
+    readings = []
+    for arch in known.arches:
+        reading = WheelCode(package, version, arch, (), None, {})
+        if arch == "x86_64" and package == "base":
+            reading = replace(reading, cuda="11.7", own="3.7;7.0+PTX")
+        readings.append(reading)
+    return readings
 
 
 def names(
     facts: Facts, base: Sequence[RemoteWheel] = WHEELS, addon: Sequence[RemoteWheel] = ADDONS
 ) -> list[str]:
-    return [one.name for one in release_differences(facts, {"base": base, "addon": addon}, ())]
+    return [
+        difference.name
+        for difference in release_differences(facts, {"base": base, "addon": addon}, ())
+    ]
 
 
-def changed(**changes: Any) -> list[RemoteWheel]:
+def with_first_changed(**changes: Any) -> list[RemoteWheel]:
     return [replace(WHEELS[0], **changes), *WHEELS[1:]]
 
 
-def test_agreement_is_silent(known: Facts) -> None:
+def test_agreement_is_not_reported(known: Facts) -> None:
     assert names(facts_of(known)) == []
-    assert names(facts_of(known), [*WHEELS, made("2.7", LINUX, commit=None)]) == [], (
+    assert names(facts_of(known), [*WHEELS, make_wheel("2.7", LINUX, commit=None)]) == [], (
         "Python 2 is left out"
     )
 
@@ -128,45 +136,49 @@ def test_agreement_is_silent(known: Facts) -> None:
         ({"libraries": {"libtorch_cpu.so": 5_000_000, "libc10.so": 1_000_000}}, ["size libc10.so"]),
     ],
 )
-def test_each_kind_is_found_in_one_wheel(
+def test_each_difference_of_one_wheel_is_found(
     known: Facts, changes: dict[str, Any], expected: list[str]
 ) -> None:
-    assert names(facts_of(known), changed(**changes)) == expected
+    assert names(facts_of(known), with_first_changed(**changes)) == expected
 
 
-def test_pythons_are_those_of_the_wheels(known: Facts) -> None:
+def test_pythons_are_compared_with_the_wheels(known: Facts) -> None:
     wheels = {LINUX: ("3.9", "3.10"), ARM: ("3.9", "3.10")}
     assert names(facts_of(known, pythons=("3.9", "3.10", "3.13"), wheels=wheels)) == ["pythons"]
     assert "pythons" in names(facts_of(known, pythons=("3.10",)))
 
 
-def test_requires_python_that_admits_more_is_told(known: Facts) -> None:
-    base, other = facts_of(known, pythons=("3.10", "3.13")), known.releases["base"][0]
+def test_requires_python_that_admits_more_is_reported(known: Facts) -> None:
+    base = facts_of(known, pythons=("3.10", "3.13"))
+    other = known.releases["base"][0]
     facts = replace(
         base,
         releases={**base.releases, "base": (*base.releases["base"], replace(other, version="0.9"))},
     )
     wheels = [wheel for wheel in WHEELS if wheel.python == "3.10"]
-    text = {one.name: one.text for one in release_differences(facts, {"base": wheels}, ())}
+    text = {
+        difference.name: difference.text
+        for difference in release_differences(facts, {"base": wheels}, ())
+    }
     assert text["requires-python"] == "Requires-Python is >=3.9, which admits 3.9"
 
 
-def test_commits_may_be_told_wheel_by_wheel(known: Facts) -> None:
-    wheels = changed(commit=CANDIDATE)
+def test_commits_may_be_recorded_for_single_wheels(known: Facts) -> None:
+    wheels = with_first_changed(commit=CANDIDATE)
     assert names(facts_of(known, built_from={CANDIDATE: ("3.9 manylinux1_x86_64",)}), wheels) == []
     assert names(facts_of(known, built_from={CANDIDATE: (LINUX,)}), wheels) == ["commit 11111111"]
-    every = [replace(wheel, commit=CANDIDATE) for wheel in WHEELS]
-    assert names(facts_of(known, built_from={CANDIDATE: ()}), every) == []
+    rebuilt = [replace(wheel, commit=CANDIDATE) for wheel in WHEELS]
+    assert names(facts_of(known, built_from={CANDIDATE: ()}), rebuilt) == []
     assert names(facts_of(known, built_from={"3" * 40: (ARM,)})) == [
         "commit 11111111",
         "commit 33333333",
     ]
 
 
-def test_built_from_is_what_a_file_would_say() -> None:
+def test_commits_are_grouped_as_a_file_records_them() -> None:
     assert upstream_wheels.commits_not_tag(WHEELS, TAG) == {}
     assert upstream_wheels.commits_not_tag(WHEELS, None) == {TAG: ()}
-    assert upstream_wheels.commits_not_tag(changed(commit=CANDIDATE), TAG) == {
+    assert upstream_wheels.commits_not_tag(with_first_changed(commit=CANDIDATE), TAG) == {
         CANDIDATE: ("3.9 manylinux1_x86_64",)
     }
     mixed = [
@@ -184,95 +196,119 @@ def test_built_from_is_what_a_file_would_say() -> None:
         ("base", "wheels ask for no single base (they say none), the file says 1.0.0"),
     ],
 )
-def test_the_pairing_is_what_the_dependent_asks_for(known: Facts, requires: str, text: str) -> None:
+def test_the_pairing_is_compared_with_the_requirements(
+    known: Facts, requires: str, text: str
+) -> None:
     addon = [replace(wheel, requires=(requires,)) for wheel in ADDONS]
-    (one,) = release_differences(facts_of(known), {"base": WHEELS, "addon": addon}, ())
-    assert (one.package, one.version, one.name, one.text) == ("addon", "0.1.0", "pairing", text)
+    (difference,) = release_differences(facts_of(known), {"base": WHEELS, "addon": addon}, ())
+    assert (difference.package, difference.version, difference.name, difference.text) == (
+        "addon",
+        "0.1.0",
+        "pairing",
+        text,
+    )
 
 
-def test_a_release_without_a_file_is_told_unless_withdrawn(known: Facts) -> None:
-    newer = made("3.10", LINUX, version="1.0.1")
+def test_a_release_without_a_file_is_reported_unless_withdrawn(known: Facts) -> None:
+    newer = make_wheel("3.10", LINUX, version="1.0.1")
     assert names(facts_of(known), [*WHEELS, newer]) == ["release 1.0.1"]
     assert names(facts_of(known), [*WHEELS, replace(newer, yanked=True)]) == []
     assert names(facts_of(known), [*WHEELS, replace(newer, version="0.4")]) == [], (
-        "older than what is known"
+        "older than all known releases"
     )
     explained = facts_of(known, explained={"release 1.0.1": "replaced on the same day"})
-    (one,) = release_differences(explained, {"base": [*WHEELS, newer]}, ())
-    assert one.reason == "replaced on the same day"
+    (difference,) = release_differences(explained, {"base": [*WHEELS, newer]}, ())
+    assert difference.reason == "replaced on the same day"
 
 
-def test_a_release_that_left_the_index_is_told(known: Facts) -> None:
+def test_a_release_that_left_the_index_is_reported(known: Facts) -> None:
     assert names(facts_of(known), []) == ["absent"]
-    assert names(facts_of(known, wheels={}), []) == [], "it was never there, and the file says so"
+    assert names(facts_of(known, wheels={}), []) == [], "the file says that there are no wheels"
     assert names(facts_of(known), [replace(wheel, yanked=True) for wheel in WHEELS]) == [
         "withdrawn"
     ]
 
 
-def test_an_explanation_is_that_of_the_difference(known: Facts) -> None:
+def test_an_explanation_belongs_to_its_difference(known: Facts) -> None:
     facts = facts_of(known, explained={"rebuild 2 manylinux1_x86_64": "a folder too many"})
-    found = release_differences(facts, {"base": changed(build=2, uploaded="2022-12-01")}, ())
-    assert {one.name: one.reason for one in found} == {
+    differences = release_differences(
+        facts, {"base": with_first_changed(build=2, uploaded="2022-12-01")}, ()
+    )
+    assert {difference.name: difference.reason for difference in differences} == {
         "rebuild 2 manylinux1_x86_64": "a folder too many",
         "date": None,
     }
 
 
 def test_a_wheel_for_every_python_covers_those_of_the_release(known: Facts) -> None:
-    one = made("3.9", "any", interpreter="py3", abi="none", libraries={}, cuda=None, requires=())
+    universal = make_wheel(
+        "3.9", "any", interpreter="py3", abi="none", libraries={}, cuda=None, requires=()
+    )
     facts = facts_of(known, wheels={"any": ("3.9", "3.10")}, cuda_pypi=None, sizes={}, partners={})
-    assert names(facts, [one]) == []
+    assert names(facts, [universal]) == []
 
 
 def test_a_check_may_be_restricted(known: Facts) -> None:
     facts = facts_of(known)
-    assert release_differences(facts, {"base": changed(build=2), "addon": ADDONS}, ("2.0.0",)) == ()
     assert (
-        len(release_differences(facts, {"base": changed(build=2), "addon": ADDONS}, ("1.0.0",)))
+        release_differences(
+            facts, {"base": with_first_changed(build=2), "addon": ADDONS}, ("2.0.0",)
+        )
+        == ()
+    )
+    assert (
+        len(
+            release_differences(
+                facts, {"base": with_first_changed(build=2), "addon": ADDONS}, ("1.0.0",)
+            )
+        )
         == 1
     )
 
 
-def test_wheels_that_nobody_read_are_told(known: Facts) -> None:
+def test_wheels_that_were_not_read_are_reported(known: Facts) -> None:
     facts = replace(facts_of(known), wheel_code=())
-    found = release_differences(facts, {"base": WHEELS}, ())
-    assert [one.name for one in found] == [
+    differences = release_differences(facts, {"base": WHEELS}, ())
+    assert [difference.name for difference in differences] == [
         f"code {LINUX}",
         f"code {LINUX}",
         f"code {ARM}",
         f"code {ARM}",
     ]
-    assert "`invoke facts --code --write`" in found[0].text
+    assert "`invoke facts --code --write`" in differences[0].text
 
 
 @pytest.mark.parametrize(
-    ("size", "told"), [(1_000_000, []), (1_004_096, []), (1_100_000, [f"code {LINUX}"]), (0, None)]
+    ("size", "expected"),
+    [(1_000_000, []), (1_004_096, []), (1_100_000, [f"code {LINUX}"]), (0, None)],
 )
 def test_a_library_of_another_size_was_not_read(
-    known: Facts, size: int, told: list[str] | None
+    known: Facts, size: int, expected: list[str] | None
 ) -> None:
-    facts, name = facts_of(known), "base/lib/libtorch_cuda.so"
-    first, *others = facts.wheel_code
+    facts = facts_of(known)
+    name = "base/lib/libtorch_cuda.so"
+    first, *other_readings = facts.wheel_code
     library = ReadLibrary(name, (1_000_000,), {"3.7;7.0;7.0 PTX": 3})
-    facts = replace(facts, wheel_code=(replace(first, code={name: library}), *others))
+    facts = replace(facts, wheel_code=(replace(first, code={name: library}), *other_readings))
     assert first.arch == "x86_64"
     wheels = [
         replace(wheel, members={name: size} if size else {})
         for wheel in WHEELS
         if wheel.platform == LINUX
     ]
-    found = [
-        one.name
-        for one in release_differences(facts, {"base": wheels[:1]}, ())
-        if one.name.startswith("code")
+    difference_names = [
+        difference.name
+        for difference in release_differences(facts, {"base": wheels[:1]}, ())
+        if difference.name.startswith("code")
     ]
-    assert found == ([f"code {LINUX}"] if told is None else told)
+    assert difference_names == ([f"code {LINUX}"] if expected is None else expected)
 
 
-def test_a_list_that_was_not_read_so_is_told(known: Facts) -> None:
+def test_a_list_of_capabilities_that_differs_is_reported(known: Facts) -> None:
     facts = facts_of(known)
-    first, *others = facts.wheel_code
-    facts = replace(facts, wheel_code=(replace(first, own="5.0", files=("a.whl",)), *others))
-    (one,) = release_differences(facts, {"base": WHEELS, "addon": ADDONS}, ())
-    assert one.text == "a.whl has code for 5.0, the file says 3.7;7.0+PTX"
+    first, *other_readings = facts.wheel_code
+    facts = replace(
+        facts, wheel_code=(replace(first, own="5.0", files=("a.whl",)), *other_readings)
+    )
+    (difference,) = release_differences(facts, {"base": WHEELS, "addon": ADDONS}, ())
+    assert difference.text == "a.whl has code for 5.0, the file says 3.7;7.0+PTX"

@@ -1,10 +1,10 @@
-"""The draft of a release that appeared: a file that loads, and that the check agrees with."""
+"""The draft of a new release can be read, and the check agrees with it."""
 
 import tomllib
 from dataclasses import replace
 from pathlib import Path
 
-from tests.tools.test_upstream_compare import ADDONS, ARM, CANDIDATE, LINUX, PINS, TAG, made
+from tests.tools.test_upstream_compare import ADDONS, ARM, CANDIDATE, LINUX, PINS, TAG, make_wheel
 from tools import upstream_draft
 from tools.remote_wheel import RemoteWheel
 from tools.upstream_check import release_differences
@@ -13,7 +13,7 @@ from torchmill.config.facts import Facts
 
 NEWER = [
     replace(
-        made(python, platform, cuda="11.8" if platform == LINUX else None),
+        make_wheel(python, platform, cuda="11.8" if platform == LINUX else None),
         version="3.0.0",
         requires_python=">=3.10",
     )
@@ -24,14 +24,14 @@ PAIRED = [replace(wheel, version="0.3.0", requires=("base==3.0.0",)) for wheel i
 OPEN = [replace(wheel, version="0.4.0", requires=("base>=1",)) for wheel in ADDONS]
 
 
-def drafted(known: Facts, addon: list[RemoteWheel]) -> dict[str, dict[str, object]]:
-    found: dict[str, dict[str, object]] = tomllib.loads(
+def draft(known: Facts, addon: list[RemoteWheel]) -> dict[str, dict[str, object]]:
+    document: dict[str, dict[str, object]] = tomllib.loads(
         upstream_draft.draft_release(known, {"addon": addon, "base": NEWER}, "3.0.0")
     )
-    return found
+    return document
 
 
-def test_what_appeared_is_newer_than_what_is_known(known: Facts) -> None:
+def test_new_releases_are_newer_than_known_ones(known: Facts) -> None:
     known = replace(known, releases={**known.releases, "base": known.releases["base"]})
     old = replace(NEWER[0], version="0.4")
     withdrawn = replace(NEWER[0], version="3.0.1", yanked=True)
@@ -40,12 +40,12 @@ def test_what_appeared_is_newer_than_what_is_known(known: Facts) -> None:
     ]
 
 
-def test_a_draft_says_all_that_the_wheels_say(known: Facts) -> None:
-    base = drafted(known, PAIRED)["base"]
+def test_a_draft_has_all_facts_of_the_wheels(known: Facts) -> None:
+    base = draft(known, PAIRED)["base"]
     assert base["version"] == "3.0.0"
     assert (base["date"], base["built_from"]) == ("2022-12-15", TAG)
     assert base["pythons"] == ["3.10", "3.13", "3.13t"]
-    assert base["arches"] == ["x86_64", "aarch64", "arm64"], "macOS on x86_64 is none of ours"
+    assert base["arches"] == ["x86_64", "aarch64", "arm64"], "macOS on x86_64 is not supported"
     assert base["sizes"] == {"libtorch_cpu.so": 5_000_000}
     assert base["partners"] == {"triton": "2.0.0"}
     assert base["cuda"] == {
@@ -61,17 +61,17 @@ def test_a_draft_says_all_that_the_wheels_say(known: Facts) -> None:
     }
 
 
-def test_a_dependent_that_asks_for_it_pairs_and_else_one_that_takes_it(known: Facts) -> None:
-    assert drafted(known, [*ADDONS, *PAIRED, *OPEN])["addon"]["version"] == "0.3.0"
-    assert drafted(known, [*ADDONS, *OPEN])["addon"]["version"] == "0.4.0"
-    assert "addon" not in drafted(known, []), "what is not on the index is not invented"
-    addon = drafted(known, PAIRED)["addon"]
+def test_a_dependent_that_pins_the_release_is_preferred(known: Facts) -> None:
+    assert draft(known, [*ADDONS, *PAIRED, *OPEN])["addon"]["version"] == "0.3.0"
+    assert draft(known, [*ADDONS, *OPEN])["addon"]["version"] == "0.4.0"
+    assert "addon" not in draft(known, []), "it is not on the index"
+    addon = draft(known, PAIRED)["addon"]
     assert (addon["pythons"], addon["source"]) == (["3.10"], "PyPI METADATA: base==3.0.0")
 
 
-def test_what_another_file_describes_is_not_repeated(known: Facts) -> None:
+def test_facts_of_another_file_are_not_repeated(known: Facts) -> None:
     again = [replace(wheel, version="0.1.0", requires=("base",)) for wheel in ADDONS]
-    assert drafted(known, again)["addon"] == {
+    assert draft(known, again)["addon"] == {
         "version": "0.1.0",
         "pythons": ["3.10"],
         "source": "PyPI METADATA, which asks for no version of base",
@@ -92,9 +92,9 @@ def test_the_check_agrees_with_a_draft(known: Facts, configs: Path) -> None:
     observed = {"addon": PAIRED, "base": NEWER}
     text = upstream_draft.draft_release(known, observed, "3.0.0")
     (configs / "releases" / "3.0.0.toml").write_text(text, encoding="utf-8")
-    left = release_differences(facts_reader.read_facts(configs), observed, ("3.0.0",))
-    assert [one for one in left if not one.name.startswith("code ")] == [], (
-        "the code in wheels is read apart from it"
-    )
+    differences = release_differences(facts_reader.read_facts(configs), observed, ("3.0.0",))
+    assert [
+        difference for difference in differences if not difference.name.startswith("code ")
+    ] == [], "their code is read by another command"
     odd = {"base": [replace(wheel, requires=PINS[:1]) for wheel in NEWER], "addon": PAIRED}
     assert release_differences(facts_reader.read_facts(configs), odd, ("3.0.0",)) != ()

@@ -16,7 +16,7 @@ COMMIT = "1" * 40
 
 
 def index_of(configs: Path) -> Index:
-    """Return an index with one release that the small facts know; make the file agree with it."""
+    """Return an index with one release of the small facts, whose file agrees with it."""
     index = Index()
     version_py = f"cuda = '10.2'\ngit_version = '{COMMIT}'\n"
     for python in ("39", "310"):
@@ -35,19 +35,23 @@ def index_of(configs: Path) -> Index:
     return index
 
 
-def facts(home: Path, configs: Path, index: Index, *arguments: str) -> tuple[int, str, str]:
+def run_task(home: Path, configs: Path, index: Index, *arguments: str) -> tuple[int, str, str]:
     env = {"TORCHMILL_CONFIGS": str(configs), "PIP_INDEX_URL": index.url}
-    done = run("invoke", "facts", *arguments, home=home, env=env)
-    return done.returncode, done.stdout, done.stderr
+    result = run("invoke", "facts", *arguments, home=home, env=env)
+    return result.returncode, result.stdout, result.stderr
 
 
-def test_the_check_ends_well_only_where_all_is_explained(tmp_path: Path, configs: Path) -> None:
+def test_the_check_succeeds_only_if_all_differences_are_explained(
+    tmp_path: Path, configs: Path
+) -> None:
     index = index_of(configs)
     with serving(index):
-        code, _, err = facts(tmp_path, configs, index, "--check")
-        assert (code, f"code {PLATFORM}" in err) == (2, True), "what nobody read is a difference"
-        assert facts(tmp_path, configs, index, "--code", "--write")[0] == 0
-        code, out, _ = facts(tmp_path, configs, index, "--check")
+        code, _, err = run_task(tmp_path, configs, index, "--check")
+        assert (code, f"code {PLATFORM}" in err) == (2, True), (
+            "code that was not read is a difference"
+        )
+        assert run_task(tmp_path, configs, index, "--code", "--write")[0] == 0
+        code, out, _ = run_task(tmp_path, configs, index, "--check")
         assert (code, out.splitlines()[-3:]) == (
             0,
             [
@@ -60,48 +64,48 @@ def test_the_check_ends_well_only_where_all_is_explained(tmp_path: Path, configs
             f"base-1.0.0-1-cp39-cp39-{PLATFORM}.whl",
             index.files[f"base-1.0.0-cp39-cp39-{PLATFORM}.whl"],
         )
-        code, _, err = facts(tmp_path, configs, index, "--check")
+        code, _, err = run_task(tmp_path, configs, index, "--check")
         assert code == 2
         assert "DIFFERENT  base 1.0.0: the wheels for 3.9 were built again" in err
         assert f"rebuild 1 {PLATFORM}: not explained" in err
         file = configs / "releases" / "1.0.0.toml"
-        why = f'\n[base.explained]\n"rebuild 1 {PLATFORM}" = "tried twice"\n'
-        file.write_text(file.read_text("utf-8") + why, encoding="utf-8")
-        code, out, _ = facts(tmp_path, configs, index, "--check", "--release=1.0.0")
+        explanation = f'\n[base.explained]\n"rebuild 1 {PLATFORM}" = "tried twice"\n'
+        file.write_text(file.read_text("utf-8") + explanation, encoding="utf-8")
+        code, out, _ = run_task(tmp_path, configs, index, "--check", "--release=1.0.0")
         assert (code, out.splitlines()[-1]) == (0, "0 unexplained differences, 1 explained")
 
 
-def test_a_release_that_appeared_is_drafted_and_then_known(tmp_path: Path, configs: Path) -> None:
+def test_a_new_release_is_drafted_and_then_known(tmp_path: Path, configs: Path) -> None:
     index = index_of(configs)
     with serving(index):
-        code, out, _ = facts(tmp_path, configs, index, "--new")
+        code, out, _ = run_task(tmp_path, configs, index, "--new")
         assert (code, out.strip()) == (0, "every release on the index has its file")
         index.add(f"base-3.0.0-cp313-cp313-{PLATFORM}.whl", wheel("base", "3.0.0"))
-        code, _, err = facts(tmp_path, configs, index, "--check")
+        code, _, err = run_task(tmp_path, configs, index, "--check")
         assert code == 2
         assert "DIFFERENT  base 3.0.0: PyPI has it, no file in releases/ speaks of it" in err
-        code, out, _ = facts(tmp_path, configs, index, "--new", "--write")
+        code, out, _ = run_task(tmp_path, configs, index, "--new", "--write")
         assert code == 0
         assert (configs / "releases" / "3.0.0.toml").read_text("utf-8").strip() == out.strip()
-        assert facts(tmp_path, configs, index, "--code", "--write")[0] == 0
-        assert facts(tmp_path, configs, index, "--check")[0] == 0
+        assert run_task(tmp_path, configs, index, "--code", "--write")[0] == 0
+        assert run_task(tmp_path, configs, index, "--check")[0] == 0
 
 
-def test_an_index_that_is_gone_has_its_own_exit_code(tmp_path: Path, configs: Path) -> None:
+def test_an_unreachable_index_has_its_own_exit_code(tmp_path: Path, configs: Path) -> None:
     with gone_index() as index:
-        code, _, err = facts(tmp_path, configs, index, "--check")
+        code, _, err = run_task(tmp_path, configs, index, "--check")
     assert code == 6
     assert "/simple/addon/ cannot be read" in err
 
 
-def test_a_release_that_nobody_knows_is_told(tmp_path: Path, configs: Path) -> None:
-    code, _, err = facts(tmp_path, configs, Index(), "--check", "--release=7.7")
+def test_an_unknown_release_is_refused(tmp_path: Path, configs: Path) -> None:
+    code, _, err = run_task(tmp_path, configs, Index(), "--check", "--release=7.7")
     assert code == 4
     assert "no release of base is called '7.7'" in err
 
 
-def test_without_anything_it_counts(tmp_path: Path, configs: Path) -> None:
-    code, out, _ = facts(tmp_path, configs, Index())
+def test_without_options_the_facts_are_counted(tmp_path: Path, configs: Path) -> None:
+    code, out, _ = run_task(tmp_path, configs, Index())
     assert code == 0
     assert out.splitlines() == [
         "addon: 1 releases, 0 rules",
@@ -111,8 +115,8 @@ def test_without_anything_it_counts(tmp_path: Path, configs: Path) -> None:
 
 
 def test_writing_without_drafting_is_refused(known: Facts, tmp_path: Path) -> None:
-    orders = FactsOptions(
+    options = FactsOptions(
         check=False, releases=(), new=False, code=False, write=True, reference=None
     )
     with pytest.raises(ConfigError, match="give one of them"):
-        run_facts(orders, known, Layout(tmp_path, tmp_path))
+        run_facts(options, known, Layout(tmp_path, tmp_path))

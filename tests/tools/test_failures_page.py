@@ -1,4 +1,4 @@
-"""The pages of failures say what the catalogue says."""
+"""The pages of failures agree with the catalogue."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def test_every_cause_is_on_one_page(shipped: Facts) -> None:
     assert names == [cause.name for cause in shipped.causes]
 
 
-def test_a_section_is_a_page(shipped: Facts) -> None:
+def test_each_section_is_a_page(shipped: Facts) -> None:
     (page, index) = failures_page.failure_pages(
         f'# {"-" * 20}\n# Tools & more\n# {"-" * 20}\n\n[[cause]]\nname = "memory"\n',
         shipped.causes,

@@ -12,27 +12,27 @@ def rows(text: str) -> dict[str, list[str]]:
 
 
 def test_releases_of_the_small_facts(known: Facts) -> None:
-    found = rows(compatibility_pages(known)["releases.md"])
-    assert found["base"] == ["date", "Python", "machines", "glibc", "addon"]
-    assert found["1.0.0"] == ["", "3.9 3.10", "x86_64 aarch64 arm64", "", "0.1.0"]
-    assert found["2.0.0"] == ["", "3.10 3.13 3.13t", "x86_64 aarch64", "", ""]
+    table = rows(compatibility_pages(known)["releases.md"])
+    assert table["base"] == ["date", "Python", "machines", "glibc", "addon"]
+    assert table["1.0.0"] == ["", "3.9 3.10", "x86_64 aarch64 arm64", "", "0.1.0"]
+    assert table["2.0.0"] == ["", "3.10 3.13 3.13t", "x86_64 aarch64", "", ""]
 
 
-def test_needs_come_from_the_rules(known: Facts) -> None:
-    found = rows(compatibility_pages(known)["requirements.md"])
-    assert found["1.0.0"][5:] == ["<2", ""]
-    assert found["2.0.0"][5:] == ["", "pep517"]
+def test_build_requirements_come_from_the_rules(known: Facts) -> None:
+    table = rows(compatibility_pages(known)["requirements.md"])
+    assert table["1.0.0"][5:] == ["<2", ""]
+    assert table["2.0.0"][5:] == ["", "pep517"]
 
 
 def test_chosen_releases(shipped: Facts) -> None:
     releases = rows(compatibility_pages(shipped)["releases.md"])
     columns = releases["torch"]
 
-    def told(version: str) -> dict[str, str]:
+    def cells(version: str) -> dict[str, str]:
         return {name: text for name, text in zip(columns, releases[version], strict=True) if text}
 
     everywhere = "x86_64 aarch64 arm64 amd64"
-    assert told("2.15.0") == {
+    assert cells("2.15.0") == {
         "date": "2026-10-28",
         "Python": "3.11 3.12 3.13 3.14 3.14t 3.15 3.15t",
         "machines": everywhere,
@@ -41,7 +41,7 @@ def test_chosen_releases(shipped: Facts) -> None:
         "torchaudio": "2.11.1",
         "triton": "3.9.0",
     }
-    assert told("1.13.1") == {
+    assert cells("1.13.1") == {
         "date": "2022-12-15",
         "Python": "3.7 3.8 3.9 3.10 3.11",
         "machines": everywhere,
@@ -54,7 +54,7 @@ def test_chosen_releases(shipped: Facts) -> None:
         "torch-scatter": "2.1.1",
         "torch-sparse": "0.6.17",
     }
-    assert told("1.0.0") == {
+    assert cells("1.0.0") == {
         "date": "2018-12-07",
         "Python": "3.5 3.6 3.7",
         "machines": "x86_64 aarch64 amd64",
@@ -62,11 +62,11 @@ def test_chosen_releases(shipped: Facts) -> None:
         "torchvision": "0.2.1",
     }
     scatter = {
-        torch: told(torch).get("torch-scatter")
+        torch: cells(torch).get("torch-scatter")
         for torch in ("1.7.1", "1.11.0", "1.12.1", "2.0.1", "2.11.0")
     }
     assert list(scatter.values()) == [None, "2.0.9", "2.1.0", "2.1.2", "2.1.2"], (
-        "each the newest that takes it"
+        "each torch has the newest that accepts it"
     )
     assert list(releases)[2] == "2.15.0", "the newest first"
 

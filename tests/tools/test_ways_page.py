@@ -1,6 +1,4 @@
-"""Which machine can be brought which toolkit: every pair has a way to its last step, or a refusal before the first."""
-
-from collections.abc import Iterator
+"""Each toolkit can be installed on each machine, or is refused before the first step."""
 
 import pytest
 
@@ -13,34 +11,33 @@ Walked = tuple[str, str, tuple[Step, ...], tuple[Stop, ...]]
 
 @pytest.fixture(scope="module")
 def walks(shipped: Facts) -> list[Walked]:
-    """Return toolkit, machine, steps and stops of every pair that some release builds for."""
-
-    def every() -> Iterator[Walked]:
-        for name, host in described_hosts().items():
-            for toolkit in shipped.toolkits:
-                cell = newest_cell(shipped, toolkit, host)
-                if cell is not None:
-                    yield toolkit.version, name, *walk_cell(shipped, cell, host)
-
-    return list(every())
+    """Return toolkit, machine, steps and stops of every pair for which a release can be built."""
+    walks = []
+    for name, host in described_hosts().items():
+        for toolkit in shipped.toolkits:
+            cell = newest_cell(shipped, toolkit, host)
+            if cell is not None:
+                steps, stops = walk_cell(shipped, cell, host)
+                walks.append((toolkit.version, name, steps, stops))
+    return walks
 
 
 def test_every_pair_has_a_way_or_a_reason(walks: list[Walked]) -> None:
     hosts = described_hosts()
     assert {name for _, name, _, _ in walks} == {*hosts}
     for version, name, steps, stops in walks:
-        ways = [chosen_origin(step, {}) for step in steps if step.vital and step.origins]
-        assert bool(stops) or None not in ways, (
+        origins = [chosen_origin(step, {}) for step in steps if step.vital and step.origins]
+        assert bool(stops) or None not in origins, (
             f"CUDA {version} on {name}: a step without an origin stops nothing"
         )
         assert not stops or stop_reason(stops, hosts[name]), f"CUDA {version} on {name}: no reason"
         assert steps[-1].purpose, f"CUDA {version} on {name}: the way has no end"
 
 
-def test_the_toolkit_is_a_step_where_it_is_not_there(walks: list[Walked]) -> None:
+def test_a_missing_toolkit_is_a_step(walks: list[Walked]) -> None:
     hosts = described_hosts()
     for version, name, steps, stops in walks:
         brought = any(step.command == f"invoke toolkit --cuda {version}" for step in steps)
         assert brought or stops or version in hosts[name].toolkits.homes, (
-            f"nobody brings CUDA {version} to {name}"
+            f"nothing installs CUDA {version} on {name}"
         )

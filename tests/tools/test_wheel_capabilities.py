@@ -1,4 +1,4 @@
-"""Reading the compute capabilities out of a library of a wheel that stays on the index."""
+"""Compute capabilities are read in a library of a wheel on the index."""
 
 import io
 import zipfile
@@ -16,19 +16,19 @@ PLATFORM = "manylinux_2_28_x86_64"
 
 
 def with_library(version: str, content: bytes, cuda: str = "'12.8'") -> bytes:
-    made = io.BytesIO(wheel("base", version, version_py=f"cuda = {cuda}\n"))
-    with zipfile.ZipFile(made, "a") as archive:
+    stream = io.BytesIO(wheel("base", version, version_py=f"cuda = {cuda}\n"))
+    with zipfile.ZipFile(stream, "a") as archive:
         archive.writestr(f"base/lib/{LIBRARY}", content)
-    return made.getvalue()
+    return stream.getvalue()
 
 
-def told(index: Index, cache: Path) -> dict[str, tuple[str, ...]]:
+def read_capabilities(index: Index, cache: Path) -> dict[str, tuple[str, ...]]:
     with requests.Session() as session:
-        there = project_files(session, index.url, "base")
-        wheels = read_remote_wheels(there, cache, SilentBar())
+        files = project_files(session, index.url, "base")
+        wheels = read_remote_wheels(files, cache, SilentBar())
     return {
-        one.name.split("-cp")[0]: one.capabilities
-        for one in with_capabilities(wheels, there, cache, SilentBar())
+        wheel.name.split("-cp")[0]: wheel.capabilities
+        for wheel in with_capabilities(wheels, files, cache, SilentBar())
     }
 
 
@@ -40,13 +40,13 @@ def test_the_list_is_read_from_one_cuda_wheel_of_each_release(tmp_path: Path) ->
     index.add("base-3.0.0-cp310-cp310-win_amd64.whl", with_library("3.0.0", code))
     index.add(f"base-4.0.0-cp310-cp310-{PLATFORM}.whl", with_library("4.0.0", code, cuda="None"))
     with serving(index):
-        found = told(index, tmp_path)
-        assert found == {
+        capabilities = read_capabilities(index, tmp_path)
+        assert capabilities == {
             "base-2.0.0": ("7.5", "9.0a", "10.0", "12.0+PTX"),
             "base-1.0.0": (),
             "base-3.0.0": (),
             "base-4.0.0": (),
         }
-        asked = len(index.asked)
-        assert told(index, tmp_path) == found
-        assert len(index.asked) == asked + 1, "only the page is asked for again"
+        request_count = len(index.asked)
+        assert read_capabilities(index, tmp_path) == capabilities
+        assert len(index.asked) == request_count + 1, "only the page is downloaded again"
