@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and errors that name the file that could not be written."""
+"""Files that appear whole or not at all, and errors that name the file they are about."""
 
 import contextlib
 import errno
@@ -14,7 +14,8 @@ from pathlib import Path
 
 MARK_LENGTH = 8  # hexadecimal digits that stand for a machine
 DAY_SECONDS = 86400.0
-# The system names no file when a disk is full: what failed is a write to a file that is already open.
+# The system names no file when a disk is full: what failed is a write to a file that is already
+# open.
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -23,7 +24,8 @@ def name_file(path: Path) -> Iterator[None]:
     """Let an OSError of the block name `path` if it names no file, or if the disk is full.
 
     A full disk is that of `path`, although the system may name the hidden file beside it. Errors of
-    libraries and connections, which are OSErrors without a number or of a class of their own, pass unchanged.
+    libraries and connections, which are OSErrors without a number or of a class of their own, pass
+    unchanged.
     """
     try:
         yield
@@ -36,10 +38,10 @@ def name_file(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def fresh_path(target: Path) -> Iterator[Path]:
-    """Give the path of a hidden file beside `target`, which the block writes and moves onto `target`.
+    """Give the path of a hidden file beside `target`, for the block to write and move onto it.
 
-    The folder is created. What is left at the hidden path after the block is deleted, and so is what a
-    killed run left there: a half-written wheel may have gigabytes.
+    The folder is created. What is left at the hidden path after the block is deleted, and so is
+    what a killed run left there: a half-written wheel may have gigabytes.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{target.name}."
@@ -66,8 +68,8 @@ def write_atomically(file: Path, content: bytes, mode: int) -> None:
 def _is_abandoned(suffix: str, path: Path) -> bool:
     """Tell whether the run that wrote a hidden path, whose name ends with `suffix`, has ended.
 
-    Process numbers mean something on their own machine only: what another machine wrote, on a shared disk,
-    is abandoned after a day.
+    Process numbers mean something on their own machine only: what another machine wrote, on a
+    shared disk, is abandoned after a day.
     """
     mark, _, number = suffix.partition("-")
     if len(mark) != MARK_LENGTH or not number.isdecimal():
@@ -81,7 +83,7 @@ def _is_abandoned(suffix: str, path: Path) -> bool:
 
 
 def _is_running(process: int) -> bool:
-    """Tell whether a process of this number runs; on Windows, where asking would end it, assume so."""
+    """Tell whether a process of this number runs; on Windows asking would end it, so assume it."""
     if sys.platform == "win32":
         return True
     try:

@@ -1,7 +1,8 @@
 """Bundle the libraries that a wheel needs and that its platform tag does not promise.
 
-Libraries are found as the loader of this machine finds them (`LibrarySearch`). Two things are particular to
-NVIDIA's: they open others by name, and some come from packages of PyPI that the wheel requires.
+Libraries are found as the loader of this machine finds them (`LibrarySearch`). Two things are
+particular to NVIDIA's: they open others by name, and some come from packages of PyPI that the wheel
+requires.
 """
 
 import re
@@ -34,8 +35,8 @@ _OPENS_BY_NAME = (
     (re.compile(r"libcudnn\.so\.\d+"), "libcudnn_*.so.*"),
     (NVRTC, "libnvrtc-builtins.so.*"),
 )
-# cuDNN 8 opens libnvrtc without a version, a name that only the toolkit's development packages have:
-# https://github.com/vladmandic/sdnext/issues/539
+# cuDNN 8 opens libnvrtc without a version, a name that only the toolkit's development packages
+# have: https://github.com/vladmandic/sdnext/issues/539
 CUDNN_8 = "libcudnn.so.8"
 NVRTC_FOR_CUDNN_8 = "libnvrtc.so"
 
@@ -90,7 +91,7 @@ class LibrarySearch:
         return library
 
     def find_by_default(self, name: str, machine: str) -> Path | None:
-        """Return the library that the loader finds without run path and caller's folders, or None."""
+        """Return the library that the loader finds without run path and `folders`, or None."""
         candidates = [path for cached_name, path in self.cached if cached_name == name]
         candidates += [folder / name for folder in self.standard]
         return _first_library(candidates, machine)
@@ -227,7 +228,7 @@ def bundle_libraries(graft: Graft) -> None:
 
 
 def hashed_name(name: str, sha256: str) -> str:
-    """Return the name of a bundled library, which no other library can have: "libz-0a1b2c3d.so.1"."""
+    """Return the unique name of a bundled library: "libz-0a1b2c3d.so.1"."""
     stem, dot, version = name.partition(".so")
     return f"{stem}-{sha256[:8]}{dot}{version}"
 
@@ -238,7 +239,7 @@ def is_bundled(name: str) -> bool:
 
 
 def _missing_libraries(graft: Graft, path: Path) -> Iterator[str]:
-    """Yield the names that a file needs and neither the wheel, nor what it requires, nor the system has."""
+    """Yield the names of needed libraries that must be bundled."""
     for needed in graft.files[path].needed:
         name = Path(needed).name
         if is_interpreter_library(name):
@@ -264,7 +265,7 @@ def _is_available(graft: Graft, name: str) -> bool:
 def _bundle_with_companions(
     graft: Graft, user: Path, needed: str, source: Path
 ) -> Iterator[tuple[Path, Path]]:
-    """Bundle `source` and the libraries it opens by name, and note that `user` needs it by its new name.
+    """Bundle `source` and the libraries it opens by name, and note its new name for `user`.
 
     Yields each copy that is new in the wheel, with its original.
     """
@@ -278,7 +279,7 @@ def _bundle_with_companions(
 
 
 def _bundle_library(graft: Graft, needed: str, real: Path) -> Iterator[tuple[Path, Path]]:
-    """Copy a library that is `needed` by this name into the wheel, and yield the copy and the original."""
+    """Copy a library, `needed` by this name, into the wheel; yield the copy and the original."""
     if real in graft.bundled:
         return
     sha256 = hash_file(real)
@@ -351,9 +352,9 @@ def required_nvidia_folders(requirements: Iterable[str]) -> dict[str, str]:
 def installed_nvidia_folders(site: Path) -> dict[str, str]:
     """Return the libraries of NVIDIA in site-packages: "libcublas.so.11" -> folder there.
 
-    The CUDA runtime is left out: a package built with another toolkit than its base package needs its own,
-    and two runtimes do not interfere. Two copies of another library would: handles that the base package
-    passes on belong to one of them.
+    The CUDA runtime is left out: a package built with another toolkit than its base package needs
+    its own, and two runtimes do not interfere. Two copies of another library would: handles that
+    the base package passes on belong to one of them.
     """
     folders = {}
     for path in site.glob("nvidia/*/lib/*.so*"):
@@ -395,7 +396,7 @@ class SystemNeeds:
 
 
 def match_libc_tag(tag: str) -> re.Match[str] | None:
-    """Return the libc, major, minor and arch of a manylinux or musllinux tag; None for any other tag."""
+    """Return libc, major, minor and arch of a manylinux or musllinux tag; None for others."""
     old_name, _, arch = tag.partition("_")
     if old_name in _OLD_TAGS:
         tag = f"manylinux_{_OLD_TAGS[old_name]}_{arch}"
@@ -412,7 +413,8 @@ def platform_target(tag: str) -> PlatformTarget:
         )
     version = (int(match["major"]), int(match["minor"]))
     policies = _policies(match["libc"], match["arch"], tag)
-    # A version between two policies is judged by the newer one and, for the C library itself, by number.
+    # A version between two policies is judged by the newer one and, for the C library itself, by
+    # number.
     newer = [policy for policy_version, policy in policies if policy_version >= version]
     policy = newer[0] if newer else policies[-1][1]
     return PlatformTarget(tag, match["arch"], version, policy, covered=bool(newer))

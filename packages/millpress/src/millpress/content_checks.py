@@ -40,9 +40,10 @@ _PLATFORM_VERSION = re.compile(r"(?<=linux)(1|2010|2014|_\d+_\d+)(?=_)|(?<=macos
 def wheel_problems(wheel: Path) -> Iterator[str]:
     """Read a wheel to its end and yield a clause for each contradiction in it.
 
-    RECORD (missing, incomplete, wrong hashes or sizes), paths that leave the wheel, links, and tags or a
-    build number in WHEEL that differ from the file's name. Whether its libraries keep the promises of its
-    platform tags, `library_checks` judges. Raises WheelError if the file is not a wheel.
+    RECORD (missing, incomplete, wrong hashes or sizes), paths that leave the wheel, links, and tags
+    or a build number in WHEEL that differ from the file's name. Whether its libraries keep the
+    promises of its platform tags, `library_checks` judges. Raises WheelError if the file is not a
+    wheel.
     """
     with open_wheel(wheel) as archive:
         for member in archive.infolist():
@@ -50,7 +51,10 @@ def wheel_problems(wheel: Path) -> Iterator[str]:
             if problem:
                 yield problem
         if zip_archive.has_stray_bytes(archive):
-            yield "it has bytes before, between or after its files, so that programs read it differently"
+            yield (
+                "it has bytes before, between or after its files, "
+                "so that programs read it differently"
+            )
         info = find_dist_info(wheel, archive)
         name, version, build, tags = parse_file_name(wheel)
         metadata = parse_headers(archive.read(f"{info}/METADATA"))
@@ -69,8 +73,8 @@ def wheel_problems(wheel: Path) -> Iterator[str]:
 def wheel_oddities(wheel: Path) -> Iterator[str]:
     """Yield a clause for each odd thing in a sound wheel that installers take and few builds make.
 
-    Code that runs whenever Python starts, commands that replace those of the system, names that collide on
-    other systems. Raises WheelError if the file is not a wheel.
+    Code that runs whenever Python starts, commands that replace those of the system, names that
+    collide on other systems. Raises WheelError if the file is not a wheel.
     """
     with open_wheel(wheel) as archive:
         info = find_dist_info(wheel, archive)
@@ -86,10 +90,11 @@ def wheel_oddities(wheel: Path) -> Iterator[str]:
 
 
 def renamed_platform(wheel: Path) -> str:
-    """Return a clause if WHEEL names another platform of the same system and machine than the file; else "".
+    """Return a clause if WHEEL and the file's name differ in the platform's version; else "".
 
-    PyTorch's own wheels say linux_x86_64 there and are named manylinux_2_28_x86_64. Installers read the name
-    alone: https://packaging.python.org/en/latest/specifications/platform-compatibility-tags/
+    PyTorch's own wheels say linux_x86_64 there and are named manylinux_2_28_x86_64. Installers read
+    the name alone:
+    https://packaging.python.org/en/latest/specifications/platform-compatibility-tags/
     """
     with open_wheel(wheel) as archive:
         file = f"{find_dist_info(wheel, archive)}/WHEEL"
@@ -113,7 +118,7 @@ def _systems(tags: Iterable[Tag]) -> set[str]:
 
 
 def _colliding_names(names: Iterable[str]) -> Iterator[str]:
-    """Yield a clause for each two members that are one file if names differ in case or Unicode form only."""
+    """Yield a clause for each two members whose names differ in case or Unicode form only."""
     first_names: dict[str, str] = {}
     for name in dict.fromkeys(names):
         folded = unicodedata.normalize("NFC", name).casefold()
@@ -157,7 +162,7 @@ def _is_system_command(name: str) -> bool:
 
 
 def _metadata_problems(metadata: Message) -> Iterator[str]:
-    """Yield a clause for each header that pip and uv cannot read, so that they would not install the wheel."""
+    """Yield a clause for each header that pip and uv refuse."""
     for key, parse in (("Requires-Python", SpecifierSet), ("Requires-Dist", Requirement)):
         for line in metadata.get_all(key, []):
             try:
@@ -201,7 +206,7 @@ def _declared_tags(headers: Message) -> set[Tag]:
 
 
 def _is_near(declared: Iterable[Tag], tags: Iterable[Tag]) -> bool:
-    """Tell whether tags differ in the version of a platform at most, or the file's name is for fewer platforms."""
+    """Tell whether tags differ in a platform's version at most, or the name has fewer platforms."""
     rough = {_rough_tag(tag) for tag in declared}
     rough_file_tags = {_rough_tag(tag) for tag in tags}
     everywhere = {(interpreter, abi, "any") for interpreter, abi, _ in rough_file_tags}
@@ -209,14 +214,14 @@ def _is_near(declared: Iterable[Tag], tags: Iterable[Tag]) -> bool:
 
 
 def _rough_tag(tag: Tag) -> tuple[str, str, str]:
-    """Return Python, ABI, and of the platform only system and machine: "linux_x86_64" of manylinux_2_28_x86_64."""
+    """Return a tag without its platform's version: "linux_x86_64" for manylinux_2_28_x86_64."""
     platform = _PLATFORM_VERSION.sub("", tag.platform)
     platform = platform.replace("manylinux", "linux").replace("musllinux", "linux")
     return tag.interpreter, tag.abi, platform
 
 
 def record_problems(archive: ZipFile, record: str) -> Iterator[str]:
-    """Yield a clause for each file of which RECORD (the member's name) is wrong, incomplete, or made up."""
+    """Yield a clause for each file that the member `record` lacks, or is wrong about."""
     names = [info.filename for info in archive.infolist() if not info.is_dir()]
     if record not in names:
         yield f"{record} is missing"
@@ -257,7 +262,8 @@ def _entry_problem(archive: ZipFile, name: str, row: list[str]) -> str | None:
         return f"{name} is damaged ({error})"
     actual = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
     size = str(archive.getinfo(name).file_size)
-    # the size may be left out: https://packaging.python.org/en/latest/specifications/recording-installed-packages/
+    # the size may be left out:
+    # https://packaging.python.org/en/latest/specifications/recording-installed-packages/
     if actual == expected.rstrip("=") and row[2] in {"", size}:
         return None
     return f"{name} differs from its RECORD entry"

@@ -37,7 +37,7 @@ def requirements_on(metadata: Message, name: str) -> list[str]:
 def declared_needs(
     requires_python: str | None, requires: Iterable[str], extras: Iterable[str]
 ) -> DeclaredNeeds:
-    """Return Requires-Python, Requires-Dist and Provides-Extra in a spelling that can be compared."""
+    """Return Requires-Python, Requires-Dist and Provides-Extra in a comparable spelling."""
     needs = {_normalize_requirement(line) for line in requires}
     needs |= {f"extra {canonicalize_name(extra)}" for extra in extras}
     if requires_python is not None:
@@ -49,7 +49,7 @@ def declared_needs(
 
 
 def needs_difference(first: tuple[str, DeclaredNeeds], second: tuple[str, DeclaredNeeds]) -> str:
-    """Return a sentence if two wheels, each with its file's name, need different things; else ""."""
+    """Return a sentence if two wheels, each (file name, needs), need different things; else ""."""
     first_name, first_needs = first
     second_name, second_needs = second
     clauses = []
@@ -72,7 +72,7 @@ def sibling_wheels(wheel: Path) -> list[Path]:
 
 
 def sibling_differences(wheel: Path, others: Iterable[Path]) -> list[str]:
-    """Return a sentence for each other wheel that requires other packages, or supports other Pythons.
+    """Return a sentence for each other wheel that requires other packages or Pythons.
 
     Wheels that cannot be read are left out.
     """

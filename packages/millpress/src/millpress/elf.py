@@ -1,7 +1,7 @@
 """Read ELF files and static libraries: needed libraries, symbols and versions, names and run paths.
 
-Files are mapped into memory: only the pages that are read are loaded, and the symbol table of a large library
-only if it is asked for. pyelftools takes 20 times as long for the symbols of libLLVM.
+Files are mapped into memory: only the pages that are read are loaded, and the symbol table of a
+large library only if it is asked for. pyelftools takes 20 times as long for the symbols of libLLVM.
 
 The formats: https://refspecs.linuxfoundation.org/elf/gabi4+/contents.html and, for symbol versions,
 https://refspecs.linuxfoundation.org/LSB_5.0.0/LSB-Core-generic/LSB-Core-generic/symversion.html
@@ -130,8 +130,8 @@ class Section:
 class ElfImage:
     """The structures of an ELF file in memory.
 
-    All of it may raise ValueError, IndexError, KeyError or struct.error if the file is damaged; `open_elf`
-    turns these into InputError.
+    All of it may raise ValueError, IndexError, KeyError or struct.error if the file is damaged;
+    `open_elf` turns these into InputError.
     """
 
     data: mmap.mmap | bytes
@@ -227,7 +227,7 @@ class ElfImage:
         raise ValueError(f"nothing is loaded to {address:#x}")
 
     def pointers(self) -> Iterator[tuple[int, int, int]]:
-        """Yield address, value and value's offset of each pointer in DT_RELA to which the load address is added."""
+        """Yield address, value and value's offset of each relative relocation in DT_RELA."""
         tags = dict(self.dynamic)
         if RELA not in tags:
             return
@@ -243,7 +243,7 @@ class ElfImage:
         return self._text(self.strings_offset + index)
 
     def version_needs(self) -> Iterator[tuple[int, str, frozenset[str]]]:
-        """Yield the offset of each entry, the library that it names, and the symbol versions needed of it."""
+        """Yield each entry's offset, the library it names, and the symbol versions needed."""
         tags = dict(self.dynamic)
         if VERNEED not in tags:
             return
@@ -264,7 +264,7 @@ class ElfImage:
             at += following
 
     def symbol_values(self, kind: int) -> Iterator[tuple[int, int]]:
-        """Yield offset and content of each symbol's value, in a 64-bit file's symbol tables of a kind."""
+        """Yield offset and content of each symbol's value in the tables of a kind (64-bit only)."""
         for table in self.sections:
             if table.kind != kind:
                 continue
@@ -317,7 +317,7 @@ class ElfImage:
 def refuse_damaged(
     path: Path, message: str = "not a sound ELF file ({}): build it again"
 ) -> Iterator[None]:
-    """Raise InputError, with the reason filled into `message`, if structures that are read are damaged."""
+    """Raise InputError, with the reason in `message`, if the block reads damaged structures."""
     try:
         yield
     except (struct.error, ValueError, IndexError, KeyError, OverflowError) as error:
@@ -346,7 +346,7 @@ class ElfInfo:
     versions: Mapping[str, frozenset[str]]  # library -> "GLIBC_2.34", …
 
     def runs_on(self, arch: str) -> bool:
-        """Tell whether the file is for the arch of a platform tag; of an unknown arch, any file is."""
+        """Tell whether the file is for the arch of a platform tag, or that arch is unknown."""
         return self.machine == arch or arch not in ARCHES.values()
 
 
@@ -429,7 +429,7 @@ def static_objects(path: Path) -> Iterator[ElfImage]:
 
 
 def static_members(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield offset and content of each member of a static library. Raises InputError if it is damaged."""
+    """Yield offset and content of each member of a static library. Raises InputError."""
     with open_elf(path) as library:
         at = len(AR_MAGIC)
         while at < len(library.data):
@@ -440,7 +440,8 @@ def static_members(path: Path) -> Iterator[tuple[int, bytes]]:
             content = library.data[start : start + size]
             if not is_whole or len(content) < size:
                 raise InputError(
-                    f"{path}: not a sound static library (no whole member at {at:#x}): fetch it again",
+                    f"{path}: not a sound static library (no whole member at {at:#x}): "
+                    "fetch it again",
                     code="damaged-library",
                 )
             yield start, content

@@ -1,8 +1,8 @@
-"""Leave ranges of a shared library out of its file, with everything else loaded to the address that it had.
+"""Cut ranges out of a shared library's file; everything else is loaded to its old address.
 
-Whole pages are cut out of the file: the segment is split around them. The table of segments grows at its
-place, so that strip still works, or else takes the room of the first pages. LIEF rebuilds files in memory,
-which takes too much of it for libraries of gigabytes.
+Whole pages are cut out of the file: the segment is split around them. The table of segments grows
+at its place, so that strip still works, or else takes the room of the first pages. LIEF rebuilds
+files in memory, which takes too much of it for libraries of gigabytes.
 """
 
 import os
@@ -70,8 +70,9 @@ class Cuts:
 def choose_cuts(image: ElfImage, free: Sequence[Range], shrunk: Collection[int]) -> Cuts:
     """Return the whole pages in `free` ranges, to be cut out of the file.
 
-    Each free range is the end of a section, whose header is at an offset in `shrunk`. Nothing is cut out of
-    programs and 32-bit files, or if segments overlap, or if a segment describes the table of segments.
+    Each free range is the end of a section, whose header is at an offset in `shrunk`. Nothing is
+    cut out of programs and 32-bit files, or if segments overlap, or if a segment describes the
+    table of segments.
     """
     loads = [segment for segment in image.segments if segment.kind == elf.LOAD]
     is_special = any(image.first_segment(kind) is not None for kind in (elf.INTERP, elf.PHDR))

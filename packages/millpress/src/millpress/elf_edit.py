@@ -1,9 +1,10 @@
 """Edit the names and run paths in ELF files: in place, and by patchelf if that is not possible.
 
-patchelf holds a file twice in memory and writes it anew: for a libtorch, gigabytes. In place, the string
-table of the dynamic section is copied behind the end of the file and the new names after it, into a segment
-of their own. The table of segments grows by one entry and stays at its place, because programs such as strip
-rely on that; the sections behind it, notes and a hash table, move into the new segment too.
+patchelf holds a file twice in memory and writes it anew: for a libtorch, gigabytes. In place, the
+string table of the dynamic section is copied behind the end of the file and the new names after it,
+into a segment of their own. The table of segments grows by one entry and stays at its place,
+because programs such as strip rely on that; the sections behind it, notes and a hash table, move
+into the new segment too.
 """
 
 import os
@@ -88,8 +89,8 @@ def edit_file(edit: ElfEdit, path: Path) -> None:
 def edit_in_place(edit: ElfEdit, path: Path) -> bool:
     """Edit `path` and return True; return False, with nothing changed, if that is not possible.
 
-    It is not possible for programs and 32-bit files, or if a section behind the table of segments cannot
-    move. Raises InputError if the file is damaged, OSError if it cannot be written.
+    It is not possible for programs and 32-bit files, or if a section behind the table of segments
+    cannot move. Raises InputError if the file is damaged, OSError if it cannot be written.
     """
     with open_elf(path) as image:
         writes = plan_writes(image, edit)
@@ -238,7 +239,7 @@ def _range_to_move(image: ElfImage) -> Range | None:
 
 
 def _remaining_segments(image: ElfImage, moving: Range) -> list[Segment]:
-    """Return the segments without those that lose their last section: strip would damage the file."""
+    """Return the segments without those that lose their last section, which strip cannot handle."""
     start, end = moving
     loaded = {section.offset for section in image.sections if section.address}
     staying = {
@@ -269,7 +270,7 @@ def _new_segment(image: ElfImage, names_room: int, moving: Range) -> Segment:
 def _with_new_segment(
     remaining: Sequence[Segment], added: Segment, moved: _MovedRange
 ) -> list[Segment]:
-    """Return the segments with the new one, which has the highest address, after the last that is loaded.
+    """Return the segments with the new one, of the highest address, after the last loaded one.
 
     The loader requires loaded segments in the order of their addresses.
     """
@@ -325,7 +326,7 @@ def _moved_section_headers(
 
 
 def run_patchelf(edit: ElfEdit, path: Path) -> None:
-    """Edit `path` by patchelf. Raises ToolError if it is missing, CommandFailedError if it fails."""
+    """Edit `path` by patchelf. Raises ToolError if that is missing or fails."""
     words = []
     for old, new in edit.replaced:
         words += ["--replace-needed", old, new]
@@ -358,10 +359,12 @@ def find_patchelf() -> str:
 def run_path(
     path: Path, present: Sequence[str], looks_inside: bool, root: Path, libraries: Sequence[Path]
 ) -> tuple[str, ...]:
-    """Return the run path for the file `path` of a wheel unpacked at `root`: no folder outside the wheel.
+    """Return the run path for the file `path` of a wheel unpacked at `root`.
 
-    `present` is its run path now, `libraries` are the folders of the wheel's shared libraries. A file without
-    a run path that needs no library of the wheel (`looks_inside`) gets none.
+    It leads to no folder outside the wheel.
+
+    `present` is its run path now, `libraries` are the folders of the wheel's shared libraries. A
+    file without a run path that needs no library of the wheel (`looks_inside`) gets none.
     """
     if not present and not looks_inside:
         return ()

@@ -1,7 +1,7 @@
-"""The errors of millpress: each is a kind with a class, and has a code that stays when its words change.
+"""The errors of millpress: a class for each kind, and a code that stays when the words change.
 
-What the operating system refuses (a full disk, a folder closed to the user) is an ordinary OSError that
-names the file.
+What the operating system refuses (a full disk, a folder closed to the user) is an ordinary OSError
+that names the file.
 """
 
 from collections.abc import Sequence

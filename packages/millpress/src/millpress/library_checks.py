@@ -1,4 +1,4 @@
-"""Check the libraries of a wheel against its platform tags, or in an environment that has it installed."""
+"""Check the libraries of a wheel: against its platform tags, or as installed."""
 
 import errno
 import re
@@ -15,7 +15,8 @@ from millpress.elf import ElfInfo
 from millpress.errors import InputError, OptionError
 from millpress.module_checks import ENTRY_PREFIXES
 
-# What the system refuses for reasons of the machine; anything else is about the names of the members.
+# What the system refuses for reasons of the machine; anything else is about the names of the
+# members.
 MACHINE_ERRORS = DISK_FULL | {
     errno.EROFS,
     errno.EACCES,
@@ -35,7 +36,7 @@ _OTHER_LIBC = {"manylinux": ("musl", _MUSL), "musllinux": ("glibc", _GLIBC)}
 
 
 def platform_tags(name: str) -> tuple[str, ...]:
-    """Return the platform tags in the name of a wheel: "manylinux_2_17_x86_64", "manylinux2014_x86_64"."""
+    """Return the platform tags in the name of a wheel: "manylinux_2_17_x86_64"."""
     return tuple(name.removesuffix(".whl").rpartition("-")[2].split("."))
 
 
@@ -50,8 +51,8 @@ class TagJudgement:
 def judge_tags(wheel: Path) -> TagJudgement:
     """Return how the files of a wheel contradict the promises of its name, without installing it.
 
-    Tags of Linux wheels promise a machine, and manylinux and musllinux tags a C library and its symbols.
-    Other tags are not judged. Raises OSError if the disk is full.
+    Tags of Linux wheels promise a machine, and manylinux and musllinux tags a C library and its
+    symbols. Other tags are not judged. Raises OSError if the disk is full.
     """
     judged_prefixes = (*_OTHER_LIBC, bundling.PLAIN_LINUX_PREFIX)
     tags = [tag for tag in platform_tags(wheel.name) if tag.startswith(judged_prefixes)]
@@ -78,7 +79,7 @@ def judge_tags(wheel: Path) -> TagJudgement:
 
 
 def _read_libraries(archive: ZipFile, root: Path) -> dict[Path, ElfInfo]:
-    """Extract the libraries and programs of a wheel into `root`, and return their dynamic sections."""
+    """Extract libraries and programs of a wheel into `root`; return their dynamic sections."""
     files = {}
     for path in extract_libraries(archive, root):
         info = elf.read_elf(path)
@@ -99,11 +100,11 @@ def _judge_files(root: Path, files: Mapping[Path, ElfInfo], tags: Iterable[str])
 def linking_problems(
     site: Path, names: Iterable[str], platform_tag: str, base_site: Path | None = None
 ) -> list[str]:
-    """Return a clause for each problem of the libraries among the files `names` that a wheel installed.
+    """Return a clause for each problem of the libraries among a wheel's installed files `names`.
 
-    `site` is the site-packages of an environment that also holds the packages that the wheel requires;
-    `base_site` is another one that its interpreter looks into. Platforms other than manylinux and musllinux
-    are not judged.
+    `site` is the site-packages of an environment that also holds the packages that the wheel
+    requires; `base_site` is another one that its interpreter looks into. Platforms other than
+    manylinux and musllinux are not judged.
     """
     if not bundling.match_libc_tag(platform_tag):
         return []
@@ -147,7 +148,7 @@ def _tag_target(tag: str) -> PlatformTarget | None:
 
 
 def _broken_promises(root: Path, files: Mapping[Path, ElfInfo], tag: str) -> list[str]:
-    """Return a clause for each file below `root` that needs more of the C library than the tag promises."""
+    """Return a clause for each file that needs more of the C library than the tag promises."""
     target = _tag_target(tag)
     if target is None:
         return []
@@ -156,7 +157,7 @@ def _broken_promises(root: Path, files: Mapping[Path, ElfInfo], tag: str) -> lis
 
 
 def _foreign_platforms(root: Path, files: Mapping[Path, ElfInfo], tag: str) -> Iterator[str]:
-    """Yield a clause for each file below `root` that is for another machine or C library than the tag."""
+    """Yield a clause for each file that is for another machine or C library than the tag."""
     target = _tag_target(tag)
     arch = target.arch if target else tag.removeprefix(bundling.PLAIN_LINUX_PREFIX)
     for path, info in files.items():
@@ -188,7 +189,7 @@ def extract_libraries(archive: ZipFile, root: Path) -> Iterator[Path]:
 def _unresolved(
     site: Path, path: Path, info: ElfInfo, loadable: Mapping[str, Path], target: PlatformTarget
 ) -> Iterator[str]:
-    """Yield a clause for each missing folder of a run path, and for each library that is missing."""
+    """Yield a clause for each missing folder of a run path, and each missing library."""
     name = path.relative_to(site).as_posix()
     folders = []
     for entry in info.rpath:

@@ -47,9 +47,10 @@ def copy_licences(
 ) -> tuple[dict[str, dict[str, Any]], tuple[str, ...]]:
     """Copy licence files into .dist-info.
 
-    `holders` are by the reference that an SBOM has for each: "bundled library:spam.libs/libz-0a1b2c3d.so.1",
-    "submodule:third_party/fmt". Returns for each with licence files its `licence` (an SPDX identifier, "" if
-    it is not certain) and `files` below .dist-info; and a note on libraries without any.
+    `holders` are by the reference that an SBOM has for each: "bundled
+    library:spam.libs/libz-0a1b2c3d.so.1", "submodule:third_party/fmt". Returns for each with
+    licence files its `licence` (an SPDX identifier, "" if it is not certain) and `files` below
+    .dist-info; and a note on libraries without any.
     """
     licences = {}
     unlicensed = []
@@ -98,8 +99,8 @@ def find_submodule(source: Path, path: str) -> LicenceHolder:
 def identify_licence(files: Iterable[Path]) -> str:
     """Return the SPDX identifier of the licence of which all of these files are the text.
 
-    Returns "" if that is not certain: they are of different licences, a text is of two or of none, or it
-    says more than its licence does.
+    Returns "" if that is not certain: they are of different licences, a text is of two or of none,
+    or it says more than its licence does.
     """
     identifiers = set()
     for file in files:
@@ -128,7 +129,7 @@ def _is_licence(words: str, says: list[str], most: int, lacks: Collection[str] =
 
 
 def find_owners(libraries: Iterable[Path]) -> dict[Path, LicenceHolder | None]:
-    """Return the packages of pip, Debian or RPM that installed these libraries; None for unknown ones."""
+    """Return the packages of pip, Debian or RPM that installed these libraries; None if unknown."""
     paths = tuple(libraries)
     debian_owners = _debian_owners(paths)
     owners = {}
@@ -154,7 +155,7 @@ def _pip_owner(library: Path) -> LicenceHolder | None:
 
 
 def _sites(library: Path) -> Iterator[Path]:
-    """Yield the folders of packages that may have installed a library: around it, or of its prefix."""
+    """Yield each site-packages that may describe a library: around it, or of its prefix."""
     for prefix in library.parents:
         if prefix.name in {"site-packages", "dist-packages"}:
             yield prefix
@@ -223,7 +224,7 @@ def _rpm_owner(library: Path) -> LicenceHolder | None:
 
 
 def _parse_purl(kind: str, output: str) -> PackageURL | None:
-    """Return the purl of the first line, in one of the formats above; None if it is another line."""
+    """Return the purl of the first line, in one of the formats above; None for another line."""
     fields = output.partition("\n")[0].split("\t")
     if len(fields) != _FIELD_COUNT:
         return None

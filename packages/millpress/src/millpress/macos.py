@@ -29,11 +29,11 @@ Slices = Mapping[str, tuple[int, int]]
 def delocate_wheel(
     staged: StagedWheel, platform_tag: str, provided: frozenset[str]
 ) -> tuple[BundledLibrary, ...]:
-    """Copy outside libraries into the package's .dylibs, let `@loader_path` lead there, and check the tag.
+    """Copy outside libraries into the package's .dylibs, and check the tag.
 
-    `provided` names the libraries of the package that this one imports first. Returns the bundled libraries.
-    Raises ToolError without delocate or Xcode's tools, RepairError if a library is missing or newer than the
-    tag.
+    `provided` names the libraries of the package that this one imports first. Returns the bundled
+    libraries. Raises ToolError without delocate or Xcode's tools, RepairError if a library is
+    missing or newer than the tag.
     """
     try:
         from delocate.delocating import delocate_path
@@ -86,7 +86,7 @@ def must_bundle(library: str, provided: frozenset[str]) -> bool:
 
 
 def require_macos_tag(staged: StagedWheel, platform_tag: str) -> None:
-    """Raise RepairError if a file of the wheel is for another machine than the tag, or a newer macOS."""
+    """Raise RepairError if a file is for another machine than the tag, or a newer macOS."""
     _, major, minor, machine = platform_tag.split("_", 3)
     macos = (int(major), int(minor))
     problems: list[str] = []

@@ -1,7 +1,7 @@
 """Edit and normalize what a staged wheel declares in METADATA and WHEEL.
 
-Resolvers read the metadata of one wheel of a version and take it for all, so all must declare the same, in
-one spelling, whatever Python and tools built them.
+Resolvers read the metadata of one wheel of a version and take it for all, so all must declare the
+same, in one spelling, whatever Python and tools built them.
 """
 
 import re
@@ -37,8 +37,8 @@ LICENCE_FILES_VERSION = Version("2.4")  # of METADATA, the first with License-Fi
 def set_platform_tag(staged: StagedWheel, platform_tag: str) -> str:
     """Write `platform_tag` into WHEEL and return the wheel's file name.
 
-    The raw wheel's interpreter and ABI stay. `platform_tag` may be several with dots between, as in a file's
-    name. Raises InputError if the raw wheel's name has no tags.
+    The raw wheel's interpreter and ABI stay. `platform_tag` may be several with dots between, as in
+    a file's name. Raises InputError if the raw wheel's name has no tags.
     """
     path = staged.dist_info / "WHEEL"
     headers = read_headers(path)
@@ -110,8 +110,8 @@ def set_git_version(staged: StagedWheel, file: str, commit: str) -> None:
 def stamp_version(staged: StagedWheel, version: str, base: str | None) -> StagedWheel:
     """Write the full version and the base package into a wheel whose build takes neither.
 
-    `version` has the local label; `base` is a requirement such as "torch==2.11.0+cu130" that replaces others
-    on that package. Raises InputError if the source is of another release.
+    `version` has the local label; `base` is a requirement such as "torch==2.11.0+cu130" that
+    replaces others on that package. Raises InputError if the source is of another release.
     """
     public = Version(version).public
     staged_public = staged.version.partition("+")[0]
@@ -145,7 +145,7 @@ def stamp_version(staged: StagedWheel, version: str, base: str | None) -> Staged
 
 
 def normalize_metadata(staged: StagedWheel, pythons: Iterable[str]) -> None:
-    """Rewrite METADATA of a staged wheel with `normalize_headers`, and name its licence files in it."""
+    """Rewrite METADATA with `normalize_headers`, and name the wheel's licence files in it."""
 
     def normalize(head: str) -> str:
         return normalize_headers(_name_licence_files(staged, head), pythons)
@@ -154,7 +154,7 @@ def normalize_metadata(staged: StagedWheel, pythons: Iterable[str]) -> None:
 
 
 def _name_licence_files(staged: StagedWheel, head: str) -> str:
-    """Return the headers with a License-File for each file in licenses/, if their version has such."""
+    """Return the headers with a License-File for each file in licenses/, if they can."""
     version = HeaderParser().parsestr(head).get("Metadata-Version", "1")
     if Version(version) < LICENCE_FILES_VERSION:
         return head
@@ -168,8 +168,9 @@ def _name_licence_files(staged: StagedWheel, head: str) -> str:
 def normalize_headers(head: str, pythons: Iterable[str]) -> str:
     """Return the headers of METADATA in one spelling and order.
 
-    Requirements are spelled as `packaging` does. If classifiers name Pythons, they name all of `pythons`
-    ("3.10", "3.13t"), those that the release supports: a setup.py may name only the one that runs it.
+    Requirements are spelled as `packaging` does. If classifiers name Pythons, they name all of
+    `pythons` ("3.10", "3.13t"), those that the release supports: a setup.py may name only the one
+    that runs it.
     """
     headers = re.split(r"\n(?![ \t])", head)  # each with its continuation lines
     fields = [_normalize_header(header) for header in headers if header != "Platform: UNKNOWN"]
@@ -217,7 +218,10 @@ def _interpreter_tags(staged: StagedWheel) -> tuple[list[str], list[str]]:
 
 
 def _normalize_header(field: str) -> str:
-    """Return a header as `packaging` spells it; one that nothing parses, as old setuptools wrote, as it is."""
+    """Return a header as `packaging` spells it.
+
+    One that nothing parses stays as it is: old setuptools wrote some of those.
+    """
     name, _, value = field.partition(":")
     try:
         if name == "Requires-Dist":

@@ -17,8 +17,8 @@ EXTENSION_MODULE = re.compile(
 # Python 3.15 has ".abi3t.so" and ".abi3-x86_64-linux-gnu.so" as well.
 _STABLE_SUFFIX = re.compile(r"\.abi3t?(-[\w-]+)?\.so")
 CPYTHON_NAME = re.compile(r"cpython-(\d+)")
-# The interpreter calls a function of this name and the module's when it imports an extension module; the
-# second is new in Python 3.15 (PEP 793).
+# The interpreter calls a function of this name and the module's when it imports an extension
+# module; the second is new in Python 3.15 (PEP 793).
 ENTRY_PREFIXES = ("PyInit_", "PyModExport_")
 
 
@@ -38,24 +38,28 @@ def foreign_files(names: Iterable[str], interpreter: TargetInterpreter) -> Itera
         if match is not None:
             suffix = match["suffix"]
             if suffix != interpreter.suffix and not _STABLE_SUFFIX.fullmatch(suffix):
-                yield f"{name} is not for this interpreter, whose extensions end in {interpreter.suffix}"
+                yield (
+                    f"{name} is not for this interpreter, "
+                    f"whose extensions end in {interpreter.suffix}"
+                )
         elif any(version != digits for version in CPYTHON_NAME.findall(name)):
             yield f"{name} is for a different CPython than {interpreter.abi}"
 
 
 def interpreter_problems(wheel: Path, interpreter: TargetInterpreter, python: str) -> Iterator[str]:
-    """Yield a clause if no tag in the wheel's name fits the interpreter, a Python such as "3.13t"."""
+    """Yield a clause if no tag in the wheel's name fits the interpreter, `python` "3.13t"."""
     tags = wheel_file.parse_file_name(wheel)[3]
     platforms = sorted({tag.platform for tag in tags})
     major, minor = map(int, python.rstrip("t").split("."))
     supported = set(cpython_tags((major, minor), [interpreter.abi], platforms))
     supported |= set(compatible_tags((major, minor), f"cp{major}{minor}", platforms))
     if tags.isdisjoint(supported):
-        yield f"the tags {wheel_file.format_tags(tags)} do not fit the interpreter, {interpreter.abi}"
+        formatted = wheel_file.format_tags(tags)
+        yield f"the tags {formatted} do not fit the interpreter, {interpreter.abi}"
 
 
 def modules_without_entry(archive: ZipFile) -> Iterator[str]:
-    """Yield a clause for each extension module without the function that the interpreter calls on import."""
+    """Yield a clause for each extension module without the function that an import calls."""
     for name in archive.namelist():
         match = EXTENSION_MODULE.search(name)
         if match is None or not name.endswith(".so"):

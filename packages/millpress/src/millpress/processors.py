@@ -11,8 +11,8 @@ def usable_processors(
 ) -> int:
     """Return how many processors this process may keep busy, at least one.
 
-    Counts its affinity (taskset, Slurm) and, on Linux, the quotas of its control groups (containers).
-    Quotas of control groups of version 1 are not read.
+    Counts its affinity (taskset, Slurm) and, on Linux, the quotas of its control groups
+    (containers). Quotas of control groups of version 1 are not read.
     """
     count = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):  # not on macOS and Windows
@@ -24,7 +24,7 @@ def usable_processors(
 
 
 def _cgroup_quotas(cgroup_root: Path, cgroup_file: Path) -> list[float]:
-    """Return the quotas, in processors, of this process's control group and of each group above it."""
+    """Return the quotas, in processors, of this process's control group and those above it."""
     try:
         lines = cgroup_file.read_text("utf-8").splitlines()
     except OSError:  # no Linux

@@ -13,8 +13,8 @@ TIMEOUT_SECONDS = 1800.0  # patchelf writes a library of gigabytes anew
 def run_program(argv: Sequence[str]) -> str:
     """Return what a program writes to stdout.
 
-    Raises CommandFailedError if it ends with another exit code than zero, ToolError if it cannot be started
-    or has not ended after half an hour.
+    Raises CommandFailedError if it ends with another exit code than zero, ToolError if it cannot be
+    started or has not ended after half an hour.
     """
     shown = shlex.join(argv)
     if len(shown) > SHOWN_CHARACTERS:

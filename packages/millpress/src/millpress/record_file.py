@@ -47,8 +47,8 @@ def parse_record(text: str) -> dict[str, list[str]]:
 def recorded_digests(wheel: Path) -> dict[str, str]:
     """Return the sha256, hexadecimal, of each file that the RECORD of a sound wheel names.
 
-    A wheel without RECORD gives an empty table, and a row without a valid sha256 is left out: both are
-    problems that `millpress.verify_wheel` reports.
+    A wheel without RECORD gives an empty table, and a row without a valid sha256 is left out: both
+    are problems that `millpress.verify_wheel` reports.
     """
     digests = {}
     record = (read_described(wheel, "RECORD") or b"").decode("utf-8", "replace")
@@ -62,7 +62,7 @@ def recorded_digests(wheel: Path) -> dict[str, str]:
 
 
 def read_described(wheel: Path, name: str) -> bytes | None:
-    """Return a file in the .dist-info of a sound wheel, such as "METADATA"; None if there is none."""
+    """Return a file in the .dist-info of a sound wheel ("METADATA"), or None."""
     from zipfile import ZipFile  # slow to load: who only formats a row goes without it
 
     with ZipFile(wheel) as archive:

@@ -1,7 +1,7 @@
 """Repair a wheel: bundle the libraries that its platform tag does not promise, and set run paths.
 
-On macOS delocate does the work (see `macos`). On Windows libraries lie beside the files that need them, so
-nothing is to be done.
+On macOS delocate does the work (see `macos`). On Windows libraries lie beside the files that need
+them, so nothing is to be done.
 """
 
 import platform
@@ -47,14 +47,16 @@ def repair_wheel(
 ) -> RepairedWheel:
     """Write a repaired copy of a wheel into `folder`.
 
-    `platform_tag` is one like "manylinux_2_28_x86_64", "linux_x86_64" (for systems like this one) or
-    "macosx_11_0_arm64". With "auto" the copy gets the oldest tag that holds. Libraries are searched for in
-    `folders` before the system's own. The copy appears whole or not at all; a file of its name is replaced.
+    `platform_tag` is one like "manylinux_2_28_x86_64", "linux_x86_64" (for systems like this one)
+    or "macosx_11_0_arm64". With "auto" the copy gets the oldest tag that holds. Libraries are
+    searched for in `folders` before the system's own. The copy appears whole or not at all; a file
+    of its name is replaced.
 
-    Raises InputError if the file is not a sound wheel, RepairError if a library is missing or newer than the
-    tag allows, OptionError for an invalid tag, ToolError if a program is missing, OSError.
+    Raises InputError if the file is not a sound wheel, RepairError if a library is missing or newer
+    than the tag allows, OptionError for an invalid tag, ToolError if a program is missing, OSError.
 
-        repaired = millpress.repair_wheel(Path("raw/spam-1.0-cp312-cp312-linux_x86_64.whl"), Path("dist"))
+        wheel = Path("raw/spam-1.0-cp312-cp312-linux_x86_64.whl")
+        repaired = millpress.repair_wheel(wheel, Path("dist"))
         print(repaired.packed.path, [library.name for library in repaired.result.bundled])
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -96,14 +98,15 @@ def repair_staged(
     provided: frozenset[str] = frozenset(),
     installed_nvidia: Mapping[str, str] | None = None,
 ) -> RepairResult:
-    """Bundle every library that `platform_tag` does not promise into a staged wheel, and set run paths.
+    """Bundle each library that `platform_tag` does not promise, and set run paths.
 
-    The plain linux tag is for systems like this one: a library that this system's loader finds by default is
-    not bundled. Neither are libraries of NVIDIA in packages that the wheel requires: run paths lead to them.
+    The plain linux tag is for systems like this one: a library that this system's loader finds by
+    default is not bundled. Neither are libraries of NVIDIA in packages that the wheel requires: run
+    paths lead to them.
 
-    `folders` are searched for libraries before the system's own. `provided` names the libraries of the
-    package that this one imports first, and `installed_nvidia` libraries of NVIDIA with their folders in
-    site-packages (see `bundling.installed_nvidia_folders`): none of these is bundled.
+    `folders` are searched for libraries before the system's own. `provided` names the libraries of
+    the package that this one imports first, and `installed_nvidia` libraries of NVIDIA with their
+    folders in site-packages (see `bundling.installed_nvidia_folders`): none of these is bundled.
 
     Raises RepairError if a library is missing, for another machine, or newer than the tag allows.
     """
@@ -139,9 +142,12 @@ def _start_graft(
     provided: frozenset[str],
     installed_nvidia: Mapping[str, str],
 ) -> Graft:
-    """Return the state of bundling before the first library. Raises RepairError for another machine's file."""
-    # Installers move the contents of .data (scripts, headers) elsewhere: no fixed path leads from there
-    # to the package's libraries.
+    """Return the state of bundling before the first library is.
+
+    Raises RepairError for a file of another machine.
+    """
+    # Installers move the contents of .data (scripts, headers) elsewhere: no fixed path leads from
+    # there to the package's libraries.
     moved = tuple(f"{folder}/" for folder in staged.root.glob("*.data"))
     files = {}
     for path, info in elf.dynamic_files(staged.root).items():
@@ -149,8 +155,8 @@ def _start_graft(
             continue
         if not info.runs_on(target.arch):
             raise RepairError(
-                f"{path.relative_to(staged.root)} is built for {info.machine}, not for {target.arch}: "
-                "clear the build tree and build again",
+                f"{path.relative_to(staged.root)} is built for {info.machine}, "
+                f"not for {target.arch}: clear the build tree and build again",
                 code="wrong-machine",
             )
         files[path] = info
@@ -182,8 +188,8 @@ def _needed_edit(graft: Graft, path: Path, info: ElfInfo, bundled_names: set[str
     library_folders = [
         folder for folder in (graft.staged.libraries, graft.folder) if folder in used_folders
     ]
-    # All folders of required packages, not only those that are needed: a library of one package opens
-    # libraries of others by name.
+    # All folders of required packages, not only those that are needed: a library of one package
+    # opens libraries of others by name.
     nvidia_folders = installed_folders | set(graft.required_nvidia.values())
     library_folders += [graft.staged.root / folder for folder in sorted(nvidia_folders)]
     rpath = elf_edit.run_path(path, info.rpath, looks_inside, graft.staged.root, library_folders)
@@ -212,8 +218,8 @@ def _lowest_tag(graft: Graft, target: PlatformTarget) -> str:
     if problems:
         meets = f"the files as compiled meet {oldest.tag}: " if oldest else ""
         raise RepairError(
-            f"{first_problems(problems)}: {meets}build on a system as old as {target.tag}, with its "
-            "own libstdc++, or with `--plat auto`, which takes the tag that holds",
+            f"{first_problems(problems)}: {meets}build on a system as old as {target.tag}, "
+            "with its own libstdc++, or with `--plat auto`, which takes the tag that holds",
             code="newer-than-tag",
         )
     if oldest is not None and oldest.version < target.version:

@@ -1,7 +1,8 @@
 """Extract the files of a wheel to edit them: all of them, or only those that repair may edit.
 
-A few dozen of ten thousand files are edited. Writing the others to disk only to read them once more costs
-more than anything else that is done with them, so they stay in the raw wheel until it is packed.
+A few dozen of ten thousand files are edited. Writing the others to disk only to read them once more
+costs more than anything else that is done with them, so they stay in the raw wheel until it is
+packed.
 """
 
 from collections import Counter
@@ -23,8 +24,8 @@ from millpress.zip_archive import MemberSource
 EXTRACT_THREADS = 4  # most of the work is the kernel's
 READ_AHEAD_BYTES = 1 << 17  # most members are smaller, and follow one another
 MAGIC_BYTES = 4
-# Thin files, in both byte orders, and fat ones. The last two might also begin a class file of Java, which no
-# wheel holds.
+# Thin files, in both byte orders, and fat ones. The last two might also begin a class file of Java,
+# which no wheel holds.
 MACHO_MAGIC = {
     bytes.fromhex(magic)
     for magic in ("feedface", "cefaedfe", "feedfacf", "cffaedfe", "cafebabe", "cafebabf")
@@ -59,11 +60,13 @@ def invalid_raw_wheel(file: Path | str, problem: str) -> InputError:
 def stage_wheel(raw: Path, into: Path, edited: Collection[str] | None = None) -> StagedWheel:
     """Extract the wheel `raw` into the empty folder `into`, with the modes it records.
 
-    If `edited` is given, only what may be edited before the wheel is packed again is extracted: libraries
-    and programs, .dist-info and .data, the members that `edited` names, and what is compressed. The others
-    are `unstaged`. Raises InputError if the file is not a sound wheel, OSError if the disk is full.
+    If `edited` is given, only what may be edited before the wheel is packed again is extracted:
+    libraries and programs, .dist-info and .data, the members that `edited` names, and what is
+    compressed. The others are `unstaged`. Raises InputError if the file is not a sound wheel,
+    OSError if the disk is full.
 
-        staged = millpress.stage_wheel(Path("raw/spam-1.0-cp312-cp312-linux_x86_64.whl"), Path("stage"), ())
+        raw = Path("raw/spam-1.0-cp312-cp312-linux_x86_64.whl")
+        staged = millpress.stage_wheel(raw, Path("stage"), edited=())
         millpress.repair_staged(staged, "manylinux_2_28_x86_64")
         millpress.pack_wheel(staged.root, Path("dist/spam.whl"), unstaged=staged.unstaged)
     """
@@ -114,7 +117,8 @@ def _unstaged_members(
 ) -> Iterator[MemberSource]:
     """Yield the members that the finished wheel has as the wheel `raw` has them.
 
-    These are neither in `edited` nor libraries. Raises BadZipFile if a member is not where the directory says.
+    These are neither in `edited` nor libraries. Raises BadZipFile if a member is not where the
+    directory says.
     """
     with raw.open("rb", buffering=READ_AHEAD_BYTES) as archive:
         for info in members:
@@ -129,7 +133,7 @@ def _unstaged_members(
 
 
 def _can_stay(info: ZipInfo) -> bool:
-    """Tell whether a member is a file that is not compressed and not in a folder that is always edited."""
+    """Tell whether a member is an uncompressed file outside the folders that are always edited."""
     name = info.filename
     is_encrypted = bool(info.flag_bits & zip_archive.ENCRYPTED_FLAG)
     is_stored = info.compress_type == ZIP_STORED and not is_encrypted

@@ -10,12 +10,13 @@ from millpress.errors import WheelError
 def verify_wheel(wheel: Path) -> list[str]:
     """Return a clause for each problem of a wheel; none for a sound one.
 
-    Its name, METADATA, WHEEL and RECORD must agree, its members must be what RECORD says and safe to extract,
-    its extension modules must have the function that an import calls, and its libraries must be for the
-    machine of its platform tags and need no more of the C library than these promise. The file is read to its
-    end. Raises OSError if the disk for temporary files is full.
+    Its name, METADATA, WHEEL and RECORD must agree, its members must be what RECORD says and safe
+    to extract, its extension modules must have the function that an import calls, and its libraries
+    must be for the machine of its platform tags and need no more of the C library than these
+    promise. The file is read to its end. Raises OSError if the disk for temporary files is full.
 
-        for problem in millpress.verify_wheel(Path("dist/spam-1.0-cp312-cp312-manylinux_2_28_x86_64.whl")):
+        wheel = Path("dist/spam-1.0-cp312-cp312-manylinux_2_28_x86_64.whl")
+        for problem in millpress.verify_wheel(wheel):
             print(problem)
     """
     problems = []

@@ -54,8 +54,8 @@ class Wheel:
 def read_wheel(wheel: Path) -> Wheel:
     """Return the description of a wheel, with its digest: the file is read to its end.
 
-    Raises WheelError if the file is not a wheel, cannot be read, has paths that leave it, or METADATA and the
-    file's name contradict each other.
+    Raises WheelError if the file is not a wheel, cannot be read, has paths that leave it, or
+    METADATA and the file's name contradict each other.
 
         wheel = millpress.read_wheel(Path("dist/spam-1.0-py3-none-any.whl"))
         print(wheel.name, wheel.version, wheel.requires)
@@ -93,7 +93,7 @@ def read_metadata(wheel: Path) -> bytes:
 
 
 def list_wheels(dist: Path) -> list[Path]:
-    """Return the wheel files in a folder, unread, without hidden ones, which are still being written."""
+    """Return the wheel files in a folder, without hidden ones, which are still being written."""
     return sorted(path for path in dist.glob("*.whl") if not path.name.startswith("."))
 
 
@@ -117,7 +117,8 @@ def parse_file_name(wheel: Path) -> tuple[str, Version, BuildTag, frozenset[Tag]
         except InvalidWheelFilename as error:
             problem = str(error)
     raise WheelError(
-        f"{wheel.name!r} in {wheel.parent}: not the name of a wheel ({problem}): rename or remove it",
+        f"{wheel.name!r} in {wheel.parent}: not the name of a wheel ({problem}): "
+        "rename or remove it",
         code="invalid-wheel-name",
     )
 
@@ -140,7 +141,7 @@ def dist_info_folders(names: Iterable[str]) -> list[str]:
 
 @contextmanager
 def open_wheel(wheel: Path) -> Iterator[ZipFile]:
-    """Open a wheel to read it. Raises WheelError if it is none, also for whatever the block reads of it."""
+    """Open a wheel to read it. Raises WheelError for it, and for what the block reads of it."""
     try:
         if wheel.exists() and not wheel.is_file():
             raise WheelError(f"{wheel}: not a file: remove it", code="not-a-wheel")

@@ -1,8 +1,9 @@
 """Write a wheel: RECORD and the zip archive, with the same bytes for any number of threads.
 
-Memory does not depend on the files: small ones are compressed in batches, large ones in blocks, and few at a
-time. A cached member is a file named by codec and content, from which the next wheel with the same library
-copies. One that is missing, truncated, changed or unreadable is compressed again: only time depends on it.
+Memory does not depend on the files: small ones are compressed in batches, large ones in blocks, and
+few at a time. A cached member is a file named by codec and content, from which the next wheel with
+the same library copies. One that is missing, truncated, changed or unreadable is compressed again:
+only time depends on it.
 """
 
 import contextlib
@@ -69,15 +70,15 @@ def pack_wheel(
     threads: int | None = None,
     codec: Codec | None = None,
 ) -> PackedWheel:
-    """Write the files below `tree` and the `unstaged` ones as the wheel `destination`, with a RECORD of them.
+    """Write the files below `tree` and the `unstaged` ones as the wheel `destination`.
 
-    Compressed members are kept in `cache_folder` and copied from there. By default as many `threads`
-    compress as this process may use processors. The date of all members is that of SOURCE_DATE_EPOCH, or
-    1980-01-01: the same files give the same bytes, which depend on the `codec` only. The wheel appears whole
-    or not at all.
+    Compressed members are kept in `cache_folder` and copied from there. By default as many
+    `threads` compress as this process may use processors. The date of all members is that of
+    SOURCE_DATE_EPOCH, or 1980-01-01: the same files give the same bytes, which depend on the
+    `codec` only. The wheel appears whole or not at all.
 
-    Raises InputError if the tree is not a wheel's, OptionError for an invalid SOURCE_DATE_EPOCH, OSError if
-    the disk is full.
+    Raises InputError if the tree is not a wheel's, OptionError for an invalid SOURCE_DATE_EPOCH,
+    OSError if the disk is full.
 
         packed = millpress.pack_wheel(Path("tree"), Path("dist/spam-1.0-py3-none-any.whl"))
         print(packed.sha256, packed.size)
@@ -131,7 +132,8 @@ def _write_archive(
 def source_date_epoch(environ: Mapping[str, str]) -> int:
     """Return the seconds of SOURCE_DATE_EPOCH, by default the first that zip archives have.
 
-    An earlier date becomes that one. Raises OptionError if it is not a number of seconds before 2108.
+    An earlier date becomes that one. Raises OptionError if it is not a number of seconds before
+    2108.
     """
     epoch = environ.get(EPOCH, str(EPOCH_SECONDS))
     # the length first: Python takes long to parse a million digits
@@ -147,10 +149,10 @@ def source_date_epoch(environ: Mapping[str, str]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class MemberCache:
-    """The cached members of one codec; members are named by the SHA-256 of their uncompressed bytes.
+    """The cached members of one codec, named by the SHA-256 of their uncompressed bytes.
 
-    Each file has a magic number, the compressed bytes, and a digest of them. No error of the disk is
-    reported: what cannot be read or written is compressed again.
+    Each file has a magic number, the compressed bytes, and a digest of them. No error of the disk
+    is reported: what cannot be read or written is compressed again.
     """
 
     folder: Path | None  # None: nothing is cached
@@ -166,7 +168,8 @@ class MemberCache:
     def find(self, content: bytes) -> Iterator[bytes] | None:
         """Return the compressed bytes in parts; None if the member is not cached, or was changed.
 
-        The file is read twice, so that nothing of a changed one gets into an archive; it is removed.
+        The file is read twice, so that nothing of a changed one gets into an archive; it is
+        removed.
         """
         path = self.path(content)
         if path is None:
@@ -237,7 +240,7 @@ def _read_parts(file: IO[bytes], *, close: bool = False) -> Iterator[bytes]:
 
 
 def _try_write(file: IO[bytes], part: bytes) -> bool:
-    """Write a part and return True; if the disk refuses it, give the file's room back, and return False."""
+    """Write a part and return True; if the disk refuses it, empty the file and return False."""
     try:
         file.write(part)
     except OSError:
@@ -402,7 +405,8 @@ def _split_parts(joined: bytes, count: int) -> list[bytes] | None:
 def _group_files(files: Iterable[MemberSource]) -> Iterator[MemberSource | list[MemberSource]]:
     """Yield large files alone and small ones in batches, in order.
 
-    The name of the next file decides where a batch ends, so one additional file changes one batch only.
+    The name of the next file decides where a batch ends, so one additional file changes one batch
+    only.
     """
     batch: list[MemberSource] = []
     size = 0

@@ -1,9 +1,10 @@
 """Read and write zip archives: members at their offsets, deflated in blocks by many threads.
 
-zipfile deflates in one thread and takes no compressed bytes. Here a file is compressed in blocks of a fixed
-size; each begins with the window that the block before it leaves and ends on a byte, so that they add up to
-one deflate stream and any number of threads gives the same bytes. Sizes above 4 GiB, and more members than
-65535, get ZIP64 records. Data descriptors, comments and encryption are never written.
+zipfile deflates in one thread and takes no compressed bytes. Here a file is compressed in blocks of
+a fixed size; each begins with the window that the block before it leaves and ends on a byte, so
+that they add up to one deflate stream and any number of threads gives the same bytes. Sizes above 4
+GiB, and more members than 65535, get ZIP64 records. Data descriptors, comments and encryption are
+never written.
 
 The format: https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT
 """
@@ -76,7 +77,7 @@ class Codec:
     module: ModuleType  # zlib, or one with its interface
 
     def __str__(self) -> str:
-        """Return what a wheel's bytes depend on: "zlib-1.3.1-level-6", "zlib-ng-2.2.4-level-1x9-7x6"."""
+        """Return all that a wheel's bytes depend on: "zlib-ng-2.2.4-level-1x9-7x6"."""
         levels = str(self.levels[0])
         if len(self.levels) > 1:
             runs = [f"{len(list(run))}x{level}" for level, run in groupby(self.levels)]
@@ -105,9 +106,10 @@ class Codec:
 def available_codecs() -> Mapping[str, Codec]:
     """Return the installed codecs by name, the best first.
 
-    isal is by far the fastest, but its wheels are a tenth larger: it is used only if zlib-ng is missing.
-    zlib-ng's level 6 makes a wheel of torch 2 % larger than zlib's does; with every eighth block at level 9
-    it is less, and that is still faster than level 7 for all (docs/measurements/packing.md of torchmill).
+    isal is by far the fastest, but its wheels are a tenth larger: it is used only if zlib-ng is
+    missing. zlib-ng's level 6 makes a wheel of torch 2 % larger than zlib's does; with every eighth
+    block at level 9 it is less, and that is still faster than level 7 for all
+    (docs/measurements/packing.md of torchmill).
     """
     codecs = {}
     for name, module, package, version, levels in (
@@ -127,7 +129,7 @@ def best_codec() -> Codec:
 
 
 def crc32(data: bytes | memoryview, before: int = 0) -> int:
-    """Return the checksum of zip archives; zlib-ng and isal compute it four times as fast as zlib."""
+    """Return the checksum of zip archives; zlib-ng and isal are four times as fast as zlib."""
     checksum: int = best_codec().module.crc32(data, before)
     return checksum
 
@@ -145,7 +147,7 @@ class MemberSource:
 
 
 def member_mode(mode: int) -> int:
-    """Return the mode of a member that is made of a file: only whether its owner may run it counts."""
+    """Return the mode of a member for that of a file: only whether its owner may run it counts."""
     return 0o755 if mode & stat.S_IXUSR else 0o644
 
 
@@ -174,7 +176,7 @@ def read_sources(files: Iterable[MemberSource]) -> Iterator[tuple[bytes, Content
 
 
 def digest_source(file: MemberSource) -> ContentDigest:
-    """Return the digest of a source. Raises InputError if its size or checksum is not as expected."""
+    """Return the digest of a source. Raises InputError for an unexpected size or checksum."""
     sha256 = hashlib.sha256()
     crc = 0
     remaining = file.size
@@ -320,13 +322,13 @@ class ZipWriter:
         return CENTRAL_HEADER.pack(b"PK\1\2", *made_by, version, *numbers, *place) + rest
 
     def _common_fields(self, member: ZipMember, *offset: int) -> tuple[int, tuple[int, ...], bytes]:
-        """Return the fields that both headers of a member have: version, numbers, and name with ZIP64 field.
+        """Return the fields of both headers of a member: version, numbers, name with ZIP64 field.
 
         `offset` is given only if the ZIP64 field has to hold it.
         """
         name = member.name.encode()
-        # Independent of the compressed size, which the first header is written without. Deflate grows
-        # incompressible data by less than this.
+        # Independent of the compressed size, which the first header is written without. Deflate
+        # grows incompressible data by less than this.
         is_wide = member.size + (member.size >> 6) + 64 >= self.size_limit
         wide_numbers: tuple[int, ...] = offset
         sizes = (member.packed, member.size)
@@ -404,8 +406,8 @@ def _write_member(source: BinaryIO, info: ZipInfo, sink: BinaryIO) -> None:
 def data_offset(source: BinaryIO, info: ZipInfo) -> int:
     """Return the offset of a member's data.
 
-    Raises BadZipFile if the member's own header is not as the directory says: programs differ in which of the
-    two they believe.
+    Raises BadZipFile if the member's own header is not as the directory says: programs differ in
+    which of the two they believe.
     """
     if info.header_offset < 0:
         raise BadZipFile(f"{info.filename} begins before the file, which lacks a part")
@@ -429,13 +431,14 @@ def data_offset(source: BinaryIO, info: ZipInfo) -> int:
     has_name = (name, method) == (info.orig_filename, info.compress_type)
     if not has_name or not (is_same or is_deferred):
         raise BadZipFile(
-            f"{info.filename} has another name, size or checksum in its own header than in the directory"
+            f"{info.filename} has another name, size or checksum in its own header "
+            "than in the directory"
         )
     return info.header_offset + LOCAL_HEADER.size + int(name_bytes) + int(extra_bytes)
 
 
 def _zip64_sizes(extra: bytes) -> tuple[int, int]:
-    """Return compressed and plain size in the first ZIP64 field of a member's own header; 0 if it has none."""
+    """Return compressed and plain size in the first ZIP64 field of a local header, or zeros."""
     while extra and not extra.startswith(b"\1\0"):  # to the next field
         extra = extra[4 + int.from_bytes(extra[2:4], "little") :]
     if not extra.startswith(b"\1\0\x10\0"):  # of 16 bytes
@@ -474,7 +477,7 @@ def _inflate(parts: Iterable[bytes], info: ZipInfo) -> Iterator[bytes]:
 
 
 def leaves_folder(name: str) -> bool:
-    """Tell whether a member's name leads out of the folder that it is extracted into, on any system."""
+    """Tell whether a member's name leads out of the folder that it is extracted into."""
     parts = name.split("/")
     is_absolute = parts[0] == "" or ":" in parts[0]  # "C:" on Windows
     return is_absolute or ".." in parts or "\\" in name or "\0" in name
@@ -490,7 +493,7 @@ _SPECIAL_KINDS = {
 
 
 def unsafe_member(info: ZipInfo) -> str:
-    """Return a clause about a member of a zip archive that must not be extracted; "" for all others."""
+    """Return a clause about a member that must not be extracted; "" for all others."""
     # not `filename`, which is cut at a NUL, and has this system's separators replaced
     name = info.orig_filename
     if leaves_folder(name):
@@ -509,7 +512,7 @@ def unsafe_member(info: ZipInfo) -> str:
 
 
 def _is_renamed(info: ZipInfo) -> bool:
-    """Tell whether a member has a field 0x7075 with a second name, which Python reads from 3.12 on."""
+    """Tell whether a member has a field 0x7075, a second name that Python from 3.12 on reads."""
     encoding = "utf-8" if info.flag_bits & UTF8_FLAG else "cp437"
     raw_name = info.orig_filename.encode(encoding, "replace")
     # the field holds the checksum of the name that it replaces
@@ -552,7 +555,7 @@ def _descriptors(info: ZipInfo) -> Iterator[bytes]:
 
 
 def _ends_with_directory(rest: bytes, start: int, count: int) -> bool:
-    """Tell whether `rest`, from the offset `start` on, is the directory of `count` members and its end records.
+    """Tell whether `rest` is the directory of `count` members, at `start`, and its end records.
 
     Nothing else may be there, and the end records must lead to this very directory.
     """
@@ -568,7 +571,8 @@ def _ends_with_directory(rest: bytes, start: int, count: int) -> bool:
             return False
     if not is_zip64:
         return True
-    # Some programs believe this record and others the short one, or look for it where the locator says.
+    # Some programs believe this record and others the short one, or look for it where the locator
+    # says.
     record = END64_RECORD.unpack_from(rest, size)
     locator = END64_LOCATOR.unpack_from(rest, size + END64_RECORD.size)
     disks_counts_and_places = (0, 0, count, count, size, start)
