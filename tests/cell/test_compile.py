@@ -22,13 +22,13 @@ from tests.support.commands import ROOT
 from tests.support.contexts import HOST, job
 from tests.support.hosts import change_host
 from tests.support.sampled import THIS, Sample, fetched
-from torchmill.cell.compile import (
-    choose_sandbox,
+from torchmill.cell.context import BuildContext
+from torchmill.cell.guarded_compilers import (
     compiler_environment,
     find_replaced_hooks,
     languages_past_gate,
 )
-from torchmill.cell.context import BuildContext
+from torchmill.cell.sandbox import choose_sandbox
 from torchmill.config.facts import Facts
 from torchmill.config.package import Launch
 from torchmill.plan.build_options import Options

@@ -13,7 +13,7 @@ from packaging.specifiers import SpecifierSet
 from tests.support.contexts import HOST, job
 from tests.support.hosts import change_host
 from tests.support.refusals import refused
-from torchmill.cell import context, machine_inputs
+from torchmill.cell import cache_setup, context, environment, machine_inputs
 from torchmill.cell.manifest import compose_manifest
 from torchmill.cell.pipeline import preflight
 from torchmill.cell.up_to_date import StageLog, StageRecord
@@ -159,10 +159,10 @@ def test_a_cache_folder_that_cannot_be_written_is_noted(
     )
     noted: list[str] = []
     monkeypatch.setenv("CCACHE_DIR", str(tmp_path / "own"))
-    assert "CCACHE_DIR" in context.set_up_compiler_cache(begun, noted.append).variables
+    assert "CCACHE_DIR" in cache_setup.set_up_compiler_cache(begun, noted.append).variables
     assert noted == []
     monkeypatch.delenv("CCACHE_DIR")
-    assert context.set_up_compiler_cache(begun, noted.append).variables == {}
+    assert cache_setup.set_up_compiler_cache(begun, noted.append).variables == {}
     (said,) = noted
     assert said.startswith(f"{tmp_path}/cache/ccache cannot be written (")
     assert said.endswith("XDG_CACHE_HOME=DIR gives it another place")
@@ -179,7 +179,7 @@ def test_the_users_own_cache_and_launchers_stay_and_the_plan_has_the_last_word(
     monkeypatch.setenv("MILLGUARD_GATED", "1")
     for name in HOOK:
         monkeypatch.setenv(name, "/of/a/repository/with/a/hook")
-    found = context.build_environment(
+    found = environment.build_environment(
         begun, {"CCACHE_PREFIX": "/gate", "CMAKE_C_COMPILER_LAUNCHER": "/gate"}
     )
     assert found["CCACHE_PREFIX"] == "distcc"
@@ -203,7 +203,7 @@ def test_compilers_speak_english_whatever_the_users_locale_is(
         monkeypatch.setenv(name, value)
 
     def locale() -> dict[str, str]:
-        found = context.build_environment(begun, {})
+        found = environment.build_environment(begun, {})
         return {name: found[name] for name in found if name.startswith(("LANG", "LC_"))}
 
     assert locale() == {"LC_CTYPE": "de_DE.UTF-8"}
@@ -345,16 +345,16 @@ def test_a_build_without_cuda_finds_no_nvcc_and_all_other_programs(
             (folder / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{toolkit}{os.pathsep}{distribution}")
     monkeypatch.setenv("CUDA_HOME", str(toolkit.parent))
-    environment = context.build_environment(job(known, tmp_path, HOST), {})
-    assert "CUDA_HOME" not in environment
-    assert shutil.which("nvcc", path=environment["PATH"]) is None
+    variables = environment.build_environment(job(known, tmp_path, HOST), {})
+    assert "CUDA_HOME" not in variables
+    assert shutil.which("nvcc", path=variables["PATH"]) is None
     for program in (toolkit / "cuobjdump", distribution / "c++"):
-        visible = shutil.which(program.name, path=environment["PATH"])
+        visible = shutil.which(program.name, path=variables["PATH"])
         assert visible is not None
         assert Path(visible).resolve() == program
     (distribution / "c++").unlink()
-    environment = context.build_environment(job(known, tmp_path, HOST), {})
-    assert shutil.which("c++", path=environment["PATH"]) is None, (
+    variables = environment.build_environment(job(known, tmp_path, HOST), {})
+    assert shutil.which("c++", path=variables["PATH"]) is None, (
         "what was removed does not stay visible"
     )
 

@@ -11,7 +11,7 @@ import pytest
 from tests.support import kept_things as kept
 from tests.support.commands import ROOT, environment
 from torchmill.cell import disk_space
-from torchmill.cell.context import BuildFolders
+from torchmill.cell.folders import BuildFolders
 from torchmill.host import disk_usage
 
 

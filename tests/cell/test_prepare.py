@@ -15,7 +15,9 @@ from tests.support.contexts import HOST, job
 from tests.support.ninja_trees import Python, Site
 from tests.support.refusals import refused
 from torchmill.cell import added_files, prepare
-from torchmill.cell.context import BuildContext, BuildTree, copy_source, fill_placeholders
+from torchmill.cell.context import BuildContext
+from torchmill.cell.environment import fill_placeholders
+from torchmill.cell.folders import BuildTree, copy_source
 from torchmill.config.facts import Facts
 from torchmill.core.system_errors import report_unwritable
 from torchmill.fetch.source.source import Source

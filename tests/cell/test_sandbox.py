@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from torchmill.cell.compile import Sandbox, choose_sandbox
+from torchmill.cell.sandbox import Sandbox, choose_sandbox
 from torchmill.toolchain.compiler_cache import CompilerCache
 
 SCCACHE = CompilerCache("sccache", "/usr/bin/sccache")

@@ -13,7 +13,7 @@ import pytest
 from press_support import compiled_wheels
 
 from tests.support.refusals import refused
-from torchmill.cell.context import BuildTree
+from torchmill.cell.folders import BuildTree
 from torchmill.core.process import capture
 from torchmill.host.environments import (
     STAMP_NAME,

@@ -13,7 +13,7 @@ from press_support import compiled_wheels
 
 from tests.support.hosts import change_host
 from tests.support.plans import LINUX, plan_torch
-from torchmill.cell.context import fill_placeholders
+from torchmill.cell.environment import fill_placeholders
 from torchmill.config.facts import Facts
 from torchmill.host.host import Compiler
 from torchmill.plan.plan import Plan

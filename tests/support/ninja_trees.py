@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from torchmill.cell import prepare
-from torchmill.cell.context import BuildTree
+from torchmill.cell.folders import BuildTree
 from torchmill.host.tree_users import TreeUser
 
 # Two files depend on no Python, one on Python's headers, one on those of a package.

@@ -9,7 +9,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
-from torchmill.cell.context import BuildTree
+from torchmill.cell.folders import BuildTree
 from torchmill.core.atomic_writes import write_atomically
 from torchmill.core.strict_json import load_object
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from torchmill.cell import added_files, machine_inputs, prepare
 from torchmill.cell.compile import compile_wheel
-from torchmill.cell.context import BuildContext, BuildTree
+from torchmill.cell.context import BuildContext
+from torchmill.cell.folders import BuildTree
 from torchmill.cell.progress_line import ProgressLine
 from torchmill.cell.session_environment import provide_requirements
 from torchmill.cell.up_to_date import StageLog, StageRecord, installed_inputs, stage_inputs

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from torchmill.cell.context import BuildFolders
+from torchmill.cell.folders import BuildFolders
 from torchmill.config.facts import Facts
 from torchmill.core.errors import SourceError
 from torchmill.core.locks import list_contents

@@ -10,7 +10,8 @@ from millpress import wheel_writer
 
 from torchmill.cell import disk_space
 from torchmill.cell.compile_stage import compile_stage
-from torchmill.cell.context import BuildContext, describe_unread, hold_cell
+from torchmill.cell.context import BuildContext, hold_cell
+from torchmill.cell.environment import describe_unread
 from torchmill.cell.pack_stage import pack_stage
 from torchmill.cell.progress_line import ProgressLine
 from torchmill.cell.up_to_date import explain_rebuild, read_stage_log

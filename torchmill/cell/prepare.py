@@ -12,13 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from torchmill.cell import added_files, machine_inputs
-from torchmill.cell.context import (
-    BuildContext,
-    BuildTree,
-    build_environment,
-    copy_source,
-    fill_placeholders,
-)
+from torchmill.cell.context import BuildContext
+from torchmill.cell.environment import build_environment, fill_placeholders
+from torchmill.cell.folders import BuildTree, copy_source
 from torchmill.core import reaper
 from torchmill.core.atomic_writes import write_atomically
 from torchmill.core.deletion import delete_paths

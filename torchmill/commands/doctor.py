@@ -12,7 +12,7 @@ from millpress.wheel_writer import source_date_epoch
 
 from torchmill.cell import disk_space
 from torchmill.cell.containers import cross
-from torchmill.cell.context import BuildFolders
+from torchmill.cell.folders import BuildFolders
 from torchmill.commands.command import CommandOutput
 from torchmill.commands.doctor_fixes import own_walk_context, run_fixes
 from torchmill.config import selection

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from json import dumps
 from typing import Any
 
-from torchmill.cell.context import describe_unread, has_finished_tree
+from torchmill.cell.context import has_finished_tree
+from torchmill.cell.environment import describe_unread
 from torchmill.commands import outlook
 from torchmill.config import selection
 from torchmill.config.costs import MeasuredRun

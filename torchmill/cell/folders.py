@@ -1,0 +1,65 @@
+"""The folders and files of one build: its tree, and what its cell makes."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchmill.core.deletion import delete_paths
+from torchmill.core.system_errors import report_unwritable
+from torchmill.fetch.source.git_command import copy_or_link
+from torchmill.fetch.source.source import Source
+
+
+class BuildTree:
+    """The folders and files in which a build works: the source, and what is compiled in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.source = folder / "source"  # the patched copy of the source
+        self.build = self.source / "build"  # in which CMake and ninja work
+        self.kit = folder / "kit"  # tools for the builds of all interpreters: CMake, ninja
+        self.env = folder / "env"  # link to the environment of the cell that uses the tree
+        self.interpreter_file = folder / "interpreter"  # that the tree was used for last
+        # files outside of the tree that builds read, with digests
+        self.external_inputs_file = folder / "external-inputs"
+        self.inputs_file = folder / "inputs"  # what the tree was prepared for, by name
+        self.patched_file = folder / "patched"  # source files that differ from the fetched ones
+        # exists while a build runs, and after one that did not end well
+        self.unfinished_file = folder / "unfinished"
+        # what the tree was prepared for; it exists only if the tree is complete
+        self.key_file = folder / "key"
+
+
+class CellOutputs:
+    """The folders of what one cell makes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.raw = folder / "raw"  # the wheel as the build left it
+        self.stage = folder / "stage"  # the wheel unpacked, to be repaired
+        self.packed = folder / "packed"  # the wheel that is not verified yet
+        self.verify = folder / "verify"  # in which the wheel is tried
+        self.offers = folder / "offers"  # wheels from elsewhere that may be this one
+        self.ledger = folder / "ledger"  # what each stage made, and from what
+
+
+@dataclass(frozen=True, slots=True)
+class BuildFolders:
+    """The folders that one build writes to; none of them need exist yet."""
+
+    tree: Path
+    outputs: Path  # of the cell; the tree's own folder if no other cell shares that
+    environment: Path
+
+
+def copy_source(tree: BuildTree, source: Source) -> None:
+    """Make a fresh copy of the source; the records of what was in the tree before are deleted."""
+    records = (
+        tree.key_file,
+        tree.interpreter_file,
+        tree.external_inputs_file,
+        tree.patched_file,
+    )
+    delete_paths((*records, tree.source))
+    with report_unwritable(tree.folder):
+        shutil.copytree(source.path, tree.source, symlinks=True, copy_function=copy_or_link)
