@@ -97,6 +97,17 @@ def test_an_advised_compiler_goes_before_one_that_merely_fits(known: Facts) -> N
     assert "CXX=g++-13 " in only_finding(facts, with_gccs("14.1.0", "13.2.0")).cure
 
 
+def test_a_toolset_older_than_what_the_release_takes_is_not_offered(known: Facts) -> None:
+    """gcc-toolset-9 of RHEL 8 is gcc 9.2.1: https://github.com/pytorch/pytorch/issues/130278."""
+    facts = with_rule(known, needs={"gcc": SpecifierSet(">=9.3")})
+    host = change_host(
+        with_gccs("8.5.0"),
+        platform={"distribution": LinuxDistribution("rocky", "8.10")},
+        packages={"manager": "dnf"},
+    )
+    assert "gcc-toolset-10-gcc-c++" in only_finding(facts, host).cure
+
+
 @pytest.mark.parametrize(
     ("distribution", "manager", "cure"),
     [

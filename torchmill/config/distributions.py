@@ -30,6 +30,8 @@ class DistributionRelease:
     # major version of another gcc -> minor release that first had it, "" for all; None: not recorded
     compilers: Mapping[str, str] | None
     pythons: Mapping[str, str]  # "3.10" -> package with its headers
+    # major version of another gcc -> its version, if that is not the last of its major version
+    gcc_versions: Mapping[str, str] = field(default_factory=dict)
     # major version of a further gcc -> where to look for it, as a clause
     look_for: Mapping[str, str] = field(default_factory=dict)
     compiler_packages: tuple[str, ...] = ()  # (): those of the manager in system_packages.toml
@@ -100,6 +102,7 @@ def find_recorded_release(distribution: LinuxDistribution | None) -> Distributio
             gcc=table["gcc"],
             compilers=table.get("compilers"),
             pythons=table["pythons"],
+            gcc_versions=table.get("gcc_versions", {}),
             look_for=table.get("look_for", {}),
             compiler_packages=tuple(table.get("compiler_packages", ())),
             compiler_command=table.get("compiler_command", ""),

@@ -81,8 +81,12 @@ def _fitting_majors(context: CheckContext) -> list[int]:
         nearest_to = Version(compiler.version).major
     constraints = context.constraints
     ranked: list[tuple[bool, int, int]] = []
+    release = distributions.find_release(context.host.platform.distribution)
+    recorded = release.gcc_versions if release else {}
     for major in _MAJORS:
         gcc = _newest_gcc(major)
+        if str(major) in recorded:
+            gcc = Compiler("gcc", recorded[str(major)])
         if host_compiler.compiler_fits(constraints, gcc):
             is_untried = host_compiler.is_untried(constraints, gcc)
             ranked.append((is_untried, abs(major - nearest_to), major))
@@ -183,7 +187,10 @@ def _foreign_compiler(context: CheckContext, place: str, majors: Sequence[int]) 
     if major is not None and not has_other_libc(context.host):
         cures.insert(0, f"with conda, conda-forge has gxx={major}")
     listed = "; ".join(cures)
-    return f"{place} is not known to have a gcc that fits, such as gcc {majors[0]}: {listed}"
+    # "Such as gcc 4" helps nobody whose gcc 4.8 is to be replaced by 4.9.
+    own = Version(context.compiler.version).major if context.compiler else None
+    example = next((major for major in majors if major != own), majors[0])
+    return f"{place} is not known to have a gcc that fits, such as gcc {example}: {listed}"
 
 
 def _gxx_major(majors: Sequence[int]) -> int | None:
