@@ -81,7 +81,7 @@ def _fitting_majors(context: CheckContext) -> list[int]:
         nearest_to = Version(compiler.version).major
     constraints = context.constraints
     ranked: list[tuple[bool, int, int]] = []
-    release = distributions.find_release(context.host.platform.distribution)
+    release = distributions.find_recorded_release(context.host.platform.distribution)
     recorded = release.gcc_versions if release else {}
     for major in _MAJORS:
         gcc = _newest_gcc(major)
