@@ -111,10 +111,12 @@ def read_usable_facts(folder: Path, cache: StatCache | None = None) -> Facts:
     files.check_unknown_keys()
 
     problems = files.problems
+    # The name of an arch is a part of identifiers and of file names.
     for name in facts.arches:
         if not re.fullmatch(r"\w+", name, re.ASCII):
             problems.append(f"arches.toml: '{name}' cannot name an arch: use letters, digits and _")
     problems.extend(_unknown_packages(facts))
+    # Without the base package nothing can be built, and so its mistakes are not passed over.
     left_out = _problems_of_left_out(facts)
     has_base = any(package.after is None for package in facts.packages.values())
     if not has_base and not left_out:
@@ -194,6 +196,7 @@ def _read_toolkit_sources(file: TomlTable) -> Iterator[ToolkitSource]:
     """Yield the sources of each provider, in the order in which providers are tried."""
     for provider in PROVIDERS:
         for table in file.tables(provider):
+            # Both lists may be absent, although the value has no defaults for them.
             values: dict[str, Any] = {
                 "provider": provider,
                 "versions": table.texts("versions", ()),
@@ -208,6 +211,7 @@ def _read_causes(file: TomlTable, answers: Mapping[str, str]) -> Iterator[Failur
     `answers` are the tables that a cause may name by `known`; the value has their text instead.
     """
     for table in file.tables("cause"):
+        # The catalogue has hundreds of causes: a name is found more easily than a number.
         table.place = f"{file.place}: {table.data.get('name')}"
         cause = table.read(FailureCause)
         if cause.known not in {"", *answers}:
@@ -246,12 +250,14 @@ def _read_images(file: TomlTable, archives: TomlTable) -> ImageFacts:
         uv=uv.version("version"),
         uv_pythons=uv.pythons("pythons"),
     )
+    # No value has the source; it is for people, and must be there.
     uv.text("source")
     uv.check_unknown_keys()
     return images
 
 
 def _read_base_image(table: TomlTable) -> BaseImage:
+    # Other than by the defaults of the value, a digest may be absent, and a source may not.
     image = table.read(BaseImage, digest=table.text("digest", ""), source=table.text("source"))
     if image.digest and not DIGEST.fullmatch(image.digest):
         table.problem(f"'digest' is '{image.digest}', expected sha256: and 64 hexadecimal digits")

@@ -91,6 +91,7 @@ def partner_releases(facts: Facts, release: Release, names: Collection[str]) -> 
     Raises ConfigError for a name that is no package, UnknownReleaseError if a package has no
     release that goes with it.
     """
+    # Users may write the name of a package, "torchvision", or the word of its sessions, "vision".
     packages: dict[str, Package] = {}
     for package in facts.packages.values():
         packages[package.session] = package

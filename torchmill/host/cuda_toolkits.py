@@ -65,12 +65,14 @@ def toolkits_with_compiler(
     records = {folder.home: folder.record for folder in provisioned}
     seen: set[Path] = set()
     for origin, folder in _completed_first(_places(environ, root, home, provisioned), provisioned):
+        # /usr/local/cuda is a link to one of the other folders.
         real = real_path(folder)
         nvcc = folder / "bin" / compiler
         if real in seen or not is_file(nvcc):
             continue
         seen.add(real)
         version = records[folder].version if folder in records else _recorded_version(folder)
+        # A toolkit of a distribution has no such file.
         if not version:
             version = parse_tool_version("nvcc", run([str(nvcc), "--version"]))
         if version:

@@ -60,6 +60,7 @@ def load_host(path: Path) -> Host:
 def _read_host(table: TomlTable) -> Host:
     """Take all keys of a description, and complain about every other one."""
     system = table.choice("system", SYSTEMS.values())
+    # Those that cannot be read are None, and were reported.
     by_command = table.map("compilers", _read_compiler)
     compilers = HostCompilers(
         default=_read_compiler(table, "compiler"),

@@ -280,6 +280,7 @@ def _search_folders(environ: Mapping[str, str], home: Path) -> Iterator[Path]:
     for folder in _path_folders(environ):
         if folder.name != "shims":
             yield folder
+    # The suite's own, even if PATH does not lead to it.
     yield Path(sys.executable).parent
     for base in _version_folders(environ, home):
         children = [child for child in list_children(base) if _CPYTHON.match(child.name)]
@@ -287,7 +288,8 @@ def _search_folders(environ: Mapping[str, str], home: Path) -> Iterator[Path]:
             children, key=lambda child: _version_of_folder(child) or (), reverse=True
         ):
             yield child / "bin"
-            yield child
+            yield child  # on Windows
+            # GitHub's runners have a folder for the machine.
             yield child / "x64/bin"
             yield child / "x64"
     for environment in conda_environments(environ, home):

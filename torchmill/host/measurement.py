@@ -151,6 +151,7 @@ def measure_host(
                 },
                 versions=versions.result() | system_version(root, run),
             ),
+            # Which of the managers is used, and what it has installed, the doctor asks if it needs to.
             packages=HostPackages(
                 managers=distribution.installed_managers(environ),
                 may_use_root=distribution.may_use_root(environ),
@@ -186,6 +187,7 @@ def _measure_basis(
     command = compiler_command(environ)  # also of an unknown compiler
     cuda_command = command_words(environ, "CUDAHOSTCXX")
     tools = programs.find_tools(environ)
+    # A command of several words, "ccache g++", so that it can be run as it is.
     if command:
         tools["c++"] = shlex.join(command)
     return Host(

@@ -45,6 +45,7 @@ def resolve_processor(
     words = command_words({"CXX": command}, "CXX")
     variables = {**os.environ, "LC_ALL": "C"}
     try:
+        # With -dM, the preprocessor prints the predefined macros, which tell the features.
         macros = ask([*words, f"{option}={cpu}", "-dM", "-E", *_EMPTY_SOURCE], variables)
     except (CommandError, HostError) as error:
         output = str(getattr(error, "output", error))

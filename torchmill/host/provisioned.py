@@ -127,6 +127,7 @@ class ProvisionedMagma:
 
 def provisioned_magma(names: Iterable[str], cuda: str) -> Iterator[ProvisionedMagma]:
     """Yield the MAGMAs for a toolkit, "11.8", among the names of provisioned folders."""
+    # Names of folders have "cu118" for "11.8".
     digits = cuda.replace(".", "")
     for name in names:
         match = _MAGMA_NAME.fullmatch(name)

@@ -149,6 +149,7 @@ def find_arch_problems(
     Without a toolkit, or a release, a target need only fit some.
     """
     for target in targets:
+        # One problem of a target is enough: the others follow from it.
         if not toolkits_with_target(facts, target.name):
             yield _unknown_target(facts, target)
             continue

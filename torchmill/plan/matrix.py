@@ -183,6 +183,7 @@ def buildable_cells(facts: Facts, selected: Release | None, arch: str) -> tuple[
 
     Without a selected release each cell is that of the newest release that supports it.
     """
+    # Releases come newest first, so the first one that allows a build is the newest.
     cells: dict[Build, Cell] = {}
     for release in releases_of(facts, selected):
         terms = ReleaseTerms.for_release(facts, release)

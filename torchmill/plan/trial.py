@@ -98,6 +98,7 @@ def _find_evidence(facts: Facts, cell: Cell, own_runs: Iterable[MeasuredRun]) ->
         file = f"build_configs/releases/{release.torch_version}.toml"
         text = f"upstream built {release} {_with_cuda(build.cuda)} for {build.arch}"
         yield Trial("tried", text, file, "upstream")
+    # The arch is left out of keys for the usual one.
     key = build.variant if build.arch == _UPSTREAM_ARCH else f"{build.variant}-{build.arch}"
     if key in release.tried:
         yield Trial("tried", f"{built} for {build.arch}", release.tried[key], "others")
