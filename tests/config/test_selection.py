@@ -27,11 +27,8 @@ def test_nothing_is_selected_at_first(known: Facts, layout: Layout) -> None:
 
 def test_the_selection_is_remembered(known: Facts, layout: Layout) -> None:
     select_release(layout, known.releases["base"][0])
-    assert (
-        selected_release(known, layout)
-        == selected_or_newest(known, layout)
-        == known.releases["base"][0]
-    )
+    assert selected_release(known, layout) == known.releases["base"][0]
+    assert selected_or_newest(known, layout) == known.releases["base"][0]
 
 
 def test_the_environment_beats_the_record_and_the_command_line_both(
@@ -73,9 +70,8 @@ def test_sessions_are_remembered_until_facts_or_selection_change(
     monkeypatch.setenv("TORCHMILL_CONFIGS", str(configs))
     monkeypatch.setenv("TORCHMILL_HOME", str(layout.root))
     monkeypatch.setenv("XDG_CACHE_HOME", str(layout.cache))
-    monkeypatch.setattr(
-        "torchmill.core.stat_cache.SETTLED_SECONDS", -3600
-    )  # files that were written just now are remembered too
+    # So that files which were written just now are remembered too.
+    monkeypatch.setattr("torchmill.core.stat_cache.SETTLED_SECONDS", -3600)
     before = list_sessions(ROOT, "x86_64", None)
     with monkeypatch.context() as unread:
         unread.setattr(

@@ -1,4 +1,4 @@
-"""From a name to a cell, and what is said of a name that has none."""
+"""From a name to a cell, and the answer to a name that has none."""
 
 import re
 
@@ -11,11 +11,11 @@ from torchmill.core.errors import ImpossibleBuildError
 from torchmill.plan import cell_lookup
 
 
-def test_find_says_what_is_possible_instead(known: Facts) -> None:
+def test_the_error_names_possible_cells(known: Facts) -> None:
     release = find_release(known, "base", "v1.0.0")
-    with pytest.raises(ImpossibleBuildError) as error:
+    with pytest.raises(ImpossibleBuildError) as caught:
         cell_lookup.find_cell(known, "wheel-3.13-cpu", "x86_64", release)
-    text = str(error.value)
+    text = str(caught.value)
     assert (
         "wheel-3.13-cpu is untried: base 1.0.0 was released for Python 3.9, 3.10: nobody " in text
     )
@@ -40,7 +40,7 @@ def test_a_package_that_no_fact_describes_is_told_apart_from_a_misspelt_name(
         assert "add-a-package.md" in str(caught.value)
         assert "did you mean" not in str(caught.value)
         assert "flash-attn (flash)" in str(caught.value)
-    for name, meant in (
+    for name, suggestion in (
         ("torch-3.12-cpu", "wheel-3.12-cpu"),
         ("visoin-3.12-cpu", "vision-3.12-cpu"),
         ("flash-attn-3.12-cu126", "flash-3.12-cu126"),
@@ -48,27 +48,29 @@ def test_a_package_that_no_fact_describes_is_told_apart_from_a_misspelt_name(
     ):
         with refused("unknown-build") as caught:
             cell_lookup.find_build(shipped, name, "x86_64", None)
-        assert meant in str(caught.value)
+        assert suggestion in str(caught.value)
         assert "add-a-package" not in str(caught.value)
 
 
 def test_a_name_is_looked_up_in_the_selected_release_only(known: Facts) -> None:
-    old, new = (find_release(known, "base", tag) for tag in ("v1.0.0", "v2.0.0"))
+    old = find_release(known, "base", "v1.0.0")
+    new = find_release(known, "base", "v2.0.0")
     assert cell_lookup.find_cell(known, "wheel-3.10-cpu", "x86_64", old).release is old
     assert cell_lookup.find_cell(known, "wheel-3.10-cpu", "x86_64", None).release is new
     with refused("no-partner-release"):
         cell_lookup.find_cell(known, "vision-3.10-cpu", "x86_64", new)  # no addon goes with it
 
 
-def test_a_container_is_meant_by_a_name_in_full_and_never_on_a_mac(known: Facts) -> None:
-    for name, native, meant in (
+def test_only_a_name_with_the_arch_asks_for_a_container_and_never_on_a_mac(known: Facts) -> None:
+    for name, native, contained in (
         ("wheel-3.10-cpu-x86_64", "x86_64", True),
         ("wheel-3.10-cpu", "x86_64", False),
         ("wheel-3.10-cpu-aarch64", "x86_64", False),
         ("wheel-3.10-cpu-arm64", "arm64", False),
         ("wheel-3.10-cpu-linux_riscv64", "linux_riscv64", False),
     ):
-        assert cell_lookup.uncontained_arch(known, [name], native) == ("" if meant else native)
+        uncontained = cell_lookup.uncontained_arch(known, [name], native)
+        assert uncontained == ("" if contained else native)
 
 
 def test_a_foreign_machine_is_looked_up_by_its_full_name(known: Facts) -> None:
@@ -76,17 +78,15 @@ def test_a_foreign_machine_is_looked_up_by_its_full_name(known: Facts) -> None:
     assert cell.build.arch == "x86_64"
 
 
-def test_on_a_machine_of_which_nothing_is_known_only_a_full_name_is_a_build(known: Facts) -> None:
+def test_on_an_unknown_machine_only_a_full_name_is_a_build(known: Facts) -> None:
     with refused("unknown-machine"):
         cell_lookup.find_cell(known, "wheel-3.10-cpu", "linux_ppc64le", None)
-    assert (
-        cell_lookup.find_cell(known, "wheel-3.10-cpu-x86_64", "linux_ppc64le", None).build.arch
-        == "x86_64"
-    )
+    cell = cell_lookup.find_cell(known, "wheel-3.10-cpu-x86_64", "linux_ppc64le", None)
+    assert cell.build.arch == "x86_64"
 
 
-def test_owners_of_other_machines_are_told_where_to_look(shipped: Facts) -> None:
-    for native, way_out in (
+def test_owners_of_other_machines_get_a_place_to_look(shipped: Facts) -> None:
+    for native, advice in (
         ("macos_x86_64", "torch 2.2.2, which want a processor with AVX"),
         ("linux_s390x", "download.pytorch.org"),
         ("linux_armv7l", "64-bit system"),
@@ -94,7 +94,7 @@ def test_owners_of_other_machines_are_told_where_to_look(shipped: Facts) -> None
     ):
         with refused("unknown-machine") as caught:
             cell_lookup.require_machine(shipped, native)
-        assert way_out in str(caught.value)
+        assert advice in str(caught.value)
 
 
 def test_the_native_machine_may_be_named_too(known: Facts) -> None:
@@ -122,7 +122,8 @@ def test_explain_gives_every_reason(known: Facts) -> None:
 def test_explain_takes_the_release_that_comes_nearest(known: Facts) -> None:
     lines = cell_lookup.explain_cell(known, "wheel-3.9-cu124", "x86_64", None).splitlines()
     assert lines[0] == (
-        "wheel-3.9-cu124 is impossible with every release; with v2.0.0: base 2.0.0 is written for Python 3.10 or newer"
+        "wheel-3.9-cu124 is impossible with every release; with v2.0.0: "
+        "base 2.0.0 is written for Python 3.10 or newer"
     )
     assert (
         lines[1]
@@ -139,14 +140,14 @@ def test_a_dependent_package_is_explained_in_the_tags_that_select_it(shipped: Fa
     )
 
 
-def test_what_is_named_stays_readable(shipped: Facts) -> None:
+def test_explanations_stay_readable(shipped: Facts) -> None:
     newest = newest_release(shipped)
     for name in ("wheel-3.5-cu90", "wheel-3.9-cu118", "audio-3.5-cu132", "vision-3.12-cu92"):
         text = cell_lookup.explain_cell(shipped, name, "x86_64", newest)
         assert max(len(line) for line in text.splitlines()) <= 240, text
 
 
-def test_a_package_without_a_release_for_the_selection_is_told(shipped: Facts) -> None:
+def test_a_package_without_a_release_for_the_selection_is_explained(shipped: Facts) -> None:
     selected = find_release(shipped, "torch", "1.1.0")
     with refused("no-partner-release") as caught:
         cell_lookup.explain_cell(shipped, "audio-3.7-cpu", "x86_64", selected)

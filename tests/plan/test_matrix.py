@@ -1,5 +1,6 @@
-"""Axes to builds, and what is said of those that cannot be."""
+"""Axes to builds, and the reasons against those that are impossible."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -9,16 +10,25 @@ from torchmill.commands import matrix
 from torchmill.config import facts_reader
 from torchmill.config.build import Build
 from torchmill.config.facts import Facts
+from torchmill.config.release import Release
 from torchmill.config.release_lookup import find_release, partner_releases
 from torchmill.plan.cell import Cell
 from torchmill.plan.matrix import UNTRIED, buildable_cells, make_cell, possible_cells, release_grid
 
+TOO_NEW = f"base 1.0.0 was released for Python 3.9, 3.10: {UNTRIED}"
+NEVER_TOGETHER = "nobody has made Python 3.10 and CUDA 11.8 meet on aarch64"
 
-def identifiers(cells: tuple[Cell, ...], native: str = "x86_64") -> list[str]:
+
+def identifiers(cells: Iterable[Cell], native: str = "x86_64") -> list[str]:
     return [cell.build.identifier(native) for cell in cells]
 
 
-def test_the_native_machine_is_not_named_others_are() -> None:
+def cells_of_machine(facts: Facts, release: Release, arch: str) -> list[Cell]:
+    """Return the cells of a release on one machine, impossible ones too."""
+    return [cell for cell in release_grid(facts, release) if cell.build.arch == arch]
+
+
+def test_only_the_arch_of_another_machine_is_named() -> None:
     build = Build("torch", "wheel", "3.10", "cpu", "aarch64")
     assert build.identifier("aarch64") == "wheel-3.10-cpu"
     assert build.identifier("x86_64") == "wheel-3.10-cpu-aarch64"
@@ -44,10 +54,8 @@ def test_a_selected_release_gives_exactly_its_cells(known: Facts) -> None:
 
 def test_toolkits_and_conflicts_narrow_another_machine(known: Facts) -> None:
     release = find_release(known, "base", "1.0.0")
-    cells = [
-        cell for cell in buildable_cells(known, release, "aarch64") if cell.build.session == "wheel"
-    ]
-    assert identifiers(tuple(cells), "aarch64") == [
+    names = identifiers(buildable_cells(known, release, "aarch64"), "aarch64")
+    assert [name for name in names if name.startswith("wheel")] == [
         "wheel-3.9-cpu",
         "wheel-3.9-cu118",
         "wheel-3.10-cpu",
@@ -55,41 +63,28 @@ def test_toolkits_and_conflicts_narrow_another_machine(known: Facts) -> None:
 
 
 def test_without_a_selection_a_cell_is_of_the_newest_release_that_supports_it(known: Facts) -> None:
-    found = {
-        cell.build.identifier("x86_64"): cell for cell in buildable_cells(known, None, "x86_64")
-    }
-    assert found["wheel-3.10-cpu"].release.version == "2.0.0"
-    assert found["wheel-3.9-cpu"].release.version == "1.0.0"
-    assert found["wheel-3.13t-cu124"].release.version == "2.0.0"
-    assert "wheel-3.9-cu124" not in found
-
-
-TOO_NEW = "base 1.0.0 was released for Python 3.9, 3.10: nobody is known to have tried a newer one"
+    versions: dict[str, str] = {}
+    for cell in buildable_cells(known, None, "x86_64"):
+        versions[cell.build.identifier("x86_64")] = cell.release.version
+    assert versions["wheel-3.10-cpu"] == "2.0.0"
+    assert versions["wheel-3.9-cpu"] == "1.0.0"
+    assert versions["wheel-3.13t-cu124"] == "2.0.0"
+    assert "wheel-3.9-cu124" not in versions
 
 
 @pytest.mark.parametrize(
-    ("python", "variant", "arch", "reason"),
+    ("name", "reason"),
     [
-        (
-            "3.13",
-            "cpu",
-            "x86_64",
-            TOO_NEW,
-        ),
-        ("3.10", "cu124", "x86_64", f"base 1.0.0 takes CUDA >=10.2,<12: {UNTRIED}"),
-        ("3.10", "cu102", "aarch64", "CUDA 10.2 exists for x86_64 only"),
-        ("3.10", "cu118", "aarch64", "nobody has made Python 3.10 and CUDA 11.8 meet on aarch64"),
+        ("wheel-3.13-cpu", TOO_NEW),
+        ("wheel-3.10-cu124", f"base 1.0.0 takes CUDA >=10.2,<12: {UNTRIED}"),
+        ("wheel-3.10-cu102-aarch64", "CUDA 10.2 exists for x86_64 only"),
+        ("wheel-3.10-cu118-aarch64", NEVER_TOGETHER),
     ],
 )
-def test_an_impossible_cell_has_its_reason(
-    known: Facts, python: str, variant: str, arch: str, reason: str
-) -> None:
+def test_an_impossible_cell_has_its_reason(known: Facts, name: str, reason: str) -> None:
     release = find_release(known, "base", "v1.0.0")
-    cells = {
-        (one.build.python, one.build.variant, one.build.arch): one
-        for one in release_grid(known, release)
-    }
-    assert cells[python, variant, arch].reason == reason
+    cells = {cell.build.identifier("x86_64"): cell for cell in release_grid(known, release)}
+    assert cells[name].reason == reason
 
 
 def test_a_cell_has_all_its_reasons_the_axes_first(known: Facts) -> None:
@@ -101,34 +96,27 @@ def test_a_cell_has_all_its_reasons_the_axes_first(known: Facts) -> None:
     )
 
 
-def test_a_dependent_package_says_its_own_axes_or_else_its_base_s(configs: Path) -> None:
-    narrowed = configs / "releases" / "1.0.0.toml"
-    text = narrowed.read_text(encoding="utf-8")
-    narrowed.write_text(f'{text}pythons = ["3.9", "3.13"]\n', encoding="utf-8")
-    known = facts_reader.read_facts(configs)
-    addon = known.releases["addon"][0]
-    said = {
-        python: make_cell(known, addon, Build("addon", "vision", python, "cpu", "x86_64")).reasons
-        for python in ("3.9", "3.10", "3.13")
-    }
-    assert said == {
-        "3.9": (),
-        "3.10": ("addon 0.1.0 was released for Python 3.9, 3.13, and not for 3.10",),
-        "3.13": (TOO_NEW,),
-    }
-    possible = {cell.build.python for cell in possible_cells(known, addon, "x86_64")}
-    assert possible == {"3.9"}
+def test_a_dependent_package_has_reasons_of_its_own_axes_or_else_of_its_base(configs: Path) -> None:
+    file = configs / "releases" / "1.0.0.toml"
+    text = file.read_text(encoding="utf-8")
+    file.write_text(f'{text}pythons = ["3.9", "3.13"]\n', encoding="utf-8")
+    facts = facts_reader.read_facts(configs)
+    addon = facts.releases["addon"][0]
+
+    def reasons(python: str) -> tuple[str, ...]:
+        build = Build("addon", "vision", python, "cpu", "x86_64")
+        return make_cell(facts, addon, build).reasons
+
+    assert reasons("3.9") == ()
+    assert reasons("3.10") == ("addon 0.1.0 was released for Python 3.9, 3.13, and not for 3.10",)
+    assert reasons("3.13") == (TOO_NEW,)
+    assert {cell.build.python for cell in possible_cells(facts, addon, "x86_64")} == {"3.9"}
 
 
-def test_a_dependent_package_cannot_be_where_its_base_cannot(known: Facts) -> None:
+def test_a_dependent_package_is_impossible_if_its_base_is(known: Facts) -> None:
     release = known.releases["addon"][0]
-    reasons = {
-        cell.build.identifier("x86_64"): cell.reason for cell in release_grid(known, release)
-    }
-    assert (
-        reasons["vision-3.10-cu118-aarch64"]
-        == "nobody has made Python 3.10 and CUDA 11.8 meet on aarch64"
-    )
+    cells = {cell.build.identifier("x86_64"): cell for cell in release_grid(known, release)}
+    assert cells["vision-3.10-cu118-aarch64"].reason == NEVER_TOGETHER
 
 
 def test_an_unknown_tag_gets_near_matches(known: Facts) -> None:
@@ -144,52 +132,47 @@ def test_listing_names_every_cell_of_the_grid(known: Facts) -> None:
     cells = list(release_grid(known, known.releases["base"][0]))
     entries = matrix.cells_as_data(known, cells, "x86_64")
     assert len(entries) == 3 * 4 * 4, "arches x pythons x (cpu and three toolkits)"
-    cell = {"identifier", "package", "python", "variant", "arch", "possible", "reason"}
-    assert set(entries[0]) == {*cell, "standing", "because", "source"}
-    assert all((entry["reason"] is None) == entry["possible"] for entry in entries)
+    keys = {"identifier", "package", "python", "variant", "arch", "possible", "reason"}
+    assert set(entries[0]) == {*keys, "standing", "because", "source"}
+    for entry in entries:
+        assert (entry["reason"] is None) == entry["possible"]
 
 
 def test_listing_as_text_shows_cells_and_reasons(known: Facts) -> None:
-    cells = [
-        one for one in release_grid(known, known.releases["base"][0]) if one.build.arch == "x86_64"
-    ]
-    text = matrix.cells_as_text(known, cells)
+    release = known.releases["base"][0]
+    text = matrix.cells_as_text(known, cells_of_machine(known, release, "x86_64"))
     assert text.startswith("base 1.0.0 on x86_64\n  Python  3.9   3.10\n  cpu     tried tried\n")
     assert "untried cu124: base 1.0.0 takes CUDA >=10.2,<12" in text
-    on_arm = [
-        one for one in release_grid(known, known.releases["base"][0]) if one.build.arch == "aarch64"
-    ]
-    assert "no cu118 with Python 3.10: nobody has made" in matrix.cells_as_text(known, on_arm)
+    text_of_arm = matrix.cells_as_text(known, cells_of_machine(known, release, "aarch64"))
+    assert "no cu118 with Python 3.10: nobody has made" in text_of_arm
 
 
-def test_a_grid_says_what_is_official_and_fits_a_terminal(shipped: Facts) -> None:
+def test_a_grid_shows_official_builds_and_fits_a_terminal(shipped: Facts) -> None:
     for release in shipped.releases["torch"]:
-        cells = [one for one in release_grid(shipped, release) if one.build.arch == "x86_64"]
-        text = matrix.cells_as_text(shipped, cells)
+        text = matrix.cells_as_text(shipped, cells_of_machine(shipped, release, "x86_64"))
         assert max(map(len, text.splitlines())) <= 80, text
-    newer = [
-        one
-        for one in release_grid(shipped, find_release(shipped, "torch", "2.4.1"))
-        if one.build.arch == "x86_64"
-    ]
-    rows = {
-        line.split()[0]: line.split()[1:]
-        for line in matrix.cells_as_text(shipped, newer).splitlines()
-        if line
-    }
-    assert (rows["cu121"], rows["cu122"]) == (["wheel"] * 5, ["?"] * 5)
+
+    release = find_release(shipped, "torch", "2.4.1")
+    text = matrix.cells_as_text(shipped, cells_of_machine(shipped, release, "x86_64"))
+    rows: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        if line:
+            variant, *standings = line.split()
+            rows[variant] = standings
+    assert rows["cu121"] == ["wheel"] * 5
+    assert rows["cu122"] == ["?"] * 5
 
 
 def test_no_two_shipped_cells_share_a_name(shipped: Facts) -> None:
     for release in shipped.releases["torch"]:
-        cells = buildable_cells(shipped, release, "x86_64")
-        names = identifiers(cells)
+        names = identifiers(buildable_cells(shipped, release, "x86_64"))
         assert len(names) == len(set(names)) > 0
 
 
 def test_every_package_that_is_named_must_have_its_release(shipped: Facts) -> None:
-    old = find_release(shipped, "torch", "1.1.0")
+    release = find_release(shipped, "torch", "1.1.0")
     with refused("no-partner-release"):
-        partner_releases(shipped, old, ["wheel", "vision", "audio"])
-    assert [one.package for one in partner_releases(shipped, old, ["vision"])] == ["torchvision"]
-    assert partner_releases(shipped, old, []) == (old,)
+        partner_releases(shipped, release, ["wheel", "vision", "audio"])
+    (partner,) = partner_releases(shipped, release, ["vision"])
+    assert partner.package == "torchvision"
+    assert partner_releases(shipped, release, []) == (release,)

@@ -1,6 +1,7 @@
 """Rules against builds; and that the shipped ones leave no release without an answer."""
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from string import Template
 from typing import Any
@@ -15,59 +16,62 @@ from torchmill.config.rule import Rule, When
 from torchmill.config.versions import is_within
 from torchmill.host.host import Compiler
 from torchmill.plan import matrix
+from torchmill.plan.cell import Cell
 from torchmill.plan.rules import Case, axis_conditions, make_case, rule_matches
 
 GCC = Compiler("gcc", "12.2.0")
+CLANG = Compiler("clang", "14.0.0")
+APPLE_CLANG = Compiler("apple-clang", "14.0.0")
 
 
-def of(compiler: Compiler | None = None, cuda: str | None = None) -> Case:
+def case(compiler: Compiler | None = None, cuda: str | None = None) -> Case:
     variant = "cu118" if cuda else "cpu"
-    return Case(
-        Build("base", "wheel", "3.13t", variant, "x86_64", cuda), "1.5.0", "linux", "git", compiler
-    )
+    build = Build("base", "wheel", "3.13t", variant, "x86_64", cuda)
+    return Case(build, "1.5.0", "linux", "git", compiler)
 
 
 @pytest.mark.parametrize(
-    ("when", "known", "expected"),
+    ("when", "build", "expected"),
     [
-        (When(), of(), True),
-        (When(release=SpecifierSet(">=1.5,<2")), of(), True),
-        (When(python=SpecifierSet("==3.13")), of(), True),
-        (When(cuda=SpecifierSet(">=0")), of(), False),
-        (When(cuda=SpecifierSet(">=0")), of(cuda="11.8"), True),
-        (When(arch=("aarch64", "arm64")), of(), False),
-        (When(system=("linux",), provider=("git", "path")), of(), True),
-        (When(gcc=SpecifierSet(">=12")), of(GCC), True),
-        (When(gcc=SpecifierSet(">=12")), of(), False),
-        (When(gcc=SpecifierSet(">=12")), of(Compiler("clang", "14.0.0")), False),
-        (When(clang=SpecifierSet(">=12")), of(Compiler("clang", "14.0.0")), True),
-        (When(clang=SpecifierSet(">=12")), of(Compiler("apple-clang", "14.0.0")), False),
-        (When(release=SpecifierSet("<1.5"), gcc=SpecifierSet(">=12")), of(GCC), False),
+        (When(), case(), True),
+        (When(release=SpecifierSet(">=1.5,<2")), case(), True),
+        (When(python=SpecifierSet("==3.13")), case(), True),
+        (When(cuda=SpecifierSet(">=0")), case(), False),
+        (When(cuda=SpecifierSet(">=0")), case(cuda="11.8"), True),
+        (When(arch=("aarch64", "arm64")), case(), False),
+        (When(system=("linux",), provider=("git", "path")), case(), True),
+        (When(gcc=SpecifierSet(">=12")), case(GCC), True),
+        (When(gcc=SpecifierSet(">=12")), case(), False),
+        (When(gcc=SpecifierSet(">=12")), case(CLANG), False),
+        (When(clang=SpecifierSet(">=12")), case(CLANG), True),
+        (When(clang=SpecifierSet(">=12")), case(APPLE_CLANG), False),
+        (When(release=SpecifierSet("<1.5"), gcc=SpecifierSet(">=12")), case(GCC), False),
     ],
 )
-def test_a_when_holds_where_all_of_its_conditions_do(
-    when: When, known: Case, *, expected: bool
+def test_a_when_holds_if_all_of_its_conditions_do(
+    when: When, build: Case, *, expected: bool
 ) -> None:
-    assert rule_matches(when, known) is expected
+    assert rule_matches(when, build) is expected
 
 
 @pytest.mark.parametrize(
-    ("when", "here"),
+    ("when", "machine"),
     [
         (When(kept=("cudnn",)), {"kept": frozenset({"cudnn", "nccl"})}),
         (When(lacking=("magma",)), {"lacking": frozenset({"magma"})}),
         (When(another_toolkit=True), {"another_toolkit": True}),
     ],
 )
-def test_what_a_machine_has_is_no_axis(when: When, here: dict[str, Any]) -> None:
-    assert rule_matches(when, replace(of(cuda="11.8"), **here))
-    assert not rule_matches(when, of(cuda="11.8"))
-    assert rule_matches(axis_conditions(when), of(cuda="11.8"))
+def test_conditions_on_a_machine_are_no_axes(when: When, machine: dict[str, Any]) -> None:
+    build = case(cuda="11.8")
+    assert rule_matches(when, replace(build, **machine))
+    assert not rule_matches(when, build)
+    assert rule_matches(axis_conditions(when), build)
 
 
-def test_every_library_that_a_rule_names_must_be_kept() -> None:
-    both = When(kept=("cudnn", "nccl"))
-    assert not rule_matches(both, replace(of(cuda="11.8"), kept=frozenset({"cudnn"})))
+def test_every_library_that_a_rule_names_must_be_taken_from_the_cache() -> None:
+    when = When(kept=("cudnn", "nccl"))
+    assert not rule_matches(when, replace(case(cuda="11.8"), kept=frozenset({"cudnn"})))
 
 
 def test_no_version_is_within_bounds() -> None:
@@ -75,68 +79,77 @@ def test_no_version_is_within_bounds() -> None:
     assert not is_within(SpecifierSet(">=0"), None)
 
 
-@pytest.fixture(scope="module")
-def shaped(shipped: Facts) -> dict[str, list[Rule]]:
-    """Return, for each possible torch build without CUDA and one with it, the rules that shape it."""
-    package = shipped.packages["torch"]
-    found = {}
-    for release in shipped.releases["torch"]:
+def cells_to_check(facts: Facts) -> Iterator[Cell]:
+    """Yield every possible cell of torch without CUDA, and one with the newest toolkit of each."""
+    for release in facts.releases["torch"]:
         for arch in release.arches:
-            cells = list(matrix.possible_cells(shipped, release, arch))
-            without = [one for one in cells if one.build.cuda is None]
-            for cell in (*without, *[one for one in cells if one.build.cuda][-1:]):
-                known = make_case(shipped, cell.build, release, "git")
-                name = f"{cell.build.identifier('')} of {release.tag}"
-                found[name] = [rule for rule in package.rules if rule_matches(rule.when, known)]
-    return found
+            with_cuda: list[Cell] = []
+            for cell in matrix.possible_cells(facts, release, arch):
+                if cell.build.cuda is None:
+                    yield cell
+                else:
+                    with_cuda.append(cell)
+            yield from with_cuda[-1:]
+
+
+@pytest.fixture(scope="module")
+def rules_of_builds(shipped: Facts) -> dict[str, list[Rule]]:
+    """Return the rules that hold for some builds of torch, by the names of these."""
+    rules = shipped.packages["torch"].rules
+    matching: dict[str, list[Rule]] = {}
+    for cell in cells_to_check(shipped):
+        build = make_case(shipped, cell.build, cell.release, "git")
+        name = f"{cell.build.identifier('')} of {cell.release.tag}"
+        matching[name] = [rule for rule in rules if rule_matches(rule.when, build)]
+    return matching
 
 
 def test_every_build_has_one_front_end_one_standard_and_a_compiler(
-    shaped: dict[str, list[Rule]],
+    rules_of_builds: dict[str, list[Rule]],
 ) -> None:
-    for name, rules in shaped.items():
+    for name, rules in rules_of_builds.items():
         assert Counter(rule.front_end for rule in rules)[None] == len(rules) - 1, name
         assert len([rule for rule in rules if rule.cxx]) == 1, name
         assert any("gcc" in rule.needs for rule in rules), name
 
 
-def test_every_build_with_cuda_has_bounds_of_cudnn(shaped: dict[str, list[Rule]]) -> None:
-    with_cuda = {name: rules for name, rules in shaped.items() if "-cu" in name}
+def test_every_build_with_cuda_has_bounds_of_cudnn(rules_of_builds: dict[str, list[Rule]]) -> None:
+    with_cuda = {name: rules for name, rules in rules_of_builds.items() if "-cu" in name}
     assert len(with_cuda) > 100
-    assert [
-        name
-        for name, rules in with_cuda.items()
-        if not any("cudnn" in rule.needs for rule in rules)
-    ] == []
+    for name, rules in with_cuda.items():
+        assert any("cudnn" in rule.needs for rule in rules), name
 
 
-def test_every_build_has_its_tools_in_bounds(shaped: dict[str, list[Rule]]) -> None:
-    for name, rules in shaped.items():
+def test_every_build_has_its_tools_in_bounds(rules_of_builds: dict[str, list[Rule]]) -> None:
+    for name, rules in rules_of_builds.items():
         bounds: dict[str, SpecifierSet] = {}
-        for text in (text for rule in rules for text in rule.requires):
-            wanted = Requirement(text)
-            bounds[wanted.name] = bounds.get(wanted.name, SpecifierSet()) & wanted.specifier
+        for rule in rules:
+            for text in rule.requires:
+                requirement = Requirement(text)
+                bounds.setdefault(requirement.name, SpecifierSet())
+                bounds[requirement.name] &= requirement.specifier
         assert bounds.keys() >= {"cmake", "ninja", "numpy", "pyyaml"}, name
-        assert any(one.operator == ">=" for one in bounds["cmake"]), name
+        assert any(bound.operator == ">=" for bound in bounds["cmake"]), name
         assert len(bounds["numpy"]) > 0, name
-        assert (
-            any(one.operator == "<" for one in bounds.get("setuptools", ())) or "build" in bounds
-        ), name
+        upper = [bound for bound in bounds.get("setuptools", ()) if bound.operator == "<"]
+        assert upper or "build" in bounds, name
 
 
-def test_what_shipped_rules_leave_to_the_build_is_what_it_knows(shipped: Facts) -> None:
-    known = {"tree", "source", "raw", "kit", "venv", "python", "patches", "PATH"}
-    for rule in (rule for package in shipped.packages.values() for rule in package.rules):
-        words = [
-            *rule.set.values(),
-            *rule.append.values(),
-            *(word for argv in rule.prepare for word in argv),
-        ]
-        for match in (
-            match
-            for word in words
-            for match in Template.pattern.finditer(word)
-            if not match["escaped"]
-        ):
-            name = match["braced"] or match["named"] or ""
-            assert name in known or name.endswith("_home"), (rule.name, match.group())
+def words_of_rule(rule: Rule) -> Iterator[str]:
+    """Yield the texts of a rule in which ${…} stands for a path."""
+    yield from rule.set.values()
+    yield from rule.append.values()
+    for argv in rule.prepare:
+        yield from argv
+
+
+def test_shipped_rules_name_only_paths_that_a_build_has(shipped: Facts) -> None:
+    paths = {"tree", "source", "raw", "kit", "venv", "python", "patches", "PATH"}
+    for package in shipped.packages.values():
+        for rule in package.rules:
+            for word in words_of_rule(rule):
+                for match in Template.pattern.finditer(word):
+                    if match["escaped"]:
+                        continue
+                    name = match["braced"] or match["named"] or ""
+                    assert name in paths or name.endswith("_home"), (rule.name, match.group())
