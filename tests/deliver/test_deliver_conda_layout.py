@@ -28,21 +28,23 @@ CONSOLE = (
 RUN = b"import sys\nclass Main:\n  @staticmethod\n  def start():\n    print(sys.prefix, *sys.argv[1:])\n"
 
 
-def laid(tmp_path: Path, more: dict[str, bytes], python: str = PYTHON) -> tuple[Path, StagedWheel]:
-    wheel = written_wheels.made(tmp_path, change=lambda members: members.update(more))
+def laid(
+    tmp_path: Path, members: dict[str, bytes], python: str = PYTHON
+) -> tuple[Path, StagedWheel]:
+    wheel = written_wheels.made(tmp_path, change=lambda contents: contents.update(members))
     prefix = tmp_path / "pre fix"
     return prefix, layout.lay_out_wheel(wheel, prefix, python)
 
 
-def test_everything_lies_where_an_installer_puts_it(tmp_path: Path) -> None:
-    more = {
+def test_every_file_is_where_an_installer_puts_it(tmp_path: Path) -> None:
+    members = {
         f"{DATA}/scripts/tool": b"#!python\nprint('tool')\n",
         f"{DATA}/data/share/tiny/note.txt": b"note",
         f"{DATA}/headers/tiny.h": b"int tiny;",
         f"{DATA}/purelib/tinytorch/more.py": b"more = 1\n",
         "tinytorch/.hidden": b"",
     }
-    prefix, _ = laid(tmp_path, more, "3.13t")
+    prefix, _ = laid(tmp_path, members, "3.13t")
     site = prefix / "lib/python3.13t/site-packages"
     assert (prefix / "share/tiny/note.txt").read_bytes() == b"note"
     assert (prefix / "include/python3.13t/tinytorch/tiny.h").exists()
@@ -52,13 +54,13 @@ def test_everything_lies_where_an_installer_puts_it(tmp_path: Path) -> None:
     assert not list(site.glob("*.data"))
 
 
-def test_scripts_run_by_the_python_beside_them_wherever_they_are(tmp_path: Path) -> None:
-    more = {
+def test_scripts_run_the_python_beside_them_wherever_the_environment_is(tmp_path: Path) -> None:
+    members = {
         f"{INFO}/entry_points.txt": CONSOLE,
         f"{DATA}/scripts/tool": b"#!python\nimport sys\nprint(sys.prefix)\n",
         "tinytorch/run.py": RUN,
     }
-    prefix, _ = laid(tmp_path, more)
+    prefix, _ = laid(tmp_path, members)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", prefix], check=True)
     elsewhere = prefix.rename(tmp_path / "else where")
     link = tmp_path / "link"
@@ -72,13 +74,13 @@ def test_scripts_run_by_the_python_beside_them_wherever_they_are(tmp_path: Path)
         assert done.stdout.strip() == " ".join([str(elsewhere), *words])
 
 
-def test_dist_info_says_conda_and_record_tells_of_all_files(tmp_path: Path) -> None:
-    more = {
+def test_dist_info_names_conda_and_record_lists_all_files(tmp_path: Path) -> None:
+    members = {
         f"{INFO}/entry_points.txt": CONSOLE,
         f"{INFO}/REQUESTED": b"",
         f"{INFO}/direct_url.json": b"{}",
     }
-    prefix, staged = laid(tmp_path, more)
+    prefix, staged = laid(tmp_path, members)
     (staged.root / "tinytorch/__init__.py").write_text("edited = True\n")
     layout.register_with_conda(staged, prefix)
     info = staged.root / INFO
@@ -86,21 +88,19 @@ def test_dist_info_says_conda_and_record_tells_of_all_files(tmp_path: Path) -> N
     assert not (info / "direct_url.json").exists()
     assert not (info / "REQUESTED").exists()
     lines = (info / "RECORD").read_text().splitlines()
-    rows = {name: (said, size) for name, said, size in csv.reader(lines)}
+    rows = {name: (digest, size) for name, digest, size in csv.reader(lines)}
     files = {path for path in prefix.rglob("*") if path.is_file()}
     assert {(staged.root / name).resolve() for name in rows} == {path.resolve() for path in files}
     assert rows.pop(f"{INFO}/RECORD") == ("", "")
     assert "../../../bin/tinyrun" in rows
-    for name, (said, size) in rows.items():
+    for name, (digest, size) in rows.items():
         data = (staged.root / name).read_bytes()
-        assert (said, size) == (
-            record_file.record_digest(hashlib.sha256(data).digest()),
-            str(len(data)),
-        )
+        assert digest == record_file.record_digest(hashlib.sha256(data).digest())
+        assert size == str(len(data))
 
 
 @pytest.mark.parametrize(
-    ("more", "code"),
+    ("members", "code"),
     [
         (
             {f"{INFO}/entry_points.txt": b"[console_scripts]\n../../x = a:b\n"},
@@ -114,11 +114,11 @@ def test_dist_info_says_conda_and_record_tells_of_all_files(tmp_path: Path) -> N
         ({f"{DATA}/purelib/tinytorch/__init__.py": b""}, "invalid-wheel-layout"),
     ],
 )
-def test_what_would_lie_elsewhere_is_refused(
-    tmp_path: Path, more: dict[str, bytes], code: str
+def test_files_and_scripts_without_a_valid_place_are_refused(
+    tmp_path: Path, members: dict[str, bytes], code: str
 ) -> None:
     with refused(code):
-        laid(tmp_path, more)
+        laid(tmp_path, members)
 
 
 @pytest.fixture(scope="module")
@@ -143,8 +143,8 @@ def dynamic(path: Path) -> dict[str, str]:
 
 
 @tiny.needs_compiler
-def test_they_are_those_of_the_recipe_and_forced(wheel: Path, tmp_path: Path) -> None:
-    """R3: `_C*.so` and `lib/*.so`."""
+def test_run_paths_are_those_of_recipe_r3_and_forced(wheel: Path, tmp_path: Path) -> None:
+    """The recipe is for `_C*.so` and `lib/*.so`."""
     prefix = tmp_path / "prefix"
     staged = layout.lay_out_wheel(wheel, prefix, PYTHON)
     layout.apply_run_paths(staged, prefix / "lib")
@@ -163,8 +163,9 @@ def test_they_are_those_of_the_recipe_and_forced(wheel: Path, tmp_path: Path) ->
 
 @tiny.needs_compiler
 def test_the_environment_comes_before_ld_library_path(wheel: Path, tmp_path: Path) -> None:
-    """A library of the environment's lib/ is loaded, although LD_LIBRARY_PATH has one of that name."""
-    prefix, module = tmp_path / "prefix", tmp_path / "module"
+    """The environment's library is loaded although LD_LIBRARY_PATH has one of the same name."""
+    prefix = tmp_path / "prefix"
+    module = tmp_path / "module"
     staged = layout.lay_out_wheel(wheel, prefix, PYTHON)
     module.mkdir()
     for folder, number in ((prefix / "lib", 1), (module, 2)):

@@ -1,4 +1,4 @@
-"""What wheels require, as conda has it; that its own solver reads it so is tried, too."""
+"""The requirements of wheels in conda's form, which conda's own library reads."""
 
 from dataclasses import replace
 
@@ -13,9 +13,9 @@ CPU = Build("torch", "wheel", "3.10", "cpu", "x86_64")
 CUDA = replace(CPU, variant="cu117")
 
 
-def one(facts: Facts, line: str, build: Build = CPU) -> str:
-    (found,) = requirements.wheel_requirements(facts, [line], build)
-    return found
+def conda_spec(facts: Facts, line: str, build: Build = CPU) -> str:
+    (spec,) = requirements.wheel_requirements(facts, [line], build)
+    return spec
 
 
 @pytest.mark.parametrize(
@@ -39,17 +39,19 @@ def one(facts: Facts, line: str, build: Build = CPU) -> str:
 def test_requirements_have_condas_names_and_bounds(
     shipped: Facts, required: str, spec: str
 ) -> None:
-    assert one(shipped, required) == spec
+    assert conda_spec(shipped, required) == spec
 
 
-def test_a_package_is_bound_to_the_very_variant_that_it_is_built_against(shipped: Facts) -> None:
-    assert one(shipped, "torch==1.13.1+cpu") == "pytorch 1.13.1 py3.10_cpu_*"
-    assert one(shipped, "torch==1.13.1+cu117", CUDA) == "pytorch 1.13.1 py3.10_cuda11.7_*"
-    assert one(shipped, "torch==1.13.1+git49444c3") == "pytorch 1.13.1 py3.10_cpu_*git49444c3_*"
-    assert one(shipped, "torch==1.13.1") == "pytorch 1.13.1"
+def test_an_extension_requires_the_variant_that_it_is_built_against(shipped: Facts) -> None:
+    assert conda_spec(shipped, "torch==1.13.1+cpu") == "pytorch 1.13.1 py3.10_cpu_*"
+    assert conda_spec(shipped, "torch==1.13.1+cu117", CUDA) == "pytorch 1.13.1 py3.10_cuda11.7_*"
+    assert (
+        conda_spec(shipped, "torch==1.13.1+git49444c3") == "pytorch 1.13.1 py3.10_cpu_*git49444c3_*"
+    )
+    assert conda_spec(shipped, "torch==1.13.1") == "pytorch 1.13.1"
 
 
-def test_markers_are_held_against_the_packages_own_python(shipped: Facts) -> None:
+def test_markers_are_evaluated_for_the_python_of_the_package(shipped: Facts) -> None:
     lines = [
         "dataclasses; python_version < '3.7'",
         "setuptools; python_version >= '3.12'",
@@ -59,9 +61,8 @@ def test_markers_are_held_against_the_packages_own_python(shipped: Facts) -> Non
     assert list(requirements.wheel_requirements(shipped, lines, CPU)) == ["cudnn >=8.5.0.96,<9.0a0"]
     of_mac = replace(CPU, python="3.6", arch="arm64")
     assert list(requirements.wheel_requirements(shipped, lines, of_mac)) == ["dataclasses"]
-    assert "setuptools" in requirements.wheel_requirements(
-        shipped, lines, replace(CPU, python="3.13t")
-    )
+    without_gil = replace(CPU, python="3.13t")
+    assert "setuptools" in requirements.wheel_requirements(shipped, lines, without_gil)
 
 
 def test_every_package_of_nvidias_that_a_release_requires_has_a_name(shipped: Facts) -> None:
@@ -72,9 +73,9 @@ def test_every_package_of_nvidias_that_a_release_requires_has_a_name(shipped: Fa
 
 def test_one_that_has_none_is_refused(shipped: Facts) -> None:
     with refused("no-conda-name"):
-        one(shipped, "nvidia-novel-cu14==1.0")
+        conda_spec(shipped, "nvidia-novel-cu14==1.0")
     with refused("invalid-requirement"):
-        one(shipped, "numpy >>1")
+        conda_spec(shipped, "numpy >>1")
 
 
 def test_python_is_bound_to_its_minor_version_and_its_abi() -> None:
@@ -101,16 +102,12 @@ def test_platform_tags_ask_for_a_system(tags: set[str], specs: list[str]) -> Non
 
 
 def test_a_toolkit_asks_for_a_driver_of_its_major_version() -> None:
-    assert [requirements.driver_requirement(one) for one in ("11.8", "11.0")] == [
-        "__cuda >=11",
-        "__cuda >=11.0",
-    ]
+    assert requirements.driver_requirement("11.8") == "__cuda >=11"
+    assert requirements.driver_requirement("11.0") == "__cuda >=11.0"
     assert requirements.toolkit_constraint("11.8") == "cuda-version >=11.8,<12.0a0"
 
 
-def test_an_older_libstdcxx_than_the_compilers_must_not_be_in_the_environment(
-    shipped: Facts,
-) -> None:
+def test_an_older_libstdcxx_than_that_of_the_compiler_is_excluded(shipped: Facts) -> None:
     conda = requirements.conda_facts(shipped)
     symbols = ["GLIBCXX_3.4", "GLIBCXX_3.4.21", "GLIBCXX_3.4.30", "CXXABI_1.3.13"]
     assert list(requirements.libstdcxx_requirements(conda, symbols)) == [
@@ -120,22 +117,22 @@ def test_an_older_libstdcxx_than_the_compilers_must_not_be_in_the_environment(
     assert list(requirements.libstdcxx_requirements(conda, ["GLIBCXX_3.4.11"])) == []
 
 
-def test_numpys_interface_looks_forward_only(shipped: Facts) -> None:
+def test_compiled_code_requires_its_numpy_or_a_newer_one(shipped: Facts) -> None:
     conda = requirements.conda_facts(shipped)
-    told = {"requirements": ["cmake==3.27.9", "numpy==1.21.6"]}
-    assert list(requirements.compiled_requirements(conda, "torch", told)) == ["numpy >=1.21,<2.0a0"]
+
+    def compiled(package: str, *pins: str) -> list[str]:
+        manifest = {"requirements": list(pins)}
+        return list(requirements.compiled_requirements(conda, package, manifest))
+
+    assert compiled("torch", "cmake==3.27.9", "numpy==1.21.6") == ["numpy >=1.21,<2.0a0"]
     assert requirements.numpy_compatibility("2.1.0") == "numpy >=1.19,<3.0a0"
-    assert list(requirements.compiled_requirements(conda, "torch", {})) == ["numpy"]
-    assert (
-        list(
-            requirements.compiled_requirements(conda, "torch", {"requirements": ["cmake==3.27.9"]})
-        )
-        == []
-    )
-    assert list(requirements.compiled_requirements(conda, "torchvision", told)) == []
+    assert compiled("torch", "cmake==3.27.9") == [], "it was built without NumPy"
+    assert compiled("torchvision", "cmake==3.27.9", "numpy==1.21.6") == []
+    unknown = requirements.compiled_requirements(conda, "torch", {})
+    assert list(unknown) == ["numpy"], "nothing is known about the build"
 
 
-def test_of_two_specs_one_that_says_nothing_is_dropped() -> None:
+def test_a_spec_without_bounds_is_dropped_if_another_has_some() -> None:
     specs = ["numpy", "cudatoolkit >=11.7", "numpy >=1.21,<2.0a0", "cudatoolkit", "numpy >=1.22"]
     assert requirements.merge_specs(specs) == (
         "cudatoolkit >=11.7",
@@ -144,7 +141,7 @@ def test_of_two_specs_one_that_says_nothing_is_dropped() -> None:
     )
 
 
-def test_condas_own_library_reads_them(shipped: Facts) -> None:
+def test_the_library_of_conda_reads_the_specs(shipped: Facts) -> None:
     rattler = pytest.importorskip("rattler", reason="needs py-rattler")
 
     def fits(text: str, name: str, version: str, build: str) -> bool:
@@ -152,7 +149,7 @@ def test_condas_own_library_reads_them(shipped: Facts) -> None:
         record = rattler.PackageRecord(name, version, string, 0, "linux-64")
         return bool(rattler.MatchSpec(text).matches(record))
 
-    spec = one(shipped, "torch==1.13.1+cu117", CUDA)
+    spec = conda_spec(shipped, "torch==1.13.1+cu117", CUDA)
     builds = [
         "py3.10_cuda11.7_cudnn8.5.0_0",
         "py3.10_cuda11.7_0",
@@ -180,13 +177,11 @@ def test_build_strings_are_those_of_the_channel_of_pytorch(shipped: Facts) -> No
     assert string(shipped, "3.13t", "cpu", None) == "py3.13t_cpu_0"
 
 
-def test_what_a_label_says_beside_the_variant_is_told(shipped: Facts) -> None:
+def test_the_rest_of_a_label_becomes_a_part_of_the_build_string(shipped: Facts) -> None:
     assert string(shipped, "3.10", "cpu", "git49444c3") == "py3.10_cpu_git49444c3_0"
     assert string(shipped, "3.10", "cu130", "cu130.torch2.11.0") == "py3.10_cuda13.0_torch2.11.0_0"
-    assert (
-        requirements.build_string(shipped, "3.10", "cpu", "cpu", cudnn=None, number=2)
-        == "py3.10_cpu_2"
-    )
+    numbered = requirements.build_string(shipped, "3.10", "cpu", "cpu", cudnn=None, number=2)
+    assert numbered == "py3.10_cpu_2"
 
 
 @pytest.mark.parametrize(
@@ -207,15 +202,13 @@ def test_a_machine_without_a_folder_and_another_conda_subdir_are_refused(shipped
         requirements.conda_subdir(conda, "arm64", {"CONDA_SUBDIR": "osx-64"})
 
 
-def test_facts_without_conda_say_so(known: Facts) -> None:
+def test_facts_without_conda_are_refused(known: Facts) -> None:
     with refused("no-conda-facts"):
         requirements.conda_facts(known)
 
 
 def test_torch_is_pytorch_and_others_keep_their_name(shipped: Facts) -> None:
     conda = requirements.conda_facts(shipped)
-    names = [
-        requirements.conda_package_name(conda, one)
-        for one in ("torch", "torchvision", "torch_scatter", "typing-extensions")
-    ]
+    projects = ("torch", "torchvision", "torch_scatter", "typing-extensions")
+    names = [requirements.conda_package_name(conda, project) for project in projects]
     assert names == ["pytorch", "torchvision", "torch-scatter", "typing_extensions"]

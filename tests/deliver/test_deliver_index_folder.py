@@ -1,4 +1,4 @@
-"""The folder of an index, where a run does not come to its end."""
+"""The folder of an index: runs that are stopped, foreign files, and damaged documents."""
 
 import base64
 import json
@@ -21,11 +21,7 @@ from torchmill.deliver.index.folder import LINK, IndexContents
 from torchmill.deliver.index.state import IndexState
 
 
-def _silent(done: int, total: int, name: str) -> None:
-    """Note nothing."""
-
-
-def test_what_a_stopped_run_wrote_is_known_as_ours(tmp_path: Path, known: Facts) -> None:
+def test_files_of_a_stopped_run_belong_to_the_index(tmp_path: Path, known: Facts) -> None:
     home = Home(tmp_path, known)
     made(home.dist)
     home.index()
@@ -35,34 +31,26 @@ def test_what_a_stopped_run_wrote_is_known_as_ours(tmp_path: Path, known: Facts)
     first, second, third = scan.scan_wheels([home.dist], {}, ())
     before = state.load_state(home.out)
     assert before is not None
-    wheels = (
-        first,
-        second,
-        replace(third, stamp="9 9 9"),
-    )  # as if it had changed after it was read
+    changed = replace(third, stamp="9 9 9")  # as if its file had changed after it was read
+    contents = IndexContents({"index.html": "new"}, (first, second, changed), IndexState())
     with refused("changed-meanwhile"):
-        folder.write_folder(
-            home.out, IndexContents({"index.html": "new"}, wheels, IndexState()), before, LINK
-        )
-    assert (home.out / "index.html").read_bytes() == page, (
-        "a page does not name what is not there yet"
-    )
+        folder.write_folder(home.out, contents, before, LINK)
+    assert (home.out / "index.html").read_bytes() == page, "a page names no missing wheel"
     assert (home.out / second.entry.place).exists()
     assert not (home.out / third.entry.place).exists()
     assert home.told()["foreign"] == []
-    assert home.names("tinytorch") == [one.entry.file for one in (first, second, third)]
+    assert home.names("tinytorch") == [wheel.entry.file for wheel in (first, second, third)]
 
 
-def test_a_copy_that_is_not_what_was_read_does_not_appear(tmp_path: Path, known: Facts) -> None:
+def test_a_wheel_that_changed_after_it_was_read_is_not_copied(tmp_path: Path, known: Facts) -> None:
     home = Home(tmp_path, known)
     made(home.dist)
-    (found,) = scan.scan_wheels([home.dist], {}, ())
-    with found.path.open("ab") as file:
+    (wheel,) = scan.scan_wheels([home.dist], {}, ())
+    with wheel.path.open("ab") as file:
         file.write(b"more")
+    contents = IndexContents({}, (wheel,), IndexState())
     with refused("changed-meanwhile"):
-        folder.write_folder(
-            home.out, IndexContents({}, (found,), IndexState()), IndexState(), folder.COPY
-        )
+        folder.write_folder(home.out, contents, IndexState(), folder.COPY)
     assert [path.name for path in home.out.rglob("*") if path.is_file()] == ["index.json"]
 
 
@@ -76,7 +64,7 @@ def home(tmp_path: Path, known: Facts) -> Home:
 
 
 def _blocked(home: Home, place: Path) -> None:
-    """Expect that a run names a place, and changes nothing."""
+    """See that a run refuses a place, and changes nothing."""
     made(home.dist, version="9.0+cpu")
     before = home.look()
     with pytest.raises(DeliveryError) as refusal:
@@ -89,7 +77,7 @@ def _blocked(home: Home, place: Path) -> None:
 @pytest.mark.parametrize(
     "place", ["index.html", "cpu/tinytorch/index.html", "cpu/tinytorch-9.0+cpu-py3-none-any.whl"]
 )
-def test_folders_of_others_in_our_places_are_refused_and_stay(home: Home, place: str) -> None:
+def test_foreign_folders_in_places_of_the_index_are_refused(home: Home, place: str) -> None:
     path = home.out / place
     path.unlink(missing_ok=True)
     path.mkdir()
@@ -97,7 +85,7 @@ def test_folders_of_others_in_our_places_are_refused_and_stay(home: Home, place:
     _blocked(home, path)
 
 
-def test_pipes_and_links_of_others_in_our_places_are_refused_and_stay(home: Home) -> None:
+def test_foreign_pipes_and_links_in_places_of_the_index_are_refused(home: Home) -> None:
     page = home.out / "index.html"
     page.unlink()
     os.mkfifo(page)
@@ -108,18 +96,18 @@ def test_pipes_and_links_of_others_in_our_places_are_refused_and_stay(home: Home
 
 
 @pytest.mark.parametrize("name", ["", "index.json", "lock"])
-def test_the_state_of_an_index_is_no_link(home: Home, name: str) -> None:
-    kept = home.out / state.FOLDER / name
-    theirs = home.path / "theirs"
-    kept.rename(theirs)
-    kept.symlink_to(theirs)
-    content = theirs.read_bytes() if name else b""
-    _blocked(home, kept)
-    assert kept.is_symlink()
-    assert not name or theirs.read_bytes() == content
+def test_links_in_the_place_of_the_state_are_refused(home: Home, name: str) -> None:
+    path = home.out / state.FOLDER / name
+    target = home.path / "target"
+    path.rename(target)
+    path.symlink_to(target)
+    content = target.read_bytes() if name else b""
+    _blocked(home, path)
+    assert path.is_symlink()
+    assert not name or target.read_bytes() == content
 
 
-def test_a_hidden_folder_of_others_is_no_index(tmp_path: Path, known: Facts) -> None:
+def test_a_foreign_hidden_folder_makes_no_index(tmp_path: Path, known: Facts) -> None:
     home = Home(tmp_path, known)
     made(home.dist)
     hidden = home.out / state.FOLDER
@@ -127,40 +115,40 @@ def test_a_hidden_folder_of_others_is_no_index(tmp_path: Path, known: Facts) -> 
     (hidden / "selected.json").write_text("a checkout's")
     with refused("foreign-folder"):
         home.index()
+    # a run that was stopped before it wrote anything leaves only the lock
     (hidden / "selected.json").rename(hidden / "lock")
-    home.index()  # of a run that was stopped before it wrote anything
+    home.index()
     link = home.path / "link"
     link.symlink_to("nowhere")
     with refused("broken-link"):
         home.index(out=str(link))
 
 
-def test_files_about_another_wheel_are_not_published(tmp_path: Path, known: Facts) -> None:
+def test_documents_about_another_wheel_are_refused(tmp_path: Path, known: Facts) -> None:
     home = Home(tmp_path, known)
-    mine, other = (told_wheels.built(tmp_path / where) for where in ("mine", "other"))
-    shutil.copytree(mine.parent, home.dist)
+    wheel = told_wheels.built(tmp_path / "built")
+    shutil.copytree(wheel.parent, home.dist)
     home.index(manifest=True)
     for suffix in (".json", ".intoto.json", ".cdx.json"):
-        file = home.dist / f"{mine.name}{suffix}"
+        file = home.dist / f"{wheel.name}{suffix}"
         sound = file.read_bytes()
-        file.write_text(file.read_text().replace(hash_file(mine), "0" * 64))
+        file.write_text(file.read_text().replace(hash_file(wheel), "0" * 64))
         with refused("wheels-rejected"):
             home.index(manifest=True)
         file.write_bytes(sound)
-    envelope = home.dist / f"{mine.name}.intoto.jsonl"
-    envelope.write_text(
-        json.dumps({"payload": base64.b64encode(b"{}").decode() + "A", "signatures": []})
-    )
+    envelope = home.dist / f"{wheel.name}.intoto.jsonl"
+    invalid_payload = base64.b64encode(b"{}").decode() + "A"
+    envelope.write_text(json.dumps({"payload": invalid_payload, "signatures": []}))
     with refused("foreign-document"):
         home.index()
-    assert other.name == mine.name
 
 
-def test_a_new_wheel_is_examined_with_the_files_about_it(tmp_path: Path, known: Facts) -> None:
-    """And so is one that the index has already, where these changed."""
-    home, mine = Home(tmp_path, known), told_wheels.built(tmp_path / "mine")
-    shutil.copytree(mine.parent, home.dist)
-    file = home.dist / f"{mine.name}.cdx.json"
+def test_a_new_wheel_is_examined_with_its_documents(tmp_path: Path, known: Facts) -> None:
+    """A wheel that the index has already is examined again if one of them changed."""
+    home = Home(tmp_path, known)
+    wheel = told_wheels.built(tmp_path / "built")
+    shutil.copytree(wheel.parent, home.dist)
+    file = home.dist / f"{wheel.name}.cdx.json"
     sound = file.read_text()
     for _ in range(2):
         file.write_text(sound.replace('"CycloneDX"', '"SPDX"'))
@@ -170,18 +158,18 @@ def test_a_new_wheel_is_examined_with_the_files_about_it(tmp_path: Path, known: 
         home.index()
 
 
-def test_names_like_those_of_halves_are_left(home: Home) -> None:
-    theirs = home.out / ".index.html.20261122"  # as an editor or a backup has it
-    theirs.write_text("mine")
+def test_only_unfinished_files_of_the_index_are_removed(home: Home) -> None:
+    backup = home.out / ".index.html.20261122"
+    backup.write_text("of an editor")
     half = home.out / state.FOLDER / folder.FRESH
     half.write_text("half of a wheel")
     made(home.dist, version="1.1+cpu")
-    assert home.told()["foreign"] == [theirs.name]
-    assert theirs.read_text() == "mine"
+    assert home.told()["foreign"] == [backup.name]
+    assert backup.read_text() == "of an editor"
     assert not half.exists()
 
 
-def test_what_the_disk_refuses_is_told(home: Home) -> None:
+def test_a_refusal_of_the_disk_is_reported(home: Home) -> None:
     made(home.dist, version="9.0+cpu")
     (home.out / state.FOLDER / folder.FRESH).mkdir()
     with refused("not-writable"):

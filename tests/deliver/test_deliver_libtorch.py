@@ -38,10 +38,10 @@ HEADER = "#pragma once\nnamespace tiny { double add(double left, double right); 
 
 
 def package(folder: Path, name: str = "tinytorch", add: str = ADD) -> Path:
-    """Lay out a package as torch's wheel has it: libraries, two of them Python's, and a header."""
+    """Write a package like torch's: libraries, two of them for Python, and a header."""
     root = folder / name
-    for each in ("lib", "include/tiny", "share/cmake/Tiny", "bin", "share/__pycache__"):
-        (root / each).mkdir(parents=True)
+    for directory in ("lib", "include/tiny", "share/cmake/Tiny", "bin", "share/__pycache__"):
+        (root / directory).mkdir(parents=True)
     (root / "include/tiny/ops.h").write_text(HEADER)
     (root / "share/cmake/Tiny/TinyConfig.cmake").write_text("# found\n")
     (root / "share/__pycache__/x.pyc").write_text("")
@@ -59,19 +59,19 @@ def package(folder: Path, name: str = "tinytorch", add: str = ADD) -> Path:
 
 
 @pytest.fixture
-def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> VerifiedWheel:
-    """Return a wheel of the sample's name that lies in dist/ with its manifest."""
+def verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> VerifiedWheel:
+    """Return a wheel of the sample's name in dist/, with its manifest."""
     monkeypatch.setenv("TORCHMILL_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return delivered(tmp_path)
 
 
 def delivered(folder: Path, add: str = ADD) -> VerifiedWheel:
-    known = facts_reader.read_facts(ROOT / "sample" / "build_configs")
-    release = find_release(known, "tinytorch", "v1.0.0")
-    cell = cell_lookup.find_cell(known, f"wheel-{THIS}-cpu", native.native_arch(), release)
+    facts = facts_reader.read_facts(ROOT / "sample" / "build_configs")
+    release = find_release(facts, "tinytorch", "v1.0.0")
+    cell = cell_lookup.find_cell(facts, f"wheel-{THIS}-cpu", native.native_arch(), release)
     layout = Layout.of_checkout(ROOT)
-    planned = build_plan.compute_plan(known, cell, measurement.measure_host(layout.root), Options())
+    planned = build_plan.compute_plan(facts, cell, measurement.measure_host(layout.root), Options())
     tree = folder / "tree"
     package(tree, add=add)
     raw = tiny.raw_wheel(tree, "tinytorch", "1.0.0+cpu", folder)
@@ -86,10 +86,10 @@ def delivered(folder: Path, add: str = ADD) -> VerifiedWheel:
     }
     wheel.with_name(f"{wheel.name}.json").write_text(json.dumps(manifest))
     shutil.rmtree(tree)
-    return VerifiedWheel(layout, known, cell, planned, wheel, manifest)
+    return VerifiedWheel(layout, facts, cell, planned, wheel, manifest)
 
 
-def test_what_is_chosen_knows_no_python(tmp_path: Path) -> None:
+def test_the_files_for_cxx_do_not_need_python(tmp_path: Path) -> None:
     assert sorted(libtorch.cxx_files(package(tmp_path))) == [
         "include/tiny/ops.h",
         "lib/libtiny.so",
@@ -97,13 +97,13 @@ def test_what_is_chosen_knows_no_python(tmp_path: Path) -> None:
     ]
 
 
-def test_the_abi_is_what_consumers_are_told(tmp_path: Path) -> None:
+def test_the_abi_is_read_from_the_cmake_files(tmp_path: Path) -> None:
     root = package(tmp_path)
     assert libtorch.uses_cxx11_abi(root) is False
     config = root / "share/cmake/Tiny/TinyConfig.cmake"
-    for number, told in ((0, False), (1, True)):
+    for number, is_new in ((0, False), (1, True)):
         config.write_text(f'set(TORCH_CXX_FLAGS "-D_GLIBCXX_USE_CXX11_ABI={number}")\n')
-        assert libtorch.uses_cxx11_abi(root) is told
+        assert libtorch.uses_cxx11_abi(root) is is_new
 
 
 @pytest.mark.parametrize(
@@ -121,34 +121,35 @@ def test_the_abi_is_what_consumers_are_told(tmp_path: Path) -> None:
         ("macos", "arm64", "", "libtorch-macos-arm64-1.13.1+cpu.zip"),
     ],
 )
-def test_archives_are_called_as_the_official_ones(
+def test_archives_have_the_names_of_official_ones(
     system: str, arch: str, abi: str, name: str
 ) -> None:
     assert libtorch.archive_name("torch", "1.13.1+cpu", system, arch, abi) == name
 
 
-def test_an_archive_is_made_tried_and_kept(found: VerifiedWheel) -> None:
-    product = libtorch.make_libtorch(found)
+def test_an_archive_is_made_tried_and_used_again(verified: VerifiedWheel) -> None:
+    product = libtorch.make_libtorch(verified)
     archive = product.file
     assert str(product) == f"{archive} is made"
-    with ZipFile(archive) as made:
-        assert made.namelist() == [
+    with ZipFile(archive) as packed:
+        assert packed.namelist() == [
             "libtinytorch/include/tiny/ops.h",
             "libtinytorch/lib/libtiny.so",
             "libtinytorch/share/cmake/Tiny/TinyConfig.cmake",
             "libtinytorch/build-hash",
             "libtinytorch/build-version",
         ]
-        assert made.read("libtinytorch/build-version") == b"1.0.0+cpu\n"
-        assert made.read("libtinytorch/build-hash").decode() == f"{tiny.COMMIT}\n"
-    told = json.loads(dist_files.manifest_path(archive).read_text())
-    assert told["consumer"] == "2 + 3 = 5"
-    before = archive.stat().st_ino, archive.read_bytes()
-    assert str(libtorch.make_libtorch(found)) == f"{archive} is there and nothing changed"
-    assert archive.stat().st_ino == before[0], "it was not made again"
+        assert packed.read("libtinytorch/build-version") == b"1.0.0+cpu\n"
+        assert packed.read("libtinytorch/build-hash").decode() == f"{tiny.COMMIT}\n"
+    record = json.loads(dist_files.manifest_path(archive).read_text())
+    assert record["consumer"] == "2 + 3 = 5"
+    number = archive.stat().st_ino
+    content = archive.read_bytes()
+    assert str(libtorch.make_libtorch(verified)) == f"{archive} is there and nothing changed"
+    assert archive.stat().st_ino == number, "it was made again"
     archive.unlink()
-    assert libtorch.make_libtorch(found) == product
-    assert archive.read_bytes() == before[1], "the same bytes for the same wheel"
+    assert libtorch.make_libtorch(verified) == product
+    assert archive.read_bytes() == content, "the same wheel makes the same bytes"
 
 
 def test_a_library_that_computes_wrongly_is_not_delivered(
@@ -170,23 +171,24 @@ def test_a_library_that_cannot_be_linked_is_not_delivered(
         libtorch.make_libtorch(delivered(tmp_path, ADD.replace("add", "subtract")))
 
 
-def test_a_wheel_that_was_changed_is_refused(found: VerifiedWheel) -> None:
-    with found.wheel.open("ab") as file:
+def test_a_wheel_that_was_changed_is_refused(verified: VerifiedWheel) -> None:
+    with verified.wheel.open("ab") as file:
         file.write(b"more")
     with refused("wheel-changed"):
-        libtorch.make_libtorch(found)
+        libtorch.make_libtorch(verified)
 
 
-def test_a_wheel_is_found_with_its_manifest_alone(found: VerifiedWheel) -> None:
-    there = find_verified(ROOT, found.facts, found.cell, ())
-    assert there == replace(found, plan=there.plan if there else found.plan)
-    assert find_verified(ROOT, found.facts, found.cell, ("--label", "none")) is None
-    found.wheel.with_name(f"{found.wheel.name}.json").unlink()
-    assert find_verified(ROOT, found.facts, found.cell, ()) is None
+def test_a_wheel_is_found_only_with_its_manifest(verified: VerifiedWheel) -> None:
+    again = find_verified(ROOT, verified.facts, verified.cell, ())
+    assert again is not None
+    assert again == replace(verified, plan=again.plan)
+    assert find_verified(ROOT, verified.facts, verified.cell, ("--label", "none")) is None
+    verified.wheel.with_name(f"{verified.wheel.name}.json").unlink()
+    assert find_verified(ROOT, verified.facts, verified.cell, ()) is None
 
 
-@pytest.mark.usefixtures("found")
-def test_the_session_makes_it_of_the_wheel_that_is_there(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("verified")
+def test_the_session_makes_the_archive_of_the_wheel_in_dist(tmp_path: Path) -> None:
     env = {
         "TORCHMILL_CONFIGS": str(ROOT / "sample" / "build_configs"),
         "TORCHMILL_TAG": "v1.0.0",
@@ -196,4 +198,4 @@ def test_the_session_makes_it_of_the_wheel_that_is_there(tmp_path: Path) -> None
     assert done.returncode == 0, done.stderr
     assert re.search(r"libtinytorch-shared-with-deps-1\.0\.0\+cpu(-\w+)?\.zip is made", done.stderr)
     listed = run("nox", "--list", "--json", home=tmp_path / "home", env=env)
-    assert "libtorch" not in listed.stdout, "a program that asks wants the matrix and nothing else"
+    assert "libtorch" not in listed.stdout, "the JSON list is the matrix and nothing else"

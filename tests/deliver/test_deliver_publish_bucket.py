@@ -1,4 +1,4 @@
-"""A bucket: moto's S3, spoken to by boto3."""
+"""A bucket as a target: boto3 against moto's S3."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,25 +35,26 @@ def server() -> Iterator[dict[str, str]]:
 
 @pytest.fixture
 def client(server: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return a client of an empty bucket; boto3 takes its configuration from the process's environment."""
+    """Return a client of an empty bucket; boto3 is configured by the environment."""
     for name, value in server.items():
         monkeypatch.setenv(name, value)
-    made = boto3.client("s3")
-    made.create_bucket(Bucket=BUCKET)
-    for one in made.list_objects_v2(Bucket=BUCKET).get("Contents", ()):
-        made.delete_object(Bucket=BUCKET, Key=one["Key"])
-    return made
+    client = boto3.client("s3")
+    client.create_bucket(Bucket=BUCKET)
+    for key in names(client):
+        client.delete_object(Bucket=BUCKET, Key=key)
+    return client
 
 
 def publish(files: list[UploadFile], to: str = f"s3://{BUCKET}/whl/cpu/") -> list[str]:
-    return [said for _, said in deliver_files(targets.choose_target(to, {}), files)]
+    return [outcome for _, outcome in deliver_files(targets.choose_target(to, {}), files)]
 
 
 def names(client: Any) -> list[str]:
-    return [one["Key"] for one in client.list_objects_v2(Bucket=BUCKET).get("Contents", ())]
+    contents = client.list_objects_v2(Bucket=BUCKET).get("Contents", ())
+    return [entry["Key"] for entry in contents]
 
 
-def test_files_go_up_once(client: Any, files: list[UploadFile]) -> None:
+def test_files_are_uploaded_once(client: Any, files: list[UploadFile]) -> None:
     assert publish(files) == [upload_set.UPLOADED] * 3
     assert names(client) == sorted(f"whl/cpu/{file.name}" for file in files)
     body = client.get_object(Bucket=BUCKET, Key=f"whl/cpu/{files[-1].name}")["Body"].read()
@@ -63,17 +64,18 @@ def test_files_go_up_once(client: Any, files: list[UploadFile]) -> None:
 
 def test_another_file_of_the_name_is_never_replaced(client: Any, files: list[UploadFile]) -> None:
     key = files[-1].name
-    client.put_object(Bucket=BUCKET, Key=key, Body=b"another")  # as others upload: without a digest
+    # other programs upload without a digest
+    client.put_object(Bucket=BUCKET, Key=key, Body=b"another")
     with refused("file-exists"):
         publish(files, f"s3://{BUCKET}")
-    found = targets.choose_target(f"s3://{BUCKET}", {})
+    target = targets.choose_target(f"s3://{BUCKET}", {})
     with refused("file-appeared"):
-        found.upload(files[-1])
+        target.upload(files[-1])
     assert client.get_object(Bucket=BUCKET, Key=key)["Body"].read() == b"another"
     assert names(client) == [key]
 
 
-def test_a_bucket_that_is_not_there_or_cannot_be_reached_is_said(
+def test_a_missing_or_unreachable_bucket_is_reported(
     client: Any, files: list[UploadFile], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del client
@@ -84,7 +86,7 @@ def test_a_bucket_that_is_not_there_or_cannot_be_reached_is_said(
         publish(files)
 
 
-def test_what_s3_cannot_take_is_said(client: Any, files: list[UploadFile]) -> None:
+def test_a_file_that_is_too_large_for_s3_is_refused(client: Any, files: list[UploadFile]) -> None:
     del client
     large = UploadFile(
         files[-1].path, files[-1].sha256, bucket.BucketTarget.size_limit + 1, files[-1].wheel
@@ -113,17 +115,17 @@ def test_a_password_of_the_endpoint_is_not_shown(
         ("AWS_CONFIG_FILE", "{folder}/config"),
     ],
 )
-def test_settings_that_are_wrong_are_said(
+def test_wrong_settings_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
 ) -> None:
     (tmp_path / "config").write_text("no settings\n")
     monkeypatch.setenv(variable, value.format(folder=tmp_path))
-    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)  # which has read its file
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)  # it has read the configuration
     with refused("invalid-target"):
         targets.choose_target("s3://bucket/x", {}, "")
 
 
-def test_a_connection_that_breaks_while_a_file_is_read_back_is_said(
+def test_a_connection_that_breaks_during_a_comparison_is_reported(
     files: list[UploadFile],
 ) -> None:
     class Broken:

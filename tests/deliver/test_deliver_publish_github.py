@@ -1,4 +1,4 @@
-"""Releases on GitHub, against a server that obeys what GitHub documents of them."""
+"""Releases on GitHub as a target, against a server that behaves as GitHub documents."""
 
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,7 +15,7 @@ from torchmill.deliver.publish import github, targets, upload_set
 from torchmill.deliver.publish.upload_set import PublishTarget, UploadFile
 from torchmill.wheel import dist_files, finished_wheel
 
-TAG = "tinytorch-v1.13.1"  # of a wheel that says nothing else
+TAG = "tinytorch-v1.13.1"  # the default for the wheel
 
 
 @pytest.fixture(scope="module")
@@ -32,22 +32,26 @@ def hub() -> Iterator[GitHub]:
         yield hub
 
 
-def place(
+def target_of(
     hub: GitHub, tag: str = "", token: str = servers.TOKEN, repository: str = ""
 ) -> PublishTarget:
-    to = f"github:{repository or hub.repository}{tag and f'@{tag}'}"
+    suffix = f"@{tag}" if tag else ""
+    to = f"github:{repository or hub.repository}{suffix}"
     return targets.choose_target(to, {"GH_TOKEN": token, "GITHUB_API_URL": hub.url})
 
 
 def publish(hub: GitHub, files: list[UploadFile], tag: str = "") -> list[str]:
-    return [said for _, said in deliver_files(place(hub, tag), files)]
+    return [outcome for _, outcome in deliver_files(target_of(hub, tag), files)]
 
 
-def test_a_release_is_made_filled_and_only_then_shown(hub: GitHub, files: list[UploadFile]) -> None:
+def test_a_release_is_created_filled_and_then_published(
+    hub: GitHub, files: list[UploadFile]
+) -> None:
     assert publish(hub, files) == [upload_set.UPLOADED] * 3
     assert hub.names(TAG) == sorted(file.name for file in files)
     assert hub.contents[3] == files[2].path.read_bytes()
-    assert [hub.releases[0][word] for word in ("draft", "body")] == [False, github.BODY]
+    assert hub.releases[0]["draft"] is False
+    assert hub.releases[0]["body"] == github.BODY
     changes = [line for line in hub.asked if not line.startswith("GET")]
     assert changes[0] == "POST /repos/me/wheels/releases"
     assert changes[-1] == "PATCH /repos/me/wheels/releases/1"
@@ -55,7 +59,7 @@ def test_a_release_is_made_filled_and_only_then_shown(hub: GitHub, files: list[U
     assert len(hub.releases) == 1
 
 
-def test_a_release_that_is_there_gets_what_it_lacks(hub: GitHub, files: list[UploadFile]) -> None:
+def test_an_existing_release_gets_the_missing_files(hub: GitHub, files: list[UploadFile]) -> None:
     release = hub.release("v1+x")
     for number in range(3):  # more than one page
         hub.add(release, f"other-{number}", b"other")
@@ -75,7 +79,7 @@ def test_another_file_of_the_name_is_never_replaced(hub: GitHub, files: list[Upl
     assert hub.names(TAG) == [files[-1].name]
 
 
-def test_where_github_tells_no_digest_the_bytes_are_compared(
+def test_without_a_digest_of_github_the_bytes_are_compared(
     hub: GitHub, files: list[UploadFile]
 ) -> None:
     hub.tells_digests = False
@@ -83,19 +87,19 @@ def test_where_github_tells_no_digest_the_bytes_are_compared(
     assert publish(hub, files) == [upload_set.PRESENT] * 3
 
 
-def test_a_run_whose_connection_broke_is_gone_on_with(hub: GitHub, files: list[UploadFile]) -> None:
+def test_a_run_whose_connection_broke_is_continued(hub: GitHub, files: list[UploadFile]) -> None:
     hub.breaks = 100
     with refused("connection-lost"):
         publish(hub, files)
     assert hub.releases[0]["draft"] is True
     assert publish(hub, files) == [upload_set.UPLOADED] * 3
     assert hub.names(TAG) == sorted(file.name for file in files)
-    assert [one["state"] for one in hub.releases[0]["assets"]] == ["uploaded"] * 3
+    assert [asset["state"] for asset in hub.releases[0]["assets"]] == ["uploaded"] * 3
     assert hub.releases[0]["draft"] is False
 
 
 @pytest.mark.parametrize(("status", "code"), [(200, "not-github"), (422, "github-refused")])
-def test_what_does_not_speak_as_github_is_told(
+def test_a_server_that_is_no_github_is_reported(
     files: list[UploadFile], status: int, code: str
 ) -> None:
     class Page(BaseHTTPRequestHandler):
@@ -105,7 +109,7 @@ def test_what_does_not_speak_as_github_is_told(
             self.wfile.write(b"<html>")
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-            """Say nothing."""
+            """Print nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
         Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
@@ -116,7 +120,7 @@ def test_what_does_not_speak_as_github_is_told(
         server.shutdown()
 
 
-def test_a_draft_of_somebody_stays_one(hub: GitHub, files: list[UploadFile]) -> None:
+def test_a_draft_of_somebody_else_stays_a_draft(hub: GitHub, files: list[UploadFile]) -> None:
     hub.release(TAG, draft=True, body="I am still writing this")
     publish(hub, files)
     assert hub.releases[0]["draft"] is True
@@ -126,35 +130,34 @@ def test_a_draft_of_somebody_stays_one(hub: GitHub, files: list[UploadFile]) -> 
 def test_a_file_that_appears_meanwhile_is_not_replaced(
     hub: GitHub, files: list[UploadFile]
 ) -> None:
-    found = place(hub)
-    found.existing_digests(files)
+    target = target_of(hub)
+    target.existing_digests(files)
     hub.add(hub.release(TAG), files[0].name, b"another")
-    release = hub.releases[0]
-    found.releases[TAG] = release  # type: ignore[attr-defined]
+    target.releases[TAG] = hub.releases[0]  # type: ignore[attr-defined]
     with refused("file-appeared"):
-        found.upload(files[0])
+        target.upload(files[0])
 
 
-def test_a_refusal_is_said_and_the_token_never_shown(hub: GitHub, files: list[UploadFile]) -> None:
+def test_a_refusal_is_reported_without_the_token(hub: GitHub, files: list[UploadFile]) -> None:
     with refused("github-refused") as error:
-        place(hub, token="ghs_wrong").existing_digests(files)  # noqa: S106 - it is none
+        target_of(hub, token="ghs_wrong").existing_digests(files)  # noqa: S106 - it is no secret
     assert "ghs_wrong" not in str(error.value)
     with refused("no-repository"):
-        place(hub, repository="me/absent").existing_digests(files)
+        target_of(hub, repository="me/absent").existing_digests(files)
 
 
-def test_a_rehearsal_asks_and_changes_nothing(hub: GitHub, files: list[UploadFile]) -> None:
-    outcome = deliver_files(place(hub), files, dry_run=True)
-    assert [said for _, said in outcome] == [upload_set.ABSENT] * 3
+def test_a_dry_run_changes_nothing(hub: GitHub, files: list[UploadFile]) -> None:
+    outcomes = deliver_files(target_of(hub), files, dry_run=True)
+    assert [outcome for _, outcome in outcomes] == [upload_set.ABSENT] * 3
     assert {line.partition(" ")[0] for line in hub.asked} == {"GET"}
 
 
-def test_what_github_cannot_take_is_said_before_anything_is_asked(
+def test_a_file_that_is_too_large_for_github_is_refused_before_any_request(
     hub: GitHub, files: list[UploadFile]
 ) -> None:
     large = UploadFile(
         files[-1].path, files[-1].sha256, github.GithubReleases.size_limit + 1, files[-1].wheel
     )
     with refused("target-refuses"):
-        deliver_files(place(hub), [large])
+        deliver_files(target_of(hub), [large])
     assert hub.asked == []

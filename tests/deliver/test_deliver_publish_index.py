@@ -1,4 +1,4 @@
-"""An index: pypiserver, uploaded to by twine, installed from by pip."""
+"""An index as a target: twine uploads to pypiserver, and pip installs from it."""
 
 import json
 import subprocess
@@ -52,24 +52,19 @@ def files(wheel: Path) -> list[UploadFile]:
 
 def publish(wheel: Path, to: str, environ: Mapping[str, str], simple: str = "") -> list[str]:
     outcome = deliver_files(targets.choose_target(to, environ, simple), files(wheel))
-    return [said for _, said in outcome]
+    return [text for _, text in outcome]
 
 
-def test_a_wheel_goes_up_once_and_pip_installs_it(
+def test_a_wheel_is_uploaded_once_and_pip_installs_it(
     wheel: Path, url: str, environ: dict[str, str], tmp_path: Path
 ) -> None:
     assert publish(wheel, url, environ) == [upload_set.UPLOADED]
     assert (tmp_path / "packages" / WHEEL).read_bytes() == wheel.read_bytes()
     assert publish(wheel, url, environ) == [upload_set.PRESENT]
     pip = [sys.executable, "-m", "pip", "install", "--no-deps", "--disable-pip-version-check"]
-    target = [
-        "--target",
-        str(tmp_path / "site"),
-        "--index-url",
-        f"{url}/simple",
-        "tinytorch==1.13.1+cpu",
-    ]
-    subprocess.run([*pip, *target], check=True, capture_output=True, env=environ)
+    pip += ["--target", str(tmp_path / "site"), "--index-url", f"{url}/simple"]
+    argv = [*pip, "tinytorch==1.13.1+cpu"]
+    subprocess.run(argv, check=True, capture_output=True, env=environ)
     assert (tmp_path / "site" / "tinytorch" / "__init__.py").is_file()
 
 
@@ -79,18 +74,18 @@ def test_another_wheel_of_the_name_is_refused(
     (tmp_path / "packages" / WHEEL).write_bytes(b"another")
     with refused("file-exists"):
         publish(wheel, url, environ)
-    # where the index is read is not where it is written: its own refusal holds
+    # the index that is read has no such file, so that the one that is written refuses it
     with refused("simple-differs"):
         publish(wheel, url, environ, f"{url}/nowhere")
     assert (tmp_path / "packages" / WHEEL).read_bytes() == b"another"
 
 
-def test_where_the_index_tells_no_hash_the_file_is_compared(
+def test_without_a_hash_of_the_index_the_bytes_are_compared(
     wheel: Path, environ: dict[str, str], tmp_path: Path
 ) -> None:
     packages = tmp_path / "packages"
-    every = ["update", "list", "download"]  # all of it needs the password
-    with servers.pypiserver(packages, hash_algo=None, authenticate=every) as url:
+    protected = ["update", "list", "download"]
+    with servers.pypiserver(packages, hash_algo=None, authenticate=protected) as url:
         assert publish(wheel, url, environ) == [upload_set.UPLOADED]
         assert publish(wheel, url, environ) == [upload_set.PRESENT]
         (packages / WHEEL).write_bytes(b"another")
@@ -101,17 +96,17 @@ def test_where_the_index_tells_no_hash_the_file_is_compared(
 
 
 class Pages(BaseHTTPRequestHandler):
-    """A page that names a wheel of another server; and what is no page at all."""
+    """A page that links to a wheel on another server, and an answer that is no page."""
 
-    elsewhere = ""
-    asked: ClassVar[list[tuple[str, str | None]]] = []
+    other_server = ""
+    requests: ClassVar[list[tuple[str, str | None]]] = []
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the base class's
-        """Say nothing."""
+        """Print nothing."""
 
     def do_GET(self) -> None:
-        self.asked.append((self.headers["Host"], self.headers["Authorization"]))
-        link = f'<a href="{self.elsewhere}/{WHEEL}">{WHEEL}</a>'
+        self.requests.append((self.headers["Host"], self.headers["Authorization"]))
+        link = f'<a href="{self.other_server}/{WHEEL}">{WHEEL}</a>'
         content = b"another" if self.path.endswith(".whl") else link.encode()
         self.send_response(200)
         if "json" in self.path:
@@ -125,18 +120,22 @@ def test_a_password_goes_to_the_index_alone(wheel: Path, environ: dict[str, str]
     with ThreadingHTTPServer(("127.0.0.1", 0), Pages) as server:
         Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}"
-        Pages.elsewhere = url.replace("127.0.0.1", "localhost")
+        Pages.other_server = url.replace("127.0.0.1", "localhost")
         with refused("file-exists"):
             publish(wheel, f"{url}/", environ)
         with refused("index-unreadable"):
             publish(wheel, f"{url}/", environ, f"{url}/json")
         server.shutdown()
-    (page, said), (file, silent), *_ = Pages.asked
-    assert (page.split(":")[0], file.split(":")[0]) == ("127.0.0.1", "localhost")
-    assert (bool(said), silent) == (True, None)
+    page, file, *_ = Pages.requests
+    page_host, page_login = page
+    file_host, file_login = file
+    assert page_host.split(":")[0] == "127.0.0.1"
+    assert file_host.split(":")[0] == "localhost"
+    assert page_login
+    assert file_login is None
 
 
-def test_a_wrong_password_is_said_and_never_shown(
+def test_a_wrong_password_is_reported_without_the_password(
     wheel: Path, url: str, environ: dict[str, str]
 ) -> None:
     with refused("upload-refused") as error:
@@ -144,23 +143,23 @@ def test_a_wrong_password_is_said_and_never_shown(
     assert "wrong secret" not in str(error.value)
 
 
-@pytest.mark.parametrize("kept", [0, 1, 700])
-def test_half_an_upload_is_mended_where_the_index_allows(
-    wheel: Path, environ: dict[str, str], tmp_path: Path, kept: int
+@pytest.mark.parametrize("size", [0, 1, 700])
+def test_a_partial_upload_is_completed_if_the_index_allows_it(
+    wheel: Path, environ: dict[str, str], tmp_path: Path, size: int
 ) -> None:
-    half = tmp_path / "packages" / WHEEL
+    file = tmp_path / "packages" / WHEEL
     with servers.pypiserver(tmp_path / "packages") as url:
-        half.write_bytes(wheel.read_bytes()[:kept])
+        file.write_bytes(wheel.read_bytes()[:size])
         with refused("half-upload"):
             publish(wheel, url, environ)
-        assert half.stat().st_size == kept
+        assert file.stat().st_size == size
     with servers.pypiserver(tmp_path / "packages", overwrite=True) as url:
         assert publish(wheel, url, environ) == [upload_set.UPLOADED]
         assert publish(wheel, url, environ) == [upload_set.PRESENT]
-    assert half.read_bytes() == wheel.read_bytes()
+    assert file.read_bytes() == wheel.read_bytes()
 
 
-def test_a_password_of_one_letter_spoils_no_message(
+def test_a_password_of_one_letter_hides_the_words_of_the_index(
     wheel: Path, url: str, environ: dict[str, str]
 ) -> None:
     with refused("upload-refused") as error:
@@ -169,7 +168,7 @@ def test_a_password_of_one_letter_spoils_no_message(
     assert "403" in str(error.value)
 
 
-def test_an_index_that_does_not_list_what_it_took_proves_nothing(
+def test_an_upload_that_the_index_does_not_list_is_not_proven(
     wheel: Path, url: str, environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCHMILL_SILENCE", "1")
@@ -185,44 +184,43 @@ def test_a_section_of_pypirc_names_the_index_and_the_user(
     wheel: Path, url: str, tmp_path: Path, environ: dict[str, str]
 ) -> None:
     (tmp_path / ".pypirc").write_text(
-        "[distutils]\nindex-servers = mine\n"
-        f"[mine]\nrepository: {url}\nusername: {servers.USER}\npassword: {servers.PASSWORD}\n"
+        "[distutils]\nindex-servers = own\n"
+        f"[own]\nrepository: {url}\nusername: {servers.USER}\npassword: {servers.PASSWORD}\n"
     )
-    said = {name: value for name, value in environ.items() if not name.startswith("TWINE_")}
-    said["TWINE_REPOSITORY_URL"] = "http://127.0.0.1:9"  # twine would go there in any case
-    assert publish(wheel, "pypirc:mine", said) == [upload_set.UPLOADED]
+    variables = {name: value for name, value in environ.items() if not name.startswith("TWINE_")}
+    variables["TWINE_REPOSITORY_URL"] = "http://127.0.0.1:9"  # twine prefers it to a section
+    assert publish(wheel, "pypirc:own", variables) == [upload_set.UPLOADED]
     with refused("unknown-repository"):
-        targets.choose_target("pypirc:other", said)
+        targets.choose_target("pypirc:other", variables)
     secret = url.replace("://", "://me:s3cret@")
     (tmp_path / ".pypirc").write_text(
-        f"[mine]\nrepository: {secret}\n[wrong]\nrepository: {secret}:x/\n"
+        f"[own]\nrepository: {secret}\n[wrong]\nrepository: {secret}:x/\n"
     )
-    place = targets.choose_target(
-        "pypirc:mine", {**said, "TWINE_USERNAME": "me", "TWINE_PASSWORD": "wrong"}
-    )
-    assert place.name == url
-    with pytest.raises(DeliveryError) as unsafe:
-        place.upload(files(wheel)[0])
+    login = {"TWINE_USERNAME": "me", "TWINE_PASSWORD": "wrong"}
+    target = targets.choose_target("pypirc:own", {**variables, **login})
+    assert target.name == url
+    with pytest.raises(DeliveryError) as refusal:
+        target.upload(files(wheel)[0])
     with refused("invalid-url") as caught:
-        targets.choose_target("pypirc:wrong", said)
-    assert "s3cret" not in f"{unsafe.value} {caught.value}"
+        targets.choose_target("pypirc:wrong", variables)
+    assert "s3cret" not in f"{refusal.value} {caught.value}"
 
 
-def test_an_index_that_is_gone_is_a_matter_of_the_network(
+def test_an_unreachable_index_is_an_error_of_the_network(
     wheel: Path, environ: dict[str, str]
 ) -> None:
-    gone = "http://127.0.0.1:9"  # the port of discard, which nobody serves
+    unreachable = "http://127.0.0.1:9"  # the port of discard, which nobody serves
     with pytest.raises(NetworkError):
-        publish(wheel, gone, environ)
+        publish(wheel, unreachable, environ)
     with refused("host-unreachable"):
-        targets.choose_target(gone, environ).upload(files(wheel)[0])
+        targets.choose_target(unreachable, environ).upload(files(wheel)[0])
 
 
 class Refusing(BaseHTTPRequestHandler):
-    """An index that has nothing and takes nothing, and says so in JSON that is cut off."""
+    """An index that refuses every upload, with truncated JSON that looks like twine_upload's report."""
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the base class's
-        """Say nothing."""
+        """Print nothing."""
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
@@ -231,25 +229,23 @@ class Refusing(BaseHTTPRequestHandler):
         self.wfile.write(b'{"kind": "Status", "status')
 
 
-def test_what_an_index_says_in_json_is_not_taken_for_the_report(
-    wheel: Path, environ: dict[str, str]
-) -> None:
+def test_json_of_an_index_is_not_read_as_the_report(wheel: Path, environ: dict[str, str]) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
         Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        place = targets.choose_target(f"http://127.0.0.1:{server.server_port}/", environ)
+        target = targets.choose_target(f"http://127.0.0.1:{server.server_port}/", environ)
         with refused("upload-refused") as caught:
-            place.upload(files(wheel)[0])
+            target.upload(files(wheel)[0])
         server.shutdown()
     assert "400 No room" in str(caught.value)
 
 
-def test_what_pypi_may_find_too_large_is_said_before_it_is_uploaded(
+def test_a_file_that_may_be_too_large_for_pypi_has_a_warning(
     url: str, environ: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (one,) = files(told_wheels.built(tmp_path / "dist", "1.13.1"))
-    large, fitting = (
-        UploadFile(one.path, one.sha256, size, one.wheel) for size in (100 * 2**20 + 1, 100 * 2**20)
-    )
+    (file,) = files(told_wheels.built(tmp_path / "dist", "1.13.1"))
+    limit = 100 * 2**20
+    fitting = UploadFile(file.path, file.sha256, limit, file.wheel)
+    large = UploadFile(file.path, file.sha256, limit + 1, file.wheel)
     pypi = targets.choose_target("https://upload.pypi.org/legacy/", environ, f"{url}/simple")
     assert deliver_files(pypi, [fitting], dry_run=True) == [(fitting, upload_set.ABSENT)]
     deliver_files(targets.choose_target(url, environ), [large], dry_run=True)
@@ -267,22 +263,20 @@ def test_what_pypi_may_find_too_large_is_said_before_it_is_uploaded(
 def test_the_public_index_takes_no_local_version_and_no_plain_linux(
     to: str, wheel: Path, environ: dict[str, str], tmp_path: Path
 ) -> None:
-    place = targets.choose_target(to, environ)
-    assert isinstance(place, IndexTarget)
-    assert "no local versions" in str(place.complaint(files(wheel)[0]))
+    target = targets.choose_target(to, environ)
+    assert isinstance(target, IndexTarget)
+    assert "no local versions" in str(target.complaint(files(wheel)[0]))
     plain = told_wheels.built(tmp_path / "dist", "1.13.1", tag="cp310-cp310-linux_x86_64")
-    assert "only for manylinux" in str(place.complaint(files(plain)[0]))
+    assert "only for manylinux" in str(target.complaint(files(plain)[0]))
     many = told_wheels.built(tmp_path / "dist", "1.13.1", tag="cp310-cp310-manylinux_2_28_x86_64")
-    assert place.complaint(files(many)[0]) is None
+    assert target.complaint(files(many)[0]) is None
     with refused("target-refuses"):
         publish(wheel, to, environ)
-    assert (
-        targets.choose_target("https://mine.example/legacy/", environ).complaint(files(wheel)[0])
-        is None
-    )
+    other_index = targets.choose_target("https://own.example/legacy/", environ)
+    assert other_index.complaint(files(wheel)[0]) is None
 
 
-def test_a_password_of_pypirc_is_not_shown_where_another_server_is_read(
+def test_a_password_of_pypirc_is_not_shown_if_another_server_is_read(
     wheel: Path, tmp_path: Path
 ) -> None:
     section = (
@@ -291,7 +285,6 @@ def test_a_password_of_pypirc_is_not_shown_where_another_server_is_read(
     (tmp_path / ".pypirc").write_text(f"{section}password = hunter2-very-long\n")
     environ = {"HOME": str(tmp_path)}
     target = IndexTarget.from_address("pypirc:x", "https://read.example/simple", environ)
-    said = json.dumps(
-        {"kind": "HTTPError", "status": 403, "text": "invalid login me:hunter2-very-long"}
-    )
-    assert "hunter2" not in str(target._upload_error(files(wheel)[0], said))
+    report = {"kind": "HTTPError", "status": 403, "text": "invalid login me:hunter2-very-long"}
+    error = target._upload_error(files(wheel)[0], json.dumps(report))
+    assert "hunter2" not in str(error)

@@ -1,4 +1,4 @@
-"""What may stand after --to."""
+"""The forms of the targets that --to takes."""
 
 import pytest
 
@@ -39,30 +39,32 @@ from torchmill.deliver.publish.upload_set import FolderTarget
         ("~nobody-is-called-so/x", "unknown-user"),
     ],
 )
-def test_what_is_no_place_is_refused_and_no_password_repeated(to: str, code: str) -> None:
+def test_an_invalid_target_is_refused_without_its_password(to: str, code: str) -> None:
     with refused(code) as error:
         targets.choose_target(to, {"GH_TOKEN": "t"})
-    assert "word@" not in str(error.value)
-    assert "pass" not in str(error.value).replace("passwords into", "").replace(
-        "TWINE_PASSWORD", ""
-    )
+    message = str(error.value)
+    assert "word@" not in message
+    # these words are the advice
+    assert "pass" not in message.replace("passwords into", "").replace("TWINE_PASSWORD", "")
 
 
-def test_each_place_has_its_form() -> None:
+def test_each_target_has_its_form() -> None:
     environ = {"GH_TOKEN": "t"}
     assert isinstance(targets.choose_target("out", environ), FolderTarget)
     assert isinstance(targets.choose_target("./wheels.example/simple", environ), FolderTarget)
     assert targets.choose_target("file:///a/b%20c", environ).name == "/a/b c"
     assert isinstance(targets.choose_target("https://host/x", environ), IndexTarget)
-    six = targets.choose_target("http://[::1]:8080/", environ)
-    assert isinstance(six, IndexTarget)
-    assert (six.name, six.simple) == ("http://[::1]:8080/", "http://[::1]:8080/simple")
-    found = targets.choose_target("github:me/wheels@v1.13.1+cpu", environ)
-    assert isinstance(found, GithubReleases)
-    assert (found.repository, found.tag) == ("me/wheels", "v1.13.1+cpu")
+    index = targets.choose_target("http://[::1]:8080/", environ)
+    assert isinstance(index, IndexTarget)
+    assert index.name == "http://[::1]:8080/"
+    assert index.simple == "http://[::1]:8080/simple"
+    releases = targets.choose_target("github:me/wheels@v1.13.1+cpu", environ)
+    assert isinstance(releases, GithubReleases)
+    assert releases.repository == "me/wheels"
+    assert releases.tag == "v1.13.1+cpu"
 
 
-def test_only_an_index_is_read_elsewhere() -> None:
+def test_only_an_index_has_another_url_for_reading() -> None:
     with refused("simple-without-index"):
         targets.choose_target("out", {}, "https://host/simple")
     with refused("password-in-url"):

@@ -1,4 +1,4 @@
-"""`--keep N`: which releases are old, and what goes of them from a folder, a bucket and releases on GitHub."""
+"""`--keep N`: which releases are old, and which of their files are removed from a target."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -20,66 +20,63 @@ from torchmill.deliver import retention
 from torchmill.deliver.publish.upload_set import StoredFile
 from torchmill.wheel import dist_files
 
-OLD, MIDDLE, NEW = (
-    f"tinytorch-{version}+cpu-py3-none-any.whl" for version in ("1.9.0", "1.12.0", "1.13.1")
-)
+OLD = "tinytorch-1.9.0+cpu-py3-none-any.whl"
+MIDDLE = "tinytorch-1.12.0+cpu-py3-none-any.whl"
+NEW = "tinytorch-1.13.1+cpu-py3-none-any.whl"
 CUDA = "tinytorch-1.9.0+cu117-py3-none-any.whl"
-BESIDE = ("", *dist_files.DOCUMENT_SUFFIXES, dist_files.MANIFEST_SUFFIX)
+SUFFIXES = ("", *dist_files.DOCUMENT_SUFFIXES, dist_files.MANIFEST_SUFFIX)
 
 
-def named(
+def file_name(
     version: str, python: str = "cp310-cp310", platform: str = "manylinux_2_17_x86_64"
 ) -> str:
     return f"torch-{version}-{python}-{platform}.whl"
 
 
 def test_each_package_variant_python_and_platform_has_its_own_newest() -> None:
-    kept = [
-        named("1.13.1+cpu"),
-        named("1.13.1+cpu", platform="manylinux2014_x86_64.manylinux_2_17_x86_64"),
-        named("1.12.0+cu118"),
-        named("1.12.0+cpu", "cp37-cp37m"),
-        named("1.12.0+cpu", platform="manylinux_2_17_aarch64"),
-        named("1.12.0", platform="macosx_11_0_arm64"),
+    newest = [
+        file_name("1.13.1+cpu"),
+        file_name("1.13.1+cpu", platform="manylinux2014_x86_64.manylinux_2_17_x86_64"),
+        file_name("1.12.0+cu118"),
+        file_name("1.12.0+cpu", "cp37-cp37m"),
+        file_name("1.12.0+cpu", platform="manylinux_2_17_aarch64"),
+        file_name("1.12.0", platform="macosx_11_0_arm64"),
         "torchvision-0.14.1+cpu-cp310-cp310-linux_x86_64.whl",
     ]
     old = [
-        named("1.9.0+cpu", platform="linux_x86_64"),
-        named("1.12.0+cpu", platform="manylinux_2_28_x86_64"),
+        file_name("1.9.0+cpu", platform="linux_x86_64"),
+        file_name("1.12.0+cpu", platform="manylinux_2_28_x86_64"),
     ]
-    assert retention.older_wheels([*old, *kept], 1) == sorted(old)
-    assert retention.older_wheels([*old, *kept], 2) == old[:1]
-    assert retention.older_wheels([*old, *kept], 0) == []
+    assert retention.older_wheels([*old, *newest], 1) == sorted(old)
+    assert retention.older_wheels([*old, *newest], 2) == old[:1]
+    assert retention.older_wheels([*old, *newest], 0) == []
 
 
-def test_versions_say_what_is_newer_and_yanked_ones_do_not_count() -> None:
-    versions = [named(f"{version}+cpu") for version in ("2.1.0", "2.0.0", "1.10.0", "1.9.0")]
+def test_yanked_versions_do_not_count() -> None:
+    versions = [file_name(f"{version}+cpu") for version in ("2.1.0", "2.0.0", "1.10.0", "1.9.0")]
     assert retention.older_wheels(versions, 2) == sorted([versions[2], versions[3]])
     assert retention.older_wheels(versions, 1, versions[:1]) == sorted([versions[2], versions[3]])
-    assert retention.older_wheels(versions, 2, versions[1:2]) == [versions[3]], (
-        "a yanked one between kept ones stays"
-    )
-    assert retention.older_wheels(versions, 1, versions) == [], (
-        "where all are yanked, none is a release"
-    )
+    # a yanked one stays if it is newer than the oldest that is kept
+    assert retention.older_wheels(versions, 2, versions[1:2]) == [versions[3]]
+    assert retention.older_wheels(versions, 1, versions) == [], "all of them are yanked"
 
 
-def test_a_candidate_takes_no_releases_place() -> None:
-    """Who asks for no pre-release would find nothing, and nightly builds must not pile up."""
-    candidates = [named(f"{version}+cpu") for version in ("2.1.0rc1", "2.0.0rc2", "2.0.0rc1")]
-    finals = [named(f"{version}+cpu") for version in ("2.0.0", "1.13.1")]
+def test_pre_releases_are_counted_by_themselves() -> None:
+    """Otherwise a pre-release could remove the last final release, and nightly builds pile up."""
+    candidates = [file_name(f"{version}+cpu") for version in ("2.1.0rc1", "2.0.0rc2", "2.0.0rc1")]
+    finals = [file_name(f"{version}+cpu") for version in ("2.0.0", "1.13.1")]
     assert retention.older_wheels([*candidates, *finals], 1) == sorted([*candidates[1:], finals[1]])
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "1.5", "two", "²", "1e3", " 2", "9" * 5000])
-def test_a_number_is_whole_and_at_least_one(text: str) -> None:
+def test_an_invalid_number_is_refused(text: str) -> None:
     with refused("invalid-keep"):
         retention.parse_keep(text)
 
 
 @dataclass
 class Place:
-    """Somewhere to publish to."""
+    """A target, and access to it that does not go through torchmill."""
 
     to: str
     names: Callable[[], set[str]]
@@ -105,8 +102,9 @@ def _bucket(_: Path, patch: pytest.MonkeyPatch) -> Iterator[Place]:
         client.put_object(Bucket="kept", Key=deeper, Body=b"of another place")
 
         def names() -> set[str]:
-            keys = {one["Key"] for one in client.list_objects_v2(Bucket="kept")["Contents"]}
-            return {key.removeprefix("whl/") for key in keys - {deeper}}
+            contents = client.list_objects_v2(Bucket="kept")["Contents"]
+            keys = {entry["Key"] for entry in contents} - {deeper}
+            return {key.removeprefix("whl/") for key in keys}
 
         yield Place(
             "s3://kept/whl",
@@ -120,8 +118,8 @@ def _github(_: Path, patch: pytest.MonkeyPatch) -> Iterator[Place]:
     with servers.github() as hub:
         patch.setenv("GH_TOKEN", servers.TOKEN)
         patch.setenv("GITHUB_API_URL", hub.url)
-        mine = hub.release("nightly")  # not one of those that are made for each package and release
-        hub.add(mine, OLD, b"mine")
+        nightly = hub.release("nightly")  # none that is for a version of a package
+        hub.add(nightly, OLD, b"of somebody else")
         yield Place(
             f"github:{hub.repository}",
             lambda: {asset["name"] for release in hub.releases[1:] for asset in release["assets"]},
@@ -147,94 +145,100 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def publish(built: Path, tmp_path: Path) -> Callable[..., CommandOutput]:
-    """Return what publishes some of the wheels."""
+    """Return a function that publishes wheels of these names."""
 
     def run(to: str, *wheels: str, **options: bool | str) -> CommandOutput:
         home = tmp_path / "home"
         shutil.rmtree(home, ignore_errors=True)
         for name in wheels:
             (home / "dist").mkdir(parents=True, exist_ok=True)
-            for end in BESIDE:
-                shutil.copy2(built / f"{name}{end}", home / "dist")
+            for suffix in SUFFIXES:
+                shutil.copy2(built / f"{name}{suffix}", home / "dist")
         return publish_wheels(Layout(home, home / "cache"), to, manifest=True, **options)  # type: ignore[arg-type]
 
     return run
 
 
 def files_of(*wheels: str) -> set[str]:
-    return {f"{wheel}{end}" for wheel in wheels for end in BESIDE}
+    """Return the names of wheels and of the files beside them."""
+    names: set[str] = set()
+    for wheel in wheels:
+        names.update(f"{wheel}{suffix}" for suffix in SUFFIXES)
+    return names
 
 
-def older(said: CommandOutput) -> dict[str, str]:
-    assert all(f"  {one['name']}: {one['said']}" in said.text for one in said.data["older"])
-    return {one["name"]: one["said"] for one in said.data["older"]}
+def older(output: CommandOutput) -> dict[str, str]:
+    """Return the outcome of each older file, which the text and the data agree on."""
+    outcomes = {entry["name"]: entry["said"] for entry in output.data["older"]}
+    for name, outcome in outcomes.items():
+        assert f"  {name}: {outcome}" in output.text
+    return outcomes
 
 
-def test_old_releases_go_with_all_that_lies_beside_them(
+def test_old_releases_are_removed_with_their_documents(
     place: Place, publish: Callable[..., CommandOutput], tmp_path: Path
 ) -> None:
     publish(place.to, OLD, CUDA, MIDDLE)
     foreign = written_wheels.made(tmp_path / "foreign", version="1.0+cpu")
     unproved = "tinytorch-1.1.0+cpu-py3-none-any.whl"  # its statement is of another wheel
-    others = {
+    foreign_files = {
         foreign.name: foreign.read_bytes(),
         f"{foreign.name}.cdx.json": b"{}",
         unproved: b"another",
         f"{unproved}.intoto.json": (tmp_path / "home/dist" / f"{OLD}.intoto.json").read_bytes(),
-        "notes.txt": b"mine",
+        "notes.txt": b"notes of somebody",
     }
-    for name, content in others.items():
+    for name, content in foreign_files.items():
         place.add(name, content)
-    before = files_of(OLD, CUDA, MIDDLE) | others.keys()
+    before = files_of(OLD, CUDA, MIDDLE) | foreign_files.keys()
     assert place.names() == before
-    said = publish(place.to, NEW, keep="2", dry_run=True)
-    assert older(said) == dict.fromkeys(files_of(OLD), "would be removed")
+    output = publish(place.to, NEW, keep="2", dry_run=True)
+    assert older(output) == dict.fromkeys(files_of(OLD), "would be removed")
     assert place.names() == before
-    said = publish(place.to, NEW, keep="2")
-    assert older(said) == dict.fromkeys(files_of(OLD), "removed")
-    assert place.names() == files_of(CUDA, MIDDLE, NEW) | others.keys()
+    output = publish(place.to, NEW, keep="2")
+    assert older(output) == dict.fromkeys(files_of(OLD), "removed")
+    assert place.names() == files_of(CUDA, MIDDLE, NEW) | foreign_files.keys()
     assert older(publish(place.to, NEW, keep="2")) == {}
-    assert older(publish(place.to, OLD, MIDDLE, keep="1")) == dict.fromkeys(
-        files_of(MIDDLE), "removed"
-    ) | {OLD: "not uploaded"}
-    assert place.names() == files_of(CUDA, NEW) | others.keys()
+    output = publish(place.to, OLD, MIDDLE, keep="1")
+    assert older(output) == dict.fromkeys(files_of(MIDDLE), "removed") | {OLD: "not uploaded"}
+    assert place.names() == files_of(CUDA, NEW) | foreign_files.keys()
 
 
-def test_a_removal_that_was_interrupted_is_gone_on_with(
+def test_a_removal_that_was_interrupted_is_continued(
     publish: Callable[..., CommandOutput], tmp_path: Path
 ) -> None:
-    there = tmp_path / "there"
-    publish(str(there), OLD, NEW)
-    for end in ("", dist_files.MANIFEST_SUFFIX):
-        (there / f"{OLD}{end}").unlink()
-    publish(str(there), NEW, keep="1")
-    assert {path.name for path in there.iterdir()} == files_of(NEW)
+    target = tmp_path / "there"
+    publish(str(target), OLD, NEW)
+    for suffix in ("", dist_files.MANIFEST_SUFFIX):
+        (target / f"{OLD}{suffix}").unlink()
+    publish(str(target), NEW, keep="1")
+    assert {path.name for path in target.iterdir()} == files_of(NEW)
 
 
-def test_nothing_is_removed_where_the_upload_is_refused(
+def test_nothing_is_removed_if_the_upload_is_refused(
     publish: Callable[..., CommandOutput], tmp_path: Path
 ) -> None:
-    there = tmp_path / "there"
-    publish(str(there), OLD)
-    (there / NEW).write_bytes(b"another")
+    target = tmp_path / "there"
+    publish(str(target), OLD)
+    (target / NEW).write_bytes(b"another")
     with refused("file-exists"):
-        publish(str(there), NEW, keep="1")
-    assert {path.name for path in there.iterdir()} == files_of(OLD) | {NEW}
+        publish(str(target), NEW, keep="1")
+    assert {path.name for path in target.iterdir()} == files_of(OLD) | {NEW}
 
 
-def test_a_removal_that_is_refused_names_what_is_gone() -> None:
+def test_a_refused_removal_names_the_files_that_are_removed() -> None:
     def refuse() -> None:
         raise DeliveryError("it is closed", code="upload-refused")
 
     files = [
-        StoredFile(name, str, list, remove)
-        for name, remove in (("a.whl", str), ("a.whl.json", refuse))
+        StoredFile("a.whl", digest=str, read=list, remove=str),
+        StoredFile("a.whl.json", digest=str, read=list, remove=refuse),
     ]
     with refused("upload-refused") as error:
         retention.remove_files(files)
     assert str(error.value) == "it is closed (everything is uploaded; removed: a.whl)"
 
 
-def test_an_index_lets_nothing_be_removed(publish: Callable[..., CommandOutput]) -> None:
+def test_nothing_can_be_removed_from_an_index(publish: Callable[..., CommandOutput]) -> None:
     with refused("contradictory-options"):
         publish("https://index.example", keep="1")
