@@ -522,7 +522,7 @@ def test_with_a_manifest_of_an_older_format_documents_are_compared_with_the_whee
 @pytest.mark.parametrize("number", ["1", 1.0, True, -1])
 def test_an_invalid_format_is_reported(wheel: Path, number: object) -> None:
     edit(dist_files.manifest_path(wheel), lambda manifest: manifest.update(format=number))
-    assert any("which is none" in problem for problem in problems_of(wheel))
+    assert any("has the invalid format" in problem for problem in problems_of(wheel))
 
 
 def test_a_published_wheel_without_manifest_is_compared_with_its_documents(wheel: Path) -> None:

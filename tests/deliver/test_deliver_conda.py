@@ -306,7 +306,7 @@ def test_nox_makes_a_package_of_the_wheel_in_dist(tmp_path: Path) -> None:
     place = tmp_path / "dist/conda" / SUBDIR / f"tinytorch-1.0.0-py{PYTHON}_cpu_0.conda"
     assert f"{place} is made" in done.stderr
     assert place.is_file()
-    assert f"{place} is there and nothing changed" in nox().stderr
+    assert f"{place} is up to date" in nox().stderr
     numbered = place.with_name(place.name.replace("cpu_0", "cpu_7"))
     assert f"{numbered} is made" in nox("--", "--build-number", "7").stderr
     done = nox(CONDA_SUBDIR="osx-64")

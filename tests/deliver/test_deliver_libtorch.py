@@ -145,7 +145,7 @@ def test_an_archive_is_made_tried_and_used_again(verified: VerifiedWheel) -> Non
     assert record["consumer"] == "2 + 3 = 5"
     number = archive.stat().st_ino
     content = archive.read_bytes()
-    assert str(libtorch.make_libtorch(verified)) == f"{archive} is there and nothing changed"
+    assert str(libtorch.make_libtorch(verified)) == f"{archive} is up to date"
     assert archive.stat().st_ino == number, "it was made again"
     archive.unlink()
     assert libtorch.make_libtorch(verified) == product

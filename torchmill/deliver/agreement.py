@@ -207,7 +207,7 @@ def _check_manifest(distribution: FinishedWheel) -> tuple[AgreementCheck, Refere
         return AgreementCheck(MANIFEST, f"it {clause}"), None
     problems = tuple(_manifest_problems(manifest, distribution))
     if age == "invalid":
-        problems += (f"says format {manifest.get(formats.KEY)!r}, which is none",)
+        problems += (f"has the invalid format {manifest.get(formats.KEY)!r}",)
     release = f"{manifest.get('package')} {manifest.get('tag')}"
     source = _describe_source(manifest, current=age == "same")
     summary = f"{manifest.get('identifier')} of {release}, {source}"
@@ -303,7 +303,7 @@ def _check_document(
     The document is compared with the one that follows from the manifest. Without a manifest that
     says it, and if the document is of another kind than its name says, `read` judges it.
     """
-    remedy = "`invoke verify --write` makes it of the manifest"
+    remedy = "`invoke verify --write` writes it from the manifest"
     file = dist_files.document_path(distribution.path, suffix)
     if expected:
         document, problems = _read_object(file, f"remove it, {remedy}")

@@ -62,6 +62,7 @@ def try_archive(
     source = shutil.copytree(PROJECTS / project, scratch / "consumer")
     build = source / "build"
     cmake, ninja = _find_tools(scratch, empty, log)
+    # ninja is named, because CMake would look for it on PATH, where there may be none.
     configure = [cmake, "-G", "Ninja", "-S", str(source), "-B", str(build)]
     configure += [f"-DCMAKE_PREFIX_PATH={scratch / top}", f"-DCMAKE_MAKE_PROGRAM={ninja}"]
     configure.append("-DCMAKE_BUILD_TYPE=Release")

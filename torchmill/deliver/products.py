@@ -49,7 +49,7 @@ class Product:
 
     def __str__(self) -> str:
         if self.unchanged:
-            return f"{self.file} is there and nothing changed"
+            return f"{self.file} is up to date"
         return f"{self.file} is made"
 
 

@@ -139,7 +139,7 @@ def _identify_key(file: str, key: Any) -> "SSlibKey":
         from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
         from securesystemslib.signer import SSlibKey
     der = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    with contextlib.suppress(ValueError):  # securesystemslib does not know the kind
+    with contextlib.suppress(ValueError):  # from_crypto raises it for a kind that it does not know
         identified = SSlibKey.from_crypto(key, hashlib.sha256(der).hexdigest())
         if identified.keytype in {"ed25519", "ecdsa"}:
             return identified
@@ -217,7 +217,7 @@ def check_signatures(wheel: Path, signers: Signers) -> AgreementCheck:
             problems += [f"{file.name} {misfit}" for misfit in _misfits(wheel, payload)]
         except FileNotFoundError:
             if required:
-                problems.append(f"none by the signer asked for: {file.name} is missing")
+                problems.append(f"none by the required signer: {file.name} is missing")
         except (OSError, *DOCUMENT_ERRORS) as error:
             problems.append(f"{file.name} is not to be trusted ({error})")
     problems += _provenance_problems(wheel, signers)

@@ -50,6 +50,7 @@ def write_package(
     `licenses` are the texts of licences by their names. Raises HostError if rattler-build is
     missing or fails, or if the disk refuses.
     """
+    # only those who make packages need it
     with require_package("making conda packages", "py-rattler-build", "conda-tools-missing"):
         import rattler_build
     target = folder / planned.subdir / planned.file

@@ -91,8 +91,8 @@ def builder_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
     notes = list(digest_notes(toolkit.image, base))
     if toolkit.archives and "cudnn" not in {archive.kind for archive in toolkit.archives}:
         notes.append(
-            f"without cuDNN: no archive of one for CUDA {request.toolkit} is known that "
-            f"{request.release} takes"
+            f"without cuDNN: no archive for CUDA {request.toolkit} is known that {request.release} "
+            "takes"
         )
     if left_out:
         notes.append(f"Python {', '.join(left_out)} is left out: it is not available")

@@ -98,6 +98,7 @@ def make_image_request(
     linux = [name for name, arch in facts.arches.items() if arch.system == "linux"]
     arch = require_choice("--arch", options.arch or local_arch, linux, "unknown-choice")
     _require_built(release, "", arch, release.arches)
+    # Several names can stand for GPUs of one capability, and one name for several GPUs.
     capabilities = set()
     for name in options.gpus:
         for gpu in find_gpus(facts, name):
@@ -116,6 +117,7 @@ def make_image_request(
         base=options.base,
         index=options.index,
         arch_list=";".join(sorted(capabilities, key=capability_key)),
+        # A builder of another architecture runs emulated, and gets cross compilers for this one.
         emulated_on=local_arch if is_builder and local_arch != arch else "",
     )
 

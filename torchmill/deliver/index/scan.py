@@ -56,6 +56,8 @@ def scan_wheels(
     paths = []
     for dist in dists:
         paths += wheel_file.list_wheels(dist)
+    # The stamps are taken before anything is read: a file that changes meanwhile has another one in
+    # the next run, and is read again.
     stamps = {path: _stamp_wheel(path) for path in paths}
     changed = []
     unchanged = {}
@@ -130,6 +132,7 @@ def _read_wheel(
     entry = entries.make_entry(wheel, uploaded)
     if remembered and remembered.entry.sha256 != wheel.sha256:
         _require_replaceable(path, entry, remembered.entry, replaced)
+    # Pages link to the documents beside a wheel, so that all of them are examined.
     verdict = agreement.examine_wheel(path, distribution=wheel)
     if verdict.problems:
         raise DeliveryError(

@@ -28,6 +28,7 @@ def parse_yanked_version(option: str, text: str) -> str:
 
     Raises ConfigError if it does not name exactly one version.
     """
+    # ValueError is of the unpacking, if there are no or several specifiers, and of "1.*".
     with contextlib.suppress(InvalidRequirement, ValueError):
         requirement = Requirement(text)
         (specifier,) = requirement.specifier
@@ -76,8 +77,9 @@ def apply_yanks(
             raise _unknown_version(pin, entries)
     for pin in change.unyank:
         if pin not in yanked:
+            versions = ", ".join(sorted(yanked)) or "none"
             raise ConfigError(
-                f"--unyank {pin}: yanked is {', '.join(sorted(yanked)) or 'nothing'}",
+                f"--unyank {pin}: it is not yanked; yanked versions: {versions}",
                 code="unknown-version",
             )
     result = {pin: reason for pin, reason in yanked.items() if pin not in change.unyank}

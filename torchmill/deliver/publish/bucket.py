@@ -105,6 +105,7 @@ class BucketTarget(PublishTarget):
         """Yield the keys of all objects that begin with the prefix."""
         paginator = self.client.get_paginator("list_objects_v2")
         pages = paginator.paginate(Bucket=self.bucket, Prefix=self.prefix)
+        # The pages are requested while they are listed, and `_call` translates their errors.
         for page in self._call(lambda: list(pages)):
             for entry in page.get("Contents", ()):
                 yield entry["Key"]

@@ -125,7 +125,7 @@ class GithubApi:
         # GitHub replaces characters that it does not allow in names.
         if asset["name"] != file.name:
             raise DeliveryError(
-                f"GitHub keeps {file.name} as {asset['name']}, where nobody finds it: remove it "
+                f"GitHub renamed {file.name} to {asset['name']}, so that nobody finds it: remove it "
                 "there",
                 code="github-renamed",
             )

@@ -118,7 +118,7 @@ def _our_pin(
         return labelled, len(_served_pythons(by_version[version])), version
 
     version = max(by_version, key=rank)
-    # Of several builds for the same Pythons, the one with the highest build number counts.
+    # Of several builds for the same Pythons, installers take the highest build number.
     newest = {}
     for offer in sorted(by_version[version], key=lambda offer: offer.build):
         newest[offer.pythons] = offer

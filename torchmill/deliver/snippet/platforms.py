@@ -6,6 +6,7 @@ from torchmill.config.build import Arch
 from torchmill.config.facts import Facts
 from torchmill.core.errors import ConfigError
 
+# The value of sys.platform for each system of the facts.
 _SYS_PLATFORM = {"linux": "linux", "macos": "darwin", "windows": "win32"}
 
 
@@ -39,6 +40,7 @@ def platforms_marker(chosen: Collection[Arch], platforms: Collection[Arch]) -> s
         return ""
     markers = []
     for system in dict.fromkeys(arch.system for arch in chosen):
+        # The system alone is enough if no other of its platforms is in the project.
         chosen_of_system = [arch for arch in chosen if arch.system == system]
         total = sum(arch.system == system for arch in platforms)
         if len(chosen_of_system) == total:

@@ -79,6 +79,7 @@ def _wheel_variant(
 ) -> tuple[str, str]:
     """Return the variant of a wheel, by its label or its manifest, and the rest of its label."""
     variants = {CPU, *(toolkit.variant for toolkit in facts.toolkits)}
+    # A wheel that was slimmed for some GPUs serves the same projects as its original.
     labels = [
         label
         for label in (version.local or "").split(".")
@@ -87,8 +88,10 @@ def _wheel_variant(
     first = labels[0] if labels else ""
     if first in variants:
         return first, ".".join(labels[1:])
+    # Wheels for macOS have no labels, because there is no other variant.
     if system == "macos" and not first:
         return CPU, ""
+    # A build with another label, or with none, has its toolkit in the manifest.
     if manifest:
         toolkit = facts.toolkit(manifest.get("toolkit"))
         return (toolkit.variant if toolkit else CPU), ""

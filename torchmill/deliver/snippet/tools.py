@@ -51,6 +51,7 @@ def requirement_lines(decision: SnippetDecision) -> tuple[str, ...]:
             of_version = [pin for pin in indexed if pin.version == version]
             marker = _pins_marker(decision, of_version)
             lines.append(_with_marker(f"{package}=={version}", marker))
+        # A wheel by its URL is of one platform, so that these lines cannot be shared.
         for pin in pins:
             if pin.direct:
                 lines += _url_lines(decision, pin)
@@ -313,6 +314,7 @@ def _pixi_value(pin: PlatformPin) -> PixiValue:
             )
         return {"url": wheel_url(pin.offers[0])}
     version = f"=={pin.version}"
+    # pixi takes no folder as an index: it is among the find-links of the whole project.
     if pin.place.default or pin.place.flat:
         return version
     return {"version": version, "index": pin.place.url}
@@ -326,6 +328,7 @@ def _fill_snippet(file: str, decisions: Sequence[SnippetDecision], **values: obj
     notes: dict[str, None] = {}
     requirements = {}
     pythons = list(first.pythons)
+    # One project has one requires-python: the Pythons that all its variants have.
     for decision in decisions:
         notes |= dict.fromkeys(decision.notes)
         requirements[canonicalize_name(decision.variant)] = requirement_lines(decision)
