@@ -82,10 +82,7 @@ def test_compatibility_libraries_on_a_gpu_for_consumers_are_error_804(shipped: F
     ("message", "cure"),
     [
         ("RuntimeError: ... Error 802: system not yet initialized", "nvidia-fabricmanager"),
-        (
-            "RuntimeError: CUDA unknown error - this may be due to an incorrectly set up environment",
-            "nvidia_uvm",
-        ),
+        ("RuntimeError: CUDA unknown error - this may be due to an incorrectly set", "nvidia_uvm"),
         (
             "RuntimeError: CUDA error: no kernel image is available for execution on the device",
             "--arch-list",

@@ -123,14 +123,18 @@ def test_a_toolset_older_than_what_the_release_takes_is_not_offered(known: Facts
             LinuxDistribution("rocky", "8.10"),
             "dnf",
             (
-                "dnf install --assumeyes gcc-toolset-11-gcc-c++ && CC=/opt/rh/gcc-toolset-11/root/usr/bin/gcc "
+                "dnf install --assumeyes gcc-toolset-11-gcc-c++ && "
+                "CC=/opt/rh/gcc-toolset-11/root/usr/bin/gcc "
                 "CXX=/opt/rh/gcc-toolset-11/root/usr/bin/g++ nox -s wheel-3.10-cpu"
             ),
         ),
         (
             LinuxDistribution("fedora", "42"),
             "conda",
-            "conda install --yes --channel conda-forge gxx=11 && CC=gcc CXX=g++ nox -s wheel-3.10-cpu",
+            (
+                "conda install --yes --channel conda-forge gxx=11 && "
+                "CC=gcc CXX=g++ nox -s wheel-3.10-cpu"
+            ),
         ),
         (
             LinuxDistribution("fedora", "42"),

@@ -1,4 +1,4 @@
-"""The doctor's findings on CUDA toolkits: version, parts, capabilities, and the size of the link."""
+"""The doctor's findings on CUDA toolkits: version, parts, capabilities, and size of the link."""
 
 from collections.abc import Mapping
 from dataclasses import replace

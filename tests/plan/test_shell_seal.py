@@ -11,16 +11,19 @@ LINUX = shell_seal.passing_patterns("linux")
     "name",
     [
         # set by setup-python, EasyBuild, Spack and users' modules, and read by CMake
-        "Python3_ROOT_DIR", "pythonLocation", "CUDAToolkit_ROOT", "fmt_DIR", "Torch_DIR", "EBROOTPYTHON", "BLA_VENDOR",
-        "CUDAARCHS", "CMAKE_PREFIX_PATH", "CMAKE_GENERATOR", "CMAKE_TOOLCHAIN_FILE", "Protobuf_ROOT", "MKLROOT",
+        "Python3_ROOT_DIR", "pythonLocation", "CUDAToolkit_ROOT", "fmt_DIR", "Torch_DIR",
+        "EBROOTPYTHON", "BLA_VENDOR", "CUDAARCHS", "CMAKE_PREFIX_PATH", "CMAKE_GENERATOR",
+        "CMAKE_TOOLCHAIN_FILE", "Protobuf_ROOT", "MKLROOT",
         # pkg-config, compilers, linkers and setuptools
-        "PKG_CONFIG_PATH", "PKG_CONFIG_SYSROOT_DIR", "COMPILER_PATH", "GCC_EXEC_PREFIX", "CPATH", "LIBRARY_PATH",
-        "CFLAGS", "LDFLAGS", "LD_RUN_PATH", "LD_PRELOAD", "SDKROOT", "INCLUDE", "LIB", "DISTUTILS_USE_SDK",
-        "DIST_EXTRA_CONFIG",
+        "PKG_CONFIG_PATH", "PKG_CONFIG_SYSROOT_DIR", "COMPILER_PATH", "GCC_EXEC_PREFIX", "CPATH",
+        "LIBRARY_PATH", "CFLAGS", "LDFLAGS", "LD_RUN_PATH", "LD_PRELOAD", "SDKROOT", "INCLUDE",
+        "LIB", "DISTUTILS_USE_SDK", "DIST_EXTRA_CONFIG",
         # PyTorch's own, and those of extensions
-        "USE_CUDA", "TORCH_CUDA_ARCH_LIST", "FORCE_CUDA", "CUDA_HOME", "MAX_JOBS", "XFORMERS_BUILD_TYPE",
+        "USE_CUDA", "TORCH_CUDA_ARCH_LIST", "FORCE_CUDA", "CUDA_HOME", "MAX_JOBS",
+        "XFORMERS_BUILD_TYPE",
         # those that send Python or git to other folders, and secrets
-        "PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX", "GIT_DIR", "GH_TOKEN", "GITHUB_TOKEN", "TWINE_PASSWORD",
+        "PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX", "GIT_DIR", "GH_TOKEN", "GITHUB_TOKEN",
+        "TWINE_PASSWORD",
         "A_NAME_THAT_NOBODY_LISTED",
     ],
 )  # fmt: skip
