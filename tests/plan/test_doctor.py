@@ -8,7 +8,6 @@ import pytest
 
 from tests.support.examinations import examine, finding_on, golden_host
 from tests.support.hosts import change_host
-from tests.support.machines import made_up_programs, only, program
 from torchmill.config.facts import Facts
 from torchmill.config.linux_distribution import LinuxDistribution
 from torchmill.fetch.source.source import Source
@@ -326,18 +325,3 @@ def test_a_switch_that_the_source_does_not_name_is_a_warning_with_near_names(
 def test_a_build_for_another_machine_is_a_failure(shipped: Facts) -> None:
     host = golden_host("debian-12")
     assert "machine" in failures(examine(shipped, host, "wheel-3.10-cpu-aarch64", "v1.13.1"))
-
-
-@made_up_programs
-def test_the_packages_that_rules_name_are_looked_up(shipped: Facts, tmp_path: Path) -> None:
-    program(tmp_path, "apt-get")
-    program(tmp_path, "dpkg-query", "installed git 1:2.39.5", "installed vim 9")
-    host = Host("x86_64", "linux", HostResources(1, 1))
-    packages = examination.survey_host(shipped, host, only(tmp_path)).packages
-    assert packages.manager == "apt"
-    assert packages.installed["git"] == "1:2.39.5"
-    assert packages.installed["build-essential"] == ""
-    assert "vim" not in packages.installed
-    packages = examination.survey_host(shipped, host, only(tmp_path / "empty")).packages
-    assert packages.manager is None
-    assert packages.installed == {}

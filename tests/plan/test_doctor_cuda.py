@@ -2,12 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from tests.support.hosts import change_host
-from tests.support.machines import file
 from torchmill.config.facts import Facts
 from torchmill.config.linux_distribution import LinuxDistribution
 from torchmill.config.release_lookup import find_release
@@ -229,12 +227,3 @@ def test_the_findings_on_a_machine_name_the_parts_that_its_toolkits_lack(known: 
     (finding,) = [finding for finding in findings if finding.state == "no CCCL"]
     assert (finding.subject, finding.verdict) == ("CUDA 11.8", "warning")
     assert finding.cure == "invoke toolkit --complete 11.8"
-
-
-def test_a_survey_finds_the_parts_that_toolkits_lack(known: Facts, tmp_path: Path) -> None:
-    file(tmp_path / "include/cublas_v2.h")
-    facts = replace(known, toolkit_parts=(CUBLAS, CCCL, CUPTI))
-    host = change_host(LINUX, toolkits={"homes": {"11.8": str(tmp_path)}})
-    toolkits = examination.survey_host(facts, host, {"PATH": ""}).toolkits
-    assert toolkits.lacking_parts == {"11.8": "cccl, cupti"}
-    assert examination.survey_host(known, host, {"PATH": ""}).toolkits.lacking_parts == {}

@@ -11,6 +11,7 @@
 - folders: the folders and files of one build: its tree, and what its cell makes
 - guarded_compilers: lead all compilers of a build to the guard's gate, and say which go past it
 - hidden_nvcc: hide nvcc from a build without CUDA
+- host_survey: ask this machine for the packages and parts of toolkits that facts name
 - machine_inputs: what the machine contributes to a build: compilers, libraries, variables, files
 - manifest: the manifest of a wheel: everything that is known about how it was made
 - pack_stage: the second stage: bundle the raw wheel's libraries, correct its metadata, and pack it

@@ -12,6 +12,7 @@ from torchmill.cell import disk_space
 from torchmill.cell.compile_stage import compile_stage
 from torchmill.cell.context import BuildContext, hold_cell
 from torchmill.cell.environment import describe_unread
+from torchmill.cell.host_survey import survey_host
 from torchmill.cell.pack_stage import pack_stage
 from torchmill.cell.progress_line import ProgressLine
 from torchmill.cell.up_to_date import explain_rebuild, read_stage_log
@@ -101,7 +102,7 @@ def _require_whole_source(context: BuildContext) -> None:
 def _examine_machine(context: BuildContext, note: Callable[[str], None]) -> None:
     """Raise HostError for failures that the doctor finds; note its warnings and judgements."""
     plan = context.plan
-    machine = examination.survey_host(context.facts, context.host, os.environ)
+    machine = survey_host(context.facts, context.host, os.environ)
     machine = disk_space.with_disk_space(
         machine, context.facts, context.layout, context.folders, context.source
     )

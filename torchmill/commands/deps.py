@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from torchmill.cell.host_survey import find_host_manager
 from torchmill.config import distributions, selection
 from torchmill.config.facts import Facts
 from torchmill.config.linux_distribution import LinuxDistribution
@@ -14,7 +15,6 @@ from torchmill.core.paths import Layout
 from torchmill.fetch.source.source_dir import load_source
 from torchmill.host import distribution, native
 from torchmill.plan import matrix, system_packages
-from torchmill.plan.doctor.examination import find_host_manager
 
 _APT_LISTS = Path("/var/lib/apt/lists")
 

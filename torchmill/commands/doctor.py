@@ -13,6 +13,7 @@ from millpress.wheel_writer import source_date_epoch
 from torchmill.cell import disk_space
 from torchmill.cell.containers import cross
 from torchmill.cell.folders import BuildFolders
+from torchmill.cell.host_survey import survey_host
 from torchmill.commands.command import CommandOutput
 from torchmill.commands.doctor_fixes import own_walk_context, run_fixes
 from torchmill.config import selection
@@ -221,7 +222,7 @@ def survey_machine(facts: Facts, layout: Layout, cells: Sequence[str] = ()) -> H
     """
     only_cpu = bool(cells) and all(map(measurement.is_for_cpu, cells))
     host = measurement.measure_host(layout.root, gpus=not only_cpu)
-    return examination.survey_host(facts, host, os.environ)
+    return survey_host(facts, host, os.environ)
 
 
 def _refuse_wrong_settings() -> None:

@@ -1,26 +1,18 @@
 """Examine a machine for a build, or for everything that it could build."""
 
-import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 from packaging.version import Version
 
 from torchmill.config.facts import Facts
 from torchmill.config.gpu_names import gpu_capability
-from torchmill.config.linux_distribution import LinuxDistribution
 from torchmill.config.release import Release
 from torchmill.config.release_lookup import all_pythons, base_package, newest_release
 from torchmill.config.toolkit import Toolkit
 from torchmill.config.versions import format_bounds
-from torchmill.core.errors import HostError
-from torchmill.fetch.source import apt_archives
-from torchmill.host.cuda_toolkits import format_part_names, lacking_toolkit_parts
+from torchmill.host.cuda_toolkits import format_part_names
 from torchmill.host.host import Compiler, Host
-from torchmill.host.programs import make_runner
-from torchmill.host.system_state import installed_packages
-from torchmill.plan import system_packages
 from torchmill.plan.doctor import (
     base_wheel,
     c_library,
@@ -86,62 +78,6 @@ def examine_build(context: CheckContext) -> tuple[Finding, ...]:
 def can_start(findings: Iterable[Finding]) -> bool:
     """Tell whether nothing stands in the way of a build."""
     return all(finding.verdict != "failure" for finding in findings)
-
-
-def survey_host(facts: Facts, host: Host, environ: Mapping[str, str]) -> Host:
-    """Return a measured host, with the answers to what facts ask about it.
-
-    These are the parts that its toolkits lack, and the system packages that any rule names,
-    installed or not.
-    """
-    lacking_parts: dict[str, str] = {}
-    for version, folder in host.toolkits.homes.items():
-        parts = lacking_toolkit_parts(Path(folder), version, facts.toolkit_parts)
-        if parts:
-            lacking_parts[version] = ", ".join(part.name for part in parts)
-    archives = apt_archives.trusted_distributions(Path("/etc/apt"))
-    host = replace(
-        host,
-        packages=replace(host.packages, archives=archives),
-        toolkits=replace(host.toolkits, lacking_parts=lacking_parts),
-    )
-    try:
-        manager = find_host_manager(environ, host.platform.distribution)
-    except HostError:
-        return host
-    run = make_runner(environ)
-    installed = installed_packages(manager, environ, run)
-    if run.unanswered:  # a manager that hangs proves nothing of packages
-        return replace(
-            host,
-            programs=replace(
-                host.programs, unanswered={**host.programs.unanswered, **run.unanswered}
-            ),
-            packages=replace(host.packages, manager=manager),
-        )
-    packages = {
-        name: installed.get(name, "") for name in sorted(_packages_of_rules(facts, manager))
-    }
-    return replace(host, packages=replace(host.packages, manager=manager, installed=packages))
-
-
-def _packages_of_rules(facts: Facts, manager: str) -> set[str]:
-    """Return the names of all system packages that rules name, with their replacements."""
-    packages: set[str] = set()
-    for package in facts.packages.values():
-        for rule in package.rules:
-            names = rule.system_packages.get(system_packages.names_of(manager), ())
-            packages.update(system_packages.package_choices(names))
-    return packages
-
-
-def find_host_manager(environ: Mapping[str, str], distribution: LinuxDistribution | None) -> str:
-    """Return the package manager of this machine. Raises HostError if the facts know none of it."""
-
-    def path_has(program: str) -> bool:
-        return shutil.which(program, path=environ.get("PATH")) is not None
-
-    return system_packages.find_manager(path_has, distribution, conda="CONDA_PREFIX" in environ)
 
 
 def examine_machine(facts: Facts, host: Host, release: Release | None) -> tuple[Finding, ...]:

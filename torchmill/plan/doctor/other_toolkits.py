@@ -24,13 +24,13 @@ def coded_gpus(facts: Facts, cell: Cell, host: Host) -> frozenset[str]:
     if toolkit is None:
         return frozenset()
     official = _official_targets(facts, cell)
-    return frozenset(
-        gpu.name
-        for gpu in known_capabilities(facts, host.gpus.devices)
-        if not takes_no_code(facts, cell, toolkit, gpu)
+    gpus: set[str] = set()
+    for gpu in known_capabilities(facts, host.gpus.devices):
         # Code for an older capability may serve a GPU for which the release takes no code.
-        or how_served(facts, official, gpu) == "code"
-    )
+        is_served = how_served(facts, official, gpu) == "code"
+        if is_served or not takes_no_code(facts, cell, toolkit, gpu):
+            gpus.add(gpu.name)
+    return frozenset(gpus)
 
 
 def _official_targets(facts: Facts, cell: Cell) -> list[ArchTarget]:
@@ -99,9 +99,10 @@ def tried_toolkit(context: CheckContext, gpu: str = "") -> str:
 
 
 def untried_toolkit(context: CheckContext, gain: str, gpu: str = "") -> str:
-    """Return a clause on the newest build that would serve this machine, tried or not.
+    """Return a clause on the newest build that would serve this machine; "" if there is none.
 
-    `gain` is its advantage, as a verb phrase: "makes code for it". "" if there is no such build.
+    It is for machines that `tried_toolkit` finds nothing for. `gain` is the advantage of the build,
+    as a verb phrase: "makes code for it".
     """
     cells = _serving(context, gpu)
     if not cells:
@@ -115,4 +116,9 @@ def _serving(context: CheckContext, gpu: str) -> list[Cell]:
     cells = other_toolkits(context)
     if not gpu:
         return cells
-    return [cell for cell in cells if gpu in (served_gpus(context.facts, cell, context.host) or ())]
+    serving: list[Cell] = []
+    for cell in cells:
+        served = served_gpus(context.facts, cell, context.host)
+        if served is not None and gpu in served:
+            serving.append(cell)
+    return serving

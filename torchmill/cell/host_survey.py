@@ -1,0 +1,68 @@
+"""Ask this machine what the facts want to know of it, beside what a measurement finds."""
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from torchmill.config.facts import Facts
+from torchmill.config.linux_distribution import LinuxDistribution
+from torchmill.core.errors import HostError
+from torchmill.fetch.source import apt_archives
+from torchmill.host.cuda_toolkits import lacking_toolkit_parts
+from torchmill.host.host import Host
+from torchmill.host.programs import make_runner
+from torchmill.host.system_state import installed_packages
+from torchmill.plan import system_packages
+
+
+def survey_host(facts: Facts, host: Host, environ: Mapping[str, str]) -> Host:
+    """Return a measured host, with the answers to what facts ask about it.
+
+    These are the parts that its toolkits lack, and the system packages that any rule names,
+    installed or not.
+    """
+    lacking_parts: dict[str, str] = {}
+    for version, folder in host.toolkits.homes.items():
+        parts = lacking_toolkit_parts(Path(folder), version, facts.toolkit_parts)
+        if parts:
+            lacking_parts[version] = ", ".join(part.name for part in parts)
+    archives = apt_archives.trusted_distributions(Path("/etc/apt"))
+    host = replace(
+        host,
+        packages=replace(host.packages, archives=archives),
+        toolkits=replace(host.toolkits, lacking_parts=lacking_parts),
+    )
+    try:
+        manager = find_host_manager(environ, host.platform.distribution)
+    except HostError:
+        return host
+    host = replace(host, packages=replace(host.packages, manager=manager))
+    run = make_runner(environ)
+    versions = installed_packages(manager, environ, run)
+    if run.unanswered:
+        # A manager that hangs does not prove that packages are not there.
+        unanswered = {**host.programs.unanswered, **run.unanswered}
+        return replace(host, programs=replace(host.programs, unanswered=unanswered))
+    names = sorted(_packages_of_rules(facts, manager))
+    installed = {name: versions.get(name, "") for name in names}
+    return replace(host, packages=replace(host.packages, installed=installed))
+
+
+def _packages_of_rules(facts: Facts, manager: str) -> set[str]:
+    """Return the names of all system packages that rules name, with their replacements."""
+    packages: set[str] = set()
+    for package in facts.packages.values():
+        for rule in package.rules:
+            names = rule.system_packages.get(system_packages.names_of(manager), ())
+            packages.update(system_packages.package_choices(names))
+    return packages
+
+
+def find_host_manager(environ: Mapping[str, str], distribution: LinuxDistribution | None) -> str:
+    """Return the package manager of this machine. Raises HostError if it has none."""
+
+    def path_has(program: str) -> bool:
+        return shutil.which(program, path=environ.get("PATH")) is not None
+
+    return system_packages.find_manager(path_has, distribution, conda="CONDA_PREFIX" in environ)
