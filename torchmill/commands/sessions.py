@@ -31,7 +31,7 @@ class MatrixSession(NamedTuple):
 
     @property
     def description(self) -> str:
-        """Return nox's description: "torch 1.13.1", with a word if nobody is known to have built it."""
+        """Return "torch 1.13.1" for nox, with a word if nobody is known to have built it."""
         return f"{self.title}, {self.standing}" if self.standing == "untried" else self.title
 
 

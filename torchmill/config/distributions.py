@@ -27,7 +27,7 @@ class DistributionRelease:
     minor: str  # as the machine reports it: "9.4"; "": it reports no version
     manager: str
     gcc: str  # major version of the usual C++ compiler; "": not recorded, or the newest of the day
-    # major version of another gcc -> minor release that first had it, "" for all; None: not recorded
+    # major version of another gcc -> minor release with it, "" for all; None: not recorded
     compilers: Mapping[str, str] | None
     pythons: Mapping[str, str]  # "3.10" -> package with its headers
     # major version of another gcc -> its version, if that is not the last of its major version

@@ -50,7 +50,7 @@ class _PackageFile:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the names that mean this package; of a file that cannot be read, the file's own."""
+        """Return the names that mean this package; for an unreadable file, the file's own."""
         names = (self.package.name, self.package.session, self.stem)
         return tuple(dict.fromkeys(name for name in names if name))
 

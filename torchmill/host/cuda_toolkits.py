@@ -137,7 +137,7 @@ def _usual_folders(environ: Mapping[str, str], root: Path) -> list[Path]:
 
 
 def _hpc_sdk_folders(environ: Mapping[str, str], root: Path) -> list[Path]:
-    """Return the toolkits in NVIDIA's HPC SDK, whose libraries of mathematics lie apart from them."""
+    """Return the toolkits in NVIDIA's HPC SDK, which has cuBLAS and the like apart from them."""
     folders: list[Path] = []
     if environ.get("NVHPC_ROOT"):
         folders.extend(reversed(find_paths(Path(environ["NVHPC_ROOT"], "cuda"), "[0-9]*")))

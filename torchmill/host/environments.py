@@ -134,7 +134,7 @@ def pip_variables(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def import_packages_of(venv: Path, folder: Path) -> None:
-    """Let an environment import, after its own, the packages in a folder; pip leaves these alone."""
+    """Let an environment import the packages in a folder, after its own; pip ignores them."""
     # addsitedir, so that .pth files in the folder count as well.
     line = f"import site; site.addsitedir({str(folder)!r})\n"
     for site in _site_folders(venv):
@@ -154,7 +154,7 @@ def installed_distributions(venv: Path, purpose: str) -> list[str] | None:
 
 
 def is_as_filled(venv: Path, purpose: str) -> bool:
-    """Tell whether an environment was filled for a purpose, and no file of a package changed since."""
+    """Tell whether an environment is as it was filled for a purpose: no file has changed."""
     return _read_stamp(venv) == [purpose, _packages_state(venv)]
 
 

@@ -96,7 +96,7 @@ def _gpus_of_kernel(root: Path) -> tuple[Gpu, ...]:
 
 
 def _find_jetson(root: Path) -> tuple[Gpu, ...]:
-    """Return the GPU of a Jetson board, by the model in its device tree; none of another machine."""
+    """Return the GPU of a Jetson board, by the model in its device tree; () of others."""
     model = read_text(root / "proc/device-tree/model").rstrip("\0\n")
     model = model.replace("NVIDIA Orin", "NVIDIA Jetson Orin")
     return (Gpu(model),) if "Jetson" in model else ()

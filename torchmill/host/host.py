@@ -132,7 +132,7 @@ class HostGpus:
 
     @property
     def running_driver(self) -> str | None:
-        """Return the driver that programs meet: the kernel's, or its library's if that is unknown."""
+        """Return the kernel's driver, which programs depend on, or the library's if unknown."""
         return self.kernel_driver or self.driver
 
 

@@ -104,7 +104,7 @@ def interpreters_without_headers(
 def _ask_each(
     question: Callable[[str, Path], Answer], interpreters: Mapping[str, Path]
 ) -> dict[str, Answer]:
-    """Return the answer of each interpreter, by version; all are asked at once, for some may hang."""
+    """Return the answer of each interpreter, by version. All are asked at once: some may hang."""
     with ThreadPoolExecutor(_MOST_AT_ONCE) as threads:
         answers = threads.map(question, interpreters, interpreters.values())
         return dict(zip(interpreters, answers, strict=True))

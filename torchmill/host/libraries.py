@@ -9,7 +9,7 @@ from torchmill.core.package_data import read_table_beside
 
 # Debian's folders for libraries of one machine, in the common ones.
 _MULTIARCH = ("", "x86_64-linux-gnu", "aarch64-linux-gnu")
-# library -> its headers, the macros that make up its version, and the variables that name its folder
+# library -> its headers, the macros with its version, and the variables with its folder
 _HEADERS = read_table_beside(__file__, "headers.toml")
 TOOLKIT_LIBRARIES = ("cudnn", "nccl", "magma", "cufile")  # each toolkit may have its own copy
 

@@ -122,55 +122,46 @@ def measure_host(
     run = programs.make_runner(environ)
     tools = programs.find_tools(environ)
     cache = user_cache_folder(environ, home)
-    cached_compilers = provisioned.provisioned_compilers(cache, native.native_arch())
+    cached = provisioned.provisioned_compilers(cache, native.native_arch())
     # Two pools: a task of `threads` that waited for tasks of its own pool could wait for ever.
     with ThreadPoolExecutor(_THREADS) as threads, ThreadPoolExecutor(_THREADS) as probes:
-        compilers = threads.submit(
-            installed_compilers, environ, root, cached_compilers, run, probes
-        )
+        compilers = threads.submit(installed_compilers, environ, root, cached, run, probes)
         versions = threads.submit(programs.tool_versions, tools, run, probes)
         devices = threads.submit(gpu_driver.find_host_gpus, root, run) if gpus else None
         shims = threads.submit(interpreters.broken_shims, environ, home)
         headless = threads.submit(interpreters.interpreters_without_headers, environ, home)
         host = _measure_basis(environ, root, home, run)
-        paths = interpreters.installed_interpreters(environ, home)
-        broken = interpreters.shadowing_shims(paths, environ, home) | shims.result()
-        translated = interpreters.translated_interpreters(paths, host.arch)
-        host = replace(
-            host,
-            complete=True,
-            resources=replace(
-                host.resources, free_disk=shutil.disk_usage(nearest_existing(builds)).free
-            ),
-            compilers=replace(host.compilers, by_command=compilers.result()),
-            programs=HostPrograms(
-                paths={
-                    **host.programs.paths,
-                    **xcode_tools(tools, run),
-                    **_find_sudo(environ),
-                },
-                versions=versions.result() | system_version(root, run),
-            ),
-            # Which of the managers is used, and what it has installed, the doctor asks if it needs to.
-            packages=HostPackages(
-                managers=distribution.installed_managers(environ),
-                may_use_root=distribution.may_use_root(environ),
-            ),
-            interpreters=HostInterpreters(
-                paths=_as_texts(paths),
-                broken=_as_texts(broken),
-                headless=_as_texts(headless.result()),
-                translated=_as_texts(translated),
-            ),
-            gpus=HostGpus(
-                devices=devices.result() if devices else (),
-                driver=gpu_driver.driver_library_version(environ, root),
-                kernel_driver=gpu_driver.kernel_driver_version(root),
-                compat_folders=gpu_driver.compat_folders(environ, root),
-            ),
-        )
-    # Last, because every program that was run may have failed to answer.
-    return replace(host, programs=replace(host.programs, unanswered=dict(run.unanswered)))
+        pythons = interpreters.installed_interpreters(environ, home)
+
+    tool_paths = {**host.programs.paths, **xcode_tools(tools, run), **_find_sudo(environ)}
+    tool_versions = {**versions.result(), **system_version(root, run)}
+    broken = interpreters.shadowing_shims(pythons, environ, home) | shims.result()
+    free_disk = shutil.disk_usage(nearest_existing(builds)).free
+    return replace(
+        host,
+        complete=True,
+        resources=replace(host.resources, free_disk=free_disk),
+        compilers=replace(host.compilers, by_command=compilers.result()),
+        # By now every program has been run, and the ones that failed to answer are known.
+        programs=HostPrograms(tool_paths, tool_versions, dict(run.unanswered)),
+        # The doctor asks for the installed packages, if its findings depend on them.
+        packages=HostPackages(
+            managers=distribution.installed_managers(environ),
+            may_use_root=distribution.may_use_root(environ),
+        ),
+        interpreters=HostInterpreters(
+            paths=_as_texts(pythons),
+            broken=_as_texts(broken),
+            headless=_as_texts(headless.result()),
+            translated=_as_texts(interpreters.translated_interpreters(pythons, host.arch)),
+        ),
+        gpus=HostGpus(
+            devices=devices.result() if devices else (),
+            driver=gpu_driver.driver_library_version(environ, root),
+            kernel_driver=gpu_driver.kernel_driver_version(root),
+            compat_folders=gpu_driver.compat_folders(environ, root),
+        ),
+    )
 
 
 def _measure_basis(

@@ -41,10 +41,10 @@ def read_tree_user(file: Path) -> TreeUser | None:
 
 
 def tree_user(venv: Path, python: Path, purpose: str, link: Path) -> TreeUser:
-    """Return the user of a tree in which `link` leads to an environment that was filled for a purpose.
+    """Return the user of a tree: an environment that was filled for a purpose.
 
-    Two with the same identity compile the same: their interpreter, headers and installed packages
-    are the same.
+    `link` is the link in the tree that leads to the environment. Two with the same identity
+    compile the same: their interpreter, headers and installed packages are the same.
     """
     version, *include_folders = parse_json(ask([str(python), "-I", "-c", _PROBE]))
     headers = _with_real_paths(include_folders)

@@ -117,7 +117,8 @@ def _explain_unknown_package(facts: Facts, spelling: str) -> str:
     if get_close_matches(match["word"], words, 1, _MISSPELT):
         return ""
     return (
-        f"torchmill does not know how to build '{match['word']}'; it builds {', '.join(described)}. "
+        f"torchmill does not know how to build '{match['word']}'; "
+        f"it builds {', '.join(described)}. "
         f"Another extension of torch is described in one file: {locate_page(_PACKAGE_PAGE)}"
     )
 
@@ -270,7 +271,7 @@ def _other_releases(facts: Facts, cell: Cell) -> Iterator[str]:
 
 
 def _neighbours(facts: Facts, cell: Cell) -> list[Build]:
-    """Return builds of the release that differ in one axis, or else in both: the nearest of each."""
+    """Return the nearest builds of the release that differ in one axis, or else in both."""
     build = cell.build
     possible = [other.build for other in matrix.possible_cells(facts, cell.release, build.arch)]
     other_pythons = [other for other in possible if other.variant == build.variant]

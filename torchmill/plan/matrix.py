@@ -171,7 +171,7 @@ def release_grid(facts: Facts, release: Release) -> Iterator[Cell]:
 
 
 def possible_cells(facts: Facts, release: Release, arch: str) -> Iterator[Cell]:
-    """Yield the possible cells of a release on a machine: by Python, then by toolkit, oldest first."""
+    """Yield the possible cells of a release on a machine, sorted by Python, then toolkit."""
     terms = ReleaseTerms.for_release(facts, release)
     for build in terms.builds(arch):
         if terms.allow(build):

@@ -124,7 +124,7 @@ def _is_of_cell(run: MeasuredRun, cell: Cell) -> bool:
 def _is_upstreams(
     facts: Facts, release: Release, variant: str, cuda: str | None, arch: str
 ) -> bool:
-    """Tell whether upstream itself is known to have built a release with a toolkit for a machine."""
+    """Tell whether upstream is known to have built a release with a toolkit for a machine."""
     # The toolkits of an edition are those of torch, and prove nothing about the package.
     if facts.packages[release.package].editions:
         return False
