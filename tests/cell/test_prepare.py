@@ -14,7 +14,7 @@ import pytest
 from tests.support.contexts import HOST, job
 from tests.support.ninja_trees import Python, Site
 from tests.support.refusals import refused
-from torchmill.cell import added_files, prepare
+from torchmill.cell import added_files, prepare, retarget, source_edits
 from torchmill.cell.context import BuildContext
 from torchmill.cell.environment import fill_placeholders
 from torchmill.cell.folders import BuildTree, copy_source
@@ -160,7 +160,7 @@ def test_a_tree_of_which_nothing_was_written_down(old: Cell, new: Cell) -> None:
 def test_an_object_of_another_python_is_never_packed(old: Cell, new: Cell) -> None:
     old.prepare()
     old.build()
-    prepare.claim_tree(new.job.tree, new.user, new.job.venv)  # as if it had been handed over
+    retarget.claim_tree(new.job.tree, new.user, new.job.venv)  # as if it had been handed over
     with refused("foreign-object"):
         prepare.refuse_foreign_objects(new.job, new.user)
     assert new.prepare().startswith("copying the source")
@@ -185,11 +185,11 @@ def test_what_was_edited_in_the_tree_is_told(old: Cell, new: Cell) -> None:
 
 def note_build(cell: Cell, *made: str) -> None:
     """Do what a build does to the tree beside compiling: it leaves files of its own in it."""
-    edits = prepare.find_edits(cell.job)
+    edits = source_edits.find_edits(cell.job)
     added_files.begin_build(cell.job.tree, [name for name in edits if name != "free.c"])
     for name in made:
         (cell.job.tree.source / name).write_text(name)
-    prepare.record_generated_files(cell.job, edits)
+    source_edits.record_generated_files(cell.job, edits)
 
 
 @needs_preparing
@@ -197,18 +197,18 @@ def test_what_was_added_to_the_tree_is_an_edit_and_what_a_build_left_is_none(old
     old.prepare()
     source = old.job.tree.source
     note_build(old, "version.py")
-    assert prepare.find_edits(old.job) == {}
+    assert source_edits.find_edits(old.job) == {}
     (source / "extra.h").write_text("#define EXTRA 1")
     (source / "build").mkdir(exist_ok=True)
     (source / "build" / "log").touch()
     (source / "__pycache__").mkdir()
     (source / "__pycache__" / "setup.pyc").touch()
-    assert [*prepare.find_edits(old.job)] == ["extra.h"]
+    assert [*source_edits.find_edits(old.job)] == ["extra.h"]
     assert old.prepare().startswith("extra.h in ")
     note_build(old, "later.py")  # which does not make it the build's own
-    assert [*prepare.find_edits(old.job)] == ["extra.h"]
+    assert [*source_edits.find_edits(old.job)] == ["extra.h"]
     (source / "extra.h").unlink()
-    assert prepare.find_edits(old.job) == {}
+    assert source_edits.find_edits(old.job) == {}
 
 
 @needs_preparing
@@ -217,9 +217,9 @@ def test_after_a_build_that_was_killed_its_files_are_no_edits(old: Cell) -> None
     source = old.job.tree.source
     note_build(old)
     (source / "extra.h").write_text("#define EXTRA 1")
-    added_files.begin_build(old.job.tree, [*prepare.find_edits(old.job)])
+    added_files.begin_build(old.job.tree, [*source_edits.find_edits(old.job)])
     (source / "half.py").write_text("made by the build that was killed")
-    assert [*prepare.find_edits(old.job)] == ["extra.h"]
+    assert [*source_edits.find_edits(old.job)] == ["extra.h"]
 
 
 @needs_preparing

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.ninja_trees import Python, Site
-from torchmill.cell import prepare
+from torchmill.cell import recorded_inputs, retarget
 
 pytestmark = pytest.mark.skipif(
     not shutil.which("cc") or not shutil.which("ninja"), reason="needs a C compiler and ninja"
@@ -32,7 +32,7 @@ def new(tmp_path: Path) -> Python:
 
 def begun(site: Site, python: Python) -> None:
     """Build everything for a first interpreter."""
-    prepare.claim_tree(site.tree, python.user(site.tree), python.venv)
+    retarget.claim_tree(site.tree, python.user(site.tree), python.venv)
     assert site.built(python) == {"free.o", "also.o", "python.o", "number.o", "lib.so"}
 
 
@@ -97,7 +97,7 @@ def test_what_is_named_for_an_interpreter_goes(site: Site, old: Python, new: Pyt
 
 
 def test_a_build_that_was_stopped_is_handed_over_too(site: Site, old: Python, new: Python) -> None:
-    prepare.claim_tree(site.tree, old.user(site.tree), old.venv)
+    retarget.claim_tree(site.tree, old.user(site.tree), old.venv)
     site.configure(old)
     assert site.compile("free.o", "python.o") == {"free.o", "python.o"}
     log = site.tree.build / ".ninja_deps"
@@ -126,7 +126,7 @@ def test_handing_over_that_was_stopped_begins_again_whoever_comes(
 def test_a_tree_in_which_nothing_was_compiled_yet_is_anyones(
     site: Site, old: Python, new: Python
 ) -> None:
-    prepare.claim_tree(site.tree, old.user(site.tree), old.venv)
+    retarget.claim_tree(site.tree, old.user(site.tree), old.venv)
     assert site.given(new) == 0
     assert site.tree.env.readlink() == new.venv
 
@@ -159,10 +159,10 @@ def test_a_clock_that_went_back_configures_all_the_same(
 
 def test_what_was_compiled_later_than_now_is_found(site: Site, old: Python) -> None:
     begun(site, old)
-    assert not prepare.has_future_objects(site.tree)
+    assert not recorded_inputs.has_future_objects(site.tree)
     later = time.time() + 3600
     os.utime(site.tree.build / "free.o", (later, later))
-    assert prepare.has_future_objects(site.tree)
+    assert recorded_inputs.has_future_objects(site.tree)
 
 
 def test_a_header_of_another_content_and_an_older_date(site: Site, old: Python) -> None:
@@ -172,7 +172,7 @@ def test_a_header_of_another_content_and_an_older_date(site: Site, old: Python) 
     header.write_text('#define PY_VERSION "python 3.10.1"\n')
     os.utime(header, (1, 1))
     assert site.built(old) == set()
-    assert prepare.delete_outdated_objects(site.tree, [str(header)]) == 1
+    assert retarget.delete_outdated_objects(site.tree, [str(header)]) == 1
     assert site.built(old) == {"python.o", "lib.so"}
     assert "python 3.10.1" in site.versions()
 
@@ -181,21 +181,23 @@ def test_what_changed_after_it_was_read_is_found_whatever_date_it_has(
     site: Site, old: Python
 ) -> None:
     begun(site, old)
-    known = prepare.read_recorded_inputs(site.tree.source)
+    known = recorded_inputs.read_recorded_inputs(site.tree.source)
     assert known is not None
     header = old.headers / "Python.h"
-    assert prepare.inputs_newer_than_objects(known, lambda file: file == str(header)) == set()
+    assert (
+        recorded_inputs.inputs_newer_than_objects(known, lambda file: file == str(header)) == set()
+    )
     os.utime(site.tree.build / "python.o", (1, 1))  # compiled before the header was written
-    assert prepare.inputs_newer_than_objects(known, lambda file: file == str(header)) == {
+    assert recorded_inputs.inputs_newer_than_objects(known, lambda file: file == str(header)) == {
         str(header)
     }
-    assert prepare.inputs_newer_than_objects(known, lambda _: False) == set()
+    assert recorded_inputs.inputs_newer_than_objects(known, lambda _: False) == set()
 
 
 def test_a_library_that_changed_is_in_no_object(site: Site, old: Python) -> None:
     begun(site, old)
     assert (
-        prepare.delete_outdated_objects(
+        retarget.delete_outdated_objects(
             site.tree, [str(old.headers / "Python.h"), "/usr/lib/libm.a"]
         )
         is None
@@ -211,7 +213,7 @@ def test_an_object_of_which_nobody_knows_what_it_read_may_have_read_it(
     for place, gone in (("build/temp.linux/stub.o", 1), ("third_party/nccl/core.o", None)):
         (site.tree.source / place).parent.mkdir(parents=True)
         (site.tree.source / place).touch()
-        assert prepare.delete_outdated_objects(site.tree, [header]) == gone
+        assert retarget.delete_outdated_objects(site.tree, [header]) == gone
         site.built(old)
 
 
@@ -219,10 +221,10 @@ def test_objects_with_the_headers_of_another_interpreter_are_found(
     site: Site, old: Python, new: Python
 ) -> None:
     begun(site, old)
-    known = prepare.read_recorded_inputs(site.tree.source)
+    known = recorded_inputs.read_recorded_inputs(site.tree.source)
     assert known is not None
-    assert prepare.find_foreign_object(known, old.user(site.tree)) is None
-    assert prepare.find_foreign_object(known, new.user(site.tree)) == (
+    assert recorded_inputs.find_foreign_object(known, old.user(site.tree)) is None
+    assert recorded_inputs.find_foreign_object(known, new.user(site.tree)) == (
         str(site.tree.build / "python.o"),
         str(old.headers / "Python.h"),
     )

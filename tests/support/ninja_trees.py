@@ -5,7 +5,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from torchmill.cell import prepare
+from torchmill.cell import retarget
 from torchmill.cell.folders import BuildTree
 from torchmill.host.tree_users import TreeUser
 
@@ -60,7 +60,7 @@ class Site:
             (self.tree.source / f"{name}.c").write_text(text)
 
     def given(self, to: Python) -> int | None:
-        return prepare.retarget_tree(self.tree, to.user(self.tree), to.venv)
+        return retarget.retarget_tree(self.tree, to.user(self.tree), to.venv)
 
     def configure(self, python: Python) -> None:
         """Write build.ninja as CMake does: unless it remembers, then nothing changes."""

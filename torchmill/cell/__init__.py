@@ -16,11 +16,14 @@
 - manifest: the manifest of a wheel: everything that is known about how it was made
 - pack_stage: the second stage: bundle the raw wheel's libraries, correct its metadata, and pack it
 - pipeline: the main job: one cell from its plan to the verified wheel in dist/
-- prepare: make a tree ready to compile: a fresh copy, the old one, or one retargeted to another Python
+- prepare: make a tree ready to compile: a fresh copy, the old one, or that of another interpreter
 - progress_line: the progress of a build: edges, time and memory, on one moving line or in log lines
+- recorded_inputs: what ninja recorded of a tree's objects: the files that were read for each
+- retarget: hand a tree from one interpreter to another
 - sandbox: cut a build off from the network
 - session_environment: the session's own environment: the requirements of the build
 - share: a build that does not go to its end: one share of its compiles, or as much as some time allows
+- source_edits: files of a tree's source that are not as they were fetched and patched
 - up_to_date: which stages of a cell need not be done again, by their inputs and the records of earlier runs
 - verify_stage: the last stage: try the packed wheel in a clean environment, and publish it
 """

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from torchmill.cell import added_files, machine_inputs, prepare
+from torchmill.cell import added_files, machine_inputs, prepare, source_edits
 from torchmill.cell.compile import compile_wheel
 from torchmill.cell.context import BuildContext
 from torchmill.cell.folders import BuildTree
@@ -50,7 +50,7 @@ def compile_stage(
             if context.shares_tree and not context.tree.key_file.exists():
                 empty_old_trees(context, line.note)
             prepare.prepare_tree(context, user, install, line.note)
-            edits = prepare.find_edits(context)
+            edits = source_edits.find_edits(context)
             _refuse_edits_under_git_label(context, edits)
             additions = [name for name in edits if not os.path.lexists(context.source.path / name)]
             added_files.begin_build(context.tree, additions)
@@ -61,7 +61,7 @@ def compile_stage(
             finally:
                 # Recorded after a failure as well, for the run that goes on in this tree.
                 files = prepare.record_external_inputs(context, user, began)
-                prepare.record_generated_files(context, edits)
+                source_edits.record_generated_files(context, edits)
             prepare.refuse_foreign_objects(context, user)
     archives = machine_inputs.linked_archives(context.tree.source)
     report = {

@@ -22,8 +22,9 @@ from torchmill.host.host import DiskSpace, Host
 from torchmill.host.own_runs import read_own_runs
 
 _KIT = "kit"
-# in the name of a tree, by CMake 4.4, linkers and PATH; and bytes that are no UTF-8, in which scripts are written;
-# setuptools takes what stands in braces for a variable, in the paths of `install` (distutils.util.subst_vars)
+# Characters in a tree's path that CMake 4.4, linkers and PATH misread, and bytes that are no UTF-8,
+# in which scripts are written. setuptools takes braces for a variable in the paths of `install`
+# (distutils.util.subst_vars).
 _MISREAD = re.compile(rf'[|\n"$;\\\[\],{{}}{os.pathsep}\udc80-\udcff]')
 
 
@@ -31,51 +32,55 @@ def with_disk_space(
     host: Host, facts: Facts, layout: Layout, folders: BuildFolders, source: Source | None
 ) -> Host:
     """Return this machine with the disks of a build, and with the builds that it has made before."""
-    rooms, runs = (
-        disk_spaces(folders, layout.cache, source),
-        read_own_runs(facts, layout.dist),
-    )
-    return replace(host, resources=replace(host.resources, disks=rooms), runs=runs)
+    disks = disk_spaces(folders, layout.cache, source)
+    runs = read_own_runs(facts, layout.dist)
+    return replace(host, resources=replace(host.resources, disks=disks), runs=runs)
 
 
 def disk_spaces(folders: BuildFolders, cache: Path, source: Source | None) -> tuple[DiskSpace, ...]:
-    """Return the disks that a build writes to, and what of its parts exists already."""
-    tree = folders.tree
+    """Return the disks that a build writes to, and the size of its parts that exist already."""
     parts = {
-        "tree": (tree, _size(_without_kit(folders))),
-        "kit": (tree, _size([tree / _KIT])),
+        "tree": (folders.tree, _size(_without_kit(folders))),
+        "kit": (folders.tree, _size([folders.tree / _KIT])),
         "environment": (folders.environment, _size([folders.environment])),
         "trial": (folders.outputs, 0),
         "cache": (cache, 0),
     }
-    files = 0 if (tree / "source").is_dir() or source is None else _count_files(source)
-    disks: dict[int, tuple[Path, dict[str, int]]] = {}
+    places: dict[int, Path] = {}  # by device: the first folder that is on it
+    present: dict[int, dict[str, int]] = {}
     for part, (folder, size) in parts.items():
         existing = nearest_existing(folder)
-        disks.setdefault(existing.stat().st_dev, (existing, {}))[1][part] = size
-    return tuple(
-        DiskSpace(
-            str(folder),
-            shutil.disk_usage(folder).free,
-            sizes,
-            free_files(folder),
-            files if "tree" in sizes else 0,
-            hasattr(os, "statvfs")
-            and bool(os.statvfs(folder).f_flag & getattr(os, "ST_NOEXEC", 0)),
-            "".join(_MISREAD.findall(tree.as_posix())) if "tree" in sizes else "",
+        device = existing.stat().st_dev
+        places.setdefault(device, existing)
+        present.setdefault(device, {})[part] = size
+    is_copied = (folders.tree / "source").is_dir() or source is None
+    source_files = 0 if is_copied else _count_files(source)
+    disks = []
+    for device, place in places.items():
+        holds_tree = "tree" in present[device]
+        misread = "".join(_MISREAD.findall(folders.tree.as_posix()))
+        disk = DiskSpace(
+            folder=str(place),
+            free=shutil.disk_usage(place).free,
+            present=present[device],
+            inodes=free_files(place),
+            source=source_files if holds_tree else 0,
+            noexec=_is_noexec(place),
+            misread=misread if holds_tree else "",
         )
-        for folder, sizes in disks.values()
-    )
+        disks.append(disk)
+    return tuple(disks)
 
 
 def written_bytes(folders: BuildFolders) -> dict[str, int]:
-    """Return the bytes that a finished build has written, by part: by them the next one is foreseen.
+    """Return the bytes that a finished build has written, by part.
 
-    The kit is left out: what requirements take is known.
+    The next build is foreseen by them. The kit is left out, because the size of requirements is
+    known.
     """
-    both = _without_kit(folders)
-    tree = [path for path in both if path.parent == folders.tree]
-    outputs = [path for path in both if path.parent != folders.tree]
+    paths = _without_kit(folders)
+    tree = [path for path in paths if path.parent == folders.tree]
+    outputs = [path for path in paths if path.parent != folders.tree]
     return {
         "tree": _size(tree),
         "outputs": _size(outputs),
@@ -83,31 +88,46 @@ def written_bytes(folders: BuildFolders) -> dict[str, int]:
     }
 
 
-def _without_kit(folders: BuildFolders) -> list[Path]:
-    """Return what lies in a tree, but for its kit, and in the folder of a cell's outputs."""
-    both = (folder for folder in dict.fromkeys((folders.tree, folders.outputs)) if folder.is_dir())
-    return [
-        path for folder in both for path in list_contents(folder) if path != folders.tree / _KIT
-    ]
-
-
 def newest_tree(layout: Layout, tag: str, family: str, identifier: str) -> Path:
-    """Return the tree that a build of a cell may go on in, before its key is known; it need not be there."""
-    mine = layout.tree(tag, identifier)
-    shared = [
-        path for path in list_children(layout.trees / tag) if path.name.startswith(f"{family}-")
-    ]
-    trees = [path for path in (*shared, mine) if (path / "source").is_dir()]
-    return max(trees, key=lambda path: path.stat().st_mtime, default=mine)
+    """Return the tree that a build of a cell may go on in, before its key is known.
+
+    It need not exist.
+    """
+    own_tree = layout.tree(tag, identifier)
+    trees = [own_tree]
+    for path in list_children(layout.trees / tag):
+        if path.name.startswith(f"{family}-"):
+            trees.append(path)
+    prepared = [path for path in trees if (path / "source").is_dir()]
+    return max(prepared, key=lambda path: path.stat().st_mtime, default=own_tree)
+
+
+def _without_kit(folders: BuildFolders) -> list[Path]:
+    """Return the contents of a tree without its kit, and of the folder of a cell's outputs."""
+    paths = []
+    for folder in dict.fromkeys((folders.tree, folders.outputs)):
+        if folder.is_dir():
+            paths += [path for path in list_contents(folder) if path != folders.tree / _KIT]
+    return paths
+
+
+def _is_noexec(folder: Path) -> bool:
+    """Tell whether a disk is mounted so that no program on it can run."""
+    if not hasattr(os, "statvfs"):
+        return False
+    return bool(os.statvfs(folder).f_flag & getattr(os, "ST_NOEXEC", 0))
 
 
 def _size(paths: Iterable[Path]) -> int:
     return disk_usage.measure_paths(paths).size
 
 
-def _count_files(source: Source) -> int:
-    """Return how many files a fetched source has, as they were counted then."""
+def _count_files(source: Source | None) -> int:
+    """Return the number of files in a fetched source, as it was counted then; 0 if unknown."""
+    if source is None:
+        return 0
     with contextlib.suppress(SourceError):
-        if record := read_record(source.path.parent):
+        record = read_record(source.path.parent)
+        if record:
             return record.fingerprint.files
     return 0

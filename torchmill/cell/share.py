@@ -1,4 +1,4 @@
-"""A build that does not go to its end: one share of its compiles, or as much as some time allows."""
+"""A build that ends early: after one share of its compiles, or when its time is up."""
 
 import contextlib
 import json
@@ -24,14 +24,16 @@ from torchmill.toolchain.shards import parse_shard
 
 
 def order_share(context: BuildContext, environ: dict[str, str]) -> dict[str, str]:
-    """Let ninja compile the share that was asked for; return the variables of the build, with those that change.
+    """Have ninja compile only the share that was asked for; return the variables of the build.
 
-    Raises ConfigError for a share that there is not, OSError where the tree cannot be written.
+    Raises ConfigError for a share that does not exist, OSError if the tree cannot be written.
     """
-    options, tree = context.options, context.tree
+    options = context.options
+    tree = context.tree
     if options.shard is None:
         return environ
-    shard, parts = parse_shard(options.shard, {}), Path(options.parts or "")
+    shard = parse_shard(options.shard, {})
+    parts = Path(options.parts or "")
     shard.record(parts).unlink(missing_ok=True)
     folder = tree.folder / "shard"
     order = {
@@ -39,67 +41,73 @@ def order_share(context: BuildContext, environ: dict[str, str]) -> dict[str, str
         "count": shard.count,
         "costs": _known_costs(context),
         "parts": str(parts),
-    }
-    order |= {
+        # for the record of the share
         "session": context.plan.identifier,
         "tree": context.tree_key,
-    }  # for the record of the share
-    write_atomically(folder / "order.json", json.dumps(order))
-    program = shards.stand_in(
-        folder, environ.get("PATH", os.defpath), tree.build / "CMakeCache.txt"
-    )
-    return {**environ, **program, shards.ORDER_VARIABLE: str(folder / "order.json")}
+    }
+    order_file = folder / "order.json"
+    write_atomically(order_file, json.dumps(order))
+    path = environ.get("PATH", os.defpath)
+    program = shards.stand_in(folder, path, tree.build / "CMakeCache.txt")
+    return {**environ, **program, shards.ORDER_VARIABLE: str(order_file)}
 
 
 def pace_by_costs(context: BuildContext) -> EdgePace:
-    """Return the pace of a build by what its compiles are known to cost."""
+    """Return the pace of a build by the known costs of its compiles."""
     weigh = partial(shards.expected_seconds, costs=_known_costs(context))
     return EdgePace(weigh, lambda: unmade_outputs(context.tree.build))
 
 
-def _known_costs(context: BuildContext) -> list[tuple[str, float]]:
-    """Return the patterns of sources whose time is known, each with its seconds."""
-    return [(unit.pattern, unit.seconds) for unit in context.known_units if unit.seconds]
-
-
 @contextlib.contextmanager
 def end_as_asked(context: BuildContext) -> Iterator[None]:
-    """Let the commands of a build run until it is over, its share is made, or its time is up.
+    """Let the commands of a build run until it is done, its share is made, or its time is up.
 
     Raises UnfinishedBuildError for the latter two, BuildError for a build that cannot be shared.
     """
-    options, name = context.options, context.plan.identifier
-    began = psutil.Process().create_time()
+    options = context.options
+    identifier = context.plan.identifier
+    remaining = None
+    if options.until is not None:
+        began = psutil.Process().create_time()
+        remaining = options.until - (time.time() - began)
     try:
-        with end_after(None if options.until is None else options.until - (time.time() - began)):
+        with end_after(remaining):
             yield
     except TimeUpError:
         raise UnfinishedBuildError(
-            f"{name}: the time of --until is up; the same command goes on from there",
+            f"{identifier}: the time of --until is up; the same command goes on from there",
             code="time-up",
         ) from None
     except CommandError:
+        # The stand-in for ninja ends with an error on purpose, after it has recorded its share.
         if options.shard is not None:
-            shard, parts = parse_shard(options.shard, {}), Path(options.parts or "")
-            said = load_object(shard.record(parts))  # nothing where it came not so far
-            if said and not said["failed"]:
-                words = shlex.join(
-                    [
-                        "nox",
-                        "-s",
-                        name,
-                        "--",
-                        *format_options(replace(options, shard=None, until=None)),
-                    ]
-                )
-                raise UnfinishedBuildError(
-                    f"{name}: share {shard} is made, {said['made']} of {said['compiles']} compiles, in {parts}; when "
-                    f"all are: {words}, or with the folder that has all of them",
-                    code="share-made",
-                ) from None
+            _report_made_share(context, options.shard)
         raise
     if options.shard is not None:
         raise BuildError(
-            f"{name}: its build compiles without ninja, and cannot be shared: leave out --shard",
+            f"{identifier}: its build compiles without ninja, and cannot be shared: leave out --shard",
             code="not-shared",
         )
+
+
+def _report_made_share(context: BuildContext, text: str) -> None:
+    """Raise UnfinishedBuildError if a share was made; it names the command that joins all."""
+    options = context.options
+    shard = parse_shard(text, {})
+    parts = Path(options.parts or "")
+    record = load_object(shard.record(parts))
+    if not record or record["failed"]:
+        return
+    joined = format_options(replace(options, shard=None, until=None))
+    command = shlex.join(["nox", "-s", context.plan.identifier, "--", *joined])
+    raise UnfinishedBuildError(
+        f"{context.plan.identifier}: share {shard} is made, "
+        f"{record['made']} of {record['compiles']} compiles, in {parts}; "
+        f"when all are: {command}, or with the folder that has all of them",
+        code="share-made",
+    ) from None
+
+
+def _known_costs(context: BuildContext) -> list[tuple[str, float]]:
+    """Return the patterns of sources whose compile time is known, each with its seconds."""
+    return [(unit.pattern, unit.seconds) for unit in context.known_units if unit.seconds]

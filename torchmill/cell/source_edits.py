@@ -1,0 +1,67 @@
+"""Files of a tree's source that are not as they were fetched and patched: somebody edited them."""
+
+import contextlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from torchmill.cell import added_files
+from torchmill.cell.context import BuildContext
+from torchmill.core.atomic_writes import write_atomically
+from torchmill.core.strict_json import load_object
+
+
+def find_edits(context: BuildContext) -> dict[str, str]:
+    """Return the source files in the tree that somebody edited or added, with their digests.
+
+    Changes that the patches or a build made are no edits, nor are files that setuptools writes anew
+    each time. A file that is gone has no digest and is left out.
+    """
+    differing = differing_sources(context, load_object(context.tree.patched_file))
+    edits = {name: digest for name, digest in differing.items() if digest}
+    for name in added_files.find_added_files(context.tree, context.source.path):
+        edits[name] = context.stat_cache.digest(context.tree.source / name) or ""
+    return edits
+
+
+def record_generated_files(context: BuildContext, edits: Mapping[str, str]) -> None:
+    """Record the source files that a build changed itself; `edits` were there before it began."""
+    added_files.end_build(context.tree, context.source.path)
+    generated = {}
+    for name, digest in find_edits(context).items():
+        if name not in edits:
+            generated[name] = digest
+    if generated:
+        patched = load_object(context.tree.patched_file) | generated
+        write_atomically(context.tree.patched_file, json.dumps(patched))
+
+
+def differing_sources(context: BuildContext, patched: Mapping[str, str]) -> dict[str, str]:
+    """Return the source files, with digests, that are neither as fetched nor as in `patched`.
+
+    The digest of a file that is gone is "".
+    """
+    differing = {}
+    for parent, folders, names in os.walk(context.source.path):
+        # git writes its index anew, and setuptools an .egg-info that a source archive ships
+        folders[:] = [name for name in folders if name != ".git" and not name.endswith(".egg-info")]
+        for name in names:
+            fetched = Path(parent, name)
+            path = fetched.relative_to(context.source.path)
+            copy = context.tree.source / path
+            if _size_and_date(copy) == _size_and_date(fetched) or not fetched.is_file():
+                continue
+            digest = context.stat_cache.digest(copy) or ""
+            expected = {patched.get(str(path)), context.stat_cache.digest(fetched)}
+            if digest not in expected:
+                differing[str(path)] = digest
+    return differing
+
+
+def _size_and_date(file: Path) -> tuple[int, int] | None:
+    """Return what a copy has in common with its original; None if there is no file."""
+    with contextlib.suppress(OSError):
+        status = file.lstat()
+        return status.st_size, status.st_mtime_ns
+    return None
