@@ -69,7 +69,9 @@ def main() -> None:
     asked = parser.parse_args()
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.process_time()
     names = shards.Ninja(asked.ninja, ["-C", str(asked.build), "install"]).compiled()
-    units = release_costs(facts_reader.load_facts(CHECKOUT).units, asked.package, asked.release)
+    units = release_costs(
+        facts_reader.load_facts(CHECKOUT).known_units, asked.package, asked.release
+    )
     costs = [(unit.pattern, unit.seconds) for unit in units if unit.seconds]
     said = {name: shards.expected_seconds(name, costs) for name in names}
     cut(said, COUNTS[-1])

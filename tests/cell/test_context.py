@@ -93,7 +93,7 @@ def test_a_published_wheel_is_noted_with_what_is_known_of_it(known: Facts, tmp_p
     )
     releases = {**known.releases, "base": (release, *known.releases["base"][1:])}
     facts, noted = (
-        replace(known, releases=releases, elsewhere=(OfferedWheels(*index),)),
+        replace(known, releases=releases, offered_wheels=(OfferedWheels(*index),)),
         list[str](),
     )
     host = change_host(HOST, platform={"glibc": "2.36"})
@@ -309,7 +309,7 @@ def test_what_the_official_wheel_has_beyond_this_one_is_noted_and_in_the_manifes
     part = OfficialPart(
         "a fast loop", When(), "a test", ("USE_LOOP=1",), cost="it is slow", brings="set USE_LOOP"
     )
-    made = job(replace(known, official=(part,)), tmp_path, HOST)
+    made = job(replace(known, official_parts=(part,)), tmp_path, HOST)
     noted: list[str] = []
     preflight(made, noted.append)
     assert any(

@@ -14,7 +14,7 @@ from torchmill.config.gpu import Capability, Gpu
 from torchmill.config.gpu_names import find_gpus, gpus_of_host
 from torchmill.config.release import Release
 from torchmill.config.release_lookup import find_release
-from torchmill.config.served_gpus import how_served
+from torchmill.config.served_gpus import serving_kind
 from torchmill.config.toolkit import Toolkit
 from torchmill.core.errors import ConfigError, ImpossibleBuildError
 from torchmill.host.host import Host, HostPlatform, HostResources
@@ -408,16 +408,16 @@ def test_how_a_list_serves_a_gpu(
     shipped: Facts, text: str, gpu: str, served_by: str | None
 ) -> None:
     targets, _ = arch_list.parse_arch_list(shipped, text, "2.9.0")
-    assert how_served(shipped, targets, capability(shipped, gpu)) == served_by
+    assert serving_kind(shipped, targets, capability(shipped, gpu)) == served_by
 
 
 def test_the_shortest_list_serves_all_gpus(shipped: Facts) -> None:
     gpus = [gpu for gpu in shipped.capabilities if capability_key(gpu.name) >= (7, 0)]
     shortest = shortest_arch_list(shipped, gpus)
-    assert all(how_served(shipped, shortest, gpu) == "code" for gpu in gpus)
+    assert all(serving_kind(shipped, shortest, gpu) == "code" for gpu in gpus)
     for target in shortest:
         rest = [other for other in shortest if other != target]
-        assert any(how_served(shipped, rest, gpu) is None for gpu in gpus)
+        assert any(serving_kind(shipped, rest, gpu) is None for gpu in gpus)
 
 
 # GPUs by name

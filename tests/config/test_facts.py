@@ -155,7 +155,7 @@ def test_each_file_is_read(configs: Path) -> None:
         (configs / file).write_text(text)
     (configs / "runs.toml").unlink()  # its [assumed] would be long
     facts = facts_reader.read_facts(configs)
-    assert facts.units == (KnownUnit("a/*.cpp", 2 * 2**30, 5, "base", None, "seen"),)
+    assert facts.known_units == (KnownUnit("a/*.cpp", 2 * 2**30, 5, "base", None, "seen"),)
     debian, pypi = facts.toolkit_sources  # in the order of requests
     assert (debian.provider, debian.versions, debian.where) == (
         "debian",
@@ -166,7 +166,7 @@ def test_each_file_is_read(configs: Path) -> None:
     (nvtx,) = facts.toolkit_parts
     assert (nvtx.name, nvtx.called, nvtx.headers, nvtx.without) == ("nvtx", "NVTX", ("n.h",), "")
     assert [version for version in ("12.8", "13.0") if is_within(nvtx.cuda, version)] == ["12.8"]
-    (wheels,) = facts.elsewhere
+    (wheels,) = facts.offered_wheels
     assert (wheels.variants, wheels.label, wheels.default) == (("cpu",), "", False)
     assert facts.conda is not None
     assert facts.conda.names == {"a": CondaName("b", "same")}
@@ -183,14 +183,19 @@ def test_a_report_may_be_sparse(tmp_path: Path) -> None:
 
 
 def test_optional_files_may_be_missing(known: Facts) -> None:
-    assert (known.runs, known.peaks, known.assumed, known.linking, known.conda) == (
+    assert (known.runs, known.peaks, known.assumptions, known.linking, known.conda) == (
         (),
         (),
         None,
         None,
         None,
     )
-    assert (known.units, known.elsewhere, known.toolkit_sources, known.toolkit_parts) == (
+    assert (
+        known.known_units,
+        known.offered_wheels,
+        known.toolkit_sources,
+        known.toolkit_parts,
+    ) == (
         (),
         (),
         (),
@@ -543,11 +548,13 @@ def test_shipped_runs_name_releases_and_sources(shipped: Facts) -> None:
 
 
 def test_shipped_units_have_sources_and_sizes(shipped: Facts) -> None:
-    assert len(shipped.units) > 30
+    assert len(shipped.known_units) > 30
     assert [
-        unit.pattern for unit in shipped.units if not unit.source or not 2**26 < unit.peak < 2**33
+        unit.pattern
+        for unit in shipped.known_units
+        if not unit.source or not 2**26 < unit.peak < 2**33
     ] == []
-    assert len({unit.pattern for unit in shipped.units}) == len(shipped.units)
+    assert len({unit.pattern for unit in shipped.known_units}) == len(shipped.known_units)
 
 
 def test_shipped_images_are_complete(shipped: Facts) -> None:

@@ -445,7 +445,7 @@ def test_a_label_is_only_ever_required_exactly(path: Path) -> None:
 
 def test_each_table_of_official_wheels_serves_a_release(shipped: Facts) -> None:
     toolkits = [toolkit.variant for toolkit in shipped.toolkits]
-    for table in shipped.elsewhere:
+    for table in shipped.offered_wheels:
         assert set(table.packages) <= shipped.packages.keys()
         assert set(table.arches) <= shipped.arches.keys()
         assert set(table.variants) <= {"cpu", "cuda", "pypi"}

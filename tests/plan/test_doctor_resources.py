@@ -153,8 +153,8 @@ def test_the_cure_says_how_much_has_to_be_freed() -> None:
 def test_a_disk_may_run_out_of_inodes(
     shipped: Facts, inodes: int | None, verdict: str | None
 ) -> None:
-    assert shipped.assumed is not None
-    facts = replace(shipped, assumed=replace(shipped.assumed, files=CostRange(2, 6)))
+    assert shipped.assumptions is not None
+    facts = replace(shipped, assumptions=replace(shipped.assumptions, files=CostRange(2, 6)))
     disk = DiskSpace("/", 2**40, {"tree": 0}, inodes, source=100)
     host = change_host(LINUX, resources={"disks": (disk,)})
     cell = find_cell(facts, "wheel-3.10-cpu", "v1.13.1")

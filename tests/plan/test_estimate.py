@@ -192,4 +192,4 @@ def test_dependent_packages(shipped: Facts) -> None:
 
 def test_without_assumptions_nothing_is_estimated(shipped: Facts) -> None:
     plan = plan_with_options(shipped, "wheel-3.10-cpu", "v1.13.1")
-    assert estimate.estimate_build(replace(shipped, assumed=None), plan) is None
+    assert estimate.estimate_build(replace(shipped, assumptions=None), plan) is None

@@ -60,7 +60,7 @@ def test_the_time_of_what_was_never_measured_is_unknown(shipped: Facts) -> None:
 
 
 def test_without_assumptions_nothing_is_reported(shipped: Facts) -> None:
-    facts = replace(shipped, assumed=None)
+    facts = replace(shipped, assumptions=None)
     plan = plan_with_options(shipped, "wheel-3.10-cpu", "v1.13.1")
     assert estimate_report.estimate_as_text(facts, plan, GIB) == ""
     data = estimate_report.estimate_as_data(facts, plan)

@@ -96,7 +96,7 @@ def plans(known: Facts) -> Iterator[tuple[str, Cell, Plan]]:
 def parts_of(known: Facts, cell: Cell, provider: str = "git") -> list[OfficialPart]:
     """Return what the official wheel of a cell has."""
     case = make_case(known, cell.build, cell.release, provider)
-    return [part for part in known.official if rule_matches(part.when, case)]
+    return [part for part in known.official_parts if rule_matches(part.when, case)]
 
 
 def unexplained(known: Facts) -> Iterator[str]:
@@ -175,7 +175,10 @@ def test_a_part_that_a_plan_drops_is_said_to_be_lacking(shipped: Facts) -> None:
 def test_a_part_that_no_plan_has_does_not_pass(shipped: Facts, pattern: tuple[str, ...]) -> None:
     grown = replace(
         shipped,
-        official=(*shipped.official, OfficialPart("something new", When(), "a test", pattern)),
+        official_parts=(
+            *shipped.official_parts,
+            OfficialPart("something new", When(), "a test", pattern),
+        ),
     )
     found = list(unexplained(grown))
     assert len(found) == sum(map(len, CELLS.values()))
@@ -196,7 +199,7 @@ def test_every_line_has_a_source_a_cost_or_a_reason_and_a_cell(shipped: Facts) -
         replace(one, build=replace(one.build, variant="cuda" if one.build.cuda else "cpu"))
         for one in cases
     ]
-    for part in shipped.official:
+    for part in shipped.official_parts:
         assert part.source, part.name
         assert bool(part.cost) != bool(part.explained), part.name
         assert bool(part.cost) == bool(part.brings), part.name

@@ -13,7 +13,7 @@ from torchmill.core.lenient_paths import is_file, real_path
 from torchmill.core.package_data import read_table_beside
 from torchmill.core.process import ask
 from torchmill.core.stat_cache import StatCache, stat_file, stat_folder
-from torchmill.host.compilers import C, compiler_command
+from torchmill.host.compilers import C_COMPILER, compiler_command
 from torchmill.host.host import Host
 from torchmill.host.programs import LAUNCHERS, RunProgram, make_runner, starts_another
 from torchmill.plan import host_compiler, shell_seal
@@ -169,7 +169,7 @@ def outputs_with_inputs(log: Path) -> Iterator[tuple[str, list[str]]]:
 def _compiler_digests(environ: Mapping[str, str], stat_cache: StatCache) -> dict[str, str]:
     """Return the digests of the C and C++ compilers and of the programs and libraries behind them."""
     run = make_runner(environ, stat_cache)
-    commands = {"C": compiler_command(environ, C), "C++": compiler_command(environ)}
+    commands = {"C": compiler_command(environ, C_COMPILER), "C++": compiler_command(environ)}
     digests = {}
     for language, words in commands.items():
         for name, path in _compiler_parts(words or [], environ, run):

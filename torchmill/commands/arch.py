@@ -12,7 +12,7 @@ from torchmill.config.gpu import Capability, GpuHost
 from torchmill.config.gpu_names import NamedGpu, find_gpus, gpus_of_host
 from torchmill.config.release import Release
 from torchmill.config.release_lookup import base_package, find_release
-from torchmill.config.served_gpus import how_served
+from torchmill.config.served_gpus import serving_kind
 from torchmill.config.toolkit import Toolkit
 from torchmill.core.console import fold_text, format_table
 from torchmill.core.paths import Layout
@@ -50,7 +50,7 @@ def capability_as_data(facts: Facts, one: Capability) -> dict[str, Any]:
         "buildable": _buildable(facts, able, tried=False),
         "tried": _buildable(facts, able, tried=True),
         "runs": {
-            gpu.name: how_served(facts, [ArchTarget(one.name)], gpu) for gpu in facts.capabilities
+            gpu.name: serving_kind(facts, [ArchTarget(one.name)], gpu) for gpu in facts.capabilities
         },
     }
 
@@ -79,7 +79,9 @@ def _rows(facts: Facts, one: Capability) -> Iterator[tuple[str, str]]:
     )
     yield "driver", "comes with the board's JetPack" if one.tegra else f"Linux {', '.join(drivers)}"
     yield "torch", _history(facts, one, able)
-    on = [gpu.name for gpu in facts.capabilities if how_served(facts, [ArchTarget(one.name)], gpu)]
+    on = [
+        gpu.name for gpu in facts.capabilities if serving_kind(facts, [ArchTarget(one.name)], gpu)
+    ]
     yield "runs on", f"{', '.join(on)}; with +PTX on every later one too"
 
 
@@ -158,7 +160,7 @@ def answer_arch(
     toolkit = find_toolkit(facts, "--cuda", cuda) if cuda else None
     release = find_release(facts, base_package(facts).name, tag) if tag else None
     gpus = [one for name in names for one in find_gpus(facts, name)]
-    gpus += gpus_of_host(facts, host.gpus.devices, host.gpus_unknown) if local else ()
+    gpus += gpus_of_host(facts, host.gpus.devices, host.unknown_gpus_reason) if local else ()
     own = {one.capability.name: one.capability for one in gpus}
     shortest = arch_list.format_arch_list(shortest_arch_list(facts, own.values()))
     asked = listed or (shortest if local else ";".join(own))
@@ -167,7 +169,7 @@ def answer_arch(
     targets = check_arch_list(facts, asked, toolkit, release, host.gpus.devices)
     wanted, written = {each.capability for each in targets}, arch_list.format_arch_list(targets)
     capabilities = [one for one in facts.capabilities if one.name in wanted]
-    ways = {gpu.name: how_served(facts, targets, gpu) for gpu in facts.capabilities}
+    ways = {gpu.name: serving_kind(facts, targets, gpu) for gpu in facts.capabilities}
     plan = _plan(facts, targets, toolkit, release, host)
     on_board = gpus or [NamedGpu(one.name, one) for one in capabilities]
     board = None if local else gpu_hosts.find_board(facts, on_board)

@@ -214,16 +214,18 @@ def _named_gpus(facts: Facts, names: Sequence[str], host: Host, *, chosen: bool)
     Its own are meant too where the variant is `chosen` and none is named. Raises ConfigError.
     """
     found: list[NamedGpu] = []
-    if chosen and not names and host.gpus_unknown:
+    if chosen and not names and host.unknown_gpus_reason:
         print_now(
-            f"cannot tell which GPUs are here ({host.gpus_unknown}): name yours with --gpu, as in --gpu 8.6"
+            f"cannot tell which GPUs are here ({host.unknown_gpus_reason}): name yours with --gpu, as in --gpu 8.6"
         )
     named = [one for text in names for one in gpu_names(text)]
     for name in named or (["local"] if chosen and host.gpus.devices else []):
-        if name in cell_lookup.NO_VARIANTS:
-            raise ConfigError(f"--gpu {name}: {cell_lookup.NO_VARIANTS[name]}", code="no-variant")
+        if name in cell_lookup.REFUSED_VARIANTS:
+            raise ConfigError(
+                f"--gpu {name}: {cell_lookup.REFUSED_VARIANTS[name]}", code="no-variant"
+            )
         if name == "local":
-            found += gpus_of_host(facts, host.gpus.devices, host.gpus_unknown)
+            found += gpus_of_host(facts, host.gpus.devices, host.unknown_gpus_reason)
             continue
         targets, problems = arch_list.parse_arch_list(
             facts, name, newest_release(facts).torch_version

@@ -75,7 +75,7 @@ def _request(
         gpus += find_gpus(facts, name)
     if local:
         machine = measure_host(layout.root)
-        gpus += gpus_of_host(facts, machine.gpus.devices, machine.gpus_unknown)
+        gpus += gpus_of_host(facts, machine.gpus.devices, machine.unknown_gpus_reason)
     needs_ptx = {gpu.capability.name: False for gpu in gpus}
     for target in targets:
         needs_ptx[target.capability] = target.ptx or needs_ptx.get(target.capability, False)
@@ -148,7 +148,7 @@ def _slim_one(  # noqa: PLR0917
         fresh_path(destination / f"{wheel.stem}.slim") as folder,
     ):
         folder.mkdir()
-        files = slim_wheel.stage_libraries(wheel, folder, request.facts.kept_libraries)
+        files = slim_wheel.stage_libraries(wheel, folder, request.facts.unslimmed_libraries)
         libraries = slim_wheel.plan_libraries(files, request)
         pins_new_base = slim_wheel.new_base(distribution, new_pins) is not None
         if libraries or alone:
@@ -181,7 +181,7 @@ def _slim_one(  # noqa: PLR0917
 def _slim_environment(environment: Path, request: Request, dry_run: bool) -> Iterator[str]:
     """Slim what an environment has installed, and yield what came of each package."""
     pins = []
-    for package in slim_wheel.list_packages(environment, request.facts.kept_libraries):
+    for package in slim_wheel.list_packages(environment, request.facts.unslimmed_libraries):
         try:
             libraries = slim_wheel.plan_libraries(package.files, request)
             if not libraries:

@@ -20,7 +20,7 @@ UNDOTTED = re.compile(
     re.IGNORECASE,
 )
 # Words of PyTorch that are not accepted -> the rest of a sentence that says why.
-WHOLES: dict[str, str] = read_table_beside(__file__, "not_capabilities.toml")
+REFUSED_WORDS: dict[str, str] = read_table_beside(__file__, "not_capabilities.toml")
 _PTX = "+PTX"
 
 
@@ -114,8 +114,8 @@ def _parse_word(facts: Facts, word: str, torch: str, gpus: tuple[Gpu, ...]) -> I
     if number:
         yield ArchTarget(number[1], number[2], ptx)
         return
-    if name.lower() in WHOLES:
-        raise UnreadableArchError(WHOLES[name.lower()])
+    if name.lower() in REFUSED_WORDS:
+        raise UnreadableArchError(REFUSED_WORDS[name.lower()])
     if name.lower() == "native":
         capabilities = _native_capabilities(gpus)
     else:

@@ -93,18 +93,20 @@ class Facts:
     causes: tuple[FailureCause, ...] = ()  # in the order in which they are tried
     runs: tuple[MeasuredRun, ...] = ()
     peaks: tuple[CompilePeak, ...] = ()
-    assumed: CostAssumptions | None = None  # None: nothing can be estimated
+    assumptions: CostAssumptions | None = None  # None: nothing can be estimated
     linking: LinkFacts | None = None  # None: nothing can be predicted
-    units: tuple[KnownUnit, ...] = ()  # the first whose pattern fits a source counts
+    known_units: tuple[KnownUnit, ...] = ()  # the first whose pattern fits a source counts
     toolkit_sources: tuple[ToolkitSource, ...] = ()
     toolkit_parts: tuple[ToolkitPart, ...] = ()
-    elsewhere: tuple[OfferedWheels, ...] = ()
-    official: tuple[OfficialPart, ...] = ()  # of torch's wheels
-    kept_libraries: tuple[str, ...] = ()  # patterns of files that are never slimmed: "libcublas*"
+    offered_wheels: tuple[OfferedWheels, ...] = ()
+    official_parts: tuple[OfficialPart, ...] = ()  # of torch's wheels
+    unslimmed_libraries: tuple[
+        str, ...
+    ] = ()  # patterns of files that are never slimmed: "libcublas*"
     images: ImageFacts = field(default_factory=ImageFacts)
     conda: CondaFacts | None = None  # None: no packages can be made for it
     # Makers of other devices than NVIDIA's; the first whose name fits counts.
-    makers: tuple[DeviceMaker, ...] = ()
+    device_makers: tuple[DeviceMaker, ...] = ()
     wheel_code: tuple[WheelCode, ...] = ()  # readings of official wheels
     package_code: tuple[PackageCode, ...] = ()  # and of the libraries that these require
     feature_libraries: tuple[FeatureLibrary, ...] = ()

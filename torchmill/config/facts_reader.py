@@ -155,19 +155,19 @@ def _read_everything(
         arch_spelling=arch_names.map("spelling", TomlTable.bounds),
         causes=tuple(_read_causes(files.file("causes"), answers)),
         # Before `runs`: a table that is read has no data left, as if there were no file.
-        assumed=runs.table("assumed").read(CostAssumptions) if runs.data else None,
+        assumptions=runs.table("assumed").read(CostAssumptions) if runs.data else None,
         runs=runs.read_each("run", MeasuredRun),
         peaks=runs.read_each("peak", CompilePeak),
         linking=linking.read(LinkFacts) if linking.data else None,
-        units=files.file("units").read_each("unit", KnownUnit),
+        known_units=files.file("units").read_each("unit", KnownUnit),
         toolkit_sources=tuple(_read_toolkit_sources(files.file("toolkit_sources"))),
         toolkit_parts=tuple(_read_named(files.file("toolkit_parts"), ToolkitPart)),
-        elsewhere=files.file("indexes").read_each("wheels", OfferedWheels),
-        official=files.file("official").read_each("part", OfficialPart),
-        kept_libraries=files.file("kept_libraries").texts("names", ()),
+        offered_wheels=files.file("indexes").read_each("wheels", OfferedWheels),
+        official_parts=files.file("official").read_each("part", OfficialPart),
+        unslimmed_libraries=files.file("kept_libraries").texts("names", ()),
         images=_read_images(files.file("images"), files.file("archives")),
         conda=conda.read(CondaFacts, names=_read_conda_names(conda)) if conda.data else None,
-        makers=tuple(_read_maker(table) for table in files.file("makers").tables("maker")),
+        device_makers=tuple(_read_maker(table) for table in files.file("makers").tables("maker")),
         wheel_code=tuple(wheel_code),
         package_code=nvidia_code.read_each("package", PackageCode),
         feature_libraries=nvidia_code.read_each("feature", FeatureLibrary),
@@ -296,13 +296,15 @@ def _without_left_out(facts: Facts) -> Facts:
         facts,
         runs=tuple(run for run in facts.runs if run.package in packages),
         peaks=tuple(peak for peak in facts.peaks if peak.package in packages),
-        units=tuple(unit for unit in facts.units if not unit.package or unit.package in packages),
+        known_units=tuple(
+            unit for unit in facts.known_units if not unit.package or unit.package in packages
+        ),
     )
 
 
 def _unknown_packages(facts: Facts) -> Iterator[str]:
     """Yield a line for each place that names a package which no file describes."""
-    places = [(f"units.toml: '{unit.pattern}'", unit.package) for unit in facts.units]
+    places = [(f"units.toml: '{unit.pattern}'", unit.package) for unit in facts.known_units]
     places.extend(("runs.toml", run.package) for run in facts.runs)
     places.extend(("runs.toml", peak.package) for peak in facts.peaks)
     described = set(facts.packages)

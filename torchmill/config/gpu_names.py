@@ -110,7 +110,7 @@ def _spans(text: str, words: Sequence[str]) -> Iterator[frozenset[int]]:
 
 def _refuse_other_maker(facts: Facts, name: str, same_name: Sequence[str]) -> None:
     """Raise ConfigError for a device that is not NVIDIA's; `same_name` are GPUs called so."""
-    for maker in facts.makers:
+    for maker in facts.device_makers:
         if any(re.search(pattern, name, re.IGNORECASE) for pattern in maker.names):
             break
     else:

@@ -40,7 +40,7 @@ def wheel_places(
     if not wheel_pythons(facts, release, arch):
         return
     kinds = _variant_kinds(facts, release, variant)
-    for index in facts.elsewhere:
+    for index in facts.offered_wheels:
         fits = release.package in index.packages and is_within(index.release, release.torch_version)
         if fits and arch in index.arches and not kinds.isdisjoint(index.variants):
             yield index

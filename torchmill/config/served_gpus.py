@@ -45,7 +45,7 @@ def ptx_runs(facts: Facts, target: ArchTarget, gpu: Capability) -> bool:
     return capability_key(target.capability) <= capability_key(gpu.name)
 
 
-def how_served(facts: Facts, targets: Iterable[ArchTarget], gpu: Capability) -> str | None:
+def serving_kind(facts: Facts, targets: Iterable[ArchTarget], gpu: Capability) -> str | None:
     """Return how a list serves GPUs of a capability: "code", "PTX", or None, not at all."""
     served = serving_target(facts, targets, gpu)
     return served[0] if served else None
@@ -79,7 +79,7 @@ def unserved_capabilities(facts: Facts, code: str, listed: str) -> list[str]:
     for listed_target in parse_targets(facts, listed):
         name = listed_target.capability
         gpu = facts.capability(name)
-        served = gpu is not None and how_served(facts, targets, gpu) is not None
+        served = gpu is not None and serving_kind(facts, targets, gpu) is not None
         if not served and name not in unserved:
             unserved.append(name)
     return unserved

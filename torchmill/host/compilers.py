@@ -18,8 +18,8 @@ from torchmill.host.host import Compiler
 from torchmill.host.programs import RunProgram
 
 # The variable that names a compiler, and the usual names of it.
-CPP = "CXX", ("c++", "cl")
-C = "CC", ("cc", "cl")
+CXX_COMPILER = "CXX", ("c++", "cl")
+C_COMPILER = "CC", ("cc", "cl")
 Digest = Callable[[Path], str | None]  # of a file's contents; None if it cannot be read
 _NAME = re.compile(r"(?:(?:gcc\d+-)?g\+\+|clang\+\+)(?:-\d+)?")  # Amazon Linux: "gcc14-g++"
 _CLANG = re.compile(r"(?P<apple>Apple )?(?:clang|LLVM) version (?P<version>\d+(?:\.\d+)+)")
@@ -42,7 +42,7 @@ def command_words(environ: Mapping[str, str], name: str) -> list[str]:
 
 
 def compiler_command(
-    environ: Mapping[str, str], of: tuple[str, Sequence[str]] = CPP
+    environ: Mapping[str, str], of: tuple[str, Sequence[str]] = CXX_COMPILER
 ) -> list[str] | None:
     """Return the command of the compiler that a build would use; None if it is not installed."""
     path = environ.get("PATH")

@@ -21,7 +21,7 @@ from torchmill.host.stored_folders import copy_stored
 Install = Callable[..., Any]  # pip's install, given its arguments
 STAMP_NAME = "torchmill"  # the file in an environment with the purpose that it was filled for
 # Variables by which pip would install in another place, or not what it is given.
-ASTRAY = (
+MISLEADING_VARIABLES = (
     "PYTHON.*|PIP_(DRY_RUN|TARGET|PREFIX|ROOT|USER|PYTHON|NO_DEPS|PRE|REQUIREMENT|EDITABLE"
     "|REQUIRE_VIRTUALENV)"
 )
@@ -124,7 +124,11 @@ def pip_variables(variables: Mapping[str, str]) -> dict[str, str]:
 
     They win over its files of settings too.
     """
-    harmless = {name: value for name, value in variables.items() if not re.fullmatch(ASTRAY, name)}
+    harmless = {
+        name: value
+        for name, value in variables.items()
+        if not re.fullmatch(MISLEADING_VARIABLES, name)
+    }
     return {
         **harmless,
         "PIP_USER": "0",

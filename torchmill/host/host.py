@@ -154,7 +154,7 @@ class Host:
     runs: tuple[MeasuredRun, ...] = ()  # builds that it has made; (): not examined
 
     @property
-    def gpus_unknown(self) -> str:
+    def unknown_gpus_reason(self) -> str:
         """Return why it is unknown which GPUs there are; "" if it is known."""
         reason = self.programs.unanswered.get("nvidia-smi", "")
         if reason and not self.gpus.devices:

@@ -17,7 +17,7 @@ from torchmill.config.facts import Facts
 from torchmill.config.gpu import Capability, Gpu
 from torchmill.config.release import Release
 from torchmill.config.release_lookup import newest_release
-from torchmill.config.served_gpus import code_runs, how_served, is_chip, ptx_runs
+from torchmill.config.served_gpus import code_runs, is_chip, ptx_runs, serving_kind
 from torchmill.config.toolkit import Toolkit
 from torchmill.config.versions import format_bounds, is_within
 from torchmill.core.errors import ConfigError, ImpossibleBuildError
@@ -136,7 +136,7 @@ def shortest_arch_list(facts: Facts, gpus: Iterable[Capability]) -> tuple[ArchTa
     targets: list[ArchTarget] = []
     # From the oldest, because code runs on later minor versions and not on earlier ones.
     for gpu in sorted(gpus, key=lambda capability: capability_key(capability.name)):
-        if how_served(facts, targets, gpu) is None:
+        if serving_kind(facts, targets, gpu) is None:
             targets.append(ArchTarget(gpu.name))
     return tuple(targets)
 

@@ -24,7 +24,7 @@ from torchmill.plan import matrix
 from torchmill.plan.cell import Cell
 from torchmill.plan.trial import find_trial, is_merely_untried
 
-NO_VARIANTS: dict[str, str] = read_table_beside(__file__, "not_variants.toml")
+REFUSED_VARIANTS: dict[str, str] = read_table_beside(__file__, "not_variants.toml")
 _OTHER_MACHINES = read_table_beside(__file__, "other_machines.toml")
 _CELL_NAME = re.compile(r"(?P<word>[a-z][\w.-]*?)-\d+\.\d+t?-(?:cpu|cu\d+)(?:-\w+)?")
 _MISSPELT = 0.75  # of difflib's ratio: "whel" is "wheel", "pytorch3d" is not "torch"
@@ -95,7 +95,7 @@ def _unknown_build(
             hint = did_you_mean(identifier, builds, _SUGGESTIONS)
         for word in identifier.lower().split("-"):
             # "rocm6.0" is told as "rocm" is.
-            answer = NO_VARIANTS.get(word.rstrip("0123456789."))
+            answer = REFUSED_VARIANTS.get(word.rstrip("0123456789."))
             if answer:
                 hint = f": {answer}"
         message = f"'{identifier}' names no build{hint} (`invoke matrix` prints them all)"
@@ -107,7 +107,7 @@ def _explain_unknown_package(facts: Facts, spelling: str) -> str:
     from difflib import get_close_matches  # only if something is wrong
 
     match = _CELL_NAME.fullmatch(spelling)
-    if match is None or match["word"] in NO_VARIANTS:
+    if match is None or match["word"] in REFUSED_VARIANTS:
         return ""
     words: list[str] = []
     described: list[str] = []

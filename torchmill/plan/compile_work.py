@@ -30,26 +30,26 @@ def catalogue_work(facts: Facts, release: Release, images: int, jobs: int) -> Co
 
     `images` is how often device code is compiled (`count_code_images`), 0 without CUDA.
     """
-    if facts.assumed is None:
+    if facts.assumptions is None:
         return None
     runs = [run for run in facts.runs if run.package == release.package]
     if not runs:
         runs = [run for run in facts.runs if _are_similar(facts, run.package, release.package)]
     host_runs = [run for run in runs if not run.capabilities]
-    host_work = _weighted_mean(facts, facts.assumed, release, jobs, host_runs)
+    host_work = _weighted_mean(facts, facts.assumptions, release, jobs, host_runs)
     work = host_work
     if images:
         device_runs = [run for run in runs if run.capabilities]
-        device_work = _weighted_mean(facts, facts.assumed, release, jobs, device_runs)
+        device_work = _weighted_mean(facts, facts.assumptions, release, jobs, device_runs)
         if device_work is None:
             return None
         seconds = images * device_work.seconds
         # Extensions have hardly any code for the host, and no run without CUDA.
         if host_work:
             seconds += host_work.seconds
-        work = CompileWork(seconds, facts.assumed.spread.cuda, device_work.runs)
+        work = CompileWork(seconds, facts.assumptions.spread.cuda, device_work.runs)
     if work and any(run.package != release.package for run in work.runs):
-        work = replace(work, spread=facts.assumed.spread.other)
+        work = replace(work, spread=facts.assumptions.spread.other)
     return work
 
 

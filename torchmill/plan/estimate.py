@@ -57,7 +57,7 @@ def estimate_build(
     `own_runs` are builds that the same machine has made. A `further` Python uses the tree that was
     compiled for the first one.
     """
-    assumed = facts.assumed
+    assumed = facts.assumptions
     images = link_overflow.count_code_images(plan.arch_list)
     work = catalogue_work(facts, plan.release, images, plan.jobs)
     if work is None or assumed is None:
@@ -185,7 +185,7 @@ def _disk_bytes(facts: Facts, plan: Plan, images: int, part: str) -> CostRange:
     They follow from the size of the official libraries. If no sizes are recorded, as for dependent
     packages, they are those of measured builds of the package, else of other dependent ones.
     """
-    assumed = facts.assumed
+    assumed = facts.assumptions
     release = plan.release
     host_bytes = host_library_bytes(facts, release)
     if assumed is None or host_bytes is None:

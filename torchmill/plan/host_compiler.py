@@ -7,7 +7,7 @@ from packaging.version import Version
 
 from torchmill.config.toolkit import Toolkit
 from torchmill.config.versions import is_within
-from torchmill.host.compilers import CPP
+from torchmill.host.compilers import CXX_COMPILER
 from torchmill.host.host import Compiler, Host
 from torchmill.plan.rules import CellConstraints
 
@@ -114,7 +114,7 @@ def _is_refused(constraints: CellConstraints, compiler: Compiler) -> bool:
 
 def _user_names_compiler(host: Host, settings: Mapping[str, str]) -> bool:
     """Tell whether the user names a compiler: by CXX, for nvcc, or for this build."""
-    usual_commands = CPP[1]
+    usual_commands = CXX_COMPILER[1]
     if host.programs.paths.get("c++", usual_commands[0]) not in usual_commands:
         return True
     if host.compilers.cuda is not None:

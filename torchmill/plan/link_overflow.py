@@ -14,7 +14,7 @@ from torchmill.config.facts import Facts
 from torchmill.config.gpu import Capability
 from torchmill.config.link_facts import LinkFacts
 from torchmill.config.release import Release
-from torchmill.config.served_gpus import how_served
+from torchmill.config.served_gpus import serving_kind
 from torchmill.config.versions import is_within
 from torchmill.core.units import format_bytes
 from torchmill.plan.build_options import SWITCHED_ON
@@ -187,14 +187,14 @@ def _shorter_lists(facts: Facts, capabilities: str, gpus: Sequence[Capability]) 
     Entries stay if some of `gpus` would be served otherwise without them.
     """
     targets = parse_targets(facts, capabilities)
-    served = {gpu.name: how_served(facts, targets, gpu) for gpu in gpus}
+    served = {gpu.name: serving_kind(facts, targets, gpu) for gpu in gpus}
     entries = _split_capabilities(capabilities)
     for entry in list(entries):
         fewer = [other for other in entries if other != entry]
         if not fewer:
             continue
         targets = parse_targets(facts, ";".join(fewer))
-        if all(how_served(facts, targets, gpu) == served[gpu.name] for gpu in gpus):
+        if all(serving_kind(facts, targets, gpu) == served[gpu.name] for gpu in gpus):
             entries = fewer
             yield ";".join(entries)
 

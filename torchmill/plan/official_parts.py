@@ -21,7 +21,7 @@ def missed_parts(
     statements = _plan_statements(case, rules, variables, platform_tag)
     return [
         part
-        for part in facts.official
+        for part in facts.official_parts
         if rule_matches(part.when, case) and not _has_part(part, statements)
     ]
 

@@ -18,7 +18,7 @@ from torchmill.config.gpu_names import gpu_capability, known_capabilities
 from torchmill.config.official_wheels import wheel_places, wheel_pythons
 from torchmill.config.release import Release
 from torchmill.config.release_lookup import base_package, find_release
-from torchmill.config.served_gpus import how_served, serving_target, without_cudnn
+from torchmill.config.served_gpus import serving_kind, serving_target, without_cudnn
 from torchmill.config.toolkit import Toolkit
 from torchmill.config.wheel_code import WheelCode
 from torchmill.host.host import Host, HostResources
@@ -166,7 +166,7 @@ def _rank(facts: Facts, wheel: PublishedWheel, gpus: Sequence[Capability]) -> in
     if wheel.verdict.fit == "does not fit":
         return _REFUSED
     targets = arch_list.parse_targets(facts, wheel.code or wheel.announced)
-    if gpus and all(how_served(facts, targets, gpu) == "code" for gpu in gpus):
+    if gpus and all(serving_kind(facts, targets, gpu) == "code" for gpu in gpus):
         return _FAVOURED
     return _UNKNOWN
 
@@ -298,7 +298,7 @@ def _can_make_code(facts: Facts, cuda: str, gpu: Capability, arch: str) -> bool:
     if toolkit is None or arch != OFFICIAL_ARCHES[0]:
         return False
     targets = [ArchTarget(name) for name in toolkit.capabilities if arch_list.is_plain_target(name)]
-    return how_served(facts, targets, gpu) is not None
+    return serving_kind(facts, targets, gpu) is not None
 
 
 def judge(facts: Facts, release: Release, wheel: PublishedWheel, host: Host) -> WheelVerdict:
@@ -371,7 +371,7 @@ def _gpu_verdicts(
     if not host.gpus.devices:
         yield WheelVerdict("cannot tell", "the GPU that it is for is not known")
     targets = arch_list.parse_targets(facts, wheel.code) if wheel.code else []
-    with_ptx = [gpu.name for gpu in gpus if how_served(facts, targets, gpu) == "PTX"]
+    with_ptx = [gpu.name for gpu in gpus if serving_kind(facts, targets, gpu) == "PTX"]
     if with_ptx and not is_ptx_compiled(toolkit, host):
         yield WheelVerdict(
             "does not fit",

@@ -32,7 +32,7 @@ def storage_needs(
 
     `own_runs` are builds of this machine.
     """
-    assumed = facts.assumed
+    assumed = facts.assumptions
     if assumed is None:
         return None
     estimate = estimate_build(facts, plan)

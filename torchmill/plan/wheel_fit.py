@@ -14,7 +14,7 @@ from torchmill.config.arch_list import ArchTarget
 from torchmill.config.facts import Facts
 from torchmill.config.gpu import Capability
 from torchmill.config.release import Release
-from torchmill.config.served_gpus import code_runs, how_served, ptx_runs
+from torchmill.config.served_gpus import code_runs, ptx_runs, serving_kind
 from torchmill.config.toolkit import Toolkit
 from torchmill.config.versions import is_within
 from torchmill.config.wheel_code import PackageCode, ProcessorNeed, ReadLibrary, WheelCode
@@ -50,7 +50,7 @@ def _doubts_about_code(
         if arch_list.is_plain_target(name)
     ]
     # A toolkit of which no capabilities are recorded rules nothing out.
-    if makeable and how_served(facts, makeable, gpu) is None:
+    if makeable and serving_kind(facts, makeable, gpu) is None:
         yield WheelVerdict(
             "does not fit", f"CUDA {toolkit.version} makes no code that runs on {gpu.name}"
         )
@@ -103,7 +103,7 @@ def _kind_of_own_code(facts: Facts, reading: WheelCode, gpu: Capability) -> str 
     """Return "code" or "PTX": how a wheel's own kernels run on a capability; None: not at all."""
     if not reading.own:
         return None
-    return how_served(facts, arch_list.parse_targets(facts, reading.own), gpu)
+    return serving_kind(facts, arch_list.parse_targets(facts, reading.own), gpu)
 
 
 def _library_gaps(

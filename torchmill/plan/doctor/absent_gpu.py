@@ -12,9 +12,9 @@ from torchmill.plan.drivers import is_driven, oldest_driver
 
 def absence_reason(host: Host) -> str | None:
     """Return why no program can reach a GPU of a measured host; None if it is worth asking one."""
-    if host.gpus_unknown:
+    if host.unknown_gpus_reason:
         return (
-            f"cannot tell which GPUs are here: {host.gpus_unknown}, "
+            f"cannot tell which GPUs are here: {host.unknown_gpus_reason}, "
             "as happens if a GPU or its driver has failed"
         )
     if not host.gpus.devices and not host.gpus.running_driver:

@@ -219,7 +219,7 @@ def check_unanswered(host: Host) -> Iterator[Finding]:
     Its silence is no proof that something is not there.
     """
     for program, answer in host.programs.unanswered.items():
-        if program == "nvidia-smi" and host.gpus_unknown:
+        if program == "nvidia-smi" and host.unknown_gpus_reason:
             continue  # the findings on GPUs say it
         because = "what it would tell is not known here: run it yourself to see what it waits for"
         yield Finding(program, answer, "an answer", "unknown", because=because)
@@ -227,8 +227,8 @@ def check_unanswered(host: Host) -> Iterator[Finding]:
 
 def _check_gpus(facts: Facts, host: Host) -> Iterator[Finding]:
     needed = "none, to build"
-    if host.gpus_unknown:
-        yield Finding("GPU", "cannot tell", needed, "unknown", because=host.gpus_unknown)
+    if host.unknown_gpus_reason:
+        yield Finding("GPU", "cannot tell", needed, "unknown", because=host.unknown_gpus_reason)
     for gpu in dict.fromkeys(host.gpus.devices):
         parts = [gpu.name]
         capability = gpu_capability(facts, gpu)

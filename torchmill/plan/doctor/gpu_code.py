@@ -12,7 +12,7 @@ from torchmill.config.arch_list import (
 from torchmill.config.facts import Facts
 from torchmill.config.gpu import Capability, Gpu
 from torchmill.config.gpu_names import gpu_capability, known_capabilities
-from torchmill.config.served_gpus import how_served, ptx_runs
+from torchmill.config.served_gpus import ptx_runs, serving_kind
 from torchmill.config.toolkit import Toolkit
 from torchmill.plan.arch_choice import library_gap, shortest_arch_list
 from torchmill.plan.arch_toolkits import first_makers
@@ -41,7 +41,7 @@ def _gpu_finding(context: CheckContext, toolkit: Toolkit, gpu: Gpu) -> Finding:
         return Finding(_SUBJECT, gpu.name, needed, "unknown")
     finding = Finding(_SUBJECT, f"{gpu.name} ({capability.name})", needed, "ok")
     targets, _ = parse_arch_list(facts, listed, context.cell.release.torch_version)
-    kind = how_served(facts, targets, capability)
+    kind = serving_kind(facts, targets, capability)
     if kind == "code":
         return finding
     # Without code for this GPU, the wheel still runs here if it has some for another.
@@ -57,7 +57,7 @@ def _serves_another(
     """Tell whether a list serves a GPU of the host that has another capability."""
     facts = context.facts
     return any(
-        how_served(facts, targets, gpu)
+        serving_kind(facts, targets, gpu)
         for gpu in known_capabilities(facts, context.host.gpus.devices)
         if gpu.name != unserved.name
     )

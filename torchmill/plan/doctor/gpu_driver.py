@@ -54,8 +54,8 @@ def _driver_finding(context: CheckContext, toolkit: Toolkit) -> Finding:
 
 def _unknown_driver(host: Host, needed: str) -> Finding:
     """Return the finding on a host of whose driver no version is known."""
-    if host.gpus_unknown:
-        return Finding(_SUBJECT, "cannot tell", needed, "unknown", because=host.gpus_unknown)
+    if host.unknown_gpus_reason:
+        return Finding(_SUBJECT, "cannot tell", needed, "unknown", because=host.unknown_gpus_reason)
     because = ""
     if host.complete:
         because = "a build needs no GPU; what the wheel does on one cannot be tried here"

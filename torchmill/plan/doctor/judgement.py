@@ -8,7 +8,7 @@ from torchmill.config import arch_list
 from torchmill.config.arch_list import ArchTarget
 from torchmill.config.gpu import Capability
 from torchmill.config.gpu_names import known_capabilities
-from torchmill.config.served_gpus import how_served, serving_target
+from torchmill.config.served_gpus import serving_kind, serving_target
 from torchmill.config.toolkit import Toolkit
 from torchmill.plan import estimate
 from torchmill.plan.arch_choice import official_arch_list, shortest_arch_list
@@ -135,9 +135,9 @@ def _check_arch_list(context: CheckContext) -> Iterator[Finding]:
     listed = context.plan.arch_list
     if toolkit is None or not listed:
         return
-    if context.host.gpus_unknown:
+    if context.host.unknown_gpus_reason:
         because = (
-            f"which GPUs are here cannot be told ({context.host.gpus_unknown}): "
+            f"which GPUs are here cannot be told ({context.host.unknown_gpus_reason}): "
             f"it has code for {listed}"
         )
         yield Finding(_GPU_CODE, listed, "the GPUs here", "ok", because=because)
@@ -145,7 +145,7 @@ def _check_arch_list(context: CheckContext) -> Iterator[Finding]:
     if not gpus or len(gpus) < len(context.host.gpus.devices):
         return
     targets = arch_list.parse_targets(context.facts, listed)
-    if any(how_served(context.facts, targets, gpu) != "code" for gpu in gpus):
+    if any(serving_kind(context.facts, targets, gpu) != "code" for gpu in gpus):
         return  # the finding on that GPU says it
     shortest = _shortest_list(context, toolkit, targets, gpus)
     needed = arch_list.format_arch_list(shortest)

@@ -4,7 +4,7 @@ from torchmill.config import arch_list
 from torchmill.config.arch_list import ArchTarget
 from torchmill.config.facts import Facts
 from torchmill.config.gpu_names import known_capabilities
-from torchmill.config.served_gpus import how_served
+from torchmill.config.served_gpus import serving_kind
 from torchmill.host.host import Host
 from torchmill.plan.arch_choice import official_arch_list
 from torchmill.plan.cell import Cell
@@ -27,7 +27,7 @@ def coded_gpus(facts: Facts, cell: Cell, host: Host) -> frozenset[str]:
     gpus: set[str] = set()
     for gpu in known_capabilities(facts, host.gpus.devices):
         # Code for an older capability may serve a GPU for which the release takes no code.
-        is_served = how_served(facts, official, gpu) == "code"
+        is_served = serving_kind(facts, official, gpu) == "code"
         if is_served or not takes_no_code(facts, cell, toolkit, gpu):
             gpus.add(gpu.name)
     return frozenset(gpus)
