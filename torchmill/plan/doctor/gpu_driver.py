@@ -58,7 +58,7 @@ def _unknown_driver(host: Host, needed: str) -> Finding:
         return Finding(_SUBJECT, "cannot tell", needed, "unknown", because=host.unknown_gpus_reason)
     because = ""
     if host.complete:
-        because = "a build needs no GPU; what the wheel does on one cannot be tried here"
+        because = "a build needs no GPU, but the wheel cannot be tried on one here"
     if host.gpus.devices:
         state = "does not say its version"
         return Finding(_SUBJECT, state, needed, "unknown", because=because)

@@ -36,7 +36,7 @@ def source_finding(context: CheckContext) -> Finding:
     tag = context.cell.release.tag
     if source is None:
         cure = cell_lookup.fetch_command(context.facts, context.cell)
-        because = "the session starts when it is there"
+        because = "no session starts before it is fetched"
         return Finding(SOURCE, "not fetched", tag, "warning", cure, because)
     if source.refusal:
         state = f"{source.tag}, changed after it was fetched"
