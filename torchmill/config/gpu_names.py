@@ -64,6 +64,7 @@ def find_gpus(facts: Facts, name: str) -> tuple[NamedGpu, ...]:
         board = f"Quadro RTX {virtual[2]}" if virtual[2] else virtual[1]
         return find_gpus(facts, board)
     words = _words(name)
+    # A device of another maker must not be taken for a GPU with similar words in its name.
     _refuse_other_maker(facts, name, [gpu.gpu for gpu in gpus if _words(gpu.gpu) == words])
     similar = _similar_gpus(gpus, words) if words else []
     if not similar:

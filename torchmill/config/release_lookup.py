@@ -54,6 +54,7 @@ def find_release(facts: Facts, package: str, version: str) -> Release:
     refuse_left_out(facts, version)
     tags = [release.tag for release in facts.releases[package]]
     tag = re.sub(r"^\D*", "v", version)  # "release/2.4" and "V2.4.1" as tags are written
+    # "2.4" means the newest of 2.4.0, 2.4.1, …
     similar = [other for other in reversed(tags) if other.startswith(f"{tag}.")][:_SUGGESTIONS]
     if not similar:
         similar = get_close_matches(tag, tags, _SUGGESTIONS)

@@ -24,8 +24,10 @@ def code_runs(facts: Facts, target: ArchTarget, gpu: Capability) -> bool:
     It does on the same capability, and on a later minor version of the same major one. NVIDIA does
     not promise the second for systems on a chip, nor between them and graphics cards.
     """
+    # Code with a suffix is made for this capability at least.
     if target.capability == gpu.name:
         return True
+    # Code with "f" follows the rule for code without a suffix.
     if target.suffix == "a" or gpu.tegra or is_chip(facts, target.capability):
         return False
     major, minor = capability_key(target.capability)

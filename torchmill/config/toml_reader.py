@@ -63,6 +63,7 @@ class TomlTable:
             key = keys.get(field.name, field.key)
             if key in self.data or not field.has_default:
                 given[field.name] = field.read(self, key)
+            # Absent keys too: a misspelt one may be meant for them.
             self.requested.append(key)
         return kind(**given)
 
@@ -120,6 +121,7 @@ class TomlTable:
         """Take a list of strings, or one string."""
         if isinstance(self.data.get(key), str):
             return (self.text(key),)
+        # A default of () is a list that may be absent, and None one that must be there.
         usual = None if default is None else list(default)
         values = self.take(key, list, "a list of strings", usual) or []
         return tuple(self._element(key, value).text(key) for value in values)
@@ -349,6 +351,7 @@ def _field_reader(field: Field[Any], module: Mapping[str, Any]) -> _FieldReader 
     value = _READERS.get(annotation.removeprefix("Mapping[str, ").removesuffix("]"))
     if value:
         return _FieldReader(name, name, _map_reader(value), has_default)
+    # "tuple[ToolkitPart, ...]" is a list of tables, "CondaName" a table, "Scope" a Literal.
     inner: Any = module.get(annotation.removeprefix("tuple[").removesuffix(", ...]"))
     words = get_args(inner)  # of a Literal
     if words:

@@ -45,8 +45,8 @@ def compiler_command(
     environ: Mapping[str, str], of: tuple[str, Sequence[str]] = CXX_COMPILER
 ) -> list[str] | None:
     """Return the command of the compiler that a build would use; None if it is not installed."""
-    path = environ.get("PATH")
     variable, usual_names = of
+    path = environ.get("PATH")
     words = command_words(environ, variable)
     if words:
         # A build fails with a wrong one, so no other is looked for.
@@ -71,6 +71,7 @@ def identify_compiler(
     match = _CLANG.search(output)
     if match:
         return Compiler("apple-clang" if match["apple"] else "clang", match["version"])
+    # Every gcc names its owner, whatever its command is called; other compilers are unknown.
     if "Free Software Foundation" not in output:
         return None
     # gcc before 7 knows only the second flag, and later ones shorten its answer.

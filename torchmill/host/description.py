@@ -150,7 +150,7 @@ def save_host(host: Host, path: Path) -> None:
 
 def describe_host(host: Host) -> str:
     """Return the TOML from which `load_host` reads this host again."""
-    import tomlkit  # 30 ms that only who writes a description spends
+    import tomlkit  # which few commands need
 
     compilers = host.compilers
     values: dict[str, Any] = {
@@ -190,7 +190,7 @@ def describe_host(host: Host) -> str:
         "gpus": [_without_empty(gpu) for gpu in host.gpus.devices],
         "unanswered": host.programs.unanswered,
     }
-    # A value that is empty is the default, but for `root`: false differs from unknown.
+    # An empty value is the default, except for `root`: false differs from unknown.
     written = {
         key: value
         for key, value in values.items()

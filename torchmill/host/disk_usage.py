@@ -90,6 +90,7 @@ def measure_paths(paths: Iterable[Path]) -> DiskBytes:
 def _walk(paths: Iterable[Path]) -> Iterator[os.stat_result]:
     """Yield the status of paths and of everything below them."""
     for path in paths:
+        # Files may go, and folders may be closed to this user, at any time.
         with contextlib.suppress(OSError):
             yield path.lstat()
             if path.is_symlink():

@@ -119,6 +119,7 @@ def resolve_interpreter(
     a shim that runs. Raises HostError if there is none, with the problem of each that was tried.
     """
     paths = list(_candidates(environ, home).get(version, []))
+    # A shim that does not run is tried last, and only to be named in the message.
     shim = find_shims(environ).get(version)
     if shim is not None:
         first_on_path = shutil.which(f"python{version}", path=environ.get("PATH"))
@@ -127,6 +128,7 @@ def resolve_interpreter(
             {version: shim}, environ, user_folder
         )
         paths.insert(0 if runs else len(paths), shim)
+    # That of this very process, even if it runs in a virtual environment.
     current = Path(sys.base_prefix, "bin", f"python{version}")
     if version == f"3.{sys.version_info.minor}" and is_file(current):
         paths.insert(0, current)

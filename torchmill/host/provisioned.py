@@ -106,6 +106,7 @@ def read_provision_record(file: Path) -> ProvisionRecord | None:
             completes=data.get("completes", ""),
         )
     except (OSError, ValueError, LookupError, TypeError):
+        # TypeError: a piece has other fields, as another release of torchmill wrote it.
         return None
 
 

@@ -55,6 +55,7 @@ def find_build(facts: Facts, identifier: str, native: str, selected: Release | N
     Raises UnknownReleaseError, with near matches, for another name, and if no release of its
     package goes with the selected one; ImpossibleBuildError on a machine that no fact describes.
     """
+    # No name is parsed: it is that of a build, or none.
     builds: dict[str, Build] = {}
     for package in facts.packages.values():
         for build in matrix.all_builds(facts, package):
@@ -291,6 +292,7 @@ def _neighbours(facts: Facts, cell: Cell) -> list[Build]:
 
 def _around(builds: Sequence[Build], place: int) -> Sequence[Build]:
     """Return the builds around an index, at most NEIGHBOURS."""
+    # At an end of the list there are fewer on one side, and more on the other.
     last_start = max(len(builds) - NEIGHBOURS, 0)
     start = min(max(place - NEIGHBOURS // 2, 0), last_start)
     return builds[start : start + NEIGHBOURS]
@@ -306,6 +308,7 @@ def _format_series(facts: Facts, releases: Iterable[Release]) -> str:
         series = Version(release.torch_version).release[:2]
         newest.setdefault(series, selecting_tag(facts, release))
     tags = list(newest.values())
+    # The newest ones help most, and the oldest ones show how far back it goes.
     if len(tags) > SERIES:
         tags[SERIES - 2 : -2] = ["…"]
     return ", ".join(tags)

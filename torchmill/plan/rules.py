@@ -56,6 +56,7 @@ def rule_matches(when: When, case: Case) -> bool:
         and _is_among(when.system, case.system)
         and _is_among(when.provider, case.provider)
         and is_within(when.release, case.version)
+        # Rules hold for "3.13t" as for "3.13".
         and is_within(when.python, build.python.rstrip("t"))
         and is_within(when.cuda, build.cuda)
         and is_within(when.gcc, _compiler_version(case.compiler, "gcc"))
