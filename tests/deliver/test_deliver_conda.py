@@ -359,7 +359,8 @@ def test_packages_are_uploaded_as_the_guide_says(packed: Layout, call: str) -> N
     file = next(packed.conda.glob("*/tinytorch-*.conda"))
     with publishing_servers.conda_services() as (url, received):
         for token, code in (("wrong", 1), (publishing_servers.TOKEN, 0)):
-            program = f"import sys; from rattler_build import *; files, token = sys.argv[1:2], {token!r}; "
+            program = "import sys; from rattler_build import *; "
+            program += f"files = sys.argv[1:2]; token = {token!r}; "
             program += re.sub(r"https://[^\"]+", url, call)
             done = subprocess.run(
                 [sys.executable, "-c", program, file], capture_output=True, text=True, check=False

@@ -25,7 +25,13 @@ DATA = "tinytorch-1.0+cpu.data"
 CONSOLE = (
     b"[console_scripts]\ntinyrun = tinytorch.run:Main.start [fast]\n[other]\nthing = tinytorch\n"
 )
-RUN = b"import sys\nclass Main:\n  @staticmethod\n  def start():\n    print(sys.prefix, *sys.argv[1:])\n"
+RUN = b"""\
+import sys
+class Main:
+  @staticmethod
+  def start():
+    print(sys.prefix, *sys.argv[1:])
+"""
 
 
 def laid(

@@ -104,7 +104,7 @@ def test_the_package_of_recipe_r3_has_its_name(shipped: Facts, tmp_path: Path) -
 def test_a_machine_gets_cuda_by_its_driver_alone(
     shipped: Facts, tmp_path: Path, driver: str, spec: str, build: str
 ) -> None:
-    """The index of a channel with three builds of torch and torchvision is solved by conda's code."""
+    """Conda's own code solves an index with three builds of torch and torchvision."""
     rattler = pytest.importorskip("rattler", reason="needs py-rattler")
     records: dict[str, dict[str, object]] = {"linux-64": {}, "noarch": {}}
     for variant in ("cpu", "cu110", "cu111"):

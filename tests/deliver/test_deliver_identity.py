@@ -1,4 +1,4 @@
-"""Sigstore bundles: a workflow's signature is proven without a server, and forged ones are refused."""
+"""Sigstore bundles: a signature is proven without a server, and forged ones are refused."""
 
 import json
 import shutil
@@ -51,7 +51,7 @@ def bundle_of(wheel: Path) -> Path:
 
 
 def statement_of(wheel: Path, *excluded: str, **fields: Any) -> bytes:
-    """Return the statement of GitHub's action about a wheel, the files beside it, and another wheel."""
+    """Return the statement of GitHub's action about a wheel, its documents and another wheel."""
     files = (wheel, *dist_files.companion_paths(wheel)[:3])
     subject = [
         {"name": file.name, "digest": {"sha256": hash_file(file)}}

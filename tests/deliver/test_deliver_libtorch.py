@@ -1,4 +1,4 @@
-"""Archives for C++ users: what is in them, how they are called, and that a C++ program builds with one."""
+"""libtorch archives: their contents, their names, and C++ programs that are built with them."""
 
 from __future__ import annotations
 

@@ -217,7 +217,7 @@ def test_an_unreachable_index_is_an_error_of_the_network(
 
 
 class Refusing(BaseHTTPRequestHandler):
-    """An index that refuses every upload, with truncated JSON that looks like twine_upload's report."""
+    """An index that refuses uploads with truncated JSON that looks like a report."""
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the base class's
         """Print nothing."""

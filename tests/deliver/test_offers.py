@@ -1,4 +1,4 @@
-"""TORCHMILL_WHEELS: a cell takes a wheel that was built elsewhere only if it would make the same."""
+"""TORCHMILL_WHEELS: a cell takes a wheel of another machine only if it would make the same."""
 
 import base64
 import hashlib

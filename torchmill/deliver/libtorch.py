@@ -42,7 +42,9 @@ FOLDERS = ("include", "lib", "share")
 # All names of CPython's C API begin like this.
 PYTHON = re.compile(r"_?Py[A-Z_]\w+")
 
+# The flag that PyTorch's CMake files hand to consumers.
 ABI = re.compile(rb"_GLIBCXX_USE_CXX11_ABI=(\d)")
+# The time of all members, so that the same files give the same archive.
 EPOCH = time.gmtime(wheel_writer.EPOCH_SECONDS)
 
 

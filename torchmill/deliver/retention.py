@@ -114,6 +114,7 @@ def _find_published(
     """Return the files of each wheel of some kinds that torchmill published, in removal order."""
     sets: dict[str, dict[str, StoredFile]] = defaultdict(dict)
     for file in target.stored_files():
+        # "torch-….whl.cdx.json" is the wheel "torch-….whl" and the suffix ".cdx.json".
         stem, extension, suffix = file.name.rpartition(".whl")
         wheel = stem + extension
         if suffix not in _SUFFIXES:

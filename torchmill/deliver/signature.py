@@ -283,6 +283,7 @@ def _open_envelope(raw: bytes, signers: Signers) -> tuple[str, bytes]:
     from securesystemslib.exceptions import UnverifiedSignatureError
     from securesystemslib.signer import Signature
 
+    # DSSE signs the payload together with its type.
     signed = Envelope(payload, PAYLOAD_TYPE, {}).pae()
     for key in signers.keys:
         # The key that a signature names is only a hint, so each signature is tried with each key.

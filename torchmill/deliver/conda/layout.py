@@ -122,6 +122,7 @@ def apply_run_paths(staged: StagedWheel, lib: Path) -> None:
     """
     candidates = (staged.libraries, staged.root / f"{staged.package}.libs")
     libraries = [folder for folder in candidates if folder.is_dir()]
+    # The run path is forced (DT_RPATH): the environment's libraries come before LD_LIBRARY_PATH.
     for path, info in elf.dynamic_files(staged.root).items():
         if info.needed:
             run_path = elf_edit.run_path(path, info.rpath, True, staged.root, libraries)
@@ -134,6 +135,7 @@ def register_with_conda(staged: StagedWheel, prefix: Path) -> None:
     for name in OF_PIP:
         (staged.dist_info / name).unlink(missing_ok=True)
     (staged.dist_info / "INSTALLER").write_text("conda\n", encoding="utf-8")
+    # RECORD lists itself last and without a digest, so it must not be among the files.
     record = staged.dist_info / "RECORD"
     record.unlink(missing_ok=True)
     rows: list[Sequence[object]] = []

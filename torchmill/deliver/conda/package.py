@@ -108,6 +108,7 @@ def add_info_files(
     package: Path, target: Path, extra_files: Mapping[str, bytes], stamp: datetime
 ) -> None:
     """Copy a package to `target` with extra files in its info/."""
+    # The members are archives that zstd has compressed.
     with ZipFile(package) as source, ZipFile(target, "w", ZIP_STORED) as sink:
         for member in source.infolist():
             copy = ZipInfo(member.filename, member.date_time)
@@ -134,6 +135,7 @@ def extend_info(archive: bytes, extra_files: Mapping[str, bytes], stamp: datetim
             if content is not None:  # a folder has none
                 files[member.name] = content.read()
     index = json.loads(files[INDEX])
+    # Some fields, such as track_features, have no argument in rattler-build's interface.
     index.update(json.loads(extra_files.get(INDEX, b"{}")))
     files.update(extra_files)
     files[INDEX] = json.dumps(index, indent=2).encode()

@@ -195,5 +195,6 @@ def _toolkit_archives(facts: Facts, request: ImageRequest) -> tuple[Archive, ...
             cudnn.append(archive)
         elif archive.kind == "nccl":
             nccl.append(archive)
+    # The best one comes last.
     cudnn.sort(key=lambda archive: (archive.version == official_cudnn, Version(archive.version)))
     return (toolkits[0], *cudnn[-1:], *nccl)

@@ -103,6 +103,7 @@ def _write_files(
     """Write the files of an image, and the record of them."""
     for name, text in recipe.texts.items():
         path = folder / name
+        # Shells and engines need "\n", also if Windows writes the folder.
         path.write_text(text, encoding="utf-8", newline="\n")
         path.chmod(0o755 if name in recipe.programs else 0o644)
     for name, source in recipe.copied.items():

@@ -57,6 +57,7 @@ def runtime_recipe(
         base = image.user_image(images, request.base, expected_base)
     for wheel in wheels:
         _require_glibc(wheel, base, request.arch)
+    # The names of packages, of "torch-1.13.1+cpu-…" and of "torch==1.13.1+cpu".
     names = [re.split("-|==", requirement)[0] for requirement in (*wheels, *packages)]
     requirements = [shlex.quote(line) for line in companion_options(facts, request, names)]
     gpus = "--gpus all " if request.toolkit else ""

@@ -137,6 +137,7 @@ def write_folder(
         _require_untouched(out, present, previous, digests)
         changed = [place for place, digest in digests.items() if present.get(place) != digest]
         stale = sorted(present.keys() - digests.keys(), key=_removal_order)
+        # Until the run ends, a file may have its previous digest or the new one.
         if changed or stale:
             save_state(out, replace(previous, written=_possible_digests(previous, digests)))
         _write_files(out, contents, set(changed), placement)

@@ -68,6 +68,7 @@ def compute_pages(
     that METADATA lies beside each wheel. The pages of projects come before the lists that link to
     them. Raises DeliveryError if a label cannot be the name of a folder.
     """
+    # Each variant has a sub-index of its own, as the official index has.
     variants = sorted({entry.version.local for entry in entries if entry.version.local})
     _refuse_colliding_labels(variants, entries)
     reasons = {entry.file: yank_reason(yanked, entry) for entry in entries}
@@ -148,6 +149,7 @@ def _project_json(name: str, links: Sequence[PageLink]) -> str:
 def _file_fields(link: PageLink) -> dict[str, Any]:
     """Return the fields of a wheel on the JSON page of its project."""
     entry = link.entry
+    # In JSON, a yanked file has the reason, or true without one.
     yanked: bool | str = False
     if link.yanked is not None:
         yanked = link.yanked or True

@@ -108,6 +108,7 @@ class GithubApi:
             "Content-Length": str(file.size),
         }
         with file.path.open("rb") as body:
+            # requests streams the file, because it is given open.
             response = self.send(
                 "POST",
                 f"{url}?name={quote(file.name)}",
@@ -125,8 +126,8 @@ class GithubApi:
         # GitHub replaces characters that it does not allow in names.
         if asset["name"] != file.name:
             raise DeliveryError(
-                f"GitHub renamed {file.name} to {asset['name']}, so that nobody finds it: remove it "
-                "there",
+                f"GitHub renamed {file.name} to {asset['name']}, so that nobody finds it: remove "
+                "it there",
                 code="github-renamed",
             )
 

@@ -207,10 +207,11 @@ class IndexTarget(PublishTarget):
         else:
             command += ["--repository-url", self.upload_url]
         command.append(str(file.path))
+        # The upload itself at the lowest rate that is not given up, and a silence before and after.
         seconds = 2 * limit + file.size / LOWEST_RATE
         try:
             capture(command, env=self._twine_environment(), seconds=seconds)
-        except CommandError as error:
+        except CommandError as error:  # twine_upload has printed a report
             raise self._upload_error(file, error.output) from None
 
     def _twine_environment(self) -> dict[str, str]:

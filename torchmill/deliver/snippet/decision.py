@@ -122,7 +122,7 @@ def _our_pin(
     newest = {}
     for offer in sorted(by_version[version], key=lambda offer: offer.build):
         newest[offer.pythons] = offer
-    offers = sorted(newest.values(), key=_first_pythons)
+    offers = sorted(newest.values(), key=_pythons_key)
     pythons = tuple(sorted(_served_pythons(offers), key=python_key))
     return PlatformPin(
         release.package, str(version), variant, arch, pythons, stock.place, tuple(offers)
@@ -137,7 +137,7 @@ def _served_pythons(offers: Sequence[WheelOffer]) -> set[str]:
     return pythons
 
 
-def _first_pythons(offer: WheelOffer) -> list[object]:
+def _pythons_key(offer: WheelOffer) -> list[object]:
     """Return the key that sorts wheels by their Pythons."""
     return [python_key(python) for python in offer.pythons]
 

@@ -73,6 +73,7 @@ def edit_project(file: Path, snippet: str, tool: str, extra: str) -> str:
             "invalid-project",
         ) from None
     edited = tomlkit.dumps(project)
+    # The file keeps the line ends of its system.
     if "\r\n" in text:
         edited = edited.replace("\n", "\r\n")
     # tomlkit may write a document that differs from its own values, if tables lie apart.

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from packaging.utils import canonicalize_name
@@ -28,16 +29,25 @@ _GLIBC = re.compile(r"manylinux_2_(\d+)")
 _OLDEST_GLIBC = 17
 
 
-def snippet_tools(facts: Facts) -> dict[str, tuple[bool, Render]]:
-    """Return, by tool, if one project can have several variants, and the function that renders."""
+class SnippetTool(NamedTuple):
+    """A tool that reads a snippet."""
+
+    takes_several: bool  # variants in one project
+    render: Render
+
+
+def snippet_tools(facts: Facts) -> dict[str, SnippetTool]:
+    """Return the tools by their names."""
     subdirs = facts.conda.subdirs if facts.conda else {}
     return {
-        "uv": (True, render_uv),  # as extras that exclude each other
-        "poetry": (False, render_poetry),
-        "pdm": (False, render_pdm),
-        "pip": (False, partial(_fill_snippet, "pip.txt")),
-        "conda": (False, partial(_fill_snippet, "conda.yml")),
-        "pixi": (True, partial(render_pixi, subdirs=subdirs)),  # as environments
+        # variants become extras that exclude each other
+        "uv": SnippetTool(takes_several=True, render=render_uv),
+        "poetry": SnippetTool(takes_several=False, render=render_poetry),
+        "pdm": SnippetTool(takes_several=False, render=render_pdm),
+        "pip": SnippetTool(takes_several=False, render=partial(_fill_snippet, "pip.txt")),
+        "conda": SnippetTool(takes_several=False, render=partial(_fill_snippet, "conda.yml")),
+        # variants become environments
+        "pixi": SnippetTool(takes_several=True, render=partial(render_pixi, subdirs=subdirs)),
     }
 
 
