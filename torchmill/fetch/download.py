@@ -89,6 +89,7 @@ def _download(
     part = target.with_name(f"{target.name}.part")
     # the ETag or date of the version that the part is of
     version_file = target.with_name(f"{target.name}.mark")
+    # without either, the part could be of another version of the file
     is_resumable = part.exists() and (bool(sha256) or version_file.exists())
     offset = part.stat().st_size if is_resumable else 0
     headers: dict[str, str] = {}
@@ -257,7 +258,7 @@ def http_session() -> requests.Session:
 
 
 def describe_http_error(error: Exception) -> str:
-    """Return what went wrong, as a clause: the first cause in the chain that requests reports."""
+    """Return the reason of an error, as a clause: the first cause in the chain of requests."""
     response = getattr(error, "response", None)
     if response is not None:
         return f"it answers {response.status_code} {response.reason}"

@@ -21,7 +21,7 @@ from torchmill.core.process import program_output
 from torchmill.core.silence import SilentError
 from torchmill.fetch.download import describe_http_error, read_body
 
-# What reading from an index may raise, apart from our own errors, which users see as they are.
+# Errors of reading from an index, apart from our own, which users see as they are.
 READ_ERRORS = (requests.RequestException, urllib3.exceptions.HTTPError, SilentError, OSError)
 DEFAULT_INDEX = "https://pypi.org/simple"
 _ACCEPT = "application/vnd.pypi.simple.v1+json, text/html;q=0.5"
@@ -94,6 +94,8 @@ def find_project_files(
             hint = _LOGIN_HINT
         raise _unreadable(index, project, describe_http_error(error), hint) from None
     # The links of a page are relative to its own address, which a redirect may have changed.
+    # LookupError: the page names an encoding that does not exist. RecursionError: JSON nested a
+    # thousand times.
     try:
         if "json" in response.headers.get("Content-Type", ""):
             entries = json.loads(body).get("files", ())

@@ -110,6 +110,7 @@ def install_package(package: OnDemandPackage, cache: Path, progress: ProgressDis
     if home is not None:
         return home
     index = configured_index()
+    # within seconds; a download would wait for the limit of silence
     complaint = connection_complaint(index)
     if complaint:
         raise NetworkError(
@@ -117,6 +118,7 @@ def install_package(package: OnDemandPackage, cache: Path, progress: ProgressDis
         )
     with http_session() as session:
         file = _choose_wheel(package, index, project_files(session, index, package.project))
+    # the whole name of the wheel, by which find_package knows for which Python and machine it is
     home = cache / FOLDER / file.name.removesuffix(".whl")
     _, version, _, _ = parse_wheel_filename(file.name)
     title = f"{package.project} {version} from the package index, once"

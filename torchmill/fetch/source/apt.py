@@ -103,7 +103,7 @@ class Apt:
                 "APT::Architecture": architecture,
                 "APT::Architectures": architecture,
                 "Dir::State::status": nothing / "status",
-                # the machine's pins are about what it installs
+                # the machine's pins are for its own installations
                 "Dir::Etc::preferences": "/dev/null",
                 "Dir::Etc::preferencesparts": nothing,
                 # without it, `apt-get update` succeeds with a warning if lists could not be read
@@ -156,6 +156,8 @@ class Apt:
         """
         target = self.downloads / package.tarball
         if not target.exists() or hash_file(target) != package.sha256:
+            # only the authors' part, without Debian's patches; and of exactly this source package,
+            # not of one that makes a binary package of this name
             options = ("--download-only", "--tar-only", "--only-source")
             self.run("apt-get", "-q", "source", *options, f"{package.name}={package.version}")
         actual = hash_file(target) if target.exists() else "missing"
@@ -168,7 +170,7 @@ class Apt:
             )
 
     def run(self, program: str, *arguments: str) -> str:
-        """Return what one of apt's programs prints. Raises CommandError."""
+        """Return the output of one of apt's programs. Raises CommandError."""
         argv = self.command(program, *arguments)
         return process.capture(argv, cwd=self.downloads, env=self.environment())
 
@@ -231,7 +233,7 @@ def parse_show(text: str) -> Iterator[BinaryPackage]:
 def _parse_depends(depends: str) -> tuple[tuple[str, ...], ...]:
     """Return the groups of names in a Depends field, "libc6 (>= 2.14), libgcc-s1 | libgcc1:any"."""
     groups = []
-    for clause in depends.split(","):
+    for clause in depends.split(","):  # each must be satisfied, by one of its alternatives
         matches = [_PACKAGE_NAME.match(alternative.strip()) for alternative in clause.split("|")]
         names = tuple(match[0] for match in matches if match)
         if names:
@@ -268,6 +270,7 @@ def package_closure(
         if unknown:
             listed |= look_up(unknown)
         new = []
+        # Of alternatives the first is chosen, as apt does, unless one has been chosen already.
         for group in groups:
             alternatives = [listed[name] for name in group if name in listed]
             suitable = [package for package in alternatives if package.made_from in sources]
@@ -304,7 +307,7 @@ def download_binaries(
 def explain_apt_error(output: str, folder: Path, title: str, alternatives: str) -> TorchmillError:
     """Return the error to show for apt's output about `title`.
 
-    `folder` is the folder of that apt, `alternatives` what the user may do instead.
+    `folder` is the folder of that apt, `alternatives` a clause with what the user may do instead.
     """
     complaint = apt_complaint(output)
     if "no space left" in output.lower():

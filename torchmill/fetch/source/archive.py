@@ -64,6 +64,7 @@ def unpack_archive(
     checksums is accepted only if its digest was `proved`. Raises SourceError for a broken or
     hostile archive, HostError for a full disk.
     """
+    # on the same disk, so that the tree can be moved by a rename
     root = folder.with_name(f"{folder.name}.root")
     root.mkdir(parents=True)
     with report_unwritable(folder), refuse_damage(archive):
@@ -160,17 +161,18 @@ def _untar(archive: Path, root: Path, bar: ProgressBar, *, proved: bool) -> str 
     with archive.open("rb") as raw, _decompress(archive, raw, proved=proved) as content:
         reader = _CountingReader(content)
         stream = cast("IO[bytes]", reader)
+        # "r|": forward only, because the reader cannot seek
         with tarfile.open(fileobj=stream, mode="r|", bufsize=_BUFFER_BYTES) as tar:
             for number, member in enumerate(tar):
                 _write_member(member, partial(tar.extractfile, member), root)
                 if number % _PROGRESS_MEMBERS == 0:
                     bar.update(raw.tell(), total, "unpacking")
-            end = tar.offset
+            end = tar.offset  # behind the last member that tarfile has found
         while reader.read(_BUFFER_BYTES):
             pass
     if reader.content_end > end or reader.size < end + 2 * _BLOCK_BYTES:
         raise tarfile.ReadError("its end is missing, or not where it should be")
-    return tar.pax_headers.get("comment")
+    return tar.pax_headers.get("comment")  # `git archive` writes the commit there
 
 
 def _unzip(archive: Path, root: Path, bar: ProgressBar) -> str | None:

@@ -31,6 +31,7 @@ def fetch_debian(
             code="apt-missing",
         )
     with contextlib.closing(progress.task(request.title)) as bar, slot.scratch() as tree:
+        # all checkouts of the user share these lists and downloads
         with hold_apt(cache):
             archives = _require_archives(suite)
             bar.update(0, None, f"reading the lists of {suite}")
@@ -58,7 +59,7 @@ def _find_suite(request: SourceRequest) -> tuple[DebianSuite, str]:
     if name:
         return DebianSuite(DEBIAN, suite, ("main",)), name
     places = []
-    for version, path in package.debian.items():
+    for version, path in package.debian.items():  # "1.13.1" -> "bookworm/pytorch"
         places.append(f"{version} in {path.partition('/')[0]}")
     raise SourceError(
         f"torchmill knows of no suite of Debian with {package.name} {request.release.version} (its "
@@ -127,7 +128,7 @@ def _fill_submodules(
             continue
         package = _download(apt, suite, name, None, request, bar)
         if folder.exists():
-            folder.rmdir()
+            folder.rmdir()  # fails rather than delete anything
         folder.parent.mkdir(parents=True, exist_ok=True)
         unpack_archive(apt.downloads / package.tarball, folder, bar)
         filled.append(f"{path} from {name} {package.version}")

@@ -28,6 +28,7 @@ def fetch_source(request: SourceRequest, layout: Layout, progress: ProgressDispl
     request.validate()
     slot = SourceDir(layout.source(request.package.name), request.release.tag)
     try:
+        # no waiting: the other fetch may take an hour, and the user should know of it
         with _lock_sources(slot.home, request.title, 0):
             slot.recover()
             if request.discard:
@@ -101,7 +102,7 @@ def _intact_record(slot: SourceDir, cache: StatCache) -> FetchRecord | None:
 
 
 def _satisfies(record: FetchRecord, request: SourceRequest) -> bool:
-    """Tell whether a fetched tree is what is requested, without asking any host."""
+    """Tell whether a fetched tree satisfies a request, without asking any host."""
     source = record.source
     if not _has_requested_commit(record, request):
         return False

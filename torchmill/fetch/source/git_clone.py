@@ -76,6 +76,7 @@ def fetch_git(
     origin = hide_password(target.url)
     if request.ref:
         origin += f" ({request.ref})"
+    # the last step before the tree becomes visible: nothing that git said is believed
     git_proof.require_commit(top.worktree, commit, submodules)
     is_recorded = request.ref is None and request.release.commit == commit
     proof = SourceProof(commit=commit, verified=is_recorded, submodules=submodules)
@@ -157,6 +158,7 @@ def _set_up(repository: GitCheckout, url: str, **settings: str) -> None:
     repository.git("init", "--quiet", "--template=")
     write_atomically(repository.folder / "info/attributes", _ATTRIBUTES)
     settings = {
+        # init takes a folder that is not called .git, such as modules/NAME, for a bare repository
         "core.bare": "false",
         **settings,
         "remote.origin.url": url,
@@ -253,6 +255,7 @@ def _register_submodules(parent: GitCheckout, prefix: str) -> tuple[Submodule, .
     pins: dict[str, tuple[str, str]] = {}
     if (parent.worktree / ".gitmodules").exists():
         pins = git_command.read_submodule_pins(parent)
+    # the text is looked at first, because starting git takes longer
     if "[submodule " in read_text(parent.folder / "config"):
         pinned_names = {name for name, _ in pins.values()}
         for name in sorted(_submodule_urls(parent).keys() - pinned_names):
@@ -316,7 +319,8 @@ def _check_out(repository: GitCheckout, commit: str, run: RunGit) -> None:
     is_resumed = (repository.folder / "index").exists()
     if is_resumed and git_command.read_head(repository.worktree) == commit:
         return
+    # --force: an interrupted checkout may have left files in the way
     run(repository, ["checkout", "--progress", "--force", "--detach", commit])
     if is_resumed:
-        # files of another commit, and the folders of its submodules
+        # Files of another commit, and the folders of its submodules: -ff removes repositories too.
         repository.git("clean", "-ffdx", "--quiet")

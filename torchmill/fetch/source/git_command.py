@@ -31,7 +31,7 @@ _REPOSITORY = re.compile(r"repository (?:at )?\(?'(.+?)'")
 _CONFIG_VARIABLE = re.compile(r"GIT_CONFIG_(COUNT|(KEY|VALUE)_\d+)")
 # git.config in the form in which `git -c` hands settings down to its children, which is the only
 # form that git before 2.31 reads. Git reads these after GIT_CONFIG_COUNT, so that they override
-# what the user has set there.
+# the user's settings there.
 _CONFIG_FILE = str(Path(__file__).with_name("git.config")).replace("'", r"'\''")
 _CONFIG_PARAMETERS = f"'include.path={_CONFIG_FILE}'"
 if os.name != "nt":

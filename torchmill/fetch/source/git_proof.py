@@ -67,7 +67,7 @@ class CommitContents:
 
 
 class _ForgedObjectError(Exception):
-    """An object of a repository is missing, or is not what its id says."""
+    """An object of a repository is missing, or does not have the id by which it was read."""
 
 
 def find_differences(
@@ -123,7 +123,7 @@ def _compare(
         yield Difference(prefix or ".", "has no git repository")
         return
     if not is_commit(commit):
-        # e.g. a branch: git would resolve it, and the repository decides what to
+        # a branch, for example: the repository would decide which commit that is
         yield Difference(prefix or ".", f"is at {commit}, which is no commit of 40 digits")
         return
     try:

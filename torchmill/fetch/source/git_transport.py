@@ -1,4 +1,4 @@
-"""Fetch commits from remote repositories: mirrors, retries, and what servers allow."""
+"""Fetch commits from remote repositories: mirrors, retries, and restrictive servers."""
 
 import io
 import os
@@ -25,6 +25,7 @@ _ALL_REFS = ("+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*")
 # Run in the root folder: git reads the settings of a repository that it is started in, which may be
 # anybody's, and these can name programs.
 _GIT_ANYWHERE = ("git", "-C", os.path.abspath(os.sep))  # noqa: PTH100 - the drive's on Windows
+# --no-tags: tags would bring other commits. --force: a branch may have been rewritten.
 _FETCH = ("fetch", "--progress", "--no-tags", "--force", "--no-recurse-submodules")
 
 RunGit = Callable[[GitCheckout, Sequence[str]], object]
@@ -221,6 +222,7 @@ def _fetch_and_pin(
     try:
         run(repository, [*_FETCH, *arguments])
         if _pinned_commit(repository) != commit:
+            # it came by other refs; fails if it did not come
             repository.git("update-ref", _PINNED_REF, f"{commit}^{{commit}}")
     except CommandError as error:
         is_refusal = git_command.diagnose_git(error.output) == "refused"

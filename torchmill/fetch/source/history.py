@@ -33,6 +33,7 @@ class CommitHistory:
         transport = GitTransport(request, self._checkout.folder)
         urls = mirror_candidates(request.package.repository, request.mirror)
         url, _ = transport.remote_refs(urls, ("HEAD",))
+        # --template=: the system's templates may contain hooks
         self.git("init", "--quiet", "--bare", "--template=")
         try:
             run_git_quietly(self._checkout, [*_FETCH, _COMMITS_ONLY, "--", url, *_ALL_REFS])
@@ -52,6 +53,7 @@ class CommitHistory:
         Raises SourceError for an unknown name.
         """
         try:
+            # "^{commit}" makes the commit of an annotated tag; after "--" nothing is an option
             output = self.git("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}", "--")
         except CommandError:
             raise SourceError(

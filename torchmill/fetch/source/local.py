@@ -70,7 +70,7 @@ def fetch_local(
 
 
 def origin_record(origin: str) -> dict[str, str | None]:
-    """Return what a record has of `--from`: the path or URL, and a state that tells of changes.
+    """Return how `--from` is recorded: the path or URL, and a state that differs after a change.
 
     The state of a URL is a digest of it with its password, which must not be stored itself.
     """
@@ -91,7 +91,7 @@ def _local_path(origin: str) -> Path | None:
     Raises SourceError for a repository, or a URL of another protocol.
     """
     scheme = ""
-    if "://" in origin and host_of(origin):
+    if "://" in origin and host_of(origin):  # host_of raises ConfigError for http://[bad/
         scheme = origin.partition("://")[0].lower()
     if scheme in {"http", "https"}:
         if origin.rstrip("/").endswith(".git"):
@@ -146,7 +146,7 @@ def _download_archive(
     request: SourceRequest, origin: str, slot: SourceDir, bar: ProgressBar
 ) -> Path:
     """Return the archive of a URL, downloaded."""
-    # A folder for each URL: what is left of another URL's download is another file.
+    # A folder for each URL, because the part of another URL's download is another file.
     folder = slot.downloaded / digest_data(origin)[:8]
     return download_file(
         origin,
@@ -207,6 +207,7 @@ def _copy_folder(folder: Path, tree: Path, bar: ProgressBar) -> tuple[str, Sourc
         return left_out
 
     with report_unwritable(tree):
+        # links stay links, even if they lead out of the folder
         shutil.copytree(folder, tree, symlinks=True, ignore=select_left_out)
     if commit is None:
         proof = SourceProof(unproven="the folder is no git checkout")
@@ -225,7 +226,7 @@ def _prove(folder: Path, tree: Path, commit: str) -> SourceProof:
     """Compare the copy of a git checkout with its commit, and return what is proven.
 
     A checkout may have CRLF in place of LF, as .gitattributes or core.autocrlf ask for. Then the
-    copy gets what the commit has.
+    copy gets the line ends of the commit.
     """
     submodules: dict[str, str] = {}
     differences = []

@@ -1,4 +1,4 @@
-"""Requests for sources: what to fetch, and from where."""
+"""Requests for sources: the package, the release, and the place to fetch from."""
 
 import re
 from collections.abc import Sequence
@@ -18,15 +18,15 @@ _NOT_IN_A_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/$|\.lock$")
 
 @dataclass(frozen=True, slots=True)
 class SourceRequest:
-    """One source to fetch, and where it may come from."""
+    """One source to fetch, and the places it may come from."""
 
     package: Package
     release: Release
     ref: str | None = None  # a branch or a commit, in place of the release's tag
-    mirror: str | None = None  # where the repositories are, in place of their own hosts
+    mirror: str | None = None  # a host or folder with the repositories, in place of their own hosts
     origin: str | None = None  # a folder, an archive, its URL, "debian" or "pypi"; None: git
     sha256: str = ""  # of the archive that `origin` is; "": unknown
-    discard: bool = False  # drop what was fetched before, with all changes in it
+    discard: bool = False  # drop the fetched tree, with all changes in it
 
     @property
     def title(self) -> str:

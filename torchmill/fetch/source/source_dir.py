@@ -31,7 +31,7 @@ RECORD = "source.json"
 
 @dataclass(frozen=True, slots=True)
 class FetchRecord:
-    """What was fetched, how it was requested, and how the tree looked then."""
+    """A fetched source, how it was requested, and how its tree looked then."""
 
     source: Source
     requested: Mapping[str, str | None]  # ref and origin, and the state of a local origin
@@ -40,7 +40,7 @@ class FetchRecord:
 
 @dataclass(frozen=True, slots=True)
 class SourceProof:
-    """What a fetched tree was proven to be, and what it merely claims to be."""
+    """The commit that a fetched tree is proven to be, or merely claims to be."""
 
     commit: str | None = None  # the files are those of this commit, by git's objects
     # the facts record this commit, or the digest of this archive, for the release
@@ -75,7 +75,7 @@ class SourceDir:
         shutil.rmtree(self.old, ignore_errors=True)
 
     def discard(self) -> None:
-        """Delete the tree, and what unfinished fetches left."""
+        """Delete the tree, and the remains of unfinished fetches."""
         delete_paths((self.folder, self.partial, self.unpacked, self.downloaded))
 
     @contextlib.contextmanager
@@ -123,6 +123,8 @@ class SourceDir:
         if not requested:
             requested = {"ref": request.ref, "origin": request.origin}
         write_record(finished, FetchRecord(source, requested, take_fingerprint(tree)))
+        # A folder cannot replace another in one step. If the process ends between these two
+        # renames, `recover` restores the old tree.
         if self.folder.exists():
             self.folder.rename(self.old)
         finished.rename(self.folder)

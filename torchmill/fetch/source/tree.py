@@ -24,6 +24,9 @@ class TreeFingerprint:
     size: int  # bytes of all files
 
 
+# os.scandir and os.path are used below rather than pathlib: a source has tens of thousands of files.
+
+
 def walk_tree(tree: Path) -> Iterator[os.DirEntry[str]]:
     """Visit the files and links of a tree, in no order; git's own files are left out."""
     folders = [str(tree)]
@@ -59,7 +62,6 @@ def digest_contents(tree: Path) -> str:
     octal, a zero byte, and the digest of its content. The content of a link is its target.
     """
     digest = hashlib.sha256()
-    # os.path, not pathlib: a source has ten thousands of files
     for path in sorted(entry.path for entry in walk_tree(tree)):
         mode = os.lstat(path).st_mode & _EXECUTABLE
         if os.path.islink(path):  # noqa: PTH114

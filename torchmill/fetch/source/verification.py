@@ -1,4 +1,4 @@
-"""Find out whether a fetched source is still what was fetched, and refuse one that was changed."""
+"""Find changes in a fetched source, and refuse a source that was changed."""
 
 import contextlib
 import os
@@ -59,7 +59,7 @@ def check_source(source: Source) -> FetchRecord:
 
 
 def verify_source(source: Source, cache: StatCache, *, extras: bool = False) -> None:
-    """Raise SourceError unless the tree is what was fetched, by the contents of its files.
+    """Raise SourceError if the tree differs from the fetched one, by the contents of its files.
 
     With `extras`, a git tree may have further files that git ignores. A fetch loses none of them,
     but a build must refuse them, because it would use them.
@@ -187,7 +187,7 @@ def refuse_changes(record: FetchRecord) -> TreeFingerprint:
 def refuse_uncommitted(tree: Path) -> None:
     """Raise SourceError, with the files, if a git tree has changes that are in no commit."""
     if git_folder(tree) is None:
-        return  # git has nothing to say about it; moved_clause says what is wrong
+        return  # moved_clause reports it
     names = uncommitted_changes(tree)
     if names:
         raise SourceError(

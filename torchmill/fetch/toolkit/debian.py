@@ -90,7 +90,7 @@ def _ask_suite(  # noqa: PLR0917 - a request, where to read, and how to show it
     cache: Path,
     progress: ProgressDisplay,
 ) -> ProviderOffer | str:
-    """Return what one suite has of some packages, or why it cannot serve the request."""
+    """Return the offer of one suite for some packages, or why it cannot serve the request."""
     pinned = pinned_versions(package_lines, request.version)
     if not archives:
         keyring = KEYRINGS / suite.keyring
@@ -118,7 +118,7 @@ def _ask_suite(  # noqa: PLR0917 - a request, where to read, and how to show it
     # NVIDIA's libraries have "11.8.89~11.8.0": their own version, and that of the toolkit
     full = re.split(r"[~+]", packages[0].upstream)[-1]
     if request.kind == MAGMA:
-        # It is linked statically, so what it needs at run time is left out.
+        # It is linked statically, so its run-time dependencies are left out.
         packages = packages[: len(pinned)]
         full = packages[0].upstream
         if not version_begins(full, request.version):

@@ -29,6 +29,7 @@ def inherited_files(home: Path, arch: str) -> Iterator[tuple[str, Path]]:
         if path in _VERSION_FILES:
             target: str | None = path
         else:
+            # the profiling interface becomes a part of the usual folders
             target = place(path.removeprefix(f"{_CUPTI}/"))
         if target is not None and target not in seen and (home / path).is_file():
             seen.add(target)
@@ -44,6 +45,7 @@ def place_inherited(home: Path, folder: Path, arch: str) -> None:
         target = folder / place
         target.parent.mkdir(parents=True, exist_ok=True)
         destination = file.readlink() if file.is_symlink() else None
+        # "libcudart.so.12" leads to a file of the same folder, which has a place too
         if destination is not None and len(destination.parts) == 1:
             target.symlink_to(destination)
         elif not link_file(real_path(file), target):
@@ -73,6 +75,7 @@ def _toolkit_files(home: Path, arch: str) -> Iterator[str]:
         tops += [f"{base}/{name}" for name in _FOLDERS]
     seen: set[Path] = set()
     for top in tops:
+        # links are followed, because `include` may be one to targets/MACHINE/include
         for folder, folders, names in os.walk(home / top, followlinks=True):
             real = real_path(folder)
             if real in seen:  # the folders of a toolkit are linked to each other, even in circles

@@ -1,4 +1,4 @@
-"""The layout of a toolkit's folder: where the files of packages go, and the links between them."""
+"""The layout of a toolkit's folder: the places of files, and the links between them."""
 
 import json
 import os
@@ -161,7 +161,7 @@ def add_links(home: Path, arch: str) -> None:
 
 
 def _link_cupti(home: Path) -> None:
-    """Put the profiling interface where torch's build looks for it first."""
+    """Link the profiling interface into the folder in which torch's build looks first."""
     cupti = home / "extras/CUPTI"
     cupti.mkdir(parents=True, exist_ok=True)
     for name in ("include", "lib64"):

@@ -33,7 +33,7 @@ _CURE = "use another provider (`--from`)"
 
 @dataclass(frozen=True, slots=True)
 class ProvisionContext:
-    """Where to install from, and where to."""
+    """The providers to install from, and the cache to install into."""
 
     providers: Mapping[str, AskProvider]  # in the order in which they are asked
     sources: Sequence[ToolkitSource]
@@ -108,7 +108,7 @@ def _require_room(offer: ProviderOffer, cache: Path) -> None:
     needed = bytes_taken(offer.pieces)
     for piece in offer.pieces:
         file = downloads_folder(cache, piece.provider) / piece.file
-        if file.is_file():  # an earlier download
+        if file.is_file():  # an earlier download, which is used
             needed -= file.stat().st_size
     if offer.request.completes:
         home = Path(offer.request.completes)
@@ -125,6 +125,7 @@ def _require_room(offer: ProviderOffer, cache: Path) -> None:
 
 def bytes_taken(pieces: Sequence[ProviderPackage]) -> int:
     """Return the bytes that some packages take at least while they are unpacked."""
+    # a download exists until its contents are unpacked and checked
     return int(sum(piece.size * (1 + PACKAGES["unpacked"][piece.provider]) for piece in pieces))
 
 
@@ -199,7 +200,7 @@ def _require_complete(offer: ProviderOffer, folder: Path, context: ProvisionCont
 
 
 def unexpected_nvcc(home: Path, version: str, run: RunProgram) -> str:
-    """Return what nvcc prints if it does not run here as a version; "" if it does."""
+    """Return the output of nvcc if it does not run here as a version; "" if it does."""
     output = run([str(home / "bin/nvcc"), "--version"])
     if parse_tool_version("nvcc", output) == version:
         return ""

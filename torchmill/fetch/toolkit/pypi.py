@@ -97,6 +97,7 @@ def usable_wheels(
     for file in files:
         with contextlib.suppress(InvalidWheelFilename):
             _, version, build, tags = parse_wheel_filename(file.name)
+            # only platforms count: these wheels contain no Python code that would be run
             runs = any(platform_runs(tag.platform, arch, glibc) for tag in tags)
             if runs and not file.yanked and not version.is_prerelease:
                 build_number = build[0] if build else 0
@@ -315,7 +316,10 @@ def _select_library(request: ToolkitRequest, lines: Sequence[str], index: _Index
 
 
 def _summarize_versions(versions: Sequence[str], request: ToolkitRequest) -> str:
-    """Return the versions of the requested major version, or the oldest and the newest."""
+    """Return the versions of the requested major version, or the oldest and the newest.
+
+    There may be dozens, too many for a message.
+    """
     if not versions:
         return f"none for {request.arch}"
     major = request.version.partition(".")[0]

@@ -23,7 +23,7 @@ _REFUSAL_HINT = (
 
 
 def downloads_folder(cache: Path, provider: str) -> Path:
-    """Return where a provider's files are downloaded to; they are deleted after installation."""
+    """Return the folder of a provider's downloads, which are deleted after installation."""
     return cache / "downloads" / provider
 
 
