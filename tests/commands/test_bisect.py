@@ -200,19 +200,19 @@ def test_ends_are_tried_first_unless_they_are_trusted(
     between = {1: "good", 2: "good", 3: "bad"}
     wrong, _ = searched(tmp_path / "wrong", {0: "bad", 4: "bad", **between})
     with refused("end-not-as-said") as caught:
-        wrong.go()
+        wrong.run()
     assert "--good is not good (COMMAND ended so)" in str(caught.value)
     trusted, commits = searched(
         tmp_path / "trusted", between, trust_ends=True
     )  # whose ends are never looked up
-    assert f"first bad commit:\n  {commits[3]} c3" in trusted.go().text
+    assert f"first bad commit:\n  {commits[3]} c3" in trusted.run().text
     assert commits[0] not in capsys.readouterr().out
 
 
 def test_what_the_command_needs_beside_the_wheel_is_in_its_environment(tmp_path: Path) -> None:
     search, _ = searched(tmp_path, {})
     search.record["asked"]["with"] = [str(written_wheels.made(tmp_path, "beside"))]
-    variables = search.provide()
+    variables = search.make_environment()
     program = ["python", "-c", "import beside, sys; print(sys.prefix)"]
     done = subprocess.run(
         program, env=variables, cwd=tmp_path, capture_output=True, text=True, check=True

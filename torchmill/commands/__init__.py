@@ -5,17 +5,17 @@ Only `noxfile.py` and `tasks.py` import it; `command_line` alone imports invoke.
 - arch: `invoke arch`: the compute capabilities of GPUs, and what a list of capabilities runs on
 - bisect: `invoke bisect`: find the commit that changed behaviour, by git bisect, builds and a
   command
-- build: `invoke build`: all that a wheel needs, from the sources to dist/
+- build: `invoke build`: which cells are meant, for which GPUs, of which release; `dialogue` builds them
 - clean/: `invoke status` and `invoke clean`
 - cluster: `invoke cluster`: write the jobs that build a cell in shares, with Slurm or another
   engine
 - command: what the functions of this wing return to the tasks that call them, and what options mean
 - command_line: the command line of `invoke`: what it lacks, behind the `klass` of its tasks
-- command_line: the command line of `invoke`: what it lacks, behind the `klass` of its tasks
 - cross_build: build for another architecture in a container: options, image, checks beforehand, the
   run
 - deps: `invoke deps`: the command that installs what a release needs from the system
 - diagnose: `invoke diagnose`: say why a build failed, by its log, and what fixes it
+- dialogue: the dialogue of `invoke build`: what is shown and asked on the way to some wheels, and done
 - doctor: `invoke doctor`: examine a machine, for a build or for itself, and report findings with
   their fixes
 - doctor_fixes: the fixes of `invoke doctor --fix`: all of them are walked before the first one runs

@@ -1,13 +1,14 @@
-"""`invoke bisect`: find the commit that changed behaviour, by git bisect, a build of each step, and a command."""
+"""`invoke bisect`: find the commit that changed behaviour, by git bisect, builds and a command."""
 
 import json
 import os
 import shlex
 import shutil
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from io import StringIO
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from torchmill.commands.command import CommandOutput
@@ -41,148 +42,165 @@ from torchmill.plan.options import format_options
 from torchmill.wheel.dist_files import read_manifest
 from torchmill.wheel.verify.clean_environment import clean_variables, create_environment
 
-UNBUILDABLE = {
-    BuildError.exit_code,
-    MemoryBuildError.exit_code,
-    VerifyError.exit_code,
-}  # the commit is, and skipped
 RECORD = "search.json"
-SKIP, NO_VERDICT = (
-    125,
-    126,
-)  # exit codes of COMMAND, of the latter and above: it was not run, or killed
+# Exit codes of builds that the commit is to blame for: git skips it.
+UNBUILDABLE = {BuildError.exit_code, MemoryBuildError.exit_code, VerifyError.exit_code}
+# Exit codes of COMMAND, as `git bisect run` has them: https://git-scm.com/docs/git-bisect
+SKIP = 125
+NO_VERDICT = 126  # and above: it could not be run, or was killed
 
 
 class CommitSearch(NamedTuple):
-    """A search for a commit: what it was told ("asked"), and what came of each commit so far ("tested"), by its id."""
+    """A search for a commit.
+
+    Its record is a file: "asked" has what the user asked for, "tested" the verdict and the reason
+    of each commit so far, by its id.
+    """
 
     layout: Layout
-    home: Layout  # where it builds: nothing of the user's is changed
+    home: Layout  # in which it builds: nothing of the user's is changed
     history: CommitHistory
     record: dict[str, Any]
 
-    def go(self) -> CommandOutput:
+    def run(self) -> CommandOutput:
         """Try the ends, then what git selects, until it knows the commit, or skips leave several.
 
-        Raises ConfigError where the ends are not as they are said to be.
+        Raises ConfigError if the good end is not good, or the bad one not bad.
         """
-        ends = {} if self.record["asked"]["trust_ends"] else self.record["ends"]
-        if wrong := [end for end, commit in ends.items() if self.verdict(commit) != end]:
-            told = ", ".join(
-                f"--{end} is not {end} ({self.record['tested'][ends[end]][1]})" for end in wrong
-            )
-            raise ConfigError(
-                f"{told}: name others after `invoke bisect --reset`; to find what fixed something, let "
-                "COMMAND succeed where it failed (`sh -c '! …'`)",
-                code="end-not-as-said",
-            )
+        if not self.record["asked"]["trust_ends"]:
+            self._require_ends()
         while True:
-            commit, left = self.history.next_step()
+            commit, progress = self.history.next_step()
             if not commit:
                 return self._result()
-            print_now(f"\n{left}")
+            print_now(f"\n{progress}")
             self.history.bisect(self.verdict(commit), commit)
 
+    def _require_ends(self) -> None:
+        problems = []
+        for end, commit in self.record["ends"].items():
+            if self.verdict(commit) != end:
+                reason = self.record["tested"][commit][1]
+                problems.append(f"--{end} is not {end} ({reason})")
+        if problems:
+            raise ConfigError(
+                f"{', '.join(problems)}: name others after `invoke bisect --reset`; to find what "
+                "fixed something, let COMMAND succeed where it failed (`sh -c '! …'`)",
+                code="end-not-as-said",
+            )
+
     def verdict(self, commit: str) -> str:
-        """Return "good", "bad" or "skip"; the commit is built and tried where that is not known."""
+        """Return "good", "bad" or "skip"; a commit that was not tested yet is built and tried."""
         tested = self.record["tested"]
         if commit not in tested:
             print_now(f"commit {self.history.describe(commit)}")
             tested[commit] = self._try(commit)
-            write_atomically(
-                self.layout.bisect / RECORD, hide_password(json.dumps(self.record, indent=1))
-            )
-            delete_paths([self.home.trees])  # each commit has a tree of its own, of gigabytes
-        word, why = tested[commit]
-        print_now(f"{word}: {why}")
-        return str(word)
+            # A password in an address is not for a file.
+            text = hide_password(json.dumps(self.record, indent=1))
+            write_atomically(self.layout.bisect / RECORD, text)
+            # Each commit has a tree of its own, of gigabytes.
+            delete_paths([self.home.trees])
+        verdict, reason = tested[commit]
+        print_now(f"{verdict}: {reason}")
+        return str(verdict)
 
     def _try(self, commit: str) -> tuple[str, str]:
-        """Build a commit and run COMMAND with it; return the verdict and why."""
-        asked, tag, cell = self.record["asked"], self.record["tag"], self.record["cell"]
-        fetch = [
-            "invoke",
-            "fetch",
-            "--tag",
-            tag,
-            *(["--mirror", asked["mirror"]] if asked["mirror"] else []),
-        ]
+        """Build a commit and run COMMAND with it; return the verdict and the reason."""
+        asked = self.record["asked"]
+        tag = self.record["tag"]
+        cell = self.record["cell"]
+        fetch = ["invoke", "fetch", "--tag", tag]
+        if asked["mirror"]:
+            fetch += ["--mirror", asked["mirror"]]
         if self.record["dependent"]:
-            _require_success(fetch)
-        _require_success([*fetch, "--package", self.record["package"], "--ref", commit])
-        if code := _require_success(["nox", "-s", cell, "--", *asked["options"]], UNBUILDABLE):
+            _run_or_stop(fetch)
+        _run_or_stop([*fetch, "--package", self.record["package"], "--ref", commit])
+        code = _run_or_stop(["nox", "-s", cell, "--", *asked["options"]], UNBUILDABLE)
+        if code:
             log = self.home.logs / f"{tag}-{cell}.log"
-            with suppress(FileNotFoundError):  # what cannot be prepared has none
+            with suppress(FileNotFoundError):  # a build that cannot be prepared has none
                 log = log.rename(log.with_name(f"{commit}.log"))
-            return (
-                "skip",
-                f"{'its wheel is refused' if code == VerifyError.exit_code else 'it is not built'} ({log})",
-            )
-        made = {
-            "identifier": cell,
-            "commit": commit,
-        }  # an earlier search, for another cell, left its own wheels there
-        wheel = next(
-            one
-            for one in self.home.dist.glob("*.whl")
-            if made.items() <= read_manifest(one).items()
-        )
-        return self._run_command(self.provide(str(wheel)))
+            problem = "it is not built"
+            if code == VerifyError.exit_code:
+                problem = "its wheel is refused"
+            return "skip", f"{problem} ({log})"
+        return self._run_command(self.make_environment(str(self._find_wheel(commit))))
 
-    def provide(self, *wheels: str) -> dict[str, str]:
-        """Return the variables of a new environment with these wheels and the packages of --with."""
-        venv, wanted = self.layout.bisect / "env", [*wheels, *self.record["asked"]["with"]]
-        base = resolve_interpreter(self.record["python"])
-        python = create_environment(base, venv, StringIO(), self.layout.environments)
-        if wanted:
-            _require_success([str(python), "-I", "-m", "pip", "install", "--quiet", *wanted])
-        kept = {
+    def _find_wheel(self, commit: str) -> Path:
+        """Return the wheel of a commit: earlier searches, for other cells, left wheels as well."""
+        origin = {"identifier": self.record["cell"], "commit": commit}
+        wheels = self.home.dist.glob("*.whl")
+        return next(wheel for wheel in wheels if origin.items() <= read_manifest(wheel).items())
+
+    def make_environment(self, *wheels: str) -> dict[str, str]:
+        """Return the variables of a new environment with wheels and the packages of --with."""
+        venv = self.layout.bisect / "env"
+        interpreter = resolve_interpreter(self.record["python"])
+        python = create_environment(interpreter, venv, StringIO(), self.layout.environments)
+        requirements = [*wheels, *self.record["asked"]["with"]]
+        if requirements:
+            _run_or_stop([str(python), "-I", "-m", "pip", "install", "--quiet", *requirements])
+        variables = {
             name: value
             for name, value in clean_variables().items()
             if not name.startswith("TORCHMILL_")
         }
         path = os.pathsep.join((str(python.parent), os.environ.get("PATH", os.defpath)))
-        return {**kept, "VIRTUAL_ENV": str(venv), "PATH": path}
+        return {**variables, "VIRTUAL_ENV": str(venv), "PATH": path}
+
+    def require_command(self) -> None:
+        """Raise ConfigError if there is no such program as COMMAND, before anything is built."""
+        program = self.record["asked"]["command"][0]
+        if shutil.which(program, path=self.make_environment()["PATH"]) is None:
+            raise ConfigError(
+                f"there is no program '{program}' on PATH, nor in the environment: correct "
+                "COMMAND, or add it by --with",
+                code="no-such-command",
+            )
 
     def _run_command(self, variables: dict[str, str]) -> tuple[str, str]:
-        """Return the verdict of COMMAND, and why. Raises ConfigError where it gives none."""
+        """Return the verdict of COMMAND, and the reason. Raises ConfigError if it gives none."""
         command = self.record["asked"]["command"]
         print_now(f"\n$ {shlex.join(command)}")
         code = run_in_terminal(command, variables)
         if not 0 <= code < NO_VERDICT:
             raise ConfigError(
-                f"COMMAND ended with {code}, as if it could not be run or was killed: no verdict; correct it; to "
-                "find a crash, let a shell turn it into 1 (`sh -c '… || exit 1'`)",
+                f"COMMAND ended with {code}, as if it could not be run or was killed: no verdict; "
+                "correct it; to find a crash, let a shell turn it into 1 (`sh -c '… || exit 1'`)",
                 code="command-without-verdict",
             )
-        return {0: "good", SKIP: "skip"}.get(code, "bad"), f"COMMAND ended with {code}"
+        verdict = {0: "good", SKIP: "skip"}.get(code, "bad")
+        return verdict, f"COMMAND ended with {code}"
 
     def _result(self) -> CommandOutput:
-        suspects = [f"  {self.history.describe(one)}" for one in self.history.suspects()]
-        first = f"first bad commit:{' one of these, as some were skipped' if suspects[1:] else ''}"
-        tested = self.record["tested"].items()
-        skipped = [
-            f"  {self.history.describe(one)}: {why}"
-            for one, (word, why) in tested
-            if word == "skip"
-        ]
-        lines = [
-            "",
-            first,
-            *suspects,
-            *(["skipped:", *skipped] if skipped else []),
-            f"wheels: {self.home.dist}",
-        ]
-        return CommandOutput("\n".join(lines), exit_code=int(len(suspects) > 1))
+        """Return the first bad commit, or those that may be it; the output fails for several."""
+        suspects = [f"  {self.history.describe(commit)}" for commit in self.history.suspects()]
+        several = len(suspects) > 1
+        lines = ["", "first bad commit:"]
+        if several:
+            lines[-1] += " one of these, as some were skipped"
+        lines += suspects
+        skipped = []
+        for commit, (verdict, reason) in self.record["tested"].items():
+            if verdict == "skip":
+                skipped.append(f"  {self.history.describe(commit)}: {reason}")
+        if skipped:
+            lines += ["skipped:", *skipped]
+        lines.append(f"wheels: {self.home.dist}")
+        return CommandOutput("\n".join(lines), exit_code=int(several))
 
 
-def _require_success(words: Sequence[str], else_return: Collection[int] = ()) -> int:
-    """Run a command, and raise an error of its exit code: it is the machine's or the network's, not the commit's."""
-    code = run_step(line := shlex.join(words))
-    if code and code not in else_return:
-        shown = hide_password(line)
+def _run_or_stop(words: Sequence[str], accepted: Collection[int] = ()) -> int:
+    """Run a command, and return its exit code: 0, or one of those that are `accepted`.
+
+    Any other is the machine's or the network's fault, not the commit's: raises an error that ends
+    with the same code.
+    """
+    line = shlex.join(words)
+    code = run_step(line)
+    if code and code not in accepted:
         error = SourceError(
-            f"`{shown}` failed, as shown above: the same command goes on there",
+            f"`{hide_password(line)}` failed, as shown above: the same command goes on there",
             code="bisect-stopped",
         )
         error.exit_code = code
@@ -204,7 +222,12 @@ def find_bad_commit(  # noqa: PLR0917 - every one is an option
     command: Sequence[str] = (),
     options: Options = NO_OPTIONS,
 ) -> CommandOutput:
-    """Find the commit that changed behaviour, by builds and a command."""
+    """Return the commit that changed behaviour, by builds and COMMAND.
+
+    A search that was interrupted goes on with the same options.
+    """
+    # Each build has the commit in its version.
+    words = format_options(replace(options, label="git"))
     asked: dict[str, Any] = {
         "cell": cell,
         "good": good,
@@ -212,77 +235,93 @@ def find_bad_commit(  # noqa: PLR0917 - every one is an option
         "tag": tag,
         "mirror": mirror,
         "with": with_ or [],
+        "trust_ends": trust_ends,
+        "options": words,
+        "command": command,
     }
-    words = format_options(replace(options, label="git"))
-    asked |= {"trust_ends": trust_ends, "options": words, "command": command}
     if not reset and not (good and bad and command):
         raise ConfigError(
             "give --good, --bad, and COMMAND after --: `invoke --help bisect`",
             code="bisect-incomplete",
         )
     folder = layout.bisect
-    with hold_folder(
-        folder, 0, f"another run is searching in {folder}: wait for it", "bisect-running"
-    ):
+    busy = f"another run is searching in {folder}: wait for it"
+    with hold_folder(folder, 0, busy, "bisect-running"):
         if reset:
             (folder / RECORD).unlink(missing_ok=True)
             return CommandOutput(
                 "no search is under way; `invoke clean --kind bisect` removes what was built"
             )
         record = load_object(folder / RECORD)
-        kept = asked | record.get("asked", {})
-        if changed := [
-            one
-            for one, said in asked.items()
-            if hide_password(f"{said}") != hide_password(f"{kept[one]}")
-        ]:
-            raise ConfigError(
-                f"another search is under way (other: {', '.join(changed)}): `invoke bisect --reset` ends it",
-                code="bisect-under-way",
-            )
-        home, history = replace(layout, root=folder / "home"), CommitHistory(folder / "history.git")
-        search = CommitSearch(layout, home, history, record)
+        _require_same_search(record.get("asked", {}), asked)
+        home = replace(layout, root=folder / "home")
+        search = CommitSearch(layout, home, CommitHistory(folder / "history.git"), record)
         if not record:
             _begin(facts, search, asked)
-        record["asked"] = asked  # which may have a password in it that the file has not
-        ours = {
+        # The file has no passwords: they are only in what is asked now.
+        record["asked"] = asked
+        variables = {
             "TORCHMILL_HOME": str(home.root),
             "TORCHMILL_TAG": record["tag"],
+            # A session then ends with the exit code that tells the commit's faults from others.
             "TORCHMILL_EXITS": "1",
         }
-        print_now(f"$ export {shlex.join(f'{name}={value}' for name, value in ours.items())}")
-        os.environ.update(ours)
-        return search.go()
+        assignments = shlex.join(f"{name}={value}" for name, value in variables.items())
+        print_now(f"$ export {assignments}")
+        os.environ.update(variables)
+        return search.run()
+
+
+def _require_same_search(before: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+    """Raise ConfigError if another search is under way than the one that is asked for."""
+    changed = []
+    for name, value in asked.items():
+        # The record has no passwords.
+        if hide_password(str(before.get(name, value))) != hide_password(str(value)):
+            changed.append(name)
+    if changed:
+        raise ConfigError(
+            f"another search is under way (other: {', '.join(changed)}): `invoke bisect --reset` "
+            "ends it",
+            code="bisect-under-way",
+        )
 
 
 def _begin(facts: Facts, search: CommitSearch, asked: dict[str, Any]) -> None:
-    """Fetch the history, and refuse what can be refused before a build. Raises ConfigError, SourceError."""
-    tags = {one.tag for one in facts.releases[base_package(facts).name]}
-    tag = asked["tag"] or next((one for one in (asked["bad"], asked["good"]) if one in tags), "")
+    """Fetch the history, and refuse what can be refused before a build.
+
+    Raises ConfigError, SourceError.
+    """
+    tag = asked["tag"]
+    tags = {release.tag for release in facts.releases[base_package(facts).name]}
+    for end in ("bad", "good"):
+        if not tag and asked[end] in tags:
+            tag = asked[end]
     release = selection.selected_or_newest(facts, search.layout, tag)
-    question = BuildQuestion([asked["cell"]] if asked["cell"] else [], with_base=False)
-    cell = choose_cells(facts, question, survey_machine(facts, search.layout), release)[0]
-    (request,) = source_requests(facts, [cell.release], ref="", mirror=asked["mirror"], origin="")
+    names = [asked["cell"]] if asked["cell"] else []
+    machine = survey_machine(facts, search.layout)
+    cells = choose_cells(facts, BuildQuestion(names, with_base=False), machine, release)
+    build = cells[0].build
+    (request,) = source_requests(
+        facts, [cells[0].release], ref="", mirror=asked["mirror"], origin=""
+    )
     if request.origin:
         raise ConfigError(
-            f"{cell.build.package} comes from {request.origin}, without a history",
-            code="no-history",
+            f"{build.package} comes from {request.origin}, without a history", code="no-history"
         )
-    print_now(f"fetching the history of {cell.build.package}")
+    print_now(f"fetching the history of {build.package}")
     search.history.fetch(request)
-    ends = {end: search.history.find_commit(asked[end]) for end in ("good", "bad")}
-    search.history.start(**ends)
-    built = {
-        "cell": cell.build.identifier(native_arch()),
-        "python": cell.build.python,
-        "package": cell.build.package,
-    }
-    dependent = request.package.after is not None
+    good = search.history.find_commit(asked["good"])
+    bad = search.history.find_commit(asked["bad"])
+    search.history.start(good=good, bad=bad)
     search.record.update(
-        built, asked=asked, ends=ends, tested={}, tag=release.tag, dependent=dependent
+        cell=build.identifier(native_arch()),
+        python=build.python,
+        package=build.package,
+        asked=asked,
+        ends={"good": good, "bad": bad},
+        tested={},
+        tag=release.tag,
+        dependent=request.package.after is not None,
     )
-    if shutil.which(word := asked["command"][0], path=search.provide()["PATH"]) is None:
-        raise ConfigError(
-            f"there is no program '{word}' on PATH, nor in the environment: correct COMMAND, or add it by --with",
-            code="no-such-command",
-        )
+    search.require_command()

@@ -1,0 +1,371 @@
+"""The dialogue of `invoke build`: what is shown and asked on the way to some wheels, and done."""
+
+import os
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from torchmill.cell import disk_space
+from torchmill.cell.context import has_finished_tree
+from torchmill.commands import outlook
+from torchmill.commands.command import CommandOutput
+from torchmill.commands.doctor import cell_folders, examine_host, survey_machine
+from torchmill.commands.terminal import FETCH, STOPPED, agree, bring_missing, run_step
+from torchmill.commands.walk import (
+    Walk,
+    ask_machine,
+    described_disks,
+    own_places,
+    plan_steps,
+    session_needs,
+    session_requirements,
+    walk_steps,
+    with_sources,
+)
+from torchmill.config import selection
+from torchmill.config.costs import CostRange, MeasuredRun
+from torchmill.config.facts import Facts
+from torchmill.config.release_lookup import base_release, selecting_tag
+from torchmill.core.console import colour_words, fit_screen
+from torchmill.core.errors import BuildError
+from torchmill.core.exits import print_now
+from torchmill.core.paths import Layout
+from torchmill.core.urls import hide_password
+from torchmill.deliver import products
+from torchmill.fetch.source.request import DEBIAN, PYPI, SourceRequest
+from torchmill.fetch.source.source import Source
+from torchmill.host.host import Host
+from torchmill.host.measurement import with_named_compiler
+from torchmill.host.own_runs import read_own_runs
+from torchmill.host.processor import resolve_processor
+from torchmill.plan import estimate_report, published, storage
+from torchmill.plan.arch_choice import OFFICIAL
+from torchmill.plan.build_options import Options
+from torchmill.plan.build_plan import asks_for_usual_wheel, compute_plan
+from torchmill.plan.cell import Cell
+from torchmill.plan.doctor.cures import Cures, find_cures
+from torchmill.plan.doctor.finding import Finding
+from torchmill.plan.doctor.judgement import Judgement
+from torchmill.plan.doctor.source import SOURCE
+from torchmill.plan.options import format_options
+from torchmill.plan.plan import Plan
+from torchmill.plan.published_wheel import PublishedWheel
+from torchmill.plan.step_origins import Places, Session, WalkContext
+from torchmill.plan.walk import Answers, Foresight, foresee
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedCells:
+    """The cells that are to be built, and how."""
+
+    cells: Sequence[Cell]
+    named: Sequence[Cell]  # of these, without those that they are built against
+    options: Options
+    elsewhere: bool  # the wheels are for another machine
+
+
+@dataclass(frozen=True, slots=True)
+class Dialogue:
+    """All that the way to some wheels depends on."""
+
+    facts: Facts
+    layout: Layout
+    host: Host  # before anything was brought
+    judged: Host  # that the wheels are for (outlook.judged_host)
+    native: str  # the arch that needs no container, "" for none (cell_lookup.uncontained_arch)
+    requested: RequestedCells
+    source_options: Sequence[str]  # of `invoke fetch`, such as "--from=debian"
+    requests: Sequence[SourceRequest]
+    described: bool  # the host is another machine: nothing is measured or run
+
+    def run(self, older_wheel: str, *, yes: bool, dry_run: bool) -> CommandOutput:
+        """Show what would be done, and do it if that is agreed to.
+
+        `older_wheel` describes the official wheel of an older release that would do. Raises
+        StepError before the first step runs if the last one cannot be reached; HostError if
+        something is missing that the commands did not bring.
+        """
+        if not self._is_worth_building(older_wheel, yes=yes, dry_run=dry_run):
+            return CommandOutput("nothing was done", exit_code=1)
+        foresight = self._foresee()
+        sessions = self._sessions(foresight)
+        walk = self._walk(foresight, sessions)
+        print_now(fit_screen(hide_password(self._list_steps(foresight, sessions, walk))))
+        walk.require()
+        if dry_run:
+            return CommandOutput("nothing was done")
+        if not agree("Go on?", yes=yes):
+            return CommandOutput("nothing was done", exit_code=1)
+        failure = bring_missing(self._cures, all_of_it=True, yes=yes, agreed=foresight.commands)
+        if failure is not None:
+            return failure
+        for command in self._session_commands(self._cures().commands):
+            if run_step(command):
+                return CommandOutput(STOPPED, exit_code=BuildError.exit_code)
+        return CommandOutput("\n".join(self._results()))
+
+    def _is_worth_building(self, older_wheel: str, *, yes: bool, dry_run: bool) -> bool:
+        """Show what is known beforehand; tell whether to build wheels that are useless, or exist."""
+        official = self._official_wheels()
+        sentences = [str(wheel) for wheel in official if wheel]
+        for sentence in dict.fromkeys([*sentences, older_wheel]):
+            if sentence:
+                print_now(fit_screen(sentence))
+        judged = self._outlook()
+        text = outlook.format_outlook(judged)
+        if text:
+            print_now(colour_words(fit_screen(text)))
+        if dry_run:
+            return True
+        elsewhere = self.requested.elsewhere
+        if not outlook.agree_to_outlook(judged, elsewhere=elsewhere, yes=yes):
+            return False
+        would_do = all(wheel and wheel.would_do for wheel in official)
+        return not would_do or agree("Build anyway?", yes=yes, default=False)
+
+    def _official_wheels(self) -> list[PublishedWheel | None]:
+        """Return for each cell the official wheel that is nearest to it."""
+        usual_sources = {f"--from={DEBIAN}", f"--from={PYPI}"}
+        has_own_source = any(
+            word not in usual_sources and not word.startswith("--mirror=")
+            for word in self.source_options
+        )
+        options = replace(self.requested.options, arch_list=None)
+        if has_own_source or not asks_for_usual_wheel(options):
+            return [None for _ in self.requested.cells]
+        wheels = []
+        for cell in self.requested.cells:
+            listed = self._cell_options(cell).arch_list
+            wheels.append(published.find_published(self.facts, cell, self.judged, listed))
+        return wheels
+
+    def _outlook(self) -> dict[str, list[Judgement]]:
+        """Return what is known beforehand of each cell, on the machine that the wheels are for."""
+        judged = {}
+        for cell in self.requested.cells:
+            host = self.judged
+            options = self._cell_options(cell)
+            if not self.described:
+                host = with_named_compiler(host, options.settings, os.environ)
+                options = self._with_processor(cell, host, options)
+            name = cell.build.identifier(self.native)
+            judged[name] = outlook.judge_cell(self.facts, cell, host, options)
+        return judged
+
+    def _with_processor(self, cell: Cell, host: Host, options: Options) -> Options:
+        """Return options with the processor that --cpu stands for on a machine."""
+        processor = resolve_processor(
+            self.facts, cell.build.arch, host, options.cpu, options.settings
+        )
+        return replace(options, processor=processor)
+
+    def _cell_options(self, cell: Cell) -> Options:
+        """Return the options of one cell.
+
+        Variables and patches are for what was named, a list of capabilities for CUDA alone. The
+        GPUs of this machine are the default of a list, unless the wheels are for another machine.
+        """
+        requested = self.requested
+        options = requested.options
+        if cell not in requested.named:
+            options = replace(options, settings={}, patches={})
+        any_cuda = any(other.build.cuda for other in requested.cells)
+        if any_cuda and not cell.build.cuda:
+            return replace(options, arch_list=None)
+        ignores_gpus = requested.elsewhere and self.host.gpus.devices
+        if cell.build.cuda and ignores_gpus and not options.arch_list:
+            return replace(options, arch_list=OFFICIAL)
+        return outlook.options_here(self.facts, cell, self.host, options, self.native)
+
+    def _foresee(self) -> Foresight:
+        """Return what has to be done before the sessions, and what becomes known on the way."""
+
+        def examine(host: Host) -> list[Finding]:
+            findings = []
+            for cell in self.requested.cells:
+                findings += self._foreseen_findings(cell, host)
+            return findings
+
+        foresight = foresee(examine, self.host)
+        return replace(foresight, commands=self._with_source_options(foresight.commands))
+
+    def _foreseen_findings(self, cell: Cell, host: Host) -> list[Finding]:
+        """Return the findings on a cell, first those that depend on its source to come."""
+        findings = list(self._findings(cell, host))
+        release = cell.release
+        requests = {request.package.name: request for request in self.requests}
+        if requests[cell.build.package].origin != DEBIAN:
+            return findings
+        # Only sources of Debian leave something out that a build then needs from the system.
+        source = Source(
+            release.package,
+            release.version,
+            release.tag,
+            DEBIAN,
+            DEBIAN,
+            None,
+            self.layout.source(cell.build.package) / release.tag / "tree",
+            verified=False,
+        )
+        with_source = self._findings(cell, host, source)
+        return [*(finding for finding in with_source if finding.subject != SOURCE), *findings]
+
+    def _findings(
+        self, cell: Cell, host: Host, foreseen: Source | None = None
+    ) -> Sequence[Finding]:
+        """Return the findings on a cell; `foreseen` stands for a source that is not fetched yet."""
+        report = examine_host(
+            self.facts,
+            None if self.described else self.layout,
+            host,
+            cell.build.identifier(self.native),
+            base_release(self.facts, cell.release),
+            self._cell_options(cell),
+            foreseen,
+        )
+        return report.findings
+
+    def _with_source_options(self, commands: Mapping[str, Finding]) -> dict[str, Finding]:
+        """Return commands; those that fetch say from where."""
+        extended = {}
+        for command, finding in commands.items():
+            words = shlex.split(command)
+            if command.startswith(FETCH):
+                words += self.source_options
+                extended[shlex.join(words)] = finding
+            else:
+                extended[command] = finding
+        return extended
+
+    def _survey(self) -> Host:
+        """Return this machine, measured now."""
+        identifiers = [cell.build.identifier(self.native) for cell in self.requested.cells]
+        return survey_machine(self.facts, self.layout, identifiers)
+
+    def _cures(self) -> Cures:
+        """Return what cures what the cells lack on this machine, measured now."""
+        host = self._survey()
+        findings: list[Finding] = []
+        for cell in self.requested.cells:
+            findings += self._findings(cell, host)
+        cures = find_cures(findings)
+        return replace(cures, commands=self._with_source_options(cures.commands))
+
+    def _walk(self, foresight: Foresight, sessions: Sequence[Session]) -> Walk:
+        """Return the walk to the wheels; a machine that is described is asked for nothing."""
+        arch = self.requested.cells[0].build.arch
+        if self.described:
+            places = with_sources(Places(), self.requests)
+            context = WalkContext(self.facts, arch, self.host, places)
+            answers = Answers(disks=described_disks(self.host))
+        else:
+            places = own_places(self.facts, self.layout, self.requests, os.environ)
+            context = WalkContext(self.facts, arch, self.host, places)
+            answers = ask_machine(plan_steps(context, foresight, sessions), self.layout)
+        return walk_steps(context, foresight, sessions, answers)
+
+    def _list_steps(self, foresight: Foresight, sessions: Sequence[Session], walk: Walk) -> str:
+        """Return the steps to come: what each is for, and where it takes what it needs from."""
+        lines = ["to do, in this order:", *walk.list_commands(foresight)]
+        fetches = any(command.startswith(FETCH) for command in foresight.commands)
+        if self.source_options and not fetches:
+            words = shlex.join(self.source_options)
+            lines.append(f"  the sources already here are kept: {words} is for `{FETCH}`")
+        for session in sessions:
+            lines.append(f"  {session.command}")
+            notes = [*session.lines, *walk.notes(session.command)]
+            lines += [f"      {note}" for note in notes]
+        lines += [f"  {line}" for line in walk.room()]
+        return "\n".join(lines)
+
+    def _sessions(self, foresight: Foresight) -> list[Session]:
+        """Return the sessions that build the cells, with what each takes."""
+        runs = read_own_runs(self.facts, self.layout.dist)
+        commands = self._session_commands(foresight.commands)
+        sessions = []
+        trees = set()  # that earlier sessions make
+        for cell, command in zip(self.requested.cells, commands, strict=True):
+            options = self._cell_options(cell)
+            host = self.host
+            if not self.described:
+                host = with_named_compiler(host, options.settings, os.environ)
+            options = self._with_processor(cell, host, options)
+            plan = compute_plan(self.facts, cell, host, options)
+            tree = (cell.release.tag, cell.build.family(""))
+            is_base = self.facts.packages[cell.build.package].after is None
+            # Another Python is built in the same tree, and costs little.
+            in_tree = (is_base and tree in trees) or has_finished_tree(
+                self.layout, self.facts, cell, self.native
+            )
+            trees.add(tree)
+            duration = estimate_report.expected_duration(self.facts, plan, runs, further=in_tree)
+            line = f"{cell.release}: {duration or 'nobody knows how long this takes'}"
+            present = self._present_bytes(cell)
+            needs = session_needs(self._storage(plan, runs, in_tree=in_tree), present)
+            requirements = session_requirements(plan, present)
+            sessions.append(Session(command, (line,), requirements, needs))
+        return sessions
+
+    def _storage(
+        self, plan: Plan, runs: Sequence[MeasuredRun], *, in_tree: bool
+    ) -> dict[str, CostRange]:
+        """Return the bytes of a build by part; a tree is counted only for the session that makes it."""
+        parts = dict(storage.storage_needs(self.facts, plan, runs) or {})
+        if in_tree:
+            parts.pop("tree", None)
+            parts.pop("kit", None)
+        return parts
+
+    def _present_bytes(self, cell: Cell) -> dict[str, int]:
+        """Return the bytes of a build that earlier runs left, by part."""
+        if self.described:
+            return {}
+        folders = cell_folders(self.layout, cell, self.host, in_container=False)
+        sizes: dict[str, int] = {}
+        for space in disk_space.disk_spaces(folders, self.layout.cache, None):
+            sizes.update(space.there)
+        return sizes
+
+    def _session_commands(self, commands: Iterable[str]) -> list[str]:
+        """Return the commands that build the cells, once others have run.
+
+        They name the release if it is not the one that is selected then.
+        """
+        selected = selection.selected_tag(self.layout)
+        for command in commands:
+            if command.startswith(FETCH):
+                selected = command.split("--tag ")[1].split()[0]
+        host = self.host if self.described else self._survey()
+        lines = []
+        for cell in self.requested.cells:
+            cures = find_cures(self._findings(cell, host))
+            variables = dict(cures.variables)
+            tag = selecting_tag(self.facts, cell.release)
+            if tag != selected:
+                variables = {"TORCHMILL_TAG": tag, **variables}
+            words = [f"{name}={value}" for name, value in variables.items()]
+            words += ["nox", "-s", cell.build.identifier(self.native)]
+            options = [*format_options(self._cell_options(cell)), *cures.options]
+            if options:
+                words += ["--", *options]
+            lines.append(shlex.join(words))
+        return lines
+
+    def _results(self) -> Iterator[str]:
+        """Yield where the wheels are, and what to do with them."""
+        wheels: dict[str, list[str]] = {}  # by Python
+        for cell in self.requested.cells:
+            verified = products.require_verified(
+                self.layout.root,
+                self.facts,
+                cell,
+                format_options(self._cell_options(cell)),
+                contained=cell.build.arch != self.native,
+            )
+            wheel = os.path.relpath(verified.wheel)
+            wheels.setdefault(cell.build.python, []).append(wheel)
+            yield str(verified.wheel)
+        for python, paths in wheels.items():
+            yield f"install:  python{python} -m pip install {shlex.join(paths)}"
+        yield f"picture:  invoke report {shlex.quote(wheel)}"
+        yield "projects: invoke snippet --tool uv"
