@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,11 @@ import pytest
 from tests.support.commands import run
 from tests.support.hosts import change_host
 from tests.support.refusals import refused
-from torchmill.commands.arch import answer_arch
+from torchmill.commands.arch import ArchQuestion, answer_arch
+from torchmill.commands.command import CommandOutput
 from torchmill.config.facts import Facts
 from torchmill.config.gpu import Gpu
+from torchmill.config.release import Release
 from torchmill.config.release_lookup import newest_release
 from torchmill.core.errors import ConfigError
 from torchmill.host.host import Host, HostPlatform, HostResources
@@ -34,8 +37,22 @@ MODERN = (
 )  # a processor that runs any official wheel
 
 
+def answer(
+    facts: Facts,
+    host: Host,
+    listed: str = "",
+    *,
+    names: Sequence[str] = (),
+    local: Release | None = None,
+    cuda: str = "",
+    tag: str = "",
+) -> CommandOutput:
+    """Return what is known of a list, or of the GPUs that are named."""
+    return answer_arch(facts, host, ArchQuestion(listed, names, local, cuda, tag))
+
+
 def test_old_gpus_are_told_how_to_be_served(shipped: Facts) -> None:
-    text = " ".join(answer_arch(shipped, HOST, "7.0").text.split())
+    text = " ".join(answer(shipped, HOST, "7.0").text.split())
     assert "CUDA 9.0 to 12.9 (deprecated in 12.8 to 12.9)" in text
     assert "official builds that run on it: 1.0.0 to 1.4.0 (code for 7.0)" in text
     assert (
@@ -46,36 +63,36 @@ def test_old_gpus_are_told_how_to_be_served(shipped: Facts) -> None:
 
 
 def test_an_answer_for_gpus_names_the_list(shipped: Facts) -> None:
-    found = answer_arch(shipped, HOST, names=("RTX 3090", "A100"))
+    found = answer(shipped, HOST, names=("RTX 3090", "A100"))
     assert "8.0 would do: its code runs on all of them" in found.text
     assert found.data["list"] == "8.0;8.6"
     assert "can run nothing on this list" not in found.text
-    other = answer_arch(shipped, HOST, "6.1", names=("K80",))  # a list of one's own
+    other = answer(shipped, HOST, "6.1", names=("K80",))  # a list of one's own
     assert "Tesla K80 (3.7) can run nothing on this list" in other.text
     assert found.data["gpus"]["NVIDIA A100"] == "8.0"
 
 
 def test_an_answer_warns_of_what_comes_with_the_toolkit(shipped: Facts) -> None:
-    text = answer_arch(shipped, HOST, "7.0 8.6+PTX", cuda="cu128", tag="v2.9.0").text
+    text = answer(shipped, HOST, "7.0 8.6+PTX", cuda="cu128", tag="v2.9.0").text
     assert "CUDA 12.8 warns about 7.0" in text
     assert "Linux driver 570.26" in text
     with refused("arch-list-impossible"):
-        answer_arch(shipped, HOST, "9.0", cuda="11.7", tag="v1.13.1")
+        answer(shipped, HOST, "9.0", cuda="11.7", tag="v1.13.1")
     with refused("unknown-toolkit"):
-        answer_arch(shipped, HOST, "8.6", cuda="12.7")
+        answer(shipped, HOST, "8.6", cuda="12.7")
 
 
 def test_every_capability_has_an_answer(shipped: Facts) -> None:
-    assert len(answer_arch(shipped, HOST).text.splitlines()) == 1 + len(shipped.capabilities)
+    assert len(answer(shipped, HOST).text.splitlines()) == 1 + len(shipped.capabilities)
     for one in shipped.capabilities:
-        found = answer_arch(shipped, HOST, one.name)
+        found = answer(shipped, HOST, one.name)
         assert found.text.startswith(f"{one.name}  {one.architecture}")
         json.dumps(found.data)
 
 
 def test_what_fits_a_toolkit_and_a_release_is_told_in_short(shipped: Facts) -> None:
     def names(cuda: str = "", tag: str = "") -> list[str]:
-        found = answer_arch(shipped, HOST, cuda=cuda, tag=tag).data["capabilities"]
+        found = answer(shipped, HOST, cuda=cuda, tag=tag).data["capabilities"]
         return [one["capability"] for one in found]
 
     toolkit = next(one for one in shipped.toolkits if one.version == "11.7")
@@ -89,7 +106,7 @@ def test_a_capability_of_toolkits_that_the_release_does_not_build_with_is_refuse
     shipped: Facts,
 ) -> None:
     with refused("arch-list-impossible"):
-        answer_arch(shipped, HOST, "3.0", tag="v2.0.0")
+        answer(shipped, HOST, "3.0", tag="v2.0.0")
 
 
 def test_the_command(tmp_path: Path) -> None:
@@ -101,27 +118,27 @@ def test_the_command(tmp_path: Path) -> None:
 
 
 def test_an_answer_predicts_what_the_link_makes_of_the_list(shipped: Facts) -> None:
-    short = answer_arch(shipped, HOST, "8.6", cuda="11.7", tag="v1.13.1")
+    short = answer(shipped, HOST, "8.6", cuda="11.7", tag="v1.13.1")
     long = "3.5;3.7;5.0;5.2;6.0;6.1;7.0;7.5;8.0;8.6+PTX"
     assert short.data["overflow"]["level"] == "none"
-    found = answer_arch(shipped, HOST, long, cuda="11.7", tag="v1.13.1")
+    found = answer(shipped, HOST, long, cuda="11.7", tag="v1.13.1")
     assert found.data["overflow"]["level"] != "none"
     assert found.data["overflow"]["cures"][0] in found.text
-    assert answer_arch(shipped, HOST, "8.6").data["overflow"] is None
+    assert answer(shipped, HOST, "8.6").data["overflow"] is None
 
 
 def test_a_list_is_costed_where_toolkit_and_release_are_named(shipped: Facts) -> None:
-    one = answer_arch(shipped, HOST, "8.6", cuda="11.7", tag="v1.13.1")
-    three = answer_arch(shipped, HOST, "7.0;7.5;8.6", cuda="11.7", tag="v1.13.1")
+    one = answer(shipped, HOST, "8.6", cuda="11.7", tag="v1.13.1")
+    three = answer(shipped, HOST, "7.0;7.5;8.6", cuda="11.7", tag="v1.13.1")
     assert one.data["estimate"]["wall"]["likely"] < three.data["estimate"]["wall"]["likely"]
     assert "of processor time" in three.text
-    assert answer_arch(shipped, HOST, "8.6", cuda="11.7").data["estimate"] is None
+    assert answer(shipped, HOST, "8.6", cuda="11.7").data["estimate"] is None
 
 
 def test_native_and_local_stand_for_the_gpus_of_the_machine(shipped: Facts) -> None:
     host = change_host(HOST, gpus={"devices": (Gpu("NVIDIA GeForce RTX 3090", "8.6"),)})
-    assert answer_arch(shipped, host, "native").data["list"] == "8.6"
-    assert answer_arch(shipped, host, local=newest_release(shipped)).data["list"] == "8.6"
+    assert answer(shipped, host, "native").data["list"] == "8.6"
+    assert answer(shipped, host, local=newest_release(shipped)).data["list"] == "8.6"
 
 
 HERE = """\
@@ -141,7 +158,7 @@ name = "{gpu}"
 
 def test_each_named_gpu_is_told_which_official_builds_run_on_it(shipped: Facts) -> None:
     def told(*names: str) -> str:
-        return " ".join(answer_arch(shipped, HOST, names=names).text.split())
+        return " ".join(answer(shipped, HOST, names=names).text.split())
 
     k80, unread = told("K80"), "as upstream says, not read"
     assert "run on it: 1.0.0 to 1.3.0 (code for 3.5), 1.3.1 to 1.4.0 (code for 3.7)" in k80
@@ -161,11 +178,9 @@ def test_each_named_gpu_is_told_which_official_builds_run_on_it(shipped: Facts) 
         "processors with sse4_1, sse4_2, avx, f16c, fma, avx2, bmi1, bmi2; it needs driver 580.65.06 or newer"
         in told("H100")
     )
-    pascal = answer_arch(shipped, HOST, names=("GTX 1080 Ti",))
+    pascal = answer(shipped, HOST, names=("GTX 1080 Ti",))
     assert pascal.data["published"]["version"] == "2.7.1"
-    assert (
-        answer_arch(shipped, HOST, names=("GTX 1080 Ti",), tag="v2.8.0").data["published"] is None
-    )
+    assert answer(shipped, HOST, names=("GTX 1080 Ti",), tag="v2.8.0").data["published"] is None
     orin = told("Jetson AGX Orin")
     assert "official builds that run on it: none; build it yourself" in orin
     assert "Jetson AGX Orin comes with Cortex-A78AE: a machine with it is aarch64" in orin
@@ -180,7 +195,7 @@ def test_each_named_gpu_is_told_which_official_builds_run_on_it(shipped: Facts) 
         in nano
     )
     assert "torch up to 1.12.1 was built with CUDA 10.2" in nano
-    both = answer_arch(shipped, HOST, names=("K80", "GTX 960"))
+    both = answer(shipped, HOST, names=("K80", "GTX 960"))
     assert both.data["list"] == "3.7;5.2"
     assert both.data["published"]["version"] == "2.0.1"
     assert both.data["capabilities"][1]["official"]["x86_64"]["2.7.1"] == "code for 5.0"
@@ -188,19 +203,19 @@ def test_each_named_gpu_is_told_which_official_builds_run_on_it(shipped: Facts) 
 
 @pytest.mark.parametrize("name", ["GH200", "GB200", "GB300", "DGX Spark", "GB10", "12.1"])
 def test_superchips_are_asked_of_aarch64(shipped: Facts, name: str) -> None:
-    found = answer_arch(shipped, HOST, names=(name,))
+    found = answer(shipped, HOST, names=(name,))
     assert "a machine with it is aarch64" in found.text
     assert (
         "the official wheel with CUDA 13.2, `pip install torch==2.15.0`, would do as well"
         in found.text
     )
-    older = answer_arch(shipped, HOST, names=(name,), tag="v2.10.0")
+    older = answer(shipped, HOST, names=(name,), tag="v2.10.0")
     assert older.data["published"] is None, "up to 2.10, what pip finds there is without CUDA"
 
 
 def test_a_card_says_nothing_of_its_machine(shipped: Facts) -> None:
     for name in ("H100", "9.0", "RTX 5090"):
-        assert "a machine with it" not in answer_arch(shipped, HOST, names=(name,)).text
+        assert "a machine with it" not in answer(shipped, HOST, names=(name,)).text
 
 
 def test_a_machine_gets_its_shortest_list_the_time_it_saves_and_the_wheel_that_would_do(
@@ -230,6 +245,6 @@ def test_two_gpus_of_one_kind_need_one_list(shipped: Facts) -> None:
         platform={"processor_features": MODERN},
         gpus={"devices": cards, "driver": "470.57.02"},
     )
-    found = answer_arch(shipped, host, local=newest_release(shipped))
+    found = answer(shipped, host, local=newest_release(shipped))
     assert found.data["list"] == "8.0"
     assert found.data["published"]["version"] == "2.0.1", "the driver is too old for CUDA 12"

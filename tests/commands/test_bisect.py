@@ -240,7 +240,7 @@ def test_the_wheels_of_an_earlier_search_for_another_cell_are_not_tried(
         tried.extend(wheels)
         return dict(os.environ)
 
-    monkeypatch.setattr(CommitSearch, "provide", provide)
+    monkeypatch.setattr(CommitSearch, "make_environment", provide)
     assert search.verdict(commits[1]) == "good"
     assert tried == [
         str(search.home.dist / f"tiny-1.0+git{commits[1][:7]}-cp312-cp312-linux_x86_64.whl")
@@ -261,7 +261,7 @@ def test_a_search_goes_on_at_a_mirror_whose_password_it_does_not_keep(
         return CommandOutput("")
 
     monkeypatch.setattr(bisect, "_begin", begin)
-    monkeypatch.setattr(CommitSearch, "go", go)
+    monkeypatch.setattr(CommitSearch, "run", go)
     monkeypatch.setattr(CommitSearch, "_try", lambda *_: ("good", "COMMAND ended with 0"))
     monkeypatch.setattr(CommitHistory, "describe", lambda *_: "abc")
     monkeypatch.setattr(os, "environ", dict(os.environ))

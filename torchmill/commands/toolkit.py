@@ -1,4 +1,4 @@
-"""`invoke toolkit`: list CUDA toolkits, libraries and host compilers, or install them without root."""
+"""`invoke toolkit`: list or install CUDA toolkits, libraries and host compilers, without root."""
 
 import os
 import re
@@ -30,7 +30,7 @@ from torchmill.plan.arch_toolkits import find_toolkit
 
 _LIBRARY = re.compile(r"(?P<name>[a-z]+)(?:-cu(?P<major>\d+))?(?:=(?P<version>\d+(?:\.\d+)*))?")
 _COMPILER = re.compile(r"(?:gcc|clang)-\d+")
-_MOST = 24  # versions that are listed one by one
+_MOST_VERSIONS = 24  # that are listed one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,13 @@ class ToolkitOptions:
     complete: str = ""
     arch_list: str = ""
 
+    @property
+    def installs(self) -> bool:
+        """Tell whether they name something to install."""
+        return bool(self.cuda or self.libraries or self.compiler)
 
-def _refuse(reason: str) -> ConfigError:
+
+def _contradiction(reason: str) -> ConfigError:
     return ConfigError(f"invoke toolkit: {reason}", code="contradictory-options")
 
 
@@ -56,27 +61,28 @@ def requested_items(options: ToolkitOptions, facts: Facts, arch: str) -> tuple[T
 
     Raises ConfigError for options that contradict each other or cannot be read.
     """
-    asked = bool(options.cuda or options.libraries or options.compiler)
     if options.complete:
-        if asked or options.listing or options.provider or options.channel:
-            raise _refuse("--complete takes no other options: leave them out")
+        if options.installs or options.listing or options.provider or options.channel:
+            raise _contradiction("--complete takes no other options: leave them out")
         _toolkit_request("--complete", options.complete, facts, arch)
-    if options.listing and asked:
-        raise _refuse("--list only shows: leave it out to install something")
-    if (options.provider or options.channel) and not asked:
-        raise _refuse(
+    if options.listing and options.installs:
+        raise _contradiction("--list only shows: leave it out to install something")
+    if (options.provider or options.channel) and not options.installs:
+        raise _contradiction(
             "name what to install: --cuda VERSION, --library NAME=VERSION or --compiler NAME"
         )
-    major_only = (
-        options.cuda.isdecimal() and options.libraries
-    )  # says which CUDA the libraries are for
     requests = []
-    if options.cuda and not major_only:
-        requests.append(_toolkit_request("--cuda", options.cuda, facts, arch))
-        options = replace(options, cuda=requests[0].version)  # of "cu118"
+    # A major version alone says which CUDA the libraries are for.
+    is_for_libraries = options.libraries and options.cuda.isdecimal()
+    if options.cuda and not is_for_libraries:
+        toolkit = _toolkit_request("--cuda", options.cuda, facts, arch)
+        requests.append(toolkit)
+        options = replace(options, cuda=toolkit.version)  # "11.8" of "cu118"
     requests += [_library_request(text, options, facts, arch) for text in options.libraries]
-    if options.arch_list and not any(one.kind == MAGMA for one in requests):
-        raise _refuse("--arch-list says what MAGMA must have code for: give --library magma, too")
+    if options.arch_list and not any(request.kind == MAGMA for request in requests):
+        raise _contradiction(
+            "--arch-list says what MAGMA must have code for: give --library magma, too"
+        )
     if options.compiler:
         requests.append(_compiler_request(options.compiler, facts, arch))
     return tuple(requests)
@@ -93,50 +99,66 @@ def _toolkit_request(option: str, version: str, facts: Facts, arch: str) -> Tool
 
 
 def _library_request(text: str, options: ToolkitOptions, facts: Facts, arch: str) -> ToolkitRequest:
+    """Return the request of --library, such as "cudnn-cu11=8.5.0.96"."""
     match = _LIBRARY.fullmatch(text)
     if match is None or match["name"] not in LIBRARIES:
         raise ConfigError(
-            f"--library {text}: write it as NAME-cuMAJOR=VERSION, such as cudnn-cu11=8.5.0.96, where NAME is "
-            f"one of {', '.join(LIBRARIES)}",
+            f"--library {text}: write it as NAME-cuMAJOR=VERSION, such as cudnn-cu11=8.5.0.96, "
+            f"where NAME is one of {', '.join(LIBRARIES)}",
             code="invalid-library",
         )
-    name, version = match["name"], match["version"] or ""
-    if name == MAGMA:  # it goes with one toolkit, and its code is for what that makes code for
-        variant = f"cu{match['major']}"
-        named = (one for one in facts.toolkits if one.variant == variant)
-        toolkit = next(named, None) if match["major"] else facts.toolkit(options.cuda)
-        if toolkit is None:
-            raise ConfigError(
-                f"--library {text}: MAGMA goes with one toolkit: write which, as in magma-cu118, or give "
-                "--cuda 11.8, too; `invoke toolkit --list` shows them",
-                code="library-without-cuda",
-            )
-        listed = (
-            check_arch_list(facts, options.arch_list, toolkit, None, ())
-            if options.arch_list
-            else ()
-        )
-        return ToolkitRequest(MAGMA, version, toolkit.version, arch, format_arch_list(listed))
+    name = match["name"]
+    version = match["version"] or ""
+    if name == MAGMA:
+        return _magma_request(text, match, options, facts, arch)
     major = match["major"] or options.cuda.partition(".")[0]
     if not major:
         raise ConfigError(
-            f"--library {text}: for which CUDA? Write {name}-cu11{text.removeprefix(name)}, or give --cuda 11, too",
+            f"--library {text}: for which CUDA? Write {name}-cu11{text.removeprefix(name)}, or "
+            "give --cuda 11, too",
             code="library-without-cuda",
         )
     return ToolkitRequest(name, version, major, arch)
 
 
-def _compiler_request(name: str, facts: Facts, arch: str) -> ToolkitRequest:
-    if not _COMPILER.fullmatch(name):
-        sources = [source for source in facts.toolkit_sources if source.kind == COMPILER]
-        names = (
-            ", ".join(dict.fromkeys(name for one in sources for name in one.versions)) or "gcc-11"
-        )
+def _magma_request(
+    text: str, match: re.Match[str], options: ToolkitOptions, facts: Facts, arch: str
+) -> ToolkitRequest:
+    """Return the request of MAGMA, which goes with one toolkit: "magma-cu118".
+
+    It has code for the GPUs of --arch-list, by default for those that the toolkit makes code for.
+    """
+    if match["major"]:
+        variant = f"cu{match['major']}"
+        toolkits = (toolkit for toolkit in facts.toolkits if toolkit.variant == variant)
+        toolkit = next(toolkits, None)
+    else:
+        toolkit = facts.toolkit(options.cuda)
+    if toolkit is None:
         raise ConfigError(
-            f"unknown --compiler {name}: name family and major version, one of {names}",
-            code="unknown-compiler",
+            f"--library {text}: MAGMA goes with one toolkit: write which, as in magma-cu118, or "
+            "give --cuda 11.8, too; `invoke toolkit --list` shows them",
+            code="library-without-cuda",
         )
-    return ToolkitRequest(COMPILER, name, None, arch)
+    arch_list = ""
+    if options.arch_list:
+        targets = check_arch_list(facts, options.arch_list, toolkit, None, ())
+        arch_list = format_arch_list(targets)
+    return ToolkitRequest(MAGMA, match["version"] or "", toolkit.version, arch, arch_list)
+
+
+def _compiler_request(name: str, facts: Facts, arch: str) -> ToolkitRequest:
+    if _COMPILER.fullmatch(name):
+        return ToolkitRequest(COMPILER, name, None, arch)
+    names: dict[str, None] = {}
+    for source in facts.toolkit_sources:
+        if source.kind == COMPILER:
+            names.update(dict.fromkeys(source.versions))
+    raise ConfigError(
+        f"unknown --compiler {name}: name family and major version, one of "
+        f"{', '.join(names) or 'gcc-11'}",
+        code="unknown-compiler",
+    )
 
 
 def ordered_providers(options: ToolkitOptions) -> Mapping[str, AskProvider]:
@@ -150,22 +172,21 @@ def ordered_providers(options: ToolkitOptions) -> Mapping[str, AskProvider]:
     }
     name = options.provider or ("conda" if options.channel else "")
     if options.channel and name != "conda":
-        raise _refuse(f"--channel names a conda channel, which --from {name} does not use")
-    return (
-        {name: providers[require_choice("--from", name, providers, "unknown-provider")]}
-        if name
-        else providers
-    )
+        raise _contradiction(f"--channel names a conda channel, which --from {name} does not use")
+    if not name:
+        return providers
+    require_choice("--from", name, providers, "unknown-provider")
+    return {name: providers[name]}
 
 
 def provider_sources(options: ToolkitOptions, facts: Facts) -> Sequence[ToolkitSource]:
-    """Return what the providers have; a channel that the user names stands for conda's own."""
+    """Return what the providers have; --channel stands in for all channels of conda."""
     if not options.channel:
         return facts.toolkit_sources
     return [
-        replace(one, where=(options.channel,))
-        for one in facts.toolkit_sources
-        if one.provider == "conda"
+        replace(source, where=(options.channel,))
+        for source in facts.toolkit_sources
+        if source.provider == "conda"
     ]
 
 
@@ -181,11 +202,12 @@ def show_or_install(  # noqa: PLR0917 - every one is an option
     complete: str = "",
     arch_list: str = "",
 ) -> CommandOutput:
-    """List or install CUDA toolkits, libraries, compilers, without root."""
+    """List CUDA toolkits, libraries and host compilers, or install those that are named."""
     options = ToolkitOptions(
         list_, cuda, tuple(library or ()), compiler, from_, channel, complete, arch_list
     )
-    arch, run = native_arch(), make_runner(os.environ)
+    arch = native_arch()
+    run = make_runner(os.environ)
     requests = requested_items(options, facts, arch)
     machine = (os.environ, Path("/"), Path.home(), run)
     with console.show_progress() as progress:
@@ -199,19 +221,21 @@ def show_or_install(  # noqa: PLR0917 - every one is an option
             partial(unserved_capabilities, facts),
         )
         if requests:
-            return describe_installed([install_from_providers(one, context) for one in requests])
+            folders = [install_from_providers(request, context) for request in requests]
+            return describe_installed(folders)
         if complete:
             installed = tuple(cuda_toolkits.toolkits_with_compiler(*machine))
             version = find_toolkit(facts, "--complete", complete).version
             return complete_toolkit(completion.base_toolkit(version, installed), arch, context)
-    toolkits = {
-        one: lacking_toolkit_parts(one.home, one.version, facts.toolkit_parts)
-        for one in cuda_toolkits.complete_toolkits(*machine)
-    }
+    toolkits = {}
+    for toolkit in cuda_toolkits.complete_toolkits(*machine):
+        toolkits[toolkit] = lacking_toolkit_parts(
+            toolkit.home, toolkit.version, facts.toolkit_parts
+        )
     others = [
-        one
-        for one in list_provisioned(layout.cache, arch).values()
-        if one.record.kind != TOOLKIT_KIND
+        folder
+        for folder in list_provisioned(layout.cache, arch).values()
+        if folder.record.kind != TOOLKIT_KIND
     ]
     return list_toolkits(toolkits, others, facts.toolkit_sources, arch)
 
@@ -219,27 +243,29 @@ def show_or_install(  # noqa: PLR0917 - every one is an option
 def complete_toolkit(toolkit: FoundToolkit, arch: str, context: ProvisionContext) -> CommandOutput:
     """Install the parts that a toolkit lacks."""
     name = f"CUDA {toolkit.version} in {toolkit.home}"
-    lacks = lacking_toolkit_parts(toolkit.home, toolkit.version, context.parts)
-    if not lacks:
+    missing = lacking_toolkit_parts(toolkit.home, toolkit.version, context.parts)
+    if not missing:
         return CommandOutput(f"{name} lacks nothing that torch's build uses", {"kept": []})
-    made = completion.complete_lacking(toolkit, lacks, arch, context)
-    left = lacking_toolkit_parts(made.home, toolkit.version, context.parts)
-    got = format_part_names(part for part in lacks if part not in left)
+    folder = completion.complete_lacking(toolkit, missing, arch, context)
+    still_missing = lacking_toolkit_parts(folder.home, toolkit.version, context.parts)
+    installed = format_part_names(part for part in missing if part not in still_missing)
     lines = [
-        f"{name} had no {got}: it is complete in {made.home}, and builds take it from there",
-        *(f"{part.called} is not available: {part.without}" for part in left),
+        f"{name} had no {installed}: it is complete in {folder.home}, and builds take it from there"
     ]
-    return CommandOutput(
-        "\n".join(lines), {"kept": [_folder_as_data(made)], "lacks": [part.name for part in left]}
-    )
+    lines += [f"{part.called} is not available: {part.without}" for part in still_missing]
+    data = {
+        "kept": [_folder_as_data(folder)],
+        "lacks": [part.name for part in still_missing],
+    }
+    return CommandOutput("\n".join(lines), data)
 
 
 def describe_installed(folders: Iterable[ProvisionedFolder]) -> CommandOutput:
-    """Describe what was installed, or had been before."""
-    entries = [_folder_as_data(one) for one in folders]
+    """Return what was installed, or had been before."""
+    entries = [_folder_as_data(folder) for folder in folders]
     lines = [
-        f"{one['name']} is in {one['home']} ({one['full']} from {one['provider']})"
-        for one in entries
+        f"{entry['name']} is in {entry['home']} ({entry['full']} from {entry['provider']})"
+        for entry in entries
     ]
     return CommandOutput("\n".join(lines), {"kept": entries})
 
@@ -250,66 +276,92 @@ def list_toolkits(
     sources: Iterable[ToolkitSource],
     arch: str,
 ) -> CommandOutput:
-    """List what is installed, toolkits with the parts that they lack, and what the providers have."""
-    available, entries = _available(sources, arch), [_folder_as_data(one) for one in others]
+    """Return what is installed and what the providers have.
+
+    `toolkits` come with the parts that they lack; `others` are libraries and compilers.
+    """
+    available = _available(sources, arch)
+    entries = [_folder_as_data(folder) for folder in others]
+    paragraphs = ["no CUDA toolkit was found on this machine"]
+    if toolkits:
+        rows = [(toolkit.version, toolkit.found_by, str(toolkit.home)) for toolkit in toolkits]
+        paragraphs = [console.format_table(("CUDA", "found by", "folder"), rows)]
+    lines = _incomplete_toolkits(toolkits)
+    if lines:
+        paragraphs.append("\n".join(lines))
+    if entries:
+        rows = [(entry["name"], entry["provider"], entry["home"]) for entry in entries]
+        paragraphs.append(console.format_table(("library or compiler", "from", "folder"), rows))
+    if available:
+        rows = [
+            (entry["what"], entry["provider"], _short_list(entry["versions"]))
+            for entry in available
+        ]
+        paragraphs.append(console.format_table(("available", "provider", "versions"), rows))
+    else:
+        paragraphs.append(f"no provider is known to have anything for {arch}")
     data = {
-        "toolkits": [
-            {
-                "version": one.version,
-                "home": str(one.home),
-                "by": one.found_by,
-                "lacks": [part.name for part in lacks],
-            }
-            for one, lacks in toolkits.items()
-        ],
+        "toolkits": [_toolkit_as_data(*item) for item in toolkits.items()],
         "kept": entries,
         "available": available,
     }
-    rows = [(one.version, one.found_by, str(one.home)) for one in toolkits]
-    none = "no CUDA toolkit was found on this machine"
-    parts = [console.format_table(("CUDA", "found by", "folder"), rows) if rows else none]
-    used = {
-        one.version: one for one in reversed(list(toolkits))
-    }  # the first of a version, which builds take
-    if lines := [
-        f"{one.home} has no {format_part_names(lacks)}: `invoke toolkit --complete {one.version}`"
-        for one, lacks in toolkits.items()
-        if lacks and used[one.version] is one
-    ]:
-        parts.append("\n".join(lines))
-    if entries:
-        rows = [(one["name"], one["provider"], one["home"]) for one in entries]
-        parts.append(console.format_table(("library or compiler", "from", "folder"), rows))
-    rows = [(one["what"], one["provider"], _short_list(one["versions"])) for one in available]
-    table = console.format_table(("available", "provider", "versions"), rows)
-    parts.append(table if rows else f"no provider is known to have anything for {arch}")
-    return CommandOutput("\n\n".join(parts), data)
+    return CommandOutput("\n\n".join(paragraphs), data)
+
+
+def _incomplete_toolkits(toolkits: Mapping[FoundToolkit, Sequence[ToolkitPart]]) -> list[str]:
+    """Return a line for each toolkit that lacks parts, if builds take it: the first of a version."""
+    lines = []
+    versions = set()
+    for toolkit, missing in toolkits.items():
+        if missing and toolkit.version not in versions:
+            command = f"invoke toolkit --complete {toolkit.version}"
+            lines.append(f"{toolkit.home} has no {format_part_names(missing)}: `{command}`")
+        versions.add(toolkit.version)
+    return lines
+
+
+def _toolkit_as_data(toolkit: FoundToolkit, missing: Sequence[ToolkitPart]) -> dict[str, Any]:
+    return {
+        "version": toolkit.version,
+        "home": str(toolkit.home),
+        "by": toolkit.found_by,
+        "lacks": [part.name for part in missing],
+    }
 
 
 def _folder_as_data(folder: ProvisionedFolder) -> dict[str, Any]:
     record = folder.record
-    names = ("kind", "version", "full", "provider", "completes")
-    return {"name": folder.name, "home": str(folder.home)} | {
-        name: getattr(record, name) for name in names
+    return {
+        "name": folder.name,
+        "home": str(folder.home),
+        "kind": record.kind,
+        "version": record.version,
+        "full": record.full,
+        "provider": record.provider,
+        "completes": record.completes,
     }
 
 
 def _available(sources: Iterable[ToolkitSource], arch: str) -> list[dict[str, Any]]:
     """Return what each provider has, its sources of one kind together."""
-    versions: dict[str, dict[str, list[str]]] = {}
-    for one in sources:
-        if arch in one.arches:
-            what = f"{one.kind}-cu{one.cuda.replace('.', '')}" if one.cuda else one.kind
-            versions.setdefault(what, {}).setdefault(one.provider, []).extend(one.versions)
-    return [
-        {"what": what, "provider": provider, "versions": sorted(set(listed), key=version_key)}
-        for what, providers in versions.items()
-        for provider, listed in sorted(providers.items())
-    ]
+    versions: dict[str, dict[str, list[str]]] = {}  # by name and provider
+    for source in sources:
+        if arch in source.arches:
+            name: str = source.kind
+            if source.cuda:
+                name = f"{name}-cu{source.cuda.replace('.', '')}"
+            of_name = versions.setdefault(name, {})
+            of_name.setdefault(source.provider, []).extend(source.versions)
+    entries = []
+    for name, providers in versions.items():
+        for provider in sorted(providers):
+            listed = sorted(set(providers[provider]), key=version_key)
+            entries.append({"what": name, "provider": provider, "versions": listed})
+    return entries
 
 
 def _short_list(versions: Sequence[str]) -> str:
     """Return versions as people read them: libraries have dozens."""
-    if len(versions) > _MOST:
+    if len(versions) > _MOST_VERSIONS:
         return f"{versions[0]} to {versions[-1]} ({len(versions)} versions)"
     return ", ".join(versions) or "any"
