@@ -11,6 +11,7 @@ each wheel: conda-3.10-cpu, libtorch-3.10-cpu, check-3.10-cpu, speed-3.10-cpu.
 import os
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,7 @@ from torchmill.core.programs import name_programs
 from torchmill.host import interpreters
 
 if TYPE_CHECKING:
+    from torchmill.cell.context import BuildContext
     from torchmill.config.facts import Facts
     from torchmill.plan.cell import Cell
 
@@ -85,9 +87,17 @@ def add_wheel(listed: MatrixSession, python: str | bool) -> None:
         reuse_venv=True,  # reinstalled headers would make ninja compile everything again
     )
     def wheel(session: nox.Session) -> None:
-        work.build_wheel(session, listed)
+        work.build_wheel(session, listed, run_pipeline)
 
     wheel.__doc__ = listed.description
+
+
+def run_pipeline(context: "BuildContext", install: Callable[..., None]) -> Path:
+    """Return the wheel of a cell: compiled, packed and verified. It is the main job."""
+    from torchmill.cell import pipeline, progress_line
+
+    with progress_line.show_build_progress() as line:
+        return pipeline.build_wheel(context, install=install, line=line)
 
 
 def add_product(listed: MatrixSession, word: str) -> None:

@@ -11,7 +11,7 @@ from millpress.errors import OptionError
 from tests.support.commands import ROOT, InvokeHere, run
 from tests.support.machines import gcc, made_up_programs
 from tests.support.refusals import refused
-from torchmill.commands import doctor
+from torchmill.commands import doctor, machine_report
 from torchmill.config.facts import Facts
 from torchmill.core.errors import ConfigError, ImpossibleBuildError
 from torchmill.core.paths import Layout
@@ -24,9 +24,9 @@ THIS = f"{sys.version_info.major}.{sys.version_info.minor}"
 SAMPLE = {"TORCHMILL_CONFIGS": str(ROOT / "sample" / "build_configs")}
 
 
-def visit(known: Facts, name: str, identifier: str = "") -> doctor.DoctorReport:
+def visit(known: Facts, name: str, identifier: str = "") -> machine_report.DoctorReport:
     release = known.releases["torch"][-1] if not identifier else None
-    return doctor.examine_host(
+    return machine_report.examine_host(
         known, None, description.load_host(HOSTS / f"{name}.toml"), identifier, release
     )
 
@@ -203,7 +203,7 @@ def test_a_cure_is_a_command_of_that_system(shipped: Facts, system: str) -> None
         toolkits=HostToolkits(homes={"11.7": "/cuda"}),
         complete=True,
     )
-    text = doctor.examine_host(shipped, None, bare, "", None).as_text()
+    text = machine_report.examine_host(shipped, None, bare, "", None).as_text()
     assert "invoke deps" not in text.replace("invoke deps\n\nXcode", "")
     assert "apt-get" not in text
     assert "gcc" not in text
@@ -238,7 +238,7 @@ def test_the_refusal_points_to_fixes_only_if_there_are_some() -> None:
 
     def refusal(*findings: Finding) -> str:
         with refused("machine-not-ready") as caught:
-            doctor.DoctorReport("wheel", findings, "cannot be built").require()
+            machine_report.DoctorReport("wheel", findings, "cannot be built").require()
         return str(caught.value)
 
     assert refusal(fixed).endswith("(git): see the fixes above")

@@ -20,7 +20,7 @@ import yaml
 
 from tests.support.hosted_runner import filled, read
 from tools.ways_page import described_hosts, walk_cell
-from torchmill.commands.doctor import examine_host
+from torchmill.commands.machine_report import examine_host
 from torchmill.config.facts import Facts
 from torchmill.config.release_lookup import find_release
 from torchmill.host.description import load_host

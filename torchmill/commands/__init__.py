@@ -5,7 +5,9 @@ Only `noxfile.py` and `tasks.py` import it; `command_line` alone imports invoke.
 - arch: `invoke arch`: the compute capabilities of GPUs, and what a list of capabilities runs on
 - bisect: `invoke bisect`: find the commit that changed behaviour, by git bisect, builds and a
   command
-- build: `invoke build`: which cells are meant, for which GPUs, of which release; `dialogue` builds them
+- build: `invoke build`: all that a wheel needs, from the sources to dist/
+- build_question: the question of `invoke build`: for which GPUs, and which cells of a pattern can be
+  built
 - clean/: `invoke status` and `invoke clean`
 - cluster: `invoke cluster`: write the jobs that build a cell in shares, with Slurm or another
   engine
@@ -15,7 +17,6 @@ Only `noxfile.py` and `tasks.py` import it; `command_line` alone imports invoke.
   run
 - deps: `invoke deps`: the command that installs what a release needs from the system
 - diagnose: `invoke diagnose`: say why a build failed, by its log, and what fixes it
-- dialogue: the dialogue of `invoke build`: what is shown and asked on the way to some wheels, and done
 - doctor: `invoke doctor`: examine a machine, for a build or for itself, and report findings with
   their fixes
 - doctor_fixes: the fixes of `invoke doctor --fix`: all of them are walked before the first one runs
@@ -26,6 +27,7 @@ Only `noxfile.py` and `tasks.py` import it; `command_line` alone imports invoke.
   them
 - index: `invoke index`: write a static index of dist/, or a conda channel
 - jobs: `invoke jobs`: what limits memory and processors here, and how many compilers may run
+- machine_report: the report of `invoke doctor` on a machine: findings with their fixes
 - matrix: `invoke matrix` and `invoke explain`: every cell of a release, and why a cell cannot be
   built
 - outlook: what is known beforehand of wheels, and the question whether to build them all the same

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from torchmill.commands.command import CommandOutput
-from torchmill.commands.doctor import survey_machine
+from torchmill.commands.machine_report import survey_machine
 from torchmill.commands.terminal import run_step
 from torchmill.config import selection
 from torchmill.config.facts import Facts

@@ -1,36 +1,72 @@
 """`invoke build`: all that a wheel needs, from the sources to dist/.
 
-This module reads the question: which cells, for which GPUs, of which release. `dialogue` shows the
-way there, and has tasks and sessions do each part.
+Tasks and sessions do each part; what is to come is shown before the first one runs.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+import os
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from torchmill.cell import disk_space
+from torchmill.cell.context import has_finished_tree
 from torchmill.commands import outlook
+from torchmill.commands.build_question import (
+    buildable_against,
+    find_named_gpus,
+    older_wheel_for,
+    require_machine_of,
+)
 from torchmill.commands.command import CommandOutput
-from torchmill.commands.dialogue import Dialogue, RequestedCells
-from torchmill.commands.doctor import survey_machine
+from torchmill.commands.machine_report import cell_folders, examine_host, survey_machine
+from torchmill.commands.terminal import FETCH, STOPPED, agree, bring_missing, run_step
+from torchmill.commands.walk import (
+    Walk,
+    ask_machine,
+    described_disks,
+    own_places,
+    plan_steps,
+    session_needs,
+    session_requirements,
+    walk_steps,
+    with_sources,
+)
 from torchmill.config import arch_list, selection
+from torchmill.config.costs import CostRange, MeasuredRun
 from torchmill.config.facts import Facts
-from torchmill.config.gpu import Capability
-from torchmill.config.gpu_names import NamedGpu, find_gpus, gpu_names, gpus_of_host
-from torchmill.config.release import Release
-from torchmill.config.release_lookup import base_package, newest_release
-from torchmill.core.console import fit_screen
-from torchmill.core.errors import ConfigError
+from torchmill.config.release_lookup import (
+    base_release,
+    selecting_tag,
+)
+from torchmill.core.console import colour_words, fit_screen
+from torchmill.core.errors import BuildError, ConfigError
 from torchmill.core.exits import print_now
 from torchmill.core.paths import Layout
-from torchmill.fetch.source.request import source_requests
+from torchmill.core.urls import hide_password
+from torchmill.deliver import products
+from torchmill.fetch.source.request import DEBIAN, PYPI, SourceRequest, source_requests
+from torchmill.fetch.source.source import Source
 from torchmill.host.description import load_host
 from torchmill.host.host import Host
-from torchmill.plan import cell_lookup, gpu_hosts, published
-from torchmill.plan.arch_choice import shortest_arch_list
-from torchmill.plan.base_package import base_version
+from torchmill.host.measurement import with_named_compiler
+from torchmill.host.own_runs import read_own_runs
+from torchmill.host.processor import resolve_processor
+from torchmill.plan import cell_lookup, estimate_report, published, storage
+from torchmill.plan.arch_choice import OFFICIAL, shortest_arch_list
 from torchmill.plan.build_options import NO_OPTIONS, Options
+from torchmill.plan.build_plan import asks_for_usual_wheel, compute_plan
 from torchmill.plan.cell import Cell
-from torchmill.plan.cell_choice import BuildQuestion, choose_cells, is_pattern, named_cells
+from torchmill.plan.cell_choice import BuildQuestion, choose_cells, named_cells
+from torchmill.plan.doctor.cures import Cures, find_cures
+from torchmill.plan.doctor.finding import Finding
+from torchmill.plan.doctor.judgement import Judgement
+from torchmill.plan.doctor.source import SOURCE
+from torchmill.plan.options import format_options
+from torchmill.plan.plan import Plan
+from torchmill.plan.published_wheel import PublishedWheel
+from torchmill.plan.step_origins import Places, Session, WalkContext
+from torchmill.plan.walk import Answers, Foresight, foresee
 
 
 def build_wheels(  # noqa: PLR0917 - every one is an option
@@ -64,16 +100,16 @@ def build_wheels(  # noqa: PLR0917 - every one is an option
         # For other GPUs than those here, no cell says that they need not be measured.
         machine = survey_machine(facts, layout, () if gpu else names)
     variant_is_open = not (names or cuda or options.arch_list)
-    named_gpus = _named_gpus(facts, gpu or (), machine, use_local=variant_is_open)
+    named_gpus = find_named_gpus(facts, gpu or (), machine, use_local=variant_is_open)
     if gpu:
-        _require_machine_of(facts, named_gpus, machine, names)
+        require_machine_of(facts, named_gpus, machine, names)
     capabilities = [named_gpu.capability for named_gpu in named_gpus]
     selected = selection.selected_release(facts, layout, tag)
     question = BuildQuestion(
         names, python or (), cuda or (), capabilities, with_base=options.torch is None
     )
     chosen_cells = choose_cells(facts, question, machine, selected)
-    cells = _buildable_against(facts, question, chosen_cells, options)
+    cells = buildable_against(facts, question, chosen_cells, options)
     if capabilities:
         shortest = arch_list.format_arch_list(shortest_arch_list(facts, capabilities))
         options = replace(options, arch_list=shortest)
@@ -96,7 +132,7 @@ def build_wheels(  # noqa: PLR0917 - every one is an option
         requests=requests,
         described=bool(host),
     )
-    older_wheel = _older_wheel(facts, capabilities, machine, cells, selected)
+    older_wheel = older_wheel_for(facts, capabilities, machine, cells, selected)
     return dialogue.run(older_wheel, yes=yes, dry_run=dry_run)
 
 
@@ -119,125 +155,318 @@ def _refuse_contradictions(
         )
 
 
-def _buildable_against(
-    facts: Facts, question: BuildQuestion, cells: Sequence[Cell], options: Options
-) -> Sequence[Cell]:
-    """Return the cells of a pattern that can be built against the torch of --torch.
+@dataclass(frozen=True, slots=True)
+class RequestedCells:
+    """The cells that are to be built, and how."""
 
-    Others are left out, and the reason is printed. Raises ConfigError as `base_version` does if
-    none can. Cells that were named one by one all stay.
-    """
-    if options.torch is None or not any(is_pattern(name) for name in question.names):
-        return cells
-    fitting: list[Cell] = []
-    refusals: list[ConfigError] = []
-    for cell in cells:
-        try:
-            base_version(facts, cell, options)
-        except ConfigError as error:
-            refusals.append(error)
-        else:
-            fitting.append(cell)
-    if not fitting:
-        raise refusals[0]
-    for line in dict.fromkeys(f"left out: {refusal}" for refusal in refusals):
-        print_now(fit_screen(line))
-    return fitting
+    cells: Sequence[Cell]
+    named: Sequence[Cell]  # of these, without those that they are built against
+    options: Options
+    elsewhere: bool  # the wheels are for another machine
 
 
-def _older_wheel(
-    facts: Facts,
-    capabilities: Sequence[Capability],
-    host: Host,
-    cells: Sequence[Cell],
-    selected: Release | None,
-) -> str:
-    """Return which official wheel of an older release would do for some GPUs; "" if there is none.
+@dataclass(frozen=True, slots=True)
+class Dialogue:
+    """All that the way to some wheels depends on."""
 
-    Nothing is said of one if a release is selected: then that is meant.
-    """
-    if not capabilities or selected is not None:
-        return ""
-    machine = published.with_gpus(host, [capability.name for capability in capabilities])
-    releases = facts.releases[base_package(facts).name]
-    wheel = published.newest_published(facts, releases, machine)
-    if wheel is None or not wheel.would_do:
-        return ""
-    version = wheel.version.partition("+")[0]
-    if version in {cell.release.version for cell in cells}:
-        return ""
-    return f"of an older release, {wheel}"
+    facts: Facts
+    layout: Layout
+    host: Host  # before anything was brought
+    judged: Host  # that the wheels are for (outlook.judged_host)
+    native: str  # the arch that needs no container, "" for none (cell_lookup.uncontained_arch)
+    requested: RequestedCells
+    source_options: Sequence[str]  # of `invoke fetch`, such as "--from=debian"
+    requests: Sequence[SourceRequest]
+    described: bool  # the host is another machine: nothing is measured or run
 
+    def run(self, older_wheel: str, *, yes: bool, dry_run: bool) -> CommandOutput:
+        """Show what would be done, and do it if that is agreed to.
 
-def _require_machine_of(
-    facts: Facts, gpus: Sequence[NamedGpu], host: Host, names: Iterable[str]
-) -> None:
-    """Raise ConfigError for GPUs of boards whose machine has another architecture than this one.
+        `older_wheel` describes the official wheel of an older release that would do. Raises
+        StepError before the first step runs if the last one cannot be reached; HostError if
+        something is missing that the commands did not bring.
+        """
+        if not self._is_worth_building(older_wheel, yes=yes, dry_run=dry_run):
+            return CommandOutput("nothing was done", exit_code=1)
+        foresight = self._foresee()
+        sessions = self._sessions(foresight)
+        walk = self._walk(foresight, sessions)
+        print_now(fit_screen(hide_password(self._list_steps(foresight, sessions, walk))))
+        walk.require()
+        if dry_run:
+            return CommandOutput("nothing was done")
+        if not agree("Go on?", yes=yes):
+            return CommandOutput("nothing was done", exit_code=1)
+        failure = bring_missing(self._cures, all_of_it=True, yes=yes, agreed=foresight.commands)
+        if failure is not None:
+            return failure
+        for command in self._session_commands(self._cures().commands):
+            if run_step(command):
+                return CommandOutput(STOPPED, exit_code=BuildError.exit_code)
+        return CommandOutput("\n".join(self._results()))
 
-    Cells may be named for that architecture.
-    """
-    board = gpu_hosts.find_board(facts, gpus)
-    if board is None or board.arch == host.arch:
-        return
-    if any(name.endswith(f"-{board.arch}") for name in names):
-        return
-    capabilities = [gpu.capability for gpu in gpus]
-    machine = published.with_gpus(
-        gpu_hosts.board_machine(board, host), [capability.name for capability in capabilities]
-    )
-    releases = facts.releases[base_package(facts).name]
-    wheel = published.newest_published(facts, releases, machine)
-    hints = [f"for such a machine, {wheel}"] if wheel else []
-    hints += [
-        gpu_hosts.index_sentence(index) for index in gpu_hosts.board_indexes(facts, capabilities)
-    ]
-    sentences = "".join(f". {hint[0].upper()}{hint[1:]}" for hint in hints)
-    listed = ", ".join(gpu.gpu for gpu in gpus)
-    raise ConfigError(
-        f"--gpu {listed}: {gpu_hosts.board_sentence(board, gpus[0])}, and this one is {host.arch}: "
-        f"run this there, or name cells for it, such as wheel-3.12-cu130-{board.arch}{sentences}",
-        code="gpu-of-a-board",
-    )
+    def _is_worth_building(self, older_wheel: str, *, yes: bool, dry_run: bool) -> bool:
+        """Show what is known beforehand; tell whether to build wheels that are useless, or exist."""
+        official = self._official_wheels()
+        sentences = [str(wheel) for wheel in official if wheel]
+        for sentence in dict.fromkeys([*sentences, older_wheel]):
+            if sentence:
+                print_now(fit_screen(sentence))
+        judged = self._outlook()
+        text = outlook.format_outlook(judged)
+        if text:
+            print_now(colour_words(fit_screen(text)))
+        if dry_run:
+            return True
+        elsewhere = self.requested.elsewhere
+        if not outlook.agree_to_outlook(judged, elsewhere=elsewhere, yes=yes):
+            return False
+        would_do = all(wheel and wheel.would_do for wheel in official)
+        return not would_do or agree("Build anyway?", yes=yes, default=False)
 
-
-def _named_gpus(
-    facts: Facts, texts: Sequence[str], host: Host, *, use_local: bool
-) -> list[NamedGpu]:
-    """Return the GPUs that are named: "RTX 3090", "8.6", "Ampere", or "local" for those here.
-
-    With `use_local`, those here are meant if none is named. Raises ConfigError for a name that
-    means none.
-    """
-    if use_local and not texts and host.gpus_unknown:
-        print_now(
-            f"cannot tell which GPUs are here ({host.gpus_unknown}): name yours with --gpu, as in "
-            "--gpu 8.6"
+    def _official_wheels(self) -> list[PublishedWheel | None]:
+        """Return for each cell the official wheel that is nearest to it."""
+        usual_sources = {f"--from={DEBIAN}", f"--from={PYPI}"}
+        has_own_source = any(
+            word not in usual_sources and not word.startswith("--mirror=")
+            for word in self.source_options
         )
-    names: list[str] = []
-    for text in texts:
-        names += gpu_names(text)
-    if not names and use_local and host.gpus.devices:
-        names = ["local"]
-    gpus: list[NamedGpu] = []
-    for name in names:
-        if name in cell_lookup.NO_VARIANTS:
-            raise ConfigError(f"--gpu {name}: {cell_lookup.NO_VARIANTS[name]}", code="no-variant")
-        if name == "local":
-            gpus += gpus_of_host(facts, host.gpus.devices, host.gpus_unknown)
+        options = replace(self.requested.options, arch_list=None)
+        if has_own_source or not asks_for_usual_wheel(options):
+            return [None for _ in self.requested.cells]
+        wheels = []
+        for cell in self.requested.cells:
+            listed = self._cell_options(cell).arch_list
+            wheels.append(published.find_published(self.facts, cell, self.judged, listed))
+        return wheels
+
+    def _outlook(self) -> dict[str, list[Judgement]]:
+        """Return what is known beforehand of each cell, on the machine that the wheels are for."""
+        judged = {}
+        for cell in self.requested.cells:
+            host = self.judged
+            options = self._cell_options(cell)
+            if not self.described:
+                host = with_named_compiler(host, options.settings, os.environ)
+                options = self._with_processor(cell, host, options)
+            name = cell.build.identifier(self.native)
+            judged[name] = outlook.judge_cell(self.facts, cell, host, options)
+        return judged
+
+    def _with_processor(self, cell: Cell, host: Host, options: Options) -> Options:
+        """Return options with the processor that --cpu stands for on a machine."""
+        processor = resolve_processor(
+            self.facts, cell.build.arch, host, options.cpu, options.settings
+        )
+        return replace(options, processor=processor)
+
+    def _cell_options(self, cell: Cell) -> Options:
+        """Return the options of one cell.
+
+        Variables and patches are for what was named, a list of capabilities for CUDA alone. The
+        GPUs of this machine are the default of a list, unless the wheels are for another machine.
+        """
+        requested = self.requested
+        options = requested.options
+        if cell not in requested.named:
+            options = replace(options, settings={}, patches={})
+        any_cuda = any(other.build.cuda for other in requested.cells)
+        if any_cuda and not cell.build.cuda:
+            return replace(options, arch_list=None)
+        ignores_gpus = requested.elsewhere and self.host.gpus.devices
+        if cell.build.cuda and ignores_gpus and not options.arch_list:
+            return replace(options, arch_list=OFFICIAL)
+        return outlook.options_here(self.facts, cell, self.host, options, self.native)
+
+    def _foresee(self) -> Foresight:
+        """Return what has to be done before the sessions, and what becomes known on the way."""
+
+        def examine(host: Host) -> list[Finding]:
+            findings = []
+            for cell in self.requested.cells:
+                findings += self._foreseen_findings(cell, host)
+            return findings
+
+        foresight = foresee(examine, self.host)
+        return replace(foresight, commands=self._with_source_options(foresight.commands))
+
+    def _foreseen_findings(self, cell: Cell, host: Host) -> list[Finding]:
+        """Return the findings on a cell, first those that depend on its source to come."""
+        findings = list(self._findings(cell, host))
+        release = cell.release
+        requests = {request.package.name: request for request in self.requests}
+        if requests[cell.build.package].origin != DEBIAN:
+            return findings
+        # Only sources of Debian leave something out that a build then needs from the system.
+        source = Source(
+            release.package,
+            release.version,
+            release.tag,
+            DEBIAN,
+            DEBIAN,
+            None,
+            self.layout.source(cell.build.package) / release.tag / "tree",
+            verified=False,
+        )
+        with_source = self._findings(cell, host, source)
+        return [*(finding for finding in with_source if finding.subject != SOURCE), *findings]
+
+    def _findings(
+        self, cell: Cell, host: Host, foreseen: Source | None = None
+    ) -> Sequence[Finding]:
+        """Return the findings on a cell; `foreseen` stands for a source that is not fetched yet."""
+        report = examine_host(
+            self.facts,
+            None if self.described else self.layout,
+            host,
+            cell.build.identifier(self.native),
+            base_release(self.facts, cell.release),
+            self._cell_options(cell),
+            foreseen,
+        )
+        return report.findings
+
+    def _with_source_options(self, commands: Mapping[str, Finding]) -> dict[str, Finding]:
+        """Return commands; those that fetch say from where."""
+        extended = {}
+        for command, finding in commands.items():
+            words = shlex.split(command)
+            if command.startswith(FETCH):
+                words += self.source_options
+                extended[shlex.join(words)] = finding
+            else:
+                extended[command] = finding
+        return extended
+
+    def _survey(self) -> Host:
+        """Return this machine, measured now."""
+        identifiers = [cell.build.identifier(self.native) for cell in self.requested.cells]
+        return survey_machine(self.facts, self.layout, identifiers)
+
+    def _cures(self) -> Cures:
+        """Return what cures what the cells lack on this machine, measured now."""
+        host = self._survey()
+        findings: list[Finding] = []
+        for cell in self.requested.cells:
+            findings += self._findings(cell, host)
+        cures = find_cures(findings)
+        return replace(cures, commands=self._with_source_options(cures.commands))
+
+    def _walk(self, foresight: Foresight, sessions: Sequence[Session]) -> Walk:
+        """Return the walk to the wheels; a machine that is described is asked for nothing."""
+        arch = self.requested.cells[0].build.arch
+        if self.described:
+            places = with_sources(Places(), self.requests)
+            context = WalkContext(self.facts, arch, self.host, places)
+            answers = Answers(disks=described_disks(self.host))
         else:
-            gpus += _gpus_called(facts, name)
-    return gpus
+            places = own_places(self.facts, self.layout, self.requests, os.environ)
+            context = WalkContext(self.facts, arch, self.host, places)
+            answers = ask_machine(plan_steps(context, foresight, sessions), self.layout)
+        return walk_steps(context, foresight, sessions, answers)
 
+    def _list_steps(self, foresight: Foresight, sessions: Sequence[Session], walk: Walk) -> str:
+        """Return the steps to come: what each is for, and where it takes what it needs from."""
+        lines = ["to do, in this order:", *walk.list_commands(foresight)]
+        fetches = any(command.startswith(FETCH) for command in foresight.commands)
+        if self.source_options and not fetches:
+            words = shlex.join(self.source_options)
+            lines.append(f"  the sources already here are kept: {words} is for `{FETCH}`")
+        for session in sessions:
+            lines.append(f"  {session.command}")
+            notes = [*session.lines, *walk.notes(session.command)]
+            lines += [f"      {note}" for note in notes]
+        lines += [f"  {line}" for line in walk.room()]
+        return "\n".join(lines)
 
-def _gpus_called(facts: Facts, name: str) -> Sequence[NamedGpu]:
-    """Return the GPUs that a name may mean: a list of compute capabilities, or a product."""
-    torch_version = newest_release(facts).torch_version
-    targets, problems = arch_list.parse_arch_list(facts, name, torch_version)
-    if problems and arch_list.UNDOTTED.fullmatch(name):
-        # "86" is meant as a capability: no product has such a name.
-        raise ConfigError(f"--gpu {name}: {problems[0]}", code="invalid-arch-list")
-    capabilities = [facts.capability(target.capability) for target in targets]
-    gpus = [NamedGpu(capability.name, capability) for capability in capabilities if capability]
-    if problems or len(gpus) < len(targets):
-        return find_gpus(facts, name)
-    return gpus
+    def _sessions(self, foresight: Foresight) -> list[Session]:
+        """Return the sessions that build the cells, with what each takes."""
+        runs = read_own_runs(self.facts, self.layout.dist)
+        commands = self._session_commands(foresight.commands)
+        sessions = []
+        trees = set()  # that earlier sessions make
+        for cell, command in zip(self.requested.cells, commands, strict=True):
+            options = self._cell_options(cell)
+            host = self.host
+            if not self.described:
+                host = with_named_compiler(host, options.settings, os.environ)
+            options = self._with_processor(cell, host, options)
+            plan = compute_plan(self.facts, cell, host, options)
+            tree = (cell.release.tag, cell.build.family(""))
+            is_base = self.facts.packages[cell.build.package].after is None
+            # Another Python is built in the same tree, and costs little.
+            in_tree = (is_base and tree in trees) or has_finished_tree(
+                self.layout, self.facts, cell, self.native
+            )
+            trees.add(tree)
+            duration = estimate_report.expected_duration(self.facts, plan, runs, further=in_tree)
+            line = f"{cell.release}: {duration or 'nobody knows how long this takes'}"
+            present = self._present_bytes(cell)
+            needs = session_needs(self._storage(plan, runs, in_tree=in_tree), present)
+            requirements = session_requirements(plan, present)
+            sessions.append(Session(command, (line,), requirements, needs))
+        return sessions
+
+    def _storage(
+        self, plan: Plan, runs: Sequence[MeasuredRun], *, in_tree: bool
+    ) -> dict[str, CostRange]:
+        """Return the bytes of a build by part; a tree is counted only for the session that makes it."""
+        parts = dict(storage.storage_needs(self.facts, plan, runs) or {})
+        if in_tree:
+            parts.pop("tree", None)
+            parts.pop("kit", None)
+        return parts
+
+    def _present_bytes(self, cell: Cell) -> dict[str, int]:
+        """Return the bytes of a build that earlier runs left, by part."""
+        if self.described:
+            return {}
+        folders = cell_folders(self.layout, cell, self.host, in_container=False)
+        sizes: dict[str, int] = {}
+        for space in disk_space.disk_spaces(folders, self.layout.cache, None):
+            sizes.update(space.there)
+        return sizes
+
+    def _session_commands(self, commands: Iterable[str]) -> list[str]:
+        """Return the commands that build the cells, once others have run.
+
+        They name the release if it is not the one that is selected then.
+        """
+        selected = selection.selected_tag(self.layout)
+        for command in commands:
+            if command.startswith(FETCH):
+                selected = command.split("--tag ")[1].split()[0]
+        host = self.host if self.described else self._survey()
+        lines = []
+        for cell in self.requested.cells:
+            cures = find_cures(self._findings(cell, host))
+            variables = dict(cures.variables)
+            tag = selecting_tag(self.facts, cell.release)
+            if tag != selected:
+                variables = {"TORCHMILL_TAG": tag, **variables}
+            words = [f"{name}={value}" for name, value in variables.items()]
+            words += ["nox", "-s", cell.build.identifier(self.native)]
+            options = [*format_options(self._cell_options(cell)), *cures.options]
+            if options:
+                words += ["--", *options]
+            lines.append(shlex.join(words))
+        return lines
+
+    def _results(self) -> Iterator[str]:
+        """Yield where the wheels are, and what to do with them."""
+        wheels: dict[str, list[str]] = {}  # by Python
+        for cell in self.requested.cells:
+            verified = products.require_verified(
+                self.layout.root,
+                self.facts,
+                cell,
+                format_options(self._cell_options(cell)),
+                contained=cell.build.arch != self.native,
+            )
+            wheel = os.path.relpath(verified.wheel)
+            wheels.setdefault(cell.build.python, []).append(wheel)
+            yield str(verified.wheel)
+        for python, paths in wheels.items():
+            yield f"install:  python{python} -m pip install {shlex.join(paths)}"
+        yield f"picture:  invoke report {shlex.quote(wheel)}"
+        yield "projects: invoke snippet --tool uv"

@@ -1,238 +1,32 @@
-"""`invoke doctor`: examine a machine, for a build or in general; report findings and fixes."""
+"""`invoke doctor`: examine a machine, for a build or in general; run what fixes it."""
 
 import os
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from json import dumps
 from pathlib import Path
-from typing import Any
 
 from millpress.wheel_writer import source_date_epoch
 
-from torchmill.cell import disk_space
-from torchmill.cell.containers import cross
-from torchmill.cell.folders import BuildFolders
-from torchmill.cell.host_survey import survey_host
 from torchmill.commands.command import CommandOutput
 from torchmill.commands.doctor_fixes import own_walk_context, run_fixes
+from torchmill.commands.machine_report import DoctorReport, examine_host, survey_machine
 from torchmill.config import selection
 from torchmill.config.facts import Facts
 from torchmill.config.release import Release
 from torchmill.config.release_lookup import base_release
-from torchmill.core import console, silence
-from torchmill.core.errors import ConfigError, HostError
+from torchmill.core import silence
+from torchmill.core.errors import ConfigError
 from torchmill.core.formats import stamp_output
-from torchmill.core.paths import Layout, nox_environment_name, nox_environments_folder
-from torchmill.core.stat_cache import StatCache
+from torchmill.core.paths import Layout
 from torchmill.deliver import offers, products
 from torchmill.deliver.signature import read_trusted_keys
-from torchmill.fetch.source.source import Source
-from torchmill.fetch.source.verification import load_examined_source
-from torchmill.host import description, measurement
+from torchmill.host import description
 from torchmill.host.host import Host
-from torchmill.host.processor import resolve_processor
-from torchmill.plan import build_plan, cell_lookup
 from torchmill.plan.build_options import NO_OPTIONS, Options
-from torchmill.plan.cell import Cell
-from torchmill.plan.doctor import examination
-from torchmill.plan.doctor.cure_command import is_command
 from torchmill.plan.doctor.cures import find_cures
-from torchmill.plan.doctor.finding import VERDICTS, CheckContext, Finding, Verdict
-from torchmill.plan.local_gpus import with_local_gpus
+from torchmill.plan.doctor.finding import Finding
 from torchmill.toolchain import remote_cache
-
-RATTLER = "py-rattler-build"  # packs conda packages
-_NO_FIX = "torchmill knows no fix for that on this machine"
-_PROBLEMS = ("warning", "failure")  # verdicts that have a fix
-
-
-@dataclass(frozen=True, slots=True)
-class DoctorReport:
-    """What was examined, and what was found."""
-
-    subject: str  # "wheel-3.10-cpu (torch 1.13.1)", or "this machine"
-    findings: Sequence[Finding]
-    refusal: str  # what the subject cannot do if something is missing
-    every_cure: bool = False  # show other fixes beside the best of each finding
-
-    def as_text(self) -> str:
-        """Return the table and the fixes, with the outcome as the last line."""
-        rows = [
-            (finding.verdict, finding.subject, finding.state, finding.needed)
-            for finding in self.findings
-        ]
-        lines = [console.format_table(("verdict", "check", "found", "needed"), rows)]
-        has_other_cures = False
-        for finding in self.findings:
-            lines += self._explain(finding)
-            if finding.verdict in _PROBLEMS and finding.other_cures:
-                has_other_cures = True
-        if has_other_cures and not self.every_cure:
-            lines.append("\n`--all` shows other fixes, too")
-        lines.append(f"\n{self.subject}: {self._summary()}")
-        return "\n".join(lines)
-
-    def _explain(self, finding: Finding) -> list[str]:
-        """Return why a finding is what it is, and what fixes it; nothing if there is no more to say."""
-        fix = finding.cure if finding.verdict in _PROBLEMS else ""
-        is_failure = finding.verdict == "failure"
-        lines = []
-        if finding.because or fix or is_failure:
-            reason = finding.because or f"{finding.state} here, needed {finding.needed}"
-            lines.append(f"\n{finding.subject}: {reason}")
-        if fix or is_failure:
-            lines.append(f"    {fix or _NO_FIX}")
-        if fix and self.every_cure:
-            lines += [f"    or: {cure}" for cure in finding.other_cures]
-        return lines
-
-    def _summary(self) -> str:
-        """Return how many findings have each verdict: "2 warnings, 7 ok"."""
-        counts = Counter(finding.verdict for finding in self.findings)
-        parts = []
-        for verdict in VERDICTS:
-            count = counts[verdict]
-            plural = "s" if verdict in _PROBLEMS and count > 1 else ""
-            if count:
-                parts.append(f"{count} {verdict}{plural}")
-        return ", ".join(parts)
-
-    def as_data(self) -> dict[str, Any]:
-        """Return the report as JSON-ready data."""
-        return {
-            "subject": self.subject,
-            "can_start": examination.can_start(self.findings),
-            "findings": [finding.as_data() for finding in self.findings],
-        }
-
-    def require(self) -> None:
-        """Raise HostError unless a build can start."""
-        if examination.can_start(self.findings):
-            return
-        failures = [finding for finding in self.findings if finding.verdict == "failure"]
-        subjects = ", ".join(finding.subject for finding in failures)
-        raise HostError(
-            f"{self.subject} {self.refusal} ({subjects}): {_way_out(failures)}",
-            code="machine-not-ready",
-        )
-
-
-def _way_out(failures: Sequence[Finding]) -> str:
-    """Return where the fixes of failures are, and which of them have none.
-
-    For a single failure that no command cures, it is the cure itself.
-    """
-    unfixed = [finding.subject for finding in failures if not finding.cure]
-    if len(unfixed) == len(failures):
-        return _NO_FIX
-    if len(failures) == 1 and not is_command(failures[0].cure):
-        return failures[0].cure
-    if unfixed:
-        return f"see the fixes above; torchmill knows none for {', '.join(unfixed)}"
-    return "see the fixes above"
-
-
-def examine_host(  # noqa: PLR0917 - what is examined, and for what
-    facts: Facts,
-    layout: Layout | None,
-    host: Host,
-    identifier: str,
-    release: Release | None,
-    options: Options = NO_OPTIONS,
-    foreseen: Source | None = None,
-) -> DoctorReport:
-    """Return the report on a host, for the cell of a name or, if that is empty, in general.
-
-    `foreseen` stands for a source that is not fetched yet. Without a layout the host is another
-    machine: what was fetched here does not count. Raises UnknownReleaseError for a name that is no
-    cell, ImpossibleBuildError for a cell that is impossible, ConfigError for options that
-    contradict it, or that are given without a cell.
-    """
-    if not identifier:
-        if options != NO_OPTIONS:
-            raise ConfigError(
-                "invoke doctor: name the build that these options are for, as wheel-3.10-cu118",
-                code="options-without-build",
-            )
-        cell_lookup.require_machine(facts, host.arch)
-        subject = "this machine" if layout else "the machine"
-        findings = examination.examine_machine(facts, host, release)
-        return DoctorReport(subject, findings, "cannot build anything yet")
-    product, cell = products.product_cell(facts, identifier, host.arch, release)
-    arch = cell.build.arch
-    contained = arch != cell_lookup.uncontained_arch(facts, [identifier], host.arch)
-    in_container = False
-    source = foreseen
-    wheels: tuple[str, ...] | None = None
-    if layout:
-        in_container = contained and cross.has_containers(facts.arches[arch])
-        cache = StatCache(layout.stat_cache)
-        fetched = load_examined_source(layout, cell.build.package, cell.release.tag, cache)
-        source = fetched or foreseen
-        host = measurement.with_named_compiler(host, options.settings, os.environ)
-        processor = resolve_processor(facts, arch, host, options.cpu, options.settings)
-        options = replace(options, processor=processor)
-        wheels = tuple(path.name for path in sorted(layout.dist.glob("*.whl")))
-    if not contained:
-        options = with_local_gpus(facts, cell, host, options)
-    plan = build_plan.compute_plan(facts, cell, host, options, source)
-    if layout:
-        folders = cell_folders(layout, cell, host, in_container=in_container)
-        host = disk_space.with_disk_space(host, facts, layout, folders, source)
-    context = CheckContext(facts, cell, host, plan, source, wheels)
-    if in_container:
-        from torchmill.commands.cross_build import examine_way_into_container
-
-        findings = examine_way_into_container(context)
-    else:
-        findings = examination.examine_build(context)
-    if product == "conda" and layout:
-        findings = (*findings, _examine_rattler())
-    return DoctorReport(f"{identifier} ({cell.release})", findings, "cannot be built here yet")
-
-
-def _examine_rattler() -> Finding:
-    """Return whether there is what packs conda packages."""
-    version = products.installed_version(RATTLER)
-    verdict: Verdict = "ok" if version else "failure"
-    return Finding(RATTLER, version or "not found", "any", verdict, f"pip install {RATTLER}")
-
-
-def cell_folders(layout: Layout, cell: Cell, host: Host, *, in_container: bool) -> BuildFolders:
-    """Return the folders in which a build would go on, in the newest tree that may be its own."""
-    native = host.arch
-    environments = nox_environments_folder()
-    if in_container:
-        # The folders of the suite in the container, as this machine sees them.
-        native = cell.build.arch
-        layout = cross.guest_layout(layout, native)
-        environments = layout.state / "environments"
-    tag = cell.release.tag
-    identifier = cell.build.identifier(native)
-    tree = disk_space.newest_tree(layout, tag, cell.build.family(native), identifier)
-    environment = environments / nox_environment_name(identifier)
-    return BuildFolders(tree, layout.tree(tag, identifier), environment)
-
-
-def survey_machine(facts: Facts, layout: Layout, cells: Sequence[str] = ()) -> Host:
-    """Return this machine, measured now, with what the facts ask about it.
-
-    If all `cells` are for the CPU alone, its GPUs are not measured, which takes a while.
-    """
-    only_cpu = bool(cells) and all(map(measurement.is_for_cpu, cells))
-    host = measurement.measure_host(layout.root, gpus=not only_cpu)
-    return survey_host(facts, host, os.environ)
-
-
-def _refuse_wrong_settings() -> None:
-    """Raise ConfigError for a variable of torchmill's that a later step would refuse."""
-    silence.silence_limit(os.environ)
-    silence.answer_limit("", os.environ)
-    read_trusted_keys(os.environ)
-    source_date_epoch(os.environ)
-    offers.parse_places(os.environ.get(offers.VARIABLE, ""))
-    remote_cache.parse_remote(os.environ.get(remote_cache.VARIABLE, ""))
 
 
 def show_examination(  # noqa: PLR0917 - every one is an option
@@ -283,6 +77,16 @@ def show_examination(  # noqa: PLR0917 - every one is an option
         report = examine()
     text = dumps(stamp_output(report.as_data()), indent=1) if json else report.as_text()
     return CommandOutput(text, require=report.require)
+
+
+def _refuse_wrong_settings() -> None:
+    """Raise ConfigError for a variable of torchmill's that a later step would refuse."""
+    silence.silence_limit(os.environ)
+    silence.answer_limit("", os.environ)
+    read_trusted_keys(os.environ)
+    source_date_epoch(os.environ)
+    offers.parse_places(os.environ.get(offers.VARIABLE, ""))
+    remote_cache.parse_remote(os.environ.get(remote_cache.VARIABLE, ""))
 
 
 def _fix(

@@ -27,9 +27,14 @@ from torchmill.core.system_errors import blame_disk
 from torchmill.plan.session_names import split_product
 
 if TYPE_CHECKING:
+    from torchmill.cell.context import BuildContext
     from torchmill.config.facts import Facts
     from torchmill.deliver.products import ProductOptions, VerifiedWheel
     from torchmill.plan.cell import Cell
+
+
+# Builds the wheel of a context, with what installs requirements; returns the verified wheel.
+RunPipeline = Callable[["BuildContext", Callable[..., None]], Path]
 
 
 class NoxSession(Protocol):
@@ -120,7 +125,7 @@ def refuse_words(session: NoxSession) -> None:
         )
 
 
-def build_wheel(session: NoxSession, listed: MatrixSession) -> None:
+def build_wheel(session: NoxSession, listed: MatrixSession, run_pipeline: RunPipeline) -> None:
     """Build the wheel of a session, after the wheels that it needs; do nothing if it is up to date."""
     from torchmill.cell.context import create_context, missing_sessions
     from torchmill.cell.up_to_date import find_delivered_wheel
@@ -142,11 +147,7 @@ def build_wheel(session: NoxSession, listed: MatrixSession) -> None:
 
             if take_wheel(context, session.log):
                 return
-        from torchmill.cell import pipeline, progress_line
-
-        install = partial(_install, session)
-        with progress_line.show_build_progress() as line:
-            wheel = pipeline.build_wheel(context, install=install, line=line)
+        wheel = run_pipeline(context, partial(_install, session))
         session.log(f"{wheel} is verified")
 
 

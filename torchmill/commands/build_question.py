@@ -1,0 +1,143 @@
+"""The question of `invoke build`: for which GPUs, and which cells of a pattern can be built."""
+
+from collections.abc import Iterable, Sequence
+
+from torchmill.config import arch_list
+from torchmill.config.facts import Facts
+from torchmill.config.gpu import Capability
+from torchmill.config.gpu_names import NamedGpu, find_gpus, gpu_names, gpus_of_host
+from torchmill.config.release import Release
+from torchmill.config.release_lookup import base_package, newest_release
+from torchmill.core.console import fit_screen
+from torchmill.core.errors import ConfigError
+from torchmill.core.exits import print_now
+from torchmill.host.host import Host
+from torchmill.plan import cell_lookup, gpu_hosts, published
+from torchmill.plan.base_package import base_version
+from torchmill.plan.build_options import Options
+from torchmill.plan.cell import Cell
+from torchmill.plan.cell_choice import BuildQuestion, is_pattern
+
+
+def buildable_against(
+    facts: Facts, question: BuildQuestion, cells: Sequence[Cell], options: Options
+) -> Sequence[Cell]:
+    """Return the cells of a pattern that can be built against the torch of --torch.
+
+    Others are left out, and the reason is printed. Raises ConfigError as `base_version` does if
+    none can. Cells that were named one by one all stay.
+    """
+    if options.torch is None or not any(is_pattern(name) for name in question.names):
+        return cells
+    fitting: list[Cell] = []
+    refusals: list[ConfigError] = []
+    for cell in cells:
+        try:
+            base_version(facts, cell, options)
+        except ConfigError as error:
+            refusals.append(error)
+        else:
+            fitting.append(cell)
+    if not fitting:
+        raise refusals[0]
+    for line in dict.fromkeys(f"left out: {refusal}" for refusal in refusals):
+        print_now(fit_screen(line))
+    return fitting
+
+
+def older_wheel_for(
+    facts: Facts,
+    capabilities: Sequence[Capability],
+    host: Host,
+    cells: Sequence[Cell],
+    selected: Release | None,
+) -> str:
+    """Return which official wheel of an older release would do for some GPUs; "" if there is none.
+
+    Nothing is said of one if a release is selected: then that is meant.
+    """
+    if not capabilities or selected is not None:
+        return ""
+    machine = published.with_gpus(host, [capability.name for capability in capabilities])
+    releases = facts.releases[base_package(facts).name]
+    wheel = published.newest_published(facts, releases, machine)
+    if wheel is None or not wheel.would_do:
+        return ""
+    version = wheel.version.partition("+")[0]
+    if version in {cell.release.version for cell in cells}:
+        return ""
+    return f"of an older release, {wheel}"
+
+
+def require_machine_of(
+    facts: Facts, gpus: Sequence[NamedGpu], host: Host, names: Iterable[str]
+) -> None:
+    """Raise ConfigError for GPUs of boards whose machine has another architecture than this one.
+
+    Cells may be named for that architecture.
+    """
+    board = gpu_hosts.find_board(facts, gpus)
+    if board is None or board.arch == host.arch:
+        return
+    if any(name.endswith(f"-{board.arch}") for name in names):
+        return
+    capabilities = [gpu.capability for gpu in gpus]
+    machine = published.with_gpus(
+        gpu_hosts.board_machine(board, host), [capability.name for capability in capabilities]
+    )
+    releases = facts.releases[base_package(facts).name]
+    wheel = published.newest_published(facts, releases, machine)
+    hints = [f"for such a machine, {wheel}"] if wheel else []
+    hints += [
+        gpu_hosts.index_sentence(index) for index in gpu_hosts.board_indexes(facts, capabilities)
+    ]
+    sentences = "".join(f". {hint[0].upper()}{hint[1:]}" for hint in hints)
+    listed = ", ".join(gpu.gpu for gpu in gpus)
+    raise ConfigError(
+        f"--gpu {listed}: {gpu_hosts.board_sentence(board, gpus[0])}, and this one is {host.arch}: "
+        f"run this there, or name cells for it, such as wheel-3.12-cu130-{board.arch}{sentences}",
+        code="gpu-of-a-board",
+    )
+
+
+def find_named_gpus(
+    facts: Facts, texts: Sequence[str], host: Host, *, use_local: bool
+) -> list[NamedGpu]:
+    """Return the GPUs that are named: "RTX 3090", "8.6", "Ampere", or "local" for those here.
+
+    With `use_local`, those here are meant if none is named. Raises ConfigError for a name that
+    means none.
+    """
+    if use_local and not texts and host.gpus_unknown:
+        print_now(
+            f"cannot tell which GPUs are here ({host.gpus_unknown}): name yours with --gpu, as in "
+            "--gpu 8.6"
+        )
+    names: list[str] = []
+    for text in texts:
+        names += gpu_names(text)
+    if not names and use_local and host.gpus.devices:
+        names = ["local"]
+    gpus: list[NamedGpu] = []
+    for name in names:
+        if name in cell_lookup.NO_VARIANTS:
+            raise ConfigError(f"--gpu {name}: {cell_lookup.NO_VARIANTS[name]}", code="no-variant")
+        if name == "local":
+            gpus += gpus_of_host(facts, host.gpus.devices, host.gpus_unknown)
+        else:
+            gpus += _gpus_called(facts, name)
+    return gpus
+
+
+def _gpus_called(facts: Facts, name: str) -> Sequence[NamedGpu]:
+    """Return the GPUs that a name may mean: a list of compute capabilities, or a product."""
+    torch_version = newest_release(facts).torch_version
+    targets, problems = arch_list.parse_arch_list(facts, name, torch_version)
+    if problems and arch_list.UNDOTTED.fullmatch(name):
+        # "86" is meant as a capability: no product has such a name.
+        raise ConfigError(f"--gpu {name}: {problems[0]}", code="invalid-arch-list")
+    capabilities = [facts.capability(target.capability) for target in targets]
+    gpus = [NamedGpu(capability.name, capability) for capability in capabilities if capability]
+    if problems or len(gpus) < len(targets):
+        return find_gpus(facts, name)
+    return gpus
