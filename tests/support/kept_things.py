@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.support import source_upstream
 from tests.support.source_upstream import release
-from torchmill.commands.clean.stored import StoragePlace
+from torchmill.commands.clean.items import StoragePlace
 from torchmill.config.facts import Facts
 from torchmill.core.paths import Layout
 from torchmill.fetch.source.request import SourceRequest

@@ -1,4 +1,4 @@
-"""`invoke status` lists what is stored and how big it is; `invoke clean` removes what its filters choose."""
+"""`invoke status` lists what is stored and its size; `invoke clean` removes what filters choose."""
 
 import contextlib
 import shutil
@@ -6,11 +6,13 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from torchmill.commands.clean import in_use, stored
-from torchmill.commands.clean.stored import KINDS, StorageKind, StoragePlace, StoredItem
+from torchmill.commands.clean.items import StoragePlace, StoredItem
+from torchmill.commands.clean.stored import KINDS, StorageKind
 from torchmill.commands.command import CommandOutput
 from torchmill.config import selection
 from torchmill.config.facts import Facts
@@ -24,11 +26,11 @@ from torchmill.core.system_errors import nearest_existing
 from torchmill.core.units import format_bytes, format_duration, parse_bytes, parse_duration
 from torchmill.host.disk_usage import DiskBytes, add_up, measure_paths
 
+KIND_NAMES = tuple(kind.name for kind in KINDS if kind.removed != "never")
 _THREADS = 8  # a disk answers several at a time
 _NAME_CHARACTERS = 60  # of a name that a table shows
 _SHOWN_ITEMS = 8  # of a kind, the largest; the others are counted
-KIND_NAMES = tuple(kind.name for kind in KINDS if kind.removed != "never")
-_PROCESSES_SECONDS = 1.0  # for which a list of the processes is fresh
+_LIST_SECONDS = 1.0  # for which a list of the processes is fresh
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +46,10 @@ class CleanCriteria:
 def parse_criteria(
     facts: Facts, names: Sequence[str], age: str, release: str, free: str
 ) -> CleanCriteria:
-    """Read the filters of `invoke clean`; without any it would remove everything, and is refused.
+    """Return the filters of `invoke clean`; `names` are kinds.
 
-    Raises ConfigError for a filter that cannot be read, UnknownReleaseError for a tag that no release has.
+    Raises ConfigError for a filter that cannot be read, and without any: that would remove
+    everything. Raises UnknownReleaseError for a tag that no release has.
     """
     if not (names or age or release or free):
         raise ConfigError(
@@ -56,26 +59,33 @@ def parse_criteria(
         )
     for name in names:
         require_choice("--kind", name, KIND_NAMES, "unknown-kind")
-    idle = parse_option("invoke clean: --age", age, parse_duration, "invalid-age") if age else None
-    enough = (
-        parse_option("invoke clean: --free", free, parse_bytes, "invalid-free") if free else None
-    )
-    kinds = tuple(
-        kind for kind in KINDS if (kind.name in names if names else kind.removed == "selected")
-    )
-    return CleanCriteria(kinds, idle, _release_tags(facts, release) if release else None, enough)
+    idle = None
+    if age:
+        idle = parse_option("invoke clean: --age", age, parse_duration, "invalid-age")
+    enough = None
+    if free:
+        enough = parse_option("invoke clean: --free", free, parse_bytes, "invalid-free")
+    if names:
+        kinds = tuple(kind for kind in KINDS if kind.name in names)
+    else:
+        kinds = tuple(kind for kind in KINDS if kind.removed == "selected")
+    tags = _release_tags(facts, release) if release else None
+    return CleanCriteria(kinds, idle, tags, enough)
 
 
 def _release_tags(facts: Facts, tag: str) -> frozenset[str]:
-    """Return the tags of a release and of the partners that pair with it alone; for a partner's tag only that.
+    """Return the tags of a release and of the partners that pair with it alone.
 
-    A release of an extension goes with several releases of torch, and its tag may be that of another torch.
+    The tag of a partner stands for itself. An extension goes with several releases of torch, and
+    its tag may be that of another torch.
     """
     base = base_package(facts).name
-    partners = {
-        one.tag for name, releases in facts.releases.items() if name != base for one in releases
-    }
-    if tag in partners and all(tag != one.tag for one in facts.releases[base]):
+    base_tags = {release.tag for release in facts.releases[base]}
+    partner_tags: set[str] = set()
+    for name, releases in facts.releases.items():
+        if name != base:
+            partner_tags.update(release.tag for release in releases)
+    if tag in partner_tags - base_tags:
         return frozenset({tag})
     paired = releases_of(facts, find_release(facts, base, tag))
     return frozenset(
@@ -95,57 +105,72 @@ class CleanOutcome:
 def clean_items(
     place: StoragePlace, criteria: CleanCriteria, dry_run: bool = False
 ) -> CleanOutcome:
-    """Remove leftovers, then the items that the criteria choose, least recently needed first, until enough is free.
+    """Remove leftovers, then the items of some criteria, until enough is free.
 
-    With `dry_run` they are only measured.
+    Those that were not needed for longest go first. With `dry_run` they are only measured.
     """
-    outcome, processes, listed_at = CleanOutcome(), in_use.RunningProcesses(), float("-inf")
-    for path in () if dry_run else stored.find_leftovers(place):
-        with contextlib.suppress(OSError):  # what cannot be deleted is in nobody's way
-            delete_paths([path])
-    # A time in the future, which a clock that was set back leaves behind, is no age.
-    idle, tags, now = criteria.idle, criteria.tags, time.time()
-    items = (
-        one
-        for kind in criteria.kinds
-        for one in kind.find(place)
-        if tags is None or one.tag in tags
-    )
-    chosen = [item for item in items if idle is None or now - item.used >= idle]
-    for item in sorted(chosen, key=lambda item: (item.used, item.kind, item.name)):
+    if not dry_run:
+        for path in stored.find_leftovers(place):
+            with contextlib.suppress(OSError):  # what cannot be deleted is in nobody's way
+                delete_paths([path])
+    outcome = CleanOutcome()
+    processes = in_use.RunningProcesses()
+    listed_at = float("-inf")
+    for item in _chosen_items(place, criteria):
         if criteria.free is not None and outcome.total.freed >= criteria.free:
             break
-        if item.hindrance and time.monotonic() - listed_at > _PROCESSES_SECONDS:
-            processes, listed_at = in_use.list_processes(), time.monotonic()
-        why, size = _remove_unless_used(item, processes, dry_run)
-        if why:
-            outcome.kept.append((item, why))
+        if item.hindrance and time.monotonic() - listed_at > _LIST_SECONDS:
+            processes = in_use.list_processes()
+            listed_at = time.monotonic()
+        reason, size = _remove_unless_used(item, processes, dry_run)
+        if reason:
+            outcome.kept.append((item, reason))
         elif size.size:  # else another clean was faster
             outcome.removed.append((item, size))
             outcome.total = add_up((outcome.total, size))
     return outcome
 
 
+def _chosen_items(place: StoragePlace, criteria: CleanCriteria) -> list[StoredItem]:
+    """Return the items of some criteria, those that were not needed for longest first."""
+    now = time.time()
+    chosen = []
+    for kind in criteria.kinds:
+        for item in kind.find(place):
+            fits_tag = criteria.tags is None or item.tag in criteria.tags
+            # A clock that was set back leaves times in the future behind: they are no age.
+            fits_age = criteria.idle is None or now - item.used >= criteria.idle
+            if fits_tag and fits_age:
+                chosen.append(item)
+    return sorted(chosen, key=lambda item: (item.used, item.kind, item.name))
+
+
 def _remove_unless_used(
     item: StoredItem, processes: in_use.RunningProcesses, dry_run: bool
 ) -> tuple[str, DiskBytes]:
-    """Remove an item under its locks, or only measure it; return why it stays, as a clause, and what it took."""
+    """Remove an item under its locks, or only measure it.
+
+    Return why it stays, as a clause, and its size.
+    """
     size = DiskBytes()
     try:
-        why = item.find_hindrance(processes)
-        if not why and dry_run:
+        reason = item.find_hindrance(processes)
+        if reason:
+            return reason, size
+        if dry_run:
             with hold_locks(lock for lock in item.locks if lock.exists()):
                 size = measure_paths(item.find())
-        elif not why:
+        else:
+            # Under the locks it is only renamed: to delete it may take minutes.
             with hold_locks(item.locks):
                 renamed = move_out_of_sight(item.find())
             size = measure_paths(renamed)
             delete_paths(renamed)
     except BusyError as error:
-        why = in_use.lock_holder(Path(str(error)))
+        return in_use.lock_holder(Path(str(error))), size
     except OSError as error:
-        why = f"cannot be removed ({error.strerror or error})"
-    return why, size
+        return f"cannot be removed ({error.strerror or error})", size
+    return "", size
 
 
 class StoredUsage(NamedTuple):
@@ -171,68 +196,102 @@ class StoredUsage(NamedTuple):
 
 
 def show_status(facts: Facts, layout: Layout) -> CommandOutput:
-    """Show what is stored where, how big it is, and what uses it."""
+    """Return what is stored where, how big it is, and what uses it."""
     place = StoragePlace(layout, nox_environments_folder(), facts)
-    items = [one for kind in stored.KINDS for one in kind.find(place)]
-    processes = in_use.list_processes()
-    with ThreadPoolExecutor(_THREADS) as threads:
-        sizes = list(threads.map(lambda item: measure_paths(item.find()), items))
-    # One after the other: some items have a lock in common.
-    busy = [in_use.find_occupant(item.locks) or item.find_hindrance(processes) for item in items]
-    usages = list(map(StoredUsage, items, sizes, busy))
-    folders = (layout.state, layout.dist, place.environments, layout.cache)
-    by_device = {folder.stat().st_dev: folder for folder in reversed(folders) if folder.is_dir()}
-    disks = {str(folder): shutil.disk_usage(folder) for folder in by_device.values()}
-    size, leftovers = add_up(sizes).size, measure_paths(stored.find_leftovers(place)).size
+    usages = _measure_usages(place)
+    size = add_up(usage.usage for usage in usages).size
+    leftovers = measure_paths(stored.find_leftovers(place)).size
+    # One folder stands for all that are on its disk.
+    disks = {}
+    for folder in (layout.cache, place.environments, layout.dist, layout.state):
+        if folder.is_dir():
+            disks[folder.stat().st_dev] = folder
+    disk_usages = {str(folder): shutil.disk_usage(folder) for folder in disks.values()}
     data = {
         "stored": [usage.as_data() for usage in usages],
         "size": size,
         "leftovers": leftovers,
         "selected": selection.selected_tag(layout),
         "disks": [
-            {"folder": name, "total": one.total, "free": one.free} for name, one in disks.items()
+            {"folder": name, "total": usage.total, "free": usage.free}
+            for name, usage in disk_usages.items()
         ],
     }
     rows: list[Sequence[str]] = []
     for kind in KINDS:
-        if members := [usage for usage in usages if usage.item.kind == kind.name]:
-            total = format_bytes(add_up(one.usage for one in members).size)
-            rows += [(kind.name, total, "", f"if removed: {kind.cost}"), *_rows(members), ("",) * 4]
-    lines = [format_table(("stored", "size", "last needed", ""), rows)] if rows else []
+        members = [usage for usage in usages if usage.item.kind == kind.name]
+        if members:
+            total = add_up(member.usage for member in members).size
+            rows.append((kind.name, format_bytes(total), "", f"if removed: {kind.cost}"))
+            rows += _rows(members)
+            rows.append(("", "", "", ""))
+    lines = []
+    if rows:
+        lines.append(format_table(("stored", "size", "last needed", ""), rows))
     lines.append(
-        f"{format_bytes(size)} in total; a file with several names counts in each item, but only once here"
+        f"{format_bytes(size)} in total; a file with several names counts in each item, but only "
+        "once here"
     )
     if leftovers:
         lines.append(
             f"{format_bytes(leftovers)} left by an interrupted clean: any clean removes it"
         )
-    lines += [
-        f"{name}: {format_bytes(one.free)} of {format_bytes(one.total)} free on its disk"
-        for name, one in disks.items()
-    ]
+    for name, usage in disk_usages.items():
+        free = f"{format_bytes(usage.free)} of {format_bytes(usage.total)}"
+        lines.append(f"{name}: {free} free on its disk")
     lines.append(selection.describe_state(layout))
     return CommandOutput("\n".join(lines), data)
 
 
+def _measure_usages(place: StoragePlace) -> list[StoredUsage]:
+    """Return all items with their sizes and users."""
+    items: list[StoredItem] = []
+    for kind in KINDS:
+        items += kind.find(place)
+    processes = in_use.list_processes()
+    with ThreadPoolExecutor(_THREADS) as threads:
+        sizes = list(threads.map(lambda item: measure_paths(item.find()), items))
+    usages = []
+    # One after the other: some items have a lock in common.
+    for item, size in zip(items, sizes, strict=True):
+        busy = in_use.find_occupant(item.locks) or item.find_hindrance(processes)
+        usages.append(StoredUsage(item, size, busy))
+    return usages
+
+
 def _rows(usages: Sequence[StoredUsage]) -> Iterator[tuple[str, ...]]:
-    """Yield a row for each of the largest items of a kind, and one for all others; what uses all of them is first."""
-    busy_all = usages[0].busy if len(usages) > 1 and len({one.busy for one in usages}) == 1 else ""
-    if busy_all:
-        yield "  all of it", "", "", busy_all
-    ordered = sorted(usages, key=lambda one: -one.usage.size)
-    count = len(ordered) if len(ordered) <= _SHOWN_ITEMS + 1 else _SHOWN_ITEMS
+    """Yield a row for each of the largest items of a kind, and one for all others.
+
+    What uses all of them is said once, in a row of its own.
+    """
+    users = {usage.busy for usage in usages}
+    user_of_all = usages[0].busy if len(usages) > 1 and len(users) == 1 else ""
+    if user_of_all:
+        yield "  all of it", "", "", user_of_all
+    ordered = sorted(usages, key=lambda usage: -usage.usage.size)
+    count = _SHOWN_ITEMS
+    if len(ordered) == _SHOWN_ITEMS + 1:
+        count += 1  # "and 1 more" would take a line as well
     half = _NAME_CHARACTERS // 2
-    for item, usage, busy in ordered[:count]:
-        name = item.name  # those of caches have long digests as names
-        short = name if len(name) <= _NAME_CHARACTERS else f"{name[:half]}…{name[-half:]}"
-        yield f"  {short}", format_bytes(usage.size), _ago(item.used), "" if busy_all else busy
-    if rest := ordered[count:]:
-        size = format_bytes(add_up(one.usage for one in rest).size)
-        yield f"  and {len(rest)} more", size, _ago(max(one.item.used for one in rest)), ""
+    for item, size, busy in ordered[:count]:
+        name = item.name
+        if len(name) > _NAME_CHARACTERS:
+            # The files of caches have long digests as names.
+            name = f"{name[:half]}…{name[-half:]}"
+        user = "" if user_of_all else busy
+        yield f"  {name}", format_bytes(size.size), _ago(item.used), user
+    rest = ordered[count:]
+    if rest:
+        size_of_rest = add_up(usage.usage for usage in rest).size
+        last_used = max(usage.item.used for usage in rest)
+        yield f"  and {len(rest)} more", format_bytes(size_of_rest), _ago(last_used), ""
 
 
 def _ago(used: float) -> str:
-    return f"{format_duration(max(time.time() - used, 0))} ago" if used else "unknown"
+    """Return how long ago something was needed; 0 stands for a time that is not known."""
+    if not used:
+        return "unknown"
+    return f"{format_duration(max(time.time() - used, 0))} ago"
 
 
 def clean(  # noqa: PLR0917 - every one is an option
@@ -244,37 +303,48 @@ def clean(  # noqa: PLR0917 - every one is an option
     free: str = "",
     dry_run: bool = False,
 ) -> CommandOutput:
-    """Remove what can be made again; never what is in use."""
+    """Remove what can be made again, never what is in use; return what was removed.
+
+    The output fails if --free asks for more than could be freed.
+    """
     criteria = parse_criteria(facts, kind or (), age, release, free)
     outcome = clean_items(StoragePlace(layout, nox_environments_folder(), facts), criteria, dry_run)
-
-    def require() -> None:
-        if criteria.free is not None and outcome.total.freed < criteria.free:
-            raise HostError(
-                f"only {format_bytes(outcome.total.freed)} of {format_bytes(criteria.free)} can be freed: "
-                "add kinds with --kind (some are removed only if named: `invoke clean --help`), "
-                "or try again when less is in use",
-                code="not-enough-to-free",
-            )
-
     usages = [StoredUsage(item, size) for item, size in outcome.removed]
+    freed = outcome.total.freed
     data = {
         "would_be_removed" if dry_run else "removed": [usage.as_data() for usage in usages],
-        "kept": [{"kind": item.kind, "name": item.name, "why": why} for item, why in outcome.kept],
-        "freed": outcome.total.freed,
+        "kept": [
+            {"kind": item.kind, "name": item.name, "why": reason} for item, reason in outcome.kept
+        ],
+        "freed": freed,
     }
-    would_be = "would be " if dry_run else ""
+    verb = "would be removed" if dry_run else "removed"
     rows: list[Sequence[str]] = []
-    for one in KINDS:
-        if members := [usage for usage in usages if usage.item.kind == one.name]:
-            rows += [
-                (f"{would_be}removed: {one.name}", "", ""),
-                *(row[:3] for row in _rows(members)),
-            ]
-    lines = [format_table(("", "size", "last needed"), rows)] if rows else []
-    lines += [f"kept: {item.kind} {item.name}: {why}" for item, why in outcome.kept]
-    freed, left = outcome.total.freed, shutil.disk_usage(nearest_existing(layout.root)).free
-    free_now = f"{format_bytes(left)} free on the disk of {layout.root}"
-    return CommandOutput(
-        "\n".join([*lines, f"{format_bytes(freed)} {would_be}freed; {free_now}"]), data, require
+    for storage_kind in KINDS:
+        members = [usage for usage in usages if usage.item.kind == storage_kind.name]
+        if members:
+            rows.append((f"{verb}: {storage_kind.name}", "", ""))
+            rows += [row[:3] for row in _rows(members)]
+    lines = []
+    if rows:
+        lines.append(format_table(("", "size", "last needed"), rows))
+    lines += [f"kept: {item.kind} {item.name}: {reason}" for item, reason in outcome.kept]
+    free_now = shutil.disk_usage(nearest_existing(layout.root)).free
+    verb = "would be freed" if dry_run else "freed"
+    lines.append(
+        f"{format_bytes(freed)} {verb}; {format_bytes(free_now)} free on the disk of {layout.root}"
     )
+    return CommandOutput(
+        "\n".join(lines), data, require=partial(_require_freed, freed, criteria.free)
+    )
+
+
+def _require_freed(freed: int, enough: int | None) -> None:
+    """Raise HostError if fewer bytes were freed than are enough."""
+    if enough is not None and freed < enough:
+        raise HostError(
+            f"only {format_bytes(freed)} of {format_bytes(enough)} can be freed: add kinds with "
+            "--kind (some are removed only if named: `invoke clean --help`), or try again when "
+            "less is in use",
+            code="not-enough-to-free",
+        )

@@ -17,11 +17,8 @@ from torchmill.core.locks import HOLDER_FILE, hold_locks, read_holder
 
 _NOX = re.compile(r"nox(\.exe)?")
 _GUARD = "millguard.service"  # runs as long as a build
-_PROJECT = {
-    "lint",
-    "tests",
-    "demo",
-}  # sessions that build nothing with the folders of a checkout or a user
+# Sessions that build nothing with the folders of a checkout or a user.
+_PROJECT_SESSIONS = {"lint", "tests", "demo"}
 _SCCACHE = "sccache"
 _COMMAND_CHARACTERS = 60  # that a message shows
 
@@ -34,23 +31,26 @@ class RunningProcess:
     words: tuple[str, ...]  # of its command
     program: str = ""  # what it runs; "" if not visible, as with the two below
     cwd: str = ""
-    environ: Mapping[str, str] | None = (
-        None  # of one that may build, or that is a server of sccache
-    )
+    environ: Mapping[str, str] | None = None  # of a process that may build, or of sccache's server
     user: int | None = None  # whose it is; None: not visible
 
     def __str__(self) -> str:
         """Return its number and its command, shortened."""
         command = shlex.join(self.words)
-        short = len(command) <= _COMMAND_CHARACTERS
-        return f"process {self.number} ({command if short else f'{command[: _COMMAND_CHARACTERS - 1]}…'})"
+        if len(command) > _COMMAND_CHARACTERS:
+            command = f"{command[: _COMMAND_CHARACTERS - 1]}…"
+        return f"process {self.number} ({command})"
 
     @property
     def may_build(self) -> bool:
-        """Tell whether it is a guard, or a nox that does more than look after the project itself."""
-        is_nox = any(_NOX.fullmatch(Path(word).name) for word in self.words[:4])
+        """Tell whether it is a guard, or a nox that does more than look after the project."""
+        if _GUARD in self.words:
+            return True
+        # "nox", or "python -P -m nox".
+        if not any(_NOX.fullmatch(Path(word).name) for word in self.words[:4]):
+            return False
         sessions = {word.rpartition("=")[2] for word in self.words}
-        return _GUARD in self.words or (is_nox and sessions.isdisjoint(_PROJECT))
+        return sessions.isdisjoint(_PROJECT_SESSIONS)
 
     def builds_with(self, folder: Path) -> bool:
         """Tell whether it may build with a folder: a checkout's, or a user's cache."""
@@ -58,13 +58,12 @@ class RunningProcess:
             return False
         if self.environ is None:
             return may_write(self.user, folder)
-        # nox works in the folder of its noxfile
+        if not self.cwd:
+            return True
+        # Nox works in the folder of its noxfile.
         home = self.environ.get("TORCHMILL_HOME") or self.cwd
         caches = self.environ.get("XDG_CACHE_HOME") or f"{self.environ.get('HOME')}/.cache"
-        return not self.cwd or real_path(folder) in {
-            real_path(home),
-            real_path(f"{caches}/{folder.name}"),
-        }
+        return real_path(folder) in {real_path(home), real_path(f"{caches}/{folder.name}")}
 
     def serves_sccache(self, folder: Path) -> bool:
         """Tell whether it is a server of sccache that may keep a cache in a folder."""
@@ -78,16 +77,15 @@ class RunningProcess:
 def may_write(user: int | None, folder: Path) -> bool:
     """Tell whether a user may write to a folder: a build that cannot does not work with it.
 
-    Of a user who is not visible that cannot be told, nor of a folder that is not there.
+    Nothing rules it out for a user who is not visible, and for a folder that does not exist.
     """
     try:
-        found = folder.stat()
+        status = folder.stat()
     except OSError:
         return True
-    shared = bool(
-        found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    )  # access lists show as rights of the group
-    return user is None or shared or user in {0, found.st_uid}
+    # Access lists show as rights of the group.
+    is_shared = bool(status.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
+    return user is None or is_shared or user in {0, status.st_uid}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,45 +96,57 @@ class RunningProcesses:
 
     def first(self, test: Callable[[RunningProcess], object]) -> str:
         """Return "in use by" the first process that passes a test."""
-        return next((f"in use by {one}" for one in self.processes if test(one)), "")
+        for process in self.processes:
+            if test(process):
+                return f"in use by {process}"
+        return ""
 
     def within(self, *folders: Path) -> str:
         """Look for a process that runs from a folder, works in it or names it in its command."""
-        names = [str(folder) for folder in folders]
-        starts = [f"{name}{os.sep}" for name in names]
-        return self.first(
-            lambda one: any(
-                text in names or any(start in text for start in starts)
-                for text in (*one.words, one.program, one.cwd)
-            )
-        )
+        names = tuple(str(folder) for folder in folders)
+        beginnings = tuple(f"{name}{os.sep}" for name in names)
+
+        def is_within(process: RunningProcess) -> bool:
+            # A path may be inside a word, as in "--prefix=/folder/env".
+            for text in (*process.words, process.program, process.cwd):
+                if text in names or any(beginning in text for beginning in beginnings):
+                    return True
+            return False
+
+        return self.first(is_within)
 
     def build(self, folder: Path) -> str:
         """Look for a build with a folder: a checkout's, or a user's cache."""
-        return self.first(lambda one: one.builds_with(folder))
+        return self.first(lambda process: process.builds_with(folder))
 
     def sccache_server(self, folder: Path) -> str:
         """Look for a server of sccache that keeps a cache in a folder."""
-        return self.first(lambda one: one.serves_sccache(folder))
+        return self.first(lambda process: process.serves_sccache(folder))
 
 
 def list_processes() -> RunningProcesses:
-    """List the processes of this machine; of other users' only the command and the user are visible."""
+    """Return the processes of this machine.
+
+    Only the command and the user are visible of other users' processes.
+    """
     processes = []
-    for one in psutil.process_iter(["pid", "cmdline", "exe", "cwd", "uids"]):
-        info = one.info
-        if info["pid"] != os.getpid():
-            words, user = (
-                tuple(info["cmdline"] or ()),
-                info["uids"].effective if info["uids"] else None,
-            )
-            process = RunningProcess(
-                info["pid"], words, info["exe"] or "", info["cwd"] or "", user=user
-            )
-            if process.may_build or (words and Path(words[0]).name == _SCCACHE):
-                with contextlib.suppress(psutil.Error, OSError):
-                    process = replace(process, environ=one.environ())
-            processes.append(process)
+    for process in psutil.process_iter(["pid", "cmdline", "exe", "cwd", "uids"]):
+        info = process.info
+        if info["pid"] == os.getpid():
+            continue
+        words = tuple(info["cmdline"] or ())
+        running = RunningProcess(
+            info["pid"],
+            words,
+            info["exe"] or "",
+            info["cwd"] or "",
+            user=info["uids"].effective if info["uids"] else None,
+        )
+        # The environment costs a system call: it is read only if it is needed.
+        if running.may_build or (words and Path(words[0]).name == _SCCACHE):
+            with contextlib.suppress(psutil.Error, OSError):
+                running = replace(running, environ=process.environ())
+        processes.append(running)
     return RunningProcesses(tuple(processes))
 
 
@@ -152,12 +162,20 @@ def find_occupant(locks: Iterable[Path]) -> str:
 
 
 def lock_holder(lock: Path) -> str:
-    """Return the build or the process that holds a lock, as far as its folder or the kernel records it."""
+    """Return the build or the process that holds a lock, as a clause.
+
+    It is in the folder of the lock, or in the kernel's list (`man 5 proc_locks`).
+    """
     if (lock.parent / HOLDER_FILE).is_file():
         return f"in use by {read_holder(lock.parent)}"
     with contextlib.suppress(OSError):
         inode = lock.stat().st_ino
-        for words in map(str.split, Path("/proc/locks").read_text(encoding="ascii").splitlines()):
-            if len(words) > 5 and words[5].endswith(f":{inode}") and words[4].isdecimal():  # noqa: PLR2004
-                return f"in use by process {words[4]}"
+        for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
+            # A line has a number, the kind of lock in three words, the process, the file, the range.
+            fields = line.split()
+            if len(fields) <= 5:  # noqa: PLR2004
+                continue
+            process, device = fields[4:6]
+            if device.endswith(f":{inode}") and process.isdecimal():
+                return f"in use by process {process}"
     return "in use by another run"

@@ -1,0 +1,280 @@
+"""What builds of a checkout leave behind: trees, sources, environments, logs, wheels and more."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+from millguard.timeline import SUFFIX
+
+from torchmill.commands.clean.in_use import RunningProcesses
+from torchmill.commands.clean.items import (
+    Hindrance,
+    StoragePlace,
+    StoredItem,
+    build_at_work,
+    list_cells,
+    list_folders,
+    stored,
+)
+from torchmill.core.deletion import DELETED_NAME
+from torchmill.core.errors import TorchmillError
+from torchmill.core.git_index import list_tracked
+from torchmill.core.lenient_paths import read_text
+from torchmill.core.locks import HOLDER_FILE, LOCK_FILE, list_contents
+from torchmill.core.paths import nox_environment_name
+from torchmill.fetch.source.git_command import git_folder
+from torchmill.fetch.source.source_dir import RECORD, read_record
+from torchmill.fetch.source.verification import check_source
+from torchmill.host.disk_usage import list_children, newest_change
+from torchmill.host.native import native_arch
+from torchmill.plan.matrix import all_builds
+from torchmill.wheel.dist_files import companion_paths, manifest_path, read_manifest
+
+# Names that nox gives: for a build, for a long path, and for `nox -s gpu`.
+_ENVIRONMENT = re.compile(r"\w+-\d+-\d+t?-\w+|[0-9a-f]{8}|gpu-\w{8}")
+_DELIVERED = re.compile(rb"\.whl|\.conda|\.zip")  # in the names of files that dist/ has
+# What a cell makes of its tree; everything else in its folder is part of the tree.
+_OUTPUTS = ("raw", "stage", "packed", "verify", "offers", "ledger")
+
+
+def find_trees(place: StoragePlace) -> Iterator[StoredItem]:
+    """Yield the trees in which packages are compiled."""
+    for tag, folder in list_cells(place):
+        yield from _part_of_cell("trees", tag, folder, _cells_sharing(place, tag, folder))
+
+
+def find_outputs(place: StoragePlace) -> Iterator[StoredItem]:
+    """Yield what each cell made of its tree."""
+    for tag, folder in list_cells(place):
+        yield from _part_of_cell("outputs", tag, folder, iter(()))
+
+
+def _part_of_cell(
+    kind: str, tag: str, folder: Path, other_locks: Iterator[Path]
+) -> Iterator[StoredItem]:
+    """Yield the tree or the outputs in a folder, if there are any."""
+    paths = _list_part(kind, folder)
+    if paths:
+        builds = [path / "build" for path in paths]
+        used = newest_change((*paths, *builds, folder / HOLDER_FILE))
+        find = partial(_list_part, kind, folder)
+        locks = (folder / LOCK_FILE, *other_locks)
+        yield StoredItem(kind, f"{tag}/{folder.name}", find, used, tag, locks)
+
+
+def _list_part(kind: str, folder: Path) -> list[Path]:
+    is_outputs = kind == "outputs"
+    return [path for path in list_contents(folder) if path.name.startswith(_OUTPUTS) == is_outputs]
+
+
+def _cells_sharing(place: StoragePlace, tag: str, tree: Path) -> Iterator[Path]:
+    """Yield the locks of the cells that share a tree.
+
+    One that packs has released the tree, but reads the tools in it.
+    """
+    if not (tree / HOLDER_FILE).is_file():
+        return  # it belongs to one cell
+    native = native_arch()
+    for releases in place.facts.releases.values():
+        for release in releases:
+            if release.tag != tag:
+                continue
+            for build in all_builds(place.facts, place.facts.packages[release.package]):
+                cell = tree.with_name(build.identifier(native))
+                if tree.name.startswith(f"{build.family(native)}-") and cell.is_dir():
+                    yield cell / LOCK_FILE
+
+
+def find_sources(place: StoragePlace) -> Iterator[StoredItem]:
+    """Yield fetched sources, and what unfinished fetches left."""
+    for package in list_folders(place.layout.sources):
+        for folder in list_folders(package):
+            if not folder.name.startswith(DELETED_NAME):
+                yield _source_item(place, package.name, folder)
+
+
+def _source_item(place: StoragePlace, package: str, folder: Path) -> StoredItem:
+    tag = folder.name
+    name = f"{package} {tag}"
+    if tag.startswith("."):
+        # A fetch works in ".fresh-v1.13.1", and renames it at the end.
+        tag = tag.rpartition("-")[2] or tag
+        name = f"{package} {tag} (unfinished)"
+    cells = [cell for cell_tag, cell in list_cells(place) if cell_tag == tag]
+    holders = [cell / HOLDER_FILE for cell in cells]
+    cell_locks = [cell / LOCK_FILE for cell in cells]
+    return stored(
+        "sources",
+        name,
+        folder,
+        touched=(folder / RECORD, folder / "tree", *cells, *holders),
+        tag=tag,
+        locks=(folder.with_name(LOCK_FILE), *cell_locks),
+        hindrance=partial(_source_hindrance, place, folder),
+    )
+
+
+def _source_hindrance(place: StoragePlace, folder: Path, processes: RunningProcesses) -> str:
+    """Return what keeps a source: a nox that may copy it, or the user's own work in it."""
+    build = build_at_work(place, folder)(processes)
+    if build:
+        return build
+    tree = folder / "tree"
+    try:
+        record = read_record(folder)
+        if record is not None:
+            check_source(record.source)
+    except TorchmillError as error:
+        return str(error)
+    reference = next(_own_references(tree), None)
+    if reference is None:
+        return ""
+    return f"{tree} has commits of yours ({reference}): push them, or delete {folder}"
+
+
+def _own_references(tree: Path) -> Iterator[str]:
+    """Yield branches and stashes in a fetched tree and its submodules: a fetch makes none."""
+    top = git_folder(tree)
+    if top is None or not top.is_dir():
+        return
+    modules = [head.parent for head in (top / "modules").rglob("HEAD")]
+    for folder in (top, *modules):
+        for path in (*(folder / "refs" / "heads").rglob("*"), folder / "refs" / "stash"):
+            if path.is_file():
+                yield path.relative_to(folder).as_posix()
+        for line in read_text(folder / "packed-refs").splitlines():
+            reference = line.partition(" ")[2]
+            if reference.startswith(("refs/heads/", "refs/stash")):
+                yield reference
+
+
+def find_environments(place: StoragePlace) -> Iterator[StoredItem]:
+    """Yield the environments that nox made for builds; others in its folder are not ours."""
+    cells: dict[str, list[tuple[str, Path]]] = {}  # by the name of their environment
+    for tag, cell in list_cells(place):
+        cells.setdefault(nox_environment_name(cell.name), []).append((tag, cell))
+    for folder in list_folders(place.environments):
+        if not _ENVIRONMENT.fullmatch(folder.name) or not (folder / "pyvenv.cfg").is_file():
+            continue
+        users = cells.get(folder.name, [])
+        logs = [place.layout.logs / f"{tag}-{cell.name}.log" for tag, cell in users]
+        yield stored(
+            "environments",
+            folder.name,
+            folder,
+            touched=(folder, *list_children(folder), *logs),
+            locks=[cell / LOCK_FILE for _, cell in users],
+            hindrance=build_at_work(place, folder),
+        )
+
+
+def find_logs(place: StoragePlace) -> Iterator[StoredItem]:
+    """Yield the logs of builds, each with its timeline."""
+    cells = {f"{tag}-{cell.name}": (tag, cell) for tag, cell in list_cells(place)}
+    tags: set[str] = set()
+    for releases in place.facts.releases.values():
+        tags.update(release.tag for release in releases)
+    files: dict[str, list[Path]] = {}
+    for path in list_children(place.layout.logs):
+        if path.is_file() and not path.name.startswith("."):
+            name = path.name.removesuffix(SUFFIX).removesuffix(path.suffix)
+            files.setdefault(name, []).append(path)
+    for name, paths in files.items():
+        if name in cells:
+            tag, cell = cells[name]
+            yield stored("logs", name, *paths, tag=tag, locks=(cell / LOCK_FILE,))
+        else:
+            fitting = [tag for tag in tags if name.startswith(f"{tag}-")]
+            yield stored("logs", name, *paths, tag=max(fitting, key=len, default=""))
+
+
+def find_home(place: StoragePlace, kind: str) -> Iterator[StoredItem]:
+    """Yield what was made in a folder of its own.
+
+    That is the work of `nox -s demo`, `invoke bisect` or `invoke cluster`.
+    """
+    folder: Path = getattr(place.layout, kind)
+    paths = list_contents(folder)
+    if paths:
+        inner_locks = folder.glob(f"home/.torchmill/*/*/*/{LOCK_FILE}")
+        yield stored(
+            kind,
+            kind,
+            *paths,
+            touched=(folder, *paths),
+            locks=(*folder.glob(LOCK_FILE), *inner_locks),
+            hindrance=lambda processes: processes.within(folder),
+        )
+
+
+def find_wheels(place: StoragePlace) -> Iterator[StoredItem]:
+    """Yield verified wheels with their companions; one without a manifest was not built here."""
+    hindrance_of = _tracked_hindrance(place)
+    for wheel in list_children(place.layout.dist):
+        if wheel.suffix != ".whl" or not manifest_path(wheel).is_file():
+            continue
+        manifest = read_manifest(wheel)
+        companions = [path for path in companion_paths(wheel) if path.is_file()]
+        yield stored(
+            "wheels",
+            wheel.name,
+            *companions,
+            wheel,
+            tag=str(manifest.get("tag", "")),
+            locks=_cells_using(place, manifest),
+            hindrance=hindrance_of(wheel),
+        )
+
+
+def _tracked_hindrance(place: StoragePlace) -> Callable[[Path], Hindrance | None]:
+    """Return what keeps a file of dist/ that git tracks: it was handed on with the repository."""
+    tracked = set()
+    for entry in list_tracked(place.layout.dist, _DELIVERED) or ():
+        tracked.add(place.layout.dist / entry.path)
+
+    def hindrance_of(path: Path) -> Hindrance | None:
+        return (lambda _: "git tracks it") if path in tracked else None
+
+    return hindrance_of
+
+
+def _cells_using(place: StoragePlace, manifest: Mapping[str, object]) -> Iterator[Path]:
+    """Yield the locks of the cell that made a wheel, and of those that may be built against it."""
+    tags: set[str] = set()
+    for package in place.facts.packages.values():
+        if package.after == manifest.get("package"):
+            releases = place.facts.releases.get(package.name, ())
+            tags.update(release.tag for release in releases)
+    maker = (manifest.get("tag"), manifest.get("identifier"))
+    for tag, folder in list_cells(place):
+        if tag in tags or (tag, folder.name) == maker:
+            yield folder / LOCK_FILE
+
+
+def find_packages(place: StoragePlace) -> Iterator[StoredItem]:
+    """Yield conda packages, and archives with their records; one without a record is not ours."""
+    dist = place.layout.dist
+    paths = []
+    for machine in list_folders(place.layout.conda):
+        paths += [path for path in list_children(machine) if path.suffix == ".conda"]
+    archives = sorted(dist.glob("lib*.zip"))
+    paths += [archive for archive in archives if manifest_path(archive).is_file()]
+    hindrance_of = _tracked_hindrance(place)
+    for path in paths:
+        record = manifest_path(path)
+        yield stored(
+            "packages",
+            path.relative_to(dist).as_posix(),
+            *([record] if record.is_file() else []),
+            path,
+            touched=(path,),
+            hindrance=hindrance_of(path),
+        )
+
+
+def find_published(place: StoragePlace, kind: str) -> Iterator[StoredItem]:
+    """Yield the index, the channel or the images: only people remove what they wrote for others."""
+    folder: Path = getattr(place.layout, kind)
+    if folder.is_dir():
+        yield stored(kind, str(folder), folder)
