@@ -30,43 +30,49 @@ from torchmill.plan import build_plan, estimate
 from torchmill.plan import options as options_
 from torchmill.plan.build_options import Options
 from torchmill.plan.cell import Cell
-from torchmill.plan.doctor import resources, source
 from torchmill.plan.doctor.finding import CheckContext, Finding
+from torchmill.plan.doctor.resources import check_resources
+from torchmill.plan.doctor.source import source_finding
 from torchmill.plan.estimate import format_estimate
 from torchmill.plan.plan import Plan
 
-# GitHub's hosted runners of an arch, as wheels.yml names them.
+# GitHub's hosted runners of an architecture, as wheels.yml names them.
 RUNNERS = {"aarch64": "ubuntu-24.04-arm", "x86_64": "ubuntu-24.04"}
 _FAILED = 1  # nox's exit code for a session that failed
 
 
 def describe_pace(facts: Facts, plan: Plan, *, emulated: bool, crossed: bool) -> list[str]:
-    """Return sentences on how long a build takes in a container, and where it is faster."""
+    """Return sentences on how long a build takes in a container, and what would be faster.
+
+    It is `crossed` if the image has cross compilers: then only other programs are emulated.
+    """
     arch = facts.arches[plan.build.arch]
     if not emulated:
         return [f"the container's machine is {arch.name} itself: nothing is emulated"]
-    factor, cost = arch.crossed if crossed else arch.emulated, estimate.estimate_build(facts, plan)
-    times = f"{factor.low:g} to {factor.high:g} times as long" if factor else "many times as long"
+    factor = arch.crossed if crossed else arch.emulated
+    times = "many times as long"
+    if factor:
+        times = f"{factor.low:g} to {factor.high:g} times as long"
+    subject = f"every program for {arch.name} is emulated here: compilers take"
     if crossed:
-        what = (
+        subject = (
             f"programs for {arch.name} are emulated here, but not the image's compilers: they take"
         )
-    else:
-        what = f"every program for {arch.name} is emulated here: compilers take"
-    lines = [f"{what} {times} as natively"]
+    lines = [f"{subject} {times} as natively"]
+    cost = estimate.estimate_build(facts, plan)
     if factor and cost:
         likely = format_estimate(cost.wall.likely * factor.middle)
-        low, high = cost.wall.low * factor.low, cost.wall.high * factor.high
-        span = f"({format_estimate(low)} to {format_estimate(high)})"
-        lines.append(f"expect about {likely} {span} with an empty compiler cache")
-    image = (
-        ""
-        if crossed
-        else "an image with cross compilers (of Debian or Ubuntu, by `invoke image`), "
-    )
+        low = format_estimate(cost.wall.low * factor.low)
+        high = format_estimate(cost.wall.high * factor.high)
+        lines.append(f"expect about {likely} ({low} to {high}) with an empty compiler cache")
     page = locate_page("docs/how-to/build-for-other-machines.md")
-    runner = f"GitHub's runner {RUNNERS[arch.name]} (wheels.yml, see {page})"
-    lines.append(f"faster: {image}a machine that is {arch.name}, or {runner}")
+    image = "an image with cross compilers (of Debian or Ubuntu, by `invoke image`), "
+    if crossed:
+        image = ""
+    lines.append(
+        f"faster: {image}a machine that is {arch.name}, or GitHub's runner {RUNNERS[arch.name]} "
+        f"(wheels.yml, see {page})"
+    )
     return lines
 
 
@@ -84,8 +90,10 @@ class ContainerFacts:
     @property
     def crossed(self) -> bool:
         """Tell whether the image has cross compilers that run on the engine's machine."""
-        label = f'"{engines.CROSS_LABEL}":"{self.engine_host.arch}"' if self.engine_host else ""
-        return bool(label) and label in (self.described or "")
+        if self.engine_host is None:
+            return False
+        label = f'"{engines.CROSS_LABEL}":"{self.engine_host.arch}"'
+        return label in (self.described or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +105,8 @@ class PreparedRun:
     container: Container
     steps: ContainerCommands
     folders: tuple[Path, ...]  # that must exist first
-    environ: Mapping[
-        str, str
-    ]  # the engine's own: what is passed on without being shown is taken from there
+    # The engine's own variables: it takes from there what is passed on without being shown.
+    environ: Mapping[str, str]
     sentences: tuple[str, ...]  # that a user should know beforehand
     missing: tuple[str, ...]  # why it cannot begin yet, each with its cure
     builder: str  # the command that makes an image for it
@@ -118,72 +125,90 @@ def build_in_container(
     """
     options, image, engine = parse_options(arguments, f"nox -s {goal.identifier} --")
     layout = Layout.of_checkout(root)
-    measured = goal.cell.build.cuda is not None
-    machine = (
-        measure_host(layout.root) if measured else measure_basic_host(StatCache(layout.stat_cache))
-    )
-    made = prepare_run(root, facts, replace(goal, options=options, image=image), machine, engine)
+    if goal.cell.build.cuda is None:
+        machine = measure_basic_host(StatCache(layout.stat_cache))
+    else:
+        machine = measure_host(layout.root)
+    run = prepare_run(root, facts, replace(goal, options=options, image=image), machine, engine)
     require_source(layout, facts, goal.cell)
-    if made.missing:
-        raise HostError(f"{goal.identifier}: {made.missing[0]}", code="container-not-ready")
-    for sentence in made.sentences:
+    if run.missing:
+        raise HostError(f"{goal.identifier}: {run.missing[0]}", code="container-not-ready")
+    for sentence in run.sentences:
         note(sentence)
-    for folder in made.folders:
+    for folder in run.folders:
         folder.mkdir(parents=True, exist_ok=True)
-    _run(made)
+    _run(run)
 
 
 def prepare_run(
     root: Path, facts: Facts, goal: CrossBuild, machine: Host, engine_name: str = ""
 ) -> PreparedRun:
-    """Return the run of a cell in a container of this machine, with this engine if it is named; nothing is changed.
+    """Return the run of a cell in a container of this machine; nothing is changed.
 
-    Raises ImpossibleBuildError, HostError, ConfigError.
+    `engine_name` names the engine, such as "podman". Raises ImpossibleBuildError, HostError,
+    ConfigError.
     """
     cross.refuse_impossible(facts, goal)
     engine = engines.find_engine(os.environ, engine_name)
     engine_host = engines.find_engine_host(engine, os.environ, machine.system)
-    fetched = load_source(Layout.of_checkout(root), goal.cell.build.package, goal.cell.release.tag)
+    layout = Layout.of_checkout(root)
+    fetched = load_source(layout, goal.cell.build.package, goal.cell.release.tag)
     plan = build_plan.compute_plan(facts, goal.cell, machine, goal.options)
-    question = CheckContext(facts, goal.cell, machine, plan, fetched)
-    seen = look_for_image(engine, engine_host, question, goal.image)
-    tag, emulated = (
-        selecting_tag(facts, goal.cell.release),
-        engine_host.arch != goal.arch,
-    )
-    goal = replace(goal, tag=tag, image=seen.image, crossed=emulated and seen.crossed)
-    place = _place(root)
-    container = cross.plan_container(goal, place, engine_host)
-    where = f"{engine.name} {engine.version}, image {seen.image}"
-    first = f"{goal.identifier} is built in a container for {goal.arch} ({where})"
-    tagged = "the wheel's platform tag follows the glibc of that image, not of this machine"
-    findings = (_emulation(question, seen), _image(question, seen))
-    return PreparedRun(
+    context = CheckContext(facts, goal.cell, machine, plan, fetched)
+    present = look_for_image(engine, engine_host, context, goal.image)
+    emulated = engine_host.arch != goal.arch
+    goal = replace(
         goal,
-        engine,
-        container,
-        engines.container_commands(engine, engine_host, container),
-        cross.required_folders(goal, place),
-        {**os.environ, **place.passed.variables},
-        (first, tagged, *describe_pace(facts, plan, emulated=emulated, crossed=goal.crossed)),
-        tuple(f"{one.because}: {one.cure}" for one in findings if one.verdict == "failure"),
-        _image(question, replace(seen, described=None)).cure,
+        tag=selecting_tag(facts, goal.cell.release),
+        image=present.image,
+        crossed=emulated and present.crossed,
+    )
+    place = _container_place(root, layout)
+    container = cross.plan_container(goal, place, engine_host)
+    name = f"{engine.name} {engine.version}"
+    sentences = [
+        f"{goal.identifier} is built in a container for {goal.arch} ({name}, image {goal.image})",
+        "the wheel's platform tag follows the glibc of that image, not of this machine",
+        *describe_pace(facts, plan, emulated=emulated, crossed=goal.crossed),
+    ]
+    missing = [
+        f"{finding.because}: {finding.cure}"
+        for finding in (_examine_emulation(context, present), _examine_image(context, present))
+        if finding.verdict == "failure"
+    ]
+    without_image = replace(present, described=None)
+    return PreparedRun(
+        goal=goal,
+        engine=engine,
+        container=container,
+        steps=engines.container_commands(engine, engine_host, container),
+        folders=cross.required_folders(goal, place),
+        environ={**os.environ, **place.passed.variables},
+        sentences=tuple(sentences),
+        missing=tuple(missing),
+        builder=_examine_image(context, without_image).cure,
     )
 
 
 def look_for_image(
-    engine: Engine, engine_host: EngineHost, question: CheckContext, image: str
+    engine: Engine, engine_host: EngineHost, context: CheckContext, image: str
 ) -> ContainerFacts:
-    """Return what there is for the container of a build, in an image of that name or, without one, a builder's.
+    """Return what there is for the container of a build.
 
-    Where no image is there, it names the one that the cure makes.
+    The image is the one of that name, or without a name a builder's. If the engine has none, the
+    result names the image that the cure makes.
     """
-    names = [image] if image else list(builder_images(question))
-    images = ((name, engines.describe_image(engine, name, os.environ)) for name in names)
-    there, described = next((one for one in images if one[1] is not None), (None, None))
-    made = DEBIAN if question.source and question.source.provider == DEBIAN else "development"
-    lacking = next((name for name in names if name.endswith(made)), names[0])
-    return ContainerFacts(engine, "", engine_host, there or lacking, described, _handlers())
+    names = [image] if image else list(builder_images(context))
+    for name in names:
+        described = engines.describe_image(engine, name, os.environ)
+        if described is not None:
+            return ContainerFacts(engine, "", engine_host, name, described, _handlers())
+    purpose = "development"
+    if context.source and context.source.provider == DEBIAN:
+        purpose = DEBIAN
+    fitting = [name for name in names if name.endswith(purpose)]
+    name = fitting[0] if fitting else names[0]
+    return ContainerFacts(engine, "", engine_host, name, None, _handlers())
 
 
 def _handlers() -> dict[str, str] | None:
@@ -191,76 +216,85 @@ def _handlers() -> dict[str, str] | None:
 
 
 def parse_options(arguments: Sequence[str], prog: str) -> tuple[Options, str, str]:
-    """Return what is asked for after --: the options of the build, and the image and the engine of its container.
+    """Return the options of the build, and the image and the engine of its container.
 
-    Raises ConfigError for anything that is no option of a container nor of a build.
+    `arguments` are the words after --. Raises ConfigError for anything that is no option of a
+    container nor of a build.
     """
     parser = options_.OptionParser(prog=prog, allow_abbrev=False, add_help=False)
     parser.add_argument("--image")
     parser.add_argument("--engine", default="")
-    own, rest = parser.parse_known_args(list(arguments))
-    return (
-        options_.parse_options(rest, prog),
-        own.image or os.environ.get(IMAGE_VARIABLE, ""),
-        own.engine,
-    )
+    values, rest = parser.parse_known_args(list(arguments))
+    image = values.image or os.environ.get(IMAGE_VARIABLE, "")
+    return options_.parse_options(rest, prog), image, values.engine
 
 
-def builder_images(question: CheckContext) -> Iterator[str]:
-    """Yield the names of the builders that `invoke image` makes for a build: that for its source goes first."""
-    build, source = question.build, question.source
-    release = base_release(question.facts, question.cell.release)
-    for purpose in sorted(PURPOSES, key=lambda one: not source or one != source.provider):
-        yield ImageRequest(
+def builder_images(context: CheckContext) -> Iterator[str]:
+    """Yield the names of the builders that `invoke image` makes for a build.
+
+    The one for its source goes first.
+    """
+    build = context.build
+    release = base_release(context.facts, context.cell.release)
+    provider = context.source.provider if context.source else None
+    for purpose in sorted(PURPOSES, key=lambda purpose: purpose != provider):
+        request = ImageRequest(
             "builder", release, build.arch, (build.python,), build.variant, build.cuda, purpose
-        ).tag
+        )
+        yield request.tag
 
 
-def _place(root: Path) -> ContainerPlace:
-    layout = Layout.of_checkout(root)
+def _container_place(root: Path, layout: Layout) -> ContainerPlace:
+    """Return what of this machine a container sees."""
     configs = os.environ.get("TORCHMILL_CONFIGS")
-    listing = process.ask([sys.executable, "-P", "-m", "pip", "config", "list"])
+    pip_settings = process.ask([sys.executable, "-P", "-m", "pip", "config", "list"])
     return ContainerPlace(
         checkout=real_path(root),
         layout=layout,
         configs=real_path(configs) if configs else None,
-        passed=cross.select_settings(os.environ, cross.parse_pip_settings(listing), os.path.exists),
+        passed=cross.select_settings(
+            os.environ, cross.parse_pip_settings(pip_settings), os.path.exists
+        ),
         requirements=(root / "requirements.txt").read_text(encoding="utf-8"),
-        process=int.from_bytes(
-            os.urandom(5)
-        ),  # an engine may serve others, whose processes have the same numbers
+        # A random number: an engine may serve others, whose processes have the same numbers.
+        process=int.from_bytes(os.urandom(5)),
         user=(os.getuid(), os.getgid()) if sys.platform == "linux" else None,
     )
 
 
-def _run(made: PreparedRun) -> None:
-    """Run the container; raises HostError and BuildError in words of the session, InterruptedBuildError."""
+def _run(run: PreparedRun) -> None:
+    """Run the container; raises HostError and BuildError in words of the session."""
+    identifier = run.goal.identifier
+    image = run.container.image
 
     def assure(machine: str) -> None:
-        if machine != made.container.arch:
+        """Raise HostError unless the image is for the architecture of the build."""
+        if machine != run.container.arch:
             raise HostError(
-                f"{made.goal.identifier}: {made.container.image} is an image for {machine or 'another machine'}, "
-                f"not for {made.goal.arch}: name another, with -- --image NAME or {IMAGE_VARIABLE}=NAME",
+                f"{identifier}: {image} is an image for {machine or 'another machine'}, not for "
+                f"{run.goal.arch}: name another, with -- --image NAME or {IMAGE_VARIABLE}=NAME",
                 code="image-of-another-arch",
             )
 
     try:
-        engines.run_container(made.container, made.steps, made.environ, sys.stderr, assure)
+        engines.run_container(run.container, run.steps, run.environ, sys.stderr, assure)
     except CommandError as error:
-        if error.argv == made.steps.main and error.returncode == _FAILED:
+        if error.argv == run.steps.main and error.returncode == _FAILED:
             raise BuildError(
-                f"{made.goal.identifier} failed in its container, as said above; run the same command again to go on "
-                f"from there, or where {made.container.image} lacks something, make one that has it: `{made.builder}`",
+                f"{identifier} failed in its container, as said above; run the same command again "
+                f"to go on from there, or where {image} lacks something, make one that has it: "
+                f"`{run.builder}`",
                 code="container-build-failed",
             ) from None
-        if error.argv == made.steps.main and error.returncode == UnfinishedBuildError.exit_code:
+        if error.argv == run.steps.main and error.returncode == UnfinishedBuildError.exit_code:
             raise UnfinishedBuildError(
-                f"{made.goal.identifier}: the time of --until is up", code="time-up"
+                f"{identifier}: the time of --until is up", code="time-up"
             ) from None
-        emulation = "exec format error" in error.output.lower()
-        why = engines.explain_no_emulation(made.container.arch, {}) if emulation else error
+        reason = str(error)
+        if "exec format error" in error.output.lower():
+            reason = str(engines.explain_no_emulation(run.container.arch, {}))
         raise HostError(
-            f"{made.goal.identifier}: {made.engine.name} cannot run {made.container.image} for {made.goal.arch}: {why}",
+            f"{identifier}: {run.engine.name} cannot run {image} for {run.goal.arch}: {reason}",
             code="container-engine-failed",
         ) from None
 
@@ -268,50 +302,54 @@ def _run(made: PreparedRun) -> None:
 def preview_cross_build(
     facts: Facts, cell: Cell, machine: Host, options: Options, whole: bool
 ) -> tuple[str, dict[str, Any]]:
-    """Return the container of a cell on this machine as text and as JSON-ready data, or why there is none.
+    """Return the container of a cell on this machine, as text and as JSON-ready data.
 
-    The text has the engine's commands if it is to be `whole`. Raises ConfigError where a path cannot be given to one.
+    If there is none, they say why. The text has the engine's commands if it is to be `whole`.
+    Raises ConfigError if an engine cannot be given a path.
     """
-    image, name = os.environ.get(IMAGE_VARIABLE, ""), cell.build.identifier(cell.build.arch)
+    image = os.environ.get(IMAGE_VARIABLE, "")
+    name = cell.build.identifier(cell.build.arch)
+    goal = CrossBuild(cell, name, options=options, image=image)
     try:
-        made = prepare_run(
-            CHECKOUT, facts, CrossBuild(cell, name, options=options, image=image), machine
-        )
+        run = prepare_run(CHECKOUT, facts, goal, machine)
     except (HostError, ImpossibleBuildError) as error:
         return f"\nin a container, which is not possible: {error}", {"missing": str(error)}
-    sentences = [*made.sentences, *(f"missing: {why}" for why in made.missing)]
-    commands = [*made.steps.before, made.steps.main, made.steps.after]
-    lines = [*sentences, *(map(shlex.join, commands) if whole else ())]
+    sentences = [*run.sentences, *(f"missing: {reason}" for reason in run.missing)]
+    commands = [*run.steps.before, run.steps.main, run.steps.after]
+    lines = ["\nin a container", *sentences]
+    if whole:
+        lines += [shlex.join(argv) for argv in commands]
     data = {
-        "image": made.container.image,
-        "arch": made.container.arch,
-        "mounts": [asdict(one) for one in made.container.mounts],
-        "variables": dict(made.container.variables),
-        "passed": list(made.container.passed),
+        "image": run.container.image,
+        "arch": run.container.arch,
+        "mounts": [asdict(mount) for mount in run.container.mounts],
+        "variables": dict(run.container.variables),
+        "passed": list(run.container.passed),
         "commands": [list(argv) for argv in commands],
         "sentences": sentences,
     }
-    return "\n  ".join(["\nin a container", *lines]), data
+    return "\n  ".join(lines), data
 
 
-def examine_way_into_container(question: CheckContext) -> tuple[Finding, ...]:
-    """Return what this machine has and lacks to build a cell of another architecture in a container."""
+def examine_way_into_container(context: CheckContext) -> tuple[Finding, ...]:
+    """Return what this machine has and lacks to build a cell of another architecture."""
     try:
         engine = engines.find_engine(os.environ)
-        engine_host = engines.find_engine_host(engine, os.environ, question.host.system)
-        seen = look_for_image(engine, engine_host, question, os.environ.get(IMAGE_VARIABLE, ""))
+        engine_host = engines.find_engine_host(engine, os.environ, context.host.system)
+        image = os.environ.get(IMAGE_VARIABLE, "")
+        present = look_for_image(engine, engine_host, context, image)
     except HostError as error:
-        seen = ContainerFacts(None, str(error), handlers=_handlers())
-    return tuple(container_findings(question, seen))
+        present = ContainerFacts(None, str(error), handlers=_handlers())
+    return tuple(container_findings(context, present))
 
 
-def container_findings(question: CheckContext, seen: ContainerFacts) -> Iterator[Finding]:
+def container_findings(context: CheckContext, present: ContainerFacts) -> Iterator[Finding]:
     """Yield the findings on the way into a container, in the order in which a session needs it."""
-    yield from _engine(seen)
-    yield _emulation(question, seen)
-    yield _image(question, seen)
-    yield source.source_finding(question)
-    yield from resources.check_resources(question)
+    yield from _examine_engine(present)
+    yield _examine_emulation(context, present)
+    yield _examine_image(context, present)
+    yield source_finding(context)
+    yield from check_resources(context)
     yield Finding(
         "compilers, Pythons",
         "those of the image",
@@ -321,49 +359,66 @@ def container_findings(question: CheckContext, seen: ContainerFacts) -> Iterator
     )
 
 
-def _engine(seen: ContainerFacts) -> Iterator[Finding]:
-    subject, needed = "container engine", "docker, podman or buildah"
-    if seen.engine is None:
-        because, _, fix = seen.refusal.partition(": ")
-        yield Finding(subject, "none that answers", needed, "failure", fix, because)
+def _examine_engine(present: ContainerFacts) -> Iterator[Finding]:
+    subject = "container engine"
+    needed = "docker, podman or buildah"
+    if present.engine is None:
+        reason, _, fix = present.refusal.partition(": ")
+        yield Finding(subject, "none that answers", needed, "failure", fix, reason)
         return
-    yield Finding(subject, f"{seen.engine.name} {seen.engine.version}".rstrip(), needed, "ok")
-    if seen.engine_host is not None and seen.engine_host.remote:
-        cure = "run the command there, or unset DOCKER_HOST and CONTAINER_HOST"
-        because = "it does not see the files of this one"
-        yield Finding("engine's machine", "another one", "this one", "failure", cure, because)
+    version = f"{present.engine.name} {present.engine.version}".rstrip()
+    yield Finding(subject, version, needed, "ok")
+    if present.engine_host is not None and present.engine_host.remote:
+        yield Finding(
+            "engine's machine",
+            "another one",
+            "this one",
+            "failure",
+            "run the command there, or unset DOCKER_HOST and CONTAINER_HOST",
+            "it does not see the files of this one",
+        )
 
 
-def _emulation(question: CheckContext, seen: ContainerFacts) -> Finding:
-    arch = question.build.arch
-    subject, needed = f"programs for {arch}", "a processor or QEMU that runs them"
-    if seen.engine_host is not None and seen.engine_host.arch == arch:
+def _examine_emulation(context: CheckContext, present: ContainerFacts) -> Finding:
+    """Return whether programs of the build's architecture run here, and how fast."""
+    arch = context.build.arch
+    subject = f"programs for {arch}"
+    needed = "a processor or QEMU that runs them"
+    if present.engine_host is not None and present.engine_host.arch == arch:
         return Finding(subject, "run by the processor", needed, "ok")
-    why = None if seen.handlers is None else engines.explain_no_emulation(arch, seen.handlers)
-    if why is not None:
-        because, _, fix = why.partition(": ")
-        return Finding(subject, "not run", needed, "failure", fix, because)
-    handler = engines.find_handler(arch, seen.handlers) if seen.handlers else None
+    emulator = "emulated"
+    if present.handlers is not None:
+        refusal = engines.explain_no_emulation(arch, present.handlers)
+        if refusal is not None:
+            reason, _, fix = refusal.partition(": ")
+            return Finding(subject, "not run", needed, "failure", fix, reason)
+        handler = engines.find_handler(arch, present.handlers)
+        if handler:
+            emulator = f"emulated by {handler.name}"
     *pace, faster = describe_pace(
-        question.facts, question.plan, emulated=True, crossed=seen.crossed
+        context.facts, context.plan, emulated=True, crossed=present.crossed
     )
-    emulator = f"emulated by {handler.name}" if handler else "emulated"
     return Finding(subject, emulator, needed, "warning", faster, "; ".join(pace))
 
 
-def _image(question: CheckContext, seen: ContainerFacts) -> Finding:
-    subject, needed = "image", f"a builder for {question.build.arch}"
-    if seen.described is not None:
-        return Finding(subject, seen.image, needed, "ok")
-    build, source = question.build, question.source
-    more = f" --toolkit {build.cuda}" if build.cuda else ""
-    more += " --purpose debian" if source and source.provider == DEBIAN else ""
-    tag = selecting_tag(question.facts, question.cell.release)
-    cure = f"invoke image --kind builder --tag {tag} --arch {build.arch}{more} --build"
-    if seen.engine is None:
+def _examine_image(context: CheckContext, present: ContainerFacts) -> Finding:
+    """Return whether the engine has an image for the build; the cure makes one."""
+    build = context.build
+    subject = "image"
+    needed = f"a builder for {build.arch}"
+    if present.described is not None:
+        return Finding(subject, present.image, needed, "ok")
+    tag = selecting_tag(context.facts, context.cell.release)
+    words = ["invoke", "image", "--kind", "builder", "--tag", tag, "--arch", build.arch]
+    if build.cuda:
+        words += ["--toolkit", build.cuda]
+    if context.source and context.source.provider == DEBIAN:
+        words += ["--purpose", "debian"]
+    cure = " ".join([*words, "--build"])
+    if present.engine is None:
         return Finding(subject, "not known without an engine", needed, "unknown", cure)
-    because = (
-        f"{seen.engine.name} has no image {seen.image} (another one is named with {IMAGE_VARIABLE}=NAME, or after -- "
-        "with --image NAME)"
+    reason = (
+        f"{present.engine.name} has no image {present.image} (another one is named with "
+        f"{IMAGE_VARIABLE}=NAME, or after -- with --image NAME)"
     )
-    return Finding(subject, f"no {seen.image}", needed, "failure", cure, because)
+    return Finding(subject, f"no {present.image}", needed, "failure", cure, reason)

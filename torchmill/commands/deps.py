@@ -32,38 +32,39 @@ def plan_installation(
 ) -> Installation:
     """Return the command that installs what a release needs from the system of this machine.
 
-    Raises HostError if this machine has no package manager, or if the command is to be run and its user may not;
-    ConfigError for a manager that the facts do not know.
+    Raises HostError if this machine has no package manager, or if the command is to `run` and the
+    user may not; ConfigError for a manager that the facts do not know.
     """
     if manager:
         require_choice(
             "package manager", manager, system_packages.INSTALL_COMMANDS, "unknown-package-manager"
         )
     release = selection.selected_or_newest(facts, layout, tag)
-    fetched = load_source(layout, release.package, release.tag)
+    source = load_source(layout, release.package, release.tag)
     cells = matrix.buildable_cells(facts, release, native.native_arch())
-    here = (
-        distribution.measure_distribution(Path("/")) if native.native_system() == "linux" else None
-    )
-    chosen = manager or find_host_manager(os.environ, here)
-    foreign = chosen not in {*distributions.usual_managers(here), "conda", "brew"}
-    names = system_packages.required_packages(
-        facts, cells, chosen, fetched.provider if fetched else None
-    )
-    may = distribution.may_use_root(os.environ)
-    planned = choose_packages(
-        chosen, None if foreign else here, names, sudo=not distribution.is_root()
-    )
-    if chosen == "apt" and not foreign and not any(find_paths(_APT_LISTS, "*_Packages*")):
+    own_distribution = None
+    if native.native_system() == "linux":
+        own_distribution = distribution.measure_distribution(Path("/"))
+    chosen = manager or find_host_manager(os.environ, own_distribution)
+    # apt on Fedora prints what another machine needs: nothing is known of that one.
+    usual = {*distributions.usual_managers(own_distribution), "conda", "brew"}
+    is_foreign = chosen not in usual
+    provider = source.provider if source else None
+    names = system_packages.required_packages(facts, cells, chosen, provider)
+    target = None if is_foreign else own_distribution
+    installation = choose_packages(chosen, target, names, sudo=not distribution.is_root())
+    has_lists = any(find_paths(_APT_LISTS, "*_Packages*"))
+    if chosen == "apt" and not is_foreign and not has_lists:
         remark = "apt has no lists of packages here yet: run `apt-get update` first"
-        planned = replace(planned, remarks=[*planned.remarks, remark])
-    if run and may is False and chosen in system_packages.NEEDS_ROOT:
+        installation = replace(installation, remarks=[*installation.remarks, remark])
+    may_use_root = distribution.may_use_root(os.environ)
+    if run and may_use_root is False and chosen in system_packages.NEEDS_ROOT:
         raise HostError(
-            f"only root may install packages here, and there is no sudo: ask whoever administers this machine to run "
-            f"`{planned.line.removeprefix('sudo ')}`",
+            "only root may install packages here, and there is no sudo: ask whoever administers "
+            f"this machine to run `{installation.line.removeprefix('sudo ')}`",
             code="not-root",
         )
-    return planned
+    return installation
 
 
 def choose_packages(
@@ -71,15 +72,20 @@ def choose_packages(
 ) -> Installation:
     """Return the command that installs those of some packages that a distribution has.
 
-    Of a distribution that is not recorded, all are named as they usually are.
+    If nothing is recorded of the distribution, all are named as they usually are.
     """
     supply = system_packages.find_supply(manager, place, names)
-    if manager in system_packages.NEEDS_ROOT and distributions.find_recorded_release(place) is None:
-        remark = f"these are the usual names for {manager}: whether {place or 'a system'} has them all is not known"
+    needs_root = manager in system_packages.NEEDS_ROOT
+    if needs_root and distributions.find_release(place) is None:
+        remark = (
+            f"these are the usual names for {manager}: whether {place or 'a system'} has them all "
+            "is not known"
+        )
         return Installation(system_packages.install_command(manager, names, sudo=sudo), [remark])
     if not supply.names:
         raise HostError(
-            f"no package that {place or manager} is known to have is needed: `invoke doctor` says what is missing",
+            f"no package that {place or manager} is known to have is needed: `invoke doctor` says "
+            "what is missing",
             code="nothing-to-install",
         )
     line = system_packages.install_command(
