@@ -23,17 +23,16 @@ from torchmill.core import running_python  # noqa: F401, I001
 
 import nox
 
-from torchmill.commands import session as work
-from torchmill.commands import session_list
+from torchmill.commands import session_choice, session_work
+from torchmill.commands.session_matrix import MatrixSession
 from torchmill.config import selection
-from torchmill.plan.session_names import split_product
-from torchmill.commands.sessions import MatrixSession
 from torchmill.core import reaper
 from torchmill.core.exits import format_error, print_now
 from torchmill.core.homes import require_untracked_state
 from torchmill.core.paths import Layout
 from torchmill.core.programs import name_programs
 from torchmill.host import interpreters
+from torchmill.plan.session_names import split_product
 
 if TYPE_CHECKING:
     from torchmill.cell.context import BuildContext
@@ -45,9 +44,9 @@ nox.options.error_on_missing_interpreters = True
 if os.environ.get("NOX_ENVDIR"):  # nox itself does not read it
     nox.options.envdir = os.environ["NOX_ENVDIR"]
 
-work.prepare_nox()
+session_work.prepare_nox()
 __doc__ = name_programs(__doc__ or "")  # nox prints it above its list
-CALL = session_list.read_call(sys.argv)
+CALL = session_choice.read_call(sys.argv)
 if not CALL.lists:
     reaper.watch_run()  # here, because nox makes an environment before its session begins
 
@@ -60,18 +59,18 @@ def register_matrix() -> None:
     installed = interpreters.installed_interpreters()
     tag = selection.selected_tag(layout)
     own_environments = []
-    for listed in session_list.list_wheel_sessions(CALL, layout):
-        has_environment = session_list.can_have_environment(listed, CALL, layout, installed)
+    for listed in session_choice.list_wheel_sessions(CALL, layout):
+        has_environment = session_choice.can_have_environment(listed, CALL, layout, installed)
         add_wheel(listed, listed.python if has_environment else False)
         if has_environment and listed.name in CALL.names:
             own_environments.append(listed.name)
-        for product in session_list.product_words(listed, CALL, tag):
+        for product in session_choice.product_words(listed, CALL, tag):
             add_product(listed, product)
-    for facts, cell, name in session_list.list_container_sessions(CALL, layout):
+    for facts, cell, name in session_choice.list_container_sessions(CALL, layout):
         add_container(facts, cell, name)
-    session_list.refuse_unknown_names(CALL, nox.registry.get(), layout)
+    session_choice.refuse_unknown_names(CALL, nox.registry.get(), layout)
     if not CALL.lists and (own_environments or CALL.filtered):
-        session_list.prepare_environments(CALL, own_environments, layout)
+        session_choice.prepare_environments(CALL, own_environments, layout)
 
 
 def add_wheel(listed: MatrixSession, python: str | bool) -> None:
@@ -80,14 +79,14 @@ def add_wheel(listed: MatrixSession, python: str | bool) -> None:
     @nox.session(
         name=listed.name,
         python=python,
-        tags=session_list.session_tags(listed),
+        tags=session_choice.session_tags(listed),
         default=CALL.as_json,  # whoever types `nox` wants no wheel; a program wants the matrix
         venv_backend="venv",  # virtualenv no longer makes environments for the oldest Pythons
         venv_params=["--without-pip"],  # a build copies it, which is quicker
         reuse_venv=True,  # reinstalled headers would make ninja compile everything again
     )
     def wheel(session: nox.Session) -> None:
-        work.build_wheel(session, listed, run_pipeline)
+        session_work.build_wheel(session, listed, run_pipeline)
 
     wheel.__doc__ = listed.description
 
@@ -107,7 +106,7 @@ def add_product(listed: MatrixSession, word: str) -> None:
 
     @nox.session(name=name, python=False, tags=tags, default=False)
     def product(session: nox.Session) -> None:
-        work.make_product(session, listed, split_product(name)[0])
+        session_work.make_product(session, listed, split_product(name)[0])
 
     product.__doc__ = f"{word} of {listed.title}"
 
@@ -118,7 +117,7 @@ def add_container(facts: "Facts", cell: "Cell", name: str) -> None:
 
     @nox.session(name=f"{name}-{arch}", python=False, tags=[release.tag], default=False)
     def container(session: nox.Session) -> None:
-        work.build_in_container(session, facts, cell, name)
+        session_work.build_in_container(session, facts, cell, name)
 
     container.__doc__ = f"{name} of {release.package} {release.version}, in a container for {arch}"
 
@@ -126,8 +125,8 @@ def add_container(facts: "Facts", cell: "Cell", name: str) -> None:
 @nox.session(name="help", python=False, default=not CALL.as_json)
 def print_help(session: nox.Session) -> None:
     """Say what to do: what `nox` alone runs."""
-    work.refuse_words(session)
-    print_now(session_list.format_help(Layout.of_checkout(ROOT)))
+    session_work.refuse_words(session)
+    print_now(session_choice.format_help(Layout.of_checkout(ROOT)))
 
 
 if (ROOT / "tests").is_dir():  # an installed torchmill has neither those nor what they need
@@ -135,7 +134,7 @@ if (ROOT / "tests").is_dir():  # an installed torchmill has neither those nor wh
     @nox.session(python=False, default=False)
     def lint(session: nox.Session) -> None:
         """Check style, formatting and types."""
-        work.refuse_words(session)
+        session_work.refuse_words(session)
         session.run(sys.executable, "-m", "ruff", "check", ".")
         session.run(sys.executable, "-m", "ruff", "format", "--check", ".")
         session.run(sys.executable, "-m", "mypy")
@@ -149,8 +148,8 @@ if (ROOT / "tests").is_dir():  # an installed torchmill has neither those nor wh
 @nox.session(python=False, default=False)
 def demo(session: nox.Session) -> None:
     """Take the embedded sample from fetch to verified wheels."""
-    folder = work.make_demo_folder(session)
-    env = work.demo_variables(folder)
+    folder = session_work.make_demo_folder(session)
+    env = session_work.demo_variables(folder)
     cell = f"vision-{sys.version_info.major}.{sys.version_info.minor}-cpu"
     session.run(sys.executable, str(ROOT / "sample" / "upstream.py"), str(folder / "git"))
     # The commands that it ends with are for the folder in which nox was called.
@@ -165,7 +164,7 @@ def demo(session: nox.Session) -> None:
 @nox.session(python=False, default=False)
 def gpu(session: nox.Session) -> None:
     """Try wheels on the GPU here: the newest with CUDA, or those after --."""
-    work.try_on_gpu(session)
+    session_work.try_on_gpu(session)
 
 
 try:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.declared import ONE
 from tests.support.refusals import refused
-from torchmill.commands.sessions import list_sessions
+from torchmill.commands.session_matrix import list_sessions
 from torchmill.config.facts import Facts
 from torchmill.config.facts_reader import read_facts, read_usable_facts
 from torchmill.config.release_lookup import find_release, partner_releases

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.commands import ROOT
 from tests.support.refusals import refused
-from torchmill.commands.sessions import list_sessions
+from torchmill.commands.session_matrix import list_sessions
 from torchmill.config.facts import Facts
 from torchmill.config.selection import select_release, selected_or_newest, selected_release
 from torchmill.core.paths import Layout

@@ -35,9 +35,9 @@ Only `noxfile.py` and `tasks.py` import it; `command_line` alone imports invoke.
 - publish: `invoke publish`: bring verified wheels to an index, GitHub, a folder or a bucket;
   replace nothing
 - report/: `invoke report`
-- session: what the sessions of nox do: build a wheel, make something else of it, try a GPU
-- session_list: which sessions of nox a command line can mean, and what `nox` alone says
-- sessions: the sessions that nox lists: the buildable cells of a checkout, remembered between runs
+- session_work: what the sessions of nox do: build a wheel, make something else of it, try a GPU
+- session_choice: which sessions of nox a command line can mean, and what `nox` alone says
+- session_matrix: the sessions that nox lists: the buildable cells of a checkout, remembered between runs
 - shards: `invoke shards`: how long a build takes on several machines, and what that costs
 - slim: `invoke slim`: leave out of wheels, or of an environment, the GPU code that its GPUs do not
   run

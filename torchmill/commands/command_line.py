@@ -395,7 +395,7 @@ def examples(task: SuiteTask) -> list[str]:
 
 def _complete_builds(words: Sequence[str]) -> None:
     """Print the builds of the selected release if a shell completes one: invoke itself knows tasks and options."""
-    from torchmill.commands.sessions import list_sessions, newest_release_alone
+    from torchmill.commands.session_matrix import list_sessions, newest_release_alone
     from torchmill.config import selection
     from torchmill.host.native import native_arch
 

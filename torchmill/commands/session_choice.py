@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from torchmill.commands.sessions import MatrixSession, list_sessions, newest_release_alone
+from torchmill.commands.session_matrix import MatrixSession, list_sessions, newest_release_alone
 from torchmill.config import selection
 from torchmill.core.errors import HostError
 from torchmill.core.homes import mark_home

@@ -15,8 +15,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-from torchmill.commands.session_list import load_cell
-from torchmill.commands.sessions import MatrixSession
+from torchmill.commands.session_choice import load_cell
+from torchmill.commands.session_matrix import MatrixSession
 from torchmill.core import process
 from torchmill.core.errors import GpuError, HostError, UnfinishedBuildError
 from torchmill.core.exits import as_torchmill_error, format_error, is_of_runner, prepare_program
