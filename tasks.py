@@ -1,7 +1,8 @@
-"""Tasks: what looks after the machine and the source, before and after the sessions of noxfile.py.
+"""Tasks: they look after the machine and the source, before and after the sessions of noxfile.py.
 
-Each task is a function, and its work a module of torchmill/commands/, which is imported only if the task runs. What
-its options mean is in torchmill/commands/help.toml, and what invoke itself lacks in torchmill/commands/command_line.py.
+Each task is a function, and its work a module of torchmill/commands/, which is imported only if
+the task runs. The help of its options is in torchmill/commands/help.toml;
+torchmill/commands/command_line.py adds to tasks what invoke itself lacks.
 """
 
 # Before all other modules of torchmill: an old Python fails at their syntax, and this one says so.

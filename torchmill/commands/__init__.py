@@ -6,8 +6,7 @@ Only `noxfile.py` and `tasks.py` import it; `command_line` alone imports invoke.
 - bisect: `invoke bisect`: find the commit that changed behaviour, by git bisect, builds and a
   command
 - build: `invoke build`: all that a wheel needs, from the sources to dist/
-- build_question: the question of `invoke build`: for which GPUs, and which cells of a pattern can be
-  built
+- build_question: the question of `invoke build`: for which GPUs, and which cells can be built
 - clean/: `invoke status` and `invoke clean`
 - cluster: `invoke cluster`: write the jobs that build a cell in shares, with Slurm or another
   engine
@@ -37,7 +36,7 @@ Only `noxfile.py` and `tasks.py` import it; `command_line` alone imports invoke.
 - report/: `invoke report`
 - session_work: what the sessions of nox do: build a wheel, make something else of it, try a GPU
 - session_choice: which sessions of nox a command line can mean, and what `nox` alone says
-- session_matrix: the sessions that nox lists: the buildable cells of a checkout, remembered between runs
+- session_matrix: the sessions that nox lists: the buildable cells, remembered between runs
 - shards: `invoke shards`: how long a build takes on several machines, and what that costs
 - slim: `invoke slim`: leave out of wheels, or of an environment, the GPU code that its GPUs do not
   run

@@ -228,7 +228,7 @@ def _targets(facts: Facts, capability: Capability) -> list[str]:
 
 
 def _history(facts: Facts, capability: Capability, toolkits: Sequence[Toolkit]) -> str:
-    """Return which official builds run on a capability, and how to build one if the newest do not."""
+    """Return which official builds run on a capability; how to build one if the newest do not."""
     releases = facts.releases[base_package(facts).name]
     arch = "aarch64" if capability.tegra else "x86_64"
     support = published.official_support(facts, capability, arch)
@@ -378,7 +378,7 @@ def _plan(
     release: Release | None,
     host: Host,
 ) -> Plan | None:
-    """Return the plan of a build with such a list, for the newest Python; None if none is possible."""
+    """Return the plan of a build with a list, for the newest Python; None if none is possible."""
     if toolkit is None or release is None:
         return None
     cells = [

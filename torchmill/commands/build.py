@@ -118,16 +118,16 @@ def build_wheels(  # noqa: PLR0917 - every one is an option
     for request in requests:
         request.validate()
     source_options = {"from": from_, "mirror": mirror, "ref": ref}
-    named: list[Cell] = []
+    requested: list[Cell] = []
     for name in names:
-        named += named_cells(facts, name, machine.arch, selected)
+        requested += named_cells(facts, name, machine.arch, selected)
     dialogue = Dialogue(
         facts=facts,
         layout=layout,
         host=machine,
         judged=outlook.judged_host(facts, machine, capabilities),
         native=cell_lookup.uncontained_arch(facts, names, machine.arch),
-        requested=RequestedCells(cells, named or cells, options, elsewhere),
+        requested=RequestedCells(cells, requested or cells, options, elsewhere),
         source_options=[f"--{name}={value}" for name, value in source_options.items() if value],
         requests=requests,
         described=bool(host),
@@ -160,7 +160,7 @@ class RequestedCells:
     """The cells that are to be built, and how."""
 
     cells: Sequence[Cell]
-    named: Sequence[Cell]  # of these, without those that they are built against
+    by_name: Sequence[Cell]  # of these, without those that they are built against
     options: Options
     elsewhere: bool  # the wheels are for another machine
 
@@ -206,7 +206,7 @@ class Dialogue:
         return CommandOutput("\n".join(self._results()))
 
     def _is_worth_building(self, older_wheel: str, *, yes: bool, dry_run: bool) -> bool:
-        """Show what is known beforehand; tell whether to build wheels that are useless, or exist."""
+        """Show what is known beforehand; tell whether to build useless or existing wheels."""
         official = self._official_wheels()
         sentences = [str(wheel) for wheel in official if wheel]
         for sentence in dict.fromkeys([*sentences, older_wheel]):
@@ -268,7 +268,7 @@ class Dialogue:
         """
         requested = self.requested
         options = requested.options
-        if cell not in requested.named:
+        if cell not in requested.by_name:
             options = replace(options, settings={}, patches={})
         any_cuda = any(other.build.cuda for other in requested.cells)
         if any_cuda and not cell.build.cuda:
@@ -410,7 +410,7 @@ class Dialogue:
     def _storage(
         self, plan: Plan, runs: Sequence[MeasuredRun], *, in_tree: bool
     ) -> dict[str, CostRange]:
-        """Return the bytes of a build by part; a tree is counted only for the session that makes it."""
+        """Return the bytes of a build by part; a tree counts only for the session that makes it."""
         parts = dict(storage.storage_needs(self.facts, plan, runs) or {})
         if in_tree:
             parts.pop("tree", None)

@@ -1,4 +1,4 @@
-"""What the functions of this wing return to the tasks that call them, and what the options of tasks mean."""
+"""The output of the functions that tasks call, and the help of the tasks' options."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class CommandOutput:
-    """What a command prints, for people and for programs, and how it ends."""
+    """The output of a command, for people and for programs, and how it ends."""
 
     text: str
     data: Any = None  # for --json
@@ -21,7 +21,10 @@ class CommandOutput:
 
 @cache
 def read_help() -> Mapping[str, Mapping[str, str]]:
-    """Return what options mean, by task and option; "shared" are those that mean the same in several tasks."""
+    """Return the help of options, by task and option.
+
+    Under "shared" are options that mean the same in several tasks.
+    """
     from torchmill.core.package_data import read_table_beside
 
     return read_table_beside(__file__, "help.toml")

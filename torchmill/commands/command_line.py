@@ -1,15 +1,16 @@
 """The command line of `invoke`: what it lacks, behind the `klass` of its tasks.
 
-Invoke lets a task be of a class of one's own (https://docs.pyinvoke.org/en/stable/api/tasks.html, `klass`). The class
-`SuiteTask` has all that a task of tasks.py adds:
+Invoke lets a task be of a class of one's own: `klass` in
+https://docs.pyinvoke.org/en/stable/api/tasks.html. The class `SuiteTask` adds:
 
 - an argument that may be left out, or given without its name, once or several times;
 - options of sessions, such as --jobs, that several tasks share;
 - help that is read only if the task is named, so that `invoke --list` reads none;
 - an error as one message with its own exit code.
 
-Invoke loads tasks.py before it reads the words of tasks: `answer_first` reads them there with invoke's own parser, to
-say of a slip what is near and where help is, and lists tasks by stage.
+Invoke loads tasks.py before it reads the words of tasks. At the end of tasks.py, `answer_first`
+reads them with invoke's own parser: it lists the tasks by stage, and answers a slip with the
+nearest word and the command for help.
 """
 
 import inspect
@@ -55,7 +56,7 @@ BUILD_OPTIONS = (
     "plat",
 )
 _REPEATED_BUILD_OPTIONS = {"set_", "patch"}
-# A short form means the same in every task. -h is help, and invoke's own options take other letters.
+# A short form means the same in every task. -h is help; invoke's own options have other letters.
 _SHORT_FORMS = {"json": "j", "tag": "t", "yes": "y"}
 _HELP_FLAGS = {"--help", "-h"}
 # A shell completes the argument of these: it names a build.
@@ -90,9 +91,10 @@ LINE = read_words(sys.argv)
 class SuiteTask(Task[Any]):
     """A task of tasks.py.
 
-    `argument` is the option that may also be given without its name; it is required if it has no default. `options`
-    are the options of sessions that the body takes as `**options`. Only with `takes_rest` may words follow --. If the
-    task is killed, what it started is ended, too, unless it is not `watched`.
+    `argument` is the option that may also be given without its name; it is required if it has no
+    default. `options` are the options of sessions that the body takes as `**options`. Only with
+    `takes_rest` may words follow --. If a task is killed, the processes that it started are ended,
+    unless it is not `watched`.
     """
 
     def __init__(
@@ -114,7 +116,7 @@ class SuiteTask(Task[Any]):
         self.watched = watched
 
     def argspec(self, body: Callable[..., None]) -> inspect.Signature:
-        """Return the options: the parameters of the body, with those of sessions in the place of `**options`."""
+        """Return the options: the body's parameters, and those of sessions for `**options`."""
         parameters = [
             parameter
             for parameter in super().argspec(body).parameters.values()
@@ -155,14 +157,14 @@ class SuiteTask(Task[Any]):
         """Return an argument, without its name if it is this task's and so given."""
         if argument.name != self.argument:
             return argument
-        words = own_words(self.name, LINE.words, switches)
+        words = words_of_task(self.name, LINE.words, switches)
         count = count_unnamed(words, switches)
-        if argument.kind is list:
-            if count:
-                flags = [to_flag(name) for name in argument.names]
-                named = sum(word.partition("=")[0] in flags for word in words)
-                return WordsArgument(argument, count + named)
+        if argument.kind is list and count == 0:
             return argument
+        if argument.kind is list:
+            flags = [to_flag(name) for name in argument.names]
+            count += sum(word.partition("=")[0] in flags for word in words)
+            return WordsArgument(argument, count)
         parameter = inspect.signature(self.body).parameters[self.argument]
         required = parameter.default is inspect.Parameter.empty
         # Invoke would take -h for the value of an argument that is still missing.
@@ -188,7 +190,7 @@ class SuiteTask(Task[Any]):
 
 
 class WordsArgument(Argument):
-    """A list that takes several words without its name; invoke itself hands one word to each such argument."""
+    """A list that takes several words without its name: invoke hands one to each such argument."""
 
     def __init__(self, argument: Argument, count: int) -> None:
         super().__init__(
@@ -203,7 +205,7 @@ class WordsArgument(Argument):
 
     @property
     def value(self) -> Any:
-        """Return the values; None while some are still to come: so invoke goes on to hand over words."""
+        """Return the values; None while some are still to come: then invoke hands over more."""
         return self._values if len(self._values) >= self.count else None
 
     @value.setter
@@ -236,14 +238,14 @@ def task(
 
 
 def _docstring(body: Callable[..., None]) -> str:
-    """Return a task's docstring, whose first line fits the terminal and whose commands name the programs here."""
-    first, _, others = inspect.cleandoc(body.__doc__ or "").partition("\n")
+    """Return a task's docstring: its first line fits the terminal, commands name programs here."""
+    first, _, rest = inspect.cleandoc(body.__doc__ or "").partition("\n")
     columns = shutil.get_terminal_size().columns - 2  # by which invoke indents it
-    return name_programs(f"{fold_text(first, columns)}\n{others}")
+    return name_programs(f"{fold_text(first, columns)}\n{rest}")
 
 
 def _option_meanings(task: SuiteTask) -> dict[str, str]:
-    """Return what the options of a task mean, by name."""
+    """Return the help of a task's options, by name."""
     table = read_help()
     names = task.argspec(task.body).parameters
     meanings = {name: text for name, text in table["shared"].items() if name in names}
@@ -260,47 +262,48 @@ def takes_next(word: str, switches: Container[str]) -> bool:
     return word.startswith("-") and "=" not in word and word not in switches
 
 
-def own_words(task: str, words: Sequence[str], switches: Container[str]) -> list[str]:
-    """Return the words of a command line that are a task's: its name and those up to the next task's.
+def words_of_task(task: str, words: Sequence[str], switches: Container[str]) -> list[str]:
+    """Return the words of a command line that are a task's: its name and those up to the next task.
 
-    `switches` are the options that take no value. The value of an option may be called as a task is.
+    `switches` are the options that take no value. The value of an option may be the name of a task.
     """
-    if task not in words:
-        return [task]
-    own = [task]
-    for before, word in pairwise(words[words.index(task) :]):
-        if word in LINES and not takes_next(before, switches):
-            break
-        own.append(word)
-    return own
+    task_words = [task]
+    if task in words:
+        for previous, word in pairwise(words[words.index(task) :]):
+            if word in LINES and not takes_next(previous, switches):
+                break
+            task_words.append(word)
+    return task_words
 
 
 def count_unnamed(words: Sequence[str], switches: Container[str]) -> int:
     """Return how many words of a task, after its name, are neither options nor their values."""
     return sum(
-        not word.startswith("-") and not takes_next(before, switches)
-        for before, word in pairwise(words)
+        not word.startswith("-") and not takes_next(previous, switches)
+        for previous, word in pairwise(words)
     )
 
 
 def _refuse_slips(
     task: str, arguments: Sequence[Argument], words: Sequence[str], switches: Container[str]
 ) -> None:
-    """Raise ConfigError for an option that is given twice, or without its value: invoke says little of either.
+    """Raise ConfigError for an option that is given twice, or without its value.
 
-    An empty value is none: `--sign-key "$KEY"` must not publish unsigned wheels if there is no such variable.
+    Invoke's own messages say little of either. An empty value is none: `--sign-key "$KEY"` must
+    not publish unsigned wheels if there is no such variable.
     """
     options = {}
     for argument in arguments:
         options.update({to_flag(name): argument for name in argument.names})
-    own = [*own_words(task, words, switches)[1:], ""]
-    flags = [word.partition("=")[0] for word in own]
-    for number, word in enumerate(own):
+    # An empty word at the end stands for the value that the last option lacks.
+    task_words = [*words_of_task(task, words, switches)[1:], ""]
+    flags = [word.partition("=")[0] for word in task_words]
+    for number, word in enumerate(task_words):
         flag, equals, value = word.partition("=")
         option = options.get(flag)
         if option is None or not option.takes_value:
             continue
-        if not value and (equals or own[number + 1] in {"", *_HELP_FLAGS, *options}):
+        if not value and (equals or task_words[number + 1] in {"", *_HELP_FLAGS, *options}):
             raise ConfigError(f"invoke {task}: {flag} needs a value", code="option-without-value")
         if option.kind is not list and flags.count(flag) > 1:
             raise ConfigError(
@@ -309,10 +312,10 @@ def _refuse_slips(
 
 
 def answer_first(tasks: Collection) -> None:
-    """Answer what invoke would answer poorly, before it reads the words of tasks.
+    """Answer a command line before invoke reads the words of tasks, if its own answer is poor.
 
-    Raises Exit, with which invoke ends: after the list of tasks, with --list and if no task is named; with exit code 2
-    for a slip. Does nothing if no runner of invoke has loaded tasks.py.
+    Raises Exit, with which invoke ends: after the list of tasks, with --list and if no task is
+    named; with exit code 2 for a slip. Does nothing unless a runner of invoke has loaded tasks.py.
     """
     if not _RUNNERS.isdisjoint(sys.modules):
         exit_with_error(answer_words, _as_exit)(tasks, LINE)
@@ -347,7 +350,7 @@ def _asks_for_list(core: Mapping[str, Argument], task_words: Sequence[str]) -> b
 
 
 def _explain_slip(tasks: Collection, error: ParseError) -> str:
-    """Return what is wrong with a command line, by what invoke says of it, what is near, and where help is."""
+    """Return a message about a slip: the problem, the nearest word, and the command for help."""
     task = error.context.name if error.context else None
     if task is None:
         slip = _explain_unknown_word(error)
@@ -371,8 +374,8 @@ def _explain_slip_of_task(task: SuiteTask, error: ParseError) -> str:
     word = unknown[1]
     if not word.startswith("-"):
         return f"{word} is one argument too many"
-    near = did_you_mean(word, error.context.flags if error.context else [])
-    return f"there is no option {word}{near}"
+    hint = did_you_mean(word, error.context.flags if error.context else [])
+    return f"there is no option {word}{hint}"
 
 
 def _explain_unknown_word(error: ParseError) -> str:
@@ -381,10 +384,10 @@ def _explain_unknown_word(error: ParseError) -> str:
         return str(error)
     word = unknown[1]
     kind = "option" if word.startswith("-") else "task"
-    near = did_you_mean(word, LINES)
-    if not near and re.match(r"[\w-]+-(cp|py)?\d", word):
-        near = "; `invoke build` and such a name builds a wheel"
-    return f"there is no {kind} {word}{near}"
+    hint = did_you_mean(word, LINES)
+    if not hint and re.match(r"[\w-]+-(cp|py)?\d", word):
+        hint = "; `invoke build` and such a name builds a wheel"
+    return f"there is no {kind} {word}{hint}"
 
 
 def examples(task: SuiteTask) -> list[str]:
@@ -394,7 +397,10 @@ def examples(task: SuiteTask) -> list[str]:
 
 
 def _complete_builds(words: Sequence[str]) -> None:
-    """Print the builds of the selected release if a shell completes one: invoke itself knows tasks and options."""
+    """Print the builds of the selected release if a shell completes one.
+
+    Invoke itself completes tasks and options.
+    """
     from torchmill.commands.session_matrix import list_sessions, newest_release_alone
     from torchmill.config import selection
     from torchmill.host.native import native_arch
@@ -419,7 +425,7 @@ def layout() -> Layout:
 
 
 def marked_layout() -> Layout:
-    """Return the folders of this checkout, for a task that writes to its state: that is marked as the user's."""
+    """Return the folders of this checkout, for a task that writes state: it is the user's now."""
     folders = layout()
     mark_home(folders)
     return folders
@@ -436,14 +442,14 @@ def load_facts() -> "Facts":
 
 
 def build_options(task: str, values: Mapping[str, Any]) -> "Options":
-    """Return the options of sessions that a task was given. Raises ConfigError for what makes no sense."""
+    """Return the options of sessions that a task was given. Raises ConfigError for bad values."""
     from torchmill.plan.options import options_of_task
 
     return options_of_task(task, values)
 
 
 def show(output: object, *, json: bool = False, folded: bool = True) -> None:
-    """Print what a command returns, and end as it says: a `CommandOutput` may fail, or have an exit code.
+    """Print the output of a command, and end as it says: it may fail, or have an exit code.
 
     `json` prints its data. Text is folded and coloured on a terminal, unless it is that of a file.
     """

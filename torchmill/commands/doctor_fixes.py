@@ -31,7 +31,7 @@ def run_fixes(
     *,
     yes: bool,
 ) -> CommandOutput | None:
-    """List what fixes a machine, and run it once that is agreed to; return how it ended if not well.
+    """List the fixes of a machine, and run them if that is agreed to; return a failure.
 
     `measure` returns the machine as it is after the last step. Raises StepError if a step cannot
     be done, before the first one runs. What no command fixes stops nothing: the doctor says it.

@@ -47,7 +47,7 @@ def write_index(  # noqa: PLR0917 - every one is an option
     keep: str = "",
     conda: bool = False,
 ) -> CommandOutput:
-    """Write a static package index of the wheels in dist/, or with `conda` a channel of packages."""
+    """Write a static index of the wheels in dist/, or with `conda` a channel of packages."""
     if conda:
         others = (dist, base_url, yank, unyank, reason, replace, manifest, keep)
         if any(others) or files != LINK:
@@ -101,7 +101,8 @@ def _require_wheels(folders: Sequence[Path]) -> None:
     for path in folders:
         if not wheel_file.list_wheels(path):
             raise DeliveryError(
-                f"{path}: holds no wheels: build one (`nox -l`), or name another folder with --dist",
+                f"{path}: holds no wheels: build one (`nox -l`), or name another folder with "
+                "--dist",
                 code="no-wheels",
             )
 

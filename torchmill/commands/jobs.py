@@ -155,7 +155,7 @@ def show_budget(  # noqa: PLR0917 - every one is an option
     host: str = "",
     options: Options = NO_OPTIONS,
 ) -> CommandOutput:
-    """Return what limits memory and processors, and what one build, or each of a release, makes of it."""
+    """Return the limits of memory and processors, and the jobs of one build, or of a release's."""
     machine = load_host(Path(host)) if host else None
     arch = machine.arch if machine else native_arch()
     release = selection.selected_release(facts, layout, tag)
@@ -195,7 +195,7 @@ def measure_budget(
 
 
 def compile_demands(facts: Facts, cells: Iterable[Cell]) -> tuple[CompileDemand, ...]:
-    """Return what the largest compiles of builds need; variants that need the same are one demand."""
+    """Return the needs of the largest compiles; variants that need the same are one demand."""
     # The inner dictionaries are sets that keep their order.
     variants: dict[tuple[str, CostRange], dict[str, None]] = {}
     for cell in cells:

@@ -61,7 +61,7 @@ class DoctorReport:
         return "\n".join(lines)
 
     def _explain(self, finding: Finding) -> list[str]:
-        """Return why a finding is what it is, and what fixes it; nothing if there is no more to say."""
+        """Return the reason and the fix of a finding; nothing if there is no more to say."""
         fix = finding.cure if finding.verdict in _PROBLEMS else ""
         is_failure = finding.verdict == "failure"
         lines = []

@@ -83,7 +83,7 @@ def read_call(words: Sequence[str], environ: Mapping[str, str] = os.environ) -> 
 
 
 def _environments_folder(words: Sequence[str]) -> Path:
-    """Return the folder that --envdir or NOX_ENVDIR names, from which nox itself takes no relative path."""
+    """Return the folder of environments, from --envdir or NOX_ENVDIR; nox's default without."""
     folder = nox_environments_folder()
     for number, word in enumerate(words):
         flag, equals, value = word.partition("=")
@@ -101,8 +101,9 @@ def _environments_folder(words: Sequence[str]) -> Path:
 def list_wheel_sessions(call: NoxCall, layout: Layout) -> list[MatrixSession]:
     """Return the sessions that build a wheel on this machine.
 
-    A list that nothing filters has only those of what is fetched of the selected release; if none is selected, those
-    of the newest torch. All others run as well. Warnings of the facts go to standard error.
+    A list without a filter has only packages that are fetched, of the selected release; if none is
+    selected, those of the newest torch. All others run as well. Warnings of the facts go to
+    standard error.
     """
     tag = selection.selected_tag(layout)
     sessions, warnings = list_sessions(CHECKOUT, native_arch(), tag)
@@ -130,8 +131,9 @@ def can_have_environment(
 ) -> bool:
     """Tell whether nox is to make an environment for a session, with the Python of the wheel.
 
-    It would say little of a Python that is not installed, and make an environment for a source that is not fetched.
-    Without one the session begins all the same, and says what is missing. A program gets the Python in any case.
+    Nox would say little of a Python that is not installed, and make an environment for a source
+    that is not fetched. Without one the session begins all the same, and says what is missing. A
+    program gets the Python in any case.
     """
     if call.as_json:
         return True
@@ -149,9 +151,10 @@ def can_have_environment(
 
 
 def product_words(session: MatrixSession, call: NoxCall, tag: str | None) -> tuple[str, ...]:
-    """Return the first words of the sessions that make something of a session's wheel, such as "conda".
+    """Return the words of the sessions that make products of a session's wheel, such as "conda".
 
-    If no release is selected, they would be two thirds of all sessions: only a call that names one has them.
+    If no release is selected, they would be two thirds of all sessions: only a call that names one
+    has them.
     """
     if call.as_json or not (call.names_product or (tag is not None and not call.lists)):
         return ()
@@ -200,7 +203,7 @@ def load_cell(name: str, layout: Layout) -> tuple[Facts, Cell]:
 
 
 def refuse_unknown_names(call: NoxCall, registered: Collection[str], layout: Layout) -> None:
-    """Raise UnknownReleaseError for a session that looks like that of a wheel and does not exist."""
+    """Raise UnknownReleaseError for a session that is named like a wheel's and does not exist."""
     for name in call.names:
         if name not in registered and ("-" in name or "_" in name):
             _, wheel = split_product(name)
@@ -208,9 +211,10 @@ def refuse_unknown_names(call: NoxCall, registered: Collection[str], layout: Lay
 
 
 def prepare_environments(call: NoxCall, sessions: Collection[str], layout: Layout) -> None:
-    """See to what nox would fail at with a traceback when it makes the environments of these sessions.
+    """Prepare the folder of environments, so that nox makes those of some sessions without fail.
 
-    Raises HostError if they cannot be made, with the command that names another folder.
+    Nox itself shows a traceback for a folder that cannot be written. Raises HostError, with the
+    command that names another folder.
     """
     from torchmill.core.exits import as_torchmill_error
     from torchmill.core.system_errors import blame_disk
@@ -237,7 +241,7 @@ def prepare_environments(call: NoxCall, sessions: Collection[str], layout: Layou
 
 
 def format_help(layout: Layout) -> str:
-    """Return what `nox` alone prints: commands, and what each does beside it, or below it if it is long."""
+    """Return the help that `nox` alone prints: commands, each with its purpose beside or below."""
     tag = selection.selected_tag(layout)
     selected = f"selected: {tag}" if tag else "no release is selected"
     margin = " " * _COMMAND_COLUMNS

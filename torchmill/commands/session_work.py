@@ -1,4 +1,4 @@
-"""What the sessions of nox do: build a wheel, make something else of it, build in a container, try a GPU.
+"""The work of nox's sessions: build a wheel, make products of it, try it on a GPU.
 
 A session is handed on as it is: `import nox` is in noxfile.py alone.
 """
@@ -96,7 +96,7 @@ def _show_plainly(record: logging.LogRecord) -> bool:
 
 @contextmanager
 def end_with_message(session: NoxSession) -> Iterator[None]:
-    """End a session with one message, whatever stops it. What it leaves behind is marked as the user's."""
+    """End a session with one message, whatever stops it; mark its state as the user's."""
     try:
         mark_home(Layout.of_checkout(CHECKOUT))
         yield
@@ -109,7 +109,8 @@ def end_with_message(session: NoxSession) -> Iterator[None]:
         if is_of_runner(error):
             raise
         refusal = as_torchmill_error(error)
-        # `invoke bisect` has to know whether the commit or the machine is at fault, and so has whoever tries a GPU.
+        # `invoke bisect` has to know whether the commit or the machine is at fault, and so has
+        # whoever tries a GPU.
         if os.environ.get("TORCHMILL_EXITS") or isinstance(refusal, GpuError):
             session.warn(format_error(refusal))
             sys.exit(refusal.exit_code)
@@ -121,12 +122,13 @@ def refuse_words(session: NoxSession) -> None:
     if session.posargs:
         words = shlex.join(session.posargs)
         session.error(
-            f"{session.name} takes nothing after --: omit it, or name a build, as in nox -s wheel-3.10-cpu -- {words}"
+            f"{session.name} takes nothing after --: omit it, or name a build, as in "
+            f"nox -s wheel-3.10-cpu -- {words}"
         )
 
 
 def build_wheel(session: NoxSession, listed: MatrixSession, run_pipeline: RunPipeline) -> None:
-    """Build the wheel of a session, after the wheels that it needs; do nothing if it is up to date."""
+    """Build the wheel of a session, after those that it needs; do nothing if it is up to date."""
     from torchmill.cell.context import create_context, missing_sessions
     from torchmill.cell.up_to_date import find_delivered_wheel
 
@@ -154,7 +156,8 @@ def build_wheel(session: NoxSession, listed: MatrixSession, run_pipeline: RunPip
 def _own_environment(session: NoxSession, listed: MatrixSession) -> Path:
     """Return the folder of a session's environment.
 
-    Raises HostError if that is not its own, or its Python is missing; SourceError if its source is not fetched.
+    Raises HostError if that is not its own, or its Python is missing; SourceError if its source is
+    not fetched.
     """
     if session.python is False:
         # So the session was registered because it cannot be built yet.
@@ -171,8 +174,8 @@ def _own_environment(session: NoxSession, listed: MatrixSession) -> Path:
     location = getattr(session.virtualenv, "location", None)
     if location is None or session.python != listed.python:
         raise HostError(
-            f"{session.name} needs its own environment, with Python {listed.python}: leave out --no-venv, "
-            "--force-python and --extra-python",
+            f"{session.name} needs its own environment, with Python {listed.python}: leave out "
+            "--no-venv, --force-python and --extra-python",
             code="no-own-environment",
         )
     return Path(location)
@@ -181,9 +184,9 @@ def _own_environment(session: NoxSession, listed: MatrixSession) -> Path:
 def _install(session: NoxSession, *requirements: str) -> None:
     """Install requirements into a session's environment with pip.
 
-    Not with `session.install`: it leaves that to uv if it is told so, does nothing with -R, and takes Ctrl-C for
-    nothing if pip ends well all the same. Raises HostError for a full disk and for a requirement that is nowhere to
-    be found, CommandError.
+    Not with `session.install`: it uses uv if the user's settings say so, does nothing with -R, and
+    ignores Ctrl-C if pip ends well all the same. Raises HostError for a full disk, and for a
+    requirement that no index has; CommandError.
     """
     from torchmill.host import environments
 
@@ -222,7 +225,7 @@ def _install(session: NoxSession, *requirements: str) -> None:
 
 
 def _run_session(session: NoxSession, environments: Path, *words: str) -> None:
-    """Run another session, with its environment in a folder; end this one with it if its time is up."""
+    """Run another session, with its environment in a folder; if its time is up, so is ours."""
     noxfile = str(CHECKOUT / "noxfile.py")
     options = ("--noxfile", noxfile, "--envdir", str(environments))
     argv = [sys.executable, "-m", "nox", *options, *words]
@@ -234,9 +237,9 @@ def _run_session(session: NoxSession, environments: Path, *words: str) -> None:
 
 
 def make_product(session: NoxSession, listed: MatrixSession, product: str) -> None:
-    """Make something else of a wheel, such as a "conda" package; its own session builds the wheel first.
+    """Make a product of a wheel, such as a "conda" package; a session builds the wheel first.
 
-    What stands after -- is for the wheel's session, except the product's own options.
+    The words after -- are for the wheel's session, except the product's own options.
     """
     from torchmill.deliver import products
 
@@ -297,7 +300,7 @@ def build_in_container(session: NoxSession, facts: "Facts", cell: "Cell", name: 
 
 
 def try_on_gpu(session: NoxSession) -> None:
-    """Try the wheels that are named after -- on this machine's GPU; without any, the newest with CUDA."""
+    """Try the wheels after -- on this machine's GPU; without any, the newest with CUDA."""
     from torchmill.commands.gpu import try_wheels
     from torchmill.config import facts_reader
 

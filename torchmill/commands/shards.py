@@ -66,8 +66,9 @@ def show_shards(  # noqa: PLR0917 - every one is an option
     if tag:
         words.append(f"--tag={tag}")
     words += format_options(options)
+    title = f"{cell} of {build_cell.release}"
     lines = [
-        f"{cell} of {build_cell.release}: {whole.cpu} of processor time, {plan.jobs} jobs at a time",
+        f"{title}: {whole.cpu} of processor time, {plan.jobs} jobs at a time",
         "",
         _format_builds(builds),
         "█ the shares  ░ the last build; queues, uploads and downloads come on top",

@@ -133,10 +133,10 @@ def _slim_one(  # noqa: PLR0917
     alone: bool,
     dry_run: bool,
 ) -> Iterator[str]:
-    """Slim a wheel, and yield what came of it; without code for GPUs it is refused if it is `alone`.
+    """Slim a wheel, and yield the outcome.
 
-    `new_pins` has the versions that earlier wheels got, "torch==2.4.1+cu121" to the new one; that
-    of this wheel is added.
+    If it is `alone`, a wheel without code for GPUs is refused. `new_pins` has the versions that
+    earlier wheels got, "torch==2.4.1+cu121" to the new one; that of this wheel is added.
     """
     distribution = slim_wheel.require_sound(wheel)
     version = str(distribution.version)

@@ -1,4 +1,4 @@
-"""`invoke snippet`: what a project declares to use the wheels, for uv, Poetry, PDM, pip, conda or pixi."""
+"""`invoke snippet`: the declarations of a project that uses the wheels, for uv, pip and others."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -191,8 +191,9 @@ def _served_platforms(
     if not names:
         present = ", ".join(sorted({offer.variant for offer in offers}))
         raise DeliveryError(
-            f"{stock.title} has no wheel of {base} as {', '.join(variants)}, but as {present}: name "
-            "one of these, or name with --platform what the official wheels are to be taken for",
+            f"{stock.title} has no wheel of {base} as {', '.join(variants)}, but as {present}: "
+            "name one of these, or name with --platform what the official wheels are to be taken "
+            "for",
             code="no-such-wheel",
         )
     return tuple(arch for arch in facts.arches.values() if arch.name in names)

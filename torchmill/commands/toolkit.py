@@ -309,7 +309,7 @@ def list_toolkits(
 
 
 def _incomplete_toolkits(toolkits: Mapping[FoundToolkit, Sequence[ToolkitPart]]) -> list[str]:
-    """Return a line for each toolkit that lacks parts, if builds take it: the first of a version."""
+    """Return a line for each toolkit that lacks parts and that builds take: a version's first."""
     lines = []
     versions = set()
     for toolkit, missing in toolkits.items():

@@ -1,4 +1,4 @@
-"""What all checkouts of a user share, in the user's cache: downloads, toolkits, tools and caches."""
+"""The items in the user's cache, which all checkouts share: downloads, toolkits, caches."""
 
 import contextlib
 from collections.abc import Iterator

@@ -171,7 +171,7 @@ def lock_holder(lock: Path) -> str:
     with contextlib.suppress(OSError):
         inode = lock.stat().st_ino
         for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
-            # A line has a number, the kind of lock in three words, the process, the file, the range.
+            # A line has a number, three words on the kind, the process, the file, and the range.
             fields = line.split()
             if len(fields) <= 5:  # noqa: PLR2004
                 continue

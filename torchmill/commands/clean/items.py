@@ -1,4 +1,4 @@
-"""The items that `invoke status` lists and `invoke clean` removes, and what all finders of them share."""
+"""The items that `invoke status` lists and `invoke clean` removes; parts of all finders."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator
