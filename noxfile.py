@@ -129,7 +129,7 @@ def print_help(session: nox.Session) -> None:
     print_now(session_choice.format_help(Layout.of_checkout(ROOT)))
 
 
-if (ROOT / "tests").is_dir():  # an installed torchmill has neither those nor what they need
+if (ROOT / "tests").is_dir():  # an installed torchmill has neither those nor their requirements
 
     @nox.session(python=False, default=False)
     def lint(session: nox.Session) -> None:

@@ -2,7 +2,7 @@
 
 Each task is a function, and its work a module of torchmill/commands/, which is imported only if
 the task runs. The help of its options is in torchmill/commands/help.toml;
-torchmill/commands/command_line.py adds to tasks what invoke itself lacks.
+torchmill/commands/command_line.py has the additions to invoke.
 """
 
 # Before all other modules of torchmill: an old Python fails at their syntax, and this one says so.

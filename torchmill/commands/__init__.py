@@ -2,7 +2,7 @@
 
 Only `noxfile.py` and `tasks.py` import it; `command_line` alone imports invoke.
 
-- arch: `invoke arch`: the compute capabilities of GPUs, and what a list of capabilities runs on
+- arch: `invoke arch`: the compute capabilities of GPUs, and the GPUs that a list of them serves
 - bisect: `invoke bisect`: find the commit that changed behaviour, by git bisect, builds and a
   command
 - build: `invoke build`: all that a wheel needs, from the sources to dist/
@@ -10,12 +10,12 @@ Only `noxfile.py` and `tasks.py` import it; `command_line` alone imports invoke.
 - clean/: `invoke status` and `invoke clean`
 - cluster: `invoke cluster`: write the jobs that build a cell in shares, with Slurm or another
   engine
-- command: what the functions of this wing return to the tasks that call them, and what options mean
-- command_line: the command line of `invoke`: what it lacks, behind the `klass` of its tasks
+- command: the output of the functions that tasks call, and the help of options
+- command_line: the command line of `invoke`: additions to it, behind the `klass` of its tasks
 - cross_build: build for another architecture in a container: options, image, checks beforehand, the
   run
-- deps: `invoke deps`: the command that installs what a release needs from the system
-- diagnose: `invoke diagnose`: say why a build failed, by its log, and what fixes it
+- deps: `invoke deps`: the command that installs the system packages of a release
+- diagnose: `invoke diagnose`: find the cause of a failed build in its log, and the fix
 - doctor: `invoke doctor`: examine a machine, for a build or for itself, and report findings with
   their fixes
 - doctor_fixes: the fixes of `invoke doctor --fix`: all of them are walked before the first one runs
@@ -25,26 +25,26 @@ Only `noxfile.py` and `tasks.py` import it; `command_line` alone imports invoke.
 - image: `invoke image`: write Dockerfiles for a builder, a runtime or a dev container, and build
   them
 - index: `invoke index`: write a static index of dist/, or a conda channel
-- jobs: `invoke jobs`: what limits memory and processors here, and how many compilers may run
+- jobs: `invoke jobs`: the limits of memory and processors, and how many compilers may run
 - machine_report: the report of `invoke doctor` on a machine: findings with their fixes
 - matrix: `invoke matrix` and `invoke explain`: every cell of a release, and why a cell cannot be
   built
-- outlook: what is known beforehand of wheels, and the question whether to build them all the same
-- plan: `invoke plan`: everything a session will do and what it will cost, without doing any of it
+- outlook: the outlook on wheels before they are built, and the question whether to build them
+- plan: `invoke plan`: the work and the cost of a session, without doing any of it
 - publish: `invoke publish`: bring verified wheels to an index, GitHub, a folder or a bucket;
   replace nothing
 - report/: `invoke report`
-- session_work: what the sessions of nox do: build a wheel, make something else of it, try a GPU
-- session_choice: which sessions of nox a command line can mean, and what `nox` alone says
+- session_work: the work of nox's sessions: build a wheel, make products of it, try it on a GPU
+- session_choice: the sessions of nox that a command line can mean, and the help of `nox` alone
 - session_matrix: the sessions that nox lists: the buildable cells, remembered between runs
-- shards: `invoke shards`: how long a build takes on several machines, and what that costs
+- shards: `invoke shards`: the time and the cost of a build on several machines
 - slim: `invoke slim`: leave out of wheels, or of an environment, the GPU code that its GPUs do not
   run
-- snippet: `invoke snippet`: what a project declares to use the wheels, for uv, Poetry, PDM, pip,
+- snippet: `invoke snippet`: the declarations of a project that uses them, for uv, Poetry, PDM, pip,
   conda or pixi
-- terminal: what a person is asked in a terminal, and the commands that are run there for them
+- terminal: questions to a person in a terminal, and the commands that are run there for them
 - toolkit: `invoke toolkit`: list CUDA toolkits, libraries and host compilers, or install them
   without root
 - verify: `invoke verify`: check that wheels, manifests, statements and SBOMs agree
-- walk: the walk of `invoke build`: every step asked for what it needs, before the first one runs
+- walk: the walk of `invoke build`: every step is asked for its needs before the first one runs
 """

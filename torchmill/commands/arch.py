@@ -1,4 +1,4 @@
-"""`invoke arch`: the compute capabilities of GPUs, and what a list of capabilities runs on."""
+"""`invoke arch`: the compute capabilities of GPUs, and the GPUs that a list of them serves."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,11 +34,11 @@ _FEW_GPUS = 3  # that a summary names
 
 @dataclass(frozen=True, slots=True)
 class ArchQuestion:
-    """A list of capabilities, or the GPUs that one is wanted for, and what must take the list."""
+    """A list of capabilities, or GPUs to make one for; toolkit and release must take it."""
 
     arch_list: str = ""
     gpu_names: Sequence[str] = ()
-    # Ask for the GPUs of this machine, too; a build of this release shows what their list saves.
+    # Ask for the GPUs of this machine, too; a build of this release shows the saving of their list.
     local: Release | None = None
     cuda: str = ""  # "11.8", the toolkit
     tag: str = ""  # of the release
@@ -62,11 +62,11 @@ def show_arch(  # noqa: PLR0917 - every one is an option
 
 
 def answer_arch(facts: Facts, host: Host, question: ArchQuestion) -> CommandOutput:
-    """Return what is known of a list, or of GPUs; if nothing is named, a summary of all that fit.
+    """Return the facts about a list, or about GPUs; if nothing is named, a summary of all that fit.
 
-    With a toolkit and a release, it has what a build with the list costs on `host`. Raises
-    ConfigError for what is not known or cannot be read, ImpossibleBuildError for a list that the
-    toolkit or the release does not take.
+    With a toolkit and a release, it has the cost of a build with the list on `host`. Raises
+    ConfigError for an unknown GPU and for a list that cannot be read, ImpossibleBuildError for a
+    list that the toolkit or the release does not take.
     """
     base = base_package(facts).name
     toolkit = find_toolkit(facts, "--cuda", question.cuda) if question.cuda else None
@@ -125,7 +125,7 @@ def answer_arch(facts: Facts, host: Host, question: ArchQuestion) -> CommandOutp
 
 
 def _summarize_all(facts: Facts, toolkit: Toolkit | None, release: Release | None) -> CommandOutput:
-    """Return what is known of all capabilities that fit a toolkit and a release, in short."""
+    """Return a summary of all capabilities that fit a toolkit and a release."""
     rows = []
     data = []
     for capability in facts.capabilities:
@@ -144,7 +144,7 @@ def _summarize_all(facts: Facts, toolkit: Toolkit | None, release: Release | Non
 
 
 def capability_as_data(facts: Facts, capability: Capability) -> dict[str, Any]:
-    """Return what is known of a capability as JSON-ready data."""
+    """Return the facts about a capability as JSON-ready data."""
     toolkits = toolkits_with_target(facts, capability.name)
     targets = [ArchTarget(capability.name)]
     drivers = {}
@@ -182,7 +182,7 @@ def _capability_as_text(facts: Facts, capability: Capability) -> str:
 
 
 def _capability_rows(facts: Facts, capability: Capability) -> Iterator[tuple[str, str]]:
-    """Yield the titles and texts of what is known of a capability."""
+    """Yield the facts about a capability, each with its title."""
     yield "GPUs", ", ".join(capability.gpus) or "none listed on NVIDIA's pages"
     toolkits = toolkits_with_target(facts, capability.name)
     if not toolkits:
@@ -220,7 +220,7 @@ def _driver_ranges(toolkits: Sequence[Toolkit]) -> str:
 
 
 def _targets(facts: Facts, capability: Capability) -> list[str]:
-    """Return what compilers call a capability: "9.0", and "9.0a" for all that this one GPU has."""
+    """Return the compilers' names of a capability: "9.0", and "9.0a" for this one GPU alone."""
     names: set[str] = set()
     for toolkit in facts.toolkits:
         names.update(toolkit.capabilities)
@@ -304,7 +304,7 @@ def _describe_support(
 def _describe_official(
     facts: Facts, wheel: PublishedWheel | None, gpus: Sequence[NamedGpu], board: GpuHost | None
 ) -> list[str]:
-    """Return which official wheel serves some GPUs, and what is known of their board."""
+    """Return which official wheel serves some GPUs, and facts about their board."""
     capabilities = {gpu.capability.name for gpu in gpus}
     subject = "all of these GPUs" if len(capabilities) > 1 else "this GPU"
     lines = []
@@ -355,7 +355,7 @@ def _saving(facts: Facts, release: Release, cuda: str, host: Host) -> list[str]:
 def _remarks(
     facts: Facts, targets: Sequence[ArchTarget], toolkit: Toolkit | None, release: Release | None
 ) -> Iterator[str]:
-    """Yield what to know before a list is built with a toolkit."""
+    """Yield warnings before a list is built with a toolkit."""
     if toolkit is None:
         return
     version = toolkit.version

@@ -53,7 +53,7 @@ NO_VERDICT = 126  # and above: it could not be run, or was killed
 class CommitSearch(NamedTuple):
     """A search for a commit.
 
-    Its record is a file: "asked" has what the user asked for, "tested" the verdict and the reason
+    Its record is a file: "asked" has the options of the user, "tested" the verdict and the reason
     of each commit so far, by its id.
     """
 
@@ -63,7 +63,7 @@ class CommitSearch(NamedTuple):
     record: dict[str, Any]
 
     def run(self) -> CommandOutput:
-        """Try the ends, then what git selects, until it knows the commit, or skips leave several.
+        """Try the ends, then the commits that git selects, until one or skipped ones are left.
 
         Raises ConfigError if the good end is not good, or the bad one not bad.
         """
@@ -258,7 +258,7 @@ def find_bad_commit(  # noqa: PLR0917 - every one is an option
         search = CommitSearch(layout, home, CommitHistory(folder / "history.git"), record)
         if not record:
             _begin(facts, search, asked)
-        # The file has no passwords: they are only in what is asked now.
+        # The file has no passwords: they are only in the options of this call.
         record["asked"] = asked
         variables = {
             "TORCHMILL_HOME": str(home.root),
@@ -288,7 +288,7 @@ def _require_same_search(before: Mapping[str, Any], asked: Mapping[str, Any]) ->
 
 
 def _begin(facts: Facts, search: CommitSearch, asked: dict[str, Any]) -> None:
-    """Fetch the history, and refuse what can be refused before a build.
+    """Fetch the history; refuse an impossible search before the first build.
 
     Raises ConfigError, SourceError.
     """

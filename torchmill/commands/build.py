@@ -1,6 +1,6 @@
 """`invoke build`: all that a wheel needs, from the sources to dist/.
 
-Tasks and sessions do each part; what is to come is shown before the first one runs.
+Tasks and sessions do each part; all steps are shown before the first one runs.
 """
 
 import os
@@ -180,7 +180,7 @@ class Dialogue:
     described: bool  # the host is another machine: nothing is measured or run
 
     def run(self, older_wheel: str, *, yes: bool, dry_run: bool) -> CommandOutput:
-        """Show what would be done, and do it if that is agreed to.
+        """Show the steps, and take them if that is agreed to.
 
         `older_wheel` describes the official wheel of an older release that would do. Raises
         StepError before the first step runs if the last one cannot be reached; HostError if
@@ -206,7 +206,7 @@ class Dialogue:
         return CommandOutput("\n".join(self._results()))
 
     def _is_worth_building(self, older_wheel: str, *, yes: bool, dry_run: bool) -> bool:
-        """Show what is known beforehand; tell whether to build useless or existing wheels."""
+        """Show the outlook; tell whether to build wheels although they are useless, or exist."""
         official = self._official_wheels()
         sentences = [str(wheel) for wheel in official if wheel]
         for sentence in dict.fromkeys([*sentences, older_wheel]):
@@ -241,7 +241,7 @@ class Dialogue:
         return wheels
 
     def _outlook(self) -> dict[str, list[Judgement]]:
-        """Return what is known beforehand of each cell, on the machine that the wheels are for."""
+        """Return the judgements of each cell, on the machine that the wheels are for."""
         judged = {}
         for cell in self.requested.cells:
             host = self.judged
@@ -263,8 +263,9 @@ class Dialogue:
     def _cell_options(self, cell: Cell) -> Options:
         """Return the options of one cell.
 
-        Variables and patches are for what was named, a list of capabilities for CUDA alone. The
-        GPUs of this machine are the default of a list, unless the wheels are for another machine.
+        Variables and patches are for cells that were named, a list of capabilities for CUDA alone.
+        The GPUs of this machine are the default of a list, unless the wheels are for another
+        machine.
         """
         requested = self.requested
         options = requested.options
@@ -279,7 +280,7 @@ class Dialogue:
         return outlook.options_here(self.facts, cell, self.host, options, self.native)
 
     def _foresee(self) -> Foresight:
-        """Return what has to be done before the sessions, and what becomes known on the way."""
+        """Return the commands before the sessions, also those that become due on the way."""
 
         def examine(host: Host) -> list[Finding]:
             findings = []
@@ -344,7 +345,7 @@ class Dialogue:
         return survey_machine(self.facts, self.layout, identifiers)
 
     def _cures(self) -> Cures:
-        """Return what cures what the cells lack on this machine, measured now."""
+        """Return the cures of the cells' failures on this machine, measured now."""
         host = self._survey()
         findings: list[Finding] = []
         for cell in self.requested.cells:
@@ -366,7 +367,7 @@ class Dialogue:
         return walk_steps(context, foresight, sessions, answers)
 
     def _list_steps(self, foresight: Foresight, sessions: Sequence[Session], walk: Walk) -> str:
-        """Return the steps to come: what each is for, and where it takes what it needs from."""
+        """Return the steps to come, each with its purpose and its sources."""
         lines = ["to do, in this order:", *walk.list_commands(foresight)]
         fetches = any(command.startswith(FETCH) for command in foresight.commands)
         if self.source_options and not fetches:
@@ -380,7 +381,7 @@ class Dialogue:
         return "\n".join(lines)
 
     def _sessions(self, foresight: Foresight) -> list[Session]:
-        """Return the sessions that build the cells, with what each takes."""
+        """Return the sessions that build the cells, with the time and room that each takes."""
         runs = read_own_runs(self.facts, self.layout.dist)
         commands = self._session_commands(foresight.commands)
         sessions = []
@@ -453,7 +454,7 @@ class Dialogue:
         return lines
 
     def _results(self) -> Iterator[str]:
-        """Yield where the wheels are, and what to do with them."""
+        """Yield the paths of the wheels, and commands for their use."""
         wheels: dict[str, list[str]] = {}  # by Python
         for cell in self.requested.cells:
             verified = products.require_verified(

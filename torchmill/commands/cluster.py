@@ -37,7 +37,7 @@ from torchmill.plan.options import HELP, format_options
 from torchmill.toolchain.shards import MOST_SHARDS
 
 _ENGINES = read_table_beside(__file__, "cluster.toml")
-# Of an image, a volume or a queue: what YAML and JSON take without quotes.
+# Of an image, a volume or a queue: YAML and JSON take such a name without quotes.
 _NAME = re.compile(r"[\w$][\w.:/@${}+-]*")
 _SLURM_OPTIONS = ("sbatch", "prologue", "submit")
 
@@ -156,7 +156,7 @@ def _check_options(
 ) -> None:
     """Raise ConfigError if an engine does not take an option, or lacks one that it needs.
 
-    `values` are the options of engines by name; what is empty was not given.
+    `values` are the options of engines by name; an empty one was not given.
     """
     require_choice("--engine", engine, _ENGINES, "unknown-engine")
     needed = _ENGINES[engine]["needs"]

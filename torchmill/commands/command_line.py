@@ -1,4 +1,4 @@
-"""The command line of `invoke`: what it lacks, behind the `klass` of its tasks.
+"""The command line of `invoke`: additions to it, behind the `klass` of its tasks.
 
 Invoke lets a task be of a class of one's own: `klass` in
 https://docs.pyinvoke.org/en/stable/api/tasks.html. The class `SuiteTask` adds:
@@ -70,13 +70,13 @@ class CommandLine(NamedTuple):
 
     words: Sequence[str]  # up to --, with the program's name
     rest: Sequence[str]  # after --, which invoke would join to one string
-    completes: bool  # a shell asks what is near
+    completes: bool  # a shell asks for completions
 
 
 def read_words(argv: Sequence[str]) -> CommandLine:
     """Return a command line; `argv` is `sys.argv`."""
     if ("--complete", "--") in pairwise(argv):
-        # So a shell asks; what it completes follows. `invoke toolkit` has an option of that name.
+        # So a shell asks for completions. `invoke toolkit` has an option of that name.
         return CommandLine(argv, [], completes=True)
     words = list(argv)
     if "--" not in words:

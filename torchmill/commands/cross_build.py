@@ -42,7 +42,7 @@ _FAILED = 1  # nox's exit code for a session that failed
 
 
 def describe_pace(facts: Facts, plan: Plan, *, emulated: bool, crossed: bool) -> list[str]:
-    """Return sentences on how long a build takes in a container, and what would be faster.
+    """Return sentences on the time of a build in a container, and on faster ways.
 
     It is `crossed` if the image has cross compilers: then only other programs are emulated.
     """
@@ -78,13 +78,13 @@ def describe_pace(facts: Facts, plan: Plan, *, emulated: bool, crossed: bool) ->
 
 @dataclass(frozen=True, slots=True)
 class ContainerFacts:
-    """What this machine has for a container."""
+    """The means of this machine to run a container."""
 
     engine: Engine | None
     refusal: str  # why there is no engine, with the fix
     engine_host: EngineHost | None = None
     image: str = ""
-    described: str | None = None  # what the engine says of the image; None: it has none
+    described: str | None = None  # the engine's description of the image; None: it has none
     handlers: Mapping[str, str] | None = None  # of binfmt_misc; None if another kernel decides
 
     @property
@@ -105,7 +105,7 @@ class PreparedRun:
     container: Container
     steps: ContainerCommands
     folders: tuple[Path, ...]  # that must exist first
-    # The engine's own variables: it takes from there what is passed on without being shown.
+    # The engine's own variables: those that are passed on without being shown come from there.
     environ: Mapping[str, str]
     sentences: tuple[str, ...]  # that a user should know beforehand
     missing: tuple[str, ...]  # why it cannot begin yet, each with its cure
@@ -121,7 +121,7 @@ def build_in_container(
 ) -> None:
     """Build a cell of another machine in a container.
 
-    What a user should know beforehand goes to `note`, a sentence each. Raises TorchmillError.
+    Remarks for the user go to `note`, a sentence each. Raises TorchmillError.
     """
     options, image, engine = parse_options(arguments, f"nox -s {goal.identifier} --")
     layout = Layout.of_checkout(root)
@@ -193,7 +193,7 @@ def prepare_run(
 def look_for_image(
     engine: Engine, engine_host: EngineHost, context: CheckContext, image: str
 ) -> ContainerFacts:
-    """Return what there is for the container of a build.
+    """Return the means for the container of a build.
 
     The image is the one of that name, or without a name a builder's. If the engine has none, the
     result names the image that the cure makes.
@@ -245,7 +245,7 @@ def builder_images(context: CheckContext) -> Iterator[str]:
 
 
 def _container_place(root: Path, layout: Layout) -> ContainerPlace:
-    """Return what of this machine a container sees."""
+    """Return the parts of this machine that a container sees."""
     configs = os.environ.get("TORCHMILL_CONFIGS")
     pip_settings = process.ask([sys.executable, "-P", "-m", "pip", "config", "list"])
     return ContainerPlace(
@@ -332,7 +332,7 @@ def preview_cross_build(
 
 
 def examine_way_into_container(context: CheckContext) -> tuple[Finding, ...]:
-    """Return what this machine has and lacks to build a cell of another architecture."""
+    """Return the findings on this machine for a cell of another architecture."""
     try:
         engine = engines.find_engine(os.environ)
         engine_host = engines.find_engine_host(engine, os.environ, context.host.system)

@@ -1,4 +1,4 @@
-"""`invoke deps`: the command that installs what a release needs from the system."""
+"""`invoke deps`: the command that installs the system packages of a release."""
 
 import os
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ _APT_LISTS = Path("/var/lib/apt/lists")
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """A command that installs packages, and what to know about it."""
+    """A command that installs packages, and remarks on it."""
 
     line: str
     remarks: Sequence[str]
@@ -30,7 +30,7 @@ class Installation:
 def plan_installation(
     facts: Facts, layout: Layout, tag: str, manager: str, *, run: bool
 ) -> Installation:
-    """Return the command that installs what a release needs from the system of this machine.
+    """Return the command that installs the packages that a release needs from the system.
 
     Raises HostError if this machine has no package manager, or if the command is to `run` and the
     user may not; ConfigError for a manager that the facts do not know.
@@ -46,7 +46,7 @@ def plan_installation(
     if native.native_system() == "linux":
         own_distribution = distribution.measure_distribution(Path("/"))
     chosen = manager or find_host_manager(os.environ, own_distribution)
-    # apt on Fedora prints what another machine needs: nothing is known of that one.
+    # apt on Fedora: the command is for another machine, of which nothing is known.
     usual = {*distributions.usual_managers(own_distribution), "conda", "brew"}
     is_foreign = chosen not in usual
     provider = source.provider if source else None

@@ -1,4 +1,4 @@
-"""`invoke diagnose`: say why a build failed, by its log, and what fixes it."""
+"""`invoke diagnose`: find the cause of a failed build in its log, and the fix."""
 
 from torchmill.commands.command import CommandOutput
 from torchmill.config import selection
@@ -10,7 +10,7 @@ from torchmill.plan import causes
 
 
 def diagnose_log(facts: Facts, layout: Layout, log: str, tag: str = "") -> CommandOutput:
-    """Return why a build failed, and what fixes it.
+    """Return the cause of a failed build, and its fix.
 
     `log` is a path, or "-" for standard input. The release of `tag` rules out causes that it
     cannot have.

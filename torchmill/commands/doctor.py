@@ -1,4 +1,4 @@
-"""`invoke doctor`: examine a machine, for a build or in general; run what fixes it."""
+"""`invoke doctor`: examine a machine, for a build or in general; run its fixes."""
 
 import os
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ def show_examination(  # noqa: PLR0917 - every one is an option
 ) -> CommandOutput:
     """Examine this machine, or that of the file `host`, for a build or in general.
 
-    With `fix`, run what fixes it and examine it once more. The output fails if a build cannot
+    With `fix`, run the fixes and examine it once more. The output fails if a build cannot
     start.
     """
     if (fix and (host or json)) or (yes and not fix):
@@ -98,7 +98,7 @@ def _fix(
     *,
     yes: bool,
 ) -> CommandOutput | None:
-    """Run what fixes this machine for a build, or in general; return how it ended if not well."""
+    """Run the fixes of this machine, for a build or in general; return the failure of one."""
     cells = [build] if build else []
     host = survey_machine(facts, layout, cells)
     arch = host.arch

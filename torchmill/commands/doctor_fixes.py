@@ -33,8 +33,8 @@ def run_fixes(
 ) -> CommandOutput | None:
     """List the fixes of a machine, and run them if that is agreed to; return a failure.
 
-    `measure` returns the machine as it is after the last step. Raises StepError if a step cannot
-    be done, before the first one runs. What no command fixes stops nothing: the doctor says it.
+    `measure` returns the machine as it is after the last step. Raises StepError if a step cannot be
+    done, before the first one runs. A finding without a command stops nothing: the doctor shows it.
     """
     foresight = replace(foresee(examine, context.host), incurable=())
     if not foresight.commands:

@@ -24,7 +24,7 @@ def fetch_release(  # noqa: PLR0917 - every one is an option
     sha256: str = "",
     discard: bool = False,
 ) -> str:
-    """Fetch the sources of a release and select it; return a sentence on what is selected now.
+    """Fetch the sources of a release and select it; return a sentence on the selected release.
 
     Each source is described as soon as it is there. A package that cannot be fetched keeps no
     other from being fetched: SourceError or NetworkError is raised at the end.
@@ -76,7 +76,7 @@ def fetch_release(  # noqa: PLR0917 - every one is an option
 
 
 def describe_source(source: Source) -> str:
-    """Return two lines on a fetched source: what it is, and how far it can be trusted."""
+    """Return two lines on a fetched source: its commit, and how far it can be trusted."""
     submodules = f", {len(source.submodules)} submodules" if source.submodules else ""
     if source.commit:
         trust = "no commit is recorded to compare it with"

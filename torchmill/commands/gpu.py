@@ -23,7 +23,7 @@ from torchmill.wheel import dist_files
 from torchmill.wheel.verify import clean_environment
 from torchmill.wheel.verify.clean_environment import CheckResult
 
-# What a wheel's own Python runs, in checks/.
+# Scripts in checks/ that a wheel's own Python runs.
 _SCRIPT = "gpu_checks.py"
 _EXTENSION_SCRIPT = "gpu_extension_checks.py"
 
@@ -49,7 +49,7 @@ class GpuWheel:
 
 
 def try_wheels(root: Path, facts: Facts, names: Sequence[str]) -> str:
-    """Try wheels on the GPU, and return what came of it as a table.
+    """Try wheels on the GPU, and return the results as a table.
 
     `names` are their paths, and environments with a torch to try them with; without a wheel, the
     newest in dist/ that have code for GPUs are tried. Raises GpuError if no GPU answers,
@@ -176,9 +176,9 @@ def common_python(wheels: Iterable[GpuWheel]) -> str:
 def check_on_gpu(
     facts: Facts, wheels: Sequence[GpuWheel], torch_folders: Sequence[Path], layout: Layout
 ) -> dict[str, CheckResult]:
-    """Install wheels in a new environment beside nox's, and return what came of each check there.
+    """Install wheels in a new environment beside nox's, and return the result of each check there.
 
-    The environment also has what is installed in `torch_folders`. The output of pip goes to
+    The environment also has the packages in `torch_folders`. The output of pip goes to
     gpu.log.
     """
     python = interpreters.resolve_interpreter(common_python(wheels))
@@ -207,7 +207,7 @@ def _install_wheels(
 ) -> dict[str, CheckResult]:
     """Install wheels, and return the extensions that cannot be installed, with the reason.
 
-    What one of them requires may be nowhere: the others are tried all the same.
+    No index may have a requirement of one of them: the others are tried all the same.
     """
     base_wheels = [wheel for wheel in wheels if not _smoke_lines(facts, wheel)]
     first: list[Path | str] = [wheel.path for wheel in base_wheels]
@@ -250,7 +250,7 @@ def extensions(facts: Facts, wheels: Iterable[GpuWheel]) -> dict[str, list[str]]
 
 
 def expectations(wheels: Sequence[GpuWheel]) -> dict[str, object]:
-    """Return what the checks compare with, by the manifest of the torch that is among wheels."""
+    """Return the values that checks compare with, by the manifest of the torch among wheels."""
     manifests = [wheel.manifest for wheel in wheels]
     of_torch = [manifest for manifest in manifests if manifest and not manifest.get("torch")]
     manifest = of_torch[0] if of_torch else {}

@@ -114,7 +114,7 @@ def _report_index(
     older: Sequence[str],
     most: int,
 ) -> CommandOutput:
-    """Return what became of an index; `older` are the wheels that are not of the newest `most`."""
+    """Return the outcome of an index; `older` are the wheels that are not of the newest `most`."""
     entries = [wheel.entry for wheel in wheels]
     warnings = [
         f"{wheel.path.name}: {first_problems(wheel.notes, MAX_NOTES)}"
@@ -139,7 +139,7 @@ def _report_index(
 def _report_lines(
     target: Path, entries: Sequence[IndexEntry], outcome: IndexOutcome, notes: Sequence[str]
 ) -> Iterator[str]:
-    """Yield what the run did, and the lines to try."""
+    """Yield the outcome of the run, and the lines to try."""
     names = ", ".join(dict.fromkeys(entry.name for entry in entries))
     work = "nothing had to be written"
     if outcome.written or outcome.removed:
@@ -214,7 +214,7 @@ def _fill_base_url(base: str, wheel: ScannedWheel) -> str:
 def _parse_base_url(url: str) -> str:
     """Return the address of the files, with its placeholders, without its last slash.
 
-    Raises ConfigError for an unknown placeholder, and for what is no address.
+    Raises ConfigError for an unknown placeholder, and for a text that is no address.
     """
     for name in _PLACEHOLDER.findall(url):
         require_choice("placeholder of --base-url", name, PLACEHOLDERS, "unknown-placeholder")

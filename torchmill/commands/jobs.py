@@ -1,4 +1,4 @@
-"""`invoke jobs`: what limits memory and processors here, and how many compilers may run."""
+"""`invoke jobs`: the limits of memory and processors, and how many compilers may run."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -38,7 +38,7 @@ class CompileDemand:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a build may use, limit by limit; what the user asks for is one of the limits."""
+    """The limits of a build; those that the user asks for are among them."""
 
     memory: Sequence[LimitReading]  # of all processes together
     process_memory: Sequence[LimitReading]  # of each process
@@ -49,12 +49,12 @@ class Budget:
 
     @property
     def allowed(self) -> LimitReading:
-        """Return what limits the memory of all compilers together."""
+        """Return the limit that binds the memory of all compilers together."""
         return min(self.memory, key=limits.tightness)
 
     @property
     def cores(self) -> CpuQuota:
-        """Return what limits the processors that are kept busy."""
+        """Return the limit that binds the processors that are kept busy."""
         if self.requested_processors:
             return CpuQuota("--jobs", self.requested_processors)
         return min(self.processors, key=limits.tightness)
@@ -95,7 +95,7 @@ class Budget:
         }
 
     def as_text(self) -> str:
-        """Return a table of each kind of limit, and what follows from them."""
+        """Return a table of each kind of limit, and the consequences."""
         consequences = [
             ("processors kept busy", str(self.cores.count)),
             ("memory for all compilers together", format_bytes(self.allowed.available)),
@@ -170,7 +170,7 @@ def show_budget(  # noqa: PLR0917 - every one is an option
 def measure_budget(
     demands: Sequence[CompileDemand], options: Options, host: Host | None = None
 ) -> Budget:
-    """Return what this machine, or `host`, allows builds with these demands and options."""
+    """Return the budget of this machine, or of `host`, for builds with some demands."""
     requested_memory = []
     if options.memory:
         requested_memory.append(LimitReading("--memory", options.memory))

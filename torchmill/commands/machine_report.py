@@ -36,11 +36,11 @@ _PROBLEMS = ("warning", "failure")  # verdicts that have a fix
 
 @dataclass(frozen=True, slots=True)
 class DoctorReport:
-    """What was examined, and what was found."""
+    """The findings on a machine, for a build or in general."""
 
     subject: str  # "wheel-3.10-cpu (torch 1.13.1)", or "this machine"
     findings: Sequence[Finding]
-    refusal: str  # what the subject cannot do if something is missing
+    refusal: str  # of a subject with failures: "cannot be built here yet"
     every_cure: bool = False  # show other fixes beside the best of each finding
 
     def as_text(self) -> str:
@@ -120,7 +120,7 @@ def _way_out(failures: Sequence[Finding]) -> str:
     return "see the fixes above"
 
 
-def examine_host(  # noqa: PLR0917 - what is examined, and for what
+def examine_host(  # noqa: PLR0917 - a machine, and the purpose of the examination
     facts: Facts,
     layout: Layout | None,
     host: Host,
@@ -132,8 +132,8 @@ def examine_host(  # noqa: PLR0917 - what is examined, and for what
     """Return the report on a host, for the cell of a name or, if that is empty, in general.
 
     `foreseen` stands for a source that is not fetched yet. Without a layout the host is another
-    machine: what was fetched here does not count. Raises UnknownReleaseError for a name that is no
-    cell, ImpossibleBuildError for a cell that is impossible, ConfigError for options that
+    machine: sources that were fetched here do not count. Raises UnknownReleaseError for a name that
+    is no cell, ImpossibleBuildError for a cell that is impossible, ConfigError for options that
     contradict it, or that are given without a cell.
     """
     if not identifier:
@@ -180,7 +180,7 @@ def examine_host(  # noqa: PLR0917 - what is examined, and for what
 
 
 def _examine_rattler() -> Finding:
-    """Return whether there is what packs conda packages."""
+    """Return the finding on the program that packs conda packages."""
     version = products.installed_version(RATTLER)
     verdict: Verdict = "ok" if version else "failure"
     return Finding(RATTLER, version or "not found", "any", verdict, f"pip install {RATTLER}")
@@ -203,7 +203,7 @@ def cell_folders(layout: Layout, cell: Cell, host: Host, *, in_container: bool) 
 
 
 def survey_machine(facts: Facts, layout: Layout, cells: Sequence[str] = ()) -> Host:
-    """Return this machine, measured now, with what the facts ask about it.
+    """Return this machine, measured now, with answers to the questions of the facts.
 
     If all `cells` are for the CPU alone, its GPUs are not measured, which takes a while.
     """

@@ -84,7 +84,7 @@ def show_matrix(  # noqa: PLR0917 - every one is an option
 def explain_cell_name(
     facts: Facts, layout: Layout, identifier: str, tag: str = "", host: str = ""
 ) -> CommandOutput:
-    """Return whether a build is possible, and who tried it; if it is not, raise with what is."""
+    """Return whether a build is possible, and who tried it; if not, raise with the nearest that is."""
     machine = read_or_measure_host(host, layout.root, identifier)
     release = selection.selected_release(facts, layout, tag)
     selected = selection.describe_selection(layout, tag)
@@ -153,7 +153,7 @@ def cells_as_data(facts: Facts, cells: Iterable[Cell], native: str) -> list[dict
 
 
 def cells_as_text(facts: Facts, cells: Sequence[Cell]) -> str:
-    """Return a table for each package and machine, reasons for the gaps, and what marks mean."""
+    """Return a table for each package and machine, reasons for the gaps, and the legend."""
     groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in cells:
         groups.setdefault((cell.release.package, cell.build.arch), []).append(cell)
@@ -194,7 +194,7 @@ def _format_row(head: str, columns: Sequence[str]) -> str:
 
 
 def variant_key(facts: Facts, variant: str) -> int:
-    """Return what orders variants: cpu, then toolkits, oldest first."""
+    """Return the rank of a variant: cpu, then toolkits, oldest first."""
     for number, toolkit in enumerate(facts.toolkits, start=1):
         if toolkit.variant == variant:
             return number

@@ -1,4 +1,4 @@
-"""What is known of wheels before they are built, and the question whether to build them anyway."""
+"""The outlook on wheels before they are built, and the question whether to build them anyway."""
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -53,7 +53,7 @@ def judged_host(facts: Facts, host: Host, gpus: Sequence[Capability]) -> Host:
 def judge_cell(
     facts: Facts, cell: Cell, host: Host, options: Options, source: Source | None = None
 ) -> list[Judgement]:
-    """Return what is known beforehand of one cell on a machine, with the options of its session."""
+    """Return the judgements of one cell on a machine, with the options of its session."""
     plan = compute_plan(facts, cell, host, options, source)
     return judge_plan(facts, cell, host, plan, source)
 
@@ -61,7 +61,7 @@ def judge_cell(
 def judge_plan(
     facts: Facts, cell: Cell, host: Host, plan: Plan, source: Source | None = None
 ) -> list[Judgement]:
-    """Return what is known beforehand of a cell that has a plan."""
+    """Return the judgements of a cell that has a plan."""
     return list(judge(CheckContext(facts, cell, host, plan, source)))
 
 

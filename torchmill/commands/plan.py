@@ -1,4 +1,4 @@
-"""`invoke plan`: everything a session will do and what it will cost, without doing any of it."""
+"""`invoke plan`: the work and the cost of a session, without doing any of it."""
 
 import os
 import sys
@@ -41,18 +41,18 @@ from torchmill.plan.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class PreviewedPlan:
-    """A plan that is only shown, and what it was computed from."""
+    """A plan that is only shown, and the values that it was computed from."""
 
     facts: Facts
     layout: Layout
     cell: Cell
     host: Host
-    described: bool  # the host comes from a file: what was fetched and built here does not count
+    described: bool  # the host comes from a file: sources and builds here do not count
     requested: Options  # as they were given
     options: Options  # with the GPUs of the host
     source: Source | None
     plan: Plan
-    product: str  # what else is made of the wheel, such as "conda"; "" for the wheel itself
+    product: str  # that is made of the wheel, such as "conda"; "" for the wheel itself
     product_file: str  # its path in dist/; "" if it is no file
     native: str  # the architecture that is built without a container
 
@@ -75,7 +75,7 @@ def show_plan(  # noqa: PLR0917 - every one is an option
     all_: bool = False,
     options: Options = NO_OPTIONS,
 ) -> str:
-    """Return what a session would do and cost, with `all_` in every detail.
+    """Return the work and the cost of a session, with `all_` in every detail.
 
     With `json` as data, with `sh` as a script that builds the wheel without torchmill.
     """
@@ -151,7 +151,7 @@ def _preview(  # noqa: PLR0917
 
 
 def _product_file(facts: Facts, cell: Cell, plan: Plan, host: Host, product: str) -> str:
-    """Return the path in dist/ of what is made of a plan's wheel; "" if that is no file."""
+    """Return the path in dist/ of the product of a plan's wheel; "" if that is no file."""
     if product == "conda":
         from torchmill.deliver.conda.recipe import planned_package
 
@@ -172,7 +172,7 @@ def _product_file(facts: Facts, cell: Cell, plan: Plan, host: Host, product: str
 
 
 def _remarks(preview: PreviewedPlan, tag: str) -> Iterator[str]:
-    """Yield which release a plan is for unless --tag says so, and what of the shell it ignores."""
+    """Yield the release of a plan unless --tag says it, and the ignored settings of the shell."""
     if not tag:
         tag_of_cell = selecting_tag(preview.facts, preview.cell.release)
         selected = selection.describe_selection(preview.layout, tag)

@@ -40,7 +40,7 @@ def publish_wheels(  # noqa: PLR0917 - every one is an option
     keep: str = "",
     dry_run: bool = False,
 ) -> CommandOutput:
-    """Publish verified wheels, and return what became of each file."""
+    """Publish verified wheels, and return the outcome of each file."""
     target = targets.choose_target(to, os.environ, simple)
     most = retention.parse_keep(keep)
     if (sign_key or most or manifest) and not target.takes_documents:
@@ -84,7 +84,7 @@ def publish_wheels(  # noqa: PLR0917 - every one is an option
 
 
 def select_wheels(dist: Path, names: Sequence[str], variant: str, tag: str) -> list[FinishedWheel]:
-    """Return the wheels of some names, a variant and a release; what is empty selects all.
+    """Return the wheels of some names, a variant and a release; an empty filter selects all.
 
     Raises DeliveryError, which names every wheel that is not what it claims to be, or if there is
     no wheel.
@@ -142,7 +142,7 @@ def sign_wheels(wheels: Sequence[Path], sign_key: str, *, dry_run: bool) -> None
 def deliver_files(
     target: PublishTarget, files: Sequence[UploadFile], *, dry_run: bool = False
 ) -> list[tuple[UploadFile, str]]:
-    """Upload what a target lacks, and return what became of each file.
+    """Upload the files that a target lacks, and return the outcome of each file.
 
     Nothing is uploaded if the target refuses one of them, or has another file of its name. Raises
     TorchmillError.
@@ -167,7 +167,7 @@ def deliver_files(
 
 
 def _upload(target: PublishTarget, missing: Sequence[UploadFile], total: int) -> None:
-    """Upload what is missing of a total of files, and see that it arrived."""
+    """Upload the missing ones of a total of files, and see that they arrived."""
     for number, file in enumerate(missing):
         try:
             target.upload(file)

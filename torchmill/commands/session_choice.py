@@ -1,6 +1,6 @@
-"""The sessions of nox: which of them a command line can mean, and what `nox` alone says.
+"""The choice of nox's sessions: those that a command line can mean; the help of `nox` alone.
 
-`nox -l` loads this: what only a run needs is imported in the functions that need it.
+`nox -l` loads this: modules that only a run needs are imported in functions.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class NoxCall(NamedTuple):
 
 
 def read_call(words: Sequence[str], environ: Mapping[str, str] = os.environ) -> NoxCall:
-    """Return what a command line of nox asks for; `words` are those of `sys.argv`."""
+    """Return the call of a command line of nox; `words` are those of `sys.argv`."""
     names = asked_sessions(words, environ.get("NOXSESSION", ""))
     options = {word.partition("=")[0] for word in words}
     as_json = "--json" in words
@@ -229,7 +229,7 @@ def prepare_environments(call: NoxCall, sessions: Collection[str], layout: Layou
         for name in sessions:
             settings = call.environment(name) / "pyvenv.cfg"
             if "\ufffd" in read_text(settings):
-                # Nox fails to read what is no text, and makes an environment without it anew.
+                # Nox fails to read a file that is no text, and replaces an environment without it.
                 settings.unlink()
     except OSError as error:
         refusal = as_torchmill_error(error)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from torchmill.core.paths import Layout, facts_folder
 from torchmill.core.strict_json import parse_json
 
-FACT_FILES = ("*.toml", "packages/*.toml", "releases/*.toml")  # the files of facts
+READ = ("*.toml", "packages/*.toml", "releases/*.toml")  # the files of facts
 _CODE = ("config", "core", "plan")  # wings that decide which sessions there are
 
 
@@ -31,7 +31,7 @@ class MatrixSession(NamedTuple):
 
     @property
     def description(self) -> str:
-        """Return "torch 1.13.1" for nox, with a word if nobody is known to have built it."""
+        """Return nox's description: "torch 1.13.1", or "torch 1.13.1, untried"."""
         return f"{self.title}, {self.standing}" if self.standing == "untried" else self.title
 
 
@@ -55,7 +55,7 @@ def list_sessions(root: Path, arch: str, tag: str | None) -> SessionList:
     files: list[Path] = []
     for wing in _CODE:
         files.extend((package / wing).glob("*.py"))
-    for pattern in FACT_FILES:
+    for pattern in READ:
         files.extend(facts.glob(pattern))
     files.sort()
     # A file that came or went changes the list, and none of the other files.

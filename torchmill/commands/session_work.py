@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from torchmill.plan.cell import Cell
 
 
-# Builds the wheel of a context, with what installs requirements; returns the verified wheel.
+# Builds the wheel of a context, with a function that installs; returns the verified wheel.
 RunPipeline = Callable[["BuildContext", Callable[..., None]], Path]
 
 
 class NoxSession(Protocol):
-    """What is used of `nox.Session`."""
+    """The part of `nox.Session` that is used."""
 
     @property
     def name(self) -> str:
@@ -84,12 +84,12 @@ def prepare_nox() -> None:
     logger = logging.getLogger("nox")
     logger.addFilter(_show_plainly)
     logger.setLevel(logger.getEffectiveLevel())
-    # Nox shows what libraries log, and some log addresses with their secrets.
+    # Nox shows the logs of libraries, and some log addresses with their secrets.
     logging.getLogger().setLevel(logging.WARNING)
 
 
 def _show_plainly(record: logging.LogRecord) -> bool:
-    """Keep what others wrote, such as the files of an index, from steering a terminal."""
+    """Keep texts of others, such as the answers of an index, from steering a terminal."""
     record.msg = as_plain_text(str(record.msg))
     return True
 
@@ -190,7 +190,7 @@ def _install(session: NoxSession, *requirements: str) -> None:
     """
     from torchmill.host import environments
 
-    # A build imports little of what it requires: that is compiled to bytecode when it is imported.
+    # A build imports few of its requirements: those are compiled to bytecode on import.
     words = ("-m", "pip", "install", "--no-compile", *requirements)
     session.log(shlex.join(("python", *words)))
     venv = Path(session.virtualenv.location)
@@ -255,7 +255,7 @@ def make_product(session: NoxSession, listed: MatrixSession, product: str) -> No
 
 
 def _product_options(product: str, session: NoxSession) -> "tuple[ProductOptions, list[str]]":
-    """Return what the words after -- say of a product, and those for the wheel's own session."""
+    """Return the options of a product, and the words after -- for the wheel's own session."""
     from torchmill.deliver.products import ProductOptions, parse_conda_options
 
     command = f"nox -s {session.name} --"
@@ -269,7 +269,7 @@ def _product_options(product: str, session: NoxSession) -> "tuple[ProductOptions
 
 
 def _product_maker(product: str) -> "Callable[[VerifiedWheel, ProductOptions], object]":
-    """Return what makes a product of a wheel, or compares the wheel with the published one."""
+    """Return the function that makes a product of a wheel, or compares it with a published one."""
     if product == "libtorch":
         from torchmill.deliver.libtorch import make_libtorch
 

@@ -1,4 +1,4 @@
-"""`invoke shards`: how long a build takes on several machines, and what that costs."""
+"""`invoke shards`: the time and the cost of a build on several machines."""
 
 import shlex
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ def show_shards(  # noqa: PLR0917 - every one is an option
     host: str = "",
     options: Options = NO_OPTIONS,
 ) -> CommandOutput:
-    """Return how long a build takes on 1 to 64 machines, or on `count`, and what that costs.
+    """Return the time and the cost of a build on 1 to 64 machines, or on `count`.
 
     Raises ConfigError if nothing like the build was ever measured.
     """
@@ -57,7 +57,7 @@ def show_shards(  # noqa: PLR0917 - every one is an option
             code="not-measured",
         )
     longest = shares.longest_compile(facts, build_cell.release)
-    # One machine is what the others are compared with.
+    # All others are compared with one machine.
     builds = list(
         shares.forecast_shares(facts.assumptions, whole, plan.jobs, longest, sorted({1, *counts}))
     )

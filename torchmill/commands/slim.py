@@ -41,7 +41,7 @@ def slim_wheels(  # noqa: PLR0917 - every one is an option
     out: str = "",
     dry_run: bool = False,
 ) -> str:
-    """Leave out GPU code that the named GPUs do not run, and return what came of each wheel."""
+    """Leave out GPU code that the named GPUs do not run, and return the outcome of each wheel."""
     request = _request(facts, layout, arch_list, gpu or (), local)
     if bool(wheel) == bool(environment) or (environment and out):
         raise ConfigError(
@@ -107,7 +107,7 @@ def slim_for_image(
     """
     request = _request(facts, layout, arch_list, (), local=False)
     for _ in _slim_each(wheels, request, folder, dry_run=False):
-        pass  # nobody reads what comes of each: the wheels are written as the lines are made
+        pass  # nobody reads the lines: the wheels are written as they are made
     slim = {}
     for path in wheel_file.list_wheels(folder):
         slim[wheel_file.parse_file_name(path)[0]] = path
@@ -117,7 +117,7 @@ def slim_for_image(
 def _slim_each(
     wheels: Sequence[Path], request: Request, destination: Path, dry_run: bool
 ) -> Iterator[str]:
-    """Slim wheels one after the other, and yield what came of each."""
+    """Slim wheels one after the other, and yield the outcome of each."""
     # torch goes first: other wheels may pin its version, which changes.
     ordered = sorted(wheels, key=lambda wheel: not wheel.name.startswith("torch-"))
     new_pins: dict[str, str] = {}
@@ -179,7 +179,7 @@ def _slim_one(  # noqa: PLR0917
 
 
 def _slim_environment(environment: Path, request: Request, dry_run: bool) -> Iterator[str]:
-    """Slim what an environment has installed, and yield what came of each package."""
+    """Slim the packages of an environment, and yield the outcome of each."""
     pins = []
     for package in slim_wheel.list_packages(environment, request.facts.unslimmed_libraries):
         try:
@@ -218,7 +218,7 @@ def _install_command(environment: Path) -> str:
 
 
 def _format_libraries(libraries: Sequence[SlimLibrary]) -> str:
-    """Return a table of what each library has now and then, in all and for each GPU."""
+    """Return a table of the sizes of libraries now and then, in all and for each GPU."""
     rows = []
     for library in libraries:
         plan = library.plan

@@ -38,7 +38,7 @@ def write_snippet(  # noqa: PLR0917 - every one is an option
     into: str = "",
     extra: str = "",
 ) -> str:
-    """Return what a project declares to use the wheels; with `into`, edit its pyproject.toml.
+    """Return the declarations of a project that uses the wheels; with `into`, edit its file.
 
     Raises ConfigError for options that do not go together, DeliveryError if there are no such
     wheels.
@@ -82,7 +82,7 @@ def write_snippet(  # noqa: PLR0917 - every one is an option
 
 
 def _renderer(facts: Facts, tool: str, variants: Sequence[str]) -> Render:
-    """Return what writes the snippet of a tool; raises ConfigError for a tool that cannot."""
+    """Return the function that writes the snippet of a tool; raises ConfigError for others."""
     tools = snippet_tools(facts)
     if tool not in tools:
         raise ConfigError(

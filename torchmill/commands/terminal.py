@@ -1,4 +1,4 @@
-"""What a person is asked in a terminal, and the commands that are run there for them."""
+"""Questions to a person in a terminal, and the commands that are run there for them."""
 
 import os
 import shlex
@@ -19,11 +19,11 @@ from torchmill.plan.doctor.cures import Cures
 # build does not go on without them.
 FETCH = "invoke fetch"
 STOPPED = "stopped: the same command goes on from here"
-# The Python that runs this runs these as modules: what PATH has may be of another environment.
+# The Python that runs this runs these as modules: PATH may have those of another environment.
 _MODULES = {"invoke", "nox", "pip", "uv"}
 
-# A command, and what was found before it ran. The same command may be due once more if another
-# step has changed what is found.
+# A command, and the finding before it ran. The same command may be due once more if another step
+# has changed the finding.
 Trial = tuple[str, str]
 
 
@@ -52,7 +52,7 @@ def bring_missing(
     yes: bool = False,
     agreed: Collection[str] = (),
 ) -> CommandOutput | None:
-    """Run the cures of what is missing, and those that appear only then; ask before each.
+    """Run the cures of a machine, and those that become due only then; ask before each.
 
     Nothing is asked about commands that were `agreed` to. Return how it ended if it did not
     succeed. Raises HostError if `all_of_it` is needed, and something is missing that no command
@@ -82,7 +82,7 @@ def bring_missing(
 
 
 def show_cures(cures: Cures, commands: Iterable[str]) -> str:
-    """Return a list of commands with what each is for."""
+    """Return a list of commands with their purposes."""
     lines = ["to do, in this order:"]
     for command in commands:
         finding = cures.commands[command]

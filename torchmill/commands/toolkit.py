@@ -57,7 +57,7 @@ def _contradiction(reason: str) -> ConfigError:
 
 
 def requested_items(options: ToolkitOptions, facts: Facts, arch: str) -> tuple[ToolkitRequest, ...]:
-    """Return what to install; nothing for a list, or if a toolkit is to be completed.
+    """Return the requests to install; none for a list, or if a toolkit is to be completed.
 
     Raises ConfigError for options that contradict each other or cannot be read.
     """
@@ -180,7 +180,7 @@ def ordered_providers(options: ToolkitOptions) -> Mapping[str, AskProvider]:
 
 
 def provider_sources(options: ToolkitOptions, facts: Facts) -> Sequence[ToolkitSource]:
-    """Return what the providers have; --channel stands in for all channels of conda."""
+    """Return the offers of the providers; --channel stands in for all channels of conda."""
     if not options.channel:
         return facts.toolkit_sources
     return [
@@ -261,7 +261,7 @@ def complete_toolkit(toolkit: FoundToolkit, arch: str, context: ProvisionContext
 
 
 def describe_installed(folders: Iterable[ProvisionedFolder]) -> CommandOutput:
-    """Return what was installed, or had been before."""
+    """Return the folders that were installed now or before, as output."""
     entries = [_folder_as_data(folder) for folder in folders]
     lines = [
         f"{entry['name']} is in {entry['home']} ({entry['full']} from {entry['provider']})"
@@ -276,7 +276,7 @@ def list_toolkits(
     sources: Iterable[ToolkitSource],
     arch: str,
 ) -> CommandOutput:
-    """Return what is installed and what the providers have.
+    """Return the installed toolkits and the offers of the providers.
 
     `toolkits` come with the parts that they lack; `others` are libraries and compilers.
     """
@@ -343,7 +343,7 @@ def _folder_as_data(folder: ProvisionedFolder) -> dict[str, Any]:
 
 
 def _available(sources: Iterable[ToolkitSource], arch: str) -> list[dict[str, Any]]:
-    """Return what each provider has, its sources of one kind together."""
+    """Return the offers of each provider, its sources of one kind together."""
     versions: dict[str, dict[str, list[str]]] = {}  # by name and provider
     for source in sources:
         if arch in source.arches:

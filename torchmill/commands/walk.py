@@ -1,4 +1,4 @@
-"""The walk of `invoke build`: every step asked for what it needs, before the first one runs."""
+"""The walk of `invoke build`: every step is asked for its needs before the first one runs."""
 
 import os
 import shutil
@@ -69,7 +69,7 @@ class Walk:
     stops: tuple[Stop, ...]
 
     def notes(self, command: str) -> list[str]:
-        """Return lines on where a command takes things from, and what else it brings."""
+        """Return lines on the sources of a command, and on other things that it brings."""
         lines = []
         is_part = False
         for step in self.steps:
@@ -270,8 +270,8 @@ def _suites(facts: Facts) -> dict[str, str]:
 def session_requirements(plan: Plan, present: Mapping[str, int]) -> tuple[str, ...]:
     """Return the requirements that pip gets from an index for a session.
 
-    `present` are the bytes of parts of the build that earlier runs left: what they installed is
-    not fetched again. A local label, as in torch==2.4.1+cpu, is of a wheel of our own.
+    `present` are the bytes of parts of the build that earlier runs left: those are not fetched
+    again. A local label, as in torch==2.4.1+cpu, is of a wheel of our own.
     """
     requirements: list[str] = []
     if not present.get("kit"):

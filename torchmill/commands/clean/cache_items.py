@@ -26,7 +26,7 @@ HISTORY = "units.sqlite"
 
 
 def find_downloads(place: StoragePlace) -> Iterator[StoredItem]:
-    """Yield downloads for sources and toolkits, and what the package index answered."""
+    """Yield downloads for sources and toolkits, and answers of the package index."""
     cache = place.layout.cache
     installing = (cache / provisioned.FOLDER).glob(f"{provisioned.MAKING}*/{LOCK_FILE}")
     locks = {
@@ -43,7 +43,7 @@ def find_downloads(place: StoragePlace) -> Iterator[StoredItem]:
 
 
 def find_toolkits(place: StoragePlace) -> Iterator[StoredItem]:
-    """Yield installed toolkits, libraries and compilers, and what unfinished installations left."""
+    """Yield installed toolkits, libraries and compilers, and unfinished installations."""
     for folder in list_children(place.layout.cache / provisioned.FOLDER):
         name = folder.name.removeprefix(provisioned.MAKING)
         locks = (folder.with_name(f"{provisioned.MAKING}{name}") / LOCK_FILE,)
@@ -71,7 +71,7 @@ def _last_read(folder: Path) -> float:
 
 
 def find_tools(place: StoragePlace) -> Iterator[StoredItem]:
-    """Yield the tools of builds: gates, stand-ins, programs, and what environments are made of."""
+    """Yield the tools of builds: gates, stand-ins, programs, and templates of environments."""
     for name in TOOLS:
         folder = place.layout.cache / name
         if folder.is_dir():

@@ -1,4 +1,4 @@
-"""What builds of a checkout leave behind: trees, sources, environments, logs, wheels and more."""
+"""The items that builds of a checkout leave behind: trees, sources, logs, wheels and more."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -34,7 +34,7 @@ from torchmill.wheel.dist_files import companion_paths, manifest_path, read_mani
 # Names that nox gives: for a build, for a long path, and for `nox -s gpu`.
 _ENVIRONMENT = re.compile(r"\w+-\d+-\d+t?-\w+|[0-9a-f]{8}|gpu-\w{8}")
 _DELIVERED = re.compile(rb"\.whl|\.conda|\.zip")  # in the names of files that dist/ has
-# What a cell makes of its tree; everything else in its folder is part of the tree.
+# Outputs of a cell; everything else in its folder is part of the tree.
 _OUTPUTS = ("raw", "stage", "packed", "verify", "offers", "ledger")
 
 
@@ -45,7 +45,7 @@ def find_trees(place: StoragePlace) -> Iterator[StoredItem]:
 
 
 def find_outputs(place: StoragePlace) -> Iterator[StoredItem]:
-    """Yield what each cell made of its tree."""
+    """Yield the outputs of each cell: wheels in the making, and their records."""
     for tag, folder in list_cells(place):
         yield from _part_of_cell("outputs", tag, folder, iter(()))
 
@@ -87,7 +87,7 @@ def _cells_sharing(place: StoragePlace, tag: str, tree: Path) -> Iterator[Path]:
 
 
 def find_sources(place: StoragePlace) -> Iterator[StoredItem]:
-    """Yield fetched sources, and what unfinished fetches left."""
+    """Yield fetched sources, and unfinished fetches."""
     for package in list_folders(place.layout.sources):
         for folder in list_folders(package):
             if not folder.name.startswith(DELETED_NAME):
@@ -116,7 +116,7 @@ def _source_item(place: StoragePlace, package: str, folder: Path) -> StoredItem:
 
 
 def _source_hindrance(place: StoragePlace, folder: Path, processes: RunningProcesses) -> str:
-    """Return what keeps a source: a nox that may copy it, or the user's own work in it."""
+    """Return the hindrance of a source: a nox that may copy it, or the user's own work in it."""
     build = build_at_work(place, folder)(processes)
     if build:
         return build
@@ -190,7 +190,7 @@ def find_logs(place: StoragePlace) -> Iterator[StoredItem]:
 
 
 def find_home(place: StoragePlace, kind: str) -> Iterator[StoredItem]:
-    """Yield what was made in a folder of its own.
+    """Yield the contents of a home that a command has for itself.
 
     That is the work of `nox -s demo`, `invoke bisect` or `invoke cluster`.
     """
@@ -228,7 +228,7 @@ def find_wheels(place: StoragePlace) -> Iterator[StoredItem]:
 
 
 def _tracked_hindrance(place: StoragePlace) -> Callable[[Path], Hindrance | None]:
-    """Return what keeps a file of dist/ that git tracks: it was handed on with the repository."""
+    """Return the hindrance of files in dist/: git tracks those that came with a repository."""
     tracked = set()
     for entry in list_tracked(place.layout.dist, _DELIVERED) or ():
         tracked.add(place.layout.dist / entry.path)
@@ -274,7 +274,7 @@ def find_packages(place: StoragePlace) -> Iterator[StoredItem]:
 
 
 def find_published(place: StoragePlace, kind: str) -> Iterator[StoredItem]:
-    """Yield the index, the channel or the images: only people remove what they wrote for others."""
+    """Yield the index, the channel or the images: only people remove those, for others use them."""
     folder: Path = getattr(place.layout, kind)
     if folder.is_dir():
         yield stored(kind, str(folder), folder)

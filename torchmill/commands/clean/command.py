@@ -1,4 +1,4 @@
-"""`invoke status` lists what is stored and its size; `invoke clean` removes what filters choose."""
+"""`invoke status` lists stored items with their sizes; `invoke clean` removes some of them."""
 
 import contextlib
 import shutil
@@ -35,7 +35,7 @@ _LIST_SECONDS = 1.0  # for which a list of the processes is fresh
 
 @dataclass(frozen=True, slots=True)
 class CleanCriteria:
-    """What to remove; filters are combined with AND."""
+    """The filters of items to remove; they are combined with AND."""
 
     kinds: tuple[StorageKind, ...]
     idle: float | None = None  # seconds since it was last needed
@@ -95,7 +95,7 @@ def _release_tags(facts: Facts, tag: str) -> frozenset[str]:
 
 @dataclass(slots=True)
 class CleanOutcome:
-    """What a clean removed, or would remove."""
+    """The items that a clean removed, or would remove."""
 
     removed: list[tuple[StoredItem, DiskBytes]] = field(default_factory=list)
     kept: list[tuple[StoredItem, str]] = field(default_factory=list)  # and why, as a clause
@@ -111,7 +111,7 @@ def clean_items(
     """
     if not dry_run:
         for path in stored.find_leftovers(place):
-            with contextlib.suppress(OSError):  # what cannot be deleted is in nobody's way
+            with contextlib.suppress(OSError):  # one that cannot be deleted is in nobody's way
                 delete_paths([path])
     outcome = CleanOutcome()
     processes = in_use.RunningProcesses()
@@ -196,7 +196,7 @@ class StoredUsage(NamedTuple):
 
 
 def show_status(facts: Facts, layout: Layout) -> CommandOutput:
-    """Return what is stored where, how big it is, and what uses it."""
+    """Return all stored items with their sizes and users, and the free room."""
     place = StoragePlace(layout, nox_environments_folder(), facts)
     usages = _measure_usages(place)
     size = add_up(usage.usage for usage in usages).size
@@ -262,7 +262,7 @@ def _measure_usages(place: StoragePlace) -> list[StoredUsage]:
 def _rows(usages: Sequence[StoredUsage]) -> Iterator[tuple[str, ...]]:
     """Yield a row for each of the largest items of a kind, and one for all others.
 
-    What uses all of them is said once, in a row of its own.
+    If all of them have one user, it is named once, in a row of its own.
     """
     users = {usage.busy for usage in usages}
     user_of_all = usages[0].busy if len(usages) > 1 and len(users) == 1 else ""
@@ -303,7 +303,7 @@ def clean(  # noqa: PLR0917 - every one is an option
     free: str = "",
     dry_run: bool = False,
 ) -> CommandOutput:
-    """Remove what can be made again, never what is in use; return what was removed.
+    """Remove items that can be made again and that nobody uses; return them.
 
     The output fails if --free asks for more than could be freed.
     """

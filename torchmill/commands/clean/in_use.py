@@ -29,7 +29,7 @@ class RunningProcess:
 
     number: int
     words: tuple[str, ...]  # of its command
-    program: str = ""  # what it runs; "" if not visible, as with the two below
+    program: str = ""  # its executable; "" if not visible, as with the two below
     cwd: str = ""
     environ: Mapping[str, str] | None = None  # of a process that may build, or of sccache's server
     user: int | None = None  # whose it is; None: not visible

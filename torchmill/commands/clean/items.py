@@ -80,7 +80,7 @@ def list_cells(place: StoragePlace) -> Iterator[tuple[str, Path]]:
 
 
 def build_at_work(place: StoragePlace, *paths: Path) -> Hindrance:
-    """Return what finds a build that may use some paths, of the checkout or of the user's cache."""
+    """Return the hindrance of paths that a build may use, of the checkout or the user's cache."""
     in_cache = all(path.is_relative_to(place.layout.cache) for path in paths)
     folder = place.layout.cache if in_cache else place.layout.root
 

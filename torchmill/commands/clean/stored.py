@@ -1,4 +1,4 @@
-"""The kinds of what is stored for a checkout and a user, with what it costs to remove each."""
+"""The kinds of stored items of a checkout and a user, with the cost of removing each."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ _STATE_NAMES = ("trees", "sources", "logs", "demo", "bisect", "images", "cluster
 
 
 def find_containers(place: StoragePlace) -> Iterator[StoredItem]:
-    """Yield what builds in containers left, by architecture.
+    """Yield the leftovers of builds in containers, by architecture.
 
     These are trees, environments and logs, with a cache of their own.
     """
@@ -41,7 +41,7 @@ def find_containers(place: StoragePlace) -> Iterator[StoredItem]:
 
 
 def find_unknown(place: StoragePlace) -> Iterator[StoredItem]:
-    """Yield what torchmill did not make, in the user's cache and in the state of this checkout."""
+    """Yield foreign items in the user's cache and in the state of this checkout."""
     layout = place.layout
     state_names = {*_STATE_NAMES, layout.selection.name, *place.facts.arches}
     for path in list_children(layout.state):
@@ -57,9 +57,9 @@ def _is_cache_name(name: str) -> bool:
 
 
 def find_leftovers(place: StoragePlace) -> Iterator[Path]:
-    """Yield what an interrupted clean renamed but did not delete.
+    """Yield the paths that an interrupted clean renamed but did not delete.
 
-    What another clean is deleting right now is not among it.
+    Those that another clean is deleting right now are not among them.
     """
     layout = place.layout
     homes = [layout.state, layout.logs, layout.dist, layout.cache, place.environments]

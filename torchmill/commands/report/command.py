@@ -1,4 +1,4 @@
-"""`invoke report`: show what a build did with memory and time, and what it made."""
+"""`invoke report`: show the memory, the time and the wheel of a build."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -147,7 +147,7 @@ def _named_timeline(manifest: Mapping[str, Any], folder: Path) -> Path | None:
 
 
 def find_wheel(name: str, timeline: Path, layout: Layout) -> Path | None:
-    """Return the wheel of a timeline: what `name` stands for, or one in dist/; None without any."""
+    """Return the wheel of a timeline: that of `name`, or one in dist/; None without any."""
     wheels = sorted(layout.dist.glob("*.whl"))
     if name:
         wheels = [Path(name), layout.dist / name, *wheels]

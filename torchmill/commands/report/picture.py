@@ -38,7 +38,7 @@ MEMORY_HEIGHT, UNITS_HEIGHT, BAR_HEIGHT = 3.0, 1.7, 0.22
 BARS = 20  # units whose time is shown
 FEWEST_BARS = 4  # that there is room for, whatever there is to show
 FINE, COARSE = 1400, 360  # columns of the memory, and of the units, which change all the time
-FAR = 4  # times the memory used: what is allowed from there on is not drawn to scale
+FAR = 4  # times the memory used: a limit beyond that is not drawn to scale
 LONGEST_TITLE = 48  # characters
 # Seconds between the ticks of time.
 STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400)
@@ -61,7 +61,7 @@ def render_picture(recording: Recording) -> bytes:
 
 
 def render_page(recording: Recording, wheel: Path | None) -> str:
-    """Return the page of a recording; `wheel` is what its build made, None if that is not known."""
+    """Return the page of a recording; `wheel` is that of the build, None if it is not known."""
     pages = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True)
     pages.filters |= {"bytes": format_bytes, "clock": format_clock, "unit": unit_title}
     sums = sum_up(recording)
@@ -70,8 +70,8 @@ def render_page(recording: Recording, wheel: Path | None) -> str:
     if wheel:
         cache = read_manifest(wheel).get("cache")
         files = [path for path in (wheel, *companion_paths(wheel)) if path.is_file()]
-    # Names of files are others' text: markup in them is escaped, and `as_plain_text` takes out what
-    # hides or reorders text, as for a terminal.
+    # Names of files are others' text: markup in them is escaped, and `as_plain_text` takes out
+    # characters that hide or reorder text, as for a terminal.
     page = pages.get_template("page.html").render(
         recording=recording,
         wall=max(recording.wall, 1.0),
@@ -202,7 +202,7 @@ def _memory(axes: Axes, moments: Sequence[TimelineMoment], sums: Totals) -> None
     highest = max(*used, 0.1)
     least = min(allowed)
     if least > FAR * highest:
-        # To scale, what is used would be a line at the bottom: the limit is in the legend alone.
+        # To scale, the used memory would be a line at the bottom: the limit is in the legend alone.
         label = f"allowed: {least:.1f} GiB and more, far above"
         axes.plot([], [], color=ALLOWED, linewidth=1.1, label=label)
     else:
@@ -215,7 +215,7 @@ def _memory(axes: Axes, moments: Sequence[TimelineMoment], sums: Totals) -> None
 
 
 def _events(axes: Axes, events: Sequence[TimelineEvent]) -> None:
-    """Mark what the guard did, above the memory that it did it for."""
+    """Mark the deeds of the guard, above the memory that they were for."""
     for kind, (sign, colour, name) in MARKS.items():
         times = [event.at for event in events if event.kind == kind]
         if not times:
@@ -286,7 +286,7 @@ def _bars(axes: Axes, runs: Sequence[UnitRun], wall: float) -> None:
             colour = CUT_SHORT[run.outcome]
             axes.plot([run.ended], [row], "X", color=colour, markeredgecolor="white")
         _bar_title(axes, row, run, wall)
-    # The legend has only what is in the picture.
+    # The legend has only the colours of this picture.
     families = {run.family for run in runs}
     outcomes = {run.outcome for run in runs}
     for name, colour in FAMILIES.items():

@@ -41,7 +41,7 @@ class Recording:
     moments: tuple[TimelineMoment, ...]
     runs: tuple[UnitRun, ...]  # by their beginning
     events: tuple[TimelineEvent, ...]
-    notes: tuple[str, ...] = ()  # on what is missing or may be wrong
+    notes: tuple[str, ...] = ()  # on missing or doubtful parts
 
     @cached_property
     def wall(self) -> float:
@@ -186,14 +186,14 @@ def summarize_recording(recording: Recording) -> str:
 
 
 def build_headline(sums: Totals) -> str:
-    """Return how much was built in what time."""
+    """Return the number of units and the time of a build."""
     units = f"{sums.units} unit" if sums.units == 1 else f"{sums.units} units"
     failed = f", {sums.failed} failed" if sums.failed else ""
     return f"{units} in {format_clock(sums.wall)}{failed}, {sums.together:.1f} at a time on average"
 
 
 def describe_sums(sums: Totals) -> Iterator[str]:
-    """Yield what the sums say, a sentence each."""
+    """Yield the sums as sentences."""
     if sums.peak is not None:
         share = format_share(sums.peak.used, sums.peak.allowed)
         yield f"memory: at most {share}, at {format_clock(sums.peak.at)}"
@@ -237,7 +237,7 @@ def _table(runs: Sequence[UnitRun]) -> list[str]:
 
 
 def _basis_of(run: UnitRun) -> str:
-    """Return by what the memory of a run was expected."""
+    """Return the basis of the memory that was expected of a run."""
     return "its last run" if run.measured else "its kind"
 
 
