@@ -84,7 +84,7 @@ def show_matrix(  # noqa: PLR0917 - every one is an option
 def explain_cell_name(
     facts: Facts, layout: Layout, identifier: str, tag: str = "", host: str = ""
 ) -> CommandOutput:
-    """Return whether a build is possible, and who tried it; if not, raise with the nearest that is."""
+    """Return whether a build is possible, and who tried it; raise with the nearest if not."""
     machine = read_or_measure_host(host, layout.root, identifier)
     release = selection.selected_release(facts, layout, tag)
     selected = selection.describe_selection(layout, tag)
