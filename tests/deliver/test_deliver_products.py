@@ -1,4 +1,4 @@
-"""Products of a wheel: what stands after --, and what is kept while nothing of it changed."""
+"""Products of a wheel: their options, and when an unchanged one is used again."""
 
 import json
 import os
@@ -25,16 +25,16 @@ PARTS = {"wheel": "a.whl", "wheel_sha256": "1", "recipe": "2", "facts": "3", "co
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """Return a file with the record of what it was made of."""
+    """Return a product with its record."""
     path = tmp_path / "a.zip"
     path.write_bytes(b"made")
     products.write_record(path, PARTS, hash_file(path), {"consumer": "5"})
     return path
 
 
-def kept(file: Path, **changed: str) -> bool:
-    recall = StatCache(file.with_name("recall.json"))
-    return products.find_unchanged([file], PARTS | changed, recall) == file
+def is_unchanged(file: Path, **changed: str) -> bool:
+    stat_cache = StatCache(file.with_name("stat_cache.json"))
+    return products.find_unchanged([file], PARTS | changed, stat_cache) == file
 
 
 @pytest.mark.parametrize(
@@ -47,13 +47,13 @@ def kept(file: Path, **changed: str) -> bool:
         ("wheel-3.10-cpu", "", "wheel-3.10-cpu"),
     ],
 )
-def test_what_is_made_of_a_wheel_is_known_by_its_name(
+def test_a_session_name_gives_the_product_and_the_cell_of_its_wheel(
     shipped: Facts, identifier: str, product: str, wheel: str
 ) -> None:
-    word, cell = products.product_cell(
-        shipped, identifier, "x86_64", find_release(shipped, "torch", "1.13.1")
-    )
-    assert (word, cell.build.identifier("x86_64")) == (product, wheel)
+    release = find_release(shipped, "torch", "1.13.1")
+    kind, cell = products.product_cell(shipped, identifier, "x86_64", release)
+    assert kind == product
+    assert cell.build.identifier("x86_64") == wheel
 
 
 @pytest.mark.parametrize(
@@ -66,39 +66,41 @@ def test_what_is_made_of_a_wheel_is_known_by_its_name(
         ("conda-3.10-cpu-amd64", "no-conda-platform"),
     ],
 )
-def test_what_is_not_made_is_refused(shipped: Facts, identifier: str, code: str) -> None:
+def test_unknown_and_impossible_products_are_refused(
+    shipped: Facts, identifier: str, code: str
+) -> None:
+    release = find_release(shipped, "torch", "1.13.1")
     with refused(code):
-        products.product_cell(
-            shipped, identifier, "x86_64", find_release(shipped, "torch", "1.13.1")
-        )
+        products.product_cell(shipped, identifier, "x86_64", release)
 
 
-def test_plan_doctor_and_explain_tell_of_products(shipped: Facts, tmp_path: Path) -> None:
-    layout, host = Layout(tmp_path, tmp_path), str(ROOT / "tests/golden/hosts/ubuntu-2004.toml")
-    said = plan.show_plan(shipped, layout, "libtorch-3.8-cu110", "v1.8.0", host)
-    assert said.endswith(
+def test_plan_doctor_and_explain_know_products(shipped: Facts, tmp_path: Path) -> None:
+    layout = Layout(tmp_path, tmp_path)
+    host = str(ROOT / "tests/golden/hosts/ubuntu-2004.toml")
+    text = plan.show_plan(shipped, layout, "libtorch-3.8-cu110", "v1.8.0", host)
+    assert text.endswith(
         "libtorch: makes dist/libtorch-cxx11-abi-shared-with-deps-1.8.0+cu110.zip of the wheel"
     )
-    said = plan.show_plan(shipped, layout, "conda-3.8-cu110", "v1.8.0", host, json=True)
-    assert json.loads(said)["product"]["file"].endswith(
+    text = plan.show_plan(shipped, layout, "conda-3.8-cu110", "v1.8.0", host, json=True)
+    assert json.loads(text)["product"]["file"].endswith(
         "/pytorch-1.8.0-py3.8_cuda11.0.221_cudnn8.0.5_0.conda"
     )
     assert "check: tries the wheel" in plan.show_plan(
         shipped, layout, "check-3.8-cu110", "v1.8.0", host
     )
-    told = matrix.explain_cell_name(shipped, layout, "conda-3.8-cu110", "v1.8.0", host)
-    assert str(told).startswith(
+    explanation = matrix.explain_cell_name(shipped, layout, "conda-3.8-cu110", "v1.8.0", host)
+    assert str(explanation).startswith(
         "conda-3.8-cu110 is made of the wheel of wheel-3.8-cu110\nwheel-3.8-cu110 is possible"
     )
     release = find_release(shipped, "torch", "1.8.0")
-    found = machine_report.examine_host(
+    report = machine_report.examine_host(
         shipped, layout, load_host(Path(host)), "conda-3.8-cu110", release
     )
-    assert found.findings[-1].subject == "py-rattler-build"
+    assert report.findings[-1].subject == "py-rattler-build"
 
 
-def test_nothing_changed(file: Path) -> None:
-    assert kept(file)
+def test_a_product_of_the_same_parts_is_unchanged(file: Path) -> None:
+    assert is_unchanged(file)
     assert json.loads(dist_files.manifest_path(file).read_text()) == {
         "format": formats.PRODUCT,
         "sha256": hash_file(file),
@@ -109,76 +111,64 @@ def test_nothing_changed(file: Path) -> None:
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_any_part_that_changed_is_seen(file: Path, part: str) -> None:
-    assert not kept(file, **{part: "other"})
+def test_a_changed_part_makes_another_product(file: Path, part: str) -> None:
+    assert not is_unchanged(file, **{part: "other"})
 
 
-def test_a_part_more_or_less_is_seen(file: Path) -> None:
-    assert not kept(file, tools="6")
+def test_a_part_more_or_less_makes_another_product(file: Path) -> None:
+    assert not is_unchanged(file, tools="6")
     products.write_record(file, PARTS | {"tools": "6"}, hash_file(file), {})
-    assert not kept(file)
+    assert not is_unchanged(file)
 
 
-def test_an_edited_file_is_seen_whatever_its_size_and_time_say(file: Path) -> None:
-    seen = file.stat()
+def test_an_edit_is_noticed_even_if_size_and_time_are_the_same(file: Path) -> None:
+    status = file.stat()
     file.write_bytes(b"mode")
-    os.utime(file, ns=(seen.st_atime_ns, seen.st_mtime_ns))
-    assert not kept(file)
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert not is_unchanged(file)
 
 
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"made_of": 1}', '{"made_of": ["x"], "sha256": null}']
 )
-def test_a_record_that_is_damaged_says_nothing(file: Path, text: str) -> None:
+def test_a_damaged_record_is_ignored(file: Path, text: str) -> None:
     dist_files.manifest_path(file).write_text(text)
-    assert not kept(file)
+    assert not is_unchanged(file)
     products.write_record(file, PARTS, hash_file(file), {})
-    assert kept(file)
+    assert is_unchanged(file)
 
 
-def test_a_deleted_file_or_record_is_seen(file: Path) -> None:
+def test_a_missing_file_or_record_makes_another_product(file: Path) -> None:
     content = file.read_bytes()
     file.unlink()
-    assert not kept(file)
+    assert not is_unchanged(file)
     file.write_bytes(content)
-    assert kept(file)
+    assert is_unchanged(file)
     dist_files.manifest_path(file).unlink()
-    assert not kept(file)
+    assert not is_unchanged(file)
 
 
 def test_wheels_that_make_the_same_bytes_have_one_file(file: Path) -> None:
-    """As those of two Pythons make one archive: neither is reason to make it again."""
+    """The wheels of two Pythons make one archive, and neither makes the other's outdated."""
     other = PARTS | {"wheel": "b.whl", "wheel_sha256": "9"}
     products.write_record(file, other, hash_file(file), {})
-    assert kept(file)
-    assert kept(file, **other)
+    assert is_unchanged(file)
+    assert is_unchanged(file, **other)
     products.write_record(file, PARTS | {"code": "new"}, hash_file(file), {})
-    assert not kept(file), "of each wheel the newest is told"
-    assert kept(file, **other)
+    assert not is_unchanged(file), "the record has the newest parts of each wheel"
+    assert is_unchanged(file, **other)
     file.write_bytes(b"another")
     products.write_record(file, PARTS, hash_file(file), {})
-    assert kept(file)
-    assert not kept(file, **other), "those bytes are gone"
+    assert is_unchanged(file)
+    assert not is_unchanged(file, **other), "those bytes are gone"
 
 
-def test_code_is_all_files_of_a_room(tmp_path: Path) -> None:
-    recall = StatCache(tmp_path / "recall.json")
-    one, other = (
-        digest_code(recall, "deliver/products.py"),
-        digest_code(recall, "deliver/agreement.py"),
-    )
-    assert (
-        len(
-            {
-                one,
-                other,
-                digest_code(recall, "deliver"),
-                digest_code(recall, "deliver/index"),
-            }
-        )
-        == 4
-    )
-    assert one == digest_code(recall, "deliver/products.py")
+def test_the_digest_of_code_is_that_of_all_files_in_a_folder(tmp_path: Path) -> None:
+    stat_cache = StatCache(tmp_path / "stat_cache.json")
+    places = ("deliver/products.py", "deliver/agreement.py", "deliver", "deliver/index")
+    digests = [digest_code(stat_cache, place) for place in places]
+    assert len(set(digests)) == len(places)
+    assert digest_code(stat_cache, places[0]) == digests[0]
 
 
 def test_a_package_that_is_not_installed_has_no_version() -> None:
@@ -199,30 +189,31 @@ PROG = "nox -s conda-3.10-cpu --"
         (["--build-number", "999999999"], 999_999_999, []),
     ],
 )
-def test_the_build_number_is_taken_and_the_rest_left(
+def test_the_build_number_is_parsed_and_the_rest_returned(
     words: list[str], number: int | None, rest: list[str]
 ) -> None:
-    own, left = parse_conda_options(words, PROG)
-    assert (own.number, left) == (number, rest)
-    assert parse_conda_options([*own.words, *rest], PROG) == (own, rest), (
-        "what is passed on says the same"
-    )
+    options, remaining = parse_conda_options(words, PROG)
+    assert options.number == number
+    assert remaining == rest
+    assert parse_conda_options([*options.words, *rest], PROG) == (options, rest)
 
 
 @pytest.mark.parametrize(
     "text", ["", "-1", "1.5", "one", "٣", "1_0", " 1", "+1", "1000000000", "9" * 5000]
 )
-def test_what_is_no_build_number_is_refused(text: str) -> None:
+def test_an_invalid_build_number_is_refused(text: str) -> None:
     with refused("invalid-build-number") as caught:
         parse_conda_options([f"--build-number={text}"], PROG)
     assert len(str(caught.value)) < 200
 
 
-def test_a_build_number_that_is_left_out_is_refused() -> None:
+def test_a_missing_build_number_is_refused() -> None:
     with refused("invalid-option"):
         parse_conda_options(["--build-number"], PROG)
 
 
-def test_help_tells_of_it_before_it_tells_of_the_wheels(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_shows_the_options_of_the_package_first(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert parse_conda_options(["--help"], PROG) == (ProductOptions(), ["--help"])
     assert "--build-number N" in capsys.readouterr().out

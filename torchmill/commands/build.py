@@ -425,7 +425,7 @@ class Dialogue:
         folders = cell_folders(self.layout, cell, self.host, in_container=False)
         sizes: dict[str, int] = {}
         for space in disk_space.disk_spaces(folders, self.layout.cache, None):
-            sizes.update(space.there)
+            sizes.update(space.present)
         return sizes
 
     def _session_commands(self, commands: Iterable[str]) -> list[str]:

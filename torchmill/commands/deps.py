@@ -76,7 +76,7 @@ def choose_packages(
     """
     supply = system_packages.find_supply(manager, place, names)
     needs_root = manager in system_packages.NEEDS_ROOT
-    if needs_root and distributions.find_release(place) is None:
+    if needs_root and distributions.find_recorded_release(place) is None:
         remark = (
             f"these are the usual names for {manager}: whether {place or 'a system'} has them all "
             "is not known"

@@ -193,7 +193,7 @@ def check_on_gpu(
             python, Path(environment), log, layout.environments
         )
         for folder in torch_folders:
-            environments.lend_packages(Path(environment), folder)
+            environments.import_packages_of(Path(environment), folder)
         refused = _install_wheels(facts, wheels, venv, log, with_numpy=not torch_folders)
         tried = [wheel for wheel in wheels if wheel.path.name not in refused]
         checks = clean_environment.run_checks(venv, _SCRIPT, expectations(tried), log)

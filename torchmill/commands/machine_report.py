@@ -8,7 +8,7 @@ from typing import Any
 
 from torchmill.cell import disk_space
 from torchmill.cell.containers import cross
-from torchmill.cell.context import BuildFolders
+from torchmill.cell.folders import BuildFolders
 from torchmill.config.facts import Facts
 from torchmill.config.release import Release
 from torchmill.core import console
