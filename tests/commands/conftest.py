@@ -12,7 +12,7 @@ from tests.support.commands import InvokeHere
 from torchmill.commands import command_line
 from torchmill.config import facts_reader
 from torchmill.config.facts import Facts
-from torchmill.core import reaper
+from torchmill.core import exits, reaper
 from torchmill.core.exits import exit_with_error
 
 
@@ -34,6 +34,7 @@ def invoke(
     def run(line: str) -> tuple[int, str, str]:
         words = command_line.read_words(["invoke", *shlex.split(line)])
         monkeypatch.setattr(command_line, "LINE", words)
+        monkeypatch.setattr(exits._Output, "printed", False)  # by an earlier line
         code = run_tasks(words.words)
         printed = capsys.readouterr()
         return code, printed.out, printed.err
