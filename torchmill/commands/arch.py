@@ -13,7 +13,7 @@ from torchmill.config.gpu import Capability, GpuHost
 from torchmill.config.gpu_names import NamedGpu, find_gpus, gpus_of_host
 from torchmill.config.release import Release
 from torchmill.config.release_lookup import base_package, find_release
-from torchmill.config.served_gpus import how_served
+from torchmill.config.served_gpus import serving_kind
 from torchmill.config.toolkit import Toolkit
 from torchmill.core.console import fold_text, format_table
 from torchmill.core.paths import Layout
@@ -75,7 +75,7 @@ def answer_arch(facts: Facts, host: Host, question: ArchQuestion) -> CommandOutp
     for name in question.gpu_names:
         gpus += find_gpus(facts, name)
     if question.local:
-        gpus += gpus_of_host(facts, host.gpus.devices, host.gpus_unknown)
+        gpus += gpus_of_host(facts, host.gpus.devices, host.unknown_gpus_reason)
     requested = {gpu.capability.name: gpu.capability for gpu in gpus}
     shortest = arch_list.format_arch_list(shortest_arch_list(facts, requested.values()))
     text = question.arch_list or (shortest if question.local else ";".join(requested))
@@ -86,7 +86,8 @@ def answer_arch(facts: Facts, host: Host, question: ArchQuestion) -> CommandOutp
     names = {target.capability for target in targets}
     capabilities = [capability for capability in facts.capabilities if capability.name in names]
     support = {
-        capability.name: how_served(facts, targets, capability) for capability in facts.capabilities
+        capability.name: serving_kind(facts, targets, capability)
+        for capability in facts.capabilities
     }
     shown_gpus = gpus or [NamedGpu(capability.name, capability) for capability in capabilities]
     board = None if question.local else gpu_hosts.find_board(facts, shown_gpus)
@@ -170,7 +171,7 @@ def capability_as_data(facts: Facts, capability: Capability) -> dict[str, Any]:
         },
         "buildable": _newest_buildable(facts, toolkits, tried=False),
         "tried": _newest_buildable(facts, toolkits, tried=True),
-        "runs": {other.name: how_served(facts, targets, other) for other in facts.capabilities},
+        "runs": {other.name: serving_kind(facts, targets, other) for other in facts.capabilities},
     }
 
 
@@ -206,7 +207,7 @@ def _capability_rows(facts: Facts, capability: Capability) -> Iterator[tuple[str
         yield "driver", f"Linux {_driver_ranges(toolkits)}"
     yield "torch", _history(facts, capability, toolkits)
     targets = [ArchTarget(capability.name)]
-    served = [other.name for other in facts.capabilities if how_served(facts, targets, other)]
+    served = [other.name for other in facts.capabilities if serving_kind(facts, targets, other)]
     yield "runs on", f"{', '.join(served)}; with +PTX on every later one too"
 
 

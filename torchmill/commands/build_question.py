@@ -108,9 +108,9 @@ def find_named_gpus(
     With `use_local`, those here are meant if none is named. Raises ConfigError for a name that
     means none.
     """
-    if use_local and not texts and host.gpus_unknown:
+    if use_local and not texts and host.unknown_gpus_reason:
         print_now(
-            f"cannot tell which GPUs are here ({host.gpus_unknown}): name yours with --gpu, as in "
+            f"cannot tell which GPUs are here ({host.unknown_gpus_reason}): name yours with --gpu, as in "
             "--gpu 8.6"
         )
     names: list[str] = []
@@ -120,10 +120,12 @@ def find_named_gpus(
         names = ["local"]
     gpus: list[NamedGpu] = []
     for name in names:
-        if name in cell_lookup.NO_VARIANTS:
-            raise ConfigError(f"--gpu {name}: {cell_lookup.NO_VARIANTS[name]}", code="no-variant")
+        if name in cell_lookup.REFUSED_VARIANTS:
+            raise ConfigError(
+                f"--gpu {name}: {cell_lookup.REFUSED_VARIANTS[name]}", code="no-variant"
+            )
         if name == "local":
-            gpus += gpus_of_host(facts, host.gpus.devices, host.gpus_unknown)
+            gpus += gpus_of_host(facts, host.gpus.devices, host.unknown_gpus_reason)
         else:
             gpus += _gpus_called(facts, name)
     return gpus

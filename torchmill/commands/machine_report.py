@@ -9,6 +9,7 @@ from typing import Any
 from torchmill.cell import disk_space
 from torchmill.cell.containers import cross
 from torchmill.cell.folders import BuildFolders
+from torchmill.cell.host_survey import survey_host
 from torchmill.config.facts import Facts
 from torchmill.config.release import Release
 from torchmill.core import console
@@ -209,4 +210,4 @@ def survey_machine(facts: Facts, layout: Layout, cells: Sequence[str] = ()) -> H
     """
     only_cpu = bool(cells) and all(map(measurement.is_for_cpu, cells))
     host = measurement.measure_host(layout.root, gpus=not only_cpu)
-    return examination.survey_host(facts, host, os.environ)
+    return survey_host(facts, host, os.environ)

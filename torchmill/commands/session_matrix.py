@@ -12,7 +12,7 @@ from typing import NamedTuple
 from torchmill.core.paths import Layout, facts_folder
 from torchmill.core.strict_json import parse_json
 
-READ = ("*.toml", "packages/*.toml", "releases/*.toml")  # the files of facts
+FACT_FILES = ("*.toml", "packages/*.toml", "releases/*.toml")  # the files of facts
 _CODE = ("config", "core", "plan")  # wings that decide which sessions there are
 
 
@@ -55,7 +55,7 @@ def list_sessions(root: Path, arch: str, tag: str | None) -> SessionList:
     files: list[Path] = []
     for wing in _CODE:
         files.extend((package / wing).glob("*.py"))
-    for pattern in READ:
+    for pattern in FACT_FILES:
         files.extend(facts.glob(pattern))
     files.sort()
     # A file that came or went changes the list, and none of the other files.
