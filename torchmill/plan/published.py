@@ -425,21 +425,28 @@ def _remarks(facts: Facts, release: Release, wheel: PublishedWheel, host: Host) 
     gpus = known_capabilities(facts, host.gpus.devices)
     if own_release.torch:
         yield f"it goes with the official {facts.packages[own_release.package].after}"
-    cudnn = own_release.cuda_official[wheel.toolkit.version].cudnn if wheel.toolkit else None
+    if wheel.toolkit:
+        yield from _cudnn_remark(own_release, wheel.toolkit, gpus)
+    if wheel.would_do:
+        for gpu in gpus:
+            features = wheel_fit.missing_features(facts, wheel.readings, gpu)
+            if features:
+                yield f"it has no code for {' and '.join(features)} on {gpu.name}"
+    if wheel.toolkit and host.gpus.running_driver is None:
+        oldest = oldest_driver(wheel.toolkit, host.system)
+        if oldest:
+            yield f"it needs driver {oldest} or newer"
+
+
+def _cudnn_remark(release: Release, toolkit: Toolkit, gpus: Sequence[Capability]) -> Iterator[str]:
+    """Yield a clause if the cuDNN of an official build has no code for some GPUs."""
+    cudnn = release.cuda_official[toolkit.version].cudnn
     unserved = without_cudnn(cudnn, gpus) if cudnn else []
     if unserved:
         yield (
             f"its cuDNN {cudnn} has no code for {', '.join(unserved)}: "
             "set torch.backends.cudnn.enabled = False there"
         )
-    if wheel.would_do:
-        for gpu in gpus:
-            features = wheel_fit.missing_features(facts, wheel.readings, gpu)
-            if features:
-                yield f"it has no code for {' and '.join(features)} on {gpu.name}"
-    oldest = oldest_driver(wheel.toolkit, host.system) if wheel.toolkit else None
-    if oldest and host.gpus.running_driver is None:
-        yield f"it needs driver {oldest} or newer"
 
 
 def unpublished_reason(facts: Facts, cell: Cell) -> str:

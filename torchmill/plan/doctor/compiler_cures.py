@@ -188,8 +188,10 @@ def _foreign_compiler(context: CheckContext, place: str, majors: Sequence[int]) 
         cures.insert(0, f"with conda, conda-forge has gxx={major}")
     listed = "; ".join(cures)
     # "Such as gcc 4" helps nobody whose gcc 4.8 is to be replaced by 4.9.
-    own = Version(context.compiler.version).major if context.compiler else None
-    example = next((major for major in majors if major != own), majors[0])
+    used = context.compiler
+    example = majors[0]
+    if used is not None and example == Version(used.version).major and len(majors) > 1:
+        example = majors[1]
     return f"{place} is not known to have a gcc that fits, such as gcc {example}: {listed}"
 
 

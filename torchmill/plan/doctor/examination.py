@@ -82,21 +82,22 @@ def can_start(findings: Iterable[Finding]) -> bool:
 
 def examine_machine(facts: Facts, host: Host, release: Release | None) -> tuple[Finding, ...]:
     """Return the findings on a host for builds of a release; of any release if that is None."""
-    return (
-        _builds_finding(facts, host, release),
-        *_check_interpreters(facts, host, release),
-        _compiler_finding(facts, host, release),
-        *_check_toolkits(facts, host),
-        tools.git_finding(host, _item_cure(facts, host, release, "git")),
-        tools.cache_finding(host, next(iter(host.toolkits.homes), None)),
-        *c_library.check_host_library(host),
-        *([tools.xcode_finding(host)] if host.system == "macos" else []),
-        *gpu_driver.driver_mismatch(host),
-        *gpu_driver.forward_compatibility(host),
-        *_check_gpus(facts, host),
-        *check_unanswered(host),
-        *resources.package_resources(host, base_package(facts)),
-    )
+    first_toolkit = next(iter(host.toolkits.homes), None)
+    findings = [_builds_finding(facts, host, release)]
+    findings += _check_interpreters(facts, host, release)
+    findings.append(_compiler_finding(facts, host, release))
+    findings += _check_toolkits(facts, host)
+    findings.append(tools.git_finding(host, _item_cure(facts, host, release, "git")))
+    findings.append(tools.cache_finding(host, first_toolkit))
+    findings += c_library.check_host_library(host)
+    if host.system == "macos":
+        findings.append(tools.xcode_finding(host))
+    findings += gpu_driver.driver_mismatch(host)
+    findings += gpu_driver.forward_compatibility(host)
+    findings += _check_gpus(facts, host)
+    findings += check_unanswered(host)
+    findings += resources.package_resources(host, base_package(facts))
+    return tuple(findings)
 
 
 def _builds_finding(facts: Facts, host: Host, release: Release | None) -> Finding:
