@@ -45,7 +45,7 @@ SENTENCES = {
 DOCUMENT_ERRORS = (KeyError, TypeError, AttributeError, ValueError, RecursionError, csv.Error)
 
 # Reads a document for a wheel: returns a summary ("" if it is of another kind than its name says),
-# and the clauses about what does not fit the wheel. These are computed only when they are iterated.
+# and a clause for each contradiction to the wheel, which is computed only when it is iterated.
 ReadDocument = Callable[[FinishedWheel, Mapping[str, Any]], tuple[str, Iterable[str]]]
 
 WHEEL = Reference("the wheel")

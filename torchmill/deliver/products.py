@@ -221,7 +221,7 @@ def find_verified(
     the source has changed since the build is not checked: the wheel's own session does that.
     Raises ConfigError for invalid arguments.
     """
-    # `nox -l` imports this module, and must not wait for what measures the machine.
+    # `nox -l` imports this module, and must not wait for the modules that measure the machine.
     from torchmill.host.measurement import measure_basic_host, measure_host
 
     layout = Layout.of_checkout(root)

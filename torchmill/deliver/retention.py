@@ -87,7 +87,7 @@ def older_wheels(wheels: Iterable[str], keep: int, uncounted: Collection[str] = 
 def plan_retention(
     target: PublishTarget, wheels: Sequence[FinishedWheel], keep: int
 ) -> tuple[list[FinishedWheel], list[str], list[StoredFile]]:
-    """Return what to publish, what is too old to publish, and what to remove from a place.
+    """Return the wheels to publish, those that are too old, and the files to remove from a place.
 
     After that, the place has the newest `keep` releases of each kind of these wheels; 0 keeps all
     of them. The first list has the wheels to publish, the second the file names of wheels that are

@@ -36,7 +36,7 @@ PASSPHRASE_VARIABLE = "TORCHMILL_SIGN_PASSPHRASE"  # noqa: S105 - the name of a 
 KEYS_VARIABLE = "TORCHMILL_KEYS"  # a list of files with public keys, separated by spaces
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 
-# The arguments of `require_package` for what signs and verifies with keys.
+# The arguments of `require_package` for signing and verifying with keys.
 _LIBRARY = ("a signature", "securesystemslib[crypto]", "signing-library-missing")
 
 

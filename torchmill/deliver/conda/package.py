@@ -187,7 +187,7 @@ def _package_parts(
     """Return everything that can change a package.
 
     The recipe is the one without the symbols of the wheel's libraries, which take long to read:
-    what they add to it follows from the wheel's bytes and the facts.
+    their additions to it follow from the wheel's bytes and the facts.
     """
     conda = requirements.conda_facts(verified.facts)
     return {

@@ -1,4 +1,4 @@
-"""The names and requirements of conda packages, translated from what the wheel requires."""
+"""The names and requirements of conda packages, translated from those of the wheel."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -84,7 +84,7 @@ def build_string(
 ) -> str:
     """Return the build string of a package, such as "py3.8_cuda11.0.221_cudnn8.0.5_0".
 
-    `label` is the wheel's local label; what it says besides the variant becomes a part of the
+    `label` is the wheel's local label; the rest of it after the variant becomes a part of the
     string. `cudnn` is the version of the cuDNN that the wheel is compiled with, None for a wheel
     without it or if the version is not known.
     """
@@ -100,7 +100,7 @@ def build_string(
 
 
 def label_suffix(label: str | None, variant: str) -> str:
-    """Return what a local label says besides the variant: "cpu.torch1.13.1" -> "torch1.13.1"."""
+    """Return the rest of a local label after the variant: "cpu.torch1.13.1" -> "torch1.13.1"."""
     if not label:
         return ""
     first, _, rest = label.partition(".")
@@ -243,7 +243,7 @@ def _conda_spec(facts: Facts, requirement: Requirement, build: Build) -> str:
     if len(specifiers) == 1 and specifiers[0].operator in EXACT_OPERATORS:
         exact = Version(specifiers[0].version.removesuffix(".*"))
     if exact is not None and exact.local:
-        # Packages of ours have no local version: what the label says is in their build string.
+        # Packages of ours have no local version: their build string has the label instead.
         suffix = label_suffix(exact.local, build.variant)
         pattern = f"py{build.python}_{conda_variant(facts, build.variant)}_"
         if suffix:

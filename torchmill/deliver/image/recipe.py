@@ -7,7 +7,7 @@ from torchmill.config.images import BaseImage
 
 @dataclass(frozen=True, slots=True)
 class ImageRecipe:
-    """The files of an image's folder, by their paths in it, and what the user should know."""
+    """The files of an image's folder, by their paths in it, and notes for the user."""
 
     texts: dict[str, str]  # path -> content
     # path -> source: "suite", the name of a file or folder in the checkout, or of a wheel in dist/

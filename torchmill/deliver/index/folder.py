@@ -43,7 +43,7 @@ OTHER = "other"
 
 @dataclass(frozen=True, slots=True)
 class IndexContents:
-    """The contents that the folder of an index shall have."""
+    """The contents that the folder of an index will have."""
 
     pages: Mapping[str, str]  # by place, in the order of writing
     wheels: tuple[ScannedWheel, ...]  # those that are in the folder
@@ -118,7 +118,7 @@ def require_index_folder(out: Path) -> None:
 def write_folder(
     out: Path, contents: IndexContents, previous: IndexState, placement: str
 ) -> IndexOutcome:
-    """Give the folder its contents; files that are as they shall be are not touched.
+    """Write the contents of a folder; files that have the right bytes already are not touched.
 
     `placement` is LINK (another name of the same file, or a copy if the disk has no links) or COPY.
     Raises DeliveryError if somebody else wrote a file that the index has to write, HostError if the
@@ -210,7 +210,7 @@ def _require_untouched(
 ) -> None:
     """Raise DeliveryError for files of the index that somebody changed.
 
-    A file may have the digest that an earlier run noted, or the one that it shall have now.
+    A file may have the digest that an earlier run noted, or the one of the new contents.
     """
     changed = []
     for place, sha256 in sorted(present.items()):

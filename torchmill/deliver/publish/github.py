@@ -146,7 +146,7 @@ def _connection(url: str) -> Iterator[None]:
 
 
 def _parse_response(response: requests.Response, subject: str) -> Any:
-    """Return the JSON of a response; `subject` is what the request was about, for messages.
+    """Return the JSON of a response; messages name the `subject` of the request.
 
     Raises DeliveryError for a refusal, NetworkError for a failure that passes.
     """
@@ -187,7 +187,7 @@ class GithubReleases(PublishTarget):
     size_limit: ClassVar[int] = GITHUB_LARGEST
     api: GithubApi
     releases: dict[str, Release | None] = field(default_factory=dict)  # by tag, of those looked up
-    # The assets of which only a part arrived, which GitHub keeps -> their ids.
+    # The assets that arrived only in part, which GitHub keeps -> their ids.
     broken: dict[str, int] = field(default_factory=dict)
 
     @classmethod
@@ -213,7 +213,7 @@ class GithubReleases(PublishTarget):
     def existing_digests(self, files: Sequence[UploadFile]) -> Mapping[str, str]:
         """Return the sha256 of the releases' assets that have the names of these files.
 
-        An asset of which only a part arrived is none: `upload` replaces it.
+        An asset that arrived only in part does not count: `upload` replaces it.
         """
         names_by_tag: dict[str, set[str]] = {}
         for file in files:

@@ -150,7 +150,7 @@ class IndexTarget(PublishTarget):
     ) -> dict[str, str]:
         """Return the sha256 of the files that the index lists for a project.
 
-        A file of which the index has only the beginning is none; its size is noted.
+        A file that is only partly there does not count; `partial_sizes` has its size then.
         """
         files_by_name = {file.name: file for file in files}
         hint = "try again, or say with --simple where the index is read"

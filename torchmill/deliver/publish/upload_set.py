@@ -21,7 +21,7 @@ from torchmill.core.system_errors import report_unwritable
 from torchmill.wheel import dist_files
 from torchmill.wheel.finished_wheel import FinishedWheel
 
-# Between two questions if a target has a file by now.
+# The pauses between two requests for the files of a target.
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 5.0
 
@@ -81,14 +81,14 @@ class PublishTarget(ABC):
     def existing_digests(self, files: Sequence[UploadFile]) -> Mapping[str, str]:
         """Return the sha256 of the target's files that have the names of these files, by name.
 
-        Raises NetworkError, HostError, or DeliveryError if the target is not what it should be.
+        Raises NetworkError, HostError, or DeliveryError if the target cannot be one.
         """
 
     @abstractmethod
     def upload(self, file: UploadFile) -> None:
         """Upload a file whose name the target does not have.
 
-        Raises DeliveryError if it has one by now or refuses the file; NetworkError or HostError.
+        Raises DeliveryError if it has one meanwhile or refuses the file; NetworkError, HostError.
         """
 
     def stored_files(self) -> Iterable[StoredFile]:

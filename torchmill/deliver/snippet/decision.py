@@ -1,4 +1,4 @@
-"""Decide for each platform of a project which wheels it uses and where they come from."""
+"""Decide for each platform of a project which wheels it uses, and from which places."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -246,7 +246,7 @@ def build_advice(facts: Facts, request: SnippetRequest, missing: Sequence[Missin
 def decision_notes(
     facts: Facts, stock: WheelStock, request: SnippetRequest, pins: Pins, pythons: Sequence[str]
 ) -> Iterator[str]:
-    """Yield a line for each deviation from the request, with what to build against it."""
+    """Yield a line for each deviation from the request, with the command that avoids it."""
     for arch in request.platforms:
         platform_pins = [pin for pin in pins if pin.arch == arch]
         yield from _substitution_notes(facts, request, platform_pins, pythons)
