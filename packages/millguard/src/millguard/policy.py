@@ -1,9 +1,9 @@
 """Decide which compilers run, pause or run again: a pure function.
 
-A unit is one compile or link. It is admitted where its memory fits beside that of all that run until each
-has ended, as far as that is known. Where it turns out otherwise units are paused, so that the oldest can
-end and make room, and what ends before the oldest wants its memory; and where even that is too much the
-youngest are ended, and run again. Bytes and seconds throughout.
+A unit is one compile or link. It is admitted if its memory fits beside that of all that run until
+each has ended, as far as that is known. If it turns out otherwise, units are paused, so that the
+oldest can end and make room; units that end before the oldest wants its memory go on. If even that
+is not enough, the youngest are ended and run again. Sizes are bytes, times are seconds.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,31 +11,32 @@ from dataclasses import dataclass, replace
 
 FOREVER = float("inf")
 MIB = 2**20
-SLACK = (
-    1.05  # of a peak that was measured: the same file with another option may need a little more
-)
-OVERSHOOT = 1.25  # of what a unit has, once it has more than was expected
-SMALLEST_RESERVE, LARGEST_RESERVE, RESERVE = (
-    96 * MIB,
-    1024 * MIB,
-    0.03,
-)  # the last: of what all may have
-# What is expected of a unit that was measured.
-LATE = 0.25  # of its time, by which it may end later than it did
-RISEN = 1.6  # of the time in which it had half of its peak: it is thought to have all of it then
-HIGHEST = 0.8  # of its time: it is thought to have its peak then, if not before
+# Factor on a peak that was measured: the same file with another option may need a little more.
+SLACK = 1.05
+# Factor on what a unit has, once it has more than was expected.
+OVERSHOOT = 1.25
+# The reserve is kept free for what nobody foresaw: a share of all memory, within two bounds.
+RESERVE = 0.03
+SMALLEST_RESERVE = 96 * MIB
+LARGEST_RESERVE = 1024 * MIB
+# The expectations of a unit that was measured, as factors on its time:
+LATE = 0.25  # by which it may end later than it did
+RISEN = 1.6  # on the time in which it had half of its peak: it is thought to have all of it then
+HIGHEST = 0.8  # after which it is thought to have its peak, if not before
 AT_ONCE = 1e-3  # seconds
-# Who starts.
-CONSIDERED = 64  # waiting units at a time: a decision must not take long
-WAIT_LIMIT_SECONDS = 300.0  # seconds for which a unit lets greater ones go first
-# What is done where little is left.
-TIGHT, EMPTY = 0.5, 0.25  # of the reserve: units are paused, and ended
+# Admission:
+CONSIDERED = 64  # waiting units at a time, because a decision must not take long
+WAIT_LIMIT_SECONDS = 300.0  # for which a unit lets larger ones go first
+# Relief, as factors on the reserve:
+TIGHT = 0.5  # below which units are paused
+EMPTY = 0.25  # below which units are ended
 TEARDOWN = 0.06  # seconds in which the kernel takes back the memory of a process that was ended
-# How often the memory is looked at.
-SOONEST, LATEST = 0.01, 0.1  # seconds between two looks
+# Measuring:
+SOONEST = 0.01  # seconds between two looks at the memory, at least
+LATEST = 0.1  # and at most
 STEEP = 400 * MIB  # bytes a second that a unit may take
-TWICE = 2  # as fast as it did, that a unit which was measured may grow for a moment
-HASTE = 4  # looks before all is gone, as fast as it goes
+GROWTH_SPURT = 2  # times its measured pace, at which a unit may grow for a moment
+HASTE = 4  # looks before all is gone, at the pace at which it goes
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +47,8 @@ class Unit:
     peak: int
     seconds: float
     weight: float = 1.0  # processors that it keeps busy: nvcc --threads 4 counts 4
-    measured: bool = False  # it ran before; else all of this is what others of its kind need
-    half: float = (
-        0.0  # share of its time after which it has half of its peak; 0: it may have it at once
-    )
+    measured: bool = False  # it ran before; else its expectations are those of its kind
+    half: float = 0.0  # share of its time in which it reaches half of its peak; 0: at once
 
     @property
     def need(self) -> int:
@@ -66,39 +65,42 @@ class UnitTicket:
     since: float  # when it asked; once it runs, when it started
     alone: bool = False  # it must have the machine to itself
     used: int = 0  # bytes that it has now
-    paused: float | None = None  # since when it is
-    rested: float = 0.0  # seconds since it started in which it was paused before
+    paused: float | None = None  # when it was paused; None while it runs
+    rested: float = 0.0  # seconds of earlier pauses
 
     def ran(self, now: float) -> float:
-        """Return the seconds since it started in which it was not paused."""
-        return (now if self.paused is None else self.paused) - self.since - self.rested
+        """Return the seconds since its start without its pauses."""
+        end = now if self.paused is None else self.paused
+        return end - self.since - self.rested
 
     def resumed(self, now: float) -> "UnitTicket":
-        """Return it as it is when it goes on after a pause."""
+        """Return the ticket as it is when the unit goes on after a pause."""
         return replace(self, paused=None, rested=now - self.since - self.ran(now))
 
     @property
     def growth(self) -> int:
         """Return the bytes that it is still expected to take."""
         need = self.unit.need
-        return need - self.used if self.used <= need else int(self.used * (OVERSHOOT - 1))
+        if self.used <= need:
+            return need - self.used
+        return int(self.used * (OVERSHOOT - 1))
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyInput:
-    """All that a decision follows from."""
+    """Everything that a decision follows from."""
 
     now: float
     headroom: int  # bytes that are still available
     limit: int  # bytes that all units together may have
     cores: float
     waiting: tuple[UnitTicket, ...] = ()
-    running: tuple[UnitTicket, ...] = ()
+    running: tuple[UnitTicket, ...] = ()  # paused ones as well
     tokens: int = 0  # processors that clients of the jobserver keep busy
     ending: int = 0  # bytes of units that were told to end, and have not yet
     falling: float = 0.0  # bytes a second by which the headroom shrank between the last two looks
-    rising: float = 0.0  # bytes a second by which what the units have grew meanwhile
-    lag: float = 0.05  # seconds until the next look, as late as the last ones came
+    rising: float = 0.0  # bytes a second by which the units grew meanwhile
+    lag: float = 0.05  # seconds until the next look, if it is as late as the last ones were
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,123 +115,126 @@ class Admit(Decision):
 
 
 class Pause(Decision):
-    """Stop its processes where they are; they keep what they have and take no more."""
+    """Stop its processes where they are; they keep their memory and take no more."""
 
 
 class Resume(Decision):
-    """Let it go on, after a pause."""
+    """Let it go on after a pause."""
 
 
 class Rerun(Decision):
     """End its processes and let it ask again."""
 
 
-def reserved_bytes(limit: int) -> int:
-    """Return the bytes kept free for what nobody foresaw."""
-    return int(min(LARGEST_RESERVE, max(SMALLEST_RESERVE, limit * RESERVE)))
-
-
 @dataclass(frozen=True, slots=True)
 class UnitForecast:
-    """What a unit is expected to do: it takes so many bytes more, evenly, and at its end gives back all."""
+    """The expected future of a unit: it takes bytes evenly, and in the end gives all of them back."""
 
-    left: float  # seconds until it ends; FOREVER: nobody knows
+    left: float  # seconds until it ends; FOREVER if nobody knows
     used: int  # bytes
-    growth: int  # bytes
+    growth: int  # bytes that it will take
     rise: float  # seconds in which it takes them, above 0
-    guess: float  # seconds until it ends, as others of its kind did where nobody knows
+    guess: float  # seconds until it ends, by others of its kind if nobody knows
 
     def risen(self, after: float) -> float:
-        """Return the bytes that it will have taken after so many seconds, should it still run."""
+        """Return the bytes that it will have taken after so many seconds, if it still runs."""
         return self.growth * min(1.0, after / self.rise)
 
     def taken(self, after: float) -> float:
-        """Return the bytes that it will have taken after so many seconds: below 0, given back."""
+        """Return the bytes that it will have taken after so many seconds; below 0 if given back."""
         return self.risen(after) if self.left >= after else -self.used
 
 
 @dataclass(slots=True)
 class RoomReservation:
-    """Room kept for a unit that waits: of those behind it such may start as do not make it wait longer."""
+    """Room kept for a waiting unit: others may pass it if they do not make it wait longer."""
 
     after: float  # seconds until there is room for it
-    beside: int  # bytes that are free besides by then
+    beside: int  # bytes that are free beside it by then
 
-    def lets_pass(self, new: UnitForecast) -> bool:
-        """Tell whether a unit may start first: it ends in time, or finds room beside the one that waits."""
-        if new.guess <= self.after:
+    def lets_pass(self, newcomer: UnitForecast) -> bool:
+        """Tell whether a unit may start first: it ends in time, or fits beside the one that waits."""
+        if newcomer.guess <= self.after:
             return True
-        if new.growth > self.beside:
+        if newcomer.growth > self.beside:
             return False
-        self.beside -= new.growth
+        self.beside -= newcomer.growth
         return True
 
 
 class MemoryForecast:
-    """All that runs, within `room` bytes that are still available.
+    """The memory of all running units, within `room` bytes that are still available.
 
-    Peaks that do not meet need not be added up: what is known to end soon makes room.
+    Peaks that do not meet need not be added up: a unit that is known to end soon makes room.
     """
 
     def __init__(self, room: float, running: Iterable[UnitForecast]) -> None:
         self._room = room
         self._running = list(running)
-        self._spare = room - sum(one.growth for one in self._running)
-        self._levels: dict[float, float] = {}  # bytes taken by the time at which one ends
+        self._spare = room - sum(forecast.growth for forecast in self._running)
+        # bytes taken at the moments at which units end; empty until they are asked for
+        self._levels: dict[float, float] = {}
 
-    def fits(self, new: UnitForecast) -> bool:
+    def fits(self, newcomer: UnitForecast) -> bool:
         """Tell whether a unit can start now, and all stay within the room until each has ended."""
-        if new.growth <= self._spare:
+        if newcomer.growth <= self._spare:
             return True
-        if self._level(new.left) + new.growth > self._room:
+        if self._level(newcomer.left) + newcomer.growth > self._room:
             return False
         if not self._levels:
-            self._levels = {left: self._level(left) for left in {one.left for one in self._running}}
-        return all(
-            level + new.risen(left) <= self._room
-            for left, level in self._levels.items()
-            if left <= new.left
-        )
+            ends = {forecast.left for forecast in self._running}
+            self._levels = {end: self._level(end) for end in ends}
+        for end, level in self._levels.items():
+            if end <= newcomer.left and level + newcomer.risen(end) > self._room:
+                return False
+        return True
 
     def reserve(self, need: int) -> RoomReservation | None:
-        """Keep room for a unit that does not fit yet; None where it will not when all has ended either.
+        """Keep room for a unit that does not fit yet; None if it will not fit in the end either.
 
-        Nothing is risked by a wrong guess here: who passes must fit beside what runs all the same.
+        A wrong guess risks nothing here: units that pass must fit beside those that run all the
+        same.
         """
-        spare, after = self._spare, 0.0
-        for one in sorted(self._running, key=lambda one: one.guess):
+        spare = self._spare
+        after = 0.0
+        for forecast in sorted(self._running, key=lambda forecast: forecast.guess):
             if spare >= need:
                 break
-            spare, after = spare + one.used + one.growth, one.guess
+            spare += forecast.used + forecast.growth
+            after = forecast.guess
         return RoomReservation(after, int(spare - need)) if spare >= need else None
 
-    def add(self, new: UnitForecast) -> None:
+    def add(self, newcomer: UnitForecast) -> None:
         """Let a unit start."""
-        self._running.append(new)
-        self._spare -= new.growth
-        if (
-            self._levels
-        ):  # all anew for each of hundreds would take longer than there is between looks
-            self._levels = {left: level + new.taken(left) for left, level in self._levels.items()}
-            self._levels[new.left] = self._level(new.left)
+        self._running.append(newcomer)
+        self._spare -= newcomer.growth
+        # Levels are updated and not computed anew: for hundreds of units that would take longer
+        # than there is between two looks.
+        if self._levels:
+            for end in self._levels:
+                self._levels[end] += newcomer.taken(end)
+            self._levels[newcomer.left] = self._level(newcomer.left)
 
     def _level(self, after: float) -> float:
-        return sum(one.taken(after) for one in self._running)
+        return sum(forecast.taken(after) for forecast in self._running)
 
 
 def decide(state: PolicyInput) -> tuple[Decision, ...]:
     """Return what to do now."""
-    if relief := tuple(_relief(state)):
+    relief = tuple(_relief(state))
+    if relief:
         return relief
-    resumed = tuple(_resumed(state))
-    going = {one.number for one in resumed}
-    running = tuple(one.resumed(state.now) if one.number in going else one for one in state.running)
-    return (*resumed, *_admitted(replace(state, running=running)))
+    resumes = tuple(_resumes(state))
+    resumed = {resume.number for resume in resumes}
+    running = []
+    for ticket in state.running:
+        running.append(ticket.resumed(state.now) if ticket.number in resumed else ticket)
+    return (*resumes, *_admissions(replace(state, running=tuple(running))))
 
 
 def seconds_to_shortage(state: PolicyInput) -> float:
-    """Return the seconds until the memory may be short; infinite where nothing takes any."""
-    moving = sum(one.paused is None for one in state.running)
+    """Return the seconds until the memory may be short; infinite if nothing takes any."""
+    moving = sum(ticket.paused is None for ticket in state.running)
     spare = state.headroom - TIGHT * reserved_bytes(state.limit)
     pace = max(STEEP * moving, HASTE * state.falling)
     return spare / pace if pace else FOREVER
@@ -241,136 +246,176 @@ def next_look(state: PolicyInput) -> float:
 
 
 def spare_tokens(state: PolicyInput, typical: int) -> int:
-    """Return how many more units of a typical size clients of the jobserver may start unasked."""
+    """Return how many further units clients of the jobserver may start unasked.
+
+    `typical` is the bytes that such a unit takes.
+    """
     if state.waiting:
-        return 0  # those that ask come first: more is known of them
-    idle = state.cores - max(_busy(state.running), state.tokens)
-    unseen = max(0, state.tokens - len(state.running))  # they have still to take what they need
-    free = state.headroom - reserved_bytes(state.limit) - sum(one.growth for one in state.running)
+        return 0  # units that ask come first, because more is known of them
+    idle = state.cores - max(_busy_cores(state.running), state.tokens)
+    # Clients that hold a token and have no unit yet still have to take their memory.
+    unseen = max(0, state.tokens - len(state.running))
+    growth = sum(ticket.growth for ticket in state.running)
+    free = state.headroom - reserved_bytes(state.limit) - growth
     return max(0, min(int(idle), free // typical - unseen))
 
 
-def _busy(running: Sequence[UnitTicket]) -> float:
-    return sum(one.unit.weight for one in running if one.paused is None)
+def reserved_bytes(limit: int) -> int:
+    """Return the bytes kept free for what nobody foresaw, of `limit` for all units together."""
+    return int(min(LARGEST_RESERVE, max(SMALLEST_RESERVE, limit * RESERVE)))
+
+
+def _busy_cores(running: Sequence[UnitTicket]) -> float:
+    return sum(ticket.unit.weight for ticket in running if ticket.paused is None)
 
 
 def _relief(state: PolicyInput) -> Iterator[Decision]:
-    """Yield what keeps memory from being taken where little is left, and what frees some of it.
+    """Yield decisions that keep memory from being taken if little is left, or free some of it.
 
-    Pausing frees nothing, so it comes before too little is left; the oldest go on, for when they end there
-    is room. Who is ended loses what was done: that comes last, and never to the oldest.
+    Pausing frees nothing, so it comes before too little is left. The oldest go on, because there is
+    room when they end. A unit that is ended loses its work: that comes last, and never to the
+    oldest.
     """
-    kept = reserved_bytes(state.limit)
-    oldest_first = sorted(state.running, key=lambda one: (one.since, one.number))
-    moving = [one for one in oldest_first if one.paused is None]
-    fall = _fall(state, moving)
-    room, soon = state.headroom - EMPTY * kept, state.headroom - fall
-    if fall <= sum(one.growth for one in moving) <= room:
+    reserve = reserved_bytes(state.limit)
+    oldest_first = sorted(state.running, key=_by_age)
+    moving = [ticket for ticket in oldest_first if ticket.paused is None]
+    fall = _expected_fall(state, moving)
+    room = state.headroom - EMPTY * reserve
+    soon = state.headroom - fall  # bytes that will be left when this decision has its effect
+    if fall <= sum(ticket.growth for ticket in moving) <= room:
         return
-    empty = soon < EMPTY * kept
-    enough = soon >= TIGHT * kept + (moving[0].growth if moving else 0)
-    if enough and not empty:
+    is_empty = soon < EMPTY * reserve
+    oldest_growth = moving[0].growth if moving else 0
+    if not is_empty and soon >= TIGHT * reserve + oldest_growth:
         return
     ended: set[int] = set()
-    wanted = kept - soon - state.ending if empty and (room < 0 or not moving) else 0
-    for one in reversed(oldest_first[1:]):  # the youngest, until so many bytes come of them
-        if wanted > 0:
-            ended.add(one.number)
-            wanted -= one.used
-    halted = (
-        _too_many(state, moving, room) if not empty else moving if len(oldest_first) > 1 else ()
-    )
-    yield from (Rerun(number) for number in ended)
-    yield from (Pause(one.number) for one in halted if one.number not in ended)
+    if is_empty and (room < 0 or not moving):
+        missing = reserve - soon - state.ending
+        for ticket in reversed(oldest_first[1:]):  # the youngest first
+            if missing <= 0:
+                break
+            ended.add(ticket.number)
+            missing -= ticket.used
+    paused: Sequence[UnitTicket]
+    if not is_empty:
+        paused = _too_many(state, moving, room)
+    elif len(oldest_first) > 1:
+        paused = moving
+    else:
+        paused = ()
+    for number in ended:
+        yield Rerun(number)
+    for ticket in paused:
+        if ticket.number not in ended:
+            yield Pause(ticket.number)
 
 
-def _fall(state: PolicyInput, moving: Sequence[UnitTicket]) -> float:
-    """Return the bytes that may be taken before what is decided now has its effect.
+def _expected_fall(state: PolicyInput, moving: Sequence[UnitTicket]) -> float:
+    """Return the bytes that may be taken before a decision of now has its effect.
 
-    Units that were measured are taken at their word, twice; of all else the pace counts.
+    If all units were measured, they are taken at their word, twice as fast; else the pace of the
+    last two looks counts.
     """
     seconds = 2 * state.lag + TEARDOWN
-    if not all(one.unit.measured for one in moving):
+    if not all(ticket.unit.measured for ticket in moving):
         return state.falling * seconds
-    own = sum(min(one.growth, TWICE * _going(one, state.now).risen(seconds)) for one in moving)
-    return min(own, state.rising * seconds) + max(0.0, state.falling - state.rising) * seconds
+    by_units = 0.0
+    for ticket in moving:
+        expected = GROWTH_SPURT * _running_forecast(ticket, state.now).risen(seconds)
+        by_units += min(ticket.growth, expected)
+    by_others = max(0.0, state.falling - state.rising) * seconds
+    return min(by_units, state.rising * seconds) + by_others
 
 
 def _too_many(
     state: PolicyInput, moving: Sequence[UnitTicket], room: float
 ) -> Sequence[UnitTicket]:
-    """Return those that cannot go on beside the oldest, which always can, and those that end before them.
+    """Return the units that cannot go on beside the oldest.
 
-    It is asked as for what is let go on, one by one: what memory the oldest will want when another has ended
-    is no reason to halt that one, whose end makes room. In the order of their ends none that was halted
-    would fit beside the rest after all, and be let go on at once.
+    The oldest always can. The others are let go on one by one, in the order of their ends, as
+    units are admitted: memory that the oldest will want only when another has ended is no reason to
+    pause that one, whose end makes room. In this order no paused unit fits beside the rest after
+    all, to be resumed at once.
     """
-    going = [(_going(one, state.now), one) for one in moving]
-    future = MemoryForecast(room, (forecast for forecast, _ in going[:1]))
-    halted = []
-    for forecast, one in sorted(going[1:], key=lambda each: each[0].left):
-        if future.fits(forecast):
-            future.add(forecast)
+    forecasts = [(_running_forecast(ticket, state.now), ticket) for ticket in moving]
+    memory = MemoryForecast(room, [forecast for forecast, _ in forecasts[:1]])
+    too_many = []
+    for forecast, ticket in sorted(forecasts[1:], key=lambda pair: pair[0].left):
+        if memory.fits(forecast):
+            memory.add(forecast)
         else:
-            halted.append(one)
-    return halted
+            too_many.append(ticket)
+    return too_many
 
 
-def _resumed(state: PolicyInput) -> Iterator[Resume]:
-    """Yield the paused units that may go on, oldest first; one always may where nothing else moves."""
-    moving = [one for one in state.running if one.paused is None]
-    future = MemoryForecast(
-        state.headroom - reserved_bytes(state.limit), (_going(one, state.now) for one in moving)
-    )
-    idle = not moving
-    paused = (one for one in state.running if one.paused is not None)
-    for one in sorted(paused, key=lambda one: (one.since, one.number)):
-        forecast = _going(one.resumed(state.now), state.now)
-        if (idle and not state.ending) or future.fits(forecast):
-            future.add(forecast)
-            idle = False
-            yield Resume(one.number)
+def _resumes(state: PolicyInput) -> Iterator[Resume]:
+    """Yield the paused units that may go on, oldest first; one always may if nothing else moves."""
+    moving = [ticket for ticket in state.running if ticket.paused is None]
+    paused = [ticket for ticket in state.running if ticket.paused is not None]
+    room = state.headroom - reserved_bytes(state.limit)
+    memory = MemoryForecast(room, [_running_forecast(ticket, state.now) for ticket in moving])
+    is_idle = not moving and not state.ending
+    for ticket in sorted(paused, key=_by_age):
+        forecast = _running_forecast(ticket.resumed(state.now), state.now)
+        if is_idle or memory.fits(forecast):
+            memory.add(forecast)
+            is_idle = False
+            yield Resume(ticket.number)
 
 
-def _admitted(state: PolicyInput) -> Iterator[Admit]:
-    """Yield the units that may start: the greatest first, others past those that do not fit.
+def _admissions(state: PolicyInput) -> Iterator[Admit]:
+    """Yield the units that may start: the largest first, others past those that do not fit.
 
-    Where ends are guesses the first that does not fit keeps room: only such pass it as let it start no
-    later. This is EASY backfilling (Lifka 1995), with memory for nodes, and what others of a kind took for
-    what users state. Where ends are known what fits beside them is known, and room that is kept lies idle.
-    What has waited too long comes first and keeps room; where that cannot be, as for what never fits, it
-    lets nobody pass. Where nothing runs something starts all the same, for nothing else would make room.
+    If ends are guesses, the first unit that does not fit keeps room: others pass it only if it
+    starts no later for them. This is EASY backfilling (Lifka, "The ANL/IBM SP Scheduling System",
+    1995), with memory for nodes, and the time of other units of a kind for what users state. If
+    ends are known, it is known what fits beside them, and room that is kept would be idle. A unit
+    that has waited too long comes first and keeps room; if it can keep none, because it will never
+    fit, it lets nobody pass. If nothing runs, something starts all the same, because nothing else
+    would make room.
     """
-    if not state.waiting or any(one.alone for one in state.running):
+    if not state.waiting or any(ticket.alone for ticket in state.running):
         return
-    going = (_going(one, state.now) for one in state.running)
-    future = MemoryForecast(state.headroom - reserved_bytes(state.limit), going)
-    busy, started, kept = _busy(state.running), bool(state.running), None
-    known = all(one.unit.measured for one in state.running)
-    for one in _in_order(state)[:CONSIDERED]:
-        if busy >= state.cores and started:
+    room = state.headroom - reserved_bytes(state.limit)
+    running = [_running_forecast(ticket, state.now) for ticket in state.running]
+    memory = MemoryForecast(room, running)
+    ends_are_known = all(ticket.unit.measured for ticket in state.running)
+    busy = _busy_cores(state.running)
+    has_started = bool(state.running)
+    reservation: RoomReservation | None = None
+    for ticket in _in_order(state)[:CONSIDERED]:
+        if busy >= state.cores and has_started:
             return
-        forecast = _forecast(one.unit)
-        beside = not one.alone and (busy == 0 or busy + one.unit.weight <= state.cores)
-        if beside and future.fits(forecast) and (kept is None or kept.lets_pass(forecast)):
-            yield Admit(one.number)
-            future.add(forecast)
-            busy, started = busy + one.unit.weight, True
-        elif kept is None:
-            late = _impatient(state, one)
-            if beside and (late or not (known and one.unit.measured)):
-                kept = future.reserve(one.unit.need)
-            if kept is None and late:
-                if not started:
-                    yield Admit(one.number)
+        forecast = _forecast(ticket.unit)
+        has_core = busy == 0 or busy + ticket.unit.weight <= state.cores
+        is_possible = has_core and not ticket.alone
+        if is_possible and memory.fits(forecast) and _passes(reservation, forecast):
+            yield Admit(ticket.number)
+            memory.add(forecast)
+            busy += ticket.unit.weight
+            has_started = True
+        elif reservation is None:
+            is_late = _is_impatient(state, ticket)
+            ends_are_guesses = not (ends_are_known and ticket.unit.measured)
+            if is_possible and (is_late or ends_are_guesses):
+                reservation = memory.reserve(ticket.unit.need)
+            if reservation is None and is_late:
+                if not has_started:
+                    yield Admit(ticket.number)
                 return
-    if not started:
-        yield Admit(
-            min(state.waiting, key=lambda one: (one.alone, one.unit.need, one.number)).number
+    if not has_started:
+        smallest = min(
+            state.waiting, key=lambda ticket: (ticket.alone, ticket.unit.need, ticket.number)
         )
+        yield Admit(smallest.number)
+
+
+def _passes(reservation: RoomReservation | None, forecast: UnitForecast) -> bool:
+    return reservation is None or reservation.lets_pass(forecast)
 
 
 def _forecast(unit: Unit) -> UnitForecast:
+    """Return the forecast of a unit that starts now."""
     ends = unit.seconds * (1 + LATE)
     if not unit.measured:
         return UnitForecast(FOREVER, 0, unit.need, AT_ONCE, ends)
@@ -378,27 +423,35 @@ def _forecast(unit: Unit) -> UnitForecast:
     return UnitForecast(ends, 0, unit.need, max(rise, AT_ONCE), ends)
 
 
-def _going(one: UnitTicket, now: float) -> UnitForecast:
-    """Return what a unit that runs is expected to do from now on."""
-    fresh, past = _forecast(one.unit), one.ran(now)
-    guess = max(fresh.guess - past, one.unit.seconds * LATE)
-    if one.paused is not None:
-        return UnitForecast(FOREVER, one.used, one.growth, AT_ONCE, guess)
-    left = guess if one.unit.measured else FOREVER
-    return UnitForecast(left, one.used, one.growth, max(fresh.rise - past, AT_ONCE), guess)
+def _running_forecast(ticket: UnitTicket, now: float) -> UnitForecast:
+    """Return the forecast, from now on, of a unit that runs or is paused."""
+    fresh = _forecast(ticket.unit)
+    ran = ticket.ran(now)
+    guess = max(fresh.guess - ran, ticket.unit.seconds * LATE)
+    if ticket.paused is not None:
+        return UnitForecast(FOREVER, ticket.used, ticket.growth, AT_ONCE, guess)
+    left = guess if ticket.unit.measured else FOREVER
+    rise = max(fresh.rise - ran, AT_ONCE)
+    return UnitForecast(left, ticket.used, ticket.growth, rise, guess)
 
 
-def _impatient(state: PolicyInput, one: UnitTicket) -> bool:
-    return state.now - one.since > WAIT_LIMIT_SECONDS
+def _by_age(ticket: UnitTicket) -> tuple[float, int]:
+    return ticket.since, ticket.number
+
+
+def _is_impatient(state: PolicyInput, ticket: UnitTicket) -> bool:
+    return state.now - ticket.since > WAIT_LIMIT_SECONDS
 
 
 def _in_order(state: PolicyInput) -> Sequence[UnitTicket]:
-    """Return what waits: the impatient, then what takes most memory for longest.
+    """Return the waiting units: the impatient, then those that take most memory for longest.
 
-    Small units fill what gaps the great ones leave; the other way round these would run alone at the end.
+    Small units fill the gaps that large ones leave; the other way round the large ones would run
+    alone in the end.
     """
 
-    def rank(one: UnitTicket) -> tuple[bool, bool, float, int]:
-        return not _impatient(state, one), one.alone, -one.unit.seconds * one.unit.need, one.number
+    def rank(ticket: UnitTicket) -> tuple[bool, bool, float, int]:
+        size = ticket.unit.seconds * ticket.unit.need
+        return not _is_impatient(state, ticket), ticket.alone, -size, ticket.number
 
     return sorted(state.waiting, key=rank)
