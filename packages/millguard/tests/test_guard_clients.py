@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from millguard.units import (
+from millguard.gate_protocol import (
     LONGEST_COMMAND_BYTES,
     GateClient,
     GateGone,

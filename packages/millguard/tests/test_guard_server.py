@@ -13,6 +13,7 @@ from guard_support.recorded import GIB, moment, ran, small
 from millguard import server
 from millguard.costs import KnownCost
 from millguard.expectations import NeedHistory, UnitExpectations
+from millguard.gate_protocol import GateClient, StartRequest, listen
 from millguard.jobserver import TokenPool
 from millguard.scheduler import MemoryProbe, UnitScheduler
 from millguard.server import (
@@ -36,7 +37,6 @@ from millguard.timeline import (
     format_record,
     parse_record,
 )
-from millguard.units import GateClient, StartRequest, listen
 
 ORDERS = GuardCommand(
     folder="/run/ä b",

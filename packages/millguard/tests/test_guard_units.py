@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from millguard import units
+from millguard import gate_protocol
 from millguard.expectations import MeasuredNeed, NeedHistory
 from millguard.units import UnitDescription, describe_unit, unit_title
 
@@ -201,7 +201,7 @@ def test_a_path_of_any_bytes_has_a_key_that_can_be_stored(tmp_path: Path) -> Non
 
 def test_a_peak_that_nothing_can_hold_is_no_message() -> None:
     with pytest.raises(ValueError, match="no word of the protocol"):
-        units._parse_message([b"end", b"0", b"9" * 30, b"0"], b"")
+        gate_protocol._parse_message([b"end", b"0", b"9" * 30, b"0"], b"")
 
 
 def test_a_number_of_threads_without_end_is_no_trouble() -> None:

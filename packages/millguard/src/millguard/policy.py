@@ -291,11 +291,7 @@ def _relief(state: PolicyInput) -> Iterator[Decision]:
     ended: set[int] = set()
     if is_empty and (room < 0 or not moving):
         missing = reserve - soon - state.ending
-        for ticket in reversed(oldest_first[1:]):  # the youngest first
-            if missing <= 0:
-                break
-            ended.add(ticket.number)
-            missing -= ticket.used
+        ended = _youngest_holding(oldest_first[1:], missing)
     paused: Sequence[UnitTicket]
     if not is_empty:
         paused = _too_many(state, moving, room)
@@ -308,6 +304,17 @@ def _relief(state: PolicyInput) -> Iterator[Decision]:
     for ticket in paused:
         if ticket.number not in ended:
             yield Pause(ticket.number)
+
+
+def _youngest_holding(oldest_first: Sequence[UnitTicket], missing: float) -> set[int]:
+    """Return the numbers of the youngest units that have so many bytes between them."""
+    numbers = set()
+    for ticket in reversed(oldest_first):
+        if missing <= 0:
+            break
+        numbers.add(ticket.number)
+        missing -= ticket.used
+    return numbers
 
 
 def _expected_fall(state: PolicyInput, moving: Sequence[UnitTicket]) -> float:

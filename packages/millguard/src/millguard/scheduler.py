@@ -1,4 +1,4 @@
-"""Keep track of all units of a build and carry out the policy's decisions."""
+"""Keep track of all units of a build, and carry out the policy's decisions."""
 
 import contextlib
 import os
@@ -9,6 +9,13 @@ from dataclasses import dataclass, field, replace
 
 from millguard import limits, policy, units
 from millguard.expectations import FAMILIES, UnitExpectations, expect_again
+from millguard.gate_protocol import (
+    GateClient,
+    GateMessage,
+    StartRequest,
+    UnitEnded,
+    UnitStarted,
+)
 from millguard.jobserver import TokenPool
 from millguard.policy import (
     Admit,
@@ -22,30 +29,16 @@ from millguard.policy import (
 )
 from millguard.quantities import format_bytes
 from millguard.timeline import Record, TimelineEvent, TimelineMoment, UnitRun
-from millguard.units import (
-    GateClient,
-    GateMessage,
-    StartRequest,
-    UnitEnded,
-    UnitStarted,
-)
 
-RISE_FACTOR = 1.05  # of what it had when that was noted last
-SHORTEST_PACE_SECONDS = (
-    0.01  # that a pace is measured over: within less, a few pages would be a flood
-)
-LOOKS_COMPARED = 8  # looks
-IDLE_LOOK_SECONDS = 1.0  # seconds between two looks at the memory while no unit is there
-CALM_SECONDS = 2.0  # without a look at the memory that it is calm enough for
-RECONSIDER_SECONDS = (
-    0.5  # seconds, at least, between two times that what waits is seen in a new light
-)
-ALONE_AFTER_RERUNS = (
-    2  # times that the guard ended a unit, after which it has the machine to itself
-)
-FAILED_AFTER_KILLS = (
-    2  # times that the kernel killed a unit that ran alone, after which it has failed
-)
+RISE_FACTOR = 1.05  # on the memory that was noted last, above which more is noted
+# A pace is measured over at least this: within less, a few pages would be a flood.
+SHORTEST_PACE_SECONDS = 0.01
+LOOKS_COMPARED = 8
+IDLE_LOOK_SECONDS = 1.0  # between two looks at the memory while there is no unit
+CALM_SECONDS = 2.0  # without a look at the memory for which it has to be calm
+RECONSIDER_SECONDS = 0.5  # between two times that expectations of waiting units are renewed
+ALONE_AFTER_RERUNS = 2  # after which a unit has the machine to itself
+FAILED_AFTER_KILLS = 2  # by the kernel while a unit ran alone, after which it has failed
 
 
 @dataclass(slots=True)
@@ -54,54 +47,59 @@ class TrackedUnit:
 
     client: GateClient
     description: units.UnitDescription | None = None  # None until it asks
-    group: int | None = None  # of the compiler's processes, while they are there
-    peak: int = 0  # most that was seen in this run
-    most: int = 0  # and in any
-    allowed: int = 0  # most that all units together could have in this run
-    rises: list[tuple[float, int]] = field(
-        default_factory=list
-    )  # when it had run so long, it had so much
-    ended: int = 0  # times that the guard ended it
-    killed: int = 0  # times that the kernel did
-    killed_alone: int = 0  # those of them when nothing else ran
+    group: int | None = None  # of the compiler's processes, while they exist
+    peak: int = 0  # in this run
+    highest_peak: int = 0  # in any run
+    allowed: int = 0  # the most that all units together could have in this run
+    # after so many seconds of this run, it had so many bytes
+    rises: list[tuple[float, int]] = field(default_factory=list)
+    reruns: int = 0  # times that the guard ended it
+    kills: int = 0  # times that the kernel killed it
+    kills_alone: int = 0  # of those, while nothing else ran
 
     def expected(self, expectations: UnitExpectations) -> Unit:
-        """Return what is expected of its next run."""
+        """Return the expectations of its next run."""
         if self.description is None:
             raise ValueError("a gate that has not asked yet")
         unit = expectations.expect(self.description)
-        return expect_again(unit, self.most) if self.most else unit
+        return expect_again(unit, self.highest_peak) if self.highest_peak else unit
 
     def start(self) -> None:
         """Let its compiler start."""
-        self.peak, self.allowed = 0, 0
+        self.peak = 0
+        self.allowed = 0
         self.rises.clear()
         self.client.send("go")
 
     def half_peak_share(self, ran: float) -> float:
-        """Return the share of the seconds that it ran in which it had less than half of its peak; 0.0: nobody saw."""
-        low = max((seconds for seconds, had in self.rises if 2 * had < self.peak), default=0.0)
-        return low / ran if low else 0.0
+        """Return the share of the `ran` seconds in which it had less than half of its peak.
 
-    def record_memory(self, ran: float, has: int) -> None:
-        """Remember what its processes have when it has run for so many seconds."""
-        if not self.rises or has > RISE_FACTOR * self.rises[-1][1]:
-            self.rises.append((ran, has))
-        self.record_peak(has)
+        0.0 if nobody saw that.
+        """
+        low = [seconds for seconds, used in self.rises if 2 * used < self.peak]
+        last_low = max(low, default=0.0)
+        return last_low / ran if last_low else 0.0
+
+    def record_memory(self, ran: float, used: int) -> None:
+        """Remember the bytes of its processes after so many seconds."""
+        if not self.rises or used > RISE_FACTOR * self.rises[-1][1]:
+            self.rises.append((ran, used))
+        self.record_peak(used)
 
     def record_peak(self, peak: int) -> None:
         """Remember that its processes had so many bytes."""
         self.peak = max(self.peak, peak)
-        self.most = max(self.most, peak)
+        self.highest_peak = max(self.highest_peak, peak)
 
     def end_for_rerun(self) -> None:
-        """End its processes now: its gate would too, but it may be late, and asks again in any case.
+        """End its processes now; its gate will ask again.
 
-        They get SIGTERM: what they leave in a temporary folder may lie in memory. The gate kills what stays.
+        The gate would end them as well, but it may be late. They get SIGTERM, because files that
+        they leave in a temporary folder may lie in memory; the gate kills those that stay.
         """
         self.client.send("again")
         self.signal(signal.SIGTERM)
-        self.signal(signal.SIGCONT)  # one that is paused gets the signal only now
+        self.signal(signal.SIGCONT)  # a paused process receives the signal only when it goes on
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to its processes, if there are any."""
@@ -109,58 +107,64 @@ class TrackedUnit:
             with contextlib.suppress(OSError):  # they have ended
                 os.killpg(self.group, number)
 
-    def describe_need(self, needed: str) -> str:
-        """Return what it needed and what is allowed, in words."""
-        return f"{needed} {format_bytes(self.peak)}, {format_bytes(self.allowed)} are allowed"
+    def describe_need(self, verb: str) -> str:
+        """Return "needed 5.1 GiB, 4.0 GiB are allowed", with `verb` for the first word."""
+        return f"{verb} {format_bytes(self.peak)}, {format_bytes(self.allowed)} are allowed"
 
 
 @dataclass(frozen=True, slots=True)
 class RoomReading:
-    """What there is for units."""
+    """The memory and processors that there are for units."""
 
     headroom: int  # bytes that are still available
     cores: float  # processors to keep busy
     falling: float  # bytes a second by which the headroom shrinks
-    rising: float  # bytes a second by which what the units have grows
+    rising: float  # bytes a second by which the units grow
     late: float  # seconds by which looks come too late, on a machine with much to do
 
 
 class MemoryProbe:
-    """Look at what there is, again and again.
+    """Look at memory and processors, again and again.
 
-    `measure` says how many bytes the machine has left for units that have so many already; `most` is what a
-    user lets all of them have together; `cores` counts the processors to keep busy.
+    `measure` returns the bytes that the machine has left for units that have so many already;
+    `limit` is what a user lets all of them have together; `cores` counts the processors to keep
+    busy.
     """
 
     def __init__(
-        self, measure: Callable[[int], int], most: int | None, cores: Callable[[], float]
+        self, measure: Callable[[int], int], limit: int | None, cores: Callable[[], float]
     ) -> None:
-        self._measure, self._most, self._cores = measure, most, cores
-        self._falling = self._rising = 0.0
-        self._compared: tuple[float, int, int] | None = (
-            None  # when, and the headroom and the use of then
-        )
-        self._late: deque[float] = deque(maxlen=LOOKS_COMPARED)
+        self._measure = measure
+        self._limit = limit
+        self._cores = cores
+        self._falling = 0.0
+        self._rising = 0.0
+        # the time, the headroom and the use to which the next look is compared
+        self._compared: tuple[float, int, int] | None = None
+        self._delays: deque[float] = deque(maxlen=LOOKS_COMPARED)
 
     def read(self, now: float, due: float, used: int) -> RoomReading:
-        """Measure now, where it was due then, both in seconds; `used` is what the units have, in bytes."""
-        here = self._measure(used)
-        headroom = here if self._most is None else min(here, self._most - used)
-        self._late.append(max(0.0, now - due))
-        at, left, had = self._compared or (now, headroom, used)
-        passed = now - at
-        if self._compared is None or passed >= SHORTEST_PACE_SECONDS:
-            self._compared = now, headroom, used
-            self._falling = max(0.0, (left - headroom) / passed) if passed else 0.0
-            self._rising = max(0.0, (used - had) / passed) if passed else 0.0
-        return RoomReading(headroom, self._cores(), self._falling, self._rising, max(self._late))
+        """Measure now a look that was due then (seconds); `used` is the units' bytes."""
+        headroom = self._measure(used)
+        if self._limit is not None:
+            headroom = min(headroom, self._limit - used)
+        self._delays.append(max(0.0, now - due))
+        if self._compared is None:
+            self._compared = (now, headroom, used)
+        then, headroom_then, used_then = self._compared
+        passed = now - then
+        if passed >= SHORTEST_PACE_SECONDS:
+            self._compared = (now, headroom, used)
+            self._falling = max(0.0, (headroom_then - headroom) / passed)
+            self._rising = max(0.0, (used - used_then) / passed)
+        return RoomReading(headroom, self._cores(), self._falling, self._rising, max(self._delays))
 
 
 class UnitScheduler:
-    """Keep account of the units, and carry out what the policy decides.
+    """Keep account of the units, and carry out the policy's decisions.
 
-    `pool` is what clients of the jobserver draw from; below `roots` a source is known by its path; `clock`
-    gives the seconds since the start of the build; `record` takes what is to be remembered of it.
+    Clients of the jobserver draw from `pool`. Below `roots` a source is known by its path. `clock`
+    gives the seconds since the start of the build; `record` takes the records of its timeline.
     """
 
     def __init__(
@@ -171,55 +175,58 @@ class UnitScheduler:
         clock: Callable[[], float],
         record: Callable[[Record], None],
     ) -> None:
-        self._expectations, self._pool, self._roots = expectations, pool, roots
-        self._clock, self._record = clock, record
-        self._tracked: dict[int, TrackedUnit] = {}
+        self._expectations = expectations
+        self._pool = pool
+        self._roots = roots
+        self._clock = clock
+        self._record = record
+        self._tracked: dict[int, TrackedUnit] = {}  # by the gate's number, as the next three
         self._waiting: dict[int, UnitTicket] = {}
         self._running: dict[int, UnitTicket] = {}
         self._ending: dict[int, UnitTicket] = {}  # asked to end, and not gone yet
-        self._refusing = (
-            False  # a compile of the build has failed, and the gates of that run are still there
-        )
+        # a compile of the build has failed, and gates of that run are still there
+        self._refusing = False
         self._short_of_memory = False  # memory keeps a unit waiting, and a processor is free
-        self._short = 0.0  # seconds of that so far
-        self._acted = 0.0
+        self._short_seconds = 0.0
+        self._applied_at = 0.0
         self.calm = False  # the memory cannot be short for CALM_SECONDS
-        self._learned = False  # something, since the units that wait were reconsidered
-        self._reconsidered = 0.0
+        self._has_learned = False  # something, since waiting units were reconsidered
+        self._reconsidered_at = 0.0
 
     @property
     def used(self) -> int:
-        """Return the bytes that all units had when they were looked at."""
-        return sum(one.used for one in (*self._running.values(), *self._ending.values()))
+        """Return the bytes that all units had when they were measured."""
+        tickets = (*self._running.values(), *self._ending.values())
+        return sum(ticket.used for ticket in tickets)
 
     def measure_units(self) -> None:
-        """Measure what every unit has."""
-        has = limits.groups_memory(
-            {one.group for one in self._tracked.values() if one.group is not None}
-        )
+        """Measure the memory of every unit."""
+        groups = {tracked.group for tracked in self._tracked.values() if tracked.group is not None}
+        memory = limits.groups_memory(groups)
         now = self._clock()
-        for begun in (self._running, self._ending):
-            for number, ticket in begun.items():
+        for started in (self._running, self._ending):
+            for number, ticket in started.items():
                 tracked = self._tracked[number]
                 if tracked.group is not None:
-                    tracked.record_memory(ticket.ran(now), has[tracked.group])
-                    begun[number] = replace(ticket, used=has[tracked.group])
+                    used = memory[tracked.group]
+                    tracked.record_memory(ticket.ran(now), used)
+                    started[number] = replace(ticket, used=used)
 
     def apply_policy(self, room: RoomReading) -> float:
-        """Do what the policy decides; return the seconds until the memory must be looked at again."""
+        """Carry out the policy's decisions; return the seconds until the next look at the memory."""
         now = self._clock()
         if self._short_of_memory:
-            self._short += now - self._acted
-        self._acted = now
+            self._short_seconds += now - self._applied_at
+        self._applied_at = now
         self._reconsider(now)
         for decision in policy.decide(self._policy_input(room)):
             self._apply(decision)
         self._record_moment(room)
-        view = self._policy_input(room)
-        self._pool.offer(policy.spare_tokens(view, FAMILIES["c++"].peak))
-        idle = not (self._waiting or self._running or self._ending or view.tokens)
-        self.calm = idle or policy.seconds_to_shortage(view) > CALM_SECONDS
-        return IDLE_LOOK_SECONDS if idle else policy.next_look(view)
+        state = self._policy_input(room)
+        self._pool.offer(policy.spare_tokens(state, FAMILIES["c++"].peak))
+        is_idle = not (self._waiting or self._running or self._ending or state.tokens)
+        self.calm = is_idle or policy.seconds_to_shortage(state) > CALM_SECONDS
+        return IDLE_LOOK_SECONDS if is_idle else policy.next_look(state)
 
     def add_gate(self, client: GateClient) -> None:
         """Expect a gate to ask for its unit."""
@@ -229,27 +236,28 @@ class UnitScheduler:
         """Enter a message of a gate; return whether the gate stays."""
         number = client.number
         tracked = self._tracked[number]
-        begun = number in self._running or number in self._ending
+        has_started = number in self._running or number in self._ending
         match message:
-            case StartRequest() if self._refusing and not begun:
+            case StartRequest() if self._refusing and not has_started:
                 client.send("stop")
             case StartRequest() if number not in self._waiting and number not in self._running:
                 self._queue(tracked, message)
-            case UnitStarted() if begun:
+            case UnitStarted() if has_started:
                 tracked.group = message.group if client.has_started(message.group) else None
                 if number in self._ending:
                     tracked.signal(signal.SIGKILL)
-            case UnitEnded() if begun:
+            case UnitEnded() if has_started:
                 self._finish(tracked, message)
-            case _:  # it left, or makes no sense
+            case _:  # it has left, or does not keep to the protocol
                 self._forget(tracked)
                 return False
         return True
 
     def refuse(self) -> None:
-        """Let nothing start that waits, or that comes while a gate is still there; what runs goes on to its end.
+        """Let nothing start any more; units that run go on to their ends.
 
-        When the last gate has left, the run that failed is over: what comes then is of another one.
+        Gates that come while others are still there are of the run that has failed. When the last
+        one has left, that run is over, and later gates are of another one.
         """
         self._refusing = bool(self._tracked)
         for number in self._waiting:
@@ -257,42 +265,50 @@ class UnitScheduler:
         self._waiting.clear()
 
     def stop(self) -> None:
-        """Tell every gate to end what it runs, and to fail."""
+        """Tell every gate to end its compiler, and to fail."""
         for tracked in self._tracked.values():
             tracked.client.send("stop")
 
     def close(self) -> None:
-        """End the connections: gates that are still there go on by themselves."""
+        """End the connections; gates that are still there go on by themselves."""
         for tracked in self._tracked.values():
             tracked.client.close()
 
     def _reconsider(self, now: float) -> None:
-        """Expect of what waits what others of its kind have shown meanwhile."""
-        if self._learned and now >= self._reconsidered + RECONSIDER_SECONDS:
-            self._learned, self._reconsidered = False, now
-            for number, ticket in self._waiting.items():
-                if not ticket.unit.measured:
-                    self._waiting[number] = replace(
-                        ticket, unit=self._tracked[number].expected(self._expectations)
-                    )
+        """Renew the expectations of waiting units by what others of their kind needed meanwhile."""
+        if not self._has_learned or now < self._reconsidered_at + RECONSIDER_SECONDS:
+            return
+        self._has_learned = False
+        self._reconsidered_at = now
+        for number, ticket in self._waiting.items():
+            if not ticket.unit.measured:
+                unit = self._tracked[number].expected(self._expectations)
+                self._waiting[number] = replace(ticket, unit=unit)
 
     def _record_moment(self, room: RoomReading) -> None:
-        now, used = self._clock(), self.used
-        moving = [one for one in self._running.values() if one.paused is None]
-        busy = sum(one.unit.weight for one in moving)
+        used = self.used
+        moving = [ticket for ticket in self._running.values() if ticket.paused is None]
+        busy = sum(ticket.unit.weight for ticket in moving)
         self._short_of_memory = bool(self._waiting) and busy + 1 <= room.cores
         allowed = max(0, room.headroom + used)
         for number in self._running:
-            self._tracked[number].allowed = max(allowed, self._tracked[number].allowed)
-        waiting, paused = len(self._waiting), len(self._running) - len(moving)
+            tracked = self._tracked[number]
+            tracked.allowed = max(allowed, tracked.allowed)
         self._record(
             TimelineMoment(
-                now, used, allowed, len(moving), waiting, paused, room.cores, self._short
+                at=self._clock(),
+                used=used,
+                allowed=allowed,
+                running=len(moving),
+                waiting=len(self._waiting),
+                paused=len(self._running) - len(moving),
+                cores=room.cores,
+                short=self._short_seconds,
             )
         )
 
     def _policy_input(self, room: RoomReading) -> PolicyInput:
-        view = PolicyInput(
+        state = PolicyInput(
             now=self._clock(),
             headroom=room.headroom,
             limit=room.headroom + self.used,
@@ -300,77 +316,78 @@ class UnitScheduler:
             waiting=tuple(self._waiting.values()),
             running=tuple(self._running.values()),
             tokens=self._pool.held,
-            ending=sum(one.used for one in self._ending.values()),
+            ending=sum(ticket.used for ticket in self._ending.values()),
             falling=room.falling,
             rising=room.rising,
         )
-        return replace(view, lag=policy.next_look(view) + room.late)
+        return replace(state, lag=policy.next_look(state) + room.late)
 
-    def _queue(self, tracked: TrackedUnit, asks: StartRequest) -> None:
+    def _queue(self, tracked: TrackedUnit, request: StartRequest) -> None:
+        """Let a unit wait for its admission."""
         number = tracked.client.number
         if number in self._ending:
             self._finish_run(tracked, "ended")
         if tracked.description is None:
-            tracked.description = units.describe_unit(asks.cwd, asks.argv, self._roots)
+            tracked.description = units.describe_unit(request.cwd, request.argv, self._roots)
         unit = tracked.expected(self._expectations)
-        alone = tracked.ended >= ALONE_AFTER_RERUNS or tracked.killed > 0
+        alone = tracked.reruns >= ALONE_AFTER_RERUNS or tracked.kills > 0
         self._waiting[number] = UnitTicket(number, unit, self._clock(), alone)
 
-    def _finish(self, tracked: TrackedUnit, ended: UnitEnded) -> None:
+    def _finish(self, tracked: TrackedUnit, end: UnitEnded) -> None:
         """Enter that a unit's compiler has ended: well, badly, or because it was killed."""
-        tracked.record_peak(ended.peak)
-        if ended.killed and tracked.client.number in self._ending:
-            self._finish_run(tracked, "ended")  # by us; its gate knows, and asks again
+        tracked.record_peak(end.peak)
+        if end.killed and tracked.client.number in self._ending:
+            # The guard ended it. Its gate knows, and asks again.
+            self._finish_run(tracked, "ended")
             return
-        ticket = self._finish_run(
-            tracked, "killed" if ended.killed else "failed" if ended.code else "done"
-        )
-        if ended.killed:
-            self._killed(tracked, ticket)
+        if end.killed:
+            self._handle_kill(tracked, self._finish_run(tracked, "killed"))
             return
+        ticket = self._finish_run(tracked, "failed" if end.code else "done")
         if tracked.peak > tracked.allowed:
-            self._event("too large", ticket, tracked.describe_need("needed"))
-        if ended.code == 0 and tracked.description is not None:
+            self._record_event("too large", ticket, tracked.describe_need("needed"))
+        if end.code == 0 and tracked.description is not None:
             ran = ticket.ran(self._clock())
-            self._expectations.learn(
-                tracked.description, tracked.peak, ran, tracked.half_peak_share(ran)
-            )
-            self._learned = True
+            half = tracked.half_peak_share(ran)
+            self._expectations.learn(tracked.description, tracked.peak, ran, half)
+            self._has_learned = True
 
-    def _killed(self, tracked: TrackedUnit, ticket: UnitTicket) -> None:
-        """Let a unit that the kernel killed run again alone; believe in its failure when that was in vain."""
-        tracked.killed += 1
-        tracked.killed_alone += not (self._running or self._ending)
-        figures = tracked.describe_need("needed more than")
-        self._event("kill", ticket, figures)
-        if tracked.killed_alone < FAILED_AFTER_KILLS:
+    def _handle_kill(self, tracked: TrackedUnit, ticket: UnitTicket) -> None:
+        """Let a unit that the kernel killed run again alone; if it was killed alone twice, it failed."""
+        tracked.kills += 1
+        if not self._running and not self._ending:
+            tracked.kills_alone += 1
+        need = tracked.describe_need("needed more than")
+        self._record_event("kill", ticket, need)
+        if tracked.kills_alone < FAILED_AFTER_KILLS:
             tracked.client.send("again")
             return
-        self._event("too large", ticket, figures)
-        self._event("gave up", ticket, figures)
+        self._record_event("too large", ticket, need)
+        self._record_event("gave up", ticket, need)
         tracked.client.send("done")
 
     def _finish_run(self, tracked: TrackedUnit, outcome: str) -> UnitTicket:
-        """Take a unit off those that have begun, and remember its run."""
+        """Take a unit off the started ones, record its run, and return its ticket."""
         number = tracked.client.number
         ticket = self._running.pop(number, None) or self._ending.pop(number)
-        family, unit = tracked.description.family if tracked.description else "", ticket.unit
-        run = UnitRun(
-            unit.key,
-            family,
-            ticket.since,
-            self._clock(),
-            tracked.peak,
-            unit.peak,
-            outcome,
-            unit.measured,
+        unit = ticket.unit
+        self._record(
+            UnitRun(
+                key=unit.key,
+                family=tracked.description.family if tracked.description else "",
+                begun=ticket.since,
+                ended=self._clock(),
+                peak=tracked.peak,
+                expected=unit.peak,
+                outcome=outcome,
+                measured=unit.measured,
+            )
         )
-        self._record(run)
         tracked.group = None
         return ticket
 
     def _forget(self, tracked: TrackedUnit) -> None:
-        """Forget a gate that left, and end what is left of its unit."""
+        """Forget a gate that has left, and end the processes that it left behind."""
         number = tracked.client.number
         tracked.signal(signal.SIGKILL)
         if number in self._running or number in self._ending:
@@ -380,6 +397,7 @@ class UnitScheduler:
         self._refusing = self._refusing and bool(self._tracked)
 
     def _apply(self, decision: Decision) -> None:
+        """Carry out a decision. A unit whose compiler starts only now is neither paused nor resumed."""
         tracked = self._tracked[decision.number]
         match decision:
             case Admit(number):
@@ -387,20 +405,20 @@ class UnitScheduler:
                 self._running[number] = replace(ticket, since=self._clock())
                 tracked.start()
                 if ticket.alone:
-                    self._event("alone", ticket)
-            case Pause(number) if tracked.group is not None:  # else it starts only now: wait for it
+                    self._record_event("alone", ticket)
+            case Pause(number) if tracked.group is not None:
                 tracked.signal(signal.SIGSTOP)
                 self._running[number] = replace(self._running[number], paused=self._clock())
-                self._event("pause", self._running[number])
+                self._record_event("pause", self._running[number])
             case Resume(number) if tracked.group is not None:
                 tracked.signal(signal.SIGCONT)
                 self._running[number] = self._running[number].resumed(self._clock())
-                self._event("resume", self._running[number])
+                self._record_event("resume", self._running[number])
             case Rerun(number):
-                tracked.ended += 1
+                tracked.reruns += 1
                 self._ending[number] = self._running.pop(number)
-                self._event("rerun", self._ending[number])
+                self._record_event("rerun", self._ending[number])
                 tracked.end_for_rerun()
 
-    def _event(self, kind: str, ticket: UnitTicket, text: str = "") -> None:
+    def _record_event(self, kind: str, ticket: UnitTicket, text: str = "") -> None:
         self._record(TimelineEvent(self._clock(), kind, ticket.unit.key, text))

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from millguard.costs import KnownCost
+from millguard.gate_protocol import GateClient
 from millguard.scheduler import MemoryProbe, UnitScheduler
 from millguard.strict_json import parse_object
 from millguard.timeline import MOMENT_SHARE, Record, TimelineEvent, TimelineWriter
-from millguard.units import GateClient
 
 GATE = "MILLGUARD_GATE"  # names the folder of a build's guard to its gates, and marks its processes
 BUFFERED_BYTES = 2**20  # bytes for a reader that is late; what comes after them is lost to it

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from millguard import processes
 from millguard.expectations import NeedHistory, UnitExpectations
+from millguard.gate_protocol import listen
 from millguard.jobserver import TokenPool
 from millguard.limits import LimitMeter, process_limit
 from millguard.scheduler import MemoryProbe, UnitScheduler
@@ -28,7 +29,6 @@ from millguard.server import (
     parse_command,
 )
 from millguard.timeline import TimelineEvent
-from millguard.units import listen
 
 SPARE = 32  # descriptors that are not for gates
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from millguard.units import listen
+from millguard.gate_protocol import listen
 
 SOON = 30.0  # seconds for what takes a moment: generous, for machines with other things to do
 OURS = ("MILLGUARD_GATE", "MILLGUARD_GATED")
