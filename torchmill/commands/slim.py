@@ -226,6 +226,6 @@ def _format_libraries(libraries: Sequence[SlimLibrary]) -> str:
         sizes = (format_bytes(plan.size), format_bytes(library.new_size))
         rows.append((library.name, "all", *sizes, room))
         for code in sorted(plan.code, key=code_order):
-            sizes = (format_bytes(plan.code[code]), format_bytes(plan.kept[code]))
+            sizes = (format_bytes(plan.code[code]), format_bytes(plan.kept_code[code]))
             rows.append(("", code, *sizes, ""))
     return format_table(["library", "code for", "now", "then", "room"], rows)

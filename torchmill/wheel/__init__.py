@@ -1,6 +1,7 @@
 """One wheel of torch: describe it, slim it, judge it. What a module does, its first line says.
 
-What any wheel needs (reading, repairing, packing, checking) is the distribution millpress, in packages/.
+What any wheel needs (reading, repairing, packing, checking) is the distribution millpress, in
+packages/.
 
 - dist_files: a verified wheel in dist/ and the files beside it: manifest, statement, SBOM
 - finished_wheel: what a wheel's file says, and the manifest beside it

@@ -16,35 +16,37 @@ from torchmill.core.strict_json import load_object
 from torchmill.wheel.planned_wheel import PlannedWheel
 
 # Suffixes to the wheel's file name.
-STATEMENT_SUFFIX, SBOM_SUFFIX = ".intoto.json", ".cdx.json"
 MANIFEST_SUFFIX = ".json"
+STATEMENT_SUFFIX = ".intoto.json"
+SBOM_SUFFIX = ".cdx.json"
 DOCUMENT_SUFFIXES = (STATEMENT_SUFFIX, SBOM_SUFFIX)
-ENVELOPE_SUFFIX, BUNDLE_SUFFIX = ".intoto.jsonl", ".sigstore.json"
-PROVENANCE_SUFFIX = (
-    ".provenance"  # for clients of indexes, as packaging.python.org has it (PEP 740)
-)
+ENVELOPE_SUFFIX = ".intoto.jsonl"
+BUNDLE_SUFFIX = ".sigstore.json"
+PROVENANCE_SUFFIX = ".provenance"  # for clients of indexes (PEP 740)
 SIGNATURE_SUFFIXES = (ENVELOPE_SUFFIX, BUNDLE_SUFFIX, PROVENANCE_SUFFIX)
 
 
 def find_wheel(dist: Path, expected: PlannedWheel, *, contained: bool = False) -> Path:
-    """Return the path of a planned wheel, or the one that it will have if it gets the newest tag possible.
+    """Return the path of a planned wheel in `dist`.
 
-    Where the platform tag is computed, a wheel that exists already has its final name. One that is `contained` was
-    built in a container, whose glibc decided on the tag.
+    If the platform tag is computed from the finished wheel, that is the newest existing one, or
+    else the path with the newest tag possible. A wheel that is `contained` was built in a
+    container, whose glibc decided on the tag.
     """
     planned = dist / expected.file_name
     if not expected.tag_is_upper_bound:
         return planned
-    wheels = dist.glob(f"{glob.escape(expected.stem)}*.whl")
-    pattern = (
-        f"{glob.escape(expected.stem)}manylinux_*_{expected.build.arch}.whl"
-        if contained
-        else glob.escape(expected.file_name)
-    )
-    built = [
-        wheel for wheel in wheels if fnmatchcase(str(read_manifest(wheel).get("planned")), pattern)
+    stem = glob.escape(expected.stem)
+    pattern = glob.escape(expected.file_name)
+    if contained:
+        pattern = f"{stem}manylinux_*_{expected.build.arch}.whl"
+    # the manifest says which tag was planned: the file's name has the one that was computed
+    wheels = [
+        wheel
+        for wheel in dist.glob(f"{stem}*.whl")
+        if fnmatchcase(str(read_manifest(wheel).get("planned")), pattern)
     ]
-    return max(built, key=lambda wheel: wheel.stat().st_mtime_ns, default=planned)
+    return max(wheels, key=lambda wheel: wheel.stat().st_mtime_ns, default=planned)
 
 
 def manifest_path(wheel: Path) -> Path:
@@ -58,23 +60,25 @@ def document_path(wheel: Path, suffix: str) -> Path:
 
 
 def companion_paths(wheel: Path) -> tuple[Path, ...]:
-    """Return the paths of all files about a wheel; first the manifest, without which it does not count."""
+    """Return the paths of all files about a wheel.
+
+    The manifest is the first: without it the wheel does not count.
+    """
     suffixes = (MANIFEST_SUFFIX, *DOCUMENT_SUFFIXES, *SIGNATURE_SUFFIXES)
     return tuple(document_path(wheel, suffix) for suffix in suffixes)
 
 
 def read_manifest(wheel: Path) -> dict[str, Any]:
-    """Return the manifest of a wheel; an empty one where the file is missing or unreadable."""
+    """Return the manifest of a wheel; an empty one if the file is missing or unreadable."""
     return load_object(manifest_path(wheel))
 
 
 def proven_commit(manifest: Mapping[str, Any]) -> str:
-    """Return the commit that a wheel was proven to be built from, unchanged; "" for none.
-
-    Manifests of other formats may call a commit what nothing proved.
-    """
-    known = formats.judge_format(manifest, formats.MANIFEST) == "same" and not manifest.get("edits")
-    return str(manifest.get("commit") or "") if known else ""
+    """Return the commit that a wheel was proven to be built from, unchanged; "" for none."""
+    # in a manifest of another format, nothing may prove what it calls the commit
+    if formats.judge_format(manifest, formats.MANIFEST) != "same" or manifest.get("edits"):
+        return ""
+    return str(manifest.get("commit") or "")
 
 
 def compose_documents(manifest: Mapping[str, Any], wheel: Path) -> dict[str, bytes]:
@@ -82,17 +86,17 @@ def compose_documents(manifest: Mapping[str, Any], wheel: Path) -> dict[str, byt
 
     The same manifest and wheel give the same bytes, on any machine and at any time.
     """
+    # slow to load, and a session whose wheel is up to date goes without them
     from millpress import record_file
 
-    from torchmill.wheel import sbom, statement  # slow to load
+    from torchmill.wheel import sbom, statement
 
-    plain, metadata = (
-        json.loads(_manifest_text(manifest)),
-        record_file.read_described(wheel, "METADATA") or b"",
-    )
+    plain_manifest = json.loads(_manifest_text(manifest))
+    metadata = record_file.read_described(wheel, "METADATA") or b""
+    digests = record_file.recorded_digests(wheel)
     return {
-        STATEMENT_SUFFIX: statement.canonical_json(statement.compose_statement(plain)),
-        SBOM_SUFFIX: sbom.compose_sbom(plain, metadata, record_file.recorded_digests(wheel)),
+        STATEMENT_SUFFIX: statement.canonical_json(statement.compose_statement(plain_manifest)),
+        SBOM_SUFFIX: sbom.compose_sbom(plain_manifest, metadata, digests),
     }
 
 
@@ -103,19 +107,20 @@ def publish_wheel(
     replaced: Path | None = None,
     documents: Mapping[str, bytes] | None = None,
 ) -> None:
-    """Move a verified wheel into dist/, with its manifest and its `documents` by suffix, each file whole.
+    """Move a verified wheel into dist/, with its manifest and its `documents` by suffix.
 
-    `replaced` is the wheel of the same cell before; its name differs where its platform tag was another.
+    Each file appears whole. `replaced` is the earlier wheel of the same cell; its name differs if
+    its platform tag does.
     """
     wheel.parent.mkdir(parents=True, exist_ok=True)
     files = {document_path(wheel, suffix): content for suffix, content in (documents or {}).items()}
-    files[manifest_path(wheel)] = _manifest_text(
-        manifest
-    ).encode()  # last: it says that all files are there
+    # the manifest is renamed last: it says that all files are there
+    files[manifest_path(wheel)] = _manifest_text(manifest).encode()
     for file, content in files.items():
         _temporary_path(file).write_bytes(content)
+    # First, because this disk may be full: until then nothing is removed.
+    move_file(packed, _temporary_path(wheel))
     # A wheel without a manifest is built again; the manifest of another wheel would be believed.
-    move_file(packed, _temporary_path(wheel))  # first: of another disk, which may be full
     _remove_companions(wheel)
     for file in (wheel, *files):
         _temporary_path(file).replace(file)
@@ -137,19 +142,18 @@ def _remove_companions(wheel: Path) -> None:
 
 
 def _temporary_path(file: Path) -> Path:
-    """Return where a file is written before it is renamed into place."""
+    """Return the path that a file is written to before it is renamed into place."""
     return file.with_name(f".{file.name}.new")
 
 
 def _manifest_text(manifest: Mapping[str, Any]) -> str:
-    return (
-        json.dumps(
-            manifest,
-            indent=1,
-            default=lambda one: str(one) if isinstance(one, Path) else asdict(one),
-        )
-        + "\n"
-    )
+    text = json.dumps(manifest, indent=1, default=_plain_value)
+    return f"{text}\n"
+
+
+def _plain_value(value: Any) -> object:
+    """Return a path or a dataclass in a manifest as JSON can hold it."""
+    return str(value) if isinstance(value, Path) else asdict(value)
 
 
 def move_file(file: Path, destination: Path) -> None:

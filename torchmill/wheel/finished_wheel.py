@@ -38,11 +38,11 @@ def read_wheel(path: Path) -> FinishedWheel:
 
 
 def read_wheels(paths: Iterable[Path]) -> list[FinishedWheel]:
-    """Return wheels by name, version and file name. Raises WheelError for the first that is not one."""
+    """Return wheels, sorted by name, version and file name. Raises WheelError."""
     wheels = [read_wheel(path) for path in paths]
     return sorted(wheels, key=lambda wheel: (wheel.name, wheel.version, wheel.path.name))
 
 
 def source_tag(version: Version, manifest: Mapping[str, Any]) -> str:
-    """Return the tag of the source that a wheel was built of; without a manifest the usual one, "v1.13.1"."""
+    """Return the tag of a wheel's source; without a manifest the usual one, "v1.13.1"."""
     return str(manifest.get("tag") or f"v{version.public}")

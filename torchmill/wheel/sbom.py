@@ -1,4 +1,8 @@
-"""The SBOMs of a wheel, as CycloneDX 1.6: what is in it and, beside it, what it requires and was built with."""
+"""The SBOMs of a wheel, as CycloneDX 1.6.
+
+One is in the wheel and lists its contents. The other is beside it, and also lists the packages that
+it requires and the tools that it was built with.
+"""
 
 import json
 import uuid
@@ -25,16 +29,20 @@ from packageurl import PackageURL
 from packaging.requirements import InvalidRequirement, Requirement
 
 from torchmill.wheel import statement
+from torchmill.wheel.statement import Material
 
-ROLE_PROPERTY, PATH_PROPERTY, REQUIRES_PROPERTY = (
-    "torchmill:role",
-    "torchmill:path",
-    "torchmill:requires",
-)
-CAVEAT_PROPERTY, CONTENTS_PROPERTY = "torchmill:caveat", "torchmill:contents-sha256"
-_LONGEST_LICENCE_CHARACTERS = 100  # a longer `License` is the licence's text, not its name
+# Names of properties.
+ROLE_PROPERTY = "torchmill:role"
+PATH_PROPERTY = "torchmill:path"
+REQUIRES_PROPERTY = "torchmill:requires"
+CAVEAT_PROPERTY = "torchmill:caveat"
+CONTENTS_PROPERTY = "torchmill:contents-sha256"
 LICENCE_PROPERTY = "torchmill:licence-file"  # below .dist-info
+IDENTIFIER_PROPERTY = "torchmill:identifier"
+
 INNER_PATH = "sboms/torchmill.cdx.json"  # below .dist-info (PEP 770)
+_LONGEST_LICENCE_CHARACTERS = 100  # a longer `License` is the licence's text, not its name
+# Keys of the manifest that differ between two builds of the same wheel.
 _OF_THE_BUILD = {
     "wheel",
     "sha256",
@@ -51,65 +59,77 @@ _BUILD_TOOL_KINDS = {statement.TOOLKIT_KIND, statement.INTERPRETER_KIND, stateme
 
 
 def compose_sbom(manifest: Mapping[str, Any], metadata: bytes, digests: Mapping[str, str]) -> bytes:
-    """Return the SBOM of the wheel that a manifest describes, with this METADATA and these digests in its RECORD.
+    """Return the SBOM of the wheel that a manifest describes.
 
-    It names no time, and its serial number follows from the wheel's digest.
+    `metadata` is its METADATA, `digests` are the sha256 in its RECORD, by path. The document has no
+    time, and its serial number follows from the wheel's digest.
     """
     headers = HeaderParser().parsestr(metadata.decode("utf-8", "replace"))
     wheel = _wheel_component(manifest, headers)
-    materials = [_material_component(each, digests) for each in statement.list_materials(manifest)]
-    for each in materials:
-        if told := manifest.get("licences", {}).get(each.bom_ref.value):
-            each.licenses = _licences(told["licence"])
-            each.properties |= {
-                Property(name=LICENCE_PROPERTY, value=file) for file in told["files"]
-            }
-    inside = [each for each in materials if each.scope != ComponentScope.EXCLUDED]
+    licences = manifest.get("licences", {})
+    materials = []
+    for material in statement.list_materials(manifest):
+        component = _material_component(material, digests)
+        licence = licences.get(component.bom_ref.value)
+        if licence:
+            component.licenses = _parse_licence(licence["licence"])
+            for file in licence["files"]:
+                component.properties.add(Property(name=LICENCE_PROPERTY, value=file))
+        materials.append(component)
+    contents = [component for component in materials if component.scope != ComponentScope.EXCLUDED]
     required = list(_required_components(headers))
-    version = manifest.get("builder", {}).get("torchmill")
     suite = Component(
-        name="torchmill", version=version, type=ComponentType.APPLICATION, bom_ref="torchmill"
+        name="torchmill",
+        version=manifest.get("builder", {}).get("torchmill"),
+        type=ComponentType.APPLICATION,
+        bom_ref="torchmill",
     )
     bom = Bom(
         metadata=BomMetaData(component=wheel, tools=ToolRepository(components=[suite])),
         components=[*materials, *required],
     )
-    bom.register_dependency(wheel, [*inside, *required])
+    bom.register_dependency(wheel, [*contents, *required])
     document = json.loads(JsonV1Dot6(bom).output_as_string())
     del document["metadata"]["timestamp"]  # the library sets one
     document["serialNumber"] = serial_number(document, manifest.get("sha256"))
-    return (json.dumps(document, sort_keys=True, indent=1, ensure_ascii=False) + "\n").encode()
+    text = json.dumps(document, sort_keys=True, indent=1, ensure_ascii=False)
+    return f"{text}\n".encode()
 
 
 def compose_inner_sbom(
     manifest: Mapping[str, Any], metadata: bytes, digests: Mapping[str, str]
 ) -> bytes:
-    """Return the SBOM that a wheel contains, with the digests of bundled libraries: what is in it, not what built it.
+    """Return the SBOM that a wheel contains, of its contents and not of the tools that built it.
 
-    It cannot know the digest of the wheel, which covers it. It is the same wherever the source was fetched from:
-    where that is the release's own, the manifest names the `repository` that has it.
+    `digests` are those of the bundled libraries. It cannot have the digest of the wheel, which
+    covers it. It is the same for any place that the source was fetched from: if that is the
+    release's own source, the manifest names the `repository` that has it.
     """
-    inside = {name: value for name, value in manifest.items() if name not in _OF_THE_BUILD}
-    return compose_sbom(inside | {"source": manifest.get("repository", "")}, metadata, digests)
+    inner_manifest = {name: manifest[name] for name in manifest if name not in _OF_THE_BUILD}
+    inner_manifest["source"] = manifest.get("repository", "")
+    return compose_sbom(inner_manifest, metadata, digests)
 
 
 def serial_number(document: Mapping[str, Any], sha256: str | None) -> str:
-    """Return the serial number that follows from the digest of the wheel, or else from all that a document says."""
-    return uuid.uuid5(
-        _SERIAL_NAMESPACE, sha256 or json.dumps({**document, "serialNumber": ""}, sort_keys=True)
-    ).urn
+    """Return the serial number for a wheel's digest, or without one for the document itself."""
+    seed = sha256
+    if not seed:
+        seed = json.dumps({**document, "serialNumber": ""}, sort_keys=True)
+    return uuid.uuid5(_SERIAL_NAMESPACE, seed).urn
 
 
 def _wheel_component(manifest: Mapping[str, Any], headers: Message) -> Component:
-    name, version = (
-        headers.get("Name", manifest["package"]),
-        headers.get("Version", manifest["version"]),
-    )
+    name = headers.get("Name", manifest["package"])
+    version = headers.get("Version", manifest["version"])
     file = {"file_name": manifest["wheel"]} if "wheel" in manifest else None
     purl = PackageURL("pypi", name=name, version=version, qualifiers=file)
     licence = headers.get("License-Expression") or headers.get("License") or ""
     is_text = "\n" in licence or len(licence) > _LONGEST_LICENCE_CHARACTERS
-    identifier = [manifest["identifier"]] if "identifier" in manifest else []
+    if is_text or licence == "UNKNOWN":
+        licence = ""
+    properties = []
+    if "identifier" in manifest:
+        properties.append(Property(name=IDENTIFIER_PROPERTY, value=manifest["identifier"]))
     return Component(
         name=name,
         version=version,
@@ -117,67 +137,78 @@ def _wheel_component(manifest: Mapping[str, Any], headers: Message) -> Component
         bom_ref=purl.to_string(),
         purl=purl,
         hashes=_sha256_hashes(manifest.get("sha256")),
-        licenses=_licences("" if is_text or licence == "UNKNOWN" else licence),
-        properties=[Property(name="torchmill:identifier", value=one) for one in identifier],
+        licenses=_parse_licence(licence),
+        properties=properties,
     )
 
 
-def _licences(named: str) -> list[License]:
-    return [LicenseFactory().make_from_string(named)] if named else []
+def _parse_licence(name: str) -> list[License]:
+    return [LicenseFactory().make_from_string(name)] if name else []
 
 
-def _material_component(material: statement.Material, hashes: Mapping[str, str]) -> Component:
-    """Return a material: in the wheel, compiled or unchanged, or only what it was built with."""
+def _material_component(material: Material, digests: Mapping[str, str]) -> Component:
+    """Return a material that is in the wheel, compiled or unchanged, or a tool of its build."""
     if material.kind == statement.BUNDLED_KIND:
-        return _bundled_component(material, hashes)
-    is_tool, commit = material.kind in _BUILD_TOOL_KINDS, material.digest.get("gitCommit")
-    is_file = material.kind in {statement.PATCH_KIND, statement.EDIT_KIND}
-    kind = ComponentType.FILE if is_file else ComponentType.LIBRARY
-    name = (
-        f"{material.name}=={material.version}"
-        if material.kind == statement.REQUIREMENT_KIND
-        else material.name
-    )
+        return _bundled_component(material, digests)
+    kind = ComponentType.LIBRARY
+    scope = None
+    if material.kind in _BUILD_TOOL_KINDS:
+        kind = ComponentType.APPLICATION
+        scope = ComponentScope.EXCLUDED
+    elif material.kind in {statement.PATCH_KIND, statement.EDIT_KIND}:
+        kind = ComponentType.FILE
+    # The library replaces equal references by random ones, and two requirements can have one name.
+    reference = f"{material.kind}:{material.name}"
+    if material.kind == statement.REQUIREMENT_KIND:
+        reference += f"=={material.version}"
+    commit = material.digest.get("gitCommit")
     return Component(
         name=material.name,
         version=material.version or None,
-        type=ComponentType.APPLICATION if is_tool else kind,
-        bom_ref=f"{material.kind}:{name}",  # where two are equal, the library takes random ones
+        type=kind,
+        bom_ref=reference,
         purl=material.purl,
-        scope=ComponentScope.EXCLUDED if is_tool else None,
+        scope=scope,
         hashes=_sha256_hashes(material.digest.get("sha256")),
         external_references=_source_links(material),
         pedigree=Pedigree(commits=[Commit(uid=commit)]) if commit else None,
-        properties=[Property(name=ROLE_PROPERTY, value=material.kind), *_reservations(material)],
+        properties=[Property(name=ROLE_PROPERTY, value=material.kind), *_caveats(material)],
     )
 
 
-def _source_links(material: statement.Material) -> list[ExternalReference]:
-    """Return where a source came from: a repository if its commit is proven, else no more than an archive."""
+def _source_links(material: Material) -> list[ExternalReference]:
+    """Return the address of a source: a repository if its commit is proven, else an archive."""
     origin = material.notes.get("origin", "").partition(" ")[0]
-    kind = ExternalReferenceType.VCS
-    if "gitCommit" not in material.digest:
-        kind = ExternalReferenceType.SOURCE_DISTRIBUTION
-    return [ExternalReference(type=kind, url=XsUri(origin))] if "://" in origin else []
+    if "://" not in origin:
+        return []
+    kind = ExternalReferenceType.SOURCE_DISTRIBUTION
+    if "gitCommit" in material.digest:
+        kind = ExternalReferenceType.VCS
+    return [ExternalReference(type=kind, url=XsUri(origin))]
 
 
-def _reservations(material: statement.Material) -> Iterator[Property]:
-    """Yield what was not proven of a material, and the digest of what it held instead."""
+def _caveats(material: Material) -> Iterator[Property]:
+    """Yield what was not proven of a material, and the digest of its contents instead."""
     for name, note in ((CAVEAT_PROPERTY, statement.CAVEAT), (CONTENTS_PROPERTY, "contents sha256")):
         if note in material.notes:
             yield Property(name=name, value=material.notes[note])
 
 
-def _bundled_component(material: statement.Material, hashes: Mapping[str, str]) -> Component:
+def _bundled_component(material: Material, digests: Mapping[str, str]) -> Component:
     """Return a bundled library as the wheel has it, edited; its ancestor is the machine's."""
-    path, version = material.notes["path"], material.version or None
-    digest = _sha256_hashes(material.digest["sha256"])
-    ancestor = Component(name=material.name, version=version, purl=material.purl, hashes=digest)
+    path = material.notes["path"]
+    version = material.version or None
+    ancestor = Component(
+        name=material.name,
+        version=version,
+        purl=material.purl,
+        hashes=_sha256_hashes(material.digest["sha256"]),
+    )
     return Component(
         name=path.rpartition("/")[2],
         version=version,
         bom_ref=f"{material.kind}:{path}",
-        hashes=_sha256_hashes(hashes.get(path)),
+        hashes=_sha256_hashes(digests.get(path)),
         pedigree=Pedigree(ancestors=[ancestor]),
         properties=[
             Property(name=ROLE_PROPERTY, value=material.kind),
@@ -188,29 +219,35 @@ def _bundled_component(material: statement.Material, hashes: Mapping[str, str]) 
 
 def _required_components(headers: Message) -> Iterator[Component]:
     """Yield the requirements in METADATA, which pip installs with the wheel."""
-    for line in sorted({" ".join(each.split()) for each in headers.get_all("Requires-Dist", [])}):
+    lines = {" ".join(line.split()) for line in headers.get_all("Requires-Dist", [])}
+    for line in sorted(lines):
         try:
             requirement = Requirement(line)
-        except (
-            InvalidRequirement
-        ):  # old setuptools wrote some that nothing parses any more, nor does pip install them
+        except InvalidRequirement:  # old setuptools wrote some that pip does not install either
             continue
-        equal = (clause.version for clause in requirement.specifier if clause.operator == "==")
-        exact = [version for version in equal if "*" not in version]
-        version = exact[0] if len(exact) == 1 else None
+        version = _exact_version(requirement)
+        is_optional = "extra" in str(requirement.marker)
         yield Component(
             name=requirement.name,
             version=version,
             bom_ref=f"requires:{line}",
             purl=PackageURL("pypi", name=requirement.name, version=version),
-            scope=ComponentScope.OPTIONAL
-            if "extra" in str(requirement.marker)
-            else ComponentScope.REQUIRED,
+            scope=ComponentScope.OPTIONAL if is_optional else ComponentScope.REQUIRED,
             properties=[
                 Property(name=ROLE_PROPERTY, value="requires"),
                 Property(name=REQUIRES_PROPERTY, value=line),
             ],
         )
+
+
+def _exact_version(requirement: Requirement) -> str | None:
+    """Return the one version that a requirement allows; None if it allows several."""
+    versions = [
+        clause.version
+        for clause in requirement.specifier
+        if clause.operator == "==" and "*" not in clause.version
+    ]
+    return versions[0] if len(versions) == 1 else None
 
 
 def _sha256_hashes(digest: str | None) -> list[HashType]:

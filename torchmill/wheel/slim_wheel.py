@@ -1,4 +1,7 @@
-"""Slim a wheel, under a version of its own, or a package in an environment: without code for other GPUs."""
+"""Slim a wheel, under a version of its own, or a package in an environment.
+
+A slim wheel has no code for other GPUs than those that were asked for.
+"""
 
 import csv
 import hashlib
@@ -44,134 +47,164 @@ from torchmill.wheel.verify import slimming
 from torchmill.wheel.verify.device_code import FATBIN_SECTIONS, code_order
 
 EXTRACT_THREADS = 2
-READ_BYTES, LONGEST_NAME_BYTES = 1 << 20, 32
+READ_BYTES = 1 << 20
+LONGEST_NAME_BYTES = 32  # of a section of fatbins
+MOST_PROBLEMS = 3  # that a message names
+SIGNATURES = (".dist-info/RECORD.jws", ".dist-info/RECORD.p7s")
 DATA_FOLDER = re.compile(r"^[^/]+\.data/")
 CUDA_OF_PACKAGE = re.compile(r"^cuda\b[^=\n]*= *'(\d+\.\d+)", re.MULTILINE)  # in torch/version.py
 
 
 @dataclass(frozen=True, slots=True)
 class SlimLibrary:
-    """A library of a wheel or an environment, and what of it stays."""
+    """A library of a wheel or an environment, and the parts of it that stay."""
 
     name: str  # in the wheel
-    path: Path  # as it is now
+    path: Path  # of the library as it is now
     plan: LibraryPlan
 
     @property
     def new_size(self) -> int:
-        """Return the size that its file will have."""
+        """Return the size that its file will have, in bytes."""
         return self.plan.cuts.new_offset(self.plan.size)
 
 
 def slim_version(version: Version, request: Request, cuda: str) -> str:
-    """Return the version of what is left of a wheel: "2.6.0+cu124.sm86.ptx86"; `cuda` is for those that say none."""
-    labels = [
-        label
-        for label in (version.local or "").split(".")
-        if label and not SLIM_LABEL.fullmatch(label)
-    ]
+    """Return the version of a slim wheel: "2.6.0+cu124.sm86.ptx86".
+
+    `cuda`, such as "12.4", is for wheels without a local label.
+    """
+    labels = []
+    for label in (version.local or "").split("."):
+        if label and not SLIM_LABEL.fullmatch(label):
+            labels.append(label)
     if not labels and cuda:
         labels = [f"cu{cuda.replace('.', '')}"]
     for gpu, ptx in request.gpus:
         number = gpu.name.replace(".", "")
-        labels += [f"sm{number}", *([f"ptx{number}"] if ptx else [])]
+        labels.append(f"sm{number}")
+        if ptx:
+            labels.append(f"ptx{number}")
     return f"{version.public}+{'.'.join(labels)}"
 
 
-def require_sound(wheel: Path) -> FinishedWheel:
-    """Return a wheel that may be slimmed. Raises DeliveryError where it is signed, or is not what it says."""
-    found = finished_wheel.read_wheel(wheel)
-    with wheel_file.open_wheel(wheel) as archive:
+def require_sound(path: Path) -> FinishedWheel:
+    """Return a wheel that may be slimmed.
+
+    Raises DeliveryError if it is signed or its RECORD is not true, WheelError if it is not a wheel.
+    """
+    wheel = finished_wheel.read_wheel(path)
+    with wheel_file.open_wheel(path) as archive:
         names = archive.namelist()
-        if any(name.endswith((".dist-info/RECORD.jws", ".dist-info/RECORD.p7s")) for name in names):
+        if any(name.endswith(SIGNATURES) for name in names):
             raise DeliveryError(
-                f"{wheel}: is signed, and the signature would no longer fit", code="signed-wheel"
+                f"{path}: is signed, and the signature would no longer fit", code="signed-wheel"
             )
         record = f"{wheel_file.dist_info_folders(names)[0]}/RECORD"
-        if problems := list(islice(content_checks.record_problems(archive, record), 3)):
-            raise DeliveryError(
-                f"{wheel}: {'; '.join(problems)}: fetch it again", code="wheel-rejected"
-            )
-    return found
+        problems = list(islice(content_checks.record_problems(archive, record), MOST_PROBLEMS))
+    if problems:
+        raise DeliveryError(f"{path}: {'; '.join(problems)}: fetch it again", code="wheel-rejected")
+    return wheel
 
 
 def is_untouched(name: str, patterns: Iterable[str]) -> bool:
     """Tell whether a file is one of the libraries that are kept as they are, by its name."""
-    return any(fnmatch(name.rpartition("/")[2], pattern) for pattern in patterns)
+    file_name = name.rpartition("/")[2]
+    return any(fnmatch(file_name, pattern) for pattern in patterns)
 
 
 def plan_libraries(files: Iterable[tuple[str, Path]], request: Request) -> list[SlimLibrary]:
-    """Return those of some files that hold code for GPUs. Raises BuildError for one that is damaged."""
-    found = ((name, path, slim.plan_library(path, request)) for name, path in files)
-    return [SlimLibrary(name, path, plan) for name, path, plan in found if plan is not None]
+    """Return the libraries with code for GPUs among some files, each with its name in the wheel.
+
+    Raises InputError if a library is damaged.
+    """
+    libraries = []
+    for name, path in files:
+        plan = slim.plan_library(path, request)
+        if plan is not None:
+            libraries.append(SlimLibrary(name, path, plan))
+    return libraries
 
 
 def require_served(title: str, libraries: Sequence[SlimLibrary], request: Request) -> None:
-    """Raise DeliveryError where most of the code is for other GPUs than those that were asked for."""
-    plans = [library.plan for library in libraries]
-    total, code = (
-        sum(plan.fatbins for plan in plans),
-        sum((plan.code for plan in plans), Counter[str]()),
-    )
-    there = ", ".join(sorted(code, key=code_order))
-    if not total:
+    """Raise DeliveryError if most of the code is for other GPUs than those that were asked for."""
+    fatbin_count = sum(library.plan.fatbins for library in libraries)
+    if not fatbin_count:
         raise DeliveryError(
             f"{title}: has no code for GPUs that may be left out", code="no-device-code"
         )
+    code = Counter[str]()
+    for library in libraries:
+        code += library.plan.code
     for gpu, _ in request.gpus:
-        if 2 * sum(plan.served[gpu.name] for plan in plans) < total:
+        served_count = sum(library.plan.served[gpu.name] for library in libraries)
+        if 2 * served_count < fatbin_count:
+            listed = ", ".join(sorted(code, key=code_order))
             raise DeliveryError(
-                f"{title}: has no code that runs on GPUs of {gpu.name}; it has {there}",
+                f"{title}: has no code that runs on GPUs of {gpu.name}; it has {listed}",
                 code="capability-not-in-wheel",
             )
 
 
 def removes_code(libraries: Iterable[SlimLibrary]) -> bool:
-    """Tell whether any of some libraries has code that does not stay."""
-    return any(library.plan.kept != library.plan.code for library in libraries)
+    """Tell whether any library has code that does not stay."""
+    return any(library.plan.kept_code != library.plan.code for library in libraries)
 
 
 def stage_libraries(wheel: Path, folder: Path, patterns: Iterable[str]) -> list[tuple[str, Path]]:
-    """Extract the libraries and programs of a wheel, but those that are kept as they are, and its metadata."""
+    """Extract the metadata of a wheel, and its libraries and programs that may have code for GPUs.
+
+    Those whose names match `patterns` are kept as they are. Returns the names and paths of the
+    others.
+    """
+    libraries = []
+    described = []
     with ZipFile(wheel) as archive:
-        infos = [info for info in archive.infolist() if not info.is_dir()]
-        code = [
-            info
-            for info in infos
-            if not is_untouched(info.filename, patterns) and _has_code(archive, info)
-        ]
-    described = [info for info in infos if info.filename.partition("/")[0].endswith(".dist-info")]
-    targets = [(info, f"{folder}/{info.filename}") for info in (*code, *described)]
+        for info in archive.infolist():
+            if info.is_dir():
+                continue
+            if not is_untouched(info.filename, patterns) and _has_code(archive, info):
+                libraries.append(info)
+            if info.filename.partition("/")[0].endswith(".dist-info"):
+                described.append(info)
+    targets = [(info, f"{folder}/{info.filename}") for info in libraries + described]
     zip_archive.extract_members(wheel, targets, EXTRACT_THREADS)
-    return [(info.filename, folder / info.filename) for info in code]
+    return [(info.filename, folder / info.filename) for info in libraries]
 
 
 def _has_code(archive: ZipFile, info: ZipInfo) -> bool:
-    """Tell whether a library or program may have fatbins: it names the sections. It is not written to a disk."""
+    """Tell whether a member is a library or program that names the sections of fatbins.
+
+    It is read without being written to a disk.
+    """
+    names = [name.encode() for name in FATBIN_SECTIONS]
     with archive.open(info) as file:
         part = file.read(READ_BYTES)
-        found, before = part.startswith((elf.ELF_MAGIC, elf.AR_MAGIC)), b""
-        while found and part:
-            if any(name.encode() in before + part for name in FATBIN_SECTIONS):
+        if not part.startswith((elf.ELF_MAGIC, elf.AR_MAGIC)):
+            return False
+        before = b""  # the end of the part before: a name may lie on both sides
+        while part:
+            if any(name in before + part for name in names):
                 return True
-            before, part = part[-LONGEST_NAME_BYTES:], file.read(READ_BYTES)
+            before = part[-LONGEST_NAME_BYTES:]
+            part = file.read(READ_BYTES)
     return False
 
 
 def cuda_of(wheel: Path) -> str:
-    """Return the CUDA that a wheel's own version module names: "12.4"; "" where it has none."""
+    """Return the CUDA that a wheel's own version module names: "12.4"; "" if it names none."""
+    module = f"{wheel.name.partition('-')[0]}/version.py"
     with ZipFile(wheel) as archive:
-        module = f"{wheel.name.partition('-')[0]}/version.py"
-        text = (
-            archive.read(module).decode("utf-8", "replace") if module in archive.namelist() else ""
-        )
-    found = CUDA_OF_PACKAGE.search(text)
-    return found[1] if found else ""
+        if module not in archive.namelist():
+            return ""
+        text = archive.read(module).decode("utf-8", "replace")
+    match = CUDA_OF_PACKAGE.search(text)
+    return match[1] if match else ""
 
 
 @dataclass(frozen=True, slots=True)
 class StagedLibraries:
-    """A wheel, and those of its libraries that hold code for GPUs, in a folder."""
+    """A wheel, and its libraries with code for GPUs in a folder."""
 
     wheel: FinishedWheel
     folder: Path
@@ -181,36 +214,38 @@ class StagedLibraries:
 def write_slim_wheel(
     staged: StagedLibraries, request: Request, destination: Path, bases: Mapping[str, str]
 ) -> Path:
-    """Write what is left of a wheel, and the documents about it, into a folder.
+    """Write the slim wheel, and the documents about it, into the folder `destination`.
 
-    `bases` are the requirements of wheels that are slimmed with it: "torch==2.1.0+cu118" -> the new one.
+    `bases` are the requirements of wheels that are slimmed with it, each with the one that replaces
+    it: "torch==2.1.0+cu118" -> "torch==2.1.0+cu118.sm86".
     """
-    found = staged.wheel
-    cuda = str(found.manifest.get("toolkit") or cuda_of(found.path))
-    version = slim_version(found.version, request, cuda)
+    original = staged.wheel
+    cuda = str(original.manifest.get("toolkit") or cuda_of(original.path))
+    version = slim_version(original.version, request, cuda)
     for library in staged.libraries:
         smaller = library.path.with_name(f"{library.path.name}.slim")
         _write_proved(library, smaller)
         smaller.replace(library.path)
-    parts = found.path.name.split("-")
-    name = "-".join([parts[0], version, *parts[2:]])
+    project, _, *tags = original.path.name.split("-")
+    name = "-".join([project, version, *tags])
+    kept_for = [f"{gpu.name}+PTX" if ptx else gpu.name for gpu, ptx in request.gpus]
     with fresh_path(destination / name) as packed:
-        own = _known_manifest(found)
-        kept_for = [f"{gpu.name}{'+PTX' * ptx}" for gpu, ptx in request.gpus]
-        manifest: dict[str, Any] = {
-            formats.KEY: formats.MANIFEST,
-            **{key: value for key, value in own.items() if key != "planned"},
+        manifest: dict[str, Any] = {formats.KEY: formats.MANIFEST} | _known_manifest(original)
+        manifest.pop("planned", None)  # the name that the original was to have
+        manifest |= {
             "wheel": name,
             "version": version,
-            "key": hashlib.sha256(f"{found.sha256} {kept_for}".encode()).hexdigest(),
+            "key": hashlib.sha256(f"{original.sha256} {kept_for}".encode()).hexdigest(),
             "toolkit": cuda or None,
             "original": {
-                "wheel": found.path.name,
-                "version": str(found.version),
-                "sha256": found.sha256,
+                "wheel": original.path.name,
+                "version": str(original.version),
+                "sha256": original.sha256,
             },
             "kept_for": kept_for,
-            "device_code": {library.name: dict(library.plan.kept) for library in staged.libraries},
+            "device_code": {
+                library.name: dict(library.plan.kept_code) for library in staged.libraries
+            },
             "builder": statement.describe_builder(os.environ),
         }
         stamped = _stamp(staged, version, bases)
@@ -222,113 +257,115 @@ def write_slim_wheel(
     return destination / name
 
 
-def _known_manifest(found: FinishedWheel) -> dict[str, Any]:
-    """Return what the manifest of a wheel says; without one, what its name says.
-
-    What an older torchmill called a commit may not have been proven.
-    """
-    if not found.manifest:
-        return {"package": found.name, "tag": f"v{found.version.public}", "identifier": found.name}
-    if formats.judge_format(found.manifest, formats.MANIFEST) == "same":
-        return dict(found.manifest)
-    unproven = "the torchmill that built it wrote another format"
-    declared = found.manifest.get("commit")
-    told = {
+def _known_manifest(wheel: FinishedWheel) -> dict[str, Any]:
+    """Return the facts in the manifest of a wheel; without one, those in its name."""
+    manifest = dict(wheel.manifest)
+    if not manifest:
+        return {"package": wheel.name, "tag": f"v{wheel.version.public}", "identifier": wheel.name}
+    if formats.judge_format(manifest, formats.MANIFEST) == "same":
+        return manifest
+    # an older torchmill may have called a commit what nothing proved
+    manifest |= {
         "commit": None,
         "commit_verified": False,
-        "commit_declared": declared,
-        "unproven": unproven,
+        "commit_declared": manifest.get("commit"),
+        "unproven": "the torchmill that built it wrote another format",
+        "submodules": dict.fromkeys(manifest.get("submodules", {}), ""),
+        formats.KEY: formats.MANIFEST,
     }
-    unknown = dict.fromkeys(found.manifest.get("submodules", {}), "")
-    return dict(found.manifest) | told | {"submodules": unknown, formats.KEY: formats.MANIFEST}
+    return manifest
 
 
 def _write_inner_sbom(
     staged: StagedLibraries, stamped: StagedWheel, manifest: Mapping[str, Any]
 ) -> None:
-    """Write the SBOM in the wheel anew; where nothing says any more what the wheel was made of, leave it out."""
+    """Write the SBOM in the wheel anew; without a manifest of the original, leave it out."""
     file = stamped.dist_info / sbom.INNER_PATH
     if not staged.wheel.manifest:
         file.unlink(missing_ok=True)
     elif file.exists():
         digests = record_file.recorded_digests(staged.wheel.path)
-        digests |= {each.name: hash_file(each.path) for each in staged.libraries}
-        file.write_bytes(
-            sbom.compose_inner_sbom(
-                manifest, (stamped.dist_info / "METADATA").read_bytes(), digests
-            )
-        )
+        for library in staged.libraries:
+            digests[library.name] = hash_file(library.path)
+        headers = (stamped.dist_info / "METADATA").read_bytes()
+        file.write_bytes(sbom.compose_inner_sbom(manifest, headers, digests))
 
 
 def _write_proved(library: SlimLibrary, destination: Path) -> None:
-    """Write what of a library stays. Raises BuildError where anything else differs."""
+    """Write the parts of a library that stay. Raises BuildError if anything else differs."""
     slim.write_library(library.path, destination, library.plan)
-    if problem := next(slimming.library_differences(library.path, destination), None):
+    problem = next(slimming.library_differences(library.path, destination), None)
+    if problem is not None:
         raise BuildError(
             f"{library.name}: cannot be slimmed ({problem}): it stays as it is", code="not-slimmed"
         )
 
 
 def _stamp(staged: StagedLibraries, version: str, bases: Mapping[str, str]) -> StagedWheel:
-    """Write the new version, and those of wheels that are slimmed with it, into the staged metadata."""
-    found = staged.wheel
-    (info,) = staged.folder.glob("*.dist-info")
-    old = StagedWheel(found.path.name, staged.folder, info, found.name, str(found.version), "")
-    metadata.set_platform_tag(old, found.path.stem.rpartition("-")[2])  # some say another in WHEEL
-    return metadata.stamp_version(old, version, new_base(found, bases))
-
-
-def new_base(found: FinishedWheel, bases: Mapping[str, str]) -> str | None:
-    """Return the slim requirement in place of one that a wheel pins; None where it pins none that is slimmed."""
-    return next(
-        (
-            bases[old]
-            for old in sorted(dependencies.declared_needs(None, found.requires, ()) & set(bases))
-        ),
-        None,
+    """Write the new version, and those of wheels that are slimmed with it, into the metadata."""
+    wheel = staged.wheel
+    (dist_info,) = staged.folder.glob("*.dist-info")
+    unstamped = StagedWheel(
+        raw_name=wheel.path.name,
+        root=staged.folder,
+        dist_info=dist_info,
+        name=wheel.name,
+        version=str(wheel.version),
+        package="",
     )
+    # PyTorch's own wheels name another platform in WHEEL than in the file's name
+    metadata.set_platform_tag(unstamped, wheel.path.stem.rpartition("-")[2])
+    return metadata.stamp_version(unstamped, version, new_base(wheel, bases))
+
+
+def new_base(wheel: FinishedWheel, bases: Mapping[str, str]) -> str | None:
+    """Return the slim requirement in place of one that a wheel pins, or None."""
+    needs = dependencies.declared_needs(None, wheel.requires, ())
+    for requirement in sorted(needs):
+        if requirement in bases:
+            return bases[requirement]
+    return None
 
 
 def _write_archive(staged: StagedLibraries, stamped: StagedWheel, packed: Path) -> str:
-    """Copy the members that stay as they are, compressed as they are, and compress the others."""
-    wheel, info_name = staged.wheel.path, stamped.dist_info.name
-    with ZipFile(wheel) as archive:
+    """Write the archive of a slim wheel, and return the codec.
+
+    Members that stay as they are are copied as they are compressed; the others are compressed.
+    """
+    original = staged.wheel.path
+    info_name = stamped.dist_info.name
+    data_folder = f"{info_name.removesuffix('dist-info')}data/"
+    with ZipFile(original) as archive:
         infos = [info for info in archive.infolist() if not info.is_dir()]
-        described = f"{wheel_file.dist_info_folders(archive.namelist())[0]}/"
-        rows = record_file.parse_record(archive.read(f"{described}RECORD").decode())
-    changed = {each.name for each in staged.libraries}
-    written: list[Sequence[str]] = []
-
-    def renamed(name: str) -> str:
-        return DATA_FOLDER.sub(info_name.removesuffix("dist-info") + r"data/", name)
-
+        old_info = f"{wheel_file.dist_info_folders(archive.namelist())[0]}/"
+        rows = record_file.parse_record(archive.read(f"{old_info}RECORD").decode())
+    changed = {library.name for library in staged.libraries}
+    copied_rows: list[Sequence[str]] = []
     with (
         packed.open("wb") as sink,
-        wheel.open("rb") as source,
+        original.open("rb") as source,
         open_compressor(None, threads=LimitMeter().cores().count) as compressor,
     ):
         target = ZipWriter(sink, time.gmtime(wheel_writer.source_date_epoch(os.environ)))
         for info in infos:
-            if info.filename not in changed and not info.filename.startswith(described):
-                mode, name = (
-                    zip_archive.READABLE_MODE | (info.external_attr >> 16 & 0o777),
-                    renamed(info.filename),
-                )
-                member = ZipMember(name, mode, info.file_size, info.CRC, info.compress_type)
-                target.add_parts(member, zip_archive.stored_parts(source, info))
-                written.append((name, *rows[info.filename][1:]))
-        names = sorted(map(renamed, changed))
+            if info.filename in changed or info.filename.startswith(old_info):
+                continue
+            name = DATA_FOLDER.sub(data_folder, info.filename)
+            mode = zip_archive.READABLE_MODE | (info.external_attr >> 16 & 0o777)
+            member = ZipMember(name, mode, info.file_size, info.CRC, info.compress_type)
+            target.add_parts(member, zip_archive.stored_parts(source, info))
+            copied_rows.append((name, *rows[info.filename][1:]))
+        names = sorted(DATA_FOLDER.sub(data_folder, name) for name in changed)
         names += sorted(
             f"{info_name}/{path.relative_to(stamped.dist_info)}"
             for path in stamped.dist_info.rglob("*")
         )
-        paths = ((name, stamped.root / name) for name in names if name != f"{info_name}/RECORD")
-        files = [
-            wheel_writer.member_source(name, path, path.stat())
-            for name, path in paths
-            if path.is_file()
-        ]
-        compressor.add_recorded(target, files, f"{info_name}/RECORD", written)
+        files = []
+        for name in names:
+            path = stamped.root / name
+            if path.is_file() and name != f"{info_name}/RECORD":
+                files.append(wheel_writer.member_source(name, path, path.stat()))
+        compressor.add_recorded(target, files, f"{info_name}/RECORD", copied_rows)
         target.close()
     return str(compressor.codec)
 
@@ -347,37 +384,44 @@ class InstalledPackage:
 def list_packages(environment: Path, patterns: Sequence[str]) -> Iterator[InstalledPackage]:
     """Yield the packages in an environment, without NVIDIA's.
 
-    Raises ConfigError where it is none, DeliveryError for a RECORD that cannot be read.
+    Their files are without those whose names match `patterns`. Raises ConfigError if it is not an
+    environment, DeliveryError for a RECORD that cannot be read.
     """
-    folders = {folder.resolve() for folder in environment.glob("lib*/python*/site-packages")}
-    if not folders:
+    sites = {folder.resolve() for folder in environment.glob("lib*/python*/site-packages")}
+    if not sites:
         raise ConfigError(
             f"{environment}: not an environment of Python: name its folder",
             code="not-an-environment",
         )
-    for record in sorted(each for folder in folders for each in folder.glob("*.dist-info/RECORD")):
+    records: list[Path] = []
+    for site in sites:
+        records += site.glob("*.dist-info/RECORD")
+    for record in sorted(records):
         name, _, version = record.parent.name.removesuffix(".dist-info").partition("-")
-        if not name.startswith("nvidia"):
-            try:
-                rows = record_file.parse_record(record.read_text("utf-8"))
-            except (OSError, ValueError, csv.Error) as error:
-                why = f"{record}: cannot be read ({error}): reinstall {name}"
-                raise DeliveryError(why, code="invalid-record") from None
-            paths = (
-                (each, record.parents[1] / each)
-                for each in rows
-                if not is_untouched(each, patterns)
-            )
-            files = [
-                (each, path)
-                for each, path in paths
-                if elf.has_magic(path, elf.ELF_MAGIC, elf.AR_MAGIC)
-            ]
-            yield InstalledPackage(name, version, record, rows, files)
+        if name.startswith("nvidia"):
+            continue
+        rows = _read_record(record, name)
+        files = []
+        for file in rows:
+            path = record.parents[1] / file
+            is_library = not is_untouched(file, patterns)
+            if is_library and elf.has_magic(path, elf.ELF_MAGIC, elf.AR_MAGIC):
+                files.append((file, path))
+        yield InstalledPackage(name, version, record, rows, files)
+
+
+def _read_record(record: Path, package: str) -> dict[str, list[str]]:
+    """Return the rows of an installed RECORD. Raises DeliveryError."""
+    try:
+        return record_file.parse_record(record.read_text("utf-8"))
+    except (OSError, ValueError, csv.Error) as error:
+        raise DeliveryError(
+            f"{record}: cannot be read ({error}): reinstall {package}", code="invalid-record"
+        ) from None
 
 
 def require_unchanged(package: InstalledPackage, libraries: Iterable[SlimLibrary]) -> None:
-    """Raise DeliveryError where a library is not as it was installed."""
+    """Raise DeliveryError if a library is not as it was installed."""
     for library in libraries:
         digest = bytes.fromhex(hash_file(library.path))
         if package.rows[library.name][1:2] != [record_file.record_digest(digest)]:
@@ -390,20 +434,19 @@ def require_unchanged(package: InstalledPackage, libraries: Iterable[SlimLibrary
 def slim_package(package: InstalledPackage, libraries: Sequence[SlimLibrary]) -> None:
     """Replace the libraries of a package, and RECORD, once all of them are written.
 
-    Programs that run keep the files that they opened. Raises HostError where the disk is full: nothing has
-    changed then.
+    Running programs keep the files that they opened. Raises HostError if the disk is full: nothing
+    has changed then.
     """
     rows = dict(package.rows)
     with report_unwritable(package.record), ExitStack() as stack:
-        fresh = {
-            library.path: stack.enter_context(fresh_path(library.path)) for library in libraries
-        }
+        replacements = []
         for library in libraries:
-            smaller = fresh[library.path]
+            smaller = stack.enter_context(fresh_path(library.path))
             _write_proved(library, smaller)
             shutil.copymode(library.path, smaller)
             digest = record_file.record_digest(bytes.fromhex(hash_file(smaller)))
             rows[library.name] = [library.name, digest, str(smaller.stat().st_size)]
-        for path, smaller in fresh.items():
+            replacements.append((library.path, smaller))
+        for path, smaller in replacements:
             smaller.replace(path)
         write_atomically(package.record, record_file.format_record(rows.values()))

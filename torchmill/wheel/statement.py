@@ -1,6 +1,7 @@
 """The in-toto statement of a wheel with SLSA provenance, unsigned; its builder and materials.
 
-https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md, https://slsa.dev/spec/v1.0/provenance
+https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md
+https://slsa.dev/spec/v1.0/provenance
 """
 
 import json
@@ -20,10 +21,17 @@ STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "https://slsa.dev/provenance/v1"
 BUILD_TYPE = "urn:torchmill:build:v1"  # docs/explanation/provenance.md describes its parameters
 
-SOURCE_KIND, SUBMODULE_KIND, PATCH_KIND, EDIT_KIND = "source", "submodule", "patch", "local edit"
-BUNDLED_KIND, STATIC_KIND = "bundled library", "static library"
-TOOLKIT_KIND, ORIGINAL_KIND = "toolkit", "original wheel"
-INTERPRETER_KIND, REQUIREMENT_KIND = "interpreter", "requirement"
+# The kinds of materials.
+SOURCE_KIND = "source"
+SUBMODULE_KIND = "submodule"
+PATCH_KIND = "patch"
+EDIT_KIND = "local edit"
+BUNDLED_KIND = "bundled library"
+STATIC_KIND = "static library"
+TOOLKIT_KIND = "toolkit"
+ORIGINAL_KIND = "original wheel"
+INTERPRETER_KIND = "interpreter"
+REQUIREMENT_KIND = "requirement"
 
 _REMOTE = re.compile(r"(https?|git|ssh|file)://\S+")
 _GITHUB = re.compile(r"https://github\.com/([\w.-]+)/([\w.-]+?)(?:\.git)?/?")
@@ -40,26 +48,23 @@ class Material:
     name: str
     version: str = ""
     purl: PackageURL | None = None
-    uri: str = ""  # where it was fetched from, if `purl` does not say so
-    digest: Mapping[str, str] = field(
-        default_factory=dict
-    )  # "gitCommit" or "sha256" -> hexadecimal
+    uri: str = ""  # the address that it was fetched from, unless `purl` says so
+    digest: Mapping[str, str] = field(default_factory=dict)  # "gitCommit" or "sha256" -> hex
     notes: Mapping[str, str] = field(default_factory=dict)
 
 
 def compose_statement(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the statement of the wheel that a manifest describes; it names no time and nothing random."""
-    builder, switches = manifest.get("builder", {}), manifest.get("switches", {})
-    decided = {  # by torchmill, without what cannot change the wheel
-        formats.KEY: formats.STATEMENT,
-        "version": manifest["version"],
-        "switches": {
-            name: value for name, value in switches.items() if name not in SPEED_ONLY_SWITCHES
+    """Return the statement of the wheel that a manifest describes.
+
+    It has no time and nothing random: the same manifest gives the same statement.
+    """
+    builder = manifest.get("builder", {})
+    run_details = {
+        "builder": {
+            "id": builder.get("id", LOCAL_BUILDER),
+            "version": {"torchmill": builder.get("torchmill", "unknown")},
         },
-        "toolkit": manifest.get("toolkit"),
-        "libraries": dict(manifest.get("libraries", {})),
-        "torch": manifest.get("torch"),
-        "network": str(manifest.get("network", "unknown")).partition(":")[0],  # that the build had
+        "metadata": {"invocationId": builder.get("invocation") or manifest["key"]},
     }
     return {
         "_type": STATEMENT_TYPE,
@@ -68,26 +73,45 @@ def compose_statement(manifest: Mapping[str, Any]) -> dict[str, Any]:
         "predicate": {
             "buildDefinition": {
                 "buildType": BUILD_TYPE,
-                "externalParameters": {
-                    "identifier": manifest["identifier"],
-                    "package": manifest["package"],
-                    "tag": manifest["tag"],
-                    "options": dict(manifest.get("options", {})),
-                    **({"kept_for": manifest["kept_for"]} if "kept_for" in manifest else {}),
-                },
-                "internalParameters": decided,
+                "externalParameters": _user_parameters(manifest),
+                "internalParameters": _computed_parameters(manifest),
                 "resolvedDependencies": [
-                    _resource_descriptor(each) for each in list_materials(manifest)
+                    _resource_descriptor(material) for material in list_materials(manifest)
                 ],
             },
-            "runDetails": {
-                "builder": {
-                    "id": builder.get("id", LOCAL_BUILDER),
-                    "version": {"torchmill": builder.get("torchmill", "unknown")},
-                },
-                "metadata": {"invocationId": builder.get("invocation") or manifest["key"]},
-            },
+            "runDetails": run_details,
         },
+    }
+
+
+def _user_parameters(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters that the user chose."""
+    parameters = {
+        "identifier": manifest["identifier"],
+        "package": manifest["package"],
+        "tag": manifest["tag"],
+        "options": dict(manifest.get("options", {})),
+    }
+    if "kept_for" in manifest:  # of a slim wheel
+        parameters["kept_for"] = manifest["kept_for"]
+    return parameters
+
+
+def _computed_parameters(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters that torchmill decided, without those that cannot change the wheel."""
+    switches = {}
+    for name, value in manifest.get("switches", {}).items():
+        if name not in SPEED_ONLY_SWITCHES:
+            switches[name] = value
+    return {
+        formats.KEY: formats.STATEMENT,
+        "version": manifest["version"],
+        "switches": switches,
+        "toolkit": manifest.get("toolkit"),
+        "libraries": dict(manifest.get("libraries", {})),
+        "torch": manifest.get("torch"),
+        # which network the build had, without the reason after the colon
+        "network": str(manifest.get("network", "unknown")).partition(":")[0],
     }
 
 
@@ -97,8 +121,12 @@ def canonical_json(statement: Mapping[str, Any]) -> bytes:
 
 
 def _resource_descriptor(material: Material) -> dict[str, Any]:
+    """Return a material as the statement has it (ResourceDescriptor of in-toto)."""
     descriptor: dict[str, Any] = {"name": material.name}
-    if uri := material.uri or (material.purl.to_string() if material.purl else ""):
+    uri = material.uri
+    if not uri and material.purl is not None:
+        uri = material.purl.to_string()
+    if uri:
         descriptor["uri"] = uri
     if material.digest:
         descriptor["digest"] = dict(material.digest)
@@ -109,23 +137,15 @@ def _resource_descriptor(material: Material) -> dict[str, Any]:
 def list_materials(manifest: Mapping[str, Any]) -> Iterator[Material]:
     """Yield everything that a manifest says the wheel was made of or with, in a fixed order.
 
-    A slim wheel was made of another one, which nothing may be known of but its digest.
+    A slim wheel was made of another one, of which nothing but the digest may be known.
     """
-    if original := manifest.get("original"):
-        package, version, name = manifest["package"], original["version"], original["wheel"]
-        purl = PackageURL("pypi", name=package, version=version, qualifiers={"file_name": name})
-        yield Material(ORIGINAL_KIND, name, version, purl, digest={"sha256": original["sha256"]})
+    original = manifest.get("original")
+    if original:
+        yield _original_wheel(manifest["package"], original)
     if not original or "source" in manifest:
         yield _source(manifest)
     for path, commit in sorted(manifest.get("submodules", {}).items()):
-        where = PurePath(path)
-        namespace = where.parent.as_posix() if len(where.parts) > 1 else None
-        purl = PackageURL("generic", namespace=namespace, name=where.name, version=commit or None)
-        digest, notes = (
-            {"gitCommit": commit} if commit else {},
-            {} if commit else {CAVEAT: "no commit is proven"},
-        )
-        yield Material(SUBMODULE_KIND, path, commit, purl=purl, digest=digest, notes=notes)
+        yield _submodule(path, commit)
     parts = manifest.get("stages", {}).get("compile", {}).get("parts", {})
     for name in manifest.get("patches", ()):
         sha256 = parts.get(f"patch {name}")
@@ -133,90 +153,125 @@ def list_materials(manifest: Mapping[str, Any]) -> Iterator[Material]:
     for path, sha256 in sorted(dict(manifest.get("edits") or {}).items()):
         yield Material(EDIT_KIND, path, digest={"sha256": sha256})
     yield from _build_tools(manifest)
-    yield from _bundled(manifest)
+    yield from _libraries(manifest)
+
+
+def _original_wheel(package: str, original: Mapping[str, Any]) -> Material:
+    """Return the wheel that a slim one was made of."""
+    version = original["version"]
+    name = original["wheel"]
+    purl = PackageURL("pypi", name=package, version=version, qualifiers={"file_name": name})
+    return Material(ORIGINAL_KIND, name, version, purl, digest={"sha256": original["sha256"]})
+
+
+def _submodule(path: str, commit: str) -> Material:
+    """Return a submodule of the source; `commit` is "" if none is proven."""
+    parts = PurePath(path)
+    namespace = parts.parent.as_posix() if len(parts.parts) > 1 else None
+    purl = PackageURL("generic", namespace=namespace, name=parts.name, version=commit or None)
+    if commit:
+        return Material(SUBMODULE_KIND, path, commit, purl, digest={"gitCommit": commit})
+    return Material(SUBMODULE_KIND, path, "", purl, notes={CAVEAT: "no commit is proven"})
 
 
 def _source(manifest: Mapping[str, Any]) -> Material:
-    """Return the fetched source: with its commit only if that was proven, else with the digest of what it held."""
-    origin, commit = str(manifest.get("source") or ""), str(manifest.get("commit") or "")
-    package, tag = str(manifest.get("package")), str(manifest.get("tag"))
+    """Return the fetched source, with its commit only if that was proven.
+
+    Without a proven commit it has the digest of the archive or of its contents instead.
+    """
+    origin = str(manifest.get("source") or "")
+    commit = str(manifest.get("commit") or "")
+    package = str(manifest.get("package"))
+    tag = str(manifest.get("tag"))
     notes = {"origin": origin, "commit proven": "yes" if commit else "no"}
-    if caveat := source_caveat(manifest):
+    caveat = source_caveat(manifest)
+    if caveat:
         notes[CAVEAT] = caveat
     if not commit:
-        contents, archive = str(manifest.get("contents") or ""), str(manifest.get("archive") or "")
+        contents = str(manifest.get("contents") or "")
         if contents:
             notes["contents sha256"] = contents  # over names, modes and contents of all files
+        sha256 = str(manifest.get("archive") or "") or contents
+        digest = {"sha256": sha256} if sha256 else {}
         purl = PackageURL("generic", name=package, version=tag)
-        digest = {"sha256": archive or contents} if archive or contents else {}
         return Material(SOURCE_KIND, package, tag, purl, digest=digest, notes=notes)
     match = _REMOTE.match(origin)
     remote = match[0] if match else ""
     uri = f"git+{remote}@{tag}" if remote.endswith(".git") else ""
     purl = PackageURL("generic", name=package, version=commit)
-    if github := _GITHUB.fullmatch(remote):
+    github = _GITHUB.fullmatch(remote)
+    if github is not None:
         purl = PackageURL("github", namespace=github[1], name=github[2], version=commit)
     return Material(SOURCE_KIND, package, tag, purl, uri, {"gitCommit": commit}, notes)
 
 
 def source_caveat(manifest: Mapping[str, Any]) -> str:
-    """Return what keeps the source from being a commit's, as a sentence without its full stop; "" for nothing."""
+    """Return why the source is not proven to be a commit's, without a full stop; "" if it is."""
     if not manifest.get("commit"):
-        declared = (
-            f"; it is said to be {manifest['commit_declared']}"
-            if manifest.get("commit_declared")
-            else ""
-        )
-        return f"not proven to be any commit: {manifest.get('unproven') or 'nothing is known of it'}{declared}"
-    if edits := sorted(dict(manifest.get("edits") or {})):
+        reason = manifest.get("unproven") or "nothing is known of it"
+        declared = manifest.get("commit_declared")
+        if declared:
+            reason = f"{reason}; it is said to be {declared}"
+        return f"not proven to be any commit: {reason}"
+    edits = sorted(dict(manifest.get("edits") or {}))
+    if edits:
         return f"changed after it was fetched: {', '.join(edits)}"
     return ""
 
 
 def _build_tools(manifest: Mapping[str, Any]) -> Iterator[Material]:
-    """Yield the interpreter's program, libraries and header, the toolkit, and the packages for the build."""
+    """Yield the interpreter's files, the pieces of the toolkit, and the packages for the build."""
     tools = dict(manifest.get("tools", {}))
     version = str(tools.pop("version", "")).partition(" ")[0]
     for name, sha256 in sorted(tools.items()):
         purl = PackageURL("generic", name="python", version=version, subpath=name)
         yield Material(INTERPRETER_KIND, name, version, purl=purl, digest={"sha256": sha256})
-    pieces = {"cuda": manifest["toolkit"]} if manifest.get("toolkit") else {}
-    for name, version in {**pieces, **dict(sorted(manifest.get("libraries", {}).items()))}.items():
-        yield Material(
-            TOOLKIT_KIND, name, version, purl=PackageURL("generic", name=name, version=version)
-        )
+    pieces = dict(sorted(manifest.get("libraries", {}).items()))
+    if manifest.get("toolkit"):
+        pieces = {"cuda": manifest["toolkit"]} | pieces
+    for name, version in pieces.items():
+        purl = PackageURL("generic", name=name, version=version)
+        yield Material(TOOLKIT_KIND, name, version, purl=purl)
     for line in sorted(manifest.get("requirements", ())):
         name, _, version = line.partition("==")
         purl = PackageURL("pypi", name=name, version=version or None)
         yield Material(REQUIREMENT_KIND, name, version, purl=purl)
 
 
-def _bundled(manifest: Mapping[str, Any]) -> Iterator[Material]:
-    """Yield the libraries of the machine that were bundled, as they were before any edit, or linked in."""
+def _libraries(manifest: Mapping[str, Any]) -> Iterator[Material]:
+    """Yield the libraries of the machine that were bundled, as before any edit, or linked in."""
     origins = manifest.get("origins", {})
     libraries = [*manifest.get("bundled", ()), *manifest.get("static", ())]
     for library in sorted(libraries, key=lambda library: library.get("path", library["source"])):
         package = origins.get(library["source"])
         purl = PackageURL.from_string(package) if package else None
         version = (purl.version or "") if purl else ""
-        digest, notes = (
-            {"sha256": library["sha256"]},
-            {"path": library["path"]} if "path" in library else {},
-        )
-        kind, name = BUNDLED_KIND if notes else STATIC_KIND, PurePath(library["source"]).name
+        kind = STATIC_KIND
+        notes = {}
+        if "path" in library:  # in the wheel
+            kind = BUNDLED_KIND
+            notes["path"] = library["path"]
+        name = PurePath(library["source"]).name
+        digest = {"sha256": library["sha256"]}
         yield Material(kind, name, version, purl, digest=digest, notes=notes)
 
 
 def describe_builder(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the builder as a manifest records it: "id" (a URI), "invocation" where it has one.
+    """Return the builder as a manifest records it: "id" (a URI), "invocation" if it has one.
 
     TORCHMILL_BUILDER names it; in GitHub Actions it is the workflow, at the commit that runs
     (https://docs.github.com/actions/reference/workflows-and-actions/variables).
     """
-    builder = {"id": environ.get("TORCHMILL_BUILDER") or LOCAL_BUILDER}
-    if not environ.get("TORCHMILL_BUILDER") and all(environ.get(name) for name in _GITHUB_ACTIONS):
-        server, repository, workflow, run = (environ[name] for name in _GITHUB_ACTIONS)
-        attempt = environ.get("GITHUB_RUN_ATTEMPT", "1")
-        invocation = f"{server}/{repository}/actions/runs/{run}/attempts/{attempt}"
-        builder = {"id": f"{server}/{workflow}", "invocation": invocation}
-    return {**builder, "torchmill": suite_version()}
+    version = suite_version()
+    builder = environ.get("TORCHMILL_BUILDER")
+    if builder:
+        return {"id": builder, "torchmill": version}
+    if not all(environ.get(name) for name in _GITHUB_ACTIONS):
+        return {"id": LOCAL_BUILDER, "torchmill": version}
+    server, repository, workflow, run = (environ[name] for name in _GITHUB_ACTIONS)
+    attempt = environ.get("GITHUB_RUN_ATTEMPT", "1")
+    return {
+        "id": f"{server}/{workflow}",
+        "invocation": f"{server}/{repository}/actions/runs/{run}/attempts/{attempt}",
+        "torchmill": version,
+    }

@@ -1,1 +1,1 @@
-"""Check a wheel: read it, then install and try it in a clean environment; `verification` does all of it."""
+"""Check a wheel: `verification` reads it, installs it in a clean environment and tries it."""

@@ -37,41 +37,44 @@ class CheckResult:
 
 
 def clean_variables(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the variables without those that lend an environment packages, libraries or settings."""
+    """Return the variables without those that bring in packages, libraries or settings."""
     return {name: value for name, value in variables.items() if not _UNWANTED.fullmatch(name)}
 
 
 def create_environment(python: Path, folder: Path, log: TextIO, empty: Path) -> Path:
-    """Create a virtual environment in place of `folder`, out of one in `empty`, and return its interpreter.
+    """Create a virtual environment in place of `folder`, and return its interpreter.
 
-    Raises HostError where `python` cannot create one.
+    It is a copy of one in `empty`. Raises HostError if `python` cannot create one.
     """
     environments.make_environment(python, folder, empty, partial(_run_logged, log=log))
     venv = environments.in_environment(folder)
-    if (
-        Version(
-            capture([str(venv), "-I", "-m", "pip", "--version"], env=clean_variables()).split()[1]
-        )
-        < OLDEST_PIP_VERSION
-    ):
-        # not the newest: only old interpreters come with an older pip, and this series runs on all of them
+    answer = capture([str(venv), "-I", "-m", "pip", "--version"], env=clean_variables())
+    pip_version = Version(answer.split()[1])  # "pip 20.0.2 from …"
+    if pip_version < OLDEST_PIP_VERSION:
+        # Not the newest: only old interpreters have an older pip, and this series runs on all of
+        # them.
         install_packages(venv, ["--upgrade", f"pip>={OLDEST_PIP_VERSION},<21"], log)
     return venv
 
 
 def install_packages(venv: Path, packages: Sequence[Path | str], log: TextIO) -> None:
-    """Install wheels and requirements in one run of pip. Raises VerifyError where pip refuses."""
-    arguments = [str(package) for package in packages]
+    """Install wheels and requirements in one run of pip. Raises VerifyError if pip refuses."""
+    words = [str(package) for package in packages]
+    argv = [str(venv), "-I", "-m", "pip", "install", "--no-input", "--no-compile", *words]
     try:
-        _run_logged(
-            [str(venv), "-I", "-m", "pip", "install", "--no-input", "--no-compile", *arguments], log
-        )
+        _run_logged(argv, log)
     except CommandError as error:
-        errors = [line for line in error.output.splitlines() if line.startswith("ERROR:")]
-        cause = errors[0].removeprefix("ERROR: ") if errors else str(error)
-        message = f"pip cannot install {' '.join(arguments)} in a clean environment: {cause}"
-        raise blame_disk(error.output, venv) or VerifyError(
-            message, code="wheel-not-installable"
+        disk_error = blame_disk(error.output, venv)
+        if disk_error is not None:
+            raise disk_error from None
+        cause = str(error)
+        for line in error.output.splitlines():
+            if line.startswith("ERROR:"):
+                cause = line.removeprefix("ERROR: ")
+                break
+        raise VerifyError(
+            f"pip cannot install {' '.join(words)} in a clean environment: {cause}",
+            code="wheel-not-installable",
         ) from None
 
 
@@ -84,23 +87,24 @@ def site_packages(venv: Path) -> Path:
 def run_checks(
     venv: Path, script: str, expected: Mapping[str, object], log: TextIO
 ) -> dict[str, CheckResult]:
-    """Run the check `script` with the environment's interpreter, in a folder away from any source tree.
+    """Run the check `script` with the environment's interpreter, away from any source tree.
 
-    Raises VerifyError where the script does not run to its end.
+    Raises VerifyError if the script does not run to its end.
     """
     with tempfile.TemporaryDirectory(prefix="verify-") as name:
         folder = Path(name)
-        shutil.copytree(
-            CHECK_SCRIPTS, folder / "checks", ignore=shutil.ignore_patterns("__pycache__")
-        )
-        (folder / "expectations.json").write_text(json.dumps(expected), encoding="utf-8")
-        argv = [str(venv), str(folder / "checks" / script), str(folder / "expectations.json")]
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(CHECK_SCRIPTS, folder / "checks", ignore=ignored)
+        expectations = folder / "expectations.json"
+        expectations.write_text(json.dumps(expected), encoding="utf-8")
+        argv = [str(venv), str(folder / "checks" / script), str(expectations)]
         log.write(f"+ {' '.join(argv)}\n")
         try:
             output = capture(argv, cwd=folder, env=clean_variables())
         except CommandError as error:
             log.write(error.output + "\n")
-            last = ["starting", *CHECKING_LINE.findall(error.output)][-1]
+            checking_lines = CHECKING_LINE.findall(error.output)
+            last = checking_lines[-1] if checking_lines else "starting"
             problem = f"{script} stopped while {last}: {error}; see the log"
             raise VerifyError(problem, code="check-script-stopped") from None
     log.write(output)
@@ -111,16 +115,12 @@ def parse_results(output: str) -> dict[str, CheckResult]:
     """Return the results in the last line of a script's output; libraries may print before it."""
     results = parse_json(output.strip().splitlines()[-1])
     return {
-        name: CheckResult(bool(each["ok"]), str(each["detail"])) for name, each in results.items()
+        name: CheckResult(bool(result["ok"]), str(result["detail"]))
+        for name, result in results.items()
     }
 
 
 def _run_logged(argv: Sequence[str], log: TextIO) -> None:
     log.write(f"+ {' '.join(argv)}\n")
-    stream(
-        argv,
-        cwd=None,
-        env=environments.pip_variables(clean_variables()),
-        log=log,
-        on_line=lambda _: None,
-    )
+    variables = environments.pip_variables(clean_variables())
+    stream(argv, cwd=None, env=variables, log=log, on_line=lambda _: None)

@@ -1,11 +1,11 @@
 """Prove that a slim wheel, or library, has everything of its original but some code for GPUs.
 
-This reads both files anew, and uses nothing of what was planned.
+This reads both files anew, and uses nothing that was planned.
 """
 
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, pairwise, zip_longest
 from pathlib import Path
@@ -21,69 +21,85 @@ from torchmill.wheel.verify.device_code import Fatbin, device_sections, list_fat
 
 CHUNK_BYTES = 1 << 20
 WORD_BYTES = 8
-PLACES_IN_HEADER = {4, 5, 9}  # where the tables of segments and sections are, and how many segments
-OWN_HEADER = re.compile("Version|Tag|Root-Is-Purelib")
-_SPELLING = re.compile(
-    r"[ ()]|(?<=\w)\+[\w.]+"
-)  # of a requirement, and the label that slimming gave it
-Range = tuple[int, int]  # offsets
+IDENTITY_BYTES = 16  # that an ELF file begins with
+# Numbers of the header that may differ: the offsets of both tables, and the count of segments.
+CHANGED_HEADER_FIELDS = {4, 5, 9}
+CHANGED_HEADERS = re.compile("Version|Tag|Root-Is-Purelib")  # of METADATA and WHEEL
+# The parts of a requirement that may differ: its spelling, and the label that slimming gave it.
+_CHANGED_SPELLING = re.compile(r"[ ()]|(?<=\w)\+[\w.]+")
+Range = tuple[int, int]  # offsets of its start and its end
+Fatbins = Mapping[Section, Sequence[Fatbin]]
 
 
 def wheel_differences(original: Path, slimmed: Path) -> Iterator[str]:
-    """Yield a clause for each way in which a wheel differs from its original in more than left-out code.
+    """Yield a clause for each difference of a wheel from its original, but removed code.
 
-    RECORD must be true in both. Raises BuildError where a library is damaged.
+    RECORD must be true in both. Raises InputError if a library is damaged.
     """
-    before, after = _recorded_files(original), _recorded_files(slimmed)
-    if before.keys() != after.keys():
+    old_files = _recorded_files(original)
+    new_files = _recorded_files(slimmed)
+    if old_files.keys() != new_files.keys():
         yield "it has other files"
         return
-    changed = [
-        (before[plain][0], name)
-        for plain, (name, digest) in after.items()
-        if before[plain][1] != digest
-    ]
-    for pair in changed:
+    for plain_name, (new_name, digest) in new_files.items():
+        old_name, old_digest = old_files[plain_name]
+        if digest == old_digest:
+            continue
         with tempfile.TemporaryDirectory() as folder, report_unwritable(Path(folder)):
-            files = [Path(folder, side) for side in ("old", "new")]
-            for wheel, name, file in zip((original, slimmed), pair, files, strict=True):
-                with ZipFile(wheel) as archive:
-                    zip_archive.extract_members(wheel, [(archive.getinfo(name), str(file))], 1)
-            described = pair[1].endswith((".dist-info/METADATA", ".dist-info/WHEEL"))
-            clauses = _header_differences(*files) if described else library_differences(*files)
-            yield from (f"{pair[1]}: {clause}" for clause in clauses)
+            old_file = Path(folder, "old")
+            new_file = Path(folder, "new")
+            _extract_member(original, old_name, old_file)
+            _extract_member(slimmed, new_name, new_file)
+            if new_name.endswith((".dist-info/METADATA", ".dist-info/WHEEL")):
+                clauses = _header_differences(old_file, new_file)
+            else:
+                clauses = library_differences(old_file, new_file)
+            for clause in clauses:
+                yield f"{new_name}: {clause}"
+
+
+def _extract_member(wheel: Path, name: str, file: Path) -> None:
+    with ZipFile(wheel) as archive:
+        zip_archive.extract_members(wheel, [(archive.getinfo(name), str(file))], 1)
 
 
 def _recorded_files(wheel: Path) -> dict[str, tuple[str, list[str]]]:
-    """Return name and hash in RECORD of each file of a wheel but the SBOM in it, by its name without the version."""
+    """Return name and hash in RECORD of each file of a wheel, by its name without the version.
+
+    The SBOM in the wheel is left out: it names the version, and the digests of changed libraries.
+    """
     record = (record_file.read_described(wheel, "RECORD") or b"").decode()
-    return {
-        re.sub(r"^[^/]+\.(dist-info|data)/", r"\1/", name): (name, row[1:2])
-        for name, row in record_file.parse_record(record).items()
-        if not name.endswith(f".dist-info/{sbom.INNER_PATH}")
-    }
+    files = {}
+    for name, row in record_file.parse_record(record).items():
+        if not name.endswith(f".dist-info/{sbom.INNER_PATH}"):
+            plain_name = re.sub(r"^[^/]+\.(dist-info|data)/", r"\1/", name)
+            files[plain_name] = (name, row[1:2])
+    return files
 
 
 def _header_differences(original: Path, slimmed: Path) -> Iterator[str]:
-    parsed = [
-        wheel_file.parse_headers(file.read_text("utf-8").encode()) for file in (original, slimmed)
-    ]
-    one, other = (
-        {
-            (name, _SPELLING.sub("", text))
-            for name, text in each.items()
-            if not OWN_HEADER.fullmatch(name)
-        }
-        for each in parsed
-    )
-    if one != other or parsed[0].get_payload() != parsed[1].get_payload():
+    """Yield a clause if METADATA or WHEEL differ in more than slimming changes."""
+    old = wheel_file.parse_headers(original.read_text("utf-8").encode())
+    new = wheel_file.parse_headers(slimmed.read_text("utf-8").encode())
+    old_headers = _comparable_headers(old.items())
+    new_headers = _comparable_headers(new.items())
+    if old_headers != new_headers or old.get_payload() != new.get_payload():
         yield "it changes more than the version, tag and label of what it requires"
 
 
-def library_differences(original: Path, slimmed: Path) -> Iterator[str]:
-    """Yield a clause for each way in which a library differs from its original in more than left-out code.
+def _comparable_headers(headers: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Return the headers that slimming keeps, without the labels that it gives to requirements."""
+    return {
+        (name, _CHANGED_SPELLING.sub("", text))
+        for name, text in headers
+        if not CHANGED_HEADERS.fullmatch(name)
+    }
 
-    What is loaded must be loaded to its old address. Raises BuildError where either is damaged.
+
+def library_differences(original: Path, slimmed: Path) -> Iterator[str]:
+    """Yield a clause for each difference of a library from its original, but removed code.
+
+    Everything must be loaded to its old address. Raises InputError if either is damaged.
     """
     if elf.is_elf(original) and elf.is_elf(slimmed):
         with elf.open_elf(original) as old, elf.open_elf(slimmed) as new:
@@ -93,117 +109,148 @@ def library_differences(original: Path, slimmed: Path) -> Iterator[str]:
         yield "it is another file"
         return
     with elf.refuse_damaged(slimmed, elf.DAMAGED_OBJECT):
-        for one, other in zip_longest(elf.static_members(original), elf.static_members(slimmed)):
-            if one is None or other is None or one[0] != other[0]:
+        old_members = elf.static_members(original)
+        new_members = elf.static_members(slimmed)
+        for old_member, new_member in zip_longest(old_members, new_members):
+            if old_member is None or new_member is None or old_member[0] != new_member[0]:
                 yield "it has other members"
                 return
-            if one[1][:4] == other[1][:4] == elf.ELF_MAGIC:
-                yield from _image_differences(
-                    *(ElfImage(content, start) for start, content in (one, other))
-                )
-            elif one != other:
-                yield f"its member at {one[0]:#x} differs"
+            start, old_content = old_member
+            _, new_content = new_member
+            if old_content[:4] == new_content[:4] == elf.ELF_MAGIC:
+                old_image = ElfImage(old_content, start)
+                new_image = ElfImage(new_content, start)
+                yield from _image_differences(old_image, new_image)
+            elif old_content != new_content:
+                yield f"its member at {start:#x} differs"
 
 
 def _image_differences(old: ElfImage, new: ElfImage) -> Iterator[str]:
-    loads = [each for each in new.segments if each.kind == elf.LOAD]
-    apart = all(one.address + one.memory <= other.address for one, other in pairwise(loads))
-    if not apart or _description(old) != _description(new):
+    if _overlaps_in_memory(new) or _description(old) != _description(new):
         yield "its headers say something else"
         return
-    before, after = (
-        {each: list(list_fatbins(image, each)) for each in device_sections(image)}
-        for image in (old, new)
-    )
-    if [len(each) for each in before.values()] != [len(each) for each in after.values()]:
+    old_fatbins = _list_all_fatbins(old)
+    new_fatbins = _list_all_fatbins(new)
+    old_counts = [len(fatbins) for fatbins in old_fatbins.values()]
+    new_counts = [len(fatbins) for fatbins in new_fatbins.values()]
+    if old_counts != new_counts:
         yield "it has a different number of fatbins"
         return
-    for one, other in zip(chain(*before.values()), chain(*after.values()), strict=True):
-        if (problem := _fatbin_difference(old, one, new, other)) is not None:
-            yield f"the fatbin at {one.start:#x} {problem}"
-    words = _words(old, before)
-    if words != _words(new, after):
+    pairs = zip(chain(*old_fatbins.values()), chain(*new_fatbins.values()), strict=True)
+    for old_fatbin, new_fatbin in pairs:
+        problem = _fatbin_difference(old, old_fatbin, new, new_fatbin)
+        if problem is not None:
+            yield f"the fatbin at {old_fatbin.start:#x} {problem}"
+    words = _pointer_words(old, old_fatbins)
+    if words != _pointer_words(new, new_fatbins):
         yield "a pointer leads to another fatbin"
         return
-    exempt = sorted(chain(*words))
-    for number, (section, same) in enumerate(zip(old.sections, new.sections, strict=True)):
-        if section.kind != elf.NOBITS and section not in before:
-            marks = [
-                0,
-                *(at + step for each, at in exempt if each == number for step in (0, WORD_BYTES)),
-                section.size,
-            ]
-            parts = zip(marks[::2], marks[1::2], strict=True)
-            moved = _is_loaded(old, section) and not _is_loaded(new, same)
-            if moved or not all(
-                _is_same(old, new, section.offset, same.offset, part) for part in parts
-            ):
-                yield f"section {number} differs, which holds no code for GPUs"
+    changed_words = sorted(chain(*words))
+    for number, (section, new_section) in enumerate(zip(old.sections, new.sections, strict=True)):
+        if section.kind == elf.NOBITS or section in old_fatbins:
+            continue
+        has_moved = _is_loaded(old, section) and not _is_loaded(new, new_section)
+        parts = _unchanged_parts(section, [at for index, at in changed_words if index == number])
+        is_same = all(
+            _is_same(old, new, section.offset, new_section.offset, part) for part in parts
+        )
+        if has_moved or not is_same:
+            yield f"section {number} differs, which holds no code for GPUs"
+
+
+def _overlaps_in_memory(image: ElfImage) -> bool:
+    """Tell whether two segments are loaded to the same address."""
+    loads = [segment for segment in image.segments if segment.kind == elf.LOAD]
+    return any(
+        segment.address + segment.memory > following.address
+        for segment, following in pairwise(loads)
+    )
+
+
+def _list_all_fatbins(image: ElfImage) -> Fatbins:
+    return {section: list(list_fatbins(image, section)) for section in device_sections(image)}
 
 
 def _description(image: ElfImage) -> list[object]:
-    """Return what headers say, but where in the file tables and contents are, and how large fatbins are."""
-    fatbins = device_sections(image)
-    return [
-        bytes(image.data[:16]),
-        [value for number, value in enumerate(image.header) if number not in PLACES_IN_HEADER],
-        [replace(each, offset=0) for each in image.segments if each.kind != elf.LOAD],
-        [
-            (each.kind, each.address, each.link, each.name, each not in fatbins and each.size)
-            for each in image.sections
-        ],
+    """Return the facts in headers that slimming keeps.
+
+    It changes where in the file tables and contents are, and how large sections of fatbins are.
+    """
+    fatbin_sections = device_sections(image)
+    header = [
+        value for number, value in enumerate(image.header) if number not in CHANGED_HEADER_FIELDS
     ]
+    segments = [
+        replace(segment, offset=0) for segment in image.segments if segment.kind != elf.LOAD
+    ]
+    sections = []
+    for section in image.sections:
+        size = None if section in fatbin_sections else section.size
+        sections.append((section.kind, section.address, section.link, section.name, size))
+    return [bytes(image.data[:IDENTITY_BYTES]), header, segments, sections]
 
 
 def _is_loaded(image: ElfImage, section: Section) -> bool:
     """Tell whether a section is loaded to the address in its header."""
-    loads = (
-        each
-        for each in image.segments
-        if each.kind == elf.LOAD and each.offset <= section.offset < each.end
-    )
-    return any(section.address - each.address == section.offset - each.offset for each in loads)
+    for segment in image.segments:
+        holds_section = segment.offset <= section.offset < segment.end
+        is_congruent = section.address - segment.address == section.offset - segment.offset
+        if segment.kind == elf.LOAD and holds_section and is_congruent:
+            return True
+    return False
 
 
-def _fatbin_difference(old: ElfImage, one: Fatbin, new: ElfImage, other: Fatbin) -> str | None:
-    """Return how a fatbin, the `other`, differs from the original, `one`, in more than pieces that it lacks."""
-    left = iter(one.pieces)
-    for piece in other.pieces:  # in the same order
+def _fatbin_difference(
+    old: ElfImage, old_fatbin: Fatbin, new: ElfImage, new_fatbin: Fatbin
+) -> str | None:
+    """Return how a fatbin differs from the original in more than removed pieces, or None."""
+    old_pieces = iter(old_fatbin.pieces)
+    for piece in new_fatbin.pieces:
         content = new.data[piece.start : piece.end]
-        if not any(old.data[each.start : each.end] == content for each in left):
+        # goes on behind the last piece that was found: the order must be the same
+        is_in_old = any(
+            old.data[old_piece.start : old_piece.end] == content for old_piece in old_pieces
+        )
+        if not is_in_old:
             return f"has code for {piece.capability} that the original has not"
     old.release()
     new.release()
-    same = (
-        old.data[one.start : one.start + SIZE_AT] == new.data[other.start : other.start + SIZE_AT]
-    )
-    return None if same else "has another header"
+    old_header = old.data[old_fatbin.start : old_fatbin.start + SIZE_AT]
+    new_header = new.data[new_fatbin.start : new_fatbin.start + SIZE_AT]
+    return None if old_header == new_header else "has another header"
 
 
-def _words(
-    image: ElfImage, fatbins: Mapping[Section, Sequence[Fatbin]]
-) -> list[list[tuple[int, int]]]:
-    """Return the words that hold the address of each fatbin, in their order: section and offset in it."""
+def _pointer_words(image: ElfImage, fatbins: Fatbins) -> list[list[tuple[int, int]]]:
+    """Return the words that hold the address of each fatbin, in order: section and offset in it."""
     pointers = fatbin_pointers(image, fatbins) or {}
-    places = [
-        (number, each) for number, each in enumerate(image.sections) if each.kind != elf.NOBITS
-    ]
-    return [
-        sorted(
-            (number, at - each.offset)
-            for at in words
-            for number, each in places
-            if each.offset <= at < each.end
-        )
-        for _, words in sorted(pointers.items())
-    ]
+    words = []
+    for _, offsets in sorted(pointers.items()):
+        places = []
+        for at in offsets:
+            for number, section in enumerate(image.sections):
+                if section.kind != elf.NOBITS and section.offset <= at < section.end:
+                    places.append((number, at - section.offset))
+        words.append(sorted(places))
+    return words
 
 
-def _is_same(old: ElfImage, new: ElfImage, start: int, there: int, part: Range) -> bool:
-    """Tell whether a part of a section, which begins at `start` and `there`, is the same in both."""
+def _unchanged_parts(section: Section, changed_words: Iterable[int]) -> list[Range]:
+    """Return the ranges of a section around the words at these offsets."""
+    parts = []
+    start = 0
+    for at in changed_words:
+        parts.append((start, at))
+        start = at + WORD_BYTES
+    parts.append((start, section.size))
+    return parts
+
+
+def _is_same(old: ElfImage, new: ElfImage, old_start: int, new_start: int, part: Range) -> bool:
+    """Tell whether a part of a section is the same in both; the section begins at two offsets."""
     for at in range(*part, CHUNK_BYTES):
         end = min(at + CHUNK_BYTES, part[1])
-        if old.data[start + at : start + end] != new.data[there + at : there + end]:
+        old_content = old.data[old_start + at : old_start + end]
+        if old_content != new.data[new_start + at : new_start + end]:
             return False
         old.release()
         new.release()

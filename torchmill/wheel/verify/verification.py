@@ -40,37 +40,28 @@ def verify_wheel(
     environment. Output of pip goes to `log`. `targets` are the compute capabilities that were asked
     for; None accepts any.
 
-    Returns the results for the manifest, and the bytes of code for GPUs: library -> target -> bytes.
-    Raises VerifyError with every check that failed.
+    Returns the results for the manifest, and the bytes of code for GPUs: library -> target ->
+    bytes. Raises VerifyError with every check that failed.
     """
-    _require(
-        wheel,
-        processor_problems(
-            expected.processor.needs if expected.processor else (), processor_flags()
-        ),
-    )
-    _require(
-        wheel,
-        static_checks.static_problems(wheel, expected, static_checks.probe_interpreter(python)),
-    )
+    needed_flags = expected.processor.needs if expected.processor else ()
+    _require(wheel, processor_problems(needed_flags, processor_flags()))
+    interpreter = static_checks.probe_interpreter(python)
+    _require(wheel, static_checks.static_problems(wheel, expected, interpreter))
     venv = clean_environment.create_environment(python, scratch / "venv", log, empty)
-    if expected.torch_folder:
+    if expected.torch_folder is not None:
         environments.import_packages_of(scratch / "venv", expected.torch_folder)
     clean_environment.install_packages(venv, [wheel, *extra], log)
     site = clean_environment.site_packages(venv)
-    if (
-        expected.torch_folder
-        and (nvidia := expected.torch_folder / library_checks.NVIDIA_FOLDER).is_dir()
-    ):
-        (site / nvidia.name).symlink_to(nvidia)  # run paths lead there
+    if expected.torch_folder is not None:
+        nvidia = expected.torch_folder / library_checks.NVIDIA_FOLDER
+        if nvidia.is_dir():  # run paths lead there
+            (site / nvidia.name).symlink_to(nvidia)
     with ZipFile(wheel) as archive:
         names = [info.filename for info in archive.infolist() if not info.is_dir()]
-    code = device_code.read_device_code_of_files(
-        site, (name for name in names if not is_bundled(Path(name).name))
-    )
-    problems = library_checks.linking_problems(
-        site, names, library_checks.platform_tags(wheel.name)[0], expected.torch_folder
-    )
+    built_names = [name for name in names if not is_bundled(Path(name).name)]
+    code = device_code.read_device_code_of_files(site, built_names)
+    platform_tag = library_checks.platform_tags(wheel.name)[0]
+    problems = library_checks.linking_problems(site, names, platform_tag, expected.torch_folder)
     if expected.build.cuda is None and code:
         problems.append(f"{', '.join(code)}: GPU code in a build without CUDA")
     if expected.build.cuda is not None and targets is not None:
@@ -82,10 +73,12 @@ def verify_wheel(
 
 
 def _require(wheel: Path, problems: Sequence[str]) -> None:
-    if problems:
-        listed = "".join(f"\n  {problem}" for problem in problems)
-        number = f"{len(problems)} checks" if len(problems) > 1 else "one check"
-        raise VerifyError(
-            f"{wheel.name}: {number} failed, so the wheel is not delivered: correct the build:{listed}",
-            code="wheel-check-failed",
-        )
+    """Raise VerifyError if there are problems."""
+    if not problems:
+        return
+    listed = "".join(f"\n  {problem}" for problem in problems)
+    count = f"{len(problems)} checks" if len(problems) > 1 else "one check"
+    raise VerifyError(
+        f"{wheel.name}: {count} failed, so the wheel is not delivered: correct the build:{listed}",
+        code="wheel-check-failed",
+    )

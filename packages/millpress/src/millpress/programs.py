@@ -16,9 +16,9 @@ def run_program(argv: Sequence[str]) -> str:
     Raises CommandFailedError if it ends with another exit code than zero, ToolError if it cannot be
     started or has not ended after half an hour.
     """
-    shown = shlex.join(argv)
-    if len(shown) > SHOWN_CHARACTERS:
-        shown = f"{shown[:SHOWN_CHARACTERS]} …"
+    command = shlex.join(argv)
+    if len(command) > SHOWN_CHARACTERS:
+        command = f"{command[:SHOWN_CHARACTERS]} …"
     try:
         done = subprocess.run(
             argv,
@@ -31,7 +31,7 @@ def run_program(argv: Sequence[str]) -> str:
         )
     except subprocess.TimeoutExpired:
         raise ToolError(
-            f"`{shown}` has not ended after {TIMEOUT_SECONDS:g} s, and was stopped: "
+            f"`{command}` has not ended after {TIMEOUT_SECONDS:g} s, and was stopped: "
             "see what it waits for",
             code="program-hangs",
         ) from None
@@ -45,6 +45,6 @@ def run_program(argv: Sequence[str]) -> str:
         lines = [line.strip() for line in output if line.strip()]
         last = lines[-1] if lines else "it printed nothing"
         raise CommandFailedError(
-            f"`{shown}` ended with exit code {done.returncode}: {last}", code="command-failed"
+            f"`{command}` ended with exit code {done.returncode}: {last}", code="command-failed"
         )
     return done.stdout
