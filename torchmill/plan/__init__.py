@@ -4,20 +4,20 @@
   official build
 - arch_toolkits: which CUDA toolkits make code for a GPU, and which releases build with them
 - base_package: the torch that a dependent package, such as torchvision, is built against
-- boards: which toolkits the driver of a JetPack runs
+- boards: which CUDA toolkits the driver of a Jetson's JetPack runs
 - build_options: the options of a build: what a user may say after `--`
 - build_plan: compute the plan of a cell: everything a session will do, without touching anything
 - build_variables: the variables that a build sets, and who decides on each
 - causes: diagnose a build's log: match the first error against the catalogue in causes.toml
 - cell: a cell of the matrix: a build of a release, and why it is impossible, if it is
-- cell_choice: which cells are built where names are patterns, or Python, toolkit or GPUs are left
-  open
+- cell_choice: choose the cells to build, if names are patterns, or Python, toolkit or GPUs are
+  left open
 - cell_lookup: find the cell that an identifier names, and explain why one cannot be built
 - compile_costs: what the compiles of one release are known to cost
 - cuda_libraries: which cuDNN, NCCL and MAGMA a build uses
 - cuda_toolkit: choose toolkit, host compiler and libraries of a build with CUDA together
-- doctor/: judge a machine against what a build needs; pure
-- drivers: which drivers run what a CUDA toolkit makes
+- doctor/: judge a machine against the needs of a build, and say how to meet them
+- drivers: which drivers run the code of which CUDA toolkits
 - compile_work: how long compiling a release takes by the catalogue of measured builds
 - estimate: estimate time, memory and disk of a build, from measured builds and those of this machine
 - estimate_report: what a build will cost, and whether its link may overflow, for people and as data
@@ -30,7 +30,7 @@
 - line_patterns: regular expressions that are looked for in lines of others, in a time that is
   bounded
 - link_overflow: predict whether the link of libtorch_cuda overflows
-- local_gpus: the GPUs of the machine that builds, as the default of a list of compute capabilities
+- local_gpus: the GPUs of the machine that builds: the default for a list of compute capabilities
 - log_lines: the lines of a build's log that may tell of a failure, without what tools put around
   them
 - matrix: the matrix: which cells exist, which a release can build, and why not
@@ -41,22 +41,21 @@
 - pattern_tree: regular expressions as trees: take one apart, and compile the parts
 - plan: the plan of one build: all that will happen, computed before anything is touched
 - providers: which providers of toolkits, libraries and compilers a machine can use
-- published: published wheels: where they are, and on which systems, drivers and GPUs they run
+- published: published wheels: which a release has, where to get them, and which fit a machine
 - published_wheel: a wheel that upstream published, and whether it would do on a machine
 - render: a plan as text and as JSON-ready data
 - rules: which rules hold for a build, and what they demand of compilers and tools together
 - script: a plan as a shell script that builds the same wheel with nothing of torchmill installed
 - session_names: names of sessions: which nox is asked for, and what each makes of a wheel
-- settings: weigh what a user gives a build by --set: what is refused, what makes it heavier
+- settings: weigh the settings of --set: which are refused, and which make a build heavier
 - shares: a build in shares on several machines: how long it takes, and how many are worth it
-- shell_seal: seal a build from its user's shell: which variables get through to it, and which
-  others to name
-- step_origins: where the steps on the way to a wheel take what they need from
+- shell_seal: seal a build from its user's shell, and name the settings that do not get through
+- step_origins: the origins of the steps on the way to a wheel: providers, addresses and bytes
 - storage: how many bytes each part of a build takes on disk
 - system_packages: the system packages that a release needs, and the command that installs them
 - trial: who has built a cell before: upstream, somebody whose report is recorded, or nobody who is
   known
-- walk: the way to some wheels, step by step to its end, and what stops it
-- wheel_fit: judge a published wheel: whether what was read in it runs on a machine
+- walk: the steps that lead to some wheels, checked to the last before the first one runs
+- wheel_fit: judge a published wheel: whether the code that was read in it runs on a machine
 - wheel_name: the name of a wheel: version, local label and tags
 """
