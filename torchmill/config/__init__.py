@@ -2,10 +2,13 @@
 
 - arch_list: lists of compute capabilities: read them as PyTorch does, and write them
 - build: a build as a value: one cell of the matrix, and the machines that cells are for
+- catalogue_reader: read packages and releases; a file with mistakes is left out, and does not stop
+  the others
 - conda_facts: how conda names projects, versions and licences
 - costs: the costs of builds: measured ones, and the assumptions of an estimate
 - distributions: which packages exist in which release of which Linux distribution, as
   distributions.toml says
+- editions: pair the releases that a package's own file declares with releases of torch
 - facts: all facts of build_configs/ as one value
 - facts_reader: read build_configs/ into values; all problems are collected into one error
 - field_types: types of fields whose texts have a certain form; the reader of facts refuses any
@@ -19,10 +22,11 @@
 - own_facts: put a project's own facts beside the shipped ones: a file replaces the shipped one of
   its name
 - package: packages that can be built, and the releases that their own files declare
-- package_reader: read packages and releases; a file with mistakes is left out, and does not stop
-  the others
+- package_reader: read the files of packages, and find their mistakes
 - release: one release of a package, and its facts about CUDA toolkits
 - release_lookup: find releases in the facts: by tag, by the torch that they go with, the newest
+- release_reader: read the files of releases: a table for each package, those of dependents after
+  their base
 - rule: rules of packages: their conditions, and their effects on a build
 - selection: the selected release: the tag that TORCHMILL_TAG names, or that `invoke fetch` recorded
 - served_gpus: tell which GPUs device code runs on: code of the same major version, and PTX

@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 from packaging.utils import canonicalize_name
 
 from torchmill.config.build import Arch
+from torchmill.config.catalogue_reader import PackagesAndReleases, read_packages_and_releases
 from torchmill.config.conda_facts import CondaFacts, CondaName
 from torchmill.config.costs import CompilePeak, CostAssumptions, KnownUnit, MeasuredRun
 from torchmill.config.facts import Facts, FailureCause, OfferedWheels
 from torchmill.config.gpu import ArchName, BoardIndex, Capability, DeviceMaker, GpuHost
 from torchmill.config.images import Archive, BaseImage, ImageFacts
 from torchmill.config.link_facts import LinkFacts
-from torchmill.config.package_reader import PackagesAndReleases, read_packages_and_releases
 from torchmill.config.rule import OfficialPart
 from torchmill.config.toml_reader import TomlTable, read_toml
 from torchmill.config.toolkit import PROVIDERS, Toolkit, ToolkitPart, ToolkitSource

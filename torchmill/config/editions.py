@@ -1,0 +1,62 @@
+"""Pair the releases that a package's own file declares with releases of torch."""
+
+from collections.abc import Iterable
+
+from torchmill.config.package import Edition, Package
+from torchmill.config.release import Release
+from torchmill.config.versions import is_within, version_key
+
+
+def pair_editions(
+    package: Package, listed: Iterable[Release], bases: Iterable[Release]
+) -> tuple[list[Release], list[str]]:
+    """Return the releases that a package's editions are for each torch, and the problems of them.
+
+    Each torch goes with the newest edition that takes it. `listed` are the package's releases in
+    releases/, which it may not have beside editions.
+    """
+    file = f"{package.name}.toml"
+    problems = [
+        f"{file}: {release} stands in releases/ too; say it in one place" for release in listed
+    ]
+    newest_first = sorted(
+        package.editions, key=lambda edition: version_key(edition.version), reverse=True
+    )
+    releases: list[Release] = []
+    for base in bases:
+        for edition in newest_first:
+            if is_within(edition.torch, base.version):
+                releases.append(_pair_edition(package, edition, base))
+                break
+    paired_versions = {release.version for release in releases}
+    unpaired = [edition for edition in newest_first if edition.version not in paired_versions]
+    problems.extend(
+        f"{file}: release {edition.version}: {package.after} '{edition.torch}' leaves it "
+        f"no release of {package.after} that goes with no newer one"
+        for edition in unpaired
+    )
+    return releases, problems
+
+
+def _pair_edition(package: Package, edition: Edition, base: Release) -> Release:
+    """Return an edition as the release of a package for one torch, `base`."""
+    return Release(
+        package=package.name,
+        version=edition.version,
+        tag=package.tag.format(version=edition.version),
+        commit=edition.commit,
+        pythons=tuple(
+            python for python in base.pythons if is_within(edition.python, python.rstrip("t"))
+        ),
+        arches=tuple(arch for arch in base.arches if arch in (edition.arches or base.arches)),
+        cuda=base.cuda if edition.cuda is None else edition.cuda,
+        cuda_official=base.cuda_official,
+        torch=base.version,
+        wheel_tag=edition.wheel_tag,
+        source=edition.source,
+        date=edition.date,
+        cuda_pypi=base.cuda_pypi,
+        sha256=edition.sha256,
+        stable_abi=edition.stable_abi,
+        tried=dict.fromkeys(edition.built, edition.source),
+    )
