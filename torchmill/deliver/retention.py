@@ -8,7 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from millpress import wheel_file
 from millpress.errors import WheelError
@@ -84,18 +84,24 @@ def older_wheels(wheels: Iterable[str], keep: int, uncounted: Collection[str] = 
     return sorted(older)
 
 
+class RetentionPlan(NamedTuple):
+    """The changes after which a place has the newest releases of each kind of wheel."""
+
+    recent: list[FinishedWheel]  # to publish
+    too_old: list[str]  # file names of wheels that are not published
+    stale: list[StoredFile]  # files of older releases to remove, in this order
+
+
 def plan_retention(
     target: PublishTarget, wheels: Sequence[FinishedWheel], keep: int
-) -> tuple[list[FinishedWheel], list[str], list[StoredFile]]:
-    """Return the wheels to publish, those that are too old, and the files to remove from a place.
+) -> RetentionPlan:
+    """Return what to publish and to remove, so that a place has the newest `keep` releases.
 
-    After that, the place has the newest `keep` releases of each kind of these wheels; 0 keeps all
-    of them. The first list has the wheels to publish, the second the file names of wheels that are
-    too old and that the place does not have, the third the files of older releases to remove, in
-    the order of removal. Raises TorchmillError if the place cannot be read.
+    They are counted for each kind of these wheels; 0 keeps all of them. Raises TorchmillError if the
+    place cannot be read.
     """
     if not keep:
-        return list(wheels), [], []
+        return RetentionPlan(list(wheels), [], [])
     names = {wheel.path.name for wheel in wheels}
     kinds = {_parse_release(name)[0] for name in names}
     published = _find_published(target, kinds)
@@ -103,9 +109,11 @@ def plan_retention(
     stale = []
     for wheel in old:
         stale += published.get(wheel, [])
-    too_old = sorted(names.intersection(old) - published.keys())
-    recent = [wheel for wheel in wheels if wheel.path.name not in old]
-    return recent, too_old, stale
+    return RetentionPlan(
+        recent=[wheel for wheel in wheels if wheel.path.name not in old],
+        too_old=sorted(names.intersection(old) - published.keys()),
+        stale=stale,
+    )
 
 
 def _find_published(
