@@ -63,7 +63,7 @@ def make_request(
 
 
 def downloads(index: Index) -> int:
-    return sum(line.startswith("GET /files/") for line in index.asked)
+    return sum(line.startswith("GET /files/") for line in index.requests)
 
 
 def test_the_archive_of_the_release_is_checked_and_unpacked(index: Index, place: Layout) -> None:

@@ -44,7 +44,7 @@ def test_existing_pages_answer() -> None:
     with serving(Index()) as index:
         page = f"{index.url}/torch/"
         assert probe_addresses([page, page], {}) == {page: ""}
-        assert index.asked == ["GET /simple/torch/"], "each address is probed once"
+        assert index.requests == ["GET /simple/torch/"], "each address is probed once"
 
 
 def test_a_missing_page_is_named_without_its_password() -> None:

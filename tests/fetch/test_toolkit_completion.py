@@ -146,9 +146,9 @@ def test_a_wrong_download_leaves_no_toolkit(
         complete_lacking(bare, lacks, ARCH, shop(tmp_path))
     assert not list((tmp_path / ".cache/torchmill/toolkits").glob("11.8*"))
     index.files[name] = content
-    index.asked.clear()
+    index.requests.clear()
     complete_lacking(bare, lacks, ARCH, shop(tmp_path))
-    assert not any("cublas_cu11-11.11" in request for request in index.asked), (
+    assert not any("cublas_cu11-11.11" in request for request in index.requests), (
         "the earlier download is used"
     )
 
@@ -189,7 +189,7 @@ def test_a_full_disk_is_reported_before_any_download(
         complete_lacking(
             bare, lacking_toolkit_parts(bare.home, "11.8", PARTS), ARCH, shop(tmp_path)
         )
-    assert not any(request.startswith("GET /files") for request in index.asked)
+    assert not any(request.startswith("GET /files") for request in index.requests)
 
 
 def test_a_compiler_that_does_not_run_is_reported_before_any_download(
@@ -200,7 +200,7 @@ def test_a_compiler_that_does_not_run_is_reported_before_any_download(
         complete_lacking(
             bare, lacking_toolkit_parts(bare.home, "11.8", PARTS), ARCH, shop(tmp_path)
         )
-    assert index.asked == []
+    assert index.requests == []
 
 
 @pytest.mark.usefixtures("index")

@@ -283,7 +283,7 @@ def test_py_rattler_is_not_installed_for_an_unreachable_channel(
         answer = ask_channels(tmp_path, gone.url)
     assert isinstance(answer, ProviderRefusal)
     assert answer.reason == "127.0.0.1 cannot be reached (connection refused)"
-    assert index.asked == []
+    assert index.requests == []
 
 
 def test_a_mirror_replaces_the_server_of_anaconda(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.machines import made_up_programs, script
-from tests.support.made_up_providers import ARCH, MadeUp, shop, source, toolkit, wanted
+from tests.support.made_up_providers import ARCH, MadeUp, shop, source, toolkit, toolkit_request
 from tests.support.refusals import refused
 from torchmill.config.toolkit import ProviderPackage
 from torchmill.fetch.toolkit.provision import bytes_taken, install_from_providers
@@ -19,14 +19,16 @@ KNOWN = [source(name) for name in ("conda", "debian", "pypi")]
 
 def test_the_first_provider_that_has_it_is_used(tmp_path: Path) -> None:
     conda, debian, pypi = MadeUp("conda"), MadeUp("debian", {"11.8": toolkit}), MadeUp("pypi")
-    installed = install_from_providers(wanted(), shop(tmp_path, KNOWN, conda, debian, pypi))
+    installed = install_from_providers(
+        toolkit_request(), shop(tmp_path, KNOWN, conda, debian, pypi)
+    )
     assert installed == list_provisioned(tmp_path, ARCH)["11.8"]
     assert (installed.record.provider, installed.record.full) == ("debian", "11.8.89")
     assert [piece.file for piece in installed.record.pieces] == ["11.8.pkg"]
-    assert (len(conda.asked), len(debian.asked), len(pypi.asked)) == (1, 1, 0)
+    assert (len(conda.requests), len(debian.requests), len(pypi.requests)) == (1, 1, 0)
     assert list((tmp_path / "downloads/debian").iterdir()) == [], "downloads are deleted"
-    assert install_from_providers(wanted(), shop(tmp_path, KNOWN, conda)) == installed
-    assert len(conda.asked) == 1, "it is installed"
+    assert install_from_providers(toolkit_request(), shop(tmp_path, KNOWN, conda)) == installed
+    assert len(conda.requests) == 1, "it is installed"
 
 
 def test_the_error_lists_the_reason_of_each_provider(tmp_path: Path) -> None:
@@ -34,14 +36,15 @@ def test_the_error_lists_the_reason_of_each_provider(tmp_path: Path) -> None:
     debian = MadeUp("debian")
     with refused("no-provider") as raised:
         install_from_providers(
-            wanted("11.7"), shop(tmp_path, sources, MadeUp("conda"), debian, MadeUp("pypi"))
+            toolkit_request("11.7"),
+            shop(tmp_path, sources, MadeUp("conda"), debian, MadeUp("pypi")),
         )
     assert str(raised.value).splitlines()[1:4] == [
         "  conda: its host cannot be reached (no answer in 5 s)",
         "  debian: it has CUDA 11.8",
         "  pypi: it has no toolkit",
     ]
-    assert debian.asked == [], "the facts rule it out"
+    assert debian.requests == [], "the facts rule it out"
 
 
 def test_a_library_is_installed_under_its_exact_version(tmp_path: Path) -> None:
@@ -52,12 +55,14 @@ def test_a_library_is_installed_under_its_exact_version(tmp_path: Path) -> None:
 
     sources = [source("pypi", "cudnn", cuda="11")]
     first = install_from_providers(
-        wanted("8.5", "cudnn", "11"), shop(tmp_path, sources, MadeUp("pypi", {"8.5.0.96": cudnn}))
+        toolkit_request("8.5", "cudnn", "11"),
+        shop(tmp_path, sources, MadeUp("pypi", {"8.5.0.96": cudnn})),
     )
     assert first.name == "cudnn-8.5.0.96-cu11"
     unable = MadeUp("pypi", {"8.5.0.96": partial(pytest.fail, "it is installed")})
     assert (
-        install_from_providers(wanted("", "cudnn", "11"), shop(tmp_path, sources, unable)) == first
+        install_from_providers(toolkit_request("", "cudnn", "11"), shop(tmp_path, sources, unable))
+        == first
     )
 
 
@@ -70,7 +75,9 @@ def test_an_incomplete_toolkit_does_not_appear(tmp_path: Path, missing: str) -> 
         (folder / missing).unlink()
 
     with refused("incomplete-toolkit"):
-        install_from_providers(wanted(), shop(tmp_path, KNOWN, MadeUp("debian", {"11.8": torn})))
+        install_from_providers(
+            toolkit_request(), shop(tmp_path, KNOWN, MadeUp("debian", {"11.8": torn}))
+        )
     assert list_provisioned(tmp_path, ARCH) == {}
     assert (tmp_path / "downloads/debian/11.8.pkg").is_file(), "kept for the next try"
 
@@ -81,7 +88,9 @@ def test_an_interruption_says_how_to_resume(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with refused("interrupted"):
-        install_from_providers(wanted(), shop(tmp_path, KNOWN, MadeUp("debian", {"11.8": stopped})))
+        install_from_providers(
+            toolkit_request(), shop(tmp_path, KNOWN, MadeUp("debian", {"11.8": stopped}))
+        )
     assert list_provisioned(tmp_path, ARCH) == {}
 
 
@@ -92,7 +101,9 @@ def test_an_nvcc_that_does_not_run_as_its_version_is_refused(tmp_path: Path) -> 
 
     for put in (partial(toolkit, version="11.7"), foreign):
         with refused("nvcc-does-not-run"):
-            install_from_providers(wanted(), shop(tmp_path, KNOWN, MadeUp("debian", {"11.8": put})))
+            install_from_providers(
+                toolkit_request(), shop(tmp_path, KNOWN, MadeUp("debian", {"11.8": put}))
+            )
     assert list_provisioned(tmp_path, ARCH) == {}
 
 
@@ -102,20 +113,22 @@ def test_a_host_compiler_is_found_by_its_name(tmp_path: Path) -> None:
 
     sources = [source("debian", "compiler", "gcc-11")]
     installed = install_from_providers(
-        wanted("gcc-11", "compiler"), shop(tmp_path, sources, MadeUp("debian", {"gcc-11": gcc}))
+        toolkit_request("gcc-11", "compiler"),
+        shop(tmp_path, sources, MadeUp("debian", {"gcc-11": gcc})),
     )
     assert installed.home == tmp_path / f"toolkits/gcc-11-{ARCH}"
     sources = [source("debian", "compiler", "gcc-12")]
     with refused("incomplete-toolkit"):
         install_from_providers(
-            wanted("gcc-12", "compiler"), shop(tmp_path, sources, MadeUp("debian", {"gcc-12": gcc}))
+            toolkit_request("gcc-12", "compiler"),
+            shop(tmp_path, sources, MadeUp("debian", {"gcc-12": gcc})),
         )
 
 
 def test_a_toolkit_that_cannot_fit_is_not_downloaded(tmp_path: Path) -> None:
     huge = MadeUp("debian", {"11.8": partial(pytest.fail, "begun")}, size=2**60)
     with refused("disk-full"):
-        install_from_providers(wanted(), shop(tmp_path / "not" / "yet", KNOWN, huge))
+        install_from_providers(toolkit_request(), shop(tmp_path / "not" / "yet", KNOWN, huge))
 
 
 def test_unpacked_packages_take_more_room_than_downloads() -> None:

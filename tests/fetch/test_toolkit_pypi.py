@@ -281,7 +281,7 @@ def test_a_broken_download_is_resumed(index: Index, tmp_path: Path, length: int 
     home = tmp_path / "home"
     home.mkdir()
     offer.fill(home)  # without a version from the server, the digest decides
-    assert f"GET /files/{name} bytes={arrived}-" in index.asked
+    assert f"GET /files/{name} bytes={arrived}-" in index.requests
     assert (home / "nvvm/bin/cicc").read_text() == PARTS["nvidia_nvvm"]["nvvm/bin/cicc"]
 
 

@@ -1,6 +1,6 @@
 """Which providers may serve a request, and the message if none does."""
 
-from tests.support.made_up_providers import source, wanted
+from tests.support.made_up_providers import source, toolkit_request
 from torchmill.config.toolkit import ToolkitPart, ToolkitSource
 from torchmill.fetch.toolkit.request import (
     ProviderRefusal,
@@ -24,21 +24,21 @@ def reason(answer: tuple[ToolkitSource, ...] | ProviderRefusal) -> str:
 
 
 def test_sources_that_may_serve_are_candidates() -> None:
-    assert candidate_sources(wanted(), "debian", KNOWN) == (DEBIAN,)
-    assert candidate_sources(wanted("8.5", "cudnn", "11"), "pypi", KNOWN) == (CUDNN_11,)
-    assert candidate_sources(wanted("", "nccl", "11"), "pypi", KNOWN) == (NCCL,)
-    assert candidate_sources(wanted("2.99", "nccl", "11"), "pypi", KNOWN) == (NCCL,), (
+    assert candidate_sources(toolkit_request(), "debian", KNOWN) == (DEBIAN,)
+    assert candidate_sources(toolkit_request("8.5", "cudnn", "11"), "pypi", KNOWN) == (CUDNN_11,)
+    assert candidate_sources(toolkit_request("", "nccl", "11"), "pypi", KNOWN) == (NCCL,)
+    assert candidate_sources(toolkit_request("2.99", "nccl", "11"), "pypi", KNOWN) == (NCCL,), (
         "it may be new"
     )
 
 
 def test_the_facts_refuse_missing_versions() -> None:
-    assert candidate_sources(wanted("11.7"), "debian", KNOWN) == ProviderRefusal(
+    assert candidate_sources(toolkit_request("11.7"), "debian", KNOWN) == ProviderRefusal(
         "debian", "it has CUDA 11.8", ("11.8",)
     )
-    assert reason(candidate_sources(wanted(), "pypi", KNOWN)) == "it has no toolkit"
+    assert reason(candidate_sources(toolkit_request(), "pypi", KNOWN)) == "it has no toolkit"
     assert (
-        reason(candidate_sources(wanted("9", "cudnn", "13"), "pypi", KNOWN))
+        reason(candidate_sources(toolkit_request("9", "cudnn", "13"), "pypi", KNOWN))
         == "it has no cudnn for CUDA 13"
     )
     other = ToolkitRequest("toolkit", "11.8", None, "aarch64")
@@ -72,7 +72,7 @@ def test_a_version_begins_with_whole_numbers() -> None:
 
 def test_the_refusal_lists_reasons_and_a_remedy() -> None:
     message = refusal_message(
-        wanted("11.7"),
+        toolkit_request("11.7"),
         [
             ProviderRefusal("conda", "no connection"),
             ProviderRefusal("debian", "it has CUDA 11.8", ("11.8",)),
@@ -93,14 +93,16 @@ def test_the_refusal_lists_reasons_and_a_remedy() -> None:
         ProviderRefusal("debian", "it has CUDA 12.4", ("12.4",)),
     ]
     assert (
-        refusal_message(wanted("12.6"), refusals).splitlines()[-1]
+        refusal_message(toolkit_request("12.6"), refusals).splitlines()[-1]
         == "  install it by other means, and set CUDA_HOME to its folder"
     )
     compiler = refusal_message(
-        wanted("gcc-9", "compiler"),
+        toolkit_request("gcc-9", "compiler"),
         [ProviderRefusal("debian", "it has gcc-11", ("gcc-11", "gcc-12"))],
     )
     assert "CUDAHOSTCXX" in compiler
-    library = refusal_message(wanted("8.5", "cudnn", "11"), [ProviderRefusal("pypi", "no")])
+    library = refusal_message(
+        toolkit_request("8.5", "cudnn", "11"), [ProviderRefusal("pypi", "no")]
+    )
     assert library.startswith("cudnn 8.5 for CUDA 11 is not available")
     assert "`invoke toolkit --library cudnn-cu11=VERSION`" in library

@@ -149,7 +149,7 @@ def test_a_piece_is_downloaded_once(tmp_path: Path) -> None:
             file = fetch_piece(piece(index.url), tmp_path, SilentBar())
             assert file == tmp_path / "downloads/pypi/nvcc.whl"
             assert file.read_bytes() == CONTENT
-        assert len(index.asked) == 1
+        assert len(index.requests) == 1
 
 
 def test_a_piece_with_another_digest_is_deleted(tmp_path: Path) -> None:

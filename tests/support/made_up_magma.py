@@ -1,4 +1,4 @@
-"""MAGMA in miniature: headers that tell a version, and a static library with made-up code for GPUs."""
+"""A tiny MAGMA: headers with a version, and a static library with made-up code for GPUs."""
 
 import subprocess
 from collections.abc import Sequence
@@ -14,29 +14,28 @@ HEADER = """/* made up */
 
 
 def header(version: str = "2.6.1") -> str:
-    """Return the text of the header that tells a version."""
+    """Return the text of the header with the version."""
     return HEADER.format(*version.split("."))
 
 
 def static(path: Path, *objects: Sequence[bytes]) -> Path:
-    """Write a static library; each object holds a fatbin of some pieces."""
+    """Write a static library; each object has a fatbin of some pieces."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    made = [
-        library(
-            path.parent / f"an_object_with_a_long_name_{number}.o", {".nv_fatbin": fatbin(*pieces)}
-        )
-        for number, pieces in enumerate(objects)
-    ]
-    subprocess.run(["ar", "rcS", path, *made], check=True)
-    for one in made:
-        one.unlink()
+    object_files = []
+    for number, pieces in enumerate(objects):
+        # longer than the 15 characters that fit in the header of an ar archive's member
+        file = path.parent / f"an_object_with_a_long_name_{number}.o"
+        object_files.append(library(file, {".nv_fatbin": fatbin(*pieces)}))
+    subprocess.run(["ar", "rcS", path, *object_files], check=True)
+    for file in object_files:
+        file.unlink()
     return path
 
 
 def install(folder: Path, version: str = "2.6.1") -> None:
-    """Put one into a folder, with code for 7.0 and 8.6, and PTX of the latter."""
+    """Put a MAGMA into a folder, with code for 7.0 and 8.6, and PTX of the latter."""
     (folder / "include").mkdir(parents=True)
     (folder / "include/magma_types.h").write_text(header(version))
     (folder / "include/magma_v2.h").write_text("")
-    whole = (piece(70), piece(86), piece(86, PTX))
-    static(folder / "lib/libmagma.a", whole, whole)
+    pieces = (piece(70), piece(86), piece(86, PTX))
+    static(folder / "lib/libmagma.a", pieces, pieces)

@@ -22,7 +22,7 @@ ARCH = "x86_64"
 
 
 def toolkit(folder: Path, version: str = "11.8") -> None:
-    """Put what makes a toolkit into a folder."""
+    """Put the files that every toolkit needs into a folder."""
     program(folder / "bin", "nvcc", f"Cuda compilation tools, release {version}, V{version}.89")
     for name in ("include/cuda_runtime_api.h", "lib64/libcudart.so"):
         (folder / name).parent.mkdir()
@@ -32,24 +32,26 @@ def toolkit(folder: Path, version: str = "11.8") -> None:
 def source(
     provider: str, kind: ToolkitKind = "toolkit", *versions: str, cuda: str | None = None
 ) -> ToolkitSource:
+    """Return the fact that a provider has something."""
     return ToolkitSource(provider, kind, versions, ("all",), (ARCH,), (), cuda, "test")
 
 
-def wanted(
+def toolkit_request(
     version: str = "11.8", kind: ToolkitKind = "toolkit", major: str | None = None
 ) -> ToolkitRequest:
+    """Return a request for a toolkit, or for a library for a major version of CUDA."""
     return ToolkitRequest(kind, version, major, ARCH)
 
 
 @dataclass
 class MadeUp:
-    """It has what it is given: what puts it into a folder, by its version."""
+    """A provider with some versions, each with a function that fills its folder."""
 
     name: str
-    has: dict[str, Callable[[Path], None]] = field(default_factory=dict)
+    contents: dict[str, Callable[[Path], None]] = field(default_factory=dict)
     size: int = 10  # bytes to download
-    asked: list[ToolkitRequest] = field(default_factory=list)
-    sentence: str = "its host cannot be reached (no answer in 5 s)"
+    requests: list[ToolkitRequest] = field(default_factory=list)
+    refusal: str = "its host cannot be reached (no answer in 5 s)"
 
     def offer(
         self,
@@ -58,24 +60,26 @@ class MadeUp:
         cache: Path,
         progress: ProgressDisplay,  # noqa: ARG002 (the same)
     ) -> ProviderOffer | ProviderRefusal:
-        self.asked.append(request)
-        exact = next((version for version in self.has if version.startswith(request.version)), None)
-        if exact is None:
-            return ProviderRefusal(self.name, self.sentence)
-        found = replace(request, version=exact)
-        piece = ProviderPackage(self.name, "all", exact, f"{found.name}.pkg", "", "0", self.size)
+        """Offer the first version that begins as the requested one."""
+        self.requests.append(request)
+        versions = [version for version in self.contents if version.startswith(request.version)]
+        if not versions:
+            return ProviderRefusal(self.name, self.refusal)
+        version = versions[0]
+        exact = replace(request, version=version)
+        piece = ProviderPackage(self.name, "all", version, f"{exact.name}.pkg", "", "0", self.size)
 
         def fill(folder: Path) -> None:
             file = downloads_folder(cache, self.name) / piece.file
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(b"downloaded")
-            self.has[exact](folder)
+            self.contents[version](folder)
 
-        return ProviderOffer(found, self.name, f"{exact}.89", (piece,), fill)
+        return ProviderOffer(exact, self.name, f"{version}.89", (piece,), fill)
 
 
 def shop(cache: Path, sources: Sequence[ToolkitSource], *providers: MadeUp) -> ProvisionContext:
-    known: dict[str, AskProvider] = {one.name: one.offer for one in providers}
-    return ProvisionContext(
-        known, sources, cache, make_runner({"PATH": "/usr/bin:/bin"}), SilentProgress()
-    )
+    """Return a context with some providers."""
+    offers: dict[str, AskProvider] = {provider.name: provider.offer for provider in providers}
+    run = make_runner({"PATH": "/usr/bin:/bin"})
+    return ProvisionContext(offers, sources, cache, run, SilentProgress())

@@ -1,4 +1,4 @@
-"""Upstreams for the source tests: bare repositories with submodules, nested ones too, made by git itself."""
+"""Upstreams for tests of sources: bare repositories with submodules, also nested, made by git."""
 
 import subprocess
 from collections.abc import Mapping
@@ -25,14 +25,14 @@ BRANCH = "main"
 
 
 def git(folder: Path, *arguments: str) -> str:
-    """Return what git says in a folder."""
+    """Return the output of git in a folder."""
     command = ["git", *IDENTITY, "-C", str(folder), *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A submodule as its parent writes it down."""
+    """A submodule as its parent records it."""
 
     path: str
     url: str
@@ -42,7 +42,7 @@ class Link:
 
 @dataclass
 class Forge:
-    """A folder of bare repositories, OWNER/NAME.git, whose submodules are said to be at `base`."""
+    """A folder of bare repositories, OWNER/NAME.git; .gitmodules files name them below `base`."""
 
     folder: Path
     base: str
@@ -53,7 +53,7 @@ class Forge:
         return f"{self.base}/{name}.git"
 
     def bare(self, name: str) -> Path:
-        """Return where a repository is."""
+        """Return the folder of a repository."""
         return self.folder / f"{name}.git"
 
     def commit(
@@ -63,29 +63,26 @@ class Forge:
         links: tuple[Link, ...] = (),
         tag: str | None = None,
     ) -> str:
-        """Add a commit that holds exactly these files and submodules, and return its id."""
-        bare, work = self.bare(name), self.folder / "work" / name
+        """Add a commit with exactly these files and submodules, and return its id."""
+        bare = self.bare(name)
+        work = self.folder / "work" / name
         if not bare.exists():
             bare.mkdir(parents=True)
             work.mkdir(parents=True)
             git(bare, "init", "-q", "--bare", "-b", BRANCH)
-        there = ("--git-dir", str(bare), "--work-tree", str(work))
-        git(work, *there, "read-tree", "--empty")
-        contents = dict(files) | ({".gitmodules": modules(links)} if links else {})
+        location = ("--git-dir", str(bare), "--work-tree", str(work))
+        git(work, *location, "read-tree", "--empty")
+        contents = dict(files)
+        if links:
+            contents[".gitmodules"] = modules(links)
         for path, text in contents.items():
             (work / path).parent.mkdir(parents=True, exist_ok=True)
             (work / path).write_text(text, encoding="utf-8")
-        git(work, *there, "add", "--", *contents)
+        git(work, *location, "add", "--", *contents)
         for link in links:
-            git(
-                work,
-                *there,
-                "update-index",
-                "--add",
-                "--cacheinfo",
-                f"160000,{link.commit},{link.path}",
-            )
-        git(work, *there, "commit", "-q", "--allow-empty", "-m", f"{name} {tag or ''}")
+            entry = f"160000,{link.commit},{link.path}"  # the mode of a submodule
+            git(work, *location, "update-index", "--add", "--cacheinfo", entry)
+        git(work, *location, "commit", "-q", "--allow-empty", "-m", f"{name} {tag or ''}")
         if tag:
             git(bare, "tag", "-a", "-f", "-m", tag, tag)
         return git(bare, "rev-parse", "HEAD")
@@ -93,10 +90,11 @@ class Forge:
 
 def modules(links: tuple[Link, ...]) -> str:
     """Return a .gitmodules file."""
-    return "".join(
-        f'[submodule "{link.name or link.path}"]\n\tpath = {link.path}\n\turl = {link.url}\n'
-        for link in links
-    )
+    sections = []
+    for link in links:
+        name = link.name or link.path
+        sections.append(f'[submodule "{name}"]\n\tpath = {link.path}\n\turl = {link.url}\n')
+    return "".join(sections)
 
 
 def make_forge(folder: Path, base: str) -> Forge:
@@ -180,10 +178,10 @@ def release(tag: str, commit: str | None) -> Release:
     )
 
 
-def request(forge: Forge, tag: str = "v1", **more: Any) -> SourceRequest:
-    """Return a request for a release of the forge's pytorch/torch, of its true commit."""
-    commit = more.pop("commit", forge.commits.get(tag))
-    return SourceRequest(package(forge.url("pytorch/torch")), release(tag, commit), **more)
+def request(forge: Forge, tag: str = "v1", **options: Any) -> SourceRequest:
+    """Return a request for a release of the forge's pytorch/torch, by default with its commit."""
+    commit = options.pop("commit", forge.commits.get(tag))
+    return SourceRequest(package(forge.url("pytorch/torch")), release(tag, commit), **options)
 
 
 def layout(folder: Path) -> Layout:

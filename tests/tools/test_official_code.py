@@ -92,10 +92,10 @@ def test_a_wheel_is_read_once_and_in_parts(tmp_path: Path) -> None:
         file = files[f"base-1.0.0-cp310-cp310-{PLATFORM}.whl"]
         with requests.Session() as session:
             code = read_wheel_code(file, tmp_path, session)
-            request_count = len(index.asked)
+            request_count = len(index.requests)
             assert read_wheel_code(file, tmp_path, session) == code
-        assert len(index.asked) == request_count
-    assert [line for line in index.asked if "/files/" in line and "bytes=" not in line] == []
+        assert len(index.requests) == request_count
+    assert [line for line in index.requests if "/files/" in line and "bytes=" not in line] == []
     assert list(code) == [CUDA], "the copy is not read"
     assert code[CUDA][1] == {"7.0;8.6": 1}
 

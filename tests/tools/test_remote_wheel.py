@@ -49,10 +49,10 @@ def test_a_wheel_is_not_downloaded(tmp_path: Path) -> None:
     index.add(name, wheel("base", "1.0.0"))
     with serving(index):
         read_wheels(index, tmp_path)
-        assert [line for line in index.asked if "/files/" in line and "bytes=" not in line] == []
-        request_count = len(index.asked)
+        assert [line for line in index.requests if "/files/" in line and "bytes=" not in line] == []
+        request_count = len(index.requests)
         (remote,) = read_wheels(index, tmp_path)
-        assert len(index.asked) == request_count + 1, "only the page is downloaded again"
+        assert len(index.requests) == request_count + 1, "only the page is downloaded again"
     assert (remote.python, remote.commit, remote.cuda, remote.requires) == ("3.9", None, None, ())
 
 

@@ -47,6 +47,6 @@ def test_the_list_is_read_from_one_cuda_wheel_of_each_release(tmp_path: Path) ->
             "base-3.0.0": (),
             "base-4.0.0": (),
         }
-        request_count = len(index.asked)
+        request_count = len(index.requests)
         assert read_capabilities(index, tmp_path) == capabilities
-        assert len(index.asked) == request_count + 1, "only the page is downloaded again"
+        assert len(index.requests) == request_count + 1, "only the page is downloaded again"

@@ -53,7 +53,7 @@ class CommitHistory:
         Raises SourceError for an unknown name.
         """
         try:
-            # "^{commit}" makes the commit of an annotated tag; after "--" nothing is an option
+            # "^{commit}" makes the commit of an annotated tag; "--": the name is no file's
             output = self.git("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}", "--")
         except CommandError:
             raise SourceError(
