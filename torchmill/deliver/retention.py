@@ -53,7 +53,7 @@ def parse_keep(text: str) -> int:
 def _parse_release(wheel: str) -> tuple[Hashable, Version]:
     """Return the kind and the version of a wheel, from the name of its file.
 
-    Raises DeliveryError if that is not the name of a wheel.
+    Raises WheelError if that is not the name of a wheel.
     """
     name, version, _, tags = wheel_file.parse_file_name(Path(wheel))
     platforms = set()
@@ -97,8 +97,8 @@ def plan_retention(
 ) -> RetentionPlan:
     """Return what to publish and to remove, so that a place has the newest `keep` releases.
 
-    They are counted for each kind of these wheels; 0 keeps all of them. Raises TorchmillError if the
-    place cannot be read.
+    They are counted for each kind of these wheels; 0 keeps all of them. Raises TorchmillError if
+    the place cannot be read.
     """
     if not keep:
         return RetentionPlan(list(wheels), [], [])

@@ -36,8 +36,8 @@ def lay_out_wheel(wheel: Path, prefix: Path, python: str) -> StagedWheel:
     """Unpack a wheel below the empty folder `prefix`, with every file where an installer puts it.
 
     `python` is the Python of the environment, such as "3.10", or "3.13t" without the GIL. Raises
-    BuildError for an unsound wheel, DeliveryError for files that have no place in an environment,
-    HostError if the disk refuses.
+    InputError for an unsound wheel, DeliveryError for files that have no place in an environment,
+    OSError if the disk refuses.
     """
     site_packages = prefix / f"lib/python{python}/site-packages"
     site_packages.mkdir(parents=True)
@@ -118,7 +118,7 @@ def apply_run_paths(staged: StagedWheel, lib: Path) -> None:
     """Give every library and program of an unpacked wheel its run path.
 
     It has the entries of the wheel's own, and last `lib`, the environment's folder of libraries.
-    Raises BuildError for a damaged file, HostError if the disk refuses.
+    Raises InputError for a damaged file, OSError if the disk refuses.
     """
     candidates = (staged.libraries, staged.root / f"{staged.package}.libs")
     libraries = [folder for folder in candidates if folder.is_dir()]

@@ -215,7 +215,7 @@ def _preference(
 def package_timestamp(environ: Mapping[str, str], date: str | None) -> datetime:
     """Return the time that a package and its files carry: SOURCE_DATE_EPOCH, or the release's day.
 
-    Raises ConfigError if the variable is no number of seconds that a package can carry.
+    Raises OptionError if the variable is no number of seconds that a package can carry.
     """
     if wheel_writer.EPOCH in environ:
         return datetime.fromtimestamp(wheel_writer.source_date_epoch(environ), UTC)

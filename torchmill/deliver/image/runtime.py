@@ -125,8 +125,8 @@ def image_releases(facts: Facts, request: ImageRequest) -> tuple[Release, ...]:
 def image_wheels(facts: Facts, request: ImageRequest, dist: Path) -> tuple[Path, ...]:
     """Return the wheels for a runtime image: torch's, and torchvision's if there is one.
 
-    Raises DeliveryError that names the session to run if torch's is missing, and for a file that is
-    no sound wheel.
+    Raises DeliveryError that names the session to run if torch's is missing, WheelError for a file
+    that is no sound wheel.
     """
     wheels = []
     for release in image_releases(facts, request):

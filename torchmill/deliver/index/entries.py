@@ -69,7 +69,7 @@ def make_entry(wheel: FinishedWheel, uploaded: str) -> IndexEntry:
 def restore_entry(file: str, data: Mapping[str, Any]) -> IndexEntry:
     """Return an entry from its file's name and its `as_data`.
 
-    Raises KeyError, TypeError or DeliveryError if these are no entry.
+    Raises KeyError, TypeError or WheelError if these are no entry.
     """
     name, version, _, tags = wheel_file.parse_file_name(Path(file))
     for key, kind in _FIELDS.items():
