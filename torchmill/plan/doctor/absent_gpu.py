@@ -54,7 +54,10 @@ def _visible_causes(facts: Facts, host: Host, cuda: str | None) -> Iterator[tupl
     toolkit = facts.toolkit(cuda)
     if toolkit is not None and not is_driven(toolkit, host):
         if board_driver_support(host, toolkit.version):
-            reason = f"the driver of {host.platform.distribution} does not run what CUDA {cuda} makes by itself"
+            reason = (
+                f"the driver of {host.platform.distribution} does not run "
+                f"what CUDA {cuda} makes by itself"
+            )
             cure = (
                 "build with the toolkit of that JetPack; "
                 "`invoke doctor` on the board names another way"

@@ -128,6 +128,7 @@ class CheckContext:
         "" if the library does not tell its version, None if the build finds none. A folder that the
         plan names goes first, then the toolkit, then the system.
         """
+        # Libraries in such folders are keyed by the folder: "cudnn@/opt/x", as CUDNN_ROOT names it.
         for value in self.plan.variables.values():
             place = f"{name}@{value}"
             if place in self.host.toolkits.libraries:

@@ -75,6 +75,7 @@ def how_to_install(host: Host, version: str, path: str = "") -> str:
     `path` is that of an interpreter which does not serve: if pyenv brought it, pyenv can bring the
     other as well.
     """
+    # uv would bring one as well, but the shim of pyenv, which is first on PATH, would stay broken.
     if "pyenv" in path:
         return f"pyenv install {version}"
     paths = [*host.interpreters.paths.values(), *host.interpreters.broken.values()]

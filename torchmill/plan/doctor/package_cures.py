@@ -77,6 +77,7 @@ def item_cure(
     if name is None or manager is None:
         return f"install {'a C++ compiler' if item == 'compiler' else item}"
     supply = system_packages.find_supply(manager, host.platform.distribution, [name])
+    # A package that `invoke deps` does not install has to be named, or the cure would cure nothing.
     if supply.names and system_packages.may_install(host, manager):
         required = system_packages.required_packages(facts, cells, manager, provider)
         if name in required:

