@@ -88,9 +88,9 @@ def test_a_process_that_is_moved_is_followed_in_a_while(tmp_path: Path) -> None:
     meter = LimitMeter(root, {}, clock)
     assert meter.memory().available == 2 * MIB
     (root / "proc/self/cgroup").write_text("0::/b")
-    clock.now += limits.KEPT_SECONDS / 2
+    clock.now += limits.REREAD_SECONDS / 2
     assert meter.memory().available == 2 * MIB
-    clock.now += limits.KEPT_SECONDS
+    clock.now += limits.REREAD_SECONDS
     assert meter.memory().available == MIB
 
 

@@ -14,26 +14,32 @@ from millguard.processes import ProgramError, run_program
 
 SOURCE = Path(__file__).with_name("gate.c")
 LAUNCHERS = tuple(
-    f"CMAKE_{one}_{what}_LAUNCHER"
-    for one in ("C", "CXX", "CUDA")
-    for what in ("COMPILER", "LINKER")
+    f"CMAKE_{language}_{step}_LAUNCHER"
+    for language in ("C", "CXX", "CUDA")
+    for step in ("COMPILER", "LINKER")
 )
-# What a build that knows no launcher looks for: "c++", "gcc-12", "x86_64-linux-gnu-g++".
-_COMPILER = re.compile(
+# Names that builds without launchers look for: "c++", "gcc-12", "x86_64-linux-gnu-g++".
+_COMPILER_NAME = re.compile(
     r"(\w+-\w+-(\w+-)?(gnu\w*-)?)?(cc|c\+\+|gcc|g\+\+|clang|clang\+\+)(-\d+(\.\d+)*)?"
 )
 _CACHES = {"ccache", "sccache"}
-# What nvcc compiles has a temporary name, so a cache before its host compiler would keep it for nothing.
+# Files that nvcc has compiled by its host compiler have temporary names, so a cache before that
+# compiler would store them in vain.
 _NVCC = Path(__file__).with_name("nvcc.sh")
-# Asked for the preprocessed source, nvcc gives that of the first capability: two files that differ for
-# another are one to ccache. What it read it tells for all, so ccache may go by that and nothing else.
+# Asked for the preprocessed source, nvcc gives that of the first capability: two files that differ
+# for another one are the same to ccache. The files that it read it names for all, so ccache may go
+# by those and nothing else.
 _CACHED_NVCC = Path(__file__).with_name("nvcc_cached.sh")
 
 
 def gate_program(cache: Path, compiler: Sequence[str]) -> Path | None:
-    """Return the gate, compiled once for each version of its source; None where `cache` can hold none."""
-    maker = [platform.machine(), sys.platform, *compiler, SOURCE.read_text(encoding="utf-8")]
-    target = cache / "gates" / hashlib.sha256("\0".join(maker).encode()).hexdigest()[:16]
+    """Return the gate, compiled once for each version of its source.
+
+    None if nothing can be compiled, or run, in `cache`.
+    """
+    inputs = [platform.machine(), sys.platform, *compiler, SOURCE.read_text(encoding="utf-8")]
+    digest = hashlib.sha256("\0".join(inputs).encode()).hexdigest()[:16]
+    target = cache / "gates" / digest
     try:
         return target if _runs(target) else _compile(target, compiler)
     except OSError:
@@ -41,10 +47,10 @@ def gate_program(cache: Path, compiler: Sequence[str]) -> Path | None:
 
 
 def place_gate(compiled: Path | None, target: Path, compiler: Sequence[str] = ("cc",)) -> Path:
-    """Put the gate at `target`, and return that: a tree of CMake's keeps the path of its launcher.
+    """Put the gate at `target`, and return that: CMake remembers the path of its launcher.
 
-    Without a compiled one it is compiled there. Raise OSError where that fails, the place cannot be written,
-    or nothing there may be run.
+    If `compiled` is None the gate is compiled there. Raises OSError if that fails, the place cannot
+    be written, or nothing there may be run.
     """
     if compiled is None:
         return _compile(target, compiler)
@@ -54,33 +60,23 @@ def place_gate(compiled: Path | None, target: Path, compiler: Sequence[str] = ("
     return target
 
 
-def _compile(target: Path, compiler: Sequence[str]) -> Path:
-    """Compile the gate; raise OSError where that fails, or what it makes does not run here."""
-    with replacing(target) as fresh:
-        try:
-            run_program([*compiler, "-x", "c", "-std=gnu11", "-O2", "-o", str(fresh), str(SOURCE)])
-        except ProgramError as error:
-            raise OSError(
-                f"the program that starts the compilers cannot be compiled: {error}"
-            ) from error
-        if not _runs(fresh):  # made for another machine, or kept where nothing may run
-            raise OSError(f"{target} cannot be run")
-        return fresh.replace(target)
-
-
 def gate_hooks(gate: Path, caching: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that lead the compilers and linkers of CMake to the gate.
 
-    `caching` is what puts a compiler cache in their place: behind ccache, only what must really be compiled
-    comes to the gate.
+    `caching` has the variables that put a compiler cache in their place: behind ccache, only files
+    that must really be compiled come to the gate.
     """
-    variables = {name: str(gate) for name in LAUNCHERS if name not in caching}
+    hooks = {name: str(gate) for name in LAUNCHERS if name not in caching}
     if "CCACHE_DIR" not in caching:
-        return variables
+        return hooks
     if " " not in str(gate):
-        return variables | {"CCACHE_PREFIX": str(gate)}
-    # ccache takes a blank for the end of a word: here, what hits comes to the gate too
-    return variables | {name: f"{gate};{caching[name]}" for name in LAUNCHERS if name in caching}
+        hooks["CCACHE_PREFIX"] = str(gate)
+        return hooks
+    # ccache takes a blank for the end of a word: then the gate is before it, and hits come as well
+    for name in LAUNCHERS:
+        if name in caching:
+            hooks[name] = f"{gate};{caching[name]}"
+    return hooks
 
 
 def make_stand_ins(
@@ -88,86 +84,89 @@ def make_stand_ins(
 ) -> dict[str, str]:
     """Fill a folder with stand-ins for compilers, for builds that know no launcher.
 
-    Return what changes in `environ`, the environment of the build. Each stand-in goes through the cache
-    where there is a `ccache`, else through the gate. Raise OSError where the folder cannot be written.
+    Returns the variables that change in `environ`, the environment of the build. Each stand-in goes
+    through `ccache` if there is one, else through the gate. Raises OSError if the folder cannot be
+    written.
     """
     first = ccache or str(gate)
     path = environ.get("PATH", "")
     folder.mkdir(parents=True, exist_ok=True)
-    on_path = dict(_compilers(path, folder))
-    for name, real in on_path.items():
-        _stand_in(folder / name, first, real)
-    for old in folder.iterdir():
-        if old.is_file() and old.name not in on_path:
-            old.unlink()
+    compilers = dict(_compilers_on_path(path, folder))
+    for name, compiler in compilers.items():
+        _write_stand_in(folder / name, first, compiler)
+    for file in folder.iterdir():
+        if file.is_file() and file.name not in compilers:
+            file.unlink()  # of a compiler that is gone
     changed = {"PATH": f"{folder}{os.pathsep}{path}" if path else str(folder)}
     for variable in ("CC", "CXX"):
-        real = environ.get(variable, "")
-        real, flags = (real, "") if _is_compiler(real) else real.strip().partition(" ")[::2]
-        if _is_compiler(real):  # one by its whole path: other words are looked for on PATH
-            # apart from the others, and by its own name: a build may look for "clang" in it
-            own = _stand_in(folder / variable / Path(real).name, first, real)
-            changed[variable] = f"{shlex.quote(own)} {flags}" if flags else own
+        value = environ.get(variable, "")
+        compiler, flags = value, ""
+        if not _is_compiler(value):
+            compiler, _, flags = value.strip().partition(" ")
+        # One with its whole path; other words are looked for on PATH.
+        if _is_compiler(compiler):
+            # In a folder of its own and by its own name: a build may look for "clang" in it.
+            target = folder / variable / Path(compiler).name
+            stand_in = _write_stand_in(target, first, compiler)
+            changed[variable] = f"{shlex.quote(stand_in)} {flags}" if flags else stand_in
     return changed
 
 
 def make_nvcc_stand_in(
     folder: Path, gate: Path, ccache: str | None, environ: Mapping[str, str]
 ) -> dict[str, str]:
-    """Make a stand-in for nvcc below a folder that stands on PATH, and return the variables that name it.
+    """Make a stand-in for nvcc below a folder on PATH, and return the variables that name it.
 
-    It goes through the gate, and is not itself on PATH: beside nvcc, builds look for the toolkit. A `ccache`
-    stands before it where the build asks nvcc what it read. Where `environ` names no nvcc, nothing changes.
-    Raise OSError where the folder cannot be written.
+    It goes through the gate, and is not itself on PATH, because builds look for the toolkit beside
+    nvcc. `ccache` stands before it if the build asks nvcc for the files it reads. Nothing changes if
+    `environ` names no nvcc. Raises OSError if the folder cannot be written.
     """
-    real = _nvcc(environ)
-    if real is None:
+    nvcc = _find_nvcc(environ)
+    if nvcc is None:
         return {}
     target = folder / "cuda" / "bin" / "nvcc"
     names = {
         "gate": shlex.quote(str(gate)),
         "ccache": shlex.quote(ccache or ""),
-        "real": shlex.quote(real),
+        "real": shlex.quote(nvcc),
     }
     write_script(target, _CACHED_NVCC if ccache else _NVCC, names)
     return dict.fromkeys(("PYTORCH_NVCC", "CUDA_NVCC_EXECUTABLE"), str(target))
 
 
 def surround_nvcc(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """Put the rest of the toolkit around the stand-in for nvcc, and return the variable that names it.
+    """Put the rest of the toolkit around the stand-in for nvcc; return the variable that names it.
 
-    torch before 2.1, and later ones where they do not compile with ninja, take none but its bin/nvcc. Raise
-    OSError where the folder cannot be written.
+    torch before 2.1, and later ones that do not compile with ninja, take no nvcc but the toolkit's
+    bin/nvcc. Raises OSError if the folder cannot be written.
     """
-    real = _nvcc(environ)
-    if real is None:
+    nvcc = _find_nvcc(environ)
+    if nvcc is None:
         return {}
-    home, own = Path(real).parents[1], folder / "cuda"
-    _linked(own, [path for path in home.iterdir() if path.name != "bin"], "bin")
-    _linked(
-        own / "bin", [path for path in Path(real).parent.iterdir() if path.name != "nvcc"], "nvcc"
-    )
-    return {"CUDA_HOME": str(own)}
+    toolkit = Path(nvcc).parents[1]
+    stand_in = folder / "cuda"
+    _link_all(stand_in, [path for path in toolkit.iterdir() if path.name != "bin"], "bin")
+    programs = [path for path in Path(nvcc).parent.iterdir() if path.name != "nvcc"]
+    _link_all(stand_in / "bin", programs, "nvcc")
+    return {"CUDA_HOME": str(stand_in)}
 
 
-def _nvcc(environ: Mapping[str, str]) -> str | None:
-    named = (environ.get("CUDACXX", ""), f"{environ.get('CUDA_HOME', '')}/bin/nvcc")
-    return next(filter(_is_compiler, named), None)
-
-
-def _linked(folder: Path, paths: Sequence[Path], but: str) -> None:
-    """Fill a folder with links to these paths; all else in it goes, `but` the entry of one name."""
-    wanted = {path.name: str(path) for path in paths}
-    for old in folder.iterdir():
-        if old.name != but and (not old.is_symlink() or os.readlink(old) != wanted.get(old.name)):  # noqa: PTH115
-            old.unlink()
-    for name, target in wanted.items():
-        if not (folder / name).is_symlink():
-            (folder / name).symlink_to(target)
+def _compile(target: Path, compiler: Sequence[str]) -> Path:
+    """Compile the gate. Raises OSError if that fails, or its program does not run here."""
+    with replacing(target) as fresh:
+        try:
+            run_program([*compiler, "-x", "c", "-std=gnu11", "-O2", "-o", str(fresh), str(SOURCE)])
+        except ProgramError as error:
+            raise OSError(
+                f"the program that starts the compilers cannot be compiled: {error}"
+            ) from error
+        if not _runs(fresh):  # made for another machine, or on a disk mounted noexec
+            raise OSError(f"{target} cannot be run")
+        return fresh.replace(target)
 
 
 def _runs(gate: Path) -> bool:
-    """Tell whether a gate that was compiled runs here: a cache may be shared by unlike machines."""
+    """Tell whether a gate that was compiled runs here: unlike machines may share a cache."""
     try:
         run_program([str(gate), "/bin/sh", "-c", ":"], env={})
     except ProgramError:
@@ -175,12 +174,42 @@ def _runs(gate: Path) -> bool:
     return True
 
 
-def _compilers(path: str, but: Path) -> Iterator[tuple[str, str]]:
-    """Yield the name and the path of each compiler on PATH, as a shell finds it; a cache is none."""
+def _find_nvcc(environ: Mapping[str, str]) -> str | None:
+    """Return the path of the nvcc that variables name, or None."""
+    for path in (environ.get("CUDACXX", ""), f"{environ.get('CUDA_HOME', '')}/bin/nvcc"):
+        if _is_compiler(path):
+            return path
+    return None
+
+
+def _link_all(folder: Path, paths: Sequence[Path], spared: str) -> None:
+    """Fill a folder with links to some paths; all else in it is removed but the name `spared`."""
+    targets = {path.name: str(path) for path in paths}
+    for entry in folder.iterdir():
+        if entry.name == spared:
+            continue
+        is_right = entry.is_symlink() and str(entry.readlink()) == targets.get(entry.name)
+        if not is_right:
+            entry.unlink()
+    for name, target in targets.items():
+        if not (folder / name).is_symlink():
+            (folder / name).symlink_to(target)
+
+
+def _compilers_on_path(path: str, spared: Path) -> Iterator[tuple[str, str]]:
+    """Yield the name and the path of each compiler on PATH, as a shell finds it; a cache is none.
+
+    The folder `spared`, which has the stand-ins, is passed over.
+    """
     seen = set()
-    for folder in map(Path, filter(None, path.split(os.pathsep))):
-        for name in _names_in(folder) if folder != but else ():
-            if name not in seen and _COMPILER.fullmatch(name) and _is_compiler(str(folder / name)):
+    for entry in path.split(os.pathsep):
+        folder = Path(entry)
+        if not entry or folder == spared:
+            continue
+        for name in _names_in(folder):
+            if name in seen or not _COMPILER_NAME.fullmatch(name):
+                continue
+            if _is_compiler(str(folder / name)):
                 seen.add(name)
                 yield name, str(folder / name)
 
@@ -192,17 +221,16 @@ def _names_in(folder: Path) -> list[str]:
         return []
 
 
-def _is_compiler(path: str) -> bool:
-    one = Path(path)
-    return (
-        one.is_absolute()
-        and os.path.isfile(one)  # noqa: PTH113 - False where it may not be looked at
-        and os.access(one, os.X_OK)
-        and one.resolve().name not in _CACHES
-    )
+def _is_compiler(text: str) -> bool:
+    """Tell whether a text is the absolute path of a program that is no compiler cache."""
+    path = Path(text)
+    # os.path.isfile is False, and raises nothing, if the path may not be looked at
+    if not path.is_absolute() or not os.path.isfile(path):  # noqa: PTH113
+        return False
+    return os.access(path, os.X_OK) and path.resolve().name not in _CACHES
 
 
-def _stand_in(target: Path, first: str, real: str) -> str:
-    script = f'#!/bin/sh\nexec {shlex.join([first, real])} "$@"\n'
+def _write_stand_in(target: Path, first: str, compiler: str) -> str:
+    script = f'#!/bin/sh\nexec {shlex.join([first, compiler])} "$@"\n'
     write_program(target, script.encode())
     return str(target)

@@ -17,104 +17,109 @@ from millguard.costs import KnownCost
 from millguard.server import GATE, READY, GuardCommand
 from millguard.timeline import BuildAccount, Record, TimelineEvent, parse_record
 
-EVENT_MESSAGES = {  # what the user learns at once, by kind of event
+# Events that the user learns of at once, by kind.
+EVENT_MESSAGES = {
     "too large": "{unit} {text}: it is compiled alone",
     "kill": "{unit} was killed or ran out of memory ({text}): it runs again, alone",
     "no timeline": "the timeline cannot be written: {text}",
     "no history": "what units needed cannot be saved in {history} ({text}): make that file writable",
 }
-LISTED_PER_KIND = 5  # of a kind: where little is allowed every single unit would be named
-START_TIMEOUT_SECONDS = (
-    30.0  # seconds that the guard gets to start, on a machine with much to do, and to end
-)
-SILENCE_TIMEOUT_SECONDS = (
-    30  # seconds in a row without a record, of which it writes one each: then it hangs
-)
+# Messages of a kind: with very little memory allowed, every single unit would be named.
+LISTED_PER_KIND = 5
+# For the guard to start, on a machine with much to do, and to end.
+START_TIMEOUT_SECONDS = 30.0
+# Seconds in a row without a record, of which the guard writes one each: then it hangs.
+SILENCE_TIMEOUT_SECONDS = 30
 
 
 @dataclass(frozen=True, slots=True)
 class GuardSite:
     """Where one build happens, and what it may use."""
 
-    tree: Path  # takes the gate: CMake remembers where it lay
-    cache: Path  # kept between builds: gates, and what was learned of units
+    tree: Path  # takes the gate: CMake remembers its path
+    cache: Path  # kept between builds: compiled gates, and the needs of units
     timeline: Path
-    compiler: Sequence[str]  # makes the gate
-    unguarded: int  # compilers at a time where no guard answers
+    compiler: Sequence[str]  # compiles the gate
+    unguarded: int  # compilers at a time if no guard answers
     cores: int | None = None  # None: as many as the machine has
-    memory: int | None = None  # bytes; None: what the machine has left
+    memory: int | None = None  # bytes; None: as many as the machine has left
     roots: tuple[str, ...] = ()  # folders below which a source is known by its path
     known: tuple[KnownCost, ...] = ()
-    environ: Mapping[str, str] = field(
-        default_factory=lambda: dict(os.environ)
-    )  # of the guard itself
-    enabled: bool = True  # False: the user will have no guard
+    # of the guard itself
+    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    enabled: bool = True  # False: the user wants no guard
 
     @property
     def history(self) -> Path:
-        """Return the file with what was learned of units."""
+        """Return the file with the needs of units that ran."""
         return self.cache / "units.sqlite"
 
 
-def _nothing_to_refuse() -> None:
+def _refuse_nothing() -> None:
     """Do nothing: without a guard no compiler waits."""
 
 
 @dataclass(frozen=True, slots=True)
 class GuardedBuild:
-    """A build under guard; where there is none, the gate is None and the account stays empty."""
+    """A build under guard; without one the gate is None and the account stays empty."""
 
     gate: Path | None = None
     folder: Path = Path()  # where gates and guard meet
     fifo: Path | None = None  # of the jobserver
-    hooks: Mapping[str, str] = field(
-        default_factory=dict
-    )  # variables that lead compilers to the gate
-    environment: Mapping[str, str] = field(
-        default_factory=dict
-    )  # these, and what else the build must know
+    # variables that lead compilers to the gate
+    hooks: Mapping[str, str] = field(default_factory=dict)
+    # the hooks, and the other variables that the build needs
+    environment: Mapping[str, str] = field(default_factory=dict)
     account: BuildAccount = field(default_factory=BuildAccount)
     messages: SimpleQueue[str] = field(default_factory=SimpleQueue)  # for the user
-    refuse: Callable[[], None] = _nothing_to_refuse  # lets no compiler start that waits
+    refuse: Callable[[], None] = _refuse_nothing  # lets no waiting compiler start any more
 
 
 @contextlib.contextmanager
 def guard_build(site: GuardSite, caching: Mapping[str, str]) -> Iterator[GuardedBuild]:
     """Guard a build for as long as the context lasts, and leave nothing of it running.
 
-    `caching` is the environment of the compiler cache. Where no guard starts the build goes on without.
+    `caching` is the environment of a compiler cache, {} without one. If no guard can start, the
+    build goes on without, and a message says so.
     """
     with contextlib.ExitStack() as stack:
         try:
             folder = stack.enter_context(_meeting_folder(site))
-            gate = compiler_gate.gate_program(site.cache, site.compiler)
-            gate = compiler_gate.place_gate(gate, site.tree / "gate", site.compiler)
-            (folder / "gate").symlink_to(gate)  # for who knows the folder alone
+            compiled = compiler_gate.gate_program(site.cache, site.compiler)
+            gate = compiler_gate.place_gate(compiled, site.tree / "gate", site.compiler)
+            (folder / "gate").symlink_to(gate)  # for a process that knows the folder alone
             fifo = stack.enter_context(jobserver.hold_open(folder))
             guard = _Guard(site, folder, fifo)
             stack.enter_context(guard.serving())
         except OSError as error:
             build = GuardedBuild()
-            build.messages.put(f"this build has no memory guard ({error}): {_unguarded_text(site)}")
+            build.messages.put(f"this build has no memory guard ({error}): {_fallback_text(site)}")
         else:
             hooks = compiler_gate.gate_hooks(gate, caching)
-            environment = {**hooks, GATE: str(folder)}
             build = GuardedBuild(
-                gate, folder, fifo, hooks, environment, guard.account, guard.messages, guard.refuse
+                gate=gate,
+                folder=folder,
+                fifo=fifo,
+                hooks=hooks,
+                environment={**hooks, GATE: str(folder)},
+                account=guard.account,
+                messages=guard.messages,
+                refuse=guard.refuse,
             )
         yield build
 
 
-def _unguarded_text(site: GuardSite) -> str:
-    return f"compiling {site.unguarded} {'file' if site.unguarded == 1 else 'files'} at a time"
+def _fallback_text(site: GuardSite) -> str:
+    files = "file" if site.unguarded == 1 else "files"
+    return f"compiling {site.unguarded} {files} at a time"
 
 
 @contextlib.contextmanager
 def _meeting_folder(site: GuardSite) -> Iterator[Path]:
-    """Make the folder in which gates and guard meet; with it goes whatever of the build still runs.
+    """Make the folder in which gates and guard meet; in the end everything of the build is ended.
 
-    It has a file for each unit that may run without a guard. Raises OSError where there is no place for it,
-    or none is wanted.
+    It has a file for each unit that may run without a guard. Raises OSError if there is no place for
+    it, or no guard is wanted.
     """
     if not site.enabled:
         raise OSError("--no-guard")
@@ -131,35 +136,44 @@ def _meeting_folder(site: GuardSite) -> Iterator[Path]:
     finally:
         try:
             processes.end_by_variable(GATE, str(folder))
-        finally:  # also where Ctrl-C comes again
+        finally:  # also if Ctrl-C comes a second time
             shutil.rmtree(folder, ignore_errors=True)
 
 
 class _Guard:
-    """The guard's process, and what it has reported so far."""
+    """The guard's process, and everything that it has reported so far."""
 
     def __init__(self, site: GuardSite, folder: Path, fifo: Path | None) -> None:
         self.account = BuildAccount()
         self.messages: SimpleQueue[str] = SimpleQueue()
-        self._site, self._fifo = site, fifo
+        self._site = site
+        self._fifo = fifo
         self._errors = folder / "errors"
-        self._ready = threading.Event()  # it is ready, or will never be
-        self._served = False
-        self._heard_recently = False  # within this second
-        self._ending = threading.Event()
+        self._ready = threading.Event()  # it serves, or never will
+        self._has_served = False
+        self._has_reported = False  # within this second
+        self._is_ending = threading.Event()
         self._process = self._start_process()
-        paths = str(folder), str(site.timeline), str(site.history)
-        self._send(GuardCommand(*paths, site.roots, site.cores, site.memory, site.known).to_line())
+        command = GuardCommand(
+            folder=str(folder),
+            timeline=str(site.timeline),
+            history=str(site.history),
+            roots=site.roots,
+            cores=site.cores,
+            memory=site.memory,
+            known=site.known,
+        )
+        self._send(command.to_line())
         self._listener = threading.Thread(target=self._listen, name="guard", daemon=True)
         self._listener.start()
 
     @contextlib.contextmanager
     def serving(self) -> Iterator[None]:
-        """Wait until it serves, and end it when the context ends; raise OSError where it does not serve."""
+        """Wait until it serves, and end it with the context. Raises OSError if it does not serve."""
         self._ready.wait(START_TIMEOUT_SECONDS)
-        if not self._served:
+        if not self._has_served:
             self._end()
-            raise OSError(self._last_words())
+            raise OSError(self._last_error())
         threading.Thread(target=self._watch, name="watch", daemon=True).start()
         try:
             yield
@@ -167,12 +181,12 @@ class _Guard:
             self._end()
 
     def refuse(self) -> None:
-        """Let no compiler start that waits: the build has failed."""
+        """Let no waiting compiler start any more, because the build has failed."""
         self._send("refuse")
 
     def _end(self) -> None:
-        """Let it write the rest of its records; kill it where it does not."""
-        self._ending.set()
+        """Let it write its last records; kill it if it does not end."""
+        self._is_ending.set()
         self._send("end")
         try:
             self._process.wait(START_TIMEOUT_SECONDS)
@@ -180,11 +194,12 @@ class _Guard:
             self._process.kill()
             self._process.wait()
         self._listener.join(START_TIMEOUT_SECONDS)
-        for pipe in filter(None, (self._process.stdin, self._process.stdout)):
-            with contextlib.suppress(OSError):
-                pipe.close()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
 
-    def _last_words(self) -> str:
+    def _last_error(self) -> str:
         """Return the last line that it wrote to stderr."""
         try:
             lines = self._errors.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -193,9 +208,10 @@ class _Guard:
         return lines[-1] if lines else "it gave no reason"
 
     def _start_process(self) -> subprocess.Popen[str]:
-        """Start it in a session of its own: Ctrl-C is for the build."""
-        package = Path(__file__).parents[1]  # -P keeps the folder that it runs in off the path
-        path = os.pathsep.join(filter(None, [str(package), self._site.environ.get("PYTHONPATH")]))
+        """Start it in a session of its own, because Ctrl-C is for the build."""
+        package = Path(__file__).parents[1]  # -P keeps the current folder off the path
+        users_path = self._site.environ.get("PYTHONPATH")
+        path = f"{package}{os.pathsep}{users_path}" if users_path else str(package)
         with self._errors.open("w", encoding="utf-8") as errors:
             return subprocess.Popen(
                 [sys.executable, "-P", "-m", "millguard.service"],
@@ -208,44 +224,50 @@ class _Guard:
             )
 
     def _send(self, line: str) -> None:
-        with contextlib.suppress(OSError):  # it is gone, which the listener notices
-            if self._process.stdin is not None:
-                self._process.stdin.write(line + "\n")
-                self._process.stdin.flush()
+        if self._process.stdin is None:
+            return
+        with contextlib.suppress(OSError):  # it has ended, which the listener notices
+            self._process.stdin.write(line + "\n")
+            self._process.stdin.flush()
 
     def _listen(self) -> None:
         """Enter its records in the account until it ends."""
         for line in self._process.stdout or ():
-            self._heard_recently = True
-            if not self._served and line == READY:
-                self._served = True
+            self._has_reported = True
+            if not self._has_served and line == READY:
+                self._has_served = True
                 self._ready.set()
                 continue
             with contextlib.suppress(ValueError):
                 self._handle_record(parse_record(line))
         self._ready.set()
-        if self._served and not self._ending.is_set():
-            if self._fifo is not None:
-                jobserver.withdraw_tokens(self._fifo)
-            # what it saw last says nothing of now
-            self.account.now = replace(
-                self.account.now, used=0, allowed=0, running=0, waiting=0, paused=0
-            )
-            fallback = _unguarded_text(self._site)
-            self.messages.put(
-                f"the guard ended unexpectedly ({self._last_words()}): {fallback} from here on"
-            )
+        if self._has_served and not self._is_ending.is_set():
+            self._handle_loss()
+
+    def _handle_loss(self) -> None:
+        """Go on without the guard, which has ended in the middle of the build."""
+        if self._fifo is not None:
+            jobserver.withdraw_tokens(self._fifo)
+        # its last figures say nothing of the present
+        self.account.now = replace(
+            self.account.now, used=0, allowed=0, running=0, waiting=0, paused=0
+        )
+        self.messages.put(
+            f"the guard ended unexpectedly ({self._last_error()}): "
+            f"{_fallback_text(self._site)} from here on"
+        )
 
     def _watch(self) -> None:
-        """Kill it where it hangs: gates would wait for it for ever, and go on by themselves when it is gone.
+        """Kill it if it hangs: gates would wait for it for ever, and go on by themselves without it.
 
-        Seconds are counted, not a clock read: while this process was stopped nobody listened.
+        Seconds are counted and no clock is read, because nobody listened while this process was
+        stopped.
         """
-        silent = 0
-        while not self._ending.wait(1.0):
-            silent = 0 if self._heard_recently else silent + 1
-            self._heard_recently = False
-            if silent == SILENCE_TIMEOUT_SECONDS:
+        silent_seconds = 0
+        while not self._is_ending.wait(1.0):
+            silent_seconds = 0 if self._has_reported else silent_seconds + 1
+            self._has_reported = False
+            if silent_seconds == SILENCE_TIMEOUT_SECONDS:
                 self._process.kill()
                 return
 
@@ -256,9 +278,9 @@ class _Guard:
         count = self.account.counts[record.kind]
         if count <= LISTED_PER_KIND:
             unit = units.unit_title(record.key) if record.key else ""
-            message = EVENT_MESSAGES[record.kind]
+            template = EVENT_MESSAGES[record.kind]
             self.messages.put(
-                message.format(unit=unit, text=record.text, history=self._site.history)
+                template.format(unit=unit, text=record.text, history=self._site.history)
             )
         if count == LISTED_PER_KIND:
             self.messages.put(
