@@ -98,36 +98,42 @@ def _ask_suite(  # noqa: PLR0917 - a request, where to read, and how to show it
     architecture = apt.ARCHITECTURES[request.arch]
     lists_name = "-".join([suite.name, architecture, *suite.components])
     own_apt = Apt(cache / DEBIAN / lists_name)
+
+    def look_up(names: Iterable[str]) -> Mapping[str, BinaryPackage]:
+        return apt.list_binaries(own_apt, names)
+
+    def find_packages() -> tuple[BinaryPackage, ...]:
+        return apt.package_closure(tuple(pinned), look_up)
+
+    def has_pinned(packages: Iterable[BinaryPackage]) -> bool:
+        return pinned.keys() <= {package.name for package in packages}
+
     with (
         contextlib.closing(progress.task(f"{request}, {suite}")) as bar,
         apt.hold_apt(cache / DEBIAN),
     ):
         bar.update(0, None, "reading its lists")
         own_apt.configure(archives, architecture)
-        packages, failure = own_apt.query(
-            lambda: apt.package_closure(
-                tuple(pinned), lambda names: apt.list_binaries(own_apt, names)
-            ),
-            lambda packages: pinned.keys() <= {package.name for package in packages},
-        )
-    reason = _mismatch(suite, packages, pinned, failure) or _glibc_complaint(
-        request, suite, packages
-    )
-    if reason:
-        return reason
-    # NVIDIA's libraries have "11.8.89~11.8.0": their own version, and that of the toolkit
-    full = re.split(r"[~+]", packages[0].upstream)[-1]
-    if request.kind == MAGMA:
-        # It is linked statically, so its run-time dependencies are left out.
-        packages = packages[: len(pinned)]
-        full = packages[0].upstream
-        if not version_begins(full, request.version):
-            return f"{suite} has {MAGMA} {full}"
-        request = replace(request, version=full)
-    installation = _Installation(
-        request, suite, full, own_apt, packages, downloads_folder(cache, DEBIAN), progress
-    )
-    return ProviderOffer(request, DEBIAN, full, installation.pieces(), installation.fill)
+        packages, failure = own_apt.query(find_packages, has_pinned)
+    mismatch = _mismatch(suite, packages, pinned, failure)
+    if mismatch:
+        return mismatch
+    complaint = _glibc_complaint(request, suite, packages)
+    if complaint:
+        return complaint
+    store = downloads_folder(cache, DEBIAN)
+    upstream = packages[0].upstream
+    if request.kind != MAGMA:
+        # NVIDIA's libraries have "11.8.89~11.8.0": their own version, and that of the toolkit
+        full = re.split(r"[~+]", upstream)[-1]
+        return _Installation(request, suite, full, own_apt, packages, store, progress).offer()
+    if not version_begins(upstream, request.version):
+        return f"{suite} has {MAGMA} {upstream}"
+    exact = replace(request, version=upstream)
+    # It is linked statically, so its run-time dependencies, which follow the pinned packages, are
+    # left out.
+    packages = packages[: len(pinned)]
+    return _Installation(exact, suite, upstream, own_apt, packages, store, progress).offer()
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +148,9 @@ class _Installation:
     store: Path  # the folder of downloads
     progress: ProgressDisplay
 
-    def pieces(self) -> tuple[ProviderPackage, ...]:
-        """Return the packages as an offer lists them; without URLs, which only apt knows."""
-        return tuple(
+    def offer(self) -> ProviderOffer:
+        """Return the offer of these packages; without URLs, which only apt knows."""
+        pieces = tuple(
             ProviderPackage(
                 DEBIAN,
                 package.name,
@@ -156,6 +162,7 @@ class _Installation:
             )
             for package in self.packages
         )
+        return ProviderOffer(self.request, DEBIAN, self.full, pieces, self.fill)
 
     def fill(self, folder: Path) -> None:
         """Download, check and unpack the packages, and add what they leave out."""
