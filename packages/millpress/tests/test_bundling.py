@@ -44,15 +44,15 @@ def test_run_paths_come_first_then_folders_then_the_cache_then_the_system(tmp_pa
     for folder in folders:
         folder.mkdir()
         copies.append(tiny.shared("", folder / "libfoo.so.1"))
-    found = elf.read_elf(copies[0])
-    assert found is not None
+    info = elf.read_elf(copies[0])
+    assert info is not None
     order = LibrarySearch((folders[1],), (("libfoo.so.1", copies[2]),), (folders[3],))
     for copy in copies:
         assert (
-            order.find("libfoo.so.1", tmp_path / "user.so", ["$ORIGIN/run"], found.machine) == copy
+            order.find("libfoo.so.1", tmp_path / "user.so", ["$ORIGIN/run"], info.machine) == copy
         )
         copy.unlink()
-    assert order.find("libfoo.so.1", tmp_path / "user.so", ["$ORIGIN/run"], found.machine) is None
+    assert order.find("libfoo.so.1", tmp_path / "user.so", ["$ORIGIN/run"], info.machine) is None
 
 
 @pytest.mark.skipif(
@@ -83,25 +83,25 @@ def test_a_library_elsewhere_is_passed_over(tmp_path: Path) -> None:
     data = bytearray(right.read_bytes())
     data[18:20] = (0x16).to_bytes(2, sys.byteorder)  # e_machine: s390
     other.write_bytes(data)
-    found = elf.read_elf(right)
-    assert found is not None
+    info = elf.read_elf(right)
+    assert info is not None
     order = LibrarySearch((other.parent, tmp_path), (), ())
-    assert order.find("libfoo.so.1", tmp_path / "user.so", [], found.machine) == right
+    assert order.find("libfoo.so.1", tmp_path / "user.so", [], info.machine) == right
 
 
 @pytest.mark.skipif(not platform.libc_ver()[1], reason="needs glibc")
 def test_this_machines_own_libraries_are_found() -> None:
     interpreter = elf.read_elf(Path(sys.executable).resolve())
     assert interpreter is not None
-    found = bundling.system_search().find(
+    path = bundling.system_search().find(
         "libc.so.6", Path("/nowhere/user.so"), [], interpreter.machine
     )
-    assert found is not None
-    assert elf.is_elf(found.resolve())
+    assert path is not None
+    assert elf.is_elf(path.resolve())
 
 
 @pytest.mark.parametrize(
-    ("library", "kept"),
+    ("library", "keeps"),
     [
         ("libcudnn.so.8", True),
         ("libcudnn_ops_infer.so.8", True),
@@ -112,8 +112,8 @@ def test_this_machines_own_libraries_are_found() -> None:
         ("libtorch_cuda.so", False),
     ],
 )
-def test_what_others_open_by_name_keeps_it(library: str, kept: bool) -> None:
-    assert bundling.keeps_name(library) == kept
+def test_what_others_open_by_name_keeps_it(library: str, keeps: bool) -> None:
+    assert bundling.keeps_name(library) == keeps
 
 
 def test_what_came_along_is_known_by_its_name() -> None:
@@ -164,7 +164,7 @@ def test_a_library_comes_with_what_it_opens_by_name(tmp_path: Path) -> None:
     raw = tiny.raw_wheel(tmp_path / "tree", "tinytorch", "1.0+cu118", tmp_path)
     staged = stage_wheel(raw, tmp_path / "stage")
     repaired = repair_staged(staged, tiny.PLATFORM, folders=[away])
-    assert [each.path for each in repaired.bundled] == [
+    assert [library.path for library in repaired.bundled] == [
         "tinytorch/lib/libcudnn.so.8",
         "tinytorch/lib/libcudnn_cnn_infer.so.8",
         "tinytorch/lib/libcudnn_ops_infer.so.8",
@@ -189,7 +189,7 @@ def test_cudnn_8_finds_nvrtc_by_its_bare_name(tmp_path: Path) -> None:
     raw = tiny.raw_wheel(tmp_path / "tree", "tinytorch", "1.0", tmp_path)
     staged = stage_wheel(raw, tmp_path / "stage")
     repaired = repair_staged(staged, tiny.PLATFORM, folders=[away])
-    names = [each.name for each in repaired.bundled]
+    names = [library.name for library in repaired.bundled]
     assert names == [
         "libcudnn.so.8",
         "libnvrtc-builtins.so.11.8",
@@ -216,7 +216,9 @@ def test_a_library_that_keeps_its_name_is_bundled_once_for_users_beside_it(tmp_p
         tiny.raw_wheel(tmp_path / "tree", "tinytorch", "1.0", tmp_path), tmp_path / "stage"
     )
     repaired = repair_staged(staged, tiny.PLATFORM, folders=[away])
-    assert [(one.name, one.source) for one in repaired.bundled] == [("libcublas.so.11", cublas)]
+    assert [(library.name, library.source) for library in repaired.bundled] == [
+        ("libcublas.so.11", cublas)
+    ]
 
 
 @tiny.needs_compiler
@@ -250,8 +252,8 @@ def test_what_lies_beside_torch_is_used_there_but_for_the_runtime(tmp_path: Path
     for name in ("cusparse/lib/libcusparse.so.11", "cuda_runtime/lib/libcudart.so.11.0"):
         (site / "nvidia" / name).parent.mkdir(parents=True)
         tiny.shared("", site / "nvidia" / name)
-    beside = bundling.installed_nvidia_folders(site)
-    assert beside == {"libcusparse.so.11": "nvidia/cusparse/lib"}
+    installed = bundling.installed_nvidia_folders(site)
+    assert installed == {"libcusparse.so.11": "nvidia/cusparse/lib"}
     package = tmp_path / "tree" / "tinyvision"
     package.mkdir(parents=True)
     needed = [site / "nvidia" / folder for folder in ("cusparse/lib", "cuda_runtime/lib")]
@@ -263,7 +265,7 @@ def test_what_lies_beside_torch_is_used_there_but_for_the_runtime(tmp_path: Path
         tiny.PLATFORM,
         folders=needed,
         provided=frozenset(["libc10.so"]),
-        installed_nvidia=beside,
+        installed_nvidia=installed,
     )
     (runtime,) = repaired.bundled
     facts = elf.read_elf(staged.root / "tinyvision" / "_C.so")

@@ -48,9 +48,9 @@ def library(libraries: Path, tmp_path: Path) -> Path:
 
 
 def facts(path: Path) -> elf.ElfInfo:
-    found = elf.read_elf(path)
-    assert found is not None
-    return found
+    info = elf.read_elf(path)
+    assert info is not None
+    return info
 
 
 @tiny.needs_compiler
@@ -116,13 +116,13 @@ def test_others_read_it_as_we_do(library: Path) -> None:
 @tiny.needs_compiler
 def test_the_table_of_segments_stays_and_is_in_order(library: Path) -> None:
     assert elf_edit.edit_in_place(EDIT, library)
-    with open_elf(library) as found:
-        assert found.header[4] == 64
-        loaded = [each for each in found.segments if each.kind == LOAD]
+    with open_elf(library) as edited:
+        assert edited.header[4] == 64
+        loaded = [header for header in edited.segments if header.kind == LOAD]
     assert loaded == sorted(loaded, key=lambda segment: segment.address)
     with library.open("rb") as file:
         image: Any = ELFFile(file)
-        notes = [note for each in image.iter_segments("PT_NOTE") for note in each.iter_notes()]
+        notes = [note for header in image.iter_segments("PT_NOTE") for note in header.iter_notes()]
     assert "NT_GNU_BUILD_ID" in [note["n_type"] for note in notes]
 
 
@@ -209,7 +209,7 @@ def test_programs_are_left_to_patchelf(tmp_path: Path) -> None:
 def filled(library: Path, spare: int) -> None:
     """Leave so many free entries at the end of the dynamic section; the others say what nobody knows."""
     with open_elf(library) as image:
-        table = next(each for each in image.segments if each.kind == 2)
+        table = next(segment for segment in image.segments if segment.kind == 2)
         used = len(image.dynamic)
     data = bytearray(library.read_bytes())
     for number in range(used, table.size // 16 - spare):
@@ -239,11 +239,11 @@ def test_section_headers_behind_the_table_of_segments_are_not_overwritten(librar
     with open_elf(library) as image:
         at, count, shared = image.header[4], image.header[9], image.header[11]
         start = image.sections[0].at
-    both = data[at : at + 56 * count] + data[start : start + 64 * shared]
+    tables = data[at : at + 56 * count] + data[start : start + 64 * shared]
     end = -(-len(data) // 8) * 8
     for place, number in ((32, end), (40, end + 56 * count)):
         data[place : place + 8] = number.to_bytes(8, sys.byteorder)
-    library.write_bytes(bytes(data).ljust(end, b"\0") + both)
+    library.write_bytes(bytes(data).ljust(end, b"\0") + tables)
     before = library.read_bytes()
     assert not elf_edit.edit_in_place(EDIT, library)
     assert library.read_bytes() == before
@@ -253,7 +253,7 @@ def test_section_headers_behind_the_table_of_segments_are_not_overwritten(librar
 def test_an_entry_more_has_an_end_behind_it(tmp_path: Path) -> None:
     library = tiny.shared(tiny.TINY, tmp_path / "libtiny.so")
     with open_elf(library) as image:
-        table = next(each for each in image.segments if each.kind == 2)
+        table = next(segment for segment in image.segments if segment.kind == 2)
         behind = table.offset + 16 * (len(image.dynamic) + 1)
     data = bytearray(library.read_bytes())
     data[behind : behind + 8] = (0x6FFFFEF5 + 0x1000).to_bytes(
@@ -367,7 +367,7 @@ def test_every_object_is_read(tmp_path: Path) -> None:
     subprocess.run(["ar", "rs", path, text], check=True, capture_output=True)
     subprocess.run(["ar", "q", path, text], check=True)
     assert elf.has_magic(path, elf.AR_MAGIC)
-    assert [len(list(one.sections_named(".marked"))) for one in elf.static_objects(path)] == [
+    assert [len(list(image.sections_named(".marked"))) for image in elf.static_objects(path)] == [
         1,
         1,
     ]

@@ -31,7 +31,7 @@ def test_a_true_tag_is_not_contradicted(torch_wheel: Path) -> None:
 
 @tiny.needs_compiler
 def test_a_tag_that_promises_too_much_is_contradicted(torch_wheel: Path, tmp_path: Path) -> None:
-    found = tag_problems(called(torch_wheel, tmp_path, f"manylinux_2_5_{tiny.ARCH}"))
+    clauses = tag_problems(called(torch_wheel, tmp_path, f"manylinux_2_5_{tiny.ARCH}"))
     assert (
         library_checks.judge_tags(
             called(torch_wheel, tmp_path, f"manylinux_2_5_{tiny.ARCH}")
@@ -39,54 +39,57 @@ def test_a_tag_that_promises_too_much_is_contradicted(torch_wheel: Path, tmp_pat
         == ()
     )
     newer = f"GLIBC_2.17 of libc.so.6, which is newer than manylinux_2_5_{tiny.ARCH}"
-    assert any(one.startswith("tinytorch/lib/libtiny.so needs") and newer in one for one in found)
+    assert any(
+        clause.startswith("tinytorch/lib/libtiny.so needs") and newer in clause
+        for clause in clauses
+    )
 
 
 @tiny.needs_compiler
 def test_each_of_several_tags_is_judged(torch_wheel: Path, tmp_path: Path) -> None:
-    both = f"manylinux_2_5_{tiny.ARCH}.{tiny.PLATFORM}"
-    assert library_checks.platform_tags(called(torch_wheel, tmp_path, both).name) == tuple(
-        both.split(".")
+    tags = f"manylinux_2_5_{tiny.ARCH}.{tiny.PLATFORM}"
+    assert library_checks.platform_tags(called(torch_wheel, tmp_path, tags).name) == tuple(
+        tags.split(".")
     )
-    assert tag_problems(called(torch_wheel, tmp_path, both))
+    assert tag_problems(called(torch_wheel, tmp_path, tags))
 
 
 @tiny.needs_compiler
 def test_a_tag_of_another_machine_is_contradicted(torch_wheel: Path, tmp_path: Path) -> None:
     other = "aarch64" if tiny.ARCH != "aarch64" else "x86_64"
-    found = tag_problems(called(torch_wheel, tmp_path, f"manylinux_2_36_{other}"))
-    assert any(f"not for {other}" in one for one in found)
+    clauses = tag_problems(called(torch_wheel, tmp_path, f"manylinux_2_36_{other}"))
+    assert any(f"not for {other}" in clause for clause in clauses)
 
 
 @tiny.needs_compiler
 def test_the_plain_tag_promises_a_machine(torch_wheel: Path, tmp_path: Path) -> None:
-    found = tag_problems(called(torch_wheel, tmp_path, "linux_riscv64"))
-    assert found
-    assert all(one.endswith("not for riscv64") for one in found)
+    clauses = tag_problems(called(torch_wheel, tmp_path, "linux_riscv64"))
+    assert clauses
+    assert all(clause.endswith("not for riscv64") for clause in clauses)
 
 
 @tiny.needs_compiler
 def test_a_tag_of_another_c_library_is_contradicted(torch_wheel: Path, tmp_path: Path) -> None:
-    found = tag_problems(called(torch_wheel, tmp_path, f"musllinux_1_2_{tiny.ARCH}"))
-    told = f"needs libc.so.6 of glibc, which systems of musllinux_1_2_{tiny.ARCH} do not have"
-    assert any(told in one for one in found)
+    clauses = tag_problems(called(torch_wheel, tmp_path, f"musllinux_1_2_{tiny.ARCH}"))
+    expected = f"needs libc.so.6 of glibc, which systems of musllinux_1_2_{tiny.ARCH} do not have"
+    assert any(expected in clause for clause in clauses)
 
 
 @tiny.needs_compiler
 @pytest.mark.parametrize(
-    "more", [("x" * 300, "tinytorch/x.so"), ("tinytorch/x.so", "tinytorch/x.so/y.so")]
+    "members", [("x" * 300, "tinytorch/x.so"), ("tinytorch/x.so", "tinytorch/x.so/y.so")]
 )
 def test_names_that_no_folder_takes_are_told(
-    torch_wheel: Path, tmp_path: Path, more: tuple[str, ...]
+    torch_wheel: Path, tmp_path: Path, members: tuple[str, ...]
 ) -> None:
     strange = called(torch_wheel, tmp_path, tiny.PLATFORM)
     with ZipFile(strange, "a") as archive:
         library = next(name for name in archive.namelist() if name.endswith(".so"))
-        for name in more:
+        for name in members:
             archive.writestr(name, archive.read(library))
     (clause,) = tag_problems(strange)
-    why = "File name too long" if more[0] != "tinytorch/x.so" else "Not a directory"
-    assert clause == f"its libraries cannot be extracted ({why}): see the names of its members"
+    reason = "File name too long" if members[0] != "tinytorch/x.so" else "Not a directory"
+    assert clause == f"its libraries cannot be extracted ({reason}): see the names of its members"
 
 
 @tiny.needs_compiler
@@ -136,8 +139,8 @@ def away(tmp_path: Path) -> Path:
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
     folder = tmp_path / "site-packages"
-    for each in ("tinytorch/lib", "tinyvision"):
-        (folder / each).mkdir(parents=True)
+    for name in ("tinytorch/lib", "tinyvision"):
+        (folder / name).mkdir(parents=True)
     return folder
 
 
@@ -147,10 +150,10 @@ def problems(site: Path, *names: str) -> list[str]:
 
 @tiny.needs_compiler
 def test_what_is_found_is_no_problem(site: Path) -> None:
-    own = tiny.shared("", site / "tinytorch/lib/libtiny.so")
-    tiny.shared(MODULE, site / "tinytorch/_C.so", own, "-Wl,-rpath,$ORIGIN/lib")
+    library = tiny.shared("", site / "tinytorch/lib/libtiny.so")
+    tiny.shared(MODULE, site / "tinytorch/_C.so", library, "-Wl,-rpath,$ORIGIN/lib")
     tiny.shared(
-        MODULE, site / "tinyvision/_C.so", own
+        MODULE, site / "tinyvision/_C.so", library
     )  # loaded by the package it is imported after
     assert (
         problems(site, "tinytorch/_C.so", "tinytorch/lib/libtiny.so", "tinytorch/__init__.py") == []
@@ -168,17 +171,17 @@ def test_what_is_nowhere_is_named(site: Path, away: Path) -> None:
 
 @tiny.needs_compiler
 def test_a_required_package_is_looked_into_by_the_run_path_alone(site: Path, away: Path) -> None:
-    there = site / "nvidia/cublas/lib"
-    there.mkdir(parents=True)
-    (away / "libcublas.so.11").rename(there / "libcublas.so.11")
-    needed = there / "libcublas.so.11"
+    folder = site / "nvidia/cublas/lib"
+    folder.mkdir(parents=True)
+    (away / "libcublas.so.11").rename(folder / "libcublas.so.11")
+    needed = folder / "libcublas.so.11"
     tiny.shared(
         "", site / "tinytorch/lib/libtiny.so", needed, "-Wl,-rpath,$ORIGIN/../../nvidia/cublas/lib"
     )
     assert problems(site, "tinytorch/lib/libtiny.so") == []
     tiny.shared("", site / "tinytorch/lib/libtiny.so", needed)
-    (told,) = problems(site, "tinytorch/lib/libtiny.so")
-    assert told.startswith(
+    (clause,) = problems(site, "tinytorch/lib/libtiny.so")
+    assert clause.startswith(
         "tinytorch/lib/libtiny.so needs libcublas.so.11, which is neither in the wheel"
     )
 
@@ -186,8 +189,8 @@ def test_a_required_package_is_looked_into_by_the_run_path_alone(site: Path, awa
 @tiny.needs_compiler
 def test_a_run_path_to_what_no_package_brings_is_named(site: Path) -> None:
     tiny.shared("", site / "tinytorch/lib/libtiny.so", "-Wl,-rpath,$ORIGIN/../../nvidia/cufft/lib")
-    (told,) = problems(site, "tinytorch/lib/libtiny.so")
-    assert told.startswith(
+    (clause,) = problems(site, "tinytorch/lib/libtiny.so")
+    assert clause.startswith(
         "tinytorch/lib/libtiny.so looks in $ORIGIN/../../nvidia/cufft/lib, which nothing"
     )
 
@@ -195,16 +198,16 @@ def test_a_run_path_to_what_no_package_brings_is_named(site: Path) -> None:
 @tiny.needs_compiler
 def test_an_import_must_not_need_the_driver(site: Path, away: Path) -> None:
     lazy = tiny.shared("", site / "tinytorch/lib/libtiny_nvrtc.so", away / "libcuda.so.1")
-    own = tiny.shared("", site / "tinytorch/lib/libtiny.so")
-    tiny.shared(MODULE, site / "tinytorch/_C.so", own, "-Wl,-rpath,$ORIGIN/lib")
+    library = tiny.shared("", site / "tinytorch/lib/libtiny.so")
+    tiny.shared(MODULE, site / "tinytorch/_C.so", library, "-Wl,-rpath,$ORIGIN/lib")
     names = ("tinytorch/_C.so", "tinytorch/lib/libtiny.so", "tinytorch/lib/libtiny_nvrtc.so")
     assert problems(site, *names) == []  # opened only when it is used
-    tiny.shared("", own, lazy)
-    (told,) = problems(site, *names)
-    assert told.startswith(
+    tiny.shared("", library, lazy)
+    (clause,) = problems(site, *names)
+    assert clause.startswith(
         "importing tinytorch/_C.so loads libcuda.so.1 of the driver, through libtiny.so "
     )
-    assert told.endswith(" and libtiny_nvrtc.so: it fails where there is no GPU")
+    assert clause.endswith(" and libtiny_nvrtc.so: it fails where there is no GPU")
 
 
 @tiny.needs_compiler

@@ -26,8 +26,8 @@ def owner(path: Path) -> LicenceHolder | None:
 
 
 def purl_of(path: Path) -> PackageURL | None:
-    found = owner(path)
-    return found.purl if found else None
+    holder = owner(path)
+    return holder.purl if holder else None
 
 
 def test_each_holder_gets_a_folder_and_the_lack_of_one_is_noted(tmp_path: Path) -> None:
@@ -40,9 +40,9 @@ def test_each_holder_gets_a_folder_and_the_lack_of_one_is_noted(tmp_path: Path) 
         "static library:libstray.a": None,
         "submodule:third_party/bare": LicenceHolder("third_party/bare", ()),
     }
-    told, (note,) = licences.copy_licences(wheel, holders)
+    copied, (note,) = licences.copy_licences(wheel, holders)
     file = "licenses/bundled/good/COPYING"
-    assert told == {"bundled library:torch/lib/libgood.so": {"licence": "", "files": [file]}}
+    assert copied == {"bundled library:torch/lib/libgood.so": {"licence": "", "files": [file]}}
     assert (wheel.dist_info / file).read_text() == "free"
     assert "no licence file was found for libbare.so, libstray.a:" in note
     assert licences.copy_licences(wheel, {}) == ({}, ())
@@ -55,10 +55,10 @@ def test_two_licence_files_of_one_name_are_both_there(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     holder = LicenceHolder("good-1", tuple(tmp_path / name for name in texts))
-    told, _ = licences.copy_licences(wheel, {"bundled library:torch/lib/libgood.so": holder})
+    copied, _ = licences.copy_licences(wheel, {"bundled library:torch/lib/libgood.so": holder})
     names = ["COPYING", "licenses-LICENSE", "licenses-vendored-LICENSE"]
     files = [f"licenses/bundled/good-1/{name}" for name in names]
-    assert told["bundled library:torch/lib/libgood.so"]["files"] == files
+    assert copied["bundled library:torch/lib/libgood.so"]["files"] == files
     assert [(wheel.dist_info / file).read_text() for file in files] == ["all", "own", "another's"]
 
 
@@ -67,8 +67,8 @@ def test_a_submodule_has_the_licence_files_at_its_top(tmp_path: Path) -> None:
     (folder / "src").mkdir(parents=True)
     for name in ("LICENSE.rst", "NOTICE", "license_check.py", "README.md", "src/LICENSE"):
         (folder / name).write_text("x")
-    found = licences.find_submodule(tmp_path, "third_party/fmt")
-    assert [file.name for file in found.files] == ["LICENSE.rst", "NOTICE"]
+    holder = licences.find_submodule(tmp_path, "third_party/fmt")
+    assert [file.name for file in holder.files] == ["LICENSE.rst", "NOTICE"]
     assert licences.find_submodule(tmp_path, "third_party/empty").files == ()
 
 
@@ -110,8 +110,8 @@ def test_what_pip_installed_is_found_by_its_record(tmp_path: Path) -> None:
     (info / "RECORD").write_text(
         "../../libmkl_core.so.2,sha256=x,1\nmkl-2022.2.1.dist-info/LICENSE.txt,,\n"
     )
-    found = owner(tmp_path / "lib" / "libmkl_core.so.2")
-    assert found == LicenceHolder("mkl-2022.2.1", (info / "LICENSE.txt",))
+    holder = owner(tmp_path / "lib" / "libmkl_core.so.2")
+    assert holder == LicenceHolder("mkl-2022.2.1", (info / "LICENSE.txt",))
     assert owner(tmp_path / "lib" / "libmkl_core.so") is None
 
 
@@ -119,9 +119,9 @@ def test_what_debian_installed_is_found_by_its_package_manager() -> None:
     if shutil.which("dpkg-query") is None:
         pytest.skip("no dpkg here")
     (libc, *_) = sorted(Path("/usr/lib").glob("*/libc.so.6"))
-    found = owner(libc.resolve())
-    assert found is not None
-    assert found.name == "libc6"
+    holder = owner(libc.resolve())
+    assert holder is not None
+    assert holder.name == "libc6"
 
 
 @pytest.mark.skipif(
@@ -130,10 +130,10 @@ def test_what_debian_installed_is_found_by_its_package_manager() -> None:
 def test_a_library_of_the_system_is_of_a_package_of_dpkg() -> None:
     library = next(Path("/usr/lib").glob("*/libz.so.1")).resolve()
     purl = PackageURL.from_string(str(purl_of(library)))
-    shown = ("dpkg-query", "--show", "--showformat=${Version} ${Architecture}", purl.name)
-    said = subprocess.run(shown, capture_output=True, text=True, check=True).stdout
+    query = ("dpkg-query", "--show", "--showformat=${Version} ${Architecture}", purl.name)
+    output = subprocess.run(query, capture_output=True, text=True, check=True).stdout
     assert purl.type == "deb"
-    assert f"{purl.version} {purl.qualifiers['arch']}" in said
+    assert f"{purl.version} {purl.qualifiers['arch']}" in output
 
 
 def test_a_library_that_pip_installed_is_of_its_project(tmp_path: Path) -> None:
@@ -159,9 +159,9 @@ def test_a_record_that_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_what_nobody_knows_is_left_out(tmp_path: Path) -> None:
-    own = tmp_path / "libown.so"
-    own.write_bytes(b"x")
-    assert licences.find_owners([own, tmp_path / "absent.so"]) == {
-        own: None,
+    library = tmp_path / "libown.so"
+    library.write_bytes(b"x")
+    assert licences.find_owners([library, tmp_path / "absent.so"]) == {
+        library: None,
         tmp_path / "absent.so": None,
     }

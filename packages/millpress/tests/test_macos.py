@@ -80,14 +80,14 @@ def needed(path: Path) -> list[str]:
 
 
 def test_an_outside_library_comes_along(staged: StagedWheel, tmp_path: Path) -> None:
-    (one,) = macos.delocate_wheel(staged, "macosx_14_0_arm64", frozenset())
-    assert (one.path, one.source) == (
+    (library,) = macos.delocate_wheel(staged, "macosx_14_0_arm64", frozenset())
+    assert (library.path, library.source) == (
         "pykdtree/.dylibs/libomp.dylib",
         tmp_path / "outside" / "libomp.dylib",
     )
     extension = next((staged.root / "pykdtree").glob("*.so"))
     assert needed(extension) == ["@loader_path/.dylibs/libomp.dylib", "/usr/lib/libSystem.B.dylib"]
-    assert str(tmp_path).encode() not in (staged.root / one.path).read_bytes()
+    assert str(tmp_path).encode() not in (staged.root / library.path).read_bytes()
 
 
 def test_what_the_base_package_brings_stays_outside(staged: StagedWheel) -> None:
@@ -103,7 +103,7 @@ def test_a_library_that_is_nowhere_is_named(staged: StagedWheel, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("tag", "told"),
+    ("tag", "message"),
     [
         (
             "macosx_11_0_arm64",
@@ -113,9 +113,9 @@ def test_a_library_that_is_nowhere_is_named(staged: StagedWheel, tmp_path: Path)
     ],
 )
 def test_a_tag_that_the_files_contradict_is_refused(
-    downloaded: Path, tmp_path: Path, tag: str, told: str
+    downloaded: Path, tmp_path: Path, tag: str, message: str
 ) -> None:
-    with pytest.raises(RepairError, match=told):
+    with pytest.raises(RepairError, match=message):
         macos.require_macos_tag(stage_wheel(downloaded, tmp_path), tag)
 
 

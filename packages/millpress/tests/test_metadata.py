@@ -45,10 +45,10 @@ def test_a_compressed_tag_is_written_out(tmp_path: Path) -> None:
     )
     text = (wheel.dist_info / "WHEEL").read_text()
     assert text.endswith("Tag: cp310-abi3-win_amd64\nTag: cp311-abi3-win_amd64\n")
-    both = "manylinux2014_x86_64.manylinux_2_17_x86_64"
-    assert metadata.set_platform_tag(wheel, both).endswith(f"-{both}.whl")
+    tags = "manylinux2014_x86_64.manylinux_2_17_x86_64"
+    assert metadata.set_platform_tag(wheel, tags).endswith(f"-{tags}.whl")
     text = (wheel.dist_info / "WHEEL").read_text()
-    assert re.findall("Tag: cp310-abi3-(.*)", text) == both.split("."), "expanded (PEP 427)"
+    assert re.findall("Tag: cp310-abi3-(.*)", text) == tags.split("."), "expanded (PEP 427)"
 
 
 def test_a_raw_wheel_without_tags_in_its_name_is_refused(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_what_is_written() -> None:
     assert lines[3:5] == ["License: BSD", " and more of it"]
     numbers = ["3", "3.8", "3.9", "3.11", "3.13"]
     assert lines[6:11] == [
-        f"Classifier: Programming Language :: Python :: {one}" for one in numbers
+        f"Classifier: Programming Language :: Python :: {number}" for number in numbers
     ]
     assert lines[11:] == [
         "Requires-Python: >=3.7.0,!=3.9.0",
@@ -197,10 +197,10 @@ def test_what_nobody_reads_stays(line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "left"),
+    ("end", "rest"),
     [("", "\n"), ("\n", "\n"), ("\n\n", "\n\n"), ("\n\nA text.\n", "\n\nA text.\n")],
 )
-def test_a_file_keeps_its_text_and_gets_no_gap(tmp_path: Path, end: str, left: str) -> None:
+def test_a_file_keeps_its_text_and_gets_no_gap(tmp_path: Path, end: str, rest: str) -> None:
     head = "Name: torch\nRequires-Dist: numpy\nSummary: tensors"
     (tmp_path / "METADATA").write_text(head + end)
     normalize_metadata(
@@ -208,11 +208,11 @@ def test_a_file_keeps_its_text_and_gets_no_gap(tmp_path: Path, end: str, left: s
     )
     assert (
         tmp_path / "METADATA"
-    ).read_text() == "Name: torch\nSummary: tensors\nRequires-Dist: numpy" + left
+    ).read_text() == "Name: torch\nSummary: tensors\nRequires-Dist: numpy" + rest
 
 
 def test_the_same_in_another_spelling_is_equal() -> None:
-    one = dependencies.declared_needs(
+    needs = dependencies.declared_needs(
         ">=3.8,<4",
         ["Typing_Extensions (>=4)", "numpy<2,>=1.20 ; python_version<'3.12'"],
         ["Opt_Einsum"],
@@ -222,15 +222,15 @@ def test_the_same_in_another_spelling_is_equal() -> None:
         ['numpy >=1.20, <2; python_version < "3.12"', "typing-extensions>=4"],
         ["opt-einsum"],
     )
-    assert one == other
-    assert dependencies.needs_difference(("a", one), ("b", other)) == ""
+    assert needs == other
+    assert dependencies.needs_difference(("a", needs), ("b", other)) == ""
 
 
 def test_each_side_of_a_difference_is_told() -> None:
-    told = dependencies.needs_difference(
+    sentence = dependencies.needs_difference(
         ("a.whl", dependencies.declared_needs(">=3.8", ["x"], [])),
         ("b.whl", dependencies.declared_needs(None, ["y y"], ["e"])),
     )
-    assert told.startswith(
+    assert sentence.startswith(
         "b.whl has other requirements than a.whl: also extra e, y y, but not Python >=3.8, x; uv reads"
     )

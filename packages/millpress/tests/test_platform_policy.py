@@ -17,7 +17,7 @@ from millpress.errors import OptionError
 
 
 def needs(versions: Mapping[str, set[str]], symbols: frozenset[str] = frozenset()) -> SystemNeeds:
-    frozen = {library: frozenset(each) for library, each in versions.items()}
+    frozen = {library: frozenset(names) for library, names in versions.items()}
     return SystemNeeds("torch/lib/libtorch.so", frozenset(versions), frozen, symbols)
 
 
@@ -40,8 +40,8 @@ def test_symbols_of_the_c_library_that_are_too_new() -> None:
 
 
 def test_symbols_of_the_cpp_library_that_are_too_new() -> None:
-    (found,) = policy_problems(platform_target("manylinux_2_34_x86_64"), [needs(STDCXX)])
-    assert "GLIBCXX_3.4.30 of libstdc++.so.6" in found
+    (clause,) = policy_problems(platform_target("manylinux_2_34_x86_64"), [needs(STDCXX)])
+    assert "GLIBCXX_3.4.30 of libstdc++.so.6" in clause
 
 
 def test_a_tag_between_two_known_ones_is_judged_by_number() -> None:
@@ -64,13 +64,13 @@ def test_private_symbols_are_promised_nowhere() -> None:
 
 
 def test_names_that_a_policy_forbids() -> None:
-    wanted = needs({"libz.so.1": set()}, frozenset({"deflate", "inflate_fast"}))
-    (found,) = policy_problems(platform_target("manylinux_2_36_x86_64"), [wanted])
-    assert "uses inflate_fast of libz.so.1" in found
+    need = needs({"libz.so.1": set()}, frozenset({"deflate", "inflate_fast"}))
+    (clause,) = policy_problems(platform_target("manylinux_2_36_x86_64"), [need])
+    assert "uses inflate_fast of libz.so.1" in clause
 
 
 @pytest.mark.parametrize(
-    ("wanted", "expected"),
+    ("versions", "expected"),
     [
         ({"libc.so.6": {"GLIBC_2.4"}}, "manylinux_2_5_x86_64"),
         ({"libc.so.6": {"GLIBC_2.17"}}, "manylinux_2_17_x86_64"),
@@ -81,14 +81,14 @@ def test_names_that_a_policy_forbids() -> None:
     ],
 )
 def test_the_oldest_platform_that_would_hold(
-    wanted: Mapping[str, set[str]], expected: str | None
+    versions: Mapping[str, set[str]], expected: str | None
 ) -> None:
-    oldest = oldest_target(platform_target("manylinux_2_36_x86_64"), [needs(wanted)])
+    oldest = oldest_target(platform_target("manylinux_2_36_x86_64"), [needs(versions)])
     assert (oldest and oldest.tag) == expected
 
 
 @pytest.mark.parametrize(
-    ("library", "there"),
+    ("library", "expected"),
     [
         ("libc.so.6", True),
         ("libstdc++.so.6", True),
@@ -100,8 +100,8 @@ def test_the_oldest_platform_that_would_hold(
         ("libprotobuf.so.32", False),
     ],
 )
-def test_what_is_left_to_the_system(library: str, there: bool) -> None:
-    assert platform_target("manylinux_2_36_x86_64").on_system(library) is there
+def test_what_is_left_to_the_system(library: str, expected: bool) -> None:
+    assert platform_target("manylinux_2_36_x86_64").on_system(library) is expected
 
 
 def test_the_old_names_of_tags_are_understood() -> None:

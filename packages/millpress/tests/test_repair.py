@@ -19,9 +19,9 @@ pytestmark = tiny.needs_compiler
 
 
 def facts(path: Path) -> elf.ElfInfo:
-    found = elf.read_elf(path)
-    assert found is not None
-    return found
+    info = elf.read_elf(path)
+    assert info is not None
+    return info
 
 
 def contents(folder: Path) -> dict[Path, bytes]:
@@ -33,7 +33,7 @@ def test_outside_libraries_come_along_with_what_they_need(raw: tiny.Raw, tmp_pat
     # libouter is found by libtiny's run path; libinner only in the folder that is named
     repaired = repair_staged(staged, tiny.PLATFORM, folders=[raw.outside])
     lib = tmp_path / "tinytorch" / "lib"
-    inner, outer = (each.name for each in repaired.bundled)
+    inner, outer = (library.name for library in repaired.bundled)
     assert re.fullmatch(r"libinner-[0-9a-f]{8}\.so\.1", inner)
     assert re.fullmatch(r"libouter-[0-9a-f]{8}\.so\.2", outer)
     assert facts(lib / "libtiny.so").needed[0] == outer
@@ -48,12 +48,12 @@ def test_run_paths_stay_inside(raw: tiny.Raw, tmp_path: Path) -> None:
     package = tmp_path / "tinytorch"
     assert facts(package / f"_C{tiny.SUFFIX}").rpath == ("$ORIGIN", "$ORIGIN/lib")
     assert facts(package / "lib" / "libtiny.so").rpath == ("$ORIGIN",)
-    assert {facts(tmp_path / each.path).rpath for each in repaired.bundled} == {("$ORIGIN",)}
+    assert {facts(tmp_path / library.path).rpath for library in repaired.bundled} == {("$ORIGIN",)}
 
 
 def test_what_was_bundled_is_recorded(raw: tiny.Raw, tmp_path: Path) -> None:
     repaired = repair_staged(stage_wheel(raw.torch, tmp_path), tiny.PLATFORM, folders=[raw.outside])
-    outer = next(each for each in repaired.bundled if each.name.startswith("libouter"))
+    outer = next(library for library in repaired.bundled if library.name.startswith("libouter"))
     source = raw.outside / "libouter.so.2"
     assert outer.source == source
     assert outer.sha256 == hashlib.sha256(source.read_bytes()).hexdigest()
@@ -114,7 +114,9 @@ def test_the_folder_of_a_library_can_be_written_into_its_user(
         repair_staged(staged, tiny.PLATFORM)
     assert "LDFLAGS=-Wl,-rpath,FOLDER" in str(caught.value)
     tiny.shared("", user, lens, f"-Wl,-rpath,{raw.outside}")
-    assert lens.name in [each.source.name for each in repair_staged(staged, tiny.PLATFORM).bundled]
+    assert lens.name in [
+        library.source.name for library in repair_staged(staged, tiny.PLATFORM).bundled
+    ]
     assert facts(user).rpath == ("$ORIGIN",)
 
 
@@ -163,26 +165,31 @@ def test_the_plain_linux_tag_carries_what_the_loader_does_not_find(
     repaired = repair_staged(
         stage_wheel(raw.torch, tmp_path), f"linux_{tiny.ARCH}", folders=[raw.outside]
     )
-    assert [each.source.name for each in repaired.bundled] == ["libinner.so.1", "libouter.so.2"]
+    assert [library.source.name for library in repaired.bundled] == [
+        "libinner.so.1",
+        "libouter.so.2",
+    ]
     assert repaired.lowest_tag is None
 
 
 def test_the_plain_linux_tag_leaves_what_the_loader_finds(raw: tiny.Raw, tmp_path: Path) -> None:
     machine = facts(raw.outside / "liblens.so.1").machine
     promised = bundling.platform_target(tiny.PLATFORM)
-    here = {
+    paths = {
         name: path
         for name, path in system_search().cached
         if path.is_file() and not promised.on_system(name)
     }
     name, path = next(
-        (n, p) for n, p in here.items() if (e := elf.read_elf(p.resolve())) and e.machine == machine
+        (n, p)
+        for n, p in paths.items()
+        if (e := elf.read_elf(p.resolve())) and e.machine == machine
     )
     staged = stage_wheel(raw.torch, tmp_path)
     tiny.shared("", staged.libraries / "libuser.so", path)
     repaired = repair_staged(staged, f"linux_{tiny.ARCH}", folders=[raw.outside])
     assert facts(staged.libraries / "libuser.so").needed[0] == (facts(path).soname or name)
-    assert not [each for each in repaired.bundled if each.source == path.resolve()]
+    assert not [library for library in repaired.bundled if library.source == path.resolve()]
 
 
 def test_a_tag_of_no_linux_is_refused(raw: tiny.Raw, tmp_path: Path) -> None:
@@ -208,11 +215,11 @@ def test_a_library_that_is_a_link_comes_along_once(raw: tiny.Raw, tmp_path: Path
         repaired = repair_staged(staged, tiny.PLATFORM, folders=[folder])
     finally:
         raw.outside.with_name("away").rename(raw.outside)
-    assert [each.source.name for each in repaired.bundled] == [
+    assert [library.source.name for library in repaired.bundled] == [
         "libinner.so.1.5.6",
         "libouter.so.2.5.6",
     ]
-    assert all(re.search(r"\.so\.[12]$", each.name) for each in repaired.bundled)
+    assert all(re.search(r"\.so\.[12]$", library.name) for library in repaired.bundled)
 
 
 @pytest.mark.parametrize(

@@ -207,17 +207,17 @@ def test_where_a_file_was_makes_no_difference_to_the_wheel(tmp_path: Path) -> No
         stage_wheel(stored, tmp_path / "some", TEXTS),
         stage_wheel(stored, tmp_path / "few", ()),
     ]
-    assert [len(each.unstaged) for each in staged] == [0, 0, 0, len(TEXTS)]
-    made = [
-        pack_wheel(each.root, each.root.with_suffix(".whl"), unstaged=each.unstaged)
-        for each in staged
+    assert [len(wheel.unstaged) for wheel in staged] == [0, 0, 0, len(TEXTS)]
+    packed = [
+        pack_wheel(wheel.root, wheel.root.with_suffix(".whl"), unstaged=wheel.unstaged)
+        for wheel in staged
     ]
-    assert len({each.sha256 for each in made}) == 1
-    with zipfile.ZipFile(made[0].path) as archive:
+    assert len({wheel.sha256 for wheel in packed}) == 1
+    with zipfile.ZipFile(packed[0].path) as archive:
         assert archive.testzip() is None
-        wanted = TEXTS | ON_DISK
-        assert {name: archive.read(name) for name in wanted if "RECORD" not in name} == {
-            name: data for name, data in wanted.items() if "RECORD" not in name
+        expected = TEXTS | ON_DISK
+        assert {name: archive.read(name) for name in expected if "RECORD" not in name} == {
+            name: data for name, data in expected.items() if "RECORD" not in name
         }
         modes = {info.filename: info.external_attr >> 16 & 0o777 for info in archive.infolist()}
     assert (modes["tiny/include/3.h"], modes["tiny/include/4.h"]) == (0o755, 0o644)

@@ -28,12 +28,22 @@ def test_a_wheel_is_read(tmp_path: Path) -> None:
         tmp_path, "tiny_vision", "0.5+cu118", "1-cp310-cp310-manylinux_2_17_x86_64", python=">=3.10"
     )
     content = wheel.read_bytes()
-    one = wheel_file.read_wheel(wheel)
-    assert (one.name, one.version, one.build) == ("tiny-vision", Version("0.5+cu118"), (1, ""))
-    assert (one.version.local, list(one.platforms)) == ("cu118", ["manylinux_2_17_x86_64"])
-    assert (one.size, one.sha256) == (len(content), hashlib.sha256(content).hexdigest())
-    assert one.metadata.startswith(b"Metadata-Version: 2.1\nName: tiny_vision\n")
-    assert (one.requires_python, one.requires) == (">=3.10", ())
+    description = wheel_file.read_wheel(wheel)
+    assert (description.name, description.version, description.build) == (
+        "tiny-vision",
+        Version("0.5+cu118"),
+        (1, ""),
+    )
+    assert (description.version.local, list(description.platforms)) == (
+        "cu118",
+        ["manylinux_2_17_x86_64"],
+    )
+    assert (description.size, description.sha256) == (
+        len(content),
+        hashlib.sha256(content).hexdigest(),
+    )
+    assert description.metadata.startswith(b"Metadata-Version: 2.1\nName: tiny_vision\n")
+    assert (description.requires_python, description.requires) == (">=3.10", ())
 
 
 def test_requirements_are_read_as_they_are_written(tmp_path: Path) -> None:
@@ -56,12 +66,12 @@ def test_what_is_no_wheel_is_refused(tmp_path: Path) -> None:
         "torch-x-py3-none-any.whl": "not the name of a wheel",
         "torch-1.0-py3-none-any.whl": "not a sound wheel (File is not a zip file)",
     }
-    for name, said in cases.items():
+    for name, message in cases.items():
         path = tmp_path / name
         path.write_text("text")
         with pytest.raises(WheelError) as caught:
             wheel_file.read_wheel(path)
-        assert said in str(caught.value)
+        assert message in str(caught.value)
     folder = tmp_path / "folder-1.0-py3-none-any.whl"
     folder.mkdir()
     with refused("not-a-wheel"):
@@ -73,7 +83,7 @@ def _replace(name: str, old: bytes, new: bytes) -> Callable[[Members], object]:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda members: members.pop(f"{INFO}/METADATA"), f"has no {INFO}/METADATA"),
         (
@@ -126,12 +136,12 @@ def _replace(name: str, old: bytes, new: bytes) -> Callable[[Members], object]:
     ],
 )
 def test_a_wheel_that_cannot_be_believed_is_refused(
-    tmp_path: Path, change: Callable[[Members], object], said: str
+    tmp_path: Path, change: Callable[[Members], object], message: str
 ) -> None:
     wheel = made(tmp_path, change=change)
     with pytest.raises(WheelError) as caught:
         wheel_file.read_wheel(wheel)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert str(wheel) in str(caught.value)
 
 
@@ -157,7 +167,7 @@ def test_a_sound_wheel_has_nothing_to_complain_of(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "clause"),
     [
         (
             lambda members: members.update({"tinytorch/__init__.py": b"evil = 1\n"}),
@@ -213,9 +223,9 @@ def test_a_sound_wheel_has_nothing_to_complain_of(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_record_is_named(
-    tmp_path: Path, change: Callable[[Members], object], said: str
+    tmp_path: Path, change: Callable[[Members], object], clause: str
 ) -> None:
-    assert said in list(content_checks.wheel_problems(made(tmp_path, change=change)))
+    assert clause in list(content_checks.wheel_problems(made(tmp_path, change=change)))
 
 
 STRAY = "it has bytes before, between or after its files, so that programs read it differently"
@@ -278,9 +288,9 @@ def test_a_file_whose_own_header_differs_is_refused(
 @pytest.mark.parametrize("declared", [b"", b"Wheel-Version: 2.0\n"])
 def test_a_format_that_no_installer_takes_is_named(tmp_path: Path, declared: bytes) -> None:
     other = _replace(f"{INFO}/WHEEL", b"Wheel-Version: 1.0\n", declared)
-    found = declared.decode().strip() or "Wheel-Version none"
-    said = list(content_checks.wheel_problems(made(tmp_path, change=other)))
-    assert f"WHEEL says {found.replace(':', '')}, and installers accept only 1.x" in said
+    header = declared.decode().strip() or "Wheel-Version none"
+    problems = list(content_checks.wheel_problems(made(tmp_path, change=other)))
+    assert f"WHEEL says {header.replace(':', '')}, and installers accept only 1.x" in problems
 
 
 def test_a_record_that_says_two_things_of_a_file_is_refused(tmp_path: Path) -> None:
@@ -297,7 +307,8 @@ def test_damage_is_named(tmp_path: Path) -> None:
     wheel = made(tmp_path, body="something = 1\n")
     wheel.write_bytes(wheel.read_bytes().replace(b"something", b"nothing__"))
     assert any(
-        "tinytorch/__init__.py is damaged" in each for each in content_checks.wheel_problems(wheel)
+        "tinytorch/__init__.py is damaged" in problem
+        for problem in content_checks.wheel_problems(wheel)
     )
     whole = wheel.read_bytes()
     wheel.write_bytes(whole[: len(whole) // 2])
@@ -327,8 +338,10 @@ def test_tags_that_contradict_each_other_are_named(tmp_path: Path) -> None:
     wheel = made(tmp_path, tag="cp310-cp310-linux_x86_64")
     better = wheel.rename(tmp_path / "tinytorch-1.0+cpu-7-cp310-cp310-manylinux_2_17_x86_64.whl")
     assert list(content_checks.wheel_problems(better)) == [], "PyTorch's own are named so"
-    told = "WHEEL says cp310-cp310-linux_x86_64, the file's name cp310-cp310-manylinux_2_17_x86_64"
-    assert content_checks.renamed_platform(better) == told
+    expected = (
+        "WHEEL says cp310-cp310-linux_x86_64, the file's name cp310-cp310-manylinux_2_17_x86_64"
+    )
+    assert content_checks.renamed_platform(better) == expected
     for other in (
         "cp311-cp311-linux_x86_64",
         "cp310-abi3-linux_x86_64",
@@ -343,10 +356,10 @@ def test_tags_that_contradict_each_other_are_named(tmp_path: Path) -> None:
         assert content_checks.renamed_platform(renamed) == ""
         better = renamed
     numbered = _replace(f"{INFO}/WHEEL", b"Root-Is", b"Build: 3\nRoot-Is")
-    said = list(
+    problems = list(
         content_checks.wheel_problems(made(tmp_path, tag="7-py3-none-any", change=numbered))
     )
-    assert "WHEEL says build 3, the file's name 7" in said
+    assert "WHEEL says build 3, the file's name 7" in problems
 
 
 @pytest.mark.parametrize(
@@ -408,8 +421,10 @@ def stored(members: dict[str, bytes], begin: int = 0, lie: str = "") -> tuple[by
                 "descriptor of another checksum": (crc ^ 1, size, size),
                 "descriptor of other sizes": (crc, 1, 1),
             }
-            told = wrong.get(lie, (crc, size, size)) if name.endswith(".py") else (crc, size, size)
-            after = struct.pack("<4s3L", b"PK\7\x08", *told)
+            numbers_in_header = (
+                wrong.get(lie, (crc, size, size)) if name.endswith(".py") else (crc, size, size)
+            )
+            after = struct.pack("<4s3L", b"PK\7\x08", *numbers_in_header)
             if lie == "descriptor and numbers" and name.endswith(".py"):
                 numbers = crc ^ 5, size, size
         elif lie and name.endswith(".py"):
@@ -417,8 +432,8 @@ def stored(members: dict[str, bytes], begin: int = 0, lie: str = "") -> tuple[by
             far = {"true ZIP64": size, "false ZIP64": size - 1}.get(lie)
             extra = b"" if far is None else struct.pack("<2H2Q", 1, 16, far, far)
         raw = name.encode()
-        own = 45, flags, 0, 0, 0x21, *numbers, len(raw), len(extra)
-        body += struct.pack("<4s5H3L2H", b"PK\3\4", *own) + raw + extra + data + after
+        fields = 45, flags, 0, 0, 0x21, *numbers, len(raw), len(extra)
+        body += struct.pack("<4s5H3L2H", b"PK\3\4", *fields) + raw + extra + data + after
         entry = (
             45,
             3,
@@ -494,7 +509,7 @@ def two_directories(good: dict[str, bytes], evil: dict[str, bytes], **changes: i
         first = 30 + len(next(iter(good)))
         inner, listing = stored(evil, first)
         short = [len(evil), len(listing), first + len(inner)]
-    told = {"here": count, "where": start + len(directory)} | changes
+    values = {"here": count, "where": start + len(directory)} | changes
     long = struct.pack(
         "<4sQ2H2L4Q",
         b"PK\6\6",
@@ -503,12 +518,12 @@ def two_directories(good: dict[str, bytes], evil: dict[str, bytes], **changes: i
         45,
         0,
         0,
-        told["here"],
+        values["here"],
         count,
         len(directory),
         start,
     )
-    locator = struct.pack("<4sLQL", b"PK\6\7", 0, told["where"], 1)
+    locator = struct.pack("<4sLQL", b"PK\6\7", 0, values["where"], 1)
     return body + directory + long + locator + end_record(*short)
 
 
@@ -532,7 +547,7 @@ def test_a_wheel_of_two_directories_is_refused(tmp_path: Path) -> None:
 def special(wheel: Path, mode: int) -> Path:
     """Give the first member of a wheel another mode."""
     with ZipFile(wheel) as archive:
-        members = [(one, archive.read(one)) for one in archive.infolist()]
+        members = [(member, archive.read(member)) for member in archive.infolist()]
     members[0][0].external_attr = mode << 16
     with ZipFile(wheel, "w") as archive:
         for info, content in members:
@@ -541,7 +556,7 @@ def special(wheel: Path, mode: int) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("mode", "said"),
+    ("mode", "clause"),
     [
         (stat.S_IFIFO | 0o644, "is a pipe"),
         (stat.S_IFCHR | 0o644, "is a device"),
@@ -551,10 +566,12 @@ def special(wheel: Path, mode: int) -> Path:
         (stat.S_IFREG | stat.S_ISGID | 0o755, "would run with the rights of its owner"),
     ],
 )
-def test_members_that_are_no_plain_files_are_refused(tmp_path: Path, mode: int, said: str) -> None:
+def test_members_that_are_no_plain_files_are_refused(
+    tmp_path: Path, mode: int, clause: str
+) -> None:
     with refused("unsafe-wheel") as caught:
         wheel_file.read_wheel(special(made(tmp_path), mode))
-    assert said in str(caught.value)
+    assert clause in str(caught.value)
 
 
 @pytest.mark.parametrize("other", ["tinytorch/__INIT__.py", "TinyTorch/__init__.py"])
@@ -585,7 +602,7 @@ DATA = "tinytorch-1.0+cpu.data"
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "clause"),
     [
         ("evil.pth", "evil.pth can run code whenever Python starts"),
         (f"{DATA}/scripts/python", "replaces the command python"),
@@ -603,12 +620,12 @@ DATA = "tinytorch-1.0+cpu.data"
         (f"{DATA}/purelib/x.py", ""),
     ],
 )
-def test_what_a_wheel_puts_elsewhere_is_told(tmp_path: Path, name: str, said: str) -> None:
+def test_what_a_wheel_puts_elsewhere_is_told(tmp_path: Path, name: str, clause: str) -> None:
     wheel = made(tmp_path, files={name: b"x\n"})
     assert list(content_checks.wheel_problems(wheel)) == [], "installers take it"
-    found = list(content_checks.wheel_oddities(wheel))
-    assert len(found) == bool(said)
-    assert all(said in one for one in found)
+    oddities = list(content_checks.wheel_oddities(wheel))
+    assert len(oddities) == bool(clause)
+    assert all(clause in oddity for oddity in oddities)
 
 
 def test_commands_that_replace_those_of_python_are_told(tmp_path: Path) -> None:
@@ -617,14 +634,15 @@ def test_commands_that_replace_those_of_python_are_told(tmp_path: Path) -> None:
     assert list(content_checks.wheel_oddities(made(tmp_path, files=files))) == [
         "entry_points.txt replaces the command pip"
     ]
-    own = {"pip-26.3.dist-info/entry_points.txt": entries}
+    members = {"pip-26.3.dist-info/entry_points.txt": entries}
     assert (
-        list(content_checks.wheel_oddities(made(tmp_path / "own", "pip", "26.3", files=own))) == []
+        list(content_checks.wheel_oddities(made(tmp_path / "own", "pip", "26.3", files=members)))
+        == []
     )
 
 
 @pytest.mark.parametrize(
-    ("declared", "named"),
+    ("declared", "file_tag"),
     [
         ("linux_x86_64", "manylinux_2_28_x86_64"),  # torchvision 0.29.2
         ("linux_x86_64", "manylinux1_x86_64"),  # torchvision 0.14.1
@@ -634,10 +652,10 @@ def test_commands_that_replace_those_of_python_are_told(tmp_path: Path) -> None:
     ],
 )
 def test_wheels_that_others_renamed_for_the_same_machine_are_sound(
-    tmp_path: Path, declared: str, named: str
+    tmp_path: Path, declared: str, file_tag: str
 ) -> None:
     wheel = made(tmp_path, tag=f"py3-none-{declared}")
-    renamed = wheel.rename(wheel.with_name(wheel.name.replace(declared, named)))
+    renamed = wheel.rename(wheel.with_name(wheel.name.replace(declared, file_tag)))
     assert list(content_checks.wheel_problems(renamed)) == []
     assert content_checks.renamed_platform(renamed).startswith(
         f"WHEEL says py3-none-{declared}, the file's name "
@@ -645,17 +663,17 @@ def test_wheels_that_others_renamed_for_the_same_machine_are_sound(
 
 
 @pytest.mark.parametrize(
-    ("declared", "named"),
+    ("declared", "file_tag"),
     [("linux_x86_64", "any"), ("linux_x86_64", "linux_aarch64"), ("win_amd64", "manylinux1_x86_64"),
      ("macosx_11_0_x86_64", "macosx_11_0_arm64")],
 )  # fmt: skip
 def test_wheels_that_were_renamed_for_another_machine_are_not(
-    tmp_path: Path, declared: str, named: str
+    tmp_path: Path, declared: str, file_tag: str
 ) -> None:
     wheel = made(tmp_path, tag=f"py3-none-{declared}")
-    renamed = wheel.rename(wheel.with_name(wheel.name.replace(declared, named)))
+    renamed = wheel.rename(wheel.with_name(wheel.name.replace(declared, file_tag)))
     (clause,) = content_checks.wheel_problems(renamed)
-    assert clause == f"WHEEL says py3-none-{declared}, the file's name py3-none-{named}"
+    assert clause == f"WHEEL says py3-none-{declared}, the file's name py3-none-{file_tag}"
 
 
 def test_a_record_without_sizes_is_sound(tmp_path: Path) -> None:

@@ -159,11 +159,11 @@ def test_the_bytes_do_not_depend_on_threads_or_on_what_is_kept(
             large, tmp_path / name, threads=threads, cache_folder=members, codec=codec
         )
 
-    made = [packed("1.whl", 1, None), packed("7.whl", 7, None), packed("k.whl", 3, members)]
+    wheels = [packed("1.whl", 1, None), packed("7.whl", 7, None), packed("k.whl", 3, members)]
     again = packed("again.whl", 2, members)
-    assert len({each.sha256 for each in [*made, again]}) == 1
+    assert len({wheel.sha256 for wheel in [*wheels, again]}) == 1
     # the second of two files that are the same was copied even when nothing had been kept
-    assert 0 == made[0].copied_bytes < made[2].copied_bytes < again.copied_bytes
+    assert 0 == wheels[0].copied_bytes < wheels[2].copied_bytes < again.copied_bytes
     assert again.codec == str(codec)
     with zipfile.ZipFile(again.path) as archive:
         assert archive.testzip() is None
@@ -176,9 +176,9 @@ def test_the_bytes_do_not_depend_on_threads_or_on_what_is_kept(
 def test_a_spoiled_member_is_compressed_again(large: Path, tmp_path: Path) -> None:
     members = tmp_path / "members"
     first = pack_wheel(large, tmp_path / "first.whl", cache_folder=members)
-    kept = [path for path in members.rglob("*") if path.is_file()]
-    assert len(kept) > 3
-    for path in kept:
+    cached = [path for path in members.rglob("*") if path.is_file()]
+    assert len(cached) > 3
+    for path in cached:
         data = path.read_bytes()
         path.write_bytes(
             data[: len(data) // 2] if path.name < "8" else data[:-99] + b"x" + data[-98:]
@@ -195,9 +195,9 @@ def test_a_spoiled_member_is_compressed_again(large: Path, tmp_path: Path) -> No
 def test_a_forged_batch_is_compressed_again(large: Path, tmp_path: Path) -> None:
     members = tmp_path / "members"
     first = pack_wheel(large, tmp_path / "first.whl", cache_folder=members)
-    kept = [path for path in members.rglob("*") if path.is_file()]
+    cached = [path for path in members.rglob("*") if path.is_file()]
     (folder,) = members.iterdir()
-    for path in kept:
+    for path in cached:
         content, forged = bytes.fromhex(path.name), b"\xff" * 3000
         if path.stat().st_size < BLOCK_BYTES // 2:
             digest = hashlib.sha256(folder.name.encode() + content + forged).digest()
@@ -283,7 +283,7 @@ def test_everyone_takes_the_wheel(torch_wheel: Path, tmp_path: Path, taker: str)
         (extension,) = (tmp_path / "into" / "tinytorch").glob("_C*.so")
         code = "import tinytorch; print(tinytorch.add(1.0, 2.0))"
         environment = {**os.environ, "PYTHONPATH": str(tmp_path / "into")}
-        said = subprocess.run(
+        printed = subprocess.run(
             [sys.executable, "-c", code], check=True, capture_output=True, env=environment
         )
-        assert said.stdout == b"3.0\n", extension
+        assert printed.stdout == b"3.0\n", extension

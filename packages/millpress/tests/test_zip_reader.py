@@ -68,12 +68,12 @@ def raw(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 def test_every_member_becomes_a_file(raw: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     stage_wheel(raw, out)
-    found = {
+    modes = {
         path.relative_to(out).as_posix(): path.read_bytes()
         for path in out.rglob("*")
         if path.is_file()
     }
-    assert found == TEXTS
+    assert modes == TEXTS
     assert (out / "tiny" / "empty").is_dir()
 
 
@@ -141,10 +141,10 @@ def test_a_disk_that_fills_up_is_not_called_a_damaged_file(tmp_path: Path) -> No
     """The system takes the beginning of what is written, and refuses only the rest."""
     resource = pytest.importorskip("resource")
     archive = tmp_path / "a.zip"
-    with zipfile.ZipFile(archive, "w") as made:
-        made.writestr("large", bytes(300_000))
-    with zipfile.ZipFile(archive) as made:
-        (info,) = made.infolist()
+    with zipfile.ZipFile(archive, "w") as writer:
+        writer.writestr("large", bytes(300_000))
+    with zipfile.ZipFile(archive) as writer:
+        (info,) = writer.infolist()
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
     try:

@@ -182,9 +182,10 @@ def test_zip64_is_read_wherever_it_begins(tmp_path: Path, size: int, count: int)
 
 
 def test_headers_say_what_zipfile_would(tmp_path: Path) -> None:
-    ours, theirs = tmp_path / "ours.zip", tmp_path / "theirs.zip"
+    written = tmp_path / "written.zip"
+    reference = tmp_path / "reference.zip"
     texts = {"a.txt": b"a" * 1000, "ä.txt": b"", "bin/tool": b"#!/bin/sh\n"}
-    with ours.open("wb") as sink, zipfile.ZipFile(theirs, "w") as other:
+    with written.open("wb") as sink, zipfile.ZipFile(reference, "w") as other:
         archive = ZipWriter(sink, STAMP)
         for name, data in texts.items():
             archive.add(member(name, data), data)
@@ -192,4 +193,4 @@ def test_headers_say_what_zipfile_would(tmp_path: Path) -> None:
             info.external_attr = 0o100644 << 16
             other.writestr(info, data)
         archive.close()
-    assert ours.read_bytes() == theirs.read_bytes()
+    assert written.read_bytes() == reference.read_bytes()

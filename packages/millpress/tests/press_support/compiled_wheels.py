@@ -84,9 +84,9 @@ class Raw:
 def build(folder: Path) -> Raw:
     """Compile and zip both wheels below `folder`."""
     outside, trees = folder / "outside", folder / "trees"
-    own = trees / "torch" / "tinytorch" / "lib"
-    for each in (outside, own, trees / "vision" / "tinyvision"):
-        each.mkdir(parents=True)
+    libraries = trees / "torch" / "tinytorch" / "lib"
+    for folder_to_make in (outside, libraries, trees / "vision" / "tinyvision"):
+        folder_to_make.mkdir(parents=True)
     script = folder / "outer.map"
     script.write_text("OUTER_1 { global: outer_add; local: *; };")
     shared(INNER, outside / "libinner.so.1")
@@ -101,7 +101,7 @@ def build(folder: Path) -> Raw:
     shared("", outside / LIBPYTHON)
     shared(
         TINY,
-        own / "libtiny.so",
+        libraries / "libtiny.so",
         outside / "libouter.so.2",
         f"-Wl,-rpath,{outside}:/nowhere/build/lib",
     )
@@ -109,16 +109,16 @@ def build(folder: Path) -> Raw:
         trees / "torch" / "tinytorch",
         "add",
         "tiny_add(a, b)",
-        own / "libtiny.so",
+        libraries / "libtiny.so",
         outside / LIBPYTHON,
     )
     extension(
         trees / "vision" / "tinyvision",
         "scale",
         "tiny_scale(lens(a), b)",
-        own / "libtiny.so",
+        libraries / "libtiny.so",
         outside / "liblens.so.1",
-        f"-Wl,-rpath,{own}",
+        f"-Wl,-rpath,{libraries}",
     )
     sources = {
         "torch/tinytorch/__init__.py": dedent(TORCH_INIT),
@@ -164,7 +164,7 @@ def raw_wheel(tree: Path, name: str, version: str, folder: Path, *requires: str)
     info = tree / f"{name}-{version}.dist-info"
     info.mkdir()
     tag = f"{PYTHON}-{ABI}-linux_{ARCH}"
-    needs = "".join(f"Requires-Dist: {each}\n" for each in requires)
+    needs = "".join(f"Requires-Dist: {requirement}\n" for requirement in requires)
     (info / "METADATA").write_text(
         f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}"
     )

@@ -29,8 +29,8 @@ def made(
     info = f"{name}-{version}.dist-info"
     headers = [f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"]
     headers += [f"Requires-Python: {python}\n"] if python else []
-    headers += [f"Requires-Dist: {each}\n" for each in requires]
-    tags = "".join(f"Tag: {each}\n" for each in _expanded(tag))
+    headers += [f"Requires-Dist: {item}\n" for item in requires]
+    tags = "".join(f"Tag: {item}\n" for item in _expanded(tag))
     module = f"__version__ = {version!r}\n{body}"
     members: Members = {
         **(files or {}),
@@ -38,17 +38,17 @@ def made(
         f"{info}/METADATA": "".join(headers).encode(),
         f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\n{tags}".encode(),
     }
-    lines = [f"{each},{_digest(data)},{len(data)}\n" for each, data in members.items()]
+    lines = [f"{item},{_digest(data)},{len(data)}\n" for item, data in members.items()]
     members[f"{info}/RECORD"] = "".join([*lines, f"{info}/RECORD,,\n"]).encode()
     if change is not None:
         change(members)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}-{version}-{tag}.whl"
     with zipfile.ZipFile(path, "w") as archive:
-        for each, data in members.items():
-            archive.writestr(zipfile.ZipInfo(each), data)
-        for each, target in (links or {}).items():
-            link = zipfile.ZipInfo(each)
+        for item, data in members.items():
+            archive.writestr(zipfile.ZipInfo(item), data)
+        for item, target in (links or {}).items():
+            link = zipfile.ZipInfo(item)
             link.external_attr = (stat.S_IFLNK | 0o777) << 16
             archive.writestr(link, target)
     return path
@@ -60,4 +60,6 @@ def _digest(data: bytes) -> str:
 
 def _expanded(tag: str) -> list[str]:
     pythons, abis, platforms = (part.split(".") for part in tag.split("-")[-3:])
-    return [f"{one}-{abi}-{where}" for one in pythons for abi in abis for where in platforms]
+    return [
+        f"{python}-{abi}-{platform}" for python in pythons for abi in abis for platform in platforms
+    ]
