@@ -251,7 +251,7 @@ def manifest(**fields: Any) -> Edit:
 
 def part(stage: str, **parts: str) -> Edit:
     """Return an edit of the parts of a stage in the manifest."""
-    return document(JSON, lambda data: data["stages"][stage]["parts"].update(parts))
+    return document(JSON, lambda data: data["stages"][stage]["inputs"].update(parts))
 
 
 def made(stage: str) -> Edit:

@@ -83,6 +83,9 @@ def test_wheel_and_dependent_wheel_for_old_and_new_pythons(shared: Sample, pytho
         said = json.loads(archive.read(f"{info}/{sbom.INNER_PATH}"))
         (part,) = (one for one in said["components"] if one["name"] == bits)
         assert part["licenses"] == [{"license": {"id": "ISC"}}]
+        name = "tinytorch/limits-header.patch"
+        (patch,) = (one for one in said["components"] if one["name"] == name)
+        assert [digest["alg"] for digest in patch["hashes"]] == ["SHA-256"]
         text = next(
             one["value"] for one in part["properties"] if one["name"] == sbom.LICENCE_PROPERTY
         )

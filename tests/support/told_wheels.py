@@ -72,7 +72,7 @@ def manifest(wheel: Path, release: str = "v1.13.1") -> dict[str, Any]:
                 "files": ["licenses/bundled/libgomp1/copyright"],
             },
         },
-        "stages": {"compile": {"parts": {"patch torch/gcc-12.patch": PATCH}}},
+        "stages": {"compile": {"inputs": {"patch torch/gcc-12.patch": PATCH}}},
     }
 
 

@@ -146,9 +146,9 @@ def list_materials(manifest: Mapping[str, Any]) -> Iterator[Material]:
         yield _source(manifest)
     for path, commit in sorted(manifest.get("submodules", {}).items()):
         yield _submodule(path, commit)
-    parts = manifest.get("stages", {}).get("compile", {}).get("parts", {})
+    inputs = manifest.get("stages", {}).get("compile", {}).get("inputs", {})
     for name in manifest.get("patches", ()):
-        sha256 = parts.get(f"patch {name}")
+        sha256 = inputs.get(f"patch {name}")
         yield Material(PATCH_KIND, name, digest={"sha256": sha256} if sha256 else {})
     for path, sha256 in sorted(dict(manifest.get("edits") or {}).items()):
         yield Material(EDIT_KIND, path, digest={"sha256": sha256})
