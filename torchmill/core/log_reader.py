@@ -150,7 +150,7 @@ def cut_line(line: str) -> str:
 
 
 def _guess_encoding(head: bytes, name: str) -> str:
-    """Return the encoding of a log by its first bytes; raise ConfigError for what is no text."""
+    """Return the encoding of a log by its first bytes; raise ConfigError if it is no text."""
     if not head:
         raise ConfigError(
             f"{hide_password(name)} is empty: name the file that has the build's output",

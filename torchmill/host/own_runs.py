@@ -11,7 +11,7 @@ from torchmill.host.native import native_arch
 
 
 def read_own_runs(facts: Facts, dist: Path) -> tuple[MeasuredRun, ...]:
-    """Return what the wheels in `dist` cost to build; a manifest that cannot be read is left out.
+    """Return the builds of the wheels in `dist`; a manifest that cannot be read is left out.
 
     Wheels for another machine were built in an emulator or by cross compilers: they tell nothing of
     this machine.

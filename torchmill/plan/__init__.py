@@ -25,14 +25,13 @@
 - gpu_hosts: superchips and boards: GPUs that exist only together with a processor, and so tell what
   machine they are in
 - host_compiler: choose the C++ compiler of a build: one that the release takes, and nvcc
-- input_digests: digests of everything that changes what a build makes
+- input_digests: digests of everything that changes the result of a build
 - job_count: how many compilers a build starts at a time, by its cores and its memory
 - line_patterns: regular expressions that are looked for in lines of others, in a time that is
   bounded
 - link_overflow: predict whether the link of libtorch_cuda overflows
 - local_gpus: the GPUs of the machine that builds: the default for a list of compute capabilities
-- log_lines: the lines of a build's log that may tell of a failure, without what tools put around
-  them
+- log_lines: the lines of a build's log that may tell of a failure, without prefixes of other tools
 - matrix: the matrix: which cells exist, which a release can build, and why not
 - official_parts: what official wheels are built with, and which of these parts a plan has not
 - options: options of sessions (after `--`) and of `invoke plan`: parsed and checked

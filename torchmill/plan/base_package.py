@@ -49,6 +49,7 @@ def base_version(facts: Facts, cell: Cell, options: Options) -> str | None:
         variant = _pypi_variant(facts, base, build)
     else:
         version, variant = _read_base(package.after, build, Path(options.torch))
+    # Labels do not count, nor do suffixes as of nightly builds: "2.4.1a0+nv25.06" is a 2.4.1.
     if Version(version).release != Version(base.version).release:
         select = f"invoke fetch --tag v{Version(version).base_version} --package {package.name}"
         raise ConfigError(
@@ -56,6 +57,7 @@ def base_version(facts: Facts, cell: Cell, options: Options) -> str | None:
             f"`{select}` selects its release",
             code="torch-of-another-release",
         )
+    # Without CUDA, a package can be built against a torch of any variant.
     if build.cuda and variant not in {"", build.variant}:
         raise ConfigError(
             f"--torch {options.torch}: {base} there is built for {variant}, and not for "

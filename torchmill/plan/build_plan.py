@@ -53,6 +53,7 @@ def compute_plan(
     package = facts.packages[build.package]
     identifier = build.identifier(host.arch)
     refuse_idle_options(package, build, identifier, options)
+    # Until a source is fetched, the plan is for what git would bring.
     provider = source.provider if source else "git"
     selection = cuda_toolkit.select_cuda(facts, cell, host, options, provider)
     rules = [rule for rule in package.rules if rule_matches(rule.when, selection.case)]
@@ -80,12 +81,14 @@ def compute_plan(
         # The separator that setup.py of torch expects in PYTORCH_EXTRA_INSTALL_REQUIREMENTS.
         "requires": "|".join(filter(None, requires)),
     }
+    # The list as compilers read it: options may have "official" or names of GPUs.
     listed = replace(options, arch_list=selection.arch_list)
     variables = build_variables(facts, selection, rules, listed, values)
     wheel = _plan_wheel(
         facts, cell, host, options, version=version, torch=torch, variables=variables
     )
     kit, requirements = _split_requirements(rules, package)
+    # An environment that borrows its torch from a folder must not install another.
     if package.after and torch and options.torch_folder is None:
         requirements.append(base_pip_requirement(package.after, torch, options))
     shortfalls, differences = _missed_parts(facts, selection, rules, variables, wheel.platform_tag)
@@ -176,7 +179,7 @@ def _missed_parts(
 def _is_usual(
     facts: Facts, cell: Cell, host: Host, options: Options, source: Source | None
 ) -> bool:
-    """Tell whether a build makes what upstream publishes, so that a published wheel might do."""
+    """Tell whether a build makes a wheel such as upstream's, so that a published one might do."""
     if not asks_for_usual_wheel(without_usual_list(facts, host, options)):
         return False
     if source is None:
@@ -232,9 +235,10 @@ def _is_explained(rule: Rule) -> bool:
 def _split_requirements(
     rules: Iterable[Rule], package: Package
 ) -> tuple[tuple[str, ...], list[str]]:
-    """Return what pip installs for all interpreters (the kit), and for each: a line per project.
+    """Return the requirements of the kit, and those of each interpreter: a line per project.
 
-    The bounds of all rules are joined. Raises ConfigError for a line that is no requirement.
+    The kit serves all interpreters. The bounds of all rules are joined. Raises ConfigError for a
+    line that is no requirement.
     """
     requirements: dict[str, Requirement] = {}
     for rule in rules:
@@ -270,6 +274,7 @@ def _plan_tree(
     patches: list[str] = []
     folders: list[str] = []
     for rule in rules:
+        # The user's patches apply to a source that has those of the rules.
         patches.extend(f"{package.name}/{patch}" for patch in rule.patches)
         if variables.keys().isdisjoint(rule.unless):
             folders.extend(rule.folders)
@@ -297,6 +302,7 @@ def _build_command(rules: Sequence[Rule], package: Package, source: Source | Non
     """
     front_end = "setup.py"
     for rule in rules:
+        # As for variables, the last rule decides.
         front_end = rule.front_end or front_end
     if source is not None:
         backend = source.build_backend

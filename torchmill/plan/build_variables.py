@@ -36,9 +36,10 @@ def refuse_idle_options(package: Package, build: Build, session: str, options: O
 
 
 def _deciders(package: Package, build: Build, options: Options) -> dict[str, str]:
-    """Return the variables that `--set` may not name, each with what decides on it."""
+    """Return the variables that `--set` may not name, each with the option that decides on it."""
     deciders: dict[str, str] = {}
     for name, template in package.version_variables.items():
+        # A fixed text is a part of the version too: PYTORCH_BUILD_NUMBER=2 would append .post2.
         if "{version" in template or "{" not in template:
             deciders[name] = f"`--label {options.label}`"
     for name in ("USE_CUDA", "FORCE_CUDA"):

@@ -43,7 +43,7 @@ _SHARE_OF_HEAD = 0.5  # of that time, for the first lines of a log that also has
 
 @dataclass(frozen=True, slots=True)
 class DiagnosedCause:
-    """A cause from the catalogue, the line of the log that shows it, and what was made there."""
+    """A cause from the catalogue, the line of the log that shows it, and ninja's target there."""
 
     cause: FailureCause
     line: LogLine
@@ -60,7 +60,7 @@ class Diagnosis:
 
     @property
     def headline(self) -> str:
-        """Return what failed, in the words of the tool that reported it."""
+        """Return the failure in the words of the tool that reported it."""
         if self.match is None:
             return str(self.failure) if self.failure else "no failure"
         if self.failure and self.failure.number == self.match.line.number:
@@ -138,7 +138,7 @@ class DiagnosisBudget:
 
 
 def _describe_unread(reading: LogReading, budget: DiagnosisBudget) -> str:
-    """Return a sentence on what was not read or compared; "" if everything was."""
+    """Return a sentence on lines that were not read or compared; "" if all were."""
     clauses: list[str] = []
     if reading.skipped:
         clauses.append(reading.skipped)
@@ -170,6 +170,7 @@ class _Catalogue:
         """Return the first cause that a text shows, if its rank is below a number."""
         for number in self._index.candidates(text):
             cause, pattern = self._patterns[number]
+            # Patterns are in the order of ranks: no later one is better.
             if _rank(cause) >= below:
                 return None
             match = pattern.search(text)
@@ -243,13 +244,14 @@ def _in_gnu_words(text: str) -> str:
     for literals, pattern, words in _WORDINGS:
         if may_match(literals, text.lower()):
             text = pattern.sub(words, text)
+    # Words may be longer than those that they replace.
     return cut_text(text)
 
 
 def _fill_name(
     cause: FailureCause, pattern: LinePattern, match: re.Match[str]
 ) -> FailureCause | None:
-    """Return a cause with the name that the line has, and what is known of that name.
+    """Return a cause with the name in the line, and the catalogue's answer to that name.
 
     None if the cause holds only for names that it knows, and this is none of them.
     """
@@ -343,7 +345,7 @@ def diagnosis_advice(diagnosis: Diagnosis) -> list[str]:
 
 
 def diagnosis_as_data(diagnosis: Diagnosis, log: str) -> dict[str, Any]:
-    """Return a diagnosis as JSON-ready data; what is not known is null."""
+    """Return a diagnosis as JSON-ready data; null stands for the unknown."""
     match = diagnosis.match
     cause: dict[str, Any] | None = None
     if match:

@@ -208,7 +208,7 @@ def _has_usable(constraints: CellConstraints, host: Host, name: str) -> bool:
     if version is None or name in _COMPILED_ALONG:
         return False
     if not version:
-        return True
+        return True  # it does not tell its version; nothing speaks against it
     needs = constraints.needs(name, None)
     if needs.bounds:
         return needs.allows(version)
@@ -242,6 +242,7 @@ def _version_to_use(
     if name in _COMPILED_ALONG:
         return None
     needs = constraints.needs(name, None)
+    # A provisioned version goes before one that would have to be fetched.
     for versions in (_provisioned_versions(host, name, cuda), offered):
         fitting: list[str] = []
         for version in versions:

@@ -116,7 +116,7 @@ def describe_passed_over(environ: Mapping[str, str], host: Host, version: str | 
 
 @dataclass(frozen=True, slots=True)
 class CudaSelection:
-    """The toolkit, compiler and libraries of a cell on a host; without CUDA, what the host has."""
+    """The toolkit, compiler and libraries of a cell on a host."""
 
     cell: Cell  # its build's `cuda` is that of the toolkit that compiles it
     case: Case  # what rules are held against
@@ -165,7 +165,7 @@ def select_cuda(
         libraries=libraries,
         provisioned=provisioned,
         arch_list=arch_list,
-        requires="|".join(requires),
+        requires="|".join(requires),  # the separator of setup.py
     )
 
 

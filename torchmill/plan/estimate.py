@@ -52,7 +52,7 @@ class Estimate:
 def estimate_build(
     facts: Facts, plan: Plan, own_runs: Sequence[MeasuredRun] = (), *, further: bool = False
 ) -> Estimate | None:
-    """Return what carrying out a plan costs with a cold compiler cache; None if nothing is known.
+    """Return the cost of carrying out a plan with a cold compiler cache; None if unknown.
 
     `own_runs` are builds that the same machine has made. A `further` Python uses the tree that was
     compiled for the first one.
@@ -85,6 +85,7 @@ def estimate_build(
 
 def _average_compile(facts: Facts, largest: CostRange, images: int) -> float:
     """Return the bytes of a compile at its peak, averaged over the time of a build."""
+    # Averages were measured of builds without CUDA only.
     measured = [float(run.typical) for run in facts.runs if run.typical]
     if measured and not images:
         return min(*measured, largest.low)
@@ -92,7 +93,7 @@ def _average_compile(facts: Facts, largest: CostRange, images: int) -> float:
 
 
 def _describe_runs(runs: Iterable[MeasuredRun]) -> str:
-    """Return what was built in some runs, each once: "torch 1.13.1 cpu (c5.12xlarge)"."""
+    """Return the builds of some runs, each once: "torch 1.13.1 cpu (c5.12xlarge)"."""
     descriptions: list[str] = []
     for run in runs:
         build = f"{run.package} {run.release} {run.variant}".strip()
@@ -105,6 +106,7 @@ def wall_seconds(alone: CostRange, scaling: float, work: CompileWork, jobs: int)
 
     `alone` are the seconds in which one program runs: configure, link, pack, verify.
     """
+    # Jobs share caches and memory, so that n of them do the work of n**scaling: see runs.toml.
     speed = jobs**scaling
     return EstimateSpan(
         alone.low + work.seconds / work.spread / speed,
@@ -135,7 +137,7 @@ def _expected_work(facts: Facts, run: MeasuredRun) -> CompileWork | None:
 
 
 def runs_of_same_build(plan: Plan, runs: Iterable[MeasuredRun]) -> list[MeasuredRun]:
-    """Return the runs that built what a plan builds, for as many compute capabilities."""
+    """Return the runs of the same build as a plan's, for as many compute capabilities."""
     images = link_overflow.count_code_images(plan.arch_list)
     return [
         run
@@ -152,7 +154,7 @@ def _best_basis(
     work: CompileWork,
     own_runs: Sequence[MeasuredRun],
 ) -> tuple[CompileWork, str]:
-    """Return the work of a build, and on what kind of builds it stands.
+    """Return the work of a build, and the kind of builds on which it stands.
 
     It is that of this machine's cold builds of the same, else the catalogue's `work`, corrected by
     how fast this machine built other releases of the package.
@@ -170,6 +172,7 @@ def _best_basis(
     confidence = "builds of other releases"
     if plan.release.version in releases:
         confidence = "builds of this release"
+    # The machine is taken to be as much faster or slower as it was with what it has built.
     ratios: list[float] = []
     for run in own_runs:
         expected = _expected_work(facts, run) if run.package == package else None

@@ -58,7 +58,7 @@ def estimate_as_text(
     own_runs: Sequence[MeasuredRun] = (),
     gpus: Sequence[Capability] = (),
 ) -> str:
-    """Return the estimate and the risk for people; `memory` is what the build may use, in bytes.
+    """Return the estimate and the risk for people; `memory` are the bytes that the build may use.
 
     `own_runs` are builds of this machine. The cures of the risk serve `gpus`.
     """
@@ -100,7 +100,7 @@ def _estimate_lines(estimate: Estimate, memory: int) -> list[str]:
 def cost_rows(
     facts: Facts, plan: Plan, own_runs: Sequence[MeasuredRun] = (), *, further: bool = False
 ) -> dict[str, str]:
-    """Return what a build costs in a line each: time, memory, disk, and the risk of its link."""
+    """Return the costs of a build in a line each: time, memory, disk, and the risk of its link."""
     rows = {"time": "unknown: nothing like it was ever measured"}
     estimate = estimate_build(facts, plan, own_runs, further=further)
     if estimate:

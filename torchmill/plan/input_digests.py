@@ -1,4 +1,4 @@
-"""Digests of everything that changes what a build makes: its tree, its environment, its commands.
+"""Digests of everything that changes the result of a build: tree, environment and commands.
 
 A stage runs again if its digest differs from the recorded one. What changes only the speed, such as
 the number of jobs, is in no digest.
@@ -25,6 +25,7 @@ def tree_inputs(
     `patches` is the folder of the project's patches. `machine_inputs` names what the machine adds:
     compilers, a toolkit, the user's variables.
     """
+    # Users read these names (describe_changed_inputs). To change one makes every tree stale.
     inputs = {f"setting {name}": value for name, value in plan.switches.items()}
     inputs["build tools"] = ", ".join(plan.tree.kit)
     inputs["patches"] = ", ".join(plan.tree.patches)
@@ -47,7 +48,7 @@ def tree_key(inputs: Mapping[str, str]) -> str:
 
 
 def describe_changed_inputs(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
-    """Return what differs between the inputs of two trees: "setting USE_MPI (1, was 0)".
+    """Return the differences between the inputs of two trees: "setting USE_MPI (1, was 0)".
 
     Of an input that is a digest, only the name is returned.
     """
@@ -69,7 +70,7 @@ def describe_changed_inputs(before: Mapping[str, str], after: Mapping[str, str])
 
 
 def environment_key(plan: Plan, tools: Mapping[str, str]) -> str:
-    """Return a digest of what an environment is created for.
+    """Return a digest of the purpose of an environment.
 
     `tools` names the interpreter, and the wheel that a dependent package is built against.
     """
@@ -82,7 +83,7 @@ def environment_key(plan: Plan, tools: Mapping[str, str]) -> str:
 
 
 def compile_key(tree: str, environment: str, plan: Plan) -> str:
-    """Return a digest of everything that changes what one interpreter's build compiles in a tree.
+    """Return a digest of everything that changes the compiled objects of one interpreter's build.
 
     `tree` and `environment` are the keys of these two.
     """

@@ -17,7 +17,7 @@ PREPROCESSOR_BYTES = 128 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class JobCount:
-    """A number of jobs and what it follows from."""
+    """A number of jobs and its reason."""
 
     count: int
     reason: str

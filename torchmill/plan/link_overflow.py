@@ -29,7 +29,7 @@ _RISK_VERBS = {
 
 @dataclass(frozen=True, slots=True)
 class OverflowRisk:
-    """How near a link comes to its limit, and what would make it smaller."""
+    """How near a link comes to its limit, and the settings that would make it smaller."""
 
     level: str  # "none", "possible", "likely"
     expected: CostRange  # bytes of the largest library
@@ -200,7 +200,7 @@ def _shorter_lists(facts: Facts, capabilities: str, gpus: Sequence[Capability]) 
 
 
 def _find_cures(link: _DeviceLink, shorter_list: str) -> Iterator[str]:
-    """Yield what would make a library smaller; `shorter_list` is one that fits, or ""."""
+    """Yield the ways to make a library smaller; `shorter_list` is one that fits, or ""."""
     for name, value in _smaller_settings(link):
         if link.variables.get(name) != value:
             quoted = f'"{value}"' if " " in value else value

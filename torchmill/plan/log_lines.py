@@ -1,4 +1,4 @@
-"""The lines of a build's log that may tell of a failure, without what tools put around them."""
+"""The lines of a build's log that may tell of a failure, without prefixes of other tools."""
 
 import re
 import sys
@@ -56,7 +56,7 @@ def telling_lines(lines: Iterable[str]) -> Iterator[LogLine]:
 
 
 def _without_harmless(lines: Iterable[str]) -> Iterator[LogLine]:
-    """Yield lines with their numbers, without commands, warnings, and what shows source."""
+    """Yield lines with their numbers, without commands, warnings and excerpts of sources."""
     number = 0
     behind_failed = False
     for raw_line in lines:
@@ -79,7 +79,7 @@ def _is_warning(words: str) -> bool:
 
 
 def _strip_prefixes(text: str) -> str:
-    """Return a line without what runners, containers and other tools write before it."""
+    """Return a line without the prefixes of runners, containers and other tools."""
     for _ in range(_MOST_PREFIXES):
         if not text or not _may_have_prefix(text):
             break

@@ -51,6 +51,7 @@ def _flag(name: str) -> str:
 
 
 def _make_parser(prog: str) -> OptionParser:
+    # An abbreviation would mean something else as soon as an option like it is added.
     parser = OptionParser(prog=prog, allow_abbrev=False)
     forms: dict[str, dict[str, Any]] = {
         "label": {"choices": LABELS, "default": "official"},

@@ -105,7 +105,7 @@ def _cost(
     following: Opening = _NOTHING,
     preceding: Sequence[Node] = (),
 ) -> PatternCost:
-    """Return what a sequence costs between what follows it and the nodes that precede it."""
+    """Return the cost of a sequence, by the opening of its successor and the nodes before it."""
     endings = 0
     steps = 0
     for position in range(len(nodes)):
@@ -146,7 +146,7 @@ def _cost_of_node(
 
 
 def _cost_of_group_repeat(state: Any, node: Node, following: Opening) -> PatternCost:
-    """Return what the repeat of a group costs; raise re.error if its time is exponential."""
+    """Return the cost of a repeated group; raise re.error if its time is exponential."""
     body = node[1][2]
     # Behind one turn comes either another one or what follows the repeat.
     characters = _opening(state, body).characters | following.characters
@@ -167,7 +167,7 @@ def _cost_of_character_repeat(
     following: Opening,
     preceding: Sequence[Node],
 ) -> PatternCost:
-    """Return what the repeat of one character costs.
+    """Return the cost of a repeated character.
 
     It ends in one place alone if something that follows for certain has characters that it cannot
     pass. It then takes no time of its own if nothing follows it, or if a character right before it

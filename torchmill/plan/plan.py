@@ -108,7 +108,7 @@ class Plan:
 
     @property
     def switches(self) -> dict[str, str]:
-        """Return the variables that change what is built, not only how fast."""
+        """Return the variables that change the build's result, and not only its speed."""
         return {
             name: value for name, value in self.variables.items() if name not in SPEED_ONLY_SWITCHES
         }

@@ -21,7 +21,7 @@ class WheelVerdict:
 
 @dataclass(frozen=True, slots=True)
 class PublishedWheel:
-    """A wheel that upstream published, and what was recorded of it."""
+    """A wheel that upstream published, as it is recorded in the facts."""
 
     package: str
     version: str  # "2.4.1+cu118"
@@ -83,7 +83,7 @@ class PublishedWheel:
         }
 
     def __str__(self) -> str:
-        """Return what users should know before they build the same, as a clause."""
+        """Return a clause for users who are about to build the same."""
         cuda = f" with CUDA {self.toolkit.version}" if self.toolkit else ""
         name = f"the official wheel{cuda}, `{self.command}`"
         if self.would_do:

@@ -19,6 +19,7 @@ def plan_as_data(plan: Plan) -> dict[str, Any]:
     published = plan.official.published
     commands = (*plan.tree.preparation, *plan.commands)
     bound = "at_most" if plan.wheel.tag_is_upper_bound else "exactly"
+    # Programs rely on these keys, whatever the fields of a plan are called.
     return {
         "identifier": plan.identifier,
         "package": plan.build.package,
@@ -72,7 +73,7 @@ def plan_summary(
 
 
 def _missing_on(host: Host, plan: Plan) -> list[str]:
-    """Return what a build needs and a host has not, as far as it is known."""
+    """Return the needs of a build that a host does not meet, as far as it is known."""
     missing: list[str] = []
     if host.complete:
         if not host.interpreters.paths.get(plan.build.python):
@@ -114,7 +115,7 @@ def plan_as_text(plan: Plan, host: Host) -> str:
 
 
 def _heading(plan: Plan, host: Host) -> list[str]:
-    """Return the lines on what is built, where, and with what."""
+    """Return the lines on the build, the host, and the components from elsewhere."""
     source = plan.source.commit or plan.source.title
     compilers = "compiler" if plan.jobs == 1 else "compilers"
     jobs = f"{plan.jobs} {compilers} at a time"
@@ -138,7 +139,7 @@ def _heading(plan: Plan, host: Host) -> list[str]:
 
 
 def _requirement_lines(plan: Plan) -> list[str]:
-    """Return the lines on what pip installs for the build."""
+    """Return the lines on the packages that pip installs for the build."""
     local_torch = _local_torch(plan)
     lines: list[str] = []
     for requirement in plan.requirements:

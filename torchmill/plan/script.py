@@ -48,7 +48,7 @@ def plan_as_script(plan: Plan, facts: Facts, host: Host) -> str:
 
 
 def _fill_part(part: str, **values: str) -> str:
-    """Return a part of the script with the values for what it writes as @name@."""
+    """Return a part of the script with the values for each @name@ in it."""
     text = (SCRIPTS / f"{part}.sh").read_text(encoding="utf-8").rstrip("\n")
     return re.sub(r"@(\w+)@", lambda match: values[match[1]], text)
 
@@ -86,6 +86,7 @@ def _home_exports(plan: Plan, host: Host) -> str:
 
 def _double_quote(value: str) -> str:
     """Quote a plan's text for bash, in which ${name} is filled in and $$ stands for a dollar."""
+    # Backslashes first: the other replacements add some.
     escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("`", "\\`")
     escaped = escaped.replace("$$", "\\$")
     return f'"{escaped}"'
@@ -131,8 +132,10 @@ def _metadata_lines(plan: Plan, package: Package) -> str:
     if plan.wheel.torch:
         drop = f"/^Requires-Dist: *{package.after}([^[:alnum:]._-]|$)/Id; "
         fields += f"\\\nRequires-Dist: {plan.wheel.torch_requirement}"
+    # A build that ignores the version names the folder by another one.
     project, version = plan.wheel.file_name.split("-")[:2]
     info = shlex.quote(f"{project}-{version}.dist-info")
+    # Up to the first empty line: behind it stands the description, which may have such lines too.
     return (
         f"sed -E -i '0,/^$/{{{drop}s/^Version: .*/{fields}/}}' ./*.dist-info/METADATA\n"
         f"[ -e {info} ] || mv ./*.dist-info {info}"

@@ -45,7 +45,7 @@ _SHORT = 7  # digits of a commit or of a digest
 
 
 def name_source(release: Release, source: Source | None, *, modified: bool) -> SourceName:
-    """Return what a wheel and its documents call a source.
+    """Return the names by which a wheel and its documents call a source.
 
     Without a fetched source, that is the commit of the release, which git would bring. `modified`
     tells whether the user patches it.
@@ -59,7 +59,7 @@ def name_source(release: Release, source: Source | None, *, modified: bool) -> S
 
 
 def _source_label(release: Release, source: Source | None, *, modified: bool) -> str:
-    """Return what `--label git` adds to a version; "" if nothing is known of the source.
+    """Return the label of `--label git`; "" if nothing is known of the source.
 
     Examples are "git49444c3", "git49444c3.modified" and, without a proven commit,
     "src1a2b3c4.unverified".
