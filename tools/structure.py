@@ -44,7 +44,7 @@ Graph = Mapping[str, set[str]]
 def find_modules(folder: Path, scripts: tuple[str, ...] = SCRIPTS) -> dict[str, Path]:
     """Return the modules below a package's folder, by their names in the package: "cell.pipeline".
 
-    A package itself ("build") stands for its __init__.py; the topmost one is "".
+    A package itself ("cell") stands for its __init__.py; the topmost one is "".
     """
     files = {}
     for path in sorted(folder.rglob("*.py")):
@@ -208,7 +208,7 @@ def measure(root: Path = ROOT) -> dict[str, int]:
         "modules": len(find_modules(package, scripts=())),
         "loose modules at its top": len(list(package.glob("*.py"))) - 1,  # but __init__.py
         "longest chain of imports": len(longest_chain(graph)),
-        "files to follow a wheel's session": len(files_to_follow(graph, SESSION, "build")),
+        "files to follow a wheel's session": len(files_to_follow(graph, SESSION, "cell")),
         "files to follow `invoke snippet`": len(files_to_follow(graph, SNIPPET, "deliver.snippet")),
         "modules loaded by `invoke snippet`": loaded_modules(LOAD_SNIPPET),
         "class names with several meanings": sum(number > 1 for number in meanings),
