@@ -47,7 +47,7 @@ def seconds_of(source: str, sources: Mapping[str, float]) -> float | None:
 
 def cut(seconds: Mapping[str, float], count: int) -> list[list[str]]:
     """Return the names in shares that take about as long."""
-    return shards.cut_shares(seconds, [0.0] * count)
+    return shards.divide_compiles(seconds, [0.0] * count)
 
 
 def imbalance(shares: Sequence[Sequence[str]], seconds: Mapping[str, float]) -> float:

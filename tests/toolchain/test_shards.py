@@ -20,7 +20,7 @@ SESSION = f"wheel-{THIS}-cpu"
 @pytest.mark.parametrize("count", [1, 2, 7, 16, 400])
 def test_shares_are_disjoint_and_complete(count: int) -> None:
     names = {f"a{number}.o": float(number % 13 + 1) for number in range(300)}
-    shares = shards.cut_shares(names, [0.0] * count)
+    shares = shards.divide_compiles(names, [0.0] * count)
     assert len(shares) == count
     assert sorted(name for share in shares for name in share) == sorted(names)
 
@@ -28,7 +28,7 @@ def test_shares_are_disjoint_and_complete(count: int) -> None:
 def test_a_cut_depends_on_nothing_but_names_costs_and_number() -> None:
     names = {f"a{number}.o": float(number % 5) for number in range(200)}
     mixed = list(names.items())
-    assert shards.cut_shares(dict(reversed(mixed)), [0.0] * 6) == shards.cut_shares(
+    assert shards.divide_compiles(dict(reversed(mixed)), [0.0] * 6) == shards.divide_compiles(
         names, [0.0] * 6
     )
 
@@ -41,7 +41,9 @@ def test_shares_are_alike_where_costs_are_wrong_by_a_third() -> None:
         for number in range(1500)
     }
     said = {name: seconds * chance.uniform(0.67, 1.33) for name, seconds in true.items()}
-    loads = [sum(true[name] for name in share) for share in shards.cut_shares(said, [0.0] * 16)]
+    loads = [
+        sum(true[name] for name in share) for share in shards.divide_compiles(said, [0.0] * 16)
+    ]
     assert max(loads) / (sum(loads) / 16) < 1.15
 
 
