@@ -92,12 +92,7 @@ def _download(
     # without either, the part could be of another version of the file
     is_resumable = part.exists() and (bool(sha256) or version_file.exists())
     offset = part.stat().st_size if is_resumable else 0
-    headers: dict[str, str] = {}
-    if offset:
-        headers["Range"] = f"bytes={offset}-"
-        if version_file.exists():
-            # a file that has changed since then comes whole, with status 200
-            headers["If-Range"] = version_file.read_text(encoding="utf-8")
+    headers = _resume_headers(offset, version_file)
     try:
         with (
             report_unwritable(target.parent),
@@ -136,6 +131,17 @@ def _download(
         ) from None
     version_file.unlink(missing_ok=True)
     part.rename(target)
+
+
+def _resume_headers(offset: int, version_file: Path) -> dict[str, str]:
+    """Return the headers that ask for a file from a byte on (0: for all of it)."""
+    if not offset:
+        return {}
+    headers = {"Range": f"bytes={offset}-"}
+    if version_file.exists():
+        # a file that has changed since then comes whole, with status 200
+        headers["If-Range"] = version_file.read_text(encoding="utf-8")
+    return headers
 
 
 def _note_version(response: requests.Response, version_file: Path) -> None:
