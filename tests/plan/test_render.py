@@ -47,7 +47,7 @@ def test_the_text_names_toolkit_and_libraries_with_their_places(shipped: Facts) 
     assert render.plan_as_text(plan, host).splitlines()[2:5] == [
         "with CUDA 11.8 in place of 11.7 in /k/11.8",
         "with cudnn 8.5.0.96 in /k/cudnn 8",
-        "with nccl 2.14.3, which is not there yet",
+        "with nccl 2.14.3, which is missing",
     ]
     completed = {"11.8": "/opt/cuda, completed with nvidia-cufft-cu11 10.9"}
     host = change_host(host, toolkits={"completed": completed})

@@ -124,8 +124,8 @@ def _read_base(base: str, build: Build, path: Path) -> tuple[str, str]:
                 variant = CPU
             return version, variant.replace(".", "") if _VARIANT.fullmatch(variant) else ""
     raise ConfigError(
-        f"--torch {path}: this is no {base} for Python {build.python}, {build.arch}: give a wheel "
-        "or an environment of it, or PyPI",
+        f"--torch {path}: it has no {base} for Python {build.python} on {build.arch}: name a wheel "
+        "of it, an environment that has it, or PyPI",
         code="no-such-wheel",
     )
 
@@ -161,7 +161,8 @@ def find_installed(base: str, folder: Path) -> Path:
             infos.update(info.resolve() for info in packages.glob(f"{base}-*{INSTALLED}"))
     if len(infos) != 1:
         raise ConfigError(
-            f"--torch {folder}: {base} is there {len(infos)} times, not once",
+            f"--torch {folder}: {base} is installed there {len(infos)} times: name an environment "
+            "that has it once",
             code="no-such-wheel",
         )
     return infos.pop()

@@ -147,14 +147,11 @@ def _plan_wheel(
 def _processor_rule(processor: Processor) -> Rule:
     """Return the rule that compiles everything for one processor."""
     flags = " ".join(processor.flags)
-    needs = ", ".join(processor.needs) or "?"
-    only = ""
-    if processor.name.startswith("native"):
-        only = ", and nobody else's means the same"
-    reason = (
-        f"it is compiled for this processor, {processor.name}{only}, and runs only where one has "
-        f"{needs}"
-    )
+    name = processor.name
+    if name.startswith("native"):
+        name += ", a name that means another processor on another machine"
+    needed = f"with {', '.join(processor.needs)}" if processor.needs else "like it"
+    reason = f"it is compiled for the processor {name}, and runs only on processors {needed}"
     return Rule("--cpu", When(), reason, append={"CFLAGS": flags, "CXXFLAGS": flags})
 
 

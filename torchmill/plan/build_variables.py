@@ -24,13 +24,13 @@ def refuse_idle_options(package: Package, build: Build, session: str, options: O
     if options.torch and not package.after:
         raise ConfigError(
             f"--torch {options.torch}: {session} builds {package.name} itself, against no other: "
-            "leave the option out",
+            "omit the option",
             code="torch-for-itself",
         )
     deciders = _deciders(package, build, options)
     for name in deciders.keys() & options.settings:
         raise ConfigError(
-            f"--set {name}: {deciders[name]} decides that: leave the setting out",
+            f"--set {name}: {deciders[name]} decides on this variable: omit the setting",
             code="two-settings",
         )
 
@@ -126,7 +126,7 @@ def partner_requirements(rules: Iterable[Rule], release: Release) -> Iterator[st
                 yield template.format(**release.partners)
             except (LookupError, ValueError, AttributeError):
                 raise ConfigError(
-                    f"{rule.name}: '{template}' names what [{release.package}.partners] of "
-                    f"{release} does not",
+                    f"{rule.name}: '{template}' names a package for which {release} has no version "
+                    f"in [{release.package}.partners]",
                     code="facts-invalid",
                 ) from None

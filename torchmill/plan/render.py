@@ -132,7 +132,7 @@ def _heading(plan: Plan, host: Host) -> list[str]:
         if place:
             lines.append(f"with {component} in {place}")
         else:
-            lines.append(f"with {component}, which is not there yet")
+            lines.append(f"with {component}, which is missing")
     if plan.official.published:
         lines.append(str(plan.official.published))
     return lines

@@ -132,7 +132,7 @@ def local_label(
     if label == "git":
         if not source:
             raise ConfigError(
-                "label 'git' needs the commit, not known: fetch the source, or give --torch",
+                "--label git: the commit of the source is not known: fetch the source, or give --torch",
                 code="unknown-commit",
             )
         first = source
