@@ -223,7 +223,10 @@ def test_optional_files_may_be_missing(known: Facts) -> None:
             "releases/1.0.0.toml",
             'pythons = ["3.9", "3.10"]',
             "pythons = []",
-            "1.0.0.toml: base: 'pythons' is empty: expected Pythons such as '3.10', or leave the key out",
+            (
+                "1.0.0.toml: base: 'pythons' is empty: "
+                "expected Pythons such as '3.10', or leave the key out"
+            ),
         ),
         *(
             (

@@ -10,7 +10,10 @@ from torchmill.host import distribution
 
 UBUNTU = 'NAME="Ubuntu"\nVERSION_ID="22.04"\nID=ubuntu\nID_LIKE=debian\nVERSION_CODENAME=jammy\n'
 ROCKY = 'NAME="Rocky Linux"\nID="rocky"\nID_LIKE="rhel centos fedora"\nVERSION_ID="9.4"\n'
-JETSON = "# R36 (release), REVISION: 4.3, GCID: 38968081, BOARD: generic, EABI: aarch64, DATE: Wed Jan 8 01:49:37\n"
+JETSON = (
+    "# R36 (release), REVISION: 4.3, GCID: 38968081, BOARD: generic, EABI: aarch64, "
+    "DATE: Wed Jan 8 01:49:37\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +46,10 @@ def test_a_jetson_is_recognised_by_its_file_or_package(tmp_path: Path) -> None:
     assert measured == LinuxDistribution("ubuntu", "22.04", ("debian",), "36.4.3")
     assert (measured.jetpack, str(measured)) == (6, "ubuntu 22.04 (JetPack 6)")
     (tmp_path / "etc/nv_tegra_release").unlink()
-    packages = "Package: zlib\nVersion: 1\n\nPackage: nvidia-l4t-core\nStatus: install ok\nVersion: 35.4.1-2023\n"
+    packages = (
+        "Package: zlib\nVersion: 1\n\n"
+        "Package: nvidia-l4t-core\nStatus: install ok\nVersion: 35.4.1-2023\n"
+    )
     file(tmp_path / "var/lib/dpkg/status", packages)
     assert distribution.measure_distribution(tmp_path) == LinuxDistribution(
         "ubuntu", "22.04", ("debian",)

@@ -32,7 +32,8 @@ INTERPRETER = """\
 #!/bin/sh
 # replaces an interpreter: python -m venv --clear [--without-pip] FOLDER
 for folder; do :; done
-rm -rf "$folder" && mkdir -p "$folder/bin" && touch "$folder/pyvenv.cfg" && ln -s /bin/echo "$folder/bin/python"
+rm -rf "$folder" && mkdir -p "$folder/bin" || exit
+touch "$folder/pyvenv.cfg" && ln -s /bin/echo "$folder/bin/python"
 """
 
 

@@ -9,7 +9,10 @@ from torchmill.config.gpu import Gpu
 from torchmill.host import gpu_driver
 from torchmill.host.programs import make_runner
 
-KERNEL = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\nGCC version:\n"
+KERNEL = (
+    "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\n"
+    "GCC version:\n"
+)
 
 OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.10  Release Build  (u@h)\n"
 
@@ -85,7 +88,8 @@ def test_an_old_nvidia_smi_reports_no_capability(tmp_path: Path) -> None:
     script(
         tmp_path / "bin",
         "nvidia-smi",
-        'case "$*" in *compute_cap*) echo "Field \\"compute_cap\\" is not a valid field"; exit 2;; esac\n'
+        'case "$*" in *compute_cap*) '
+        'echo "Field \\"compute_cap\\" is not a valid field"; exit 2;; esac\n'
         "echo Tesla K80",
     )
     assert gpu_driver.find_host_gpus(tmp_path, make_runner(only(tmp_path / "bin"))) == (

@@ -65,14 +65,14 @@ def below(interpreters_found: dict[str, Path], home: Path) -> dict[str, str]:
     }
 
 
+UV_FOLDER = ".local/share/uv/python/cpython-3.24.1+freethreaded-linux-x86_64-gnu"
+
+
 def test_interpreters_are_found_in_all_usual_places(tmp_path: Path) -> None:
     python(tmp_path / "bin/python3.21")
     python(tmp_path / ".pyenv/versions/3.22.4/bin/python3.22")
     python(tmp_path / ".pyenv/versions/3.23.0t/bin/python3.23t")
-    python(
-        tmp_path
-        / ".local/share/uv/python/cpython-3.24.1+freethreaded-linux-x86_64-gnu/bin/python3.24t"
-    )
+    python(tmp_path / UV_FOLDER / "bin/python3.24t")
     python(tmp_path / "miniforge3/envs/work/bin/python3.25")
     python(tmp_path / "tools/Python/3.26.1/x64/bin/python3.26")
     paths = interpreters.installed_interpreters(
@@ -82,7 +82,7 @@ def test_interpreters_are_found_in_all_usual_places(tmp_path: Path) -> None:
         "3.21": "bin/python3.21",
         "3.22": ".pyenv/versions/3.22.4/bin/python3.22",
         "3.23t": ".pyenv/versions/3.23.0t/bin/python3.23t",
-        "3.24t": ".local/share/uv/python/cpython-3.24.1+freethreaded-linux-x86_64-gnu/bin/python3.24t",
+        "3.24t": f"{UV_FOLDER}/bin/python3.24t",
         "3.25": "miniforge3/envs/work/bin/python3.25",
         "3.26": "tools/Python/3.26.1/x64/bin/python3.26",
     }

@@ -61,7 +61,11 @@ def test_a_library_named_by_a_variable_is_listed_by_its_folder(tmp_path: Path) -
         ),
         (
             "opt/intel/oneapi/mkl/latest/include/mkl_version.h",
-            "#define __INTEL_MKL__ 2023\n#define __INTEL_MKL_MINOR__ 2\n#define __INTEL_MKL_UPDATE__ 0\n",
+            (
+                "#define __INTEL_MKL__ 2023\n"
+                "#define __INTEL_MKL_MINOR__ 2\n"
+                "#define __INTEL_MKL_UPDATE__ 0\n"
+            ),
             {"mkl": "2023.2.0"},
         ),
         ("usr/include/numa.h", "#define LIBNUMA_API_VERSION 2\n", {"numa": ""}),
