@@ -119,7 +119,7 @@ def resolve_interpreter(
     a shim that runs. Raises HostError if there is none, with the problem of each that was tried.
     """
     paths = list(_candidates(environ, home).get(version, []))
-    # A shim that does not run is tried last, and only to be named in the message.
+    # A shim goes first if Nox would take it, and else last.
     shim = find_shims(environ).get(version)
     if shim is not None:
         first_on_path = shutil.which(f"python{version}", path=environ.get("PATH"))
