@@ -24,8 +24,9 @@ def platform_of_tag(facts: Facts, tag: str) -> Arch | None:
 def wheel_pythons(facts: Facts, release: Release, arch: str) -> tuple[str, ...]:
     """Return the Pythons that a release has wheels for on a machine, oldest first."""
     pythons: set[str] = set()
+    end, starts = f"_{arch}", _TAGS.get(facts.arches[arch].system, ())
     for tag, tag_pythons in release.wheels.items():
-        if platform_of_tag(facts, tag) == facts.arches[arch]:
+        if tag.endswith(end) and tag.startswith(starts):
             pythons.update(tag_pythons)
     return tuple(sorted(pythons, key=python_key))
 
