@@ -210,7 +210,12 @@ def main(program: str, arguments: Sequence[str]) -> int:
         )
         return 1
     # What earlier modules of the extension added to the shares.
-    nothing: dict[str, Any] = {"compiles": 0, "made": 0, "failed": [], "seconds": [0.0] * shard.count}
+    nothing: dict[str, Any] = {
+        "compiles": 0,
+        "made": 0,
+        "failed": [],
+        "seconds": [0.0] * shard.count,
+    }
     earlier = order.get("made") or nothing
     seconds = {name: expected_seconds(name, order["costs"]) for name in names}
     own_names = divide_compiles(seconds, earlier["seconds"])[shard.number - 1]
