@@ -25,23 +25,26 @@ from torchmill.toolchain import remote_cache, sccache
 from torchmill.toolchain.remote_cache import RemoteCache
 
 REMOTE_STORAGE = ("CCACHE_REMOTE_STORAGE", "CCACHE_SECONDARY_STORAGE")  # since 4.7, and before
-STATS_LOG_VARIABLE = (
-    "CCACHE_STATSLOG"  # takes a line for each result since ccache 4.4; older ones ignore it
-)
+# takes a line for each result since ccache 4.4; older ones ignore it
+STATS_LOG_VARIABLE = "CCACHE_STATSLOG"
 # Compilers that a build may come to call, beside those that the user names.
 COMPILER_NAMES = ("cc", "c++", "gcc", "g++", "clang", "clang++")
-CUDA_SINCE = Version(
-    "4.12.3"
-)  # older ones take nvcc's dependency flags for preprocessing and cache nothing
-_DEPENDS_SINCE = Version("10.2")  # before, CMake asks nvcc apart what it read
-_RENAMED = Version("4.7")  # what was the secondary storage is the remote one
+# Older ones take nvcc's flags for dependencies for preprocessing, and cache nothing.
+CUDA_SINCE = Version("4.12.3")
+_DEPENDENCIES_SINCE = Version("10.2")  # of CUDA; before, CMake asks nvcc apart for the files read
+_RENAMED_STORAGE = Version("4.7")  # the secondary storage is the remote one since
 _FEATURES = re.compile(r"^Features:(.*)$", re.MULTILINE)
-# One far away may take a while to answer; one that has died must not cost every compile more than this.
-_TIMEOUTS = ("connect-timeout=1000", "operation-timeout=5000")  # milliseconds
+# A server far away may take a while to answer; one that has died must not cost every compile more
+# than this. Milliseconds.
+_TIMEOUTS = ("connect-timeout=1000", "operation-timeout=5000")
+# Results in ccache's log.
 _HITS = ("direct_cache_hit", "preprocessed_cache_hit")
-_SHARED = ("remote_storage_hit", "secondary_storage_hit")
-_SILENT = tuple(
-    f"{name}_storage_{what}" for name in ("remote", "secondary") for what in ("error", "timeout")
+_SHARED_HITS = ("remote_storage_hit", "secondary_storage_hit")
+_SHARED_FAILURES = (
+    "remote_storage_error",
+    "remote_storage_timeout",
+    "secondary_storage_error",
+    "secondary_storage_timeout",
 )
 
 
@@ -51,18 +54,16 @@ class CacheSite:
 
     host: Host
     root: Path  # holds every tree that is built
-    cache_folder: Path  # the user's folder of what stays between builds
-    log: Path  # of this build: takes what ccache does
+    cache_folder: Path  # the user's, kept between builds
+    log: Path  # of this build: takes ccache's results
     environ: Mapping[str, str]  # the user's
     note: Callable[[str], None]
     digest: Digest
-    provide_sccache: Callable[
-        [], str | None
-    ]  # return the program, installed for the user; None after a note
-    cuda: str | None = None  # the toolkit's version; None: nothing is compiled by nvcc
-    parts: tuple[
-        RemoteCache, ...
-    ] = ()  # folders of what shares compiled; they also get what the local cache had
+    # returns the program, installed for the user; None after a note
+    provide_sccache: Callable[[], str | None]
+    cuda: str | None = None  # the toolkit's version; None if nvcc compiles nothing
+    # folders of what shares compiled; they also get the objects that the local cache has
+    parts: tuple[RemoteCache, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +89,9 @@ class CacheHits:
     shared: str = ""  # as people may see it: "redis://cache.example:6379"
 
     def __str__(self) -> str:
-        asked = self.hits + self.misses
-        share = f" ({self.hits / asked:.0%})" if asked else ""
-        text = f"{self.tool}: {self.hits} of {asked} hits{share}"
+        requests = self.hits + self.misses
+        share = f" ({self.hits / requests:.0%})" if requests else ""
+        text = f"{self.tool}: {self.hits} of {requests} hits{share}"
         if self.remote:
             text += f", {self.remote} of them in {self.shared or 'the shared cache'}"
         if self.failures:
@@ -117,83 +118,195 @@ class CcacheProgram:
 
 
 def set_up_cache(site: CacheSite) -> CompilerCache:
-    """Return the cache of a build; what it has to do without is noted.
+    """Return the cache of a build; features that it has to do without are noted.
 
-    Raises ConfigError where the user names a shared cache wrongly, HostError where parts need another ccache.
+    Raises ConfigError if the user names a shared cache wrongly, HostError if parts need another
+    ccache.
     """
     setting = site.environ.get(remote_cache.VARIABLE, "")
     if site.parts:
         _require_ccache(site, setting)
-    if setting == remote_cache.NONE:  # nor that of a tree which was configured with ccache
+    if setting == remote_cache.NONE:
+        # Also for a tree that was configured with ccache.
         return CompilerCache(variables={"CCACHE_DISABLE": "1"})
-    shared = remote_cache.parse_remote(setting)
-    if (
-        shared is not None
-        and (why := remote_cache.why_unreachable(shared, site.environ)) is not None
-    ):
-        site.note(f"{shared} cannot be reached ({why}): building without the shared cache")
-        shared = None
+    shared = _reachable_cache(site, setting)
     path = site.host.programs.paths.get("ccache")
-    first = probe_ccache(path) if path else None
-    if shared is not None and not (first is not None and first.supports(shared)):
-        if (
-            shared.scheme in sccache.KINDS and not site.parts
-        ):  # which sccache neither reads nor fills
-            found = _sccache(site, shared)
-            if first is None:
-                return found
-            if found.tool:
-                site.note(f"{first} does not support {shared}: using sccache instead")
-                return found
+    ccache = probe_ccache(path) if path else None
+    if shared is not None and (ccache is None or not ccache.supports(shared)):
+        # sccache neither reads nor writes parts
+        if shared.scheme in sccache.KINDS and not site.parts:
+            cache = _set_up_sccache(site, shared)
+            if ccache is None:
+                return cache
+            if cache.tool:
+                site.note(f"{ccache} does not support {shared}: using sccache instead")
+                return cache
         site.note(
-            f"{first or 'sccache'} does not support {shared}: building without the shared cache"
+            f"{ccache or 'sccache'} does not support {shared}: building without the shared cache"
         )
         shared = None
-    return _sccache(site, shared) if first is None else _ccache(site, first, shared)
+    if ccache is None:
+        return _set_up_sccache(site, shared)
+    return _set_up_ccache(site, ccache, shared)
+
+
+def read_cache_hits(cache: CompilerCache, environ: Mapping[str, str]) -> CacheHits | None:
+    """Return what the cache did for the build that had this environment; None if nobody knows.
+
+    sccache knows as long as its server runs.
+    """
+    counts = None
+    if cache.tool == "ccache":
+        log = environ.get(STATS_LOG_VARIABLE)
+        if log is not None and log == cache.variables[STATS_LOG_VARIABLE]:
+            counts = count_ccache_hits(read_text(Path(log)).splitlines())
+    elif cache.tool == "sccache":
+        statistics = sccache.read_statistics(cache.program, environ)
+        if statistics is not None:
+            counts = sccache.count_sccache_hits(statistics)
+    if counts is None or not any(counts):
+        return None
+    tool = f"{cache.tool} {cache.version}" if cache.version else cache.tool
+    return CacheHits(tool, *counts, shared=str(cache.shared or ""))
+
+
+def record_hits(hits: CacheHits, timeline: Path, at: float) -> None:
+    """Write a cache's hits into a build's timeline, if there is one.
+
+    `at` is in seconds after the start of the build.
+    """
+    event = TimelineEvent(at, "cache", "", str(hits))
+    with contextlib.suppress(OSError), timeline.open("r+", encoding="utf-8") as file:
+        file.seek(0, 2)
+        file.write(f"{format_record(event)}\n")
+
+
+def probe_ccache(path: str) -> CcacheProgram:
+    """Return a ccache with its version and features; without, if it does not run."""
+    output = program_output(path, "--version")
+    version = programs.parse_tool_version("ccache", output)
+    features = _FEATURES.search(output)
+    return CcacheProgram(path, version, frozenset(features[1].split() if features else ()))
+
+
+def ccache_variables(
+    program: CcacheProgram, root: Path, folder: Path, *remote: RemoteCache
+) -> dict[str, str]:
+    """Return the variables that put ccache before the compilers of CMake.
+
+    Its objects are in `folder`; `root` holds every tree that is built.
+    """
+    variables = {
+        **read_table_beside(__file__, "caches.toml")["ccache"],
+        "CCACHE_DIR": str(folder),
+        # paths below it become relative, so that the same file hits in another checkout's tree
+        "CCACHE_BASEDIR": str(root),
+        "CMAKE_C_COMPILER_LAUNCHER": program.path,
+        "CMAKE_CXX_COMPILER_LAUNCHER": program.path,
+    }
+    if remote:
+        is_renamed = program.version is None or Version(program.version) >= _RENAMED_STORAGE
+        name = REMOTE_STORAGE[0] if is_renamed else REMOTE_STORAGE[1]
+        variables[name] = " ".join(_remote_storage(cache) for cache in remote)
+    return variables
+
+
+def nvcc_variables(program: CcacheProgram, cuda: str) -> dict[str, str]:
+    """Return the variables that put ccache before nvcc; none if one of the two is too old.
+
+    Asked for the preprocessed source, nvcc gives that of the first capability, so two files that
+    differ for another one would be the same. Therefore ccache goes by the files that nvcc says it
+    read, which newer releases say while they compile.
+    """
+    if program.version is None or Version(program.version) < CUDA_SINCE:
+        return {}
+    if Version(cuda) < _DEPENDENCIES_SINCE:
+        return {}
+    return {"CMAKE_CUDA_COMPILER_LAUNCHER": f"/usr/bin/env;CCACHE_DEPEND=1;{program.path}"}
+
+
+def count_ccache_hits(log: Iterable[str]) -> tuple[int, int, int, int]:
+    """Return hits, misses, hits in a shared cache, and failures of that, from a log of results.
+
+    A line of the log names a file ("# a.cpp") or one result of it.
+    """
+    results = Counter(line.strip() for line in log)
+    hits = sum(results[name] for name in _HITS)
+    shared_hits = sum(results[name] for name in _SHARED_HITS)
+    failures = sum(results[name] for name in _SHARED_FAILURES)
+    return hits, results["cache_miss"], shared_hits, failures
+
+
+def _reachable_cache(site: CacheSite, setting: str) -> RemoteCache | None:
+    """Return the shared cache that the user names; None, after a note, if it cannot be reached."""
+    shared = remote_cache.parse_remote(setting)
+    if shared is None:
+        return None
+    failure = remote_cache.why_unreachable(shared, site.environ)
+    if failure is not None:
+        site.note(f"{shared} cannot be reached ({failure}): building without the shared cache")
+        return None
+    return shared
 
 
 def _require_ccache(site: CacheSite, setting: str) -> None:
-    """Raise HostError where no ccache keeps what shares compile in a folder."""
-    unwanted = [*REMOTE_STORAGE, *([remote_cache.VARIABLE] if setting == remote_cache.NONE else [])]
-    own, path = (
-        next((name for name in unwanted if name in site.environ), ""),
-        site.host.programs.paths.get("ccache"),
+    """Raise HostError unless ccache can keep the objects of shares in a folder of its own."""
+    conflicting = [name for name in REMOTE_STORAGE if name in site.environ]
+    if setting == remote_cache.NONE:
+        conflicting.append(remote_cache.VARIABLE)
+    path = site.host.programs.paths.get("ccache")
+    if conflicting:
+        cure = f"{conflicting[0]} is set: unset it"
+    elif not path or "file-storage" not in probe_ccache(path).features:
+        cure = "install a newer one"
+    else:
+        return
+    raise HostError(
+        f"--parts needs ccache 4.4 or newer, and its storage to itself: {cure}",
+        code="parts-need-ccache",
     )
-    if own or not path or "file-storage" not in probe_ccache(path).features:
-        why = f"{own} is set: unset it" if own else "install a newer one"
-        raise HostError(
-            f"--parts needs ccache 4.4 or newer, and its storage to itself: {why}",
-            code="parts-need-ccache",
-        )
 
 
-def _ccache(site: CacheSite, program: CcacheProgram, shared: RemoteCache | None) -> CompilerCache:
+def _set_up_ccache(
+    site: CacheSite, program: CcacheProgram, shared: RemoteCache | None
+) -> CompilerCache:
     folder = site.cache_folder / "ccache"
-    if not _writable(site, folder, "CCACHE_DIR"):
+    if not _is_writable(site, folder, "CCACHE_DIR"):
         return CompilerCache()
-    variables = ccache_variables(program, site.root, folder, *filter(None, (shared, *site.parts)))
-    variables |= {STATS_LOG_VARIABLE: str(site.log)} | (
-        {"CCACHE_RESHARE": "1"} if site.parts else {}
-    )
+    remote = [shared, *site.parts] if shared is not None else site.parts
+    variables = ccache_variables(program, site.root, folder, *remote)
+    variables[STATS_LOG_VARIABLE] = str(site.log)
+    if site.parts:
+        variables["CCACHE_RESHARE"] = "1"  # parts also get objects of the local cache
     if site.cuda is not None:
         variables |= nvcc_variables(program, site.cuda)
-    with contextlib.suppress(OSError):  # the files that are called are compared all the same
-        # a file that says which compilers these are, whatever their paths are: ccache reads all of it
-        compilers = chosen_compilers(site.environ)
-        text = "".join(sorted(f"{digest_compiler(one, site.digest)}\n" for one in compilers))
-        file = site.cache_folder / "compilers" / hashlib.sha256(text.encode()).hexdigest()[:16]
-        if not file.is_file() or read_text(file) != text:
-            write_atomically(file, text)
-        variables["CCACHE_EXTRAFILES"] = str(file)
+    # Without the file ccache still compares the compilers that are called.
+    with contextlib.suppress(OSError):
+        variables["CCACHE_EXTRAFILES"] = str(_write_compiler_list(site))
     with contextlib.suppress(OSError):
         site.log.parent.mkdir(parents=True, exist_ok=True)
         site.log.unlink(missing_ok=True)
     return CompilerCache("ccache", program.path, program.version, variables, shared)
 
 
-def _sccache(site: CacheSite, shared: RemoteCache | None) -> CompilerCache:
+def _write_compiler_list(site: CacheSite) -> Path:
+    """Write the digests of the chosen compilers, whatever their paths are; return the file.
+
+    ccache makes its content part of each key. Raises OSError.
+    """
+    compilers = chosen_compilers(site.environ)
+    digests = sorted(f"{digest_compiler(compiler, site.digest)}\n" for compiler in compilers)
+    text = "".join(digests)
+    name = hashlib.sha256(text.encode()).hexdigest()[:16]
+    file = site.cache_folder / "compilers" / name
+    if not file.is_file() or read_text(file) != text:
+        write_atomically(file, text)
+    return file
+
+
+def _set_up_sccache(site: CacheSite, shared: RemoteCache | None) -> CompilerCache:
     folder = site.cache_folder / "sccache"
-    if not _writable(site, folder, "SCCACHE_DIR"):
+    if not _is_writable(site, folder, "SCCACHE_DIR"):
         return CompilerCache()
     program = site.host.programs.paths.get("sccache")
     if program is None and site.host.system in sccache.SYSTEMS:
@@ -202,26 +315,23 @@ def _sccache(site: CacheSite, shared: RemoteCache | None) -> CompilerCache:
         return CompilerCache()
     version = programs.parse_tool_version("sccache", program_output(program, "--version"))
     variables = sccache.sccache_variables(version, site.root, folder, shared)
-    if site.host.system == "windows":  # has no gate to lead it by
-        launchers = (f"CMAKE_{one}_COMPILER_LAUNCHER" for one in ("C", "CXX", "CUDA"))
-        return CompilerCache(
-            "sccache", program, version, variables | dict.fromkeys(launchers, program)
-        )
-    known, folder = (
-        {*site.host.compilers.by_command, *COMPILER_NAMES},
-        site.cache_folder / "stand-ins",
-    )
-    chosen = chosen_compilers(site.environ) | find_programs(known, site.environ.get("PATH"))
+    if site.host.system == "windows":  # without a gate, sccache itself is the launcher
+        for language in ("C", "CXX", "CUDA"):
+            variables[f"CMAKE_{language}_COMPILER_LAUNCHER"] = program
+        return CompilerCache("sccache", program, version, variables)
+    stand_ins = site.cache_folder / "stand-ins"
+    names = {*site.host.compilers.by_command, *COMPILER_NAMES}
+    compilers = chosen_compilers(site.environ) | find_programs(names, site.environ.get("PATH"))
     try:
-        variables |= sccache.place_sccache(program, chosen, folder, site.digest)
+        variables |= sccache.place_sccache(program, compilers, stand_ins, site.digest)
     except OSError as error:
-        site.note(f"{folder} cannot be written ({error}): building without a compiler cache")
+        site.note(f"{stand_ins} cannot be written ({error}): building without a compiler cache")
         return CompilerCache()
     return CompilerCache("sccache", program, version, variables, shared)
 
 
-def _writable(site: CacheSite, folder: Path, variable: str) -> bool:
-    """Tell whether a cache can lie here; where the user has named another place, that is the user's."""
+def _is_writable(site: CacheSite, folder: Path, variable: str) -> bool:
+    """Tell whether a cache can be in a folder; a place that the user has named is not examined."""
     if variable in site.environ:
         return True
     try:
@@ -236,99 +346,18 @@ def _writable(site: CacheSite, folder: Path, variable: str) -> bool:
         return False
 
 
-def read_cache_hits(cache: CompilerCache, environ: Mapping[str, str]) -> CacheHits | None:
-    """Return what the cache did for the build that had this environment; None where nothing tells.
-
-    sccache tells as long as its server runs.
-    """
-    counts = None
-    if (
-        cache.tool == "ccache"
-        and environ.get(STATS_LOG_VARIABLE) == cache.variables[STATS_LOG_VARIABLE]
-    ):
-        counts = count_ccache_hits(read_text(Path(environ[STATS_LOG_VARIABLE])).splitlines())
-    elif (
-        cache.tool == "sccache"
-        and (found := sccache.read_statistics(cache.program, environ)) is not None
-    ):
-        counts = sccache.count_sccache_hits(found)
-    if counts is None or not any(counts):
-        return None
-    return CacheHits(
-        " ".join(filter(None, (cache.tool, cache.version))), *counts, shared=str(cache.shared or "")
-    )
-
-
-def record_hits(hits: CacheHits, timeline: Path, at: float) -> None:
-    """Write what a cache did into a build's timeline, where there is one; `at` seconds after its start."""
-    with contextlib.suppress(OSError), timeline.open("r+", encoding="utf-8") as file:
-        file.seek(0, 2)
-        file.write(f"{format_record(TimelineEvent(at, 'cache', '', str(hits)))}\n")
-
-
-def probe_ccache(path: str) -> CcacheProgram:
-    """Return what a ccache reports of itself; nothing where it does not run."""
-    output = program_output(path, "--version")
-    version, features = programs.parse_tool_version("ccache", output), _FEATURES.search(output)
-    return CcacheProgram(path, version, frozenset(features[1].split() if features else ()))
-
-
-def ccache_variables(
-    program: CcacheProgram, root: Path, folder: Path, *remote: RemoteCache
-) -> dict[str, str]:
-    """Return the variables that put it before the compilers of CMake, with its objects in a `folder`.
-
-    `root` holds every tree that is built.
-    """
-    found = {
-        **read_table_beside(__file__, "caches.toml")["ccache"],
-        "CCACHE_DIR": str(folder),
-        # paths below it become relative, so that the same file hits in another checkout's tree
-        "CCACHE_BASEDIR": str(root),
-        "CMAKE_C_COMPILER_LAUNCHER": program.path,
-        "CMAKE_CXX_COMPILER_LAUNCHER": program.path,
-    }
-    if remote:
-        new = program.version is None or Version(program.version) >= _RENAMED
-        found[REMOTE_STORAGE[0 if new else 1]] = " ".join(map(_remote_storage, remote))
-    return found
-
-
-def nvcc_variables(program: CcacheProgram, cuda: str) -> dict[str, str]:
-    """Return the variables that put it before nvcc of a toolkit; none where one of the two cannot do it.
-
-    Asked for the preprocessed source, nvcc gives that of the first capability, so two files that differ for
-    another would be one. It goes by what nvcc says that it read, which newer ones say while they compile.
-    """
-    if (
-        program.version is None
-        or Version(program.version) < CUDA_SINCE
-        or Version(cuda) < _DEPENDS_SINCE
-    ):
-        return {}
-    return {"CMAKE_CUDA_COMPILER_LAUNCHER": f"/usr/bin/env;CCACHE_DEPEND=1;{program.path}"}
-
-
 def _remote_storage(remote: RemoteCache) -> str:
     """Return a shared cache as ccache takes it: a URL, then its attributes behind bars."""
+    attributes: list[str] = []
     if remote.scheme == "file":
-        url, attributes = f"file:{quote(remote.path)}", []
+        url = f"file:{quote(remote.path)}"
     else:
-        login = [quote(one, safe="") for one in (remote.user, remote.password) if one]
-        url = f"{remote.scheme}://{':'.join(login)}{'@' if login else ''}{remote.address}{remote.path}"
-        attributes = list(_TIMEOUTS)
+        login = ":".join(quote(part, safe="") for part in (remote.user, remote.password) if part)
+        login += "@" if login else ""
+        url = f"{remote.scheme}://{login}{remote.address}{remote.path}"
+        attributes += _TIMEOUTS
     if remote.scheme == "http":  # most servers make no folders of themselves
         attributes.append(f"layout={remote.options.get('layout', 'flat')}")
-    return "|".join([url, *attributes, *(["read-only"] if remote.read_only else [])])
-
-
-def count_ccache_hits(log: Iterable[str]) -> tuple[int, int, int, int]:
-    """Return hits, misses, hits in a shared cache, and how often that did not answer, from a log of results.
-
-    A line of ccache's log names a file ("# a.cpp") or one result of it.
-    """
-    results = Counter(line.strip() for line in log)
-    hits, shared, failed = (
-        sum(map(results.__getitem__, names)) for names in (_HITS, _SHARED, _SILENT)
-    )
-    return hits, results["cache_miss"], shared, failed
+    if remote.read_only:
+        attributes.append("read-only")
+    return "|".join([url, *attributes])
