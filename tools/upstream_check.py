@@ -93,7 +93,7 @@ def _releases_without_file(
         reasons.update(release.explained)
     for version in unknown_versions(releases, wheels):
         name = f"release {version}"
-        text = "PyPI has it, no file in releases/ speaks of it"
+        text = "it is on PyPI, but has no file in releases/"
         yield Difference(releases[0].package, version, name, text, reasons.get(name))
 
 
@@ -354,7 +354,7 @@ def archive_differences(package: Package, files: Iterable[IndexFile]) -> Iterato
     newest = max(Version(edition.version) for edition in package.editions)
     for version, file in sorted(archives.items()):
         if version > newest and not file.yanked and not version.is_prerelease:
-            text = "PyPI has it, no [[release]] speaks of it"
+            text = "it is on PyPI, but has no [[release]]"
             yield Difference(package.name, str(version), f"release {version}", text, None)
 
 

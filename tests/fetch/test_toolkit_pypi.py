@@ -330,7 +330,7 @@ def test_a_file_without_a_digest_is_refused(index: Index, tmp_path: Path) -> Non
     index.attributes[name] = {"url": f"../../files/{name}"}
     assert (
         refusal_reason(tmp_path)
-        == f"its index lists no sha256 of {name}, which could not be checked"
+        == f"its index lists no sha256 of {name}, so that it could not be checked"
     )
 
 

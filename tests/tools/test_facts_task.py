@@ -83,7 +83,7 @@ def test_a_new_release_is_drafted_and_then_known(tmp_path: Path, configs: Path) 
         index.add(f"base-3.0.0-cp313-cp313-{PLATFORM}.whl", wheel("base", "3.0.0"))
         code, _, err = run_task(tmp_path, configs, index, "--check")
         assert code == 2
-        assert "DIFFERENT  base 3.0.0: PyPI has it, no file in releases/ speaks of it" in err
+        assert "DIFFERENT  base 3.0.0: it is on PyPI, but has no file in releases/" in err
         code, out, _ = run_task(tmp_path, configs, index, "--new", "--write")
         assert code == 0
         assert (configs / "releases" / "3.0.0.toml").read_text("utf-8").strip() == out.strip()

@@ -33,6 +33,6 @@ def test_only_differences_are_reported(configs: Path) -> None:
         ("1.0", "absent", "PyPI has no archive of it"),
         ("1.10", "sha256", "PyPI says def, the file abc"),
         ("1.10", "date", "PyPI got it on 2023-10-07, the file says 2023-10-06"),
-        ("1.11", "release 1.11", "PyPI has it, no [[release]] speaks of it"),
-        ("1.12", "release 1.12", "PyPI has it, no [[release]] speaks of it"),
+        ("1.11", "release 1.11", "it is on PyPI, but has no [[release]]"),
+        ("1.12", "release 1.12", "it is on PyPI, but has no [[release]]"),
     ]

@@ -216,7 +216,7 @@ def _name_magma(offer: ProviderOffer, folder: Path, unserved: Unserved) -> str:
     from torchmill.wheel.verify import device_code
 
     request = offer.request
-    title = f"what {offer.provider} has as {request}"
+    title = f"{request} from {offer.provider}"
     version = libraries.header_version(MAGMA, [folder / "include"])
     if version != request.version:
         raise SourceError(

@@ -72,7 +72,7 @@ class UsableWheel:
         """Return the digest in the index. Raises AbsentFromIndexError if there is none."""
         if self.file.sha256 is None:
             raise AbsentFromIndexError(
-                f"its index lists no sha256 of {self.file.name}, which could not be checked"
+                f"its index lists no sha256 of {self.file.name}, so that it could not be checked"
             )
         return self.file.sha256
 

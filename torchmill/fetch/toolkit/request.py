@@ -50,7 +50,7 @@ class ToolkitRequest:
     def __str__(self) -> str:
         """Return its name in messages: "CUDA 11.8", "gcc-11", "cudnn 8.5.0.96 for CUDA 11"."""
         if self.completes:
-            return f"what CUDA {self.version} in {self.completes} lacks"
+            return f"the completion of CUDA {self.version} in {self.completes}"
         if self.kind in LIBRARIES:
             library = f"{self.kind} {self.version}".rstrip()  # the version may be ""
             return f"{library} for CUDA {self.cuda}"
