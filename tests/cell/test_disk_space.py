@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import kept_things as kept
+from tests.support import stored_things as kept
 from tests.support.commands import ROOT, environment
 from torchmill.cell import disk_space
 from torchmill.cell.folders import BuildFolders

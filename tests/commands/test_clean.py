@@ -1,4 +1,4 @@
-"""What is stored, what goes, and what stays: on a made-up home, and through the real invoke."""
+"""Items that `invoke clean` removes or leaves, in a made-up home and through the real invoke."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import kept_things as kept
+from tests.support import stored_things as things
 from tests.support.commands import ROOT, environment, run
 from tests.support.refusals import refused
 from torchmill.cell.containers.cross import guest_layout
@@ -26,7 +26,9 @@ def _without_other_users(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def own_processes() -> in_use.RunningProcesses:
         listed = list_processes().processes
-        return in_use.RunningProcesses(tuple(one for one in listed if one.user == os.getuid()))
+        return in_use.RunningProcesses(
+            tuple(entry for entry in listed if entry.user == os.getuid())
+        )
 
     monkeypatch.setattr(in_use, "list_processes", own_processes)
 
@@ -40,8 +42,8 @@ def clean(
     free: str = "",
     dry_run: bool = False,
 ) -> CleanOutcome:
-    said = command.parse_criteria(facts, names, older, release, free)
-    return command.clean_items(kept.place(home, facts), said, dry_run)
+    criteria = command.parse_criteria(facts, names, older, release, free)
+    return command.clean_items(things.place(home, facts), criteria, dry_run)
 
 
 def names(outcome: CleanOutcome) -> set[str]:
@@ -49,26 +51,26 @@ def names(outcome: CleanOutcome) -> set[str]:
 
 
 def invoke(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return run("invoke", *arguments, home=home, env=own(home))
+    return run("invoke", *arguments, home=home, env=nox_variables(home))
 
 
-def own(home: Path) -> dict[str, str]:
+def nox_variables(home: Path) -> dict[str, str]:
     return {"NOX_ENVDIR": str(home / "envs")}
 
 
 def test_each_thing_is_found_once(tmp_path: Path, known: Facts) -> None:
-    kept.fill(tmp_path)
-    place = kept.place(tmp_path, known)
-    found = [item for kind in stored.KINDS for item in kind.find(place)]
-    assert {f"{item.kind} {item.name}" for item in found} == {
-        f"trees {kept.TREE}",
-        f"trees {kept.VISION}",
-        f"outputs {kept.CELL}",
-        f"outputs {kept.VISION}",
+    things.fill(tmp_path)
+    place = things.place(tmp_path, known)
+    items = [item for kind in stored.KINDS for item in kind.find(place)]
+    assert {f"{item.kind} {item.name}" for item in items} == {
+        f"trees {things.TREE}",
+        f"trees {things.VISION}",
+        f"outputs {things.CELL}",
+        f"outputs {things.VISION}",
         "sources base v1.0.0",
         "environments wheel-3-10-cpu",
         "logs v1.0.0-wheel-3.10-cpu",
-        f"wheels {kept.WHEEL}",
+        f"wheels {things.WHEEL}",
         "packages conda/linux-64/base-1.0.0-py3.10_cpu_0.conda",
         "packages libbase-1.0.0+cpu.zip",
         "demo demo",
@@ -81,43 +83,51 @@ def test_each_thing_is_found_once(tmp_path: Path, known: Facts) -> None:
         "tools gates",
         "history units.sqlite",
     }
-    paths = [path for item in found for path in item.find()]
+    paths = [path for item in items for path in item.find()]
     assert len(paths) == len(set(paths))
 
 
-def test_what_is_not_named_stays(tmp_path: Path, known: Facts) -> None:
-    kept.fill(tmp_path)
-    before = kept.present(tmp_path)
+def test_items_of_other_kinds_stay(tmp_path: Path, known: Facts) -> None:
+    things.fill(tmp_path)
+    files_before = things.present(tmp_path)
     clean(tmp_path, known, "logs")
-    assert {path.partition("/")[0] for path in before - kept.present(tmp_path)} == {".torchmill"}
+    assert {path.partition("/")[0] for path in files_before - things.present(tmp_path)} == {
+        ".torchmill"
+    }
     clean(tmp_path, known, older="0s")
-    built = {f"dist/{kept.WHEEL}{end}" for end in ("", ".json", ".cdx.json")}
-    built |= {path for path in before if path.startswith(("dist/conda/", "dist/libbase"))}
+    deliveries = {f"dist/{things.WHEEL}{end}" for end in ("", ".json", ".cdx.json")}
+    deliveries |= {
+        path for path in files_before if path.startswith(("dist/conda/", "dist/libbase"))
+    }
     foreign = {"dist/foreign-1.0-py3-none-any.whl", "dist/library.zip"}
-    left = built | foreign
-    caches = {path for path in before if "units.sqlite" in path or "/toolkits/" in path}
-    assert kept.present(tmp_path) == left | caches
+    remaining = deliveries | foreign
+    caches = {path for path in files_before if "units.sqlite" in path or "/toolkits/" in path}
+    assert things.present(tmp_path) == remaining | caches
     clean(tmp_path, known, "wheels", "packages", "history", "toolkits")
-    assert kept.present(tmp_path) == foreign, "nobody here built those"
+    assert things.present(tmp_path) == foreign, "nobody here built those"
 
 
-def test_what_was_written_for_others_is_shown_and_stays(tmp_path: Path, known: Facts) -> None:
-    where = kept.layout(tmp_path)
-    written = [
-        kept.write(folder / "a", 10) for folder in (where.index, where.channel, where.images)
+def test_folders_that_were_written_for_others_are_shown_and_stay(
+    tmp_path: Path, known: Facts
+) -> None:
+    layout = things.layout(tmp_path)
+    files = [
+        things.write(folder / "a", 10) for folder in (layout.index, layout.channel, layout.images)
     ]
-    place = kept.place(tmp_path, known)
-    found = [item for kind in stored.KINDS for item in kind.find(place)]
-    assert [item.kind for item in found if item.find() != ()] == ["index", "channel", "images"]
+    place = things.place(tmp_path, known)
+    items = [item for kind in stored.KINDS for item in kind.find(place)]
+    assert [item.kind for item in items if item.find() != ()] == ["index", "channel", "images"]
     clean(tmp_path, known, older="0s")
-    assert all(path.is_file() for path in written)
+    assert all(path.is_file() for path in files)
 
 
-def test_what_containers_built_is_named_and_stays(tmp_path: Path, known: Facts) -> None:
-    where = kept.layout(tmp_path)
-    tree = kept.write(where.state / "aarch64" / "trees" / "v1.0.0" / "wheel-3.10-cpu" / "a.o", 10)
-    cached = kept.write(guest_layout(where, "aarch64").cache / "ccache" / "a", 10)
-    place = kept.place(tmp_path, known)
+def test_builds_in_containers_are_shown_and_stay(tmp_path: Path, known: Facts) -> None:
+    layout = things.layout(tmp_path)
+    tree = things.write(
+        layout.state / "aarch64" / "trees" / "v1.0.0" / "wheel-3.10-cpu" / "a.o", 10
+    )
+    cached = things.write(guest_layout(layout, "aarch64").cache / "ccache" / "a", 10)
+    place = things.place(tmp_path, known)
     (item,) = (item for kind in stored.KINDS for item in kind.find(place))
     assert (item.kind, item.name) == ("containers", "aarch64")
     clean(tmp_path, known, older="0s")
@@ -126,43 +136,45 @@ def test_what_containers_built_is_named_and_stays(tmp_path: Path, known: Facts) 
 
 
 def test_a_lock_keeps_its_file(tmp_path: Path, known: Facts) -> None:
-    kept.fill(tmp_path)
-    lock = kept.layout(tmp_path).trees / kept.TREE / "lock"
+    things.fill(tmp_path)
+    lock = things.layout(tmp_path).trees / things.TREE / "lock"
     inode = lock.stat().st_ino
     clean(tmp_path, known, "trees")
     assert lock.stat().st_ino == inode
     assert [path.name for path in lock.parent.iterdir()] == ["lock"]
 
 
-def test_a_toolkit_that_is_being_brought_stays(tmp_path: Path, known: Facts) -> None:
-    kept.fill(tmp_path)
-    lock = kept.layout(tmp_path).cache / "toolkits/.making-12.4-x86_64/lock"
-    with kept.held(lock):
+def test_a_toolkit_that_is_being_installed_stays(tmp_path: Path, known: Facts) -> None:
+    things.fill(tmp_path)
+    lock = things.layout(tmp_path).cache / "toolkits/.making-12.4-x86_64/lock"
+    with things.held(lock):
         outcome = clean(tmp_path, known, "toolkits", "downloads")
     assert {item.name for item, _ in outcome.kept} == {"12.4-x86_64 (unfinished)", "downloads"}
     assert "toolkits 11.8-x86_64" in names(outcome)
     clean(tmp_path, known, "toolkits", "downloads")
-    left = {path for path in kept.present(tmp_path) if "toolkits" in path or "downloads" in path}
-    assert (left, lock.is_file()) == (set(), True)
+    remaining = {
+        path for path in things.present(tmp_path) if "toolkits" in path or "downloads" in path
+    }
+    assert (remaining, lock.is_file()) == (set(), True)
 
 
 def test_a_toolkit_was_needed_when_its_files_were_read(tmp_path: Path, known: Facts) -> None:
-    kept.fill(tmp_path)
-    home = kept.layout(tmp_path).cache / "toolkits/11.8-x86_64"
-    kept.age(home, 40)
+    things.fill(tmp_path)
+    home = things.layout(tmp_path).cache / "toolkits/11.8-x86_64"
+    things.age(home, 40)
     os.utime(home / "bin/nvcc", (time.time(), home.stat().st_mtime))
     assert names(clean(tmp_path, known, "toolkits", older="30d")) == set()
-    kept.age(home, 0)
+    things.age(home, 0)
     assert names(clean(tmp_path, known, "toolkits", older="30d")) == {"toolkits 11.8-x86_64"}
 
 
-def test_nothing_said_is_not_everything(known: Facts) -> None:
+def test_a_clean_without_a_filter_is_refused(known: Facts) -> None:
     with refused("clean-without-filter"):
         command.parse_criteria(known, (), "", "", "")
 
 
 @pytest.mark.parametrize(
-    ("said", "code"),
+    ("filters", "code"),
     [
         ({"names": ("tree",)}, "unknown-kind"),
         ({"names": ("other",)}, "unknown-kind"),
@@ -172,31 +184,32 @@ def test_nothing_said_is_not_everything(known: Facts) -> None:
         ({"free": "lots"}, "invalid-free"),
     ],
 )
-def test_what_has_no_sense_is_refused(known: Facts, said: dict[str, str], code: str) -> None:
+def test_bad_filters_are_refused(known: Facts, filters: dict[str, str], code: str) -> None:
     with refused(code):
-        command.parse_criteria(known, **{"names": (), "age": "", "release": "", "free": "", **said})  # type: ignore[arg-type]
+        all_filters = {"names": (), "age": "", "release": "", "free": "", **filters}
+        command.parse_criteria(known, **all_filters)  # type: ignore[arg-type]
 
 
 def test_age_is_counted_from_the_last_use(tmp_path: Path, known: Facts) -> None:
-    kept.fill(tmp_path)
-    where = kept.layout(tmp_path)
-    kept.age(where.trees / kept.TREE, 40)
-    kept.age(where.trees / kept.VISION, -2)  # the clock went backwards since
-    assert names(clean(tmp_path, known, "trees", older="30d")) == {f"trees {kept.TREE}"}
+    things.fill(tmp_path)
+    layout = things.layout(tmp_path)
+    things.age(layout.trees / things.TREE, 40)
+    things.age(layout.trees / things.VISION, -2)  # the clock went backwards since
+    assert names(clean(tmp_path, known, "trees", older="30d")) == {f"trees {things.TREE}"}
     assert names(clean(tmp_path, known, "trees", older="1d")) == set()
-    assert names(clean(tmp_path, known, "trees")) == {f"trees {kept.VISION}"}
+    assert names(clean(tmp_path, known, "trees")) == {f"trees {things.VISION}"}
 
 
 def test_a_source_is_needed_by_what_is_built_of_it(tmp_path: Path, known: Facts) -> None:
-    kept.fill(tmp_path)
-    where = kept.layout(tmp_path)
+    things.fill(tmp_path)
+    layout = things.layout(tmp_path)
     for name in ("source.json", "tree"):
-        path = where.source("base") / "v1.0.0" / name
-        os.utime(path, (path.stat().st_mtime - 40 * kept.DAY,) * 2)
+        path = layout.source("base") / "v1.0.0" / name
+        os.utime(path, (path.stat().st_mtime - 40 * things.DAY,) * 2)
     assert names(clean(tmp_path, known, "sources", older="30d")) == set(), (
         "its tree was built in today"
     )
-    kept.age(where.trees, 35)
+    things.age(layout.trees, 35)
     assert names(clean(tmp_path, known, "sources", older="30d")) == {"sources base v1.0.0"}
 
 
@@ -206,34 +219,36 @@ def test_a_release_goes_with_its_partners(tmp_path: Path, shipped: Facts, known:
     assert command.parse_criteria(shipped, (), "", "v0.14.1", "").tags == frozenset({"v0.14.1"})
     with refused("unknown-release"):
         command.parse_criteria(shipped, (), "", "v1.13.9", "")
-    kept.fill(tmp_path)
-    other = kept.write(
-        kept.layout(tmp_path).trees / "v2.0.0" / "wheel-3.10-cpu" / "source" / "a", 10
+    things.fill(tmp_path)
+    other_file = things.write(
+        things.layout(tmp_path).trees / "v2.0.0" / "wheel-3.10-cpu" / "source" / "a", 10
     )
-    assert f"trees {kept.TREE}" in names(clean(tmp_path, known, release="v1.0.0"))
-    assert other.is_file()
-    assert (kept.layout(tmp_path).cache / "gates").is_dir(), "it belongs to no release"
+    assert f"trees {things.TREE}" in names(clean(tmp_path, known, release="v1.0.0"))
+    assert other_file.is_file()
+    assert (things.layout(tmp_path).cache / "gates").is_dir(), "it belongs to no release"
 
 
 def test_no_more_goes_than_is_needed_and_the_oldest_first(tmp_path: Path, known: Facts) -> None:
-    kept.fill(tmp_path)
-    where = kept.layout(tmp_path)
-    kept.age(where.trees / kept.CELL, 3)
-    kept.age(where.demo, 9)
-    kept.age(where.logs, 6)
+    things.fill(tmp_path)
+    layout = things.layout(tmp_path)
+    things.age(layout.trees / things.CELL, 3)
+    things.age(layout.demo, 9)
+    things.age(layout.logs, 6)
     assert names(clean(tmp_path, known, free="150 kB")) == {
         "demo demo",
         "logs v1.0.0-wheel-3.10-cpu",
     }
-    assert names(clean(tmp_path, known, free="90 kB")) == {f"outputs {kept.CELL}"}
+    assert names(clean(tmp_path, known, free="90 kB")) == {f"outputs {things.CELL}"}
     assert names(clean(tmp_path, known, free="0")) == set()
 
 
 def test_a_name_that_stays_frees_nothing(tmp_path: Path, known: Facts) -> None:
-    kept.fill(tmp_path)
-    origin = kept.layout(tmp_path).source("base") / "v1.0.0" / "tree" / ".git" / "objects" / "pack"
-    kept.write(origin, 400_000)
-    copy = kept.layout(tmp_path).trees / kept.TREE / "source" / "pack"
+    things.fill(tmp_path)
+    origin = (
+        things.layout(tmp_path).source("base") / "v1.0.0" / "tree" / ".git" / "objects" / "pack"
+    )
+    things.write(origin, 400_000)
+    copy = things.layout(tmp_path).trees / things.TREE / "source" / "pack"
     os.link(origin, copy)
     first = clean(tmp_path, known, "trees", dry_run=True).total
     assert first.size - first.freed >= 400_000
@@ -241,81 +256,87 @@ def test_a_name_that_stays_frees_nothing(tmp_path: Path, known: Facts) -> None:
     assert both.size == both.freed
 
 
-def test_a_rehearsal_removes_nothing_and_tells_the_same(tmp_path: Path, known: Facts) -> None:
-    kept.fill(tmp_path)
-    before = kept.present(tmp_path)
-    told = clean(tmp_path, known, older="0s", dry_run=True)
-    assert kept.present(tmp_path) == before
-    done = clean(tmp_path, known, older="0s")
-    assert names(told) == names(done)
-    assert told.total.freed == done.total.freed
+def test_a_dry_run_removes_nothing_and_returns_the_same(tmp_path: Path, known: Facts) -> None:
+    things.fill(tmp_path)
+    files_before = things.present(tmp_path)
+    status = clean(tmp_path, known, older="0s", dry_run=True)
+    assert things.present(tmp_path) == files_before
+    removed = clean(tmp_path, known, older="0s")
+    assert names(status) == names(removed)
+    assert status.total.freed == removed.total.freed
 
 
-def test_what_a_build_holds_stays_until_it_ends(tmp_path: Path, known: Facts) -> None:
-    kept.fill(tmp_path)
-    lock = kept.layout(tmp_path).trees / kept.VISION / "lock"
-    with kept.held(lock) as build:
+def test_items_that_a_build_locks_stay_until_it_ends(tmp_path: Path, known: Facts) -> None:
+    things.fill(tmp_path)
+    lock = things.layout(tmp_path).trees / things.VISION / "lock"
+    with things.held(lock) as build:
         for dry_run in (True, False):
             outcome = clean(
                 tmp_path, known, "trees", "outputs", "wheels", older="0s", dry_run=dry_run
             )
-            assert {item.name for item, _ in outcome.kept} == {kept.VISION, kept.WHEEL}
-        assert all(why == f"in use by process {build.pid}" for _, why in outcome.kept)
-        assert names(outcome) == {f"trees {kept.TREE}", f"outputs {kept.CELL}"}
+            assert {item.name for item, _ in outcome.kept} == {things.VISION, things.WHEEL}
+        assert all(reason == f"in use by process {build.pid}" for _, reason in outcome.kept)
+        assert names(outcome) == {f"trees {things.TREE}", f"outputs {things.CELL}"}
         configs = {"TORCHMILL_CONFIGS": str(tmp_path / "build_configs")}
-        told = json.loads(
-            run("invoke", "status", "--json", home=tmp_path, env=own(tmp_path) | configs).stdout
+        status = json.loads(
+            run(
+                "invoke", "status", "--json", home=tmp_path, env=nox_variables(tmp_path) | configs
+            ).stdout
         )
         busy = {
-            f"{one['kind']} {one['name']}": one["busy"] for one in told["stored"] if one["busy"]
+            f"{entry['kind']} {entry['name']}": entry["busy"]
+            for entry in status["stored"]
+            if entry["busy"]
         }
-        held = {f"trees {kept.VISION}", f"outputs {kept.VISION}", f"wheels {kept.WHEEL}"}
-        assert held <= set(busy)
+        locked = {f"trees {things.VISION}", f"outputs {things.VISION}", f"wheels {things.WHEEL}"}
+        assert locked <= set(busy)
         # A build of root's may be anywhere, as far as another user can see; root sees where it is.
-        assert os.getuid() != 0 or held == set(busy)
+        assert os.getuid() != 0 or locked == set(busy)
     assert names(clean(tmp_path, known, "trees", "outputs", "wheels")) == {
-        f"trees {kept.VISION}",
-        f"outputs {kept.VISION}",
-        f"wheels {kept.WHEEL}",
+        f"trees {things.VISION}",
+        f"outputs {things.VISION}",
+        f"wheels {things.WHEEL}",
     }
 
 
 def test_a_tree_stays_while_a_cell_that_shares_it_is_packed(tmp_path: Path, known: Facts) -> None:
-    trees = kept.layout(tmp_path).trees / "v1.0.0"
+    trees = things.layout(tmp_path).trees / "v1.0.0"
     cells = {python: trees / f"wheel-{python}-cpu" for python in ("3.9", "3.10")}
-    tree, other = trees / "wheel-cpu-0123abcd", trees / "wheel-cu118-0123abcd"
-    for folder in (tree, other):
-        kept.write(folder / "holder", 0).write_text("wheel-3.9-cpu")
-        kept.write(folder / "kit" / "cmake", 1000)
+    tree, other_file = trees / "wheel-cpu-0123abcd", trees / "wheel-cu118-0123abcd"
+    for folder in (tree, other_file):
+        things.write(folder / "holder", 0).write_text("wheel-3.9-cpu")
+        things.write(folder / "kit" / "cmake", 1000)
     for cell in cells.values():
-        kept.write(cell / "lock", 0)
-    with kept.held(cells["3.10"] / "lock") as build:
+        things.write(cell / "lock", 0)
+    with things.held(cells["3.10"] / "lock") as build:
         outcome = clean(tmp_path, known, "trees")
     assert names(outcome) == {"trees v1.0.0/wheel-cu118-0123abcd"}
-    assert [(item.name, why) for item, why in outcome.kept] == [
+    assert [(item.name, reason) for item, reason in outcome.kept] == [
         ("v1.0.0/wheel-cpu-0123abcd", f"in use by process {build.pid}")
     ]
     assert names(clean(tmp_path, known, "trees")) == {"trees v1.0.0/wheel-cpu-0123abcd"}
 
 
 def test_a_source_that_is_being_built_or_fetched_stays(tmp_path: Path, known: Facts) -> None:
-    kept.fill(tmp_path)
-    where = kept.layout(tmp_path)
-    for lock in (where.trees / kept.TREE / "lock", where.source("base") / "lock"):
-        with kept.held(lock):
-            assert [why[:6] for _, why in clean(tmp_path, known, "sources").kept] == ["in use"]
+    things.fill(tmp_path)
+    layout = things.layout(tmp_path)
+    for lock in (layout.trees / things.TREE / "lock", layout.source("base") / "lock"):
+        with things.held(lock):
+            assert [reason[:6] for _, reason in clean(tmp_path, known, "sources").kept] == [
+                "in use"
+            ]
     assert names(clean(tmp_path, known, "sources")) == {"sources base v1.0.0"}
 
 
 def test_work_of_the_users_stays(tmp_path: Path, known: Facts) -> None:
-    kept.fill(tmp_path)
-    tree = kept.layout(tmp_path).source("base") / "v1.0.0" / "tree"
-    changed = kept.write(tree / "mine.py", 10)
+    things.fill(tmp_path)
+    tree = things.layout(tmp_path).source("base") / "v1.0.0" / "tree"
+    changed = things.write(tree / "mine.py", 10)
     (kept_source,) = clean(tmp_path, known, "sources").kept
     assert "mine.py" in kept_source[1]
     changed.unlink()
-    branch = kept.write(tree / ".git" / "modules" / "a" / "refs" / "heads" / "mine", 40)
-    kept.write(tree / ".git" / "modules" / "a" / "HEAD", 40)
+    branch = things.write(tree / ".git" / "modules" / "a" / "refs" / "heads" / "mine", 40)
+    things.write(tree / ".git" / "modules" / "a" / "HEAD", 40)
     (kept_source,) = clean(tmp_path, known, "sources").kept
     assert "has commits of yours (refs/heads/mine)" in kept_source[1]
     branch.unlink()
@@ -329,7 +350,7 @@ def test_work_of_the_users_stays(tmp_path: Path, known: Facts) -> None:
 
 
 def test_an_environment_from_which_something_runs_stays(tmp_path: Path, known: Facts) -> None:
-    kept.fill(tmp_path)
+    things.fill(tmp_path)
     program = tmp_path / "envs" / "wheel-3-10-cpu" / "bin" / "sleep"
     program.parent.mkdir()
     shutil.copy2(shutil.which("sleep") or "", program)
@@ -343,47 +364,50 @@ def test_an_environment_from_which_something_runs_stays(tmp_path: Path, known: F
 
 
 def test_a_folder_that_is_no_environment_stays(tmp_path: Path, known: Facts) -> None:
-    kept.write(tmp_path / "envs" / "photos" / "a.jpg", 10)
+    things.write(tmp_path / "envs" / "photos" / "a.jpg", 10)
     assert names(clean(tmp_path, known, "environments")) == set()
     assert (tmp_path / "envs" / "photos" / "a.jpg").exists()
 
 
 def test_what_an_interrupted_clean_left_goes_with_the_next(tmp_path: Path, known: Facts) -> None:
-    kept.fill(tmp_path)
-    where = kept.layout(tmp_path)
-    left = [
-        where.trees / kept.TREE / ".gone-999999999-0-source" / "a.o",
+    things.fill(tmp_path)
+    layout = things.layout(tmp_path)
+    remaining = [
+        layout.trees / things.TREE / ".gone-999999999-0-source" / "a.o",
         tmp_path / "envs" / ".gone-999999999-0-x" / "a",
     ]
-    for path in left:
-        kept.write(path, 70_000)
-    told = json.loads(invoke(tmp_path, "status", "--json").stdout)
-    assert told["leftovers"] >= 140_000
+    for path in remaining:
+        things.write(path, 70_000)
+    status = json.loads(invoke(tmp_path, "status", "--json").stdout)
+    assert status["leftovers"] >= 140_000
     clean(tmp_path, known, "tools", dry_run=True)
-    assert all(path.exists() for path in left)
+    assert all(path.exists() for path in remaining)
     clean(tmp_path, known, "tools")
-    assert not any(path.parent.exists() for path in left)
+    assert not any(path.parent.exists() for path in remaining)
 
 
 def test_two_cleans_at_a_time_share_the_work(tmp_path: Path, known: Facts) -> None:
-    where = kept.layout(tmp_path)
+    layout = things.layout(tmp_path)
     for number in range(60):
         for part in range(20):
-            kept.write(
-                where.trees / "v1.0.0" / f"wheel-cpu-{number:08}" / "source" / str(part), 5000
+            things.write(
+                layout.trees / "v1.0.0" / f"wheel-cpu-{number:08}" / "source" / str(part), 5000
             )
     size = clean(tmp_path, known, "trees", dry_run=True).total.freed
     command = [sys.executable, "-m", "invoke", "clean", "--kind", "trees", "--json"]
     processes = [
         subprocess.Popen(
-            command, cwd=ROOT, env=environment(tmp_path, own(tmp_path)), stdout=subprocess.PIPE
+            command,
+            cwd=ROOT,
+            env=environment(tmp_path, nox_variables(tmp_path)),
+            stdout=subprocess.PIPE,
         )
         for _ in range(2)
     ]
-    told = [json.loads(process.communicate()[0]) for process in processes]
+    status = [json.loads(process.communicate()[0]) for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
     assert clean(tmp_path, known, "trees", dry_run=True).removed == []
-    assert sum(one["freed"] for one in told) == size, "each says what itself removed"
+    assert sum(entry["freed"] for entry in status) == size, "each says what itself removed"
 
 
 # A build that works in a tree as builds do, and finds what it wrote as long as it holds the lock.
@@ -411,7 +435,7 @@ print(made)
 
 
 def test_a_build_never_loses_what_it_works_with(tmp_path: Path, known: Facts) -> None:
-    folder = kept.layout(tmp_path).tree("v1.0.0", "wheel-3.10-cpu")
+    folder = things.layout(tmp_path).tree("v1.0.0", "wheel-3.10-cpu")
     folder.mkdir(parents=True)
     command = [sys.executable, "-c", BUILD, str(folder), "1.5"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as build:
@@ -428,10 +452,10 @@ def test_files_of_ccache_go_by_their_last_use_and_statistics_stay(
     program = shutil.which("ccache")
     if program is None:
         pytest.skip("there is no ccache here")
-    folder = kept.layout(tmp_path).cache / "ccache"
+    folder = things.layout(tmp_path).cache / "ccache"
     theirs = tmp_path / "theirs"
     for number in range(4):
-        source = kept.write(tmp_path / f"{number}.c", 0)
+        source = things.write(tmp_path / f"{number}.c", 0)
         noise = ",".join(map(str, os.urandom(100_000)))
         source.write_text(f"unsigned char f{number}[] = {{{noise}}};\n")
         for cache in (folder, theirs):
@@ -439,7 +463,7 @@ def test_files_of_ccache_go_by_their_last_use_and_statistics_stay(
             subprocess.run([program, "cc", "-c", source.name], cwd=tmp_path, env=env, check=True)
     old = [path for path in folder.rglob("*R") if path.is_file()][:2]
     for path in old:
-        kept.age(path, 50)
+        things.age(path, 50)
     assert clean(tmp_path, known, "compilers", older="30d", dry_run=True).total.freed > 0
     old_names = {f"compilers {path.relative_to(folder.parent)}" for path in old}
     assert names(clean(tmp_path, known, "compilers", older="30d")) == old_names
@@ -451,14 +475,14 @@ def test_files_of_ccache_go_by_their_last_use_and_statistics_stay(
 
 
 def test_the_commands_tell_people(tmp_path: Path) -> None:
-    kept.fill(tmp_path)
+    things.fill(tmp_path)
     shown = invoke(tmp_path, "status")
     assert shown.returncode == 0, shown.stderr
-    assert f"  {kept.TREE} " in shown.stdout
+    assert f"  {things.TREE} " in shown.stdout
     assert "free on its disk" in shown.stdout
-    told = invoke(tmp_path, "clean", "--kind=logs", "--kind=trees", "--dry-run")
-    assert "would be removed: logs" in told.stdout
-    assert " would be freed; " in told.stdout
+    status = invoke(tmp_path, "clean", "--kind=logs", "--kind=trees", "--dry-run")
+    assert "would be removed: logs" in status.stdout
+    assert " would be freed; " in status.stdout
     little = invoke(tmp_path, "clean", "--free=1G", "--dry-run")
     assert little.returncode == 7
     assert "of 1.0 GiB can be freed: add kinds with --kind" in little.stderr
@@ -468,9 +492,9 @@ def test_the_commands_tell_people(tmp_path: Path) -> None:
 
 def test_where_nothing_was_made_yet_there_is_nothing(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    done = run("invoke", "clean", "--age=0s", home=home, env=own(home))
-    assert done.returncode == 0, done.stderr
-    assert "removed: recall\n  facts.json " in done.stdout, (
+    removed = run("invoke", "clean", "--age=0s", home=home, env=nox_variables(home))
+    assert removed.returncode == 0, removed.stderr
+    assert "removed: recall\n  facts.json " in removed.stdout, (
         "what the command itself remembered of the facts"
     )
     assert [path for path in home.rglob("*") if path.is_file()] == []
@@ -479,9 +503,9 @@ def test_where_nothing_was_made_yet_there_is_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["mine", "tests-3-12", "py312", ".venv"])
 def test_an_environment_that_is_of_no_build_stays(tmp_path: Path, known: Facts, name: str) -> None:
     """NOX_ENVDIR may be where a user has environments, .nox that of a project with sessions of its own."""
-    kept.fill(tmp_path)
-    theirs = kept.write(tmp_path / "envs" / name / "pyvenv.cfg", 10)
-    hashed = kept.write(
+    things.fill(tmp_path)
+    theirs = things.write(tmp_path / "envs" / name / "pyvenv.cfg", 10)
+    hashed = things.write(
         tmp_path / "envs" / "0a1b2c3d" / "pyvenv.cfg", 10
     )  # as nox names what has a long path
     assert names(clean(tmp_path, known, "environments")) == {

@@ -1,4 +1,4 @@
-"""What processes tell of who is at work."""
+"""Processes that use folders: builds, compilers, servers of compiler caches."""
 
 import os
 from collections.abc import Mapping
@@ -14,8 +14,6 @@ from torchmill.core import paths
 ENVIRONMENT = ROOT / ".nox" / "wheel-3-10-cpu"
 ELSEWHERE = "/elsewhere"
 STRANGER = os.getuid() + 4321
-
-
 CACHE = Path("/a/torchmill")
 
 
@@ -61,13 +59,13 @@ def test_a_nox_may_build_in_a_checkout_or_with_a_cache(
 @pytest.mark.parametrize(
     "session", ["wheel-3.10-cpu", "wheel-3.14t-cu126-aarch64", "Vision 3.10 (CPU)"]
 )
-def test_environments_are_called_as_nox_calls_them(session: str) -> None:
+def test_environments_have_the_names_that_nox_gives_them(session: str) -> None:
     from nox.sessions import _normalize_path
 
     assert _normalize_path("x", session) == os.path.join("x", paths.nox_environment_name(session))  # noqa: PTH118
 
 
-def test_who_runs_from_a_folder_is_found() -> None:
+def test_a_process_within_a_folder_is_found() -> None:
     for words, program, cwd in [
         ((f"{ENVIRONMENT}/bin/python", "a.py"), "", ""),
         (("cc1plus", f"-I{ENVIRONMENT}/include"), "", ""),
@@ -75,8 +73,10 @@ def test_who_runs_from_a_folder_is_found() -> None:
         (("python",), f"{ENVIRONMENT}/bin/python3.10", ""),
     ]:
         assert RunningProcesses((RunningProcess(7, words, program, cwd),)).within(ENVIRONMENT)
-    beside = RunningProcess(7, (f"{ENVIRONMENT}-aarch64/bin/python",), "", f"{ENVIRONMENT}-aarch64")
-    assert RunningProcesses((beside,)).within(ENVIRONMENT) == ""
+    neighbour = RunningProcess(
+        7, (f"{ENVIRONMENT}-aarch64/bin/python",), "", f"{ENVIRONMENT}-aarch64"
+    )
+    assert RunningProcesses((neighbour,)).within(ENVIRONMENT) == ""
 
 
 def test_a_guard_with_other_caches_is_no_hindrance() -> None:
@@ -97,7 +97,12 @@ SCCACHE = ("/usr/bin/sccache",)
 @pytest.mark.parametrize(
     ("user", "environ", "mode", "counts"),
     [
-        (STRANGER, None, 0o755, False),  # of whom no more is visible, and who cannot write there
+        (
+            STRANGER,
+            None,
+            0o755,
+            False,
+        ),  # whose environment is not visible, and who cannot write there
         (STRANGER, None, 0o775, True),
         (0, None, 0o755, True),
         (None, None, 0o755, True),
@@ -106,12 +111,12 @@ SCCACHE = ("/usr/bin/sccache",)
         (os.getuid(), {}, 0o755, False),
     ],
 )
-def test_a_server_of_sccache_uses_the_folder_that_it_keeps(
+def test_a_server_of_sccache_uses_its_own_folder(
     user: int | None, environ: dict[str, str] | None, mode: int, counts: bool, tmp_path: Path
 ) -> None:
     tmp_path.chmod(mode)
-    seen = environ and {name: value.format(folder=tmp_path) for name, value in environ.items()}
-    running = RunningProcesses((RunningProcess(7, SCCACHE, environ=seen, user=user),))
+    visible = environ and {name: value.format(folder=tmp_path) for name, value in environ.items()}
+    running = RunningProcesses((RunningProcess(7, SCCACHE, environ=visible, user=user),))
     assert (running.sccache_server(tmp_path) != "") == counts
 
 
@@ -123,9 +128,9 @@ def test_a_build_of_a_user_who_cannot_write_to_a_folder_does_not_use_it(tmp_path
     assert RunningProcesses((build,)).build(tmp_path)
 
 
-def test_this_machine_is_looked_at() -> None:
-    seen = in_use.list_processes()
-    parent = [one for one in seen.processes if one.number == os.getppid()]
+def test_the_processes_of_this_machine_are_listed() -> None:
+    visible = in_use.list_processes()
+    parent = [process for process in visible.processes if process.number == os.getppid()]
     assert len(parent) == 1
-    assert all(one.number != os.getpid() for one in seen.processes)
+    assert all(process.number != os.getpid() for process in visible.processes)
     assert str(parent[0]).startswith(f"process {os.getppid()} (")

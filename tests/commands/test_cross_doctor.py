@@ -29,20 +29,23 @@ HERE = EngineHost("x86_64", rootless=False, remote=False)
 READY = ContainerFacts(BUILDAH, "", HERE, "debian-arm64", "{}", handlers={"qemu-aarch64": AARCH64})
 
 
-def question(facts: Facts) -> CheckContext:
+def make_context(facts: Facts) -> CheckContext:
     release = find_release(facts, "torch", "v1.13.1")
     cell = cell_lookup.find_cell(facts, "wheel-3.10-cpu-aarch64", "x86_64", release)
     host = load_host(HOSTS / "debian-12.toml")
     return CheckContext(facts, cell, host, build_plan.compute_plan(facts, cell, host, Options()))
 
 
-def found(facts: Facts, seen: ContainerFacts) -> dict[str, Finding]:
-    return {one.subject: one for one in cross_build.container_findings(question(facts), seen)}
+def findings_of(facts: Facts, container: ContainerFacts) -> dict[str, Finding]:
+    return {
+        finding.subject: finding
+        for finding in cross_build.container_findings(make_context(facts), container)
+    }
 
 
 def test_all_that_a_session_needs_is_examined(shipped: Facts) -> None:
-    said = found(shipped, READY)
-    assert {name: one.verdict for name, one in said.items()} == {
+    findings = findings_of(shipped, READY)
+    assert {name: finding.verdict for name, finding in findings.items()} == {
         "container engine": "ok",
         "programs for aarch64": "warning",
         "image": "ok",
@@ -51,7 +54,7 @@ def test_all_that_a_session_needs_is_examined(shipped: Facts) -> None:
         "memory": "ok",
         "compilers, Pythons": "unknown",
     }
-    emulated = said["programs for aarch64"]
+    emulated = findings["programs for aarch64"]
     assert emulated.state == "emulated by qemu-aarch64"
     assert "12 to 15 times as long" in emulated.because
     assert "expect about" in emulated.because
@@ -59,7 +62,7 @@ def test_all_that_a_session_needs_is_examined(shipped: Facts) -> None:
     assert emulated.cure.partition("), ")[2].startswith(
         "a machine that is aarch64, or GitHub's runner"
     )
-    assert said["source"].cure == "invoke fetch --tag v1.13.1"
+    assert findings["source"].cure == "invoke fetch --tag v1.13.1"
 
 
 MISSING = {
@@ -91,12 +94,14 @@ MISSING = {
 
 @pytest.mark.parametrize("name", MISSING)
 def test_what_is_missing_is_a_failure_with_its_cure(name: str, shipped: Facts) -> None:
-    seen, cures = MISSING[name]
-    said = found(shipped, seen)
-    failed = {subject: one for subject, one in said.items() if one.verdict == "failure"}
-    assert failed.keys() == cures.keys()
+    container, cures = MISSING[name]
+    findings = findings_of(shipped, container)
+    failures = {
+        subject: finding for subject, finding in findings.items() if finding.verdict == "failure"
+    }
+    assert failures.keys() == cures.keys()
     for subject, cure in cures.items():
-        assert failed[subject].cure.startswith(cure)
+        assert failures[subject].cure.startswith(cure)
 
 
 @pytest.mark.parametrize("provider", ["git", "debian"])
@@ -106,11 +111,13 @@ def test_the_command_for_an_image_can_be_pasted_and_makes_what_is_looked_for(
     fetched = Source(
         "torch", "1.13.1", "v1.13.1", provider, "there", None, Path("/src"), verified=False
     )
-    asked = replace(question(shipped), source=fetched)
+    context = replace(make_context(shipped), source=fetched)
     engine = Engine("podman", "/bin/false", (), "4.3.1")  # has no image
-    lacking = cross_build.look_for_image(engine, HERE, asked, "")
+    lacking = cross_build.look_for_image(engine, HERE, context, "")
     (image,) = (
-        one for one in cross_build.container_findings(asked, lacking) if one.subject == "image"
+        finding
+        for finding in cross_build.container_findings(context, lacking)
+        if finding.subject == "image"
     )
     assert list(find_cures([image]).commands) == [image.cure], "a command, whole"
     assert image.cure.endswith(" --build")
@@ -121,29 +128,29 @@ def test_the_command_for_an_image_can_be_pasted_and_makes_what_is_looked_for(
 
 
 def test_a_source_of_debian_is_built_in_a_builder_of_it(shipped: Facts) -> None:
-    asked = question(shipped)
+    context = make_context(shipped)
     fetched = Source(
         "torch", "1.13.1", "v1.13.1", "debian", "archive", None, Path("/src"), verified=False
     )
     lacking = replace(READY, image="mine", described=None)
-    said = {
-        one.subject: one
-        for one in cross_build.container_findings(replace(asked, source=fetched), lacking)
+    findings = {
+        finding.subject: finding
+        for finding in cross_build.container_findings(replace(context, source=fetched), lacking)
     }
-    assert said["image"].cure.endswith(" --arch aarch64 --purpose debian --build")
-    first = next(cross_build.builder_images(replace(asked, source=fetched)))
+    assert findings["image"].cure.endswith(" --arch aarch64 --purpose debian --build")
+    first = next(cross_build.builder_images(replace(context, source=fetched)))
     assert first == "localhost/torch-builder:1.13.1-cpu-aarch64-debian"
 
 
 def test_where_the_engine_runs_on_such_a_machine_nothing_is_emulated(shipped: Facts) -> None:
-    said = found(shipped, replace(READY, engine_host=replace(HERE, arch="aarch64")))
-    assert said["programs for aarch64"].verdict == "ok"
+    findings = findings_of(shipped, replace(READY, engine_host=replace(HERE, arch="aarch64")))
+    assert findings["programs for aarch64"].verdict == "ok"
 
 
 def test_what_emulation_costs_is_estimated_where_it_was_measured(shipped: Facts) -> None:
-    asked = question(shipped)
+    context = make_context(shipped)
     first, expected, faster = cross_build.describe_pace(
-        shipped, asked.plan, emulated=True, crossed=False
+        shipped, context.plan, emulated=True, crossed=False
     )
     assert first.endswith("compilers take 12 to 15 times as long as natively")
     assert re.fullmatch(
@@ -152,9 +159,11 @@ def test_what_emulation_costs_is_estimated_where_it_was_measured(shipped: Facts)
     assert "a machine that is aarch64, or GitHub's runner ubuntu-24.04-arm" in faster
     arch = replace(shipped.arches["aarch64"], emulated=None)
     unmeasured = replace(shipped, arches={**shipped.arches, "aarch64": arch})
-    first, faster = cross_build.describe_pace(unmeasured, asked.plan, emulated=True, crossed=False)
+    first, faster = cross_build.describe_pace(
+        unmeasured, context.plan, emulated=True, crossed=False
+    )
     assert first.endswith("compilers take many times as long as natively")
-    (native,) = cross_build.describe_pace(shipped, asked.plan, emulated=False, crossed=False)
+    (native,) = cross_build.describe_pace(shipped, context.plan, emulated=False, crossed=False)
     assert native == "the container's machine is aarch64 itself: nothing is emulated"
 
 
@@ -165,24 +174,27 @@ def test_cross_compilers_of_an_image_count_where_they_run(shipped: Facts) -> Non
     assert not replace(crossed, engine_host=replace(HERE, arch="aarch64")).crossed
     assert not replace(crossed, engine_host=None).crossed
     assert not READY.crossed
-    said = found(shipped, crossed)["programs for aarch64"]
-    assert "12 to 15 times" not in said.because
+    findings = findings_of(shipped, crossed)["programs for aarch64"]
+    assert "12 to 15 times" not in findings.because
     assert (
         "programs for aarch64 are emulated here, but not the image's compilers: they take 1."
-        in said.because
+        in findings.because
     )
-    assert said.cure.startswith("faster: a machine that is aarch64")
+    assert findings.cure.startswith("faster: a machine that is aarch64")
 
 
 def test_the_real_doctor_answers(tmp_path: Path) -> None:
     stand_in_engine.podman(tmp_path, OTHER, OTHER)
     env = SAMPLE | {"PATH": path(tmp_path), "TORCHMILL_IMAGE": f"debian-{OTHER}"}
     words = ("invoke", "doctor", f"wheel-3.10-cpu-{OTHER}")
-    done = run(*words, "--json", home=tmp_path / "home", env=env)
-    said = {one["subject"]: one for one in json.loads(done.stdout)["findings"]}
-    assert (said["container engine"]["found"], said["image"]["verdict"]) == ("podman 4.3.1", "ok")
-    assert said[f"programs for {OTHER}"]["found"] == "run by the processor"
-    assert done.returncode == 0, done.stderr
+    process = run(*words, "--json", home=tmp_path / "home", env=env)
+    findings = {finding["subject"]: finding for finding in json.loads(process.stdout)["findings"]}
+    assert (findings["container engine"]["found"], findings["image"]["verdict"]) == (
+        "podman 4.3.1",
+        "ok",
+    )
+    assert findings[f"programs for {OTHER}"]["found"] == "run by the processor"
+    assert process.returncode == 0, process.stderr
     (tmp_path / "none").mkdir()
     no_engine = run(*words, home=tmp_path / "home", env=env | {"PATH": path(tmp_path / "none")})
     assert no_engine.returncode == 7
@@ -194,5 +206,5 @@ def test_the_real_doctor_answers(tmp_path: Path) -> None:
 
 
 def test_a_mac_is_no_container(tmp_path: Path) -> None:
-    done = run("invoke", "doctor", "wheel-3.10-cpu-arm64", "--tag=v1.13.1", home=tmp_path)
-    assert "machine: a build is for the machine that it runs on" in done.stdout
+    process = run("invoke", "doctor", "wheel-3.10-cpu-arm64", "--tag=v1.13.1", home=tmp_path)
+    assert "machine: a build is for the machine that it runs on" in process.stdout

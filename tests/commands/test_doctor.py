@@ -33,9 +33,11 @@ def visit(known: Facts, name: str, identifier: str = "") -> machine_report.Docto
 
 def test_the_table_ends_with_cures_and_the_outcome(tmp_path: Path) -> None:
     described = f"--host={HOSTS / 'debian-12.toml'}"
-    done = run("invoke", "doctor", "wheel-3.10-cu117", "--tag", "v1.13.1", described, home=tmp_path)
-    assert done.returncode == 7
-    header, *lines = done.stdout.splitlines()
+    process = run(
+        "invoke", "doctor", "wheel-3.10-cu117", "--tag", "v1.13.1", described, home=tmp_path
+    )
+    assert process.returncode == 7
+    header, *lines = process.stdout.splitlines()
     assert header.split() == ["verdict", "check", "found", "needed"]
     assert any(
         line.startswith("failure  host compiler of nvcc") and "gcc >=6,<12" in line
@@ -44,13 +46,13 @@ def test_the_table_ends_with_cures_and_the_outcome(tmp_path: Path) -> None:
     assert "    invoke toolkit --compiler gcc-11" in lines
     assert lines[-1].startswith("wheel-3.10-cu117 (torch 1.13.1): ")
     assert ", 4 failures" in lines[-1]
-    assert done.stderr.startswith(
+    assert process.stderr.startswith(
         "error[machine-not-ready]: wheel-3.10-cu117 (torch 1.13.1) cannot be built here yet (host compiler"
     )
     page = (ROOT / "docs/how-to/check-a-machine.md").read_text(encoding="utf-8")
-    assert f"--host tests/golden/hosts/debian-12.toml\n{done.stdout}{done.stderr}```" in page, (
-        "it is its example"
-    )
+    assert (
+        f"--host tests/golden/hosts/debian-12.toml\n{process.stdout}{process.stderr}```" in page
+    ), "it is its example"
 
 
 @pytest.mark.parametrize(
@@ -68,17 +70,17 @@ def test_the_table_ends_with_cures_and_the_outcome(tmp_path: Path) -> None:
 def test_a_python_comes_by_what_the_machine_has(
     invoke: InvokeHere, host: str, version: str, cure: str
 ) -> None:
-    told = invoke(f"doctor wheel-{version}-cpu --tag v1.10.0 --host={HOSTS / host}.toml")[1]
-    assert f"\n{cure}\n" in told
+    text = invoke(f"doctor wheel-{version}-cpu --tag v1.10.0 --host={HOSTS / host}.toml")[1]
+    assert f"\n{cure}\n" in text
 
 
 def test_json_for_programs(tmp_path: Path) -> None:
     described = f"--host={HOSTS / 'debian-12.toml'}"
-    done = run(
+    process = run(
         "invoke", "doctor", "--tag=v1.13.1", "wheel-3.10-cpu", described, "--json", home=tmp_path
     )
-    assert done.returncode == 0, done.stderr
-    data = json.loads(done.stdout)
+    assert process.returncode == 0, process.stderr
+    data = json.loads(process.stdout)
     assert (data["subject"], data["can_start"]) == ("wheel-3.10-cpu (torch 1.13.1)", True)
     keys = {"subject", "found", "needed", "verdict", "cure", "because", "runs_here", "other_cures"}
     assert set(data["findings"][0]) == keys
@@ -86,26 +88,28 @@ def test_json_for_programs(tmp_path: Path) -> None:
 
 def test_this_machine_is_saved_and_examined_again(tmp_path: Path) -> None:
     saved = tmp_path / "host.toml"
-    here = run("invoke", "doctor", f"--save={saved}", home=tmp_path)
-    assert here.stdout.splitlines()[-1].startswith("this machine: ")
+    saving = run("invoke", "doctor", f"--save={saved}", home=tmp_path)
+    assert saving.stdout.splitlines()[-1].startswith("this machine: ")
     described = description.load_host(saved)
     assert described.complete
     assert described.interpreters.paths[THIS]
-    there = run("invoke", "doctor", f"--host={saved}", "--json", home=tmp_path)
-    assert there.returncode == here.returncode
-    assert json.loads(there.stdout)["subject"] == "the machine"
+    loaded = run("invoke", "doctor", f"--host={saved}", "--json", home=tmp_path)
+    assert loaded.returncode == saving.returncode
+    assert json.loads(loaded.stdout)["subject"] == "the machine"
 
 
 @made_up_programs
 def test_the_sample_with_a_compiler_from_the_environment(tmp_path: Path) -> None:
     compiler = gcc(tmp_path / "bin", "g++-99", "99.1.0")
     env = SAMPLE | {"CXX": str(compiler)}
-    done = run(
+    process = run(
         "invoke", "doctor", f"wheel-{THIS}-cpu", "--tag=v1.0.0", "--json", home=tmp_path, env=env
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    found = {one["subject"]: one["found"] for one in json.loads(done.stdout)["findings"]}
-    assert found["C++ compiler"] == "gcc 99.1.0"
+    assert process.returncode == 0, process.stdout + process.stderr
+    state = {
+        finding["subject"]: finding["found"] for finding in json.loads(process.stdout)["findings"]
+    }
+    assert state["C++ compiler"] == "gcc 99.1.0"
     missing = run(
         "invoke",
         "doctor",
@@ -129,63 +133,66 @@ def test_the_compiler_that_a_setting_names_is_judged_and_no_other(tmp_path: Path
         mute: f"{mute}, which does not say what it is",
         gone: "none",
     }
-    for place, found in expected.items():
-        asked = ("doctor", f"wheel-{THIS}-cpu", "--tag=v1.0.0", "--json", f"--set=CXX={place}")
-        done = run("invoke", *asked, home=tmp_path, env=SAMPLE)
-        findings = {one["subject"]: one["found"] for one in json.loads(done.stdout)["findings"]}
-        assert findings["C++ compiler"] == found
-        assert (done.returncode == 0) == (place != gone)
+    for place, state in expected.items():
+        words = ("doctor", f"wheel-{THIS}-cpu", "--tag=v1.0.0", "--json", f"--set=CXX={place}")
+        process = run("invoke", *words, home=tmp_path, env=SAMPLE)
+        findings = {
+            finding["subject"]: finding["found"]
+            for finding in json.loads(process.stdout)["findings"]
+        }
+        assert findings["C++ compiler"] == state
+        assert (process.returncode == 0) == (place != gone)
 
 
 def test_an_impossible_build_is_refused_before_it_is_examined(tmp_path: Path) -> None:
-    done = run("invoke", "doctor", "wheel-3.12-cpu", "--tag=v1.13.1", home=tmp_path)
-    assert done.returncode == 3
-    assert "was released for Python" in done.stderr
+    process = run("invoke", "doctor", "wheel-3.12-cpu", "--tag=v1.13.1", home=tmp_path)
+    assert process.returncode == 3
+    assert "was released for Python" in process.stderr
 
 
 def test_a_machine_is_examined_for_itself(shipped: Facts) -> None:
-    found = visit(shipped, "debian-12")
-    by_subject = {one.subject: one for one in found.findings}
+    report = visit(shipped, "debian-12")
+    by_subject = {finding.subject: finding for finding in report.findings}
     assert by_subject["CUDA 13.0"].state == "/usr/local/cuda-13.0, with gcc 12.2.0"
     assert by_subject["interpreters"].state == "3.10, 3.12"
     assert by_subject["can be built"].state.endswith(
         f" builds of {shipped.releases['torch'][-1].tag}"
     )
-    found.require()
-    assert found.subject == "the machine"
+    report.require()
+    assert report.subject == "the machine"
 
 
 def test_a_bare_machine_can_build_nothing(shipped: Facts) -> None:
-    found = visit(shipped, "bare")
-    failed = {one.subject for one in found.findings if one.verdict == "failure"}
+    report = visit(shipped, "bare")
+    failed = {finding.subject for finding in report.findings if finding.verdict == "failure"}
     assert {"interpreters", "C++ compiler", "git", "disk"} <= failed
-    assert {"Python 3.9", "Python 3.10"} <= {one.subject for one in found.findings}
+    assert {"Python 3.9", "Python 3.10"} <= {finding.subject for finding in report.findings}
     with refused("machine-not-ready"):
-        found.require()
+        report.require()
 
 
 def test_every_described_machine_can_be_examined(shipped: Facts) -> None:
     for path in sorted(HOSTS.glob("*.toml")):
         findings = visit(shipped, path.stem).findings
-        assert len({one.subject for one in findings}) >= 7
+        assert len({finding.subject for finding in findings}) >= 7
 
 
 def test_a_build_is_examined_with_its_options(tmp_path: Path) -> None:
     described = f"--host={HOSTS / 'debian-12.toml'}"
-    asked = ("doctor", "vision-3.10-cu117", "--tag=v1.13.1", described, "--json", "--torch=PyPI")
+    words = ("doctor", "vision-3.10-cu117", "--tag=v1.13.1", described, "--json", "--torch=PyPI")
     for options, needed in (((), "11.7"), (("--toolkit=11.8",), "11.8")):
-        done = run("invoke", *asked, *options, home=tmp_path)
-        found = {one["subject"]: one for one in json.loads(done.stdout)["findings"]}
-        assert found["CUDA toolkit"]["needed"].partition(",")[0] == needed
-    done = run("invoke", *asked, "--arch-list=1.0", home=tmp_path)
-    assert done.returncode == 3
-    assert "1.0" in done.stderr
+        process = run("invoke", *words, *options, home=tmp_path)
+        state = {finding["subject"]: finding for finding in json.loads(process.stdout)["findings"]}
+        assert state["CUDA toolkit"]["needed"].partition(",")[0] == needed
+    process = run("invoke", *words, "--arch-list=1.0", home=tmp_path)
+    assert process.returncode == 3
+    assert "1.0" in process.stderr
 
 
 def test_options_of_no_build_are_refused(tmp_path: Path) -> None:
-    done = run("invoke", "doctor", "--toolkit=11.8", home=tmp_path)
-    assert done.returncode == 2
-    assert "name the build" in done.stderr
+    process = run("invoke", "doctor", "--toolkit=11.8", home=tmp_path)
+    assert process.returncode == 2
+    assert "name the build" in process.stderr
 
 
 def test_a_name_that_is_no_build_is_refused(shipped: Facts) -> None:

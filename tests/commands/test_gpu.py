@@ -51,14 +51,14 @@ ANSWERING = (
 )
 
 
-def wheel(dist: Path, name: str, *, age: int = 0, tag: str = TAG, **told: Any) -> Path:
+def wheel(dist: Path, name: str, *, age: int = 0, tag: str = TAG, **manifest: Any) -> Path:
     """Make an empty wheel with a manifest beside it, some seconds older than another."""
     dist.mkdir(exist_ok=True)
     path = dist / f"{name}-{tag}-manylinux_2_36_x86_64.whl"
     path.touch()
     os.utime(path, (10**9 - age, 10**9 - age))
     package, version = name.split("-")
-    record = {"package": package, "version": version, "device_code": CODE, **told}
+    record = {"package": package, "version": version, "device_code": CODE, **manifest}
     path.with_name(f"{path.name}.json").write_text(json.dumps(record))
     return path
 
@@ -72,8 +72,8 @@ def test_the_newest_is_tried_with_what_belongs_to_it(tmp_path: Path) -> None:
     wheel(tmp_path, "torchvision-0.14.1+cu118", age=8, torch="torch==1.13.1+cu118")
     wheel(tmp_path, "torchvision-0.14.0+cu118", age=7, torch="torch==1.13.0+cu118")
     wheel(tmp_path, "torch-1.13.1+cpu", device_code={})
-    other = wheel(tmp_path, "torch-2.0.0+cu118")  # made in a container
-    for path in (other, other.with_name(f"{other.name}.json")):
+    contained = wheel(tmp_path, "torch-2.0.0+cu118")  # made in a container
+    for path in (contained, contained.with_name(f"{contained.name}.json")):
         path.rename(path.with_name(path.name.replace("x86_64", "aarch64")))
     wheel(tmp_path, "torchaudio-0.13.1+cu118", age=6, torch="torch==1.13.1+cu118", tag="cp37-cp37m")
     wheel(tmp_path, "torch_scatter-2.1.2+cu118", age=1, torch="torch==1.13.1+cu118")
@@ -82,8 +82,8 @@ def test_the_newest_is_tried_with_what_belongs_to_it(tmp_path: Path) -> None:
     wheel(
         tmp_path, "xformers-0.0.35+cu118", torch="torch==1.13.1+cu118", tag="py39-none"
     )  # for any Python
-    found = gpu.newest_cuda_wheels(tmp_path, "x86_64")
-    assert [one.path.name.split("-")[0] for one in found][-2:] == ["torch_scatter", "xformers"]
+    newest = gpu.newest_cuda_wheels(tmp_path, "x86_64")
+    assert [one.path.name.split("-")[0] for one in newest][-2:] == ["torch_scatter", "xformers"]
 
 
 def test_nothing_to_try_is_told(tmp_path: Path) -> None:
@@ -133,8 +133,8 @@ def test_what_is_expected_is_what_the_manifest_of_torch_and_the_facts_tell(
     tmp_path: Path, shipped: Facts
 ) -> None:
     libraries = {"cudnn": "8.5.0.96"}
-    told = {"package": "torch", "toolkit": "11.8", "libraries": libraries}
-    torch = gpu.GpuWheel(wheel(tmp_path, "torch-1"), told)
+    manifest = {"package": "torch", "toolkit": "11.8", "libraries": libraries}
+    torch = gpu.GpuWheel(wheel(tmp_path, "torch-1"), manifest)
     vision = gpu.GpuWheel(
         wheel(tmp_path, "torchvision-1"), {"torch": "torch==1", "toolkit": "11.7"}
     )
@@ -173,10 +173,12 @@ def test_each_declared_extension_is_tried_on_a_gpu(shipped: Facts) -> None:
 def test_a_wheel_without_code_for_the_gpus_is_told(
     shipped: Facts, tmp_path: Path, code: list[str], gpus: list[str], runs: bool
 ) -> None:
-    made = gpu.GpuWheel(tmp_path / "x.whl", {"device_code": {"lib.so": dict.fromkeys(code, 1)}})
-    why = gpu.why_useless(shipped, made, gpus)
-    assert (why is None) == runs
-    assert why is None or f"--arch-list '{';'.join(gpus)}'" in why
+    gpu_wheel = gpu.GpuWheel(
+        tmp_path / "x.whl", {"device_code": {"lib.so": dict.fromkeys(code, 1)}}
+    )
+    reason = gpu.why_useless(shipped, gpu_wheel, gpus)
+    assert (reason is None) == runs
+    assert reason is None or f"--arch-list '{';'.join(gpus)}'" in reason
 
 
 def test_an_extension_that_cannot_be_installed_leaves_the_others_to_be_tried(
@@ -249,8 +251,8 @@ def test_a_silent_gpu_fails_the_first_check_and_all_that_compute(
     tmp_path: Path, shipped: Facts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NOX_ENVDIR", str(tmp_path))
-    found = gpu.GpuWheel(silent_torch(tmp_path), {})
-    checks = gpu.check_on_gpu(shipped, [found], [], Layout.of_checkout(tmp_path))
+    silent = gpu.GpuWheel(silent_torch(tmp_path), {})
+    checks = gpu.check_on_gpu(shipped, [silent], [], Layout.of_checkout(tmp_path))
     assert checks["import"].ok
     assert not checks["device"].ok
     assert checks["device"].detail.startswith(
@@ -263,10 +265,10 @@ def test_a_silent_gpu_fails_the_first_check_and_all_that_compute(
 def test_a_machine_without_a_gpu_says_so_at_once(tmp_path: Path) -> None:
     if Path("/proc/driver/nvidia").exists() or Path("/dev/nvidiactl").exists():
         pytest.skip("there is a GPU here")
-    done = command("nox", "-s", "gpu", "--", str(silent_torch(tmp_path)), home=tmp_path)
-    assert done.returncode == 13, done.stderr
-    assert "no NVIDIA GPU here" in done.stderr
-    assert "Traceback" not in done.stderr
+    process = command("nox", "-s", "gpu", "--", str(silent_torch(tmp_path)), home=tmp_path)
+    assert process.returncode == 13, process.stderr
+    assert "no NVIDIA GPU here" in process.stderr
+    assert "Traceback" not in process.stderr
     words = [
         sys.executable,
         "-m",
@@ -285,7 +287,7 @@ def test_a_machine_without_a_gpu_says_so_at_once(tmp_path: Path) -> None:
 
 
 def test_a_wheel_that_is_not_there_is_told(tmp_path: Path) -> None:
-    done = command("nox", "-s", "gpu", "--", str(tmp_path / "no.whl"), home=tmp_path)
-    assert done.returncode == 1
-    assert "no such wheel" in done.stderr
-    assert "Traceback" not in done.stderr
+    process = command("nox", "-s", "gpu", "--", str(tmp_path / "no.whl"), home=tmp_path)
+    assert process.returncode == 1
+    assert "no such wheel" in process.stderr
+    assert "Traceback" not in process.stderr

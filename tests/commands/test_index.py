@@ -20,9 +20,9 @@ from press_support.written_wheels import Members, made
 
 from tests.support import told_wheels
 from tests.support.commands import run
-from tests.support.kept_things import HOLD
 from tests.support.made_index import Home, install, installed, served
 from tests.support.refusals import refused
+from tests.support.stored_things import HOLD
 from torchmill.commands import verify
 from torchmill.config.facts import Facts
 from torchmill.core.digests import hash_file

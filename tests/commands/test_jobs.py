@@ -1,4 +1,4 @@
-"""What limits a build here, and what follows: for machines that we do not have, and for this one."""
+"""The limits of a build and their consequences, on described machines and on this one."""
 
 import json
 from dataclasses import replace
@@ -36,7 +36,7 @@ def row(text: str, begin: str) -> str:
     return " ".join(next(line for line in text.splitlines() if line.startswith(begin)).split())
 
 
-def test_each_limit_is_told_and_the_one_that_binds() -> None:
+def test_each_limit_has_a_row_and_the_smallest_binds() -> None:
     text = NODE.as_text()
     assert row(text, "physical") == "physical memory 64.0 GiB 4.0 GiB 60.0 GiB"
     assert row(text, GROUP) == f"{GROUP} 16.0 GiB 10.0 GiB 6.0 GiB 12.0 GiB binds"
@@ -44,7 +44,7 @@ def test_each_limit_is_told_and_the_one_that_binds() -> None:
     assert row(text, "/sys/fs/cgroup/cpu.max") == "/sys/fs/cgroup/cpu.max 7.5 binds"
 
 
-def test_what_follows_is_told() -> None:
+def test_the_consequences_have_a_table() -> None:
     text = NODE.as_text()
     assert row(text, "processors kept").endswith(" 8")
     assert row(text, "memory for all").endswith(" 12.0 GiB")
@@ -55,11 +55,11 @@ def test_what_follows_is_told() -> None:
     assert "warning" not in text
 
 
-def test_what_the_user_asks_for_counts() -> None:
-    asked = replace(
+def test_the_options_of_the_user_are_limits() -> None:
+    requested = replace(
         NODE, memory=(*NODE.memory, LimitReading("--memory", 3 * GIB)), requested_processors=24
     )
-    text = asked.as_text()
+    text = requested.as_text()
     assert row(text, "--memory") == "--memory 3.0 GiB 0 B 3.0 GiB binds"
     assert row(text, "--jobs") == "--jobs 24 binds"
     assert text.count("binds") == 2
@@ -67,7 +67,7 @@ def test_what_the_user_asks_for_counts() -> None:
     assert "24 as asked, more than the 0 that 3.0 GiB of memory at 5.0 GiB a job carries" in text
 
 
-def test_a_compile_that_does_not_fit_is_told() -> None:
+def test_a_compile_that_does_not_fit_is_a_warning() -> None:
     small = replace(NODE, memory=(LimitReading("physical memory", 4 * GIB),))
     warning = (
         "warning: the largest compiles of torch 2.4.0 cu124 take up to 5.0 GiB, more than there is"
@@ -76,7 +76,7 @@ def test_a_compile_that_does_not_fit_is_told() -> None:
     assert len(small.as_data()["warnings"]) == 1
 
 
-def test_a_limit_of_each_process_is_told_and_bounds_no_sum() -> None:
+def test_a_limit_of_each_process_is_shown_and_bounds_no_sum() -> None:
     text = replace(NODE, process_memory=(LimitReading("ulimit -v", 4 * GIB),)).as_text()
     assert row(text, "ulimit") == "ulimit -v, each process 4.0 GiB"
     assert row(text, "memory for all").endswith(" 12.0 GiB")
@@ -90,37 +90,39 @@ def test_windows_has_no_guard() -> None:
     assert "warning: there is no guard on Windows" in replace(NODE, system="windows").as_text()
 
 
-def test_programs_get_the_same() -> None:
+def test_the_data_has_the_same_limits() -> None:
     data = json.loads(json.dumps(NODE.as_data()))
-    assert [one["available"] for one in data["memory"]] == [60 * GIB, 12 * GIB]
+    assert [entry["available"] for entry in data["memory"]] == [60 * GIB, 12 * GIB]
     assert data["allowed"] == {
         "memory": {"bytes": 12 * GIB, "source": GROUP},
         "processors": {"count": 8, "source": "/sys/fs/cgroup/cpu.max"},
         "slots": 34,
     }
-    assert [one["unguarded"]["count"] for one in data["builds"]] == [2, 8]
+    assert [entry["unguarded"]["count"] for entry in data["builds"]] == [2, 8]
 
 
-def test_builds_that_take_alike_are_told_as_one(shipped: Facts) -> None:
+def test_builds_with_the_same_needs_are_one_demand(shipped: Facts) -> None:
     release = find_release(shipped, "torch", "v1.13.1")
-    found = jobs.compile_demands(shipped, matrix.buildable_cells(shipped, release, "x86_64"))
-    named = [" ".join(demand.builds.split()[:2]) for demand in found]
-    assert named[0] == "torch 1.13.1"
-    assert {"torchaudio 0.13.1", "torchvision 0.14.1", "torch-scatter 2.1.1"} <= set(named)
-    assert len(named) == len(set(named))
-    assert found[0].builds == "torch 1.13.1 cpu, …, cu118"
+    demands = jobs.compile_demands(shipped, matrix.buildable_cells(shipped, release, "x86_64"))
+    releases = [" ".join(demand.builds.split()[:2]) for demand in demands]
+    assert releases[0] == "torch 1.13.1"
+    assert {"torchaudio 0.13.1", "torchvision 0.14.1", "torch-scatter 2.1.1"} <= set(releases)
+    assert len(releases) == len(set(releases))
+    assert demands[0].builds == "torch 1.13.1 cpu, …, cu118"
     cells = [cell_lookup.find_cell(shipped, "wheel-3.10-cu117", "x86_64", release)]
-    assert [one.builds for one in jobs.compile_demands(shipped, cells)] == ["torch 1.13.1 cu117"]
+    assert [entry.builds for entry in jobs.compile_demands(shipped, cells)] == [
+        "torch 1.13.1 cu117"
+    ]
 
 
 def test_an_unknown_machine_has_limits_and_no_builds(shipped: Facts) -> None:
     cells = matrix.buildable_cells(shipped, newest_release(shipped), "linux_riscv64")
-    measured = jobs.measure_budget(jobs.compile_demands(shipped, cells), Options())
-    assert measured.demands == ()
-    assert row(measured.as_text(), "physical memory")
+    budget = jobs.measure_budget(jobs.compile_demands(shipped, cells), Options())
+    assert budget.demands == ()
+    assert row(budget.as_text(), "physical memory")
 
 
 def test_this_machine_is_measured() -> None:
-    measured = jobs.measure_budget((), Options(jobs=3, memory=2**20))
-    assert measured.allowed.available <= 2**20
-    assert measured.cores.count == 3
+    budget = jobs.measure_budget((), Options(jobs=3, memory=2**20))
+    assert budget.allowed.available <= 2**20
+    assert budget.cores.count == 3

@@ -42,13 +42,13 @@ def publish(home: Path, to: object, **options: object) -> CommandOutput:
 
 
 def test_wheels_and_their_papers_go_to_a_folder(home: Path, tmp_path: Path) -> None:
-    said = publish(home, tmp_path / "a" / "b")
-    there = sorted(path.name for path in (tmp_path / "a" / "b").iterdir())
-    assert there == sorted(
+    output = publish(home, tmp_path / "a" / "b")
+    file_names = sorted(path.name for path in (tmp_path / "a" / "b").iterdir())
+    assert file_names == sorted(
         f"{name}{end}" for name in (CUDA, CPU) for end in ("", *dist_files.DOCUMENT_SUFFIXES)
     )
-    assert said.text.count(upload_set.UPLOADED) == 6
-    for name in there:
+    assert output.text.count(upload_set.UPLOADED) == 6
+    for name in file_names:
         assert (tmp_path / "a" / "b" / name).read_bytes() == (home / "dist" / name).read_bytes()
 
 
@@ -73,20 +73,22 @@ def test_once_more_changes_nothing(home: Path, tmp_path: Path) -> None:
 def test_what_is_left_of_an_interrupted_run_is_brought(home: Path, tmp_path: Path) -> None:
     publish(home, tmp_path / "there")
     (tmp_path / "there" / CPU).unlink()
-    said = publish(home, tmp_path / "there").data
-    assert [one["name"] for one in said["files"] if one["said"] == upload_set.UPLOADED] == [CPU]
+    output = publish(home, tmp_path / "there").data
+    assert [file["name"] for file in output["files"] if file["said"] == upload_set.UPLOADED] == [
+        CPU
+    ]
 
 
 def test_another_file_of_the_name_is_never_replaced(home: Path, tmp_path: Path) -> None:
-    there = tmp_path / "there"
-    there.mkdir()
-    (there / CPU).write_bytes(b"another")
+    target = tmp_path / "there"
+    target.mkdir()
+    (target / CPU).write_bytes(b"another")
     digest = told_wheels.manifest(home / "dist" / CPU)["sha256"]
     with refused("file-exists") as error:
-        publish(home, there)
+        publish(home, target)
     assert digest in str(error.value)
     assert "ae448ac86c4e8e4dec645729708ef41873ae79c6dff84eff73360989487f08e5" in str(error.value)
-    assert {path.name: path.read_bytes() for path in there.iterdir()} == {CPU: b"another"}
+    assert {path.name: path.read_bytes() for path in target.iterdir()} == {CPU: b"another"}
 
 
 def test_a_rehearsal_brings_nothing(home: Path, tmp_path: Path) -> None:
@@ -98,10 +100,10 @@ def test_wheels_are_chosen_by_name_variant_and_tag(home: Path) -> None:
     told_wheels.built(home / "dist", "0.14.1+cpu", name="tinyvision")
     written_wheels.made(home / "dist", "other", "1.0")
 
-    def names(wanted: Sequence[str] = (), variant: str = "", tag: str = "") -> list[str]:
+    def names(package_names: Sequence[str] = (), variant: str = "", tag: str = "") -> list[str]:
         return [
-            f"{one.name} {one.version}"
-            for one in select_wheels(home / "dist", wanted, variant, tag)
+            f"{file.name} {file.version}"
+            for file in select_wheels(home / "dist", package_names, variant, tag)
         ]
 
     with refused("wheels-disagree"):
@@ -146,9 +148,9 @@ def test_where_no_wheel_is_meant_that_is_said(home: Path, tmp_path: Path) -> Non
 
 def file_of(home: Path) -> UploadFile:
     (wheel,) = [
-        one
-        for one in finished_wheel.read_wheels(wheel_file.list_wheels(home / "dist"))
-        if one.path.name == CPU
+        file
+        for file in finished_wheel.read_wheels(wheel_file.list_wheels(home / "dist"))
+        if file.path.name == CPU
     ]
     return list(upload_set.upload_files(wheel, ()))[-1]
 
@@ -175,6 +177,6 @@ def test_a_folder_that_is_none_or_holds_traps_is_refused(home: Path, tmp_path: P
 
 def test_the_task_publishes(home: Path, tmp_path: Path) -> None:
     options = ("--to", str(tmp_path / "there"), "--name", "tinytorch", "--variant", "cpu")
-    done = commands.run("invoke", "publish", *options, home=home)
-    assert done.returncode == 0, done.stderr
+    process = commands.run("invoke", "publish", *options, home=home)
+    assert process.returncode == 0, process.stderr
     assert (tmp_path / "there" / CPU).is_file()

@@ -1,4 +1,4 @@
-"""`invoke toolkit`: its options, and what it answers."""
+"""`invoke toolkit`: its options and its output."""
 
 import json
 from dataclasses import replace
@@ -31,12 +31,14 @@ SOURCES = (
 )
 
 
-def test_what_is_asked_for_is_wanted_in_order(known: Facts) -> None:
+def test_requests_are_in_the_order_of_the_options(known: Facts) -> None:
     assert requested_items(ToolkitOptions(), known, "x86_64") == ()
     assert requested_items(ToolkitOptions(listing=True), known, "x86_64") == ()
     assert requested_items(ToolkitOptions(complete="11.8"), known, "x86_64") == ()
-    said = ToolkitOptions(cuda="11.8", libraries=("cudnn=8.5.0.96", "nccl-cu12"), compiler="gcc-11")
-    assert requested_items(said, known, "aarch64") == (
+    options = ToolkitOptions(
+        cuda="11.8", libraries=("cudnn=8.5.0.96", "nccl-cu12"), compiler="gcc-11"
+    )
+    assert requested_items(options, known, "aarch64") == (
         ToolkitRequest("toolkit", "11.8", None, "aarch64"),
         ToolkitRequest("cudnn", "8.5.0.96", "11", "aarch64"),
         ToolkitRequest("nccl", "", "12", "aarch64"),
@@ -44,9 +46,9 @@ def test_what_is_asked_for_is_wanted_in_order(known: Facts) -> None:
     )
 
 
-def test_a_major_version_beside_libraries_only_says_what_they_are_for(known: Facts) -> None:
-    said = ToolkitOptions(cuda="11", libraries=("cudnn=8.5.0.96",))
-    assert requested_items(said, known, "x86_64") == (
+def test_a_major_version_with_libraries_is_theirs_and_installs_no_toolkit(known: Facts) -> None:
+    options = ToolkitOptions(cuda="11", libraries=("cudnn=8.5.0.96",))
+    assert requested_items(options, known, "x86_64") == (
         ToolkitRequest("cudnn", "8.5.0.96", "11", "x86_64"),
     )
     with refused("unknown-toolkit"):
@@ -54,20 +56,20 @@ def test_a_major_version_beside_libraries_only_says_what_they_are_for(known: Fac
 
 
 def test_magma_goes_with_one_toolkit(known: Facts) -> None:
-    for said in (
+    for options in (
         ToolkitOptions(libraries=("magma-cu118=2.6.1",), arch_list="8.6 7.0+PTX"),
         ToolkitOptions(libraries=("magma=2.6.1",), cuda="11.8", arch_list="7.0+PTX;8.6"),
         ToolkitOptions(libraries=("magma=2.6.1",), cuda="cu118", arch_list="7.0+PTX;8.6"),
     ):
         magma = ToolkitRequest("magma", "2.6.1", "11.8", "x86_64", "7.0+PTX;8.6")
-        assert requested_items(said, known, "x86_64")[-1] == magma
+        assert requested_items(options, known, "x86_64")[-1] == magma
         assert magma.name == "magma-2.6.1-cu118"
 
 
-def test_what_is_wanted_has_a_name_to_be_kept_under() -> None:
+def test_a_request_has_the_name_of_its_folder() -> None:
     names = [
-        one.name
-        for one in (
+        request.name
+        for request in (
             ToolkitRequest("toolkit", "11.8", None, "x86_64"),
             ToolkitRequest("nccl", "2.1", "12", "x86_64"),
         )
@@ -129,7 +131,8 @@ def test_one_provider_can_be_asked_alone(known: Facts) -> None:
     assert list(ordered_providers(ToolkitOptions(provider="debian"))) == ["debian"]
     assert list(ordered_providers(ToolkitOptions(channel="file:///here"))) == ["conda"]
     assert [
-        one.where for one in provider_sources(ToolkitOptions(channel="file:///here"), facts)
+        provided.where
+        for provided in provider_sources(ToolkitOptions(channel="file:///here"), facts)
     ] == [("file:///here",)]
     assert provider_sources(ToolkitOptions(), facts) == SOURCES
     for options, code in (
@@ -149,9 +152,9 @@ CUDNN = ProvisionedFolder(
 )
 
 
-def test_the_list_shows_what_is_here_and_what_can_be_had() -> None:
-    here = {FoundToolkit("11.8", Path("/cache/11.8-x86_64"), "brought from debian"): ()}
-    known = [
+def test_the_list_has_installed_toolkits_and_the_offers_of_providers() -> None:
+    toolkits = {FoundToolkit("11.8", Path("/cache/11.8-x86_64"), "brought from debian"): ()}
+    sources = [
         source("conda", "toolkit", "11.3"),
         source("conda", "toolkit", "11.8"),
         source("debian", "compiler", "gcc-9", "gcc-11"),
@@ -160,8 +163,8 @@ def test_the_list_shows_what_is_here_and_what_can_be_had() -> None:
         source("pypi", "nccl", *(f"2.{minor}" for minor in range(30)), cuda="11"),
         source("pypi", "toolkit", "13.0"),
     ]
-    found = list_toolkits(here, [CUDNN], known, "x86_64")
-    assert found.text.splitlines() == [
+    output = list_toolkits(toolkits, [CUDNN], sources, "x86_64")
+    assert output.text.splitlines() == [
         "CUDA  found by             folder",
         "11.8  brought from debian  /cache/11.8-x86_64",
         "",
@@ -175,14 +178,14 @@ def test_the_list_shows_what_is_here_and_what_can_be_had() -> None:
         "cudnn-cu11  pypi      any",
         "nccl-cu11   pypi      2.0 to 2.29 (30 versions)",
     ]
-    assert found.data["available"][0] == {
+    assert output.data["available"][0] == {
         "what": "toolkit",
         "provider": "conda",
         "versions": ["11.3", "11.8"],
     }
 
 
-def test_an_empty_machine_is_told_of_in_words() -> None:
+def test_the_list_of_an_empty_machine_is_a_sentence() -> None:
     assert list_toolkits({}, [], [source("debian")], "arm64").text.splitlines() == [
         "no CUDA toolkit was found on this machine",
         "",
@@ -190,35 +193,35 @@ def test_an_empty_machine_is_told_of_in_words() -> None:
     ]
 
 
-def test_what_a_toolkit_lacks_is_told_of_the_one_that_builds_take() -> None:
+def test_missing_parts_are_named_for_the_toolkit_that_builds_take() -> None:
     part = ToolkitPart("cublas", "cuBLAS", "nvidia-cublas", ("cublas_v2.h",), (), None, "", "")
-    own, other = (
+    taken, shadowed = (
         FoundToolkit("11.8", Path("/opt/cuda"), "CUDA_HOME"),
         FoundToolkit("11.8", Path("/cuda"), "system"),
     )
-    shown = list_toolkits({own: (part,), other: (part,)}, [], [], "x86_64")
-    assert shown.text.count("has no") == 1
-    assert "/opt/cuda has no cuBLAS: `invoke toolkit --complete 11.8`" in shown.text.splitlines()
-    assert [one["lacks"] for one in shown.data["toolkits"]] == [["cublas"], ["cublas"]]
-    assert "has no" not in list_toolkits({own: (), other: (part,)}, [], [], "x86_64").text
+    output = list_toolkits({taken: (part,), shadowed: (part,)}, [], [], "x86_64")
+    assert output.text.count("has no") == 1
+    assert "/opt/cuda has no cuBLAS: `invoke toolkit --complete 11.8`" in output.text.splitlines()
+    assert [toolkit["lacks"] for toolkit in output.data["toolkits"]] == [["cublas"], ["cublas"]]
+    assert "has no" not in list_toolkits({taken: (), shadowed: (part,)}, [], [], "x86_64").text
 
 
-def test_what_was_brought_is_named_with_its_folder() -> None:
-    said = describe_installed([CUDNN])
+def test_installed_libraries_are_named_with_their_folders() -> None:
+    output = describe_installed([CUDNN])
     folder = "/cache/cudnn-8.5.0.96-cu11-x86_64"
-    assert said.text == f"cudnn-8.5.0.96-cu11 is in {folder} (8.5.0.96 from pypi)"
-    assert said.data["kept"][0]["home"] == folder
+    assert output.text == f"cudnn-8.5.0.96-cu11 is in {folder} (8.5.0.96 from pypi)"
+    assert output.data["kept"][0]["home"] == folder
 
 
 def test_the_real_command_lists_and_refuses(tmp_path: Path) -> None:
-    shown = run("invoke", "toolkit", "--list", "--json", home=tmp_path)
-    assert shown.returncode == 0, shown.stderr
-    assert json.loads(shown.stdout)["kept"] == []
+    output = run("invoke", "toolkit", "--list", "--json", home=tmp_path)
+    assert output.returncode == 0, output.stderr
+    assert json.loads(output.stdout)["kept"] == []
     complete = run("invoke", "toolkit", "--complete", "cu123", home=tmp_path)
     assert "--complete 12.3: no toolkit of that version is installed" in complete.stderr
     unknown = run("invoke", "toolkit", "--cuda", "11.9", home=tmp_path)
     assert unknown.returncode == 2
     assert without_code(unknown.stderr).startswith("error: unknown --cuda '11.9': choose from ")
-    nothing = run("invoke", "toolkit", "--complete", "12.3", home=tmp_path)
-    assert nothing.returncode == 7
-    assert "--complete 12.3: no toolkit of that version is installed" in nothing.stderr
+    missing = run("invoke", "toolkit", "--complete", "12.3", home=tmp_path)
+    assert missing.returncode == 7
+    assert "--complete 12.3: no toolkit of that version is installed" in missing.stderr

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.kept_things import age, held, write
+from tests.support.stored_things import age, held, write
 from torchmill.commands.clean.in_use import find_occupant
 from torchmill.core.deletion import (
     DELETED_NAME,

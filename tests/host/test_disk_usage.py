@@ -4,7 +4,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from tests.support.kept_things import write
+from tests.support.stored_things import write
 from torchmill.host import disk_usage
 
 
