@@ -99,7 +99,7 @@ def answer_arch(facts: Facts, host: Host, question: ArchQuestion) -> CommandOutp
         wheel = published.newest_for_gpus(facts, releases, machine)
     saving = _saving(facts, question.local, question.cuda, host) if question.local else []
     plan = _plan(facts, targets, toolkit, release, host)
-    own = list(requested.values())
+    requested_capabilities = list(requested.values())
     lines = [f"{gpu.gpu}: {gpu.capability.name}" for gpu in gpus if gpu.gpu != gpu.capability.name]
     if shortest not in {"", listed}:
         lines.append(f"{shortest} would do: its code runs on all of them")
@@ -111,8 +111,10 @@ def answer_arch(facts: Facts, host: Host, question: ArchQuestion) -> CommandOutp
     costs: dict[str, Any] = {"estimate": None, "overflow": None}
     if plan:
         memory = host.resources.memory
-        lines.append(estimate_report.estimate_as_text(facts, plan, memory, gpus=own))
-        costs = estimate_report.estimate_as_data(facts, plan, gpus=own)
+        lines.append(
+            estimate_report.estimate_as_text(facts, plan, memory, gpus=requested_capabilities)
+        )
+        costs = estimate_report.estimate_as_data(facts, plan, gpus=requested_capabilities)
     data = {
         "gpus": {gpu.gpu: gpu.capability.name for gpu in gpus},
         "capabilities": [capability_as_data(facts, capability) for capability in capabilities],

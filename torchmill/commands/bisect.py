@@ -106,16 +106,16 @@ class CommitSearch(NamedTuple):
 
     def _try(self, commit: str) -> tuple[str, str]:
         """Build a commit and run COMMAND with it; return the verdict and the reason."""
-        asked = self.record["asked"]
+        request = self.record["asked"]
         tag = self.record["tag"]
         cell = self.record["cell"]
         fetch = ["invoke", "fetch", "--tag", tag]
-        if asked["mirror"]:
-            fetch += ["--mirror", asked["mirror"]]
+        if request["mirror"]:
+            fetch += ["--mirror", request["mirror"]]
         if self.record["dependent"]:
             _run_or_stop(fetch)
         _run_or_stop([*fetch, "--package", self.record["package"], "--ref", commit])
-        code = _run_or_stop(["nox", "-s", cell, "--", *asked["options"]], UNBUILDABLE)
+        code = _run_or_stop(["nox", "-s", cell, "--", *request["options"]], UNBUILDABLE)
         if code:
             log = self.home.logs / f"{tag}-{cell}.log"
             with suppress(FileNotFoundError):  # a build that cannot be prepared has none
@@ -228,7 +228,7 @@ def find_bad_commit(  # noqa: PLR0917 - every one is an option
     """
     # Each build has the commit in its version.
     words = format_options(replace(options, label="git"))
-    asked: dict[str, Any] = {
+    request: dict[str, Any] = {
         "cell": cell,
         "good": good,
         "bad": bad,
@@ -253,13 +253,13 @@ def find_bad_commit(  # noqa: PLR0917 - every one is an option
                 "no search is under way; `invoke clean --kind bisect` removes what was built"
             )
         record = load_object(folder / RECORD)
-        _require_same_search(record.get("asked", {}), asked)
+        _require_same_search(record.get("asked", {}), request)
         home = replace(layout, root=folder / "home")
         search = CommitSearch(layout, home, CommitHistory(folder / "history.git"), record)
         if not record:
-            _begin(facts, search, asked)
+            _begin(facts, search, request)
         # The file has no passwords: they are only in the options of this call.
-        record["asked"] = asked
+        record["asked"] = request
         variables = {
             "TORCHMILL_HOME": str(home.root),
             "TORCHMILL_TAG": record["tag"],
@@ -272,10 +272,10 @@ def find_bad_commit(  # noqa: PLR0917 - every one is an option
         return search.run()
 
 
-def _require_same_search(before: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+def _require_same_search(before: Mapping[str, Any], request: Mapping[str, Any]) -> None:
     """Raise ConfigError if another search is under way than the one that is asked for."""
     changed = []
-    for name, value in asked.items():
+    for name, value in request.items():
         # The record has no passwords.
         if hide_password(str(before.get(name, value))) != hide_password(str(value)):
             changed.append(name)
@@ -287,41 +287,42 @@ def _require_same_search(before: Mapping[str, Any], asked: Mapping[str, Any]) ->
         )
 
 
-def _begin(facts: Facts, search: CommitSearch, asked: dict[str, Any]) -> None:
+def _begin(facts: Facts, search: CommitSearch, request: dict[str, Any]) -> None:
     """Fetch the history; refuse an impossible search before the first build.
 
     Raises ConfigError, SourceError.
     """
-    tag = asked["tag"]
+    tag = request["tag"]
     tags = {release.tag for release in facts.releases[base_package(facts).name]}
     for end in ("bad", "good"):
-        if not tag and asked[end] in tags:
-            tag = asked[end]
+        if not tag and request[end] in tags:
+            tag = request[end]
     release = selection.selected_or_newest(facts, search.layout, tag)
-    names = [asked["cell"]] if asked["cell"] else []
+    names = [request["cell"]] if request["cell"] else []
     machine = survey_machine(facts, search.layout)
     cells = choose_cells(facts, BuildQuestion(names, with_base=False), machine, release)
     build = cells[0].build
-    (request,) = source_requests(
-        facts, [cells[0].release], ref="", mirror=asked["mirror"], origin=""
+    (source_request,) = source_requests(
+        facts, [cells[0].release], ref="", mirror=request["mirror"], origin=""
     )
-    if request.origin:
+    if source_request.origin:
         raise ConfigError(
-            f"{build.package} comes from {request.origin}, without a history", code="no-history"
+            f"{build.package} comes from {source_request.origin}, without a history",
+            code="no-history",
         )
     print_now(f"fetching the history of {build.package}")
-    search.history.fetch(request)
-    good = search.history.find_commit(asked["good"])
-    bad = search.history.find_commit(asked["bad"])
+    search.history.fetch(source_request)
+    good = search.history.find_commit(request["good"])
+    bad = search.history.find_commit(request["bad"])
     search.history.start(good=good, bad=bad)
     search.record.update(
         cell=build.identifier(native_arch()),
         python=build.python,
         package=build.package,
-        asked=asked,
+        asked=request,
         ends={"good": good, "bad": bad},
         tested={},
         tag=release.tag,
-        dependent=request.package.after is not None,
+        dependent=source_request.package.after is not None,
     )
     search.require_command()

@@ -49,8 +49,8 @@ def write_index(  # noqa: PLR0917 - every one is an option
 ) -> CommandOutput:
     """Write a static index of the wheels in dist/, or with `conda` a channel of packages."""
     if conda:
-        others = (dist, base_url, yank, unyank, reason, replace, manifest, keep)
-        if any(others) or files != LINK:
+        other_options = (dist, base_url, yank, unyank, reason, replace, manifest, keep)
+        if any(other_options) or files != LINK:
             raise ConfigError(
                 "--conda writes a channel of conda packages: of the other options it takes only "
                 "--out and --json",

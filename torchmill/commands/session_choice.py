@@ -248,11 +248,11 @@ def format_help(layout: Layout) -> str:
     lines = []
     for command, meaning in _HELP:
         shown_command = name_programs(command)
-        first, *others = meaning.format(selected=selected).split("\n")
+        first, *continuation = meaning.format(selected=selected).split("\n")
         if len(shown_command) + 2 <= _COMMAND_COLUMNS:
             lines.append(f"{shown_command:{_COMMAND_COLUMNS}}{first}")
         else:
             lines.append(shown_command)
             lines.append(f"{margin}{first}")
-        lines += [f"{margin}{line}" for line in others]
+        lines += [f"{margin}{line}" for line in continuation]
     return "\n".join(lines)

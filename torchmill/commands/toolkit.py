@@ -232,12 +232,12 @@ def show_or_install(  # noqa: PLR0917 - every one is an option
         toolkits[toolkit] = lacking_toolkit_parts(
             toolkit.home, toolkit.version, facts.toolkit_parts
         )
-    others = [
+    other_folders = [
         folder
         for folder in list_provisioned(layout.cache, arch).values()
         if folder.record.kind != TOOLKIT_KIND
     ]
-    return list_toolkits(toolkits, others, facts.toolkit_sources, arch)
+    return list_toolkits(toolkits, other_folders, facts.toolkit_sources, arch)
 
 
 def complete_toolkit(toolkit: FoundToolkit, arch: str, context: ProvisionContext) -> CommandOutput:
@@ -272,16 +272,16 @@ def describe_installed(folders: Iterable[ProvisionedFolder]) -> CommandOutput:
 
 def list_toolkits(
     toolkits: Mapping[FoundToolkit, Sequence[ToolkitPart]],
-    others: Sequence[ProvisionedFolder],
+    other_folders: Sequence[ProvisionedFolder],
     sources: Iterable[ToolkitSource],
     arch: str,
 ) -> CommandOutput:
     """Return the installed toolkits and the offers of the providers.
 
-    `toolkits` come with the parts that they lack; `others` are libraries and compilers.
+    `toolkits` come with the parts that they lack; `other_folders` are libraries and compilers.
     """
     available = _available(sources, arch)
-    entries = [_folder_as_data(folder) for folder in others]
+    entries = [_folder_as_data(folder) for folder in other_folders]
     paragraphs = ["no CUDA toolkit was found on this machine"]
     if toolkits:
         rows = [(toolkit.version, toolkit.found_by, str(toolkit.home)) for toolkit in toolkits]

@@ -142,17 +142,17 @@ def draw_picture(recording: Recording) -> Figure:
 def _title(figure: Figure, recording: Recording, sums: Totals) -> None:
     """Write the name of the build, its sums, and at the bottom its notes."""
     height = figure.get_figheight()
-    left = LEFT / WIDTH
-    figure.text(left, 1 - 0.46 / height, recording.name, fontsize=15, fontweight="bold")
+    margin = LEFT / WIDTH
+    figure.text(margin, 1 - 0.46 / height, recording.name, fontsize=15, fontweight="bold")
     parts = [build_headline(sums)]
     if sums.peak is not None:
         parts.append(f"at most {format_share(sums.peak.used, sums.peak.allowed)}")
     if sums.short:
         parts.append(f"{format_clock(sums.short)} short of memory")
-    figure.text(left, 1 - 0.74 / height, "  ·  ".join(parts), fontsize=9.5, color=FAINT)
+    figure.text(margin, 1 - 0.74 / height, "  ·  ".join(parts), fontsize=9.5, color=FAINT)
     if recording.notes:
         notes = "; ".join(recording.notes)
-        figure.text(left, 0.14 / height, notes, fontsize=8.5, color=CUT_SHORT["killed"])
+        figure.text(margin, 0.14 / height, notes, fontsize=8.5, color=CUT_SHORT["killed"])
 
 
 def columns(moments: Sequence[TimelineMoment], width: int) -> list[Any]:
