@@ -256,12 +256,12 @@ def part(stage: str, **parts: str) -> Edit:
 
 def made(stage: str) -> Edit:
     """Return an edit of the digest of a stage's product in the manifest."""
-    return document(JSON, lambda data: data["stages"][stage].update(made=OTHER))
+    return document(JSON, lambda data: data["stages"][stage].update(product=OTHER))
 
 
 def read_header(path: str) -> Edit:
     """Return an edit after which the compilation has read a header with another digest."""
-    return document(JSON, lambda data: data["stages"]["compile"]["read"].update({path: OTHER}))
+    return document(JSON, lambda data: data["stages"]["compile"]["files"].update({path: OTHER}))
 
 
 def text(suffix: str, content: bytes) -> Edit:
