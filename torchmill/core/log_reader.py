@@ -14,7 +14,7 @@ from torchmill.core.errors import ConfigError
 from torchmill.core.silence import until_silent
 from torchmill.core.urls import hide_password
 
-STANDARD_INPUT = "-"
+_STANDARD_INPUT = "-"
 # Characters of a line that are read, of its beginning and of its end: link commands are far
 # longer.
 _HEAD_CHARACTERS = 3000
@@ -56,7 +56,7 @@ def read_log(name: str) -> Iterator[str]:
         raise ConfigError(
             "no log given: name a build's log, or - for standard input", code="no-log"
         )
-    if name == STANDARD_INPUT:
+    if name == _STANDARD_INPUT:
         yield from _read_lines(name)
         return
     if Path(name).is_dir():
@@ -73,7 +73,7 @@ def read_log(name: str) -> Iterator[str]:
 def _read_lines(name: str) -> Iterator[str]:
     try:
         # Standard input stays open: others may still read from it.
-        is_input = name == STANDARD_INPUT
+        is_input = name == _STANDARD_INPUT
         file = FileIO(0, closefd=False) if is_input else FileIO(name)
         with BufferedReader(file, _BLOCK_BYTES) as raw:
             encoding = _guess_encoding(raw.peek(_ENCODING_BYTES)[:_ENCODING_BYTES], name)

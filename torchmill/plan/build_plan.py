@@ -177,7 +177,7 @@ def _is_usual(
     facts: Facts, cell: Cell, host: Host, options: Options, source: Source | None
 ) -> bool:
     """Tell whether a build makes a wheel such as upstream's, so that a published one might do."""
-    if not asks_for_usual_wheel(without_usual_list(facts, host, options)):
+    if not asks_for_usual_wheel(_without_usual_list(facts, host, options)):
         return False
     if source is None:
         return True
@@ -187,7 +187,7 @@ def _is_usual(
     return source.provider != "path" and not another_commit
 
 
-def without_usual_list(facts: Facts, host: Host, options: Options) -> Options:
+def _without_usual_list(facts: Facts, host: Host, options: Options) -> Options:
     """Return options without a list of compute capabilities that changes nothing.
 
     These are the list of the official build, and that of the host's GPUs.

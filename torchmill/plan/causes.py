@@ -112,7 +112,7 @@ def diagnose(
     for cause in catalogue:
         if release is None or is_within(cause.release, release):
             (reports if cause.precedence == "report" else causes).append(cause)
-    budget = DiagnosisBudget(_SECONDS, clock)
+    budget = _DiagnosisBudget(_SECONDS, clock)
     match = _match_cause(causes, reading.lines, budget)
     if match is None and failure is not None:
         first_lines = [line for line in reading.lines if line.number == failure.number]
@@ -120,7 +120,7 @@ def diagnose(
     return Diagnosis(failure, match, _describe_unread(reading, budget))
 
 
-class DiagnosisBudget:
+class _DiagnosisBudget:
     """The processor time for a diagnosis, and the first line for which none was left."""
 
     def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
@@ -137,7 +137,7 @@ class DiagnosisBudget:
         return False
 
 
-def _describe_unread(reading: LogReading, budget: DiagnosisBudget) -> str:
+def _describe_unread(reading: LogReading, budget: _DiagnosisBudget) -> str:
     """Return a sentence on lines that were not read or compared; "" if all were."""
     clauses: list[str] = []
     if reading.skipped:
@@ -187,7 +187,7 @@ def _index_catalogue(causes: tuple[FailureCause, ...]) -> _Catalogue:
 
 
 def _match_cause(
-    causes: Sequence[FailureCause], run: Sequence[LogLine], budget: DiagnosisBudget
+    causes: Sequence[FailureCause], run: Sequence[LogLine], budget: _DiagnosisBudget
 ) -> DiagnosedCause | None:
     """Return the cause that the lines of a run show best."""
     catalogue = _index_catalogue(tuple(causes))
@@ -223,7 +223,7 @@ def _find_best(
     catalogue: _Catalogue,
     lines: Iterable[LogLine],
     below: int,
-    budget: DiagnosisBudget,
+    budget: _DiagnosisBudget,
     share: float = 1.0,
 ) -> _CauseInLine | None:
     """Return the cause of the best rank below a number, and the first line that shows it."""

@@ -12,8 +12,8 @@ from torchmill.plan import link_overflow
 
 _DAYS_PER_YEAR = 365.25
 # Libraries of torch without device code. libcaffe2.so was the main one until 1.4.
-HOST_LIBRARIES = ("libtorch_cpu", "libcaffe2.so", "libtorch_python")
-_MAIN_HOST_LIBRARIES = HOST_LIBRARIES[:2]
+_HOST_LIBRARIES = ("libtorch_cpu", "libcaffe2.so", "libtorch_python")
+_MAIN_HOST_LIBRARIES = _HOST_LIBRARIES[:2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ def _host_library_bytes(release: Release) -> int:
     """
     if not any(name.startswith(_MAIN_HOST_LIBRARIES) for name in release.sizes):
         return 0
-    return sum(size for name, size in release.sizes.items() if name.startswith(HOST_LIBRARIES))
+    return sum(size for name, size in release.sizes.items() if name.startswith(_HOST_LIBRARIES))
 
 
 def _size_ratio(facts: Facts, release: Release, other: Release) -> float:

@@ -84,9 +84,9 @@ def choose_libraries(
     capabilities; "" if they are left to the build.
     """
     libraries: dict[str, str] = {}
-    for name in libraries_in_rules(constraints, "kept"):
+    for name in _libraries_in_rules(constraints, "kept"):
         # Which MAGMA fits follows from its code for GPUs: see choose_magma.
-        if name == MAGMA or is_user_configured(name, settings):
+        if name == MAGMA or _is_user_configured(name, settings):
             continue
         if _has_usable(constraints, host, name):
             continue
@@ -135,10 +135,10 @@ def lacking_libraries(
     cuda = constraints.cell.build.cuda
     parts = {part.name for part in constraints.facts.toolkit_parts}
     names: set[str] = set()
-    for name in libraries_in_rules(constraints, "lacking"):
+    for name in _libraries_in_rules(constraints, "lacking"):
         if name in parts and cuda not in host.toolkits.homes:
             continue  # the toolkit that will be fetched brings it
-        if is_user_configured(name, settings):
+        if _is_user_configured(name, settings):
             continue
         if visible_version(host, name, cuda) is None:
             names.add(name)
@@ -165,7 +165,7 @@ def used_cudnn(plan: Plan, host: Host) -> str | None:
     return provisioned or visible_version(host, "cudnn", plan.cuda.toolkit) or None
 
 
-def is_user_configured(name: str, settings: Mapping[str, str]) -> bool:
+def _is_user_configured(name: str, settings: Mapping[str, str]) -> bool:
     """Tell whether a user's variables configure a library: USE_SYSTEM_NCCL, NCCL_ROOT.
 
     That it must not be static does not count: no provisioned library is.
@@ -185,7 +185,7 @@ def library_key(name: str, version: str, cuda: str) -> str:
     return f"{name}-{version}-cu{Version(cuda).major}"
 
 
-def libraries_in_rules(constraints: CellConstraints, condition: str) -> list[str]:
+def _libraries_in_rules(constraints: CellConstraints, condition: str) -> list[str]:
     """Return the libraries that a cell's rules have in a condition, "kept" or "lacking", sorted.
 
     Only the rule's conditions on axes must hold: the others depend on the answer.
@@ -291,9 +291,9 @@ def choose_magma(
     It is left out for the same reasons as other libraries: see `choose_libraries`.
     """
     cuda = constraints.cell.build.cuda
-    if cuda is None or MAGMA not in libraries_in_rules(constraints, "kept"):
+    if cuda is None or MAGMA not in _libraries_in_rules(constraints, "kept"):
         return None
-    if is_user_configured(MAGMA, settings) or visible_version(host, MAGMA, cuda) is not None:
+    if _is_user_configured(MAGMA, settings) or visible_version(host, MAGMA, cuda) is not None:
         return None
     official = official_version(constraints, MAGMA)
     return best_magma(constraints.facts, host.toolkits.provisioned, cuda, arch_list, official)

@@ -20,7 +20,7 @@ from torchmill.plan.host_compiler import choose_host_compiler
 from torchmill.plan.plan import Plan
 from torchmill.plan.rules import Case, CellConstraints, make_case
 
-TOOLKIT_VARIABLES = ("CUDA_HOME", "CUDA_PATH")  # by which a user names a toolkit
+_TOOLKIT_VARIABLES = ("CUDA_HOME", "CUDA_PATH")  # by which a user names a toolkit
 
 
 def choose_toolkit(facts: Facts, cell: Cell, requested: str | None, identifier: str) -> str | None:
@@ -100,7 +100,7 @@ def describe_passed_over(environ: Mapping[str, str], host: Host, version: str | 
     # A toolkit that was completed lies in a folder of its own, which links to the user's.
     completed = host.toolkits.completed.get(version, "").partition(COMPLETED)[0]
     used = {real_path(folder) for folder in (home, completed) if folder}
-    for name in TOOLKIT_VARIABLES:
+    for name in _TOOLKIT_VARIABLES:
         folder = environ.get(name)
         if not folder or real_path(folder) in used:
             continue

@@ -62,7 +62,7 @@ def estimate_build(
     work = catalogue_work(facts, plan.release, images, plan.jobs)
     if work is None or assumed is None:
         return None
-    cold_runs = [run for run in own_runs if is_cold_run(facts, run)]
+    cold_runs = [run for run in own_runs if _is_cold_run(facts, run)]
     work, confidence = _best_basis(facts, assumed, plan, work, cold_runs)
     if further:
         work = replace(work, seconds=work.seconds * assumed.further_python.middle)
@@ -115,7 +115,7 @@ def wall_seconds(alone: CostRange, scaling: float, work: CompileWork, jobs: int)
     )
 
 
-def is_cold_run(facts: Facts, run: MeasuredRun) -> bool:
+def _is_cold_run(facts: Facts, run: MeasuredRun) -> bool:
     """Tell whether a run of this machine compiled everything in its wheel.
 
     A manifest does not tell what came from a compiler cache. A run counts as cold if it took no

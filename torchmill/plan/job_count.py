@@ -12,7 +12,7 @@ from torchmill.plan.build_options import Options
 
 # Bytes of one preprocessor. Measured on files of torch 1.13.1: gcc 12's took 36 to 100 MiB, and
 # ccache another 6.
-PREPROCESSOR_BYTES = 128 * 2**20
+_PREPROCESSOR_BYTES = 128 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def guarded_slots(cores: int, memory: int) -> int:
     But each may be at its preprocessor, which no gate holds if a cache asks for its output. So
     the memory must carry a preprocessor for each.
     """
-    return max(1, min(4 * cores + 2, memory // PREPROCESSOR_BYTES))
+    return max(1, min(4 * cores + 2, memory // _PREPROCESSOR_BYTES))
 
 
 def count_jobs(cores: int, memory: int, per_job: int, requested: int | None = None) -> JobCount:

@@ -32,7 +32,7 @@ _QUADRATIC = 2
 # The exponent of a pattern's time -> the longest repeat that it may have. With it, 3000 characters
 # take less than 100 million steps.
 _LONGEST_REPEAT = {3: 160, 4: 21, 5: 10}
-MOST_DEGREE = max(_LONGEST_REPEAT)
+_MOST_DEGREE = max(_LONGEST_REPEAT)
 _REPEATED_GROUP = re.compile(r"\)(?:[*+]|\{\d*,\})")
 _GRAM = 4  # characters of the pieces of literals by which an index finds patterns
 
@@ -186,6 +186,6 @@ def _compile_bounded(state: Any, nodes: Nodes) -> re.Pattern[str]:
     """Return a pattern whose repeats are bounded if its time is worse than quadratic."""
     degree = pattern_cost.degree(state, nodes)
     if degree > _QUADRATIC:
-        nodes = limit_repeats(nodes, _LONGEST_REPEAT[min(degree, MOST_DEGREE)])
+        nodes = limit_repeats(nodes, _LONGEST_REPEAT[min(degree, _MOST_DEGREE)])
     pattern: re.Pattern[str] = compile_nodes(state, nodes)
     return pattern

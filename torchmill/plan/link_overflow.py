@@ -19,7 +19,7 @@ from torchmill.config.versions import is_within
 from torchmill.core.units import format_bytes
 from torchmill.plan.build_options import SWITCHED_ON
 
-DEVICE_LIBRARIES = ("libtorch_cuda", "libcaffe2_gpu")
+_DEVICE_LIBRARIES = ("libtorch_cuda", "libcaffe2_gpu")
 _RISK_VERBS = {
     "none": "fits into",
     "possible": "may exceed",
@@ -135,7 +135,7 @@ def _weight_in_wheel(facts: Facts, release: Release) -> float | None:
     official = release.cuda_official.get(cuda or "")
     libraries = 0.0
     for name, size in release.sizes.items():
-        if name.startswith(DEVICE_LIBRARIES):
+        if name.startswith(_DEVICE_LIBRARIES):
             libraries += size
     if linking is None or cuda is None or official is None or not libraries:
         return None

@@ -27,21 +27,21 @@ _SAMPLE = [*map(chr, range(9, 127)), "é", "文", "\N{RIGHT SINGLE QUOTATION MAR
 _matched_characters: dict[str, frozenset[str]] = {}  # by the node and the pattern's flags
 
 
-class Opening(NamedTuple):
+class _Opening(NamedTuple):
     """How a sequence of nodes may begin."""
 
     characters: frozenset[str]  # of the sample
     empty: bool  # it may also match nothing
 
 
-class PatternCost(NamedTuple):
+class _PatternCost(NamedTuple):
     """Exponents of the line's length, for a sequence that is tried from one place."""
 
     endings: int  # of the number of places where it may end
     steps: int  # of the time until all of them are tried
 
 
-_NOTHING = Opening(frozenset(), empty=True)
+_NOTHING = _Opening(frozenset(), empty=True)
 
 
 def degree(state: Any, nodes: Sequence[Node]) -> int:
@@ -74,7 +74,7 @@ def _characters(state: Any, node: Node) -> frozenset[str]:
     return _matched_characters[key]
 
 
-def _opening(state: Any, nodes: Iterable[Node]) -> Opening:
+def _opening(state: Any, nodes: Iterable[Node]) -> _Opening:
     """Return how a sequence may begin."""
     characters: frozenset[str] = frozenset()
     for operation, value in nodes:
@@ -82,7 +82,7 @@ def _opening(state: Any, nodes: Iterable[Node]) -> Opening:
             continue
         if operation in CHARACTERS:
             characters |= _characters(state, (operation, value))
-            return Opening(characters, empty=False)
+            return _Opening(characters, empty=False)
         if operation == ops.BRANCH:
             bodies = value[1]
         elif operation == ops.SUBPATTERN:
@@ -95,16 +95,16 @@ def _opening(state: Any, nodes: Iterable[Node]) -> Opening:
             characters |= opening.characters
             may_be_empty = may_be_empty or opening.empty
         if not may_be_empty:
-            return Opening(characters, empty=False)
-    return Opening(characters, empty=True)
+            return _Opening(characters, empty=False)
+    return _Opening(characters, empty=True)
 
 
 def _cost(
     state: Any,
     nodes: Sequence[Node],
-    following: Opening = _NOTHING,
+    following: _Opening = _NOTHING,
     preceding: Sequence[Node] = (),
-) -> PatternCost:
+) -> _PatternCost:
     """Return the cost of a sequence, by the opening of its successor and the nodes before it."""
     endings = 0
     steps = 0
@@ -112,22 +112,22 @@ def _cost(
         opening = _opening(state, nodes[position + 1 :])
         if opening.empty:
             characters = opening.characters | following.characters
-            opening = Opening(characters, following.empty)
+            opening = _Opening(characters, following.empty)
         before = [*preceding, *nodes[:position]]
         cost = _cost_of_node(state, nodes, position, opening, before)
         # The rest of the sequence is tried from each place where what stands before it may end.
         steps = max(steps, endings + cost.steps)
         endings += cost.endings
-    return PatternCost(endings, steps)
+    return _PatternCost(endings, steps)
 
 
 def _cost_of_node(
     state: Any,
     nodes: Sequence[Node],
     position: int,
-    following: Opening,
+    following: _Opening,
     preceding: Sequence[Node],
-) -> PatternCost:
+) -> _PatternCost:
     operation, value = nodes[position]
     if operation in REPEATS:
         if repeats_character(value):
@@ -138,35 +138,35 @@ def _cost_of_node(
     if operation == ops.BRANCH:
         costs = [_cost(state, branch, following, preceding) for branch in value[1]]
         endings = max(cost.endings for cost in costs)
-        return PatternCost(endings, max(cost.steps for cost in costs))
+        return _PatternCost(endings, max(cost.steps for cost in costs))
     if operation in LOOKAROUNDS:
         # It takes time, but the match goes on from where it began.
-        return PatternCost(0, _cost(state, value[1]).steps)
-    return PatternCost(0, 0)
+        return _PatternCost(0, _cost(state, value[1]).steps)
+    return _PatternCost(0, 0)
 
 
-def _cost_of_group_repeat(state: Any, node: Node, following: Opening) -> PatternCost:
+def _cost_of_group_repeat(state: Any, node: Node, following: _Opening) -> _PatternCost:
     """Return the cost of a repeated group; raise re.error if its time is exponential."""
     body = node[1][2]
     # Behind one turn comes either another one or what follows the repeat.
     characters = _opening(state, body).characters | following.characters
-    turn = _cost(state, body, Opening(characters, following.empty))
+    turn = _cost(state, body, _Opening(characters, following.empty))
     if not is_unbounded(node):
         return turn
     if turn.endings:
         raise re.error(
             "a repeat within a repeat, between which nothing decides, takes exponential time"
         )
-    return PatternCost(1 + turn.endings, 1 + turn.steps)
+    return _PatternCost(1 + turn.endings, 1 + turn.steps)
 
 
 def _cost_of_character_repeat(
     state: Any,
     nodes: Sequence[Node],
     position: int,
-    following: Opening,
+    following: _Opening,
     preceding: Sequence[Node],
-) -> PatternCost:
+) -> _PatternCost:
     """Return the cost of a repeated character.
 
     It ends in one place alone if something that follows for certain has characters that it cannot
@@ -177,10 +177,10 @@ def _cost_of_character_repeat(
     passed = _characters(state, nodes[position][1][2][0])
     certain = _certain_characters(state, nodes[position + 1 :])
     if passed & following.characters and all(passed & characters for characters in certain):
-        return PatternCost(unbounded, unbounded)
+        return _PatternCost(unbounded, unbounded)
     if not following.characters or _is_stopped(state, passed, preceding):
-        return PatternCost(0, 0)
-    return PatternCost(0, unbounded)
+        return _PatternCost(0, 0)
+    return _PatternCost(0, unbounded)
 
 
 def _certain_characters(state: Any, nodes: Sequence[Node]) -> Iterator[frozenset[str]]:

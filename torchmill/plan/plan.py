@@ -33,9 +33,6 @@ class SourceName:
     title: str  # for people: "commit 49444c3e"
 
 
-UNFETCHED = SourceName(None, "", None, "not fetched")
-
-
 @dataclass(frozen=True, slots=True)
 class PlannedTree:
     """How a source tree is prepared, for every interpreter that it serves."""

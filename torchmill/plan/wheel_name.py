@@ -20,7 +20,7 @@ from torchmill.host.host import Host
 from torchmill.host.processor import processor_needs
 from torchmill.plan.build_options import Options
 from torchmill.plan.cell import Cell
-from torchmill.plan.plan import UNFETCHED, SourceName
+from torchmill.plan.plan import SourceName
 
 LABELS = ("official", "git", "none")
 AUTO_PLATFORM = "auto"  # the platform that the symbols of what was compiled need
@@ -38,8 +38,8 @@ _MACOS_TARGET = re.compile(r"10\.\d+|(1[1-9]|[2-9]\d)\.0")
 # The glibc that the old names of platform tags promise. https://peps.python.org/pep-0600/
 _YEARS = {"1": "2.5", "2010": "2.12", "2014": "2.17"}
 # Until Python 3.7, ABI tags end in "m". https://docs.python.org/3/whatsnew/3.8.html
-PRE_ABI_CHANGE = Version("3.8")
-UNVERIFIED = "unverified"  # the source says that it is of a commit, and nothing proves it
+_PRE_ABI_CHANGE = Version("3.8")
+_UNVERIFIED = "unverified"  # the source says that it is of a commit, and nothing proves it
 MODIFIED = "modified"  # the source is of that commit, and the user changed it
 _SHORT = 7  # digits of a commit or of a digest
 
@@ -54,7 +54,7 @@ def name_source(release: Release, source: Source | None, *, modified: bool) -> S
         commit=source.commit if source else release.commit,
         label=_source_label(release, source, modified=modified),
         git_version=_git_version(release, source, modified=modified),
-        title=source.title if source else UNFETCHED.title,
+        title=source.title if source else "not fetched",
     )
 
 
@@ -71,7 +71,7 @@ def _source_label(release: Release, source: Source | None, *, modified: bool) ->
     if source and source.contents:
         # A segment of digits alone would lose its leading zeros: the digest needs letters before
         # it. https://peps.python.org/pep-0440/#local-version-identifiers
-        return f"src{source.contents[:_SHORT]}.{UNVERIFIED}"
+        return f"src{source.contents[:_SHORT]}.{_UNVERIFIED}"
     return ""
 
 
@@ -83,7 +83,7 @@ def _git_version(release: Release, source: Source | None, *, modified: bool) -> 
     """
     if source and not source.commit:
         declared = source.declared or release.commit
-        return mark_commit(declared, UNVERIFIED) if declared else None
+        return mark_commit(declared, _UNVERIFIED) if declared else None
     commit = source.commit if source else release.commit
     if not commit:
         return None
@@ -178,7 +178,7 @@ def python_tag(python: str) -> str:
     flag = ""
     if python.endswith("t"):
         flag = "t"
-    elif Version(number) < PRE_ABI_CHANGE:
+    elif Version(number) < _PRE_ABI_CHANGE:
         flag = "m"
     return f"{interpreter}-{interpreter}{flag}"
 
