@@ -1,4 +1,4 @@
-"""The tasks of tasks.py: loaded only where they are named, and told by the line that their code says."""
+"""The tasks of tasks.py: their options, their help, and the answers to slips."""
 
 import json
 import shlex
@@ -41,7 +41,7 @@ def test_the_line_of_a_task_is_what_its_code_says(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_the_help_of_a_task_tells_of_each_option(name: str) -> None:
+def test_the_help_of_a_task_explains_each_option(name: str) -> None:
     """To read them fails for help without an option."""
     assert [option.name for option in task_options(name) if not option.help] == []
 
@@ -88,7 +88,7 @@ def test_the_help_of_a_task_fits_a_page(
 
 @pytest.mark.parametrize("name", LINES)
 def test_an_option_that_is_given_twice_or_without_its_value_is_named(name: str) -> None:
-    """Of one that may be repeated invoke takes no value for none, and of the second of others it knows nothing."""
+    """Invoke itself takes an empty list, and the last value of two."""
     for option in task_options(name):
         if not option.takes_value:
             continue
@@ -102,7 +102,7 @@ def test_an_option_that_is_given_twice_or_without_its_value_is_named(name: str) 
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         (
             "plan wheel-3.12-cpu --arch-lst=8.6",
@@ -133,17 +133,17 @@ def test_an_option_that_is_given_twice_or_without_its_value_is_named(name: str) 
         ("matrix --tag v2.4.1 --from debian", "invoke matrix: there is no option --from"),
     ],
 )
-def test_a_slip_is_told_with_what_is_near_and_where_help_is(
-    line: str, said: str, invoke: InvokeHere
+def test_a_slip_is_answered_with_the_nearest_word_and_the_command_for_help(
+    line: str, message: str, invoke: InvokeHere
 ) -> None:
     code, printed, error = invoke(line)
     assert (code, error.count("Traceback")) == (2, 0)
     assert printed == "" or json.loads(printed)["error"]["exit_code"] == code
-    assert without_code(error).startswith(f"error: {said}")
+    assert without_code(error).startswith(f"error: {message}")
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("deps", "--tag"), "invoke deps: --tag needs a value"),
         (
@@ -157,23 +157,29 @@ def test_a_slip_is_told_with_what_is_near_and_where_help_is(
         (("--bogus",), "there is no option --bogus (`invoke --list`"),
     ],
 )
-def test_what_is_no_task_is_told(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
-    done = run("invoke", *words, home=tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert without_code(done.stderr).startswith(f"error: {said}")
+def test_an_unknown_task_is_answered_with_the_nearest(
+    words: tuple[str, ...], message: str, tmp_path: Path
+) -> None:
+    process = run("invoke", *words, home=tmp_path)
+    assert (process.returncode, process.stdout) == (2, "")
+    assert without_code(process.stderr).startswith(f"error: {message}")
 
 
-THERE = f"--host={ROOT / 'tests/golden/hosts/rtx3090.toml'}"
-SAID = "--tag=v2.4.1 wheel-3.12-cpu"  # where a build has to be named
-NEEDED = {
-    "cluster": f"{SAID} --engine=gitlab",
-    "doctor": THERE,
-    "arch": THERE,
-    "jobs": f"{THERE} {SAID}",
+DESCRIBED = f"--host={ROOT / 'tests/golden/hosts/rtx3090.toml'}"
+CELL = "--tag=v2.4.1 wheel-3.12-cpu"  # for tasks that need a build
+COMPANIONS = {
+    "cluster": f"{CELL} --engine=gitlab",
+    "doctor": DESCRIBED,
+    "arch": DESCRIBED,
+    "jobs": f"{DESCRIBED} {CELL}",
 }
-NEEDED |= {"plan": f"{THERE} {SAID}", "shards": f"{THERE} {SAID}", "explain": f"{THERE} {SAID}"}
-NEEDED |= {"diagnose": str(ROOT / "README.md"), "clean": "--dry-run"}
-ALONE = {*LINES} - {
+COMPANIONS |= {
+    "plan": f"{DESCRIBED} {CELL}",
+    "shards": f"{DESCRIBED} {CELL}",
+    "explain": f"{DESCRIBED} {CELL}",
+}
+COMPANIONS |= {"diagnose": str(ROOT / "README.md"), "clean": "--dry-run"}
+QUICK_TASKS = {*LINES} - {
     "deps",
     "build",
     "facts",
@@ -184,23 +190,25 @@ ALONE = {*LINES} - {
 }  # which ask indexes, or do much
 
 
-@pytest.mark.parametrize("name", sorted(ALONE))
+@pytest.mark.parametrize("name", sorted(QUICK_TASKS))
 def test_no_option_alone_makes_a_traceback(
     name: str, invoke: InvokeHere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a value that means nothing each is refused in a sentence, or does no harm."""
+    """Each is refused in a sentence if its value means nothing, or does no harm."""
     monkeypatch.chdir(tmp_path)  # some write a file or a folder of that name
-    needed = NEEDED.get(name, "")
-    for one in task_options(name):
-        flag = flag_of(one)
-        first = (
-            "-" if one.name in {"cell", "identifier", "build", "log"} else "-w/"
+    companions = COMPANIONS.get(name, "")
+    for option in task_options(name):
+        flag = flag_of(option)
+        first_letters = (
+            "-" if option.name in {"cell", "identifier", "build", "log"} else "-w/"
         )  # of what is named beside it
-        for value in ("=x", "=''") if one.takes_value else ("",):
-            others = " ".join(
-                word for word in needed.split() if not word.startswith(flag) and word[0] in first
+        for value in ("=x", "=''") if option.takes_value else ("",):
+            companion_words = " ".join(
+                word
+                for word in companions.split()
+                if not word.startswith(flag) and word[0] in first_letters
             )
-            code, printed, error = invoke(f"{name} {others} {flag}{value}")
+            code, printed, error = invoke(f"{name} {companion_words} {flag}{value}")
             assert "please report" not in error, (flag, value, error)
             assert "Traceback" not in error, (flag, value, error)
             assert code == 0 or printed or without_code(error).startswith("error: "), (
@@ -224,19 +232,21 @@ def test_the_matrix_is_that_of_torch_on_this_machine_unless_more_is_asked_for(
 
 
 @pytest.mark.parametrize(
-    ("variant", "said"), [("rocm63", "ROCm is no variant yet"), ("mps", "cpu includes MPS")]
+    ("variant", "message"), [("rocm63", "ROCm is no variant yet"), ("mps", "cpu includes MPS")]
 )
-def test_what_is_no_variant_is_explained(variant: str, said: str, invoke: InvokeHere) -> None:
-    code, _, error = invoke(f"explain wheel-3.11-{variant} {THERE}")
-    assert (code, said in error, error.count("\n")) == (4, True, 1)
+def test_a_word_that_is_no_variant_is_explained(
+    variant: str, message: str, invoke: InvokeHere
+) -> None:
+    code, _, error = invoke(f"explain wheel-3.11-{variant} {DESCRIBED}")
+    assert (code, message in error, error.count("\n")) == (4, True, 1)
 
 
 @pytest.mark.parametrize("name", LINES)
 def test_an_option_has_one_letter_at_most_and_h_is_help(name: str) -> None:
-    letters = [each for one in task_options(name) for each in one.names if len(each) == 1]
+    letters = [form for option in task_options(name) for form in option.names if len(form) == 1]
     assert "h" not in letters
     assert len(letters) == len({*letters})
-    assert all(sum(len(each) == 1 for each in one.names) <= 1 for one in task_options(name))
+    assert all(sum(len(form) == 1 for form in option.names) <= 1 for option in task_options(name))
 
 
 def test_help_of_an_option_that_no_task_has_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,12 +257,12 @@ def test_help_of_an_option_that_no_task_has_is_refused(monkeypatch: pytest.Monke
 
 
 def test_no_help_is_left_over() -> None:
-    shared, *others = read_help().values()
+    shared, *tables = read_help().values()
     assert next(iter(read_help())) == "shared"
     assert read_help().keys() <= {"shared", *LINES}
     options = [str(option.name) for name in LINES for option in task_options(name)]
     assert [name for name in shared if options.count(name) < 2] == []
-    assert [item for table in others for item in table.items() if item in shared.items()] == []
+    assert [item for table in tables for item in table.items() if item in shared.items()] == []
 
 
 def test_a_task_that_is_not_named_has_no_options() -> None:
@@ -335,8 +345,8 @@ def test_all_wheels_that_a_shell_names_are_looked_at(tmp_path: Path) -> None:
         str(written_wheels.made(tmp_path, name, "1.0", "py3-none-any")) for name in ("one", "two")
     ]
     for words in ((*wheels, "--json"), ("--wheel", wheels[0], "--json", f"--wheel={wheels[1]}")):
-        said = json.loads(run("invoke", "verify", *words, home=tmp_path).stdout)
-        assert [each["wheel"] for each in said["wheels"]] == wheels
+        data = json.loads(run("invoke", "verify", *words, home=tmp_path).stdout)
+        assert [entry["wheel"] for entry in data["wheels"]] == wheels
 
 
 def test_short_options_mean_the_same_in_every_task() -> None:
