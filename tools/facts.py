@@ -27,6 +27,8 @@ from torchmill.fetch import package_index
 
 _CACHE_FOLDER = "upstream"  # in the user's cache: results about wheels of an index
 
+WAYS = "compatibility/ways.md"
+
 
 @dataclass(frozen=True, slots=True)
 class FactsOptions:
@@ -89,11 +91,16 @@ def write_pages(reference: Path, facts: Facts) -> str:
 
 def generated_pages(facts: Facts) -> dict[str, str]:
     """Return every page that is made of the facts, by its path below docs/reference/."""
+    walks = ways_page.walk_every_pair(facts)
+    return pages_without_walks(facts) | {WAYS: ways_page.ways_page(facts, walks)}
+
+
+def pages_without_walks(facts: Facts) -> dict[str, str]:
+    """Return the generated pages but for `WAYS`, whose walks take most of the time."""
     catalogue = (facts.patches.parent / "causes.toml").read_text("utf-8")
     compatibility = {
         **compatibility_page.compatibility_pages(facts),
         **official_code_page.code_pages(facts),
-        "ways.md": ways_page.ways_page(facts),
     }
     failures = failures_page.failure_pages(catalogue, facts.causes)
     pages = {f"compatibility/{name}": text for name, text in compatibility.items()}

@@ -1,6 +1,6 @@
 """Which machines can get which CUDA toolkits: docs/reference/compatibility/ways.md."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from torchmill.plan.doctor.finding import CheckContext, Finding
 from torchmill.plan.step_origins import Places, Session, WalkContext, source_origins
 from torchmill.plan.walk import Answers, Origin, Step, Stop, chosen_origin, foresee
 
+Walked = tuple[tuple[Step, ...], tuple[Stop, ...]]  # the steps to a wheel, and what stops them
 HEAD = """\
 # Ways to a toolkit
 
@@ -64,7 +65,7 @@ def newest_cell(facts: Facts, toolkit: Toolkit, host: Host) -> Cell | None:
     return None
 
 
-def walk_cell(facts: Facts, cell: Cell, host: Host) -> tuple[tuple[Step, ...], tuple[Stop, ...]]:
+def walk_cell(facts: Facts, cell: Cell, host: Host) -> Walked:
     """Return the steps to a wheel on a host, and what stops them; no address is probed."""
 
     def examine(host_now: Host) -> Sequence[Finding]:
@@ -80,16 +81,27 @@ def walk_cell(facts: Facts, cell: Cell, host: Host) -> tuple[tuple[Step, ...], t
     return walk.steps, walk.stops
 
 
-def ways_page(facts: Facts) -> str:
-    """Return the page."""
+def walk_every_pair(facts: Facts) -> dict[tuple[str, str], Walked]:
+    """Return the steps and stops of every pair of a toolkit and a machine that some release has."""
+    walks = {}
+    for name, host in described_hosts().items():
+        for toolkit in facts.toolkits:
+            cell = newest_cell(facts, toolkit, host)
+            if cell is not None:
+                walks[toolkit.version, name] = walk_cell(facts, cell, host)
+    return walks
+
+
+def ways_page(facts: Facts, walks: Mapping[tuple[str, str], Walked]) -> str:
+    """Return the page; `walks` are those of every pair."""
     hosts = described_hosts()
     reasons: dict[str, int] = {}  # reason -> its number
     rows = []
     for toolkit in facts.toolkits:
         row = [toolkit.version]
-        for host in hosts.values():
-            cell = newest_cell(facts, toolkit, host)
-            row.append(_table_cell(facts, toolkit, host, cell, reasons))
+        for name, host in hosts.items():
+            walked = walks.get((toolkit.version, name))
+            row.append(_table_cell(toolkit, host, walked, reasons))
         rows.append(row)
     listed = [f"{number}. {reason}" for reason, number in reasons.items()]
     table = compatibility_page.page(HEAD, ("CUDA", *hosts), rows)
@@ -97,13 +109,13 @@ def ways_page(facts: Facts) -> str:
 
 
 def _table_cell(
-    facts: Facts, toolkit: Toolkit, host: Host, cell: Cell | None, reasons: dict[str, int]
+    toolkit: Toolkit, host: Host, walked: Walked | None, reasons: dict[str, int]
 ) -> str:
     """Return which providers install a toolkit, or the number of the reason why none can."""
-    if cell is None:
+    if walked is None:
         machine = "" if host.arch in toolkit.arches else f" on {host.arch}"
         return _numbered(f"No release of torch builds with it{machine}.", reasons)
-    steps, stops = walk_cell(facts, cell, host)
+    steps, stops = walked
     if stops:
         return _numbered(stop_reason(stops, host), reasons)
     providers = []

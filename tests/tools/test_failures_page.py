@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tools import failures_page
-from tools.facts import generated_pages
+from tools.facts import WAYS, pages_without_walks
 from torchmill.config.facts import Facts
 
 ROOT = Path(__file__).parents[2]
@@ -17,7 +17,8 @@ def test_the_generated_pages_are_up_to_date(shipped: Facts) -> None:
         for folder in ("compatibility", "failures")
         for path in (reference / folder).iterdir()
     }
-    assert written == generated_pages(shipped), "stale: run `invoke facts --table`"
+    written.pop(WAYS)  # which the tests of its walks compare
+    assert written == pages_without_walks(shipped), "stale: run `invoke facts --table`"
 
 
 def test_every_cause_is_on_one_page(shipped: Facts) -> None:
