@@ -1,6 +1,7 @@
 """Run the programs that repair needs: ldconfig and patchelf."""
 
 import shlex
+import signal
 import subprocess
 from collections.abc import Sequence
 
@@ -41,10 +42,20 @@ def run_program(argv: Sequence[str]) -> str:
             code="program-not-runnable",
         ) from None
     if done.returncode != 0:
-        output = (done.stdout + done.stderr).split("\n")
-        lines = [line.strip() for line in output if line.strip()]
+        output = done.stdout + done.stderr
+        lines = [line.strip() for line in output.splitlines() if line.strip()]
         last = lines[-1] if lines else "it printed nothing"
         raise CommandFailedError(
-            f"`{command}` ended with exit code {done.returncode}: {last}", code="command-failed"
+            f"`{command}` {_describe_end(done.returncode)}: {last}", code="command-failed"
         )
     return done.stdout
+
+
+def _describe_end(returncode: int) -> str:
+    """Return how a program ended, as a clause: its exit code, or the signal that killed it."""
+    if returncode >= 0:
+        return f"ended with exit code {returncode}"
+    try:
+        return f"was killed by {signal.Signals(-returncode).name}"
+    except ValueError:  # a real-time signal has no name
+        return f"was killed by signal {-returncode}"

@@ -63,3 +63,8 @@ def _expanded(tag: str) -> list[str]:
     return [
         f"{python}-{abi}-{platform}" for python in pythons for abi in abis for platform in platforms
     ]
+
+
+def replacing(name: str, old: bytes, new: bytes) -> Callable[[Members], object]:
+    """Return a change of members that replaces bytes in one of them."""
+    return lambda members: members.update({name: members[name].replace(old, new)})
