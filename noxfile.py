@@ -145,6 +145,13 @@ if (ROOT / "tests").is_dir():  # an installed torchmill has neither those nor th
         session.run(sys.executable, "-m", "pytest", *session.posargs)
 
 
+    @nox.session(default=False)
+    def docs(session: nox.Session) -> None:
+        """Write the documentation as a site, with pages for the two libraries."""
+        session.install("-r", "requirements-docs.txt")
+        session.run("mkdocs", "build", *session.posargs, env={"NO_MKDOCS_2_WARNING": "1"})
+
+
 @nox.session(python=False, default=False)
 def demo(session: nox.Session) -> None:
     """Take the embedded sample from fetch to verified wheels."""

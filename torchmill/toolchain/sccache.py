@@ -211,8 +211,7 @@ def _remote_variables(remote: RemoteCache) -> dict[str, str]:
     """Return sccache's variables for a shared cache; an empty value sets nothing."""
     kind = KINDS[remote.scheme]
     if kind == "gha":
-        # Without the second it asks the service that GitHub has switched off
-        # (https://github.com/mozilla/sccache/blob/main/docs/GHA.md).
+        # Without the second it asks the service that GitHub has switched off.
         return {"SCCACHE_GHA_ENABLED": "on", "ACTIONS_CACHE_SERVICE_V2": "on"}
     if kind == "s3":
         endpoint = remote.options.get("endpoint", "")
