@@ -144,7 +144,6 @@ if (ROOT / "tests").is_dir():  # an installed torchmill has neither those nor th
         """Run the tests."""
         session.run(sys.executable, "-m", "pytest", *session.posargs)
 
-
     @nox.session(default=False)
     def docs(session: nox.Session) -> None:
         """Write the documentation as a site, with pages for the two libraries."""
