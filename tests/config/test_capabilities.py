@@ -213,6 +213,7 @@ def test_names_mean_what_they_mean_to_the_release(
     ("word", "advice"),
     [
         ("sm_86", "write 8.6"),
+        ("sm_86+PTX", "write 8.6+PTX"),
         ("86", "write 8.6"),
         ("sm90a", "write 9.0a"),
         ("compute_86", "write 8.6+PTX"),

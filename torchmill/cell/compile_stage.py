@@ -76,18 +76,19 @@ def compile_stage(
         "seconds": seconds,
         "waited": waited,
     }
-    # Read again: the environment was filled by this very run.
+    # The installed packages are only known now that this run has installed them.
     inputs |= installed_inputs(context)
-    digest = context.stat_cache.digest(raw) or ""
+    digest = context.stat_cache.digest(raw) or ""  # "" if somebody removed it meanwhile
     stages.record("compile", StageRecord(inputs, digest, files, report))
     return raw
 
 
 def empty_old_trees(context: BuildContext, note: Callable[[str], None]) -> None:
-    """Empty the trees of the cell's family that were unused longest, unless somebody works there.
+    """Empty all but the most recently used trees of the cell's family (its package and variant).
 
-    Another user's trees stay. A run that is packing needs the tools in a tree that it has let go
-    of, so all cells of the release are locked meanwhile.
+    TREES_KEPT trees stay, this cell's own included. Trees that are in use, or belong to another
+    user, are left alone. Every cell of the release is locked meanwhile, because a cell that is
+    packing may still use tools from a tree whose lock it has already released.
     """
     own_tree = context.tree.folder
     family = context.plan.build.family(context.host.arch)
@@ -101,11 +102,12 @@ def empty_old_trees(context: BuildContext, note: Callable[[str], None]) -> None:
     for lock in own_tree.parent.glob(f"*/{locks.LOCK_FILE}"):
         if lock.parent not in held_here:
             cell_locks.append(lock)
-    for folder in trees[TREES_KEPT - 1 :]:
+    others_kept = TREES_KEPT - 1  # the cell's own tree is the other one
+    for folder in trees[others_kept:]:
         with contextlib.suppress(BusyError, OSError):
             with hold_locks(cell_locks):
                 hidden = move_out_of_sight(list_contents(folder))
-            note(f"removed {folder}, the least recently used tree")
+            note(f"emptied {folder}, which was unused for longest")
             delete_paths(hidden)
 
 
@@ -127,11 +129,12 @@ def _timed(seconds: dict[str, float], step: str) -> Iterator[None]:
 
 
 def _refuse_edits_under_git_label(context: BuildContext, edits: Iterable[str]) -> None:
-    """Raise BuildError if the wheel's version would name a commit that the tree's files are not of."""
+    """Raise BuildError if the wheel's version would name a commit that does not match its files."""
     if edits and context.options.label == "git":
         raise BuildError(
-            f"{context.plan.identifier}: {name_few(sorted(edits))} in {context.tree.source} has local edits, and "
-            f"--label git would name the version after a commit without them: turn them into a patch "
+            f"{context.plan.identifier}: there are local edits in {context.tree.source} "
+            f"({name_few(sorted(edits))}), and --label git would name the version after a commit "
+            "without them: turn them into a patch "
             "(`--patch FILE`), or leave out --label git",
             code="edits-under-git-label",
         )

@@ -22,8 +22,8 @@ def verify_stage(
 ) -> Path:
     """Check the packed wheel in a clean environment, record the checks, and return its file.
 
-    A wheel that is in dist/ already is withdrawn first, because every wheel there has passed every
-    check. Raises VerifyError if a check fails.
+    If it is the published wheel in dist/ itself, it is withdrawn first, because every wheel there
+    has passed every check. Raises VerifyError if a check fails.
     """
     plan = context.plan
     published = context.layout.dist / packed.name
@@ -43,7 +43,7 @@ def verify_stage(
             expected_values(built, context.package),
             python=context.interpreter,
             scratch=context.outputs.verify,
-            extra=_companions(context),
+            extra=_check_requirements(context),
             log=log,
             targets=device_code.requested_targets(context.facts, plan.wheel, plan.arch_list),
             empty=context.layout.environments,
@@ -55,7 +55,7 @@ def verify_stage(
         "device_code": dict(code_sizes),
         "seconds": {"verify": round(time.monotonic() - start, 1)},
     }
-    if context.tree.source.exists():  # else the tree was emptied, and its size says nothing
+    if context.tree.source.exists():  # an emptied tree has no size to foresee the next build by
         report["disk"] = disk_space.written_bytes(context.folders)
     product = stages.valid["pack"].product
     stages.record("verify", StageRecord(inputs, product, {}, report))
@@ -76,19 +76,20 @@ def publish_stage(context: BuildContext, stages: StageLog, packed: Path) -> Path
     return wheel
 
 
-def _companions(context: BuildContext) -> list[Path | str]:
+def _check_requirements(context: BuildContext) -> list[Path | str]:
     """Return the wheels and requirements that are installed beside the wheel for its checks."""
     requirements = context.plan.requirements
-    companions: list[Path | str] = []
+    to_install: list[Path | str] = []
     for requirement in requirements:
         if requirement.startswith("numpy"):
-            companions.append(requirement)
+            to_install.append(requirement)
     wheel = context.plan.wheel
     if wheel.torch and not wheel.torch_folder:
         own_torch = base_wheel(context) if context.options.torch is None else None
-        companions.append(own_torch or requirements[-1])
+        torch_requirement = requirements[-1]  # a plan has torch last
+        to_install.append(own_torch or torch_requirement)
     for name in context.package.imports:
         imported = imported_wheel(context, context.facts.packages[name])
         if imported is not None:
-            companions.append(imported)
-    return companions
+            to_install.append(imported)
+    return to_install

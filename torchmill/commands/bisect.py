@@ -237,7 +237,7 @@ def find_bad_commit(  # noqa: PLR0917 - every one is an option
         "with": with_ or [],
         "trust_ends": trust_ends,
         "options": words,
-        "command": command,
+        "command": list(command),  # as the record has it
     }
     if not reset and not (good and bad and command):
         raise ConfigError(

@@ -15,11 +15,12 @@ SEPARATORS = re.compile(r"[;,\s]+")
 NUMBER = re.compile(r"(\d+\.\d)([af]?)")
 # How nvcc ("sm_86", "compute_86") and CMake ("86-real") write a capability.
 UNDOTTED = re.compile(
+    # the major is lazy, so that 86 is 8 and 6, and 120 is 12 and 0
     r"(?P<kind>sm_?|compute_?|lto_?)?(?P<major>\d{1,2}?)(?P<minor>\d?)(?P<suffix>[af]?)"
     r"(?P<code>-real|-virtual)?",
     re.IGNORECASE,
 )
-# Words of PyTorch that are not accepted -> the rest of a sentence that says why.
+# Words that PyTorch accepts and we refuse, in lower case -> the end of the error's sentence.
 REFUSED_WORDS: dict[str, str] = read_table_beside(__file__, "not_capabilities.toml")
 _PTX = "+PTX"
 
@@ -34,7 +35,7 @@ class ArchTarget:
 
     @property
     def name(self) -> str:
-        """Return "9.0a", the name in lists of toolkits."""
+        """Return "9.0a", as CUDA toolkits list it."""
         return self.capability + self.suffix
 
     def __str__(self) -> str:
@@ -119,9 +120,9 @@ def _parse_word(facts: Facts, word: str, torch: str, gpus: tuple[Gpu, ...]) -> I
     if name.lower() == "native":
         capabilities = _native_capabilities(gpus)
     else:
-        capabilities = _architecture_capabilities(facts, name, torch)
+        capabilities = _architecture_capabilities(facts, name, torch, _PTX if ptx else "")
     for capability in capabilities:
-        # PTX of several capabilities is that of the newest: it is for GPUs that come later.
+        # Only the newest, which is last, gets PTX: PTX serves GPUs that come later.
         yield ArchTarget(capability, ptx=ptx and capability == capabilities[-1])
 
 
@@ -135,14 +136,18 @@ def _native_capabilities(gpus: tuple[Gpu, ...]) -> tuple[str, ...]:
     if unreported:
         raise UnreadableArchError(
             "stands for the GPUs of this machine, and the driver does not report the capability "
-            f"of {', '.join(unreported)}; `invoke arch --gpu NAME` does"
+            f"of {', '.join(unreported)}; `invoke arch --gpu NAME` shows it"
         )
     capabilities = {gpu.capability for gpu in gpus if gpu.capability}
     return tuple(sorted(capabilities, key=capability_key))
 
 
-def _architecture_capabilities(facts: Facts, name: str, torch: str) -> tuple[str, ...]:
-    """Return the capabilities that an architecture's name means to a release; case is ignored."""
+def _architecture_capabilities(facts: Facts, name: str, torch: str, ptx: str) -> tuple[str, ...]:
+    """Return the capabilities that an architecture's name stands for in a release of torch.
+
+    Case is ignored. `ptx` is "+PTX" if the name had that at its end, for the advice. Raises
+    UnreadableArchError.
+    """
     folded = name.casefold()
     by_name: dict[str, tuple[str, ...]] = {}
     for arch_name in facts.arch_names:
@@ -156,28 +161,27 @@ def _architecture_capabilities(facts: Facts, name: str, torch: str) -> tuple[str
             raise UnreadableArchError(
                 f"is not a name that torch {torch} knows; write {capabilities}"
             )
-    raise UnreadableArchError(_advice(name, by_name))
+    raise UnreadableArchError(_advice(name, by_name, ptx))
 
 
-def _advice(name: str, architectures: Iterable[str]) -> str:
-    """Return advice on a word that is neither a capability nor a name, as the rest of a sentence.
+def _advice(name: str, architectures: Iterable[str], ptx: str) -> str:
+    """Return advice on a word that is neither a capability nor a name, as the end of a sentence.
 
-    `architectures` are names in lower case.
+    `architectures` are names in lower case; `ptx` is "+PTX" if the word had that at its end.
     """
     undotted = UNDOTTED.fullmatch(name)
-    if undotted and (undotted["major"] or undotted["minor"]):
+    if undotted:
         kind = (undotted["kind"] or "").lower()
         code = (undotted["code"] or "").lower()
         target = f"{undotted['major']}.{undotted['minor'] or 0}{undotted['suffix']}"
-        if kind.startswith("compute") or code == "-virtual":
+        if ptx or kind.startswith("compute") or code == "-virtual":
             target += _PTX
         return f"is not how PyTorch writes it: write {target}"
     # "2.1(2.0)", as select_compute_arch.cmake of FindCUDA reads it
     number = re.match(r"\d+\.\d(?=\()", name)
     if number:
-        return f"asks for code made from another capability's PTX: write {number[0]}"
+        return f"asks for code made from another capability's PTX: write {number[0]}{ptx}"
     similar = get_close_matches(name.casefold(), list(architectures), 1)
     if similar:
-        suggestion = similar[0].title().replace("ptx", "PTX")
-        return f"is not an architecture; did you mean {suggestion}?"
+        return f"is not an architecture; did you mean {similar[0].title()}{ptx}?"
     return "is neither a compute capability, such as 8.6 or 9.0a+PTX, nor an architecture's name"

@@ -27,11 +27,12 @@ SIGNATURE_SUFFIXES = (ENVELOPE_SUFFIX, BUNDLE_SUFFIX, PROVENANCE_SUFFIX)
 
 
 def find_wheel(dist: Path, expected: PlannedWheel, *, contained: bool = False) -> Path:
-    """Return the path of a planned wheel in `dist`.
+    """Return where a planned wheel is, or would be, in `dist`.
 
-    If the platform tag is computed from the finished wheel, that is the newest existing one, or
-    else the path with the newest tag possible. A wheel that is `contained` was built in a
-    container, whose glibc decided on the tag.
+    The final platform tag may be known only after the build. Then this is the most recently built
+    wheel whose manifest names this plan; if there is none, the planned path, which has the newest
+    tag that is possible. For a wheel that was built in a container any manylinux tag matches,
+    because the container's glibc decided it.
     """
     planned = dist / expected.file_name
     if not expected.tag_is_upper_bound:
@@ -55,7 +56,7 @@ def manifest_path(wheel: Path) -> Path:
 
 
 def document_path(wheel: Path, suffix: str) -> Path:
-    """Return the path of the file about a wheel with one of the suffixes."""
+    """Return the path of a wheel's side file with this suffix."""
     return wheel.with_name(f"{wheel.name}{suffix}")
 
 

@@ -1,4 +1,8 @@
-"""Compile the gate, and place it before the compilers of a build."""
+"""Build the gate, and put it in front of a build's compilers.
+
+The gate is a small program that starts one compiler: it asks the guard first, and waits until there
+is memory for it.
+"""
 
 import hashlib
 import os
@@ -23,19 +27,18 @@ _COMPILER_NAME = re.compile(
     r"(\w+-\w+-(\w+-)?(gnu\w*-)?)?(cc|c\+\+|gcc|g\+\+|clang|clang\+\+)(-\d+(\.\d+)*)?"
 )
 _CACHES = {"ccache", "sccache"}
-# Files that nvcc has compiled by its host compiler have temporary names, so a cache before that
-# compiler would store them in vain.
+# nvcc hands its host compiler files with temporary names, so caching that compiler is useless.
 _NVCC = Path(__file__).with_name("nvcc.sh")
-# Asked for the preprocessed source, nvcc gives that of the first capability: two files that differ
-# for another one are the same to ccache. The files that it read it names for all, so ccache may go
-# by those and nothing else.
+# `nvcc -E` prints the source for the first capability only, so ccache would take two files for equal
+# that differ for another one. nvcc's list of dependencies covers all capabilities, so ccache must
+# compare those files instead.
 _CACHED_NVCC = Path(__file__).with_name("nvcc_cached.sh")
 
 
 def gate_program(cache: Path, compiler: Sequence[str]) -> Path | None:
-    """Return the gate, compiled once for each version of its source.
+    """Return a compiled gate; each source version, compiler and platform has its own.
 
-    None if nothing can be compiled, or run, in `cache`.
+    None if nothing can be compiled in `cache`, or nothing there may be run.
     """
     inputs = [platform.machine(), sys.platform, *compiler, SOURCE.read_text(encoding="utf-8")]
     digest = hashlib.sha256("\0".join(inputs).encode()).hexdigest()[:16]
@@ -49,8 +52,8 @@ def gate_program(cache: Path, compiler: Sequence[str]) -> Path | None:
 def place_gate(compiled: Path | None, target: Path, compiler: Sequence[str] = ("cc",)) -> Path:
     """Put the gate at `target`, and return that: CMake remembers the path of its launcher.
 
-    If `compiled` is None the gate is compiled there. Raises OSError if that fails, the place cannot
-    be written, or nothing there may be run.
+    If `compiled` is None the gate is compiled there. Raises OSError if compiling fails, or `target`
+    cannot be written or run.
     """
     if compiled is None:
         return _compile(target, compiler)
@@ -61,18 +64,20 @@ def place_gate(compiled: Path | None, target: Path, compiler: Sequence[str] = ("
 
 
 def gate_hooks(gate: Path, caching: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that lead the compilers and linkers of CMake to the gate.
+    """Return the variables that make CMake run compilers and linkers through the gate.
 
-    `caching` has the variables that put a compiler cache in their place: behind ccache, only files
-    that must really be compiled come to the gate.
+    `caching` has the variables that make a compiler cache the launcher. Then only the files that the
+    cache lacks come to the gate.
     """
     hooks = {name: str(gate) for name in LAUNCHERS if name not in caching}
+    # sccache's launcher calls stand-ins that go through the gate themselves.
     if "CCACHE_DIR" not in caching:
         return hooks
     if " " not in str(gate):
         hooks["CCACHE_PREFIX"] = str(gate)
         return hooks
-    # ccache takes a blank for the end of a word: then the gate is before it, and hits come as well
+    # ccache splits CCACHE_PREFIX at blanks, so the gate goes in front of ccache instead, and cache
+    # hits come to it as well.
     for name in LAUNCHERS:
         if name in caching:
             hooks[name] = f"{gate};{caching[name]}"
@@ -88,26 +93,24 @@ def make_stand_ins(
     through `ccache` if there is one, else through the gate. Raises OSError if the folder cannot be
     written.
     """
-    first = ccache or str(gate)
+    prefix_program = ccache or str(gate)
     path = environ.get("PATH", "")
     folder.mkdir(parents=True, exist_ok=True)
     compilers = dict(_compilers_on_path(path, folder))
     for name, compiler in compilers.items():
-        _write_stand_in(folder / name, first, compiler)
+        _write_stand_in(folder / name, prefix_program, compiler)
     for file in folder.iterdir():
         if file.is_file() and file.name not in compilers:
-            file.unlink()  # of a compiler that is gone
+            file.unlink()  # its compiler is no longer on PATH
     changed = {"PATH": f"{folder}{os.pathsep}{path}" if path else str(folder)}
     for variable in ("CC", "CXX"):
         value = environ.get(variable, "")
-        compiler, flags = value, ""
-        if not _is_compiler(value):
-            compiler, _, flags = value.strip().partition(" ")
-        # One with its whole path; other words are looked for on PATH.
-        if _is_compiler(compiler):
+        compiler, flags = _split_compiler(value)
+        # Only absolute paths need this: names are found on PATH, where the stand-ins come first.
+        if _is_uncached_program(compiler):
             # In a folder of its own and by its own name: a build may look for "clang" in it.
             target = folder / variable / Path(compiler).name
-            stand_in = _write_stand_in(target, first, compiler)
+            stand_in = _write_stand_in(target, prefix_program, compiler)
             changed[variable] = f"{shlex.quote(stand_in)} {flags}" if flags else stand_in
     return changed
 
@@ -118,8 +121,8 @@ def make_nvcc_stand_in(
     """Make a stand-in for nvcc below a folder on PATH, and return the variables that name it.
 
     It goes through the gate, and is not itself on PATH, because builds look for the toolkit beside
-    nvcc. `ccache` stands before it if the build asks nvcc for the files it reads. Nothing changes if
-    `environ` names no nvcc. Raises OSError if the folder cannot be written.
+    nvcc. With `ccache` it also goes through that, for compiles that ask nvcc for its dependencies.
+    Nothing changes if `environ` names no nvcc. Raises OSError if the folder cannot be written.
     """
     nvcc = _find_nvcc(environ)
     if nvcc is None:
@@ -137,18 +140,19 @@ def make_nvcc_stand_in(
 def surround_nvcc(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
     """Put the rest of the toolkit around the stand-in for nvcc; return the variable that names it.
 
-    torch before 2.1, and later ones that do not compile with ninja, take no nvcc but the toolkit's
-    bin/nvcc. Raises OSError if the folder cannot be written.
+    torch before 2.1, and later ones that do not compile with ninja, only accept the toolkit's own
+    bin/nvcc. `make_nvcc_stand_in` must have made the stand-in. Raises OSError if the folder cannot
+    be written.
     """
     nvcc = _find_nvcc(environ)
     if nvcc is None:
         return {}
     toolkit = Path(nvcc).parents[1]
-    stand_in = folder / "cuda"
-    _link_all(stand_in, [path for path in toolkit.iterdir() if path.name != "bin"], "bin")
+    toolkit_copy = folder / "cuda"
+    _link_all(toolkit_copy, [path for path in toolkit.iterdir() if path.name != "bin"], "bin")
     programs = [path for path in Path(nvcc).parent.iterdir() if path.name != "nvcc"]
-    _link_all(stand_in / "bin", programs, "nvcc")
-    return {"CUDA_HOME": str(stand_in)}
+    _link_all(toolkit_copy / "bin", programs, "nvcc")
+    return {"CUDA_HOME": str(toolkit_copy)}
 
 
 def _compile(target: Path, compiler: Sequence[str]) -> Path:
@@ -176,17 +180,20 @@ def _runs(gate: Path) -> bool:
 
 def _find_nvcc(environ: Mapping[str, str]) -> str | None:
     """Return the path of the nvcc that variables name, or None."""
-    for path in (environ.get("CUDACXX", ""), f"{environ.get('CUDA_HOME', '')}/bin/nvcc"):
-        if _is_compiler(path):
+    candidates = [environ.get("CUDACXX", "")]
+    if environ.get("CUDA_HOME"):
+        candidates.append(f"{environ['CUDA_HOME']}/bin/nvcc")
+    for path in candidates:
+        if _is_uncached_program(path):
             return path
     return None
 
 
-def _link_all(folder: Path, paths: Sequence[Path], spared: str) -> None:
-    """Fill a folder with links to some paths; all else in it is removed but the name `spared`."""
+def _link_all(folder: Path, paths: Sequence[Path], kept_name: str) -> None:
+    """Fill a folder with links to some paths; everything else except `kept_name` is removed."""
     targets = {path.name: str(path) for path in paths}
     for entry in folder.iterdir():
-        if entry.name == spared:
+        if entry.name == kept_name:
             continue
         is_right = entry.is_symlink() and str(entry.readlink()) == targets.get(entry.name)
         if not is_right:
@@ -196,20 +203,20 @@ def _link_all(folder: Path, paths: Sequence[Path], spared: str) -> None:
             (folder / name).symlink_to(target)
 
 
-def _compilers_on_path(path: str, spared: Path) -> Iterator[tuple[str, str]]:
-    """Yield the name and the path of each compiler on PATH, as a shell finds it; a cache is none.
+def _compilers_on_path(path: str, skipped_folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield the name and the path of each compiler on PATH, as a shell finds it.
 
-    The folder `spared`, which has the stand-ins, is passed over.
+    Compiler caches do not count. The folder with the stand-ins is skipped.
     """
     seen = set()
     for entry in path.split(os.pathsep):
         folder = Path(entry)
-        if not entry or folder == spared:
+        if not entry or folder == skipped_folder:
             continue
         for name in _names_in(folder):
             if name in seen or not _COMPILER_NAME.fullmatch(name):
                 continue
-            if _is_compiler(str(folder / name)):
+            if _is_uncached_program(str(folder / name)):
                 seen.add(name)
                 yield name, str(folder / name)
 
@@ -221,8 +228,19 @@ def _names_in(folder: Path) -> list[str]:
         return []
 
 
-def _is_compiler(text: str) -> bool:
-    """Tell whether a text is the absolute path of a program that is no compiler cache."""
+def _split_compiler(value: str) -> tuple[str, str]:
+    """Return the program and the flags in a variable such as CC.
+
+    A value that is a program as a whole has a blank in its path.
+    """
+    if _is_uncached_program(value):
+        return value, ""
+    compiler, _, flags = value.strip().partition(" ")
+    return compiler, flags
+
+
+def _is_uncached_program(text: str) -> bool:
+    """Tell whether a text is the absolute path of an executable that is not a compiler cache."""
     path = Path(text)
     # os.path.isfile is False, and raises nothing, if the path may not be looked at
     if not path.is_absolute() or not os.path.isfile(path):  # noqa: PTH113
@@ -230,7 +248,7 @@ def _is_compiler(text: str) -> bool:
     return os.access(path, os.X_OK) and path.resolve().name not in _CACHES
 
 
-def _write_stand_in(target: Path, first: str, compiler: str) -> str:
-    script = f'#!/bin/sh\nexec {shlex.join([first, compiler])} "$@"\n'
+def _write_stand_in(target: Path, prefix_program: str, compiler: str) -> str:
+    script = f'#!/bin/sh\nexec {shlex.join([prefix_program, compiler])} "$@"\n'
     write_program(target, script.encode())
     return str(target)

@@ -1,6 +1,6 @@
 """Describe a unit, one compile or link, by its compiler's command line.
 
-A key reads `g++|torch/csrc/Module.cpp|-O2|…`, of a link `g++|link|lib/libtorch.so`.
+A key looks like `g++|torch/csrc/Module.cpp|-O2|…` for a compile, `g++|link|lib/libtorch.so` for a link.
 """
 
 import os
@@ -8,6 +8,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -52,7 +53,7 @@ class UnitDescription:
 
 
 class _Command(NamedTuple):
-    """The words of a compiler's command that are no options."""
+    """What a compiler's command names: its inputs, their language, its output."""
 
     operands: list[str]
     language: str  # after -x; "" if it follows from names
@@ -62,21 +63,21 @@ class _Command(NamedTuple):
 def describe_unit(cwd: str, argv: Sequence[str], roots: Sequence[str] = ()) -> UnitDescription:
     """Describe what a command compiles or links in the folder `cwd`.
 
-    The key holds everything that changes the need: the compiler, the source below one of `roots`,
-    its optimisation, and the processors and devices that code is made for. The place of the build
-    and its Python do not count.
+    The key holds everything that affects how much memory it takes: the compiler, the source below
+    one of `roots`, its optimisation, and the processors and devices that code is made for. Neither
+    the build's folder nor its Python version is part of it.
     """
     program = PurePosixPath(argv[0]).name if argv else "?"
     match = _PROGRAM.fullmatch(program)
     compiler = match[1] if match else program
     words = list(_expand_response_files(cwd, argv[1:]))
-    command = _parse(words)
+    command = _parse_command(words)
     sources = []
     for operand in command.operands:
         if PurePosixPath(operand).suffix in _FAMILY_OF_SUFFIX:
             sources.append(operand)
     if not sources and not _COMPILES.isdisjoint(words):
-        sources = command.operands[-1:]  # its name says nothing, and -x says the language
+        sources = command.operands[-1:]  # without a known suffix; -x gives its language
     if not sources:
         product = _stable_path(cwd, command.output, roots)
         return UnitDescription("link", _join_key(compiler, "link", product), 1.0, product)
@@ -124,7 +125,7 @@ def _expand_response_files(cwd: str, words: Sequence[str]) -> Iterator[str]:
 
 def _read_response_file(file: Path) -> list[str]:
     try:
-        if not file.is_file():  # a pipe could be read only once, and the compiler wants to
+        if not file.is_file():  # a pipe can be read only once: leave it to the compiler
             return []
         with file.open(encoding="utf-8", errors="replace") as opened:
             text = opened.read(_LONGEST_RESPONSE_FILE)
@@ -133,7 +134,7 @@ def _read_response_file(file: Path) -> list[str]:
     return [word.strip("\"'") for word in re.findall(r"\"[^\"]*\"|'[^']*'|\S+", text)]
 
 
-def _parse(words: Sequence[str]) -> _Command:
+def _parse_command(words: Sequence[str]) -> _Command:
     operands = []
     language = ""
     output = "a.out"
@@ -166,19 +167,21 @@ def _stable_path(cwd: str, path: str, roots: Sequence[str]) -> str:
 
 
 def _count_threads(words: Sequence[str], devices: Sequence[str]) -> float:
-    """Return the threads that nvcc starts: at most one for each device.
+    """Return the number of threads that nvcc starts: at most one for each device.
 
-    `--threads 0` stands for as many as it can use.
+    `--threads 0` means one for each. A device that is compiled from PTX (`compute_90`) and its
+    binaries (`sm_90`) share a thread.
     """
     threads = 1
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in pairwise([*words, ""]):
         match = _THREADS.fullmatch(word)
         if match:
             count = match[1] or following
+            # a number that is too long for anything must not take long to convert
             threads = int(count[:_MOST_THREAD_DIGITS]) if count.isdecimal() else 1
     if any(device.startswith("all") for device in devices):
-        most = _ALL_DEVICES
+        limit = _ALL_DEVICES
     else:
         virtual = [device for device in devices if device.startswith("compute_")]
-        most = max(1, len(virtual or devices))
-    return float(min(threads or most, most))
+        limit = max(1, len(virtual or devices))
+    return float(min(threads or limit, limit))
