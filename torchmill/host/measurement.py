@@ -124,7 +124,8 @@ def measure_host(
     cache = user_cache_folder(environ, home)
     cached = provisioned.provisioned_compilers(cache, native.native_arch())
     # Two pools: a task of `threads` that waited for tasks of its own pool could wait for ever.
-    with ThreadPoolExecutor(_THREADS) as threads, ThreadPoolExecutor(_THREADS) as probes:
+    # `probes` closes last, because a task of `threads` may still have something to ask.
+    with ThreadPoolExecutor(_THREADS) as probes, ThreadPoolExecutor(_THREADS) as threads:
         compilers = threads.submit(installed_compilers, environ, root, cached, run, probes)
         versions = threads.submit(programs.tool_versions, tools, run, probes)
         devices = threads.submit(gpu_driver.find_host_gpus, root, run) if gpus else None
