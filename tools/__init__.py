@@ -1,1 +1,1 @@
-"""What maintainers run: figures of the structure, facts against upstream."""
+"""Programs for maintainers: figures of the structure, facts against upstream."""

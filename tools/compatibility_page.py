@@ -231,7 +231,7 @@ def _cuda_rows(facts: Facts, releases: Iterable[Release]) -> Rows:
 
 
 def _accepted_toolkits(facts: Facts, release: Release) -> str:
-    """Return the toolkits that a release accepts, and which of them who is known to have tried."""
+    """Return the toolkits that a release accepts, the untried ones, and those others have tried."""
     if release.cuda is None:
         return ""
     standings: dict[str, set[str]] = {}

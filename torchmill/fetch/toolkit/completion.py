@@ -17,7 +17,7 @@ from torchmill.host.provisioned import TOOLKIT, ProvisionedFolder
 
 
 def base_toolkit(version: str, installed: Sequence[FoundToolkit]) -> FoundToolkit:
-    """Return the toolkit of a version that builds use. Raises HostError if none can be extended."""
+    """Return the toolkit that is to be completed. Raises HostError if none can be."""
     toolkit = next((toolkit for toolkit in installed if toolkit.version == version), None)
     cure = f"install a complete one with `invoke toolkit --cuda {version}`"
     if toolkit is None:
