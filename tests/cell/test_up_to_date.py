@@ -79,17 +79,37 @@ def test_entries_come_back_as_they_were_written(tmp_path: Path) -> None:
     assert up_to_date.parse_records(told)["compile"].files == {"/a.h": "1"}
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "[]", "{", "{}", '{"stages": 5}', '{"stages": {"compile": 5}}', '{"stages": {"pack": {}}}',
-     '{"stages": {"compile": {"parts": {}, "made": "x", "read": {}, "said": {}}}}',
-     '{"stages": {"compile": {"parts": {"a": "b"}, "made": "", "read": {}, "said": {}}}}'],
-)  # fmt: skip
-def test_what_cannot_be_understood_is_nothing(tmp_path: Path, text: str) -> None:
+WHOLE_RECORD = {"inputs": {"a": "b"}, "product": "x", "files": {}, "report": {}}
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "{}"])
+def test_a_damaged_file_has_no_records(tmp_path: Path, text: str) -> None:
     file = tmp_path / "ledger"
     assert up_to_date.parse_records(load_object(file)) == {}
     file.write_text(text)
     assert up_to_date.parse_records(load_object(file)) == {}
+
+
+@pytest.mark.parametrize(
+    "stages",
+    [
+        5,
+        {"compile": 5},
+        {"pack": WHOLE_RECORD},
+        {"compile": {}},
+        {"compile": {**WHOLE_RECORD, "inputs": {}}},
+        {"compile": {**WHOLE_RECORD, "product": ""}},
+        {"compile": {**WHOLE_RECORD, "files": 7}},
+    ],
+)
+def test_a_record_that_cannot_be_understood_is_none(stages: object) -> None:
+    manifest = {"format": formats.MANIFEST, "stages": stages}
+    assert up_to_date.parse_records(manifest) == {}
+
+
+def test_a_record_that_can_be_understood_is_one() -> None:
+    manifest = {"format": formats.MANIFEST, "stages": {"compile": WHOLE_RECORD}}
+    assert list(up_to_date.parse_records(manifest)) == ["compile"]
 
 
 def test_records_of_another_format_are_none(tmp_path: Path) -> None:
