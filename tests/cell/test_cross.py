@@ -257,16 +257,16 @@ def test_what_is_installed_here_is_in_no_container(shipped: Facts, tmp_path: Pat
 def test_what_is_kept_of_another_machine_lies_apart(shipped: Facts) -> None:
     """One machine's folders never meet the other's; sources and wheels are everybody's."""
     home = Layout(Path("/home/me/elsewhere"), Path("/home/me/.cache/torchmill"))
-    guest = cross.guest_layout(home, "aarch64")
-    assert guest.trees == Path("/home/me/elsewhere/.torchmill/aarch64/trees")
-    assert guest.logs == Path("/home/me/elsewhere/.torchmill/aarch64/logs")
-    assert (guest.sources, guest.dist) == (home.sources, home.dist)
+    inner = cross.container_layout(home, "aarch64")
+    assert inner.trees == Path("/home/me/elsewhere/.torchmill/aarch64/trees")
+    assert inner.logs == Path("/home/me/elsewhere/.torchmill/aarch64/logs")
+    assert (inner.sources, inner.dist) == (home.sources, home.dist)
     made = cross.required_folders(order(shipped), place(layout=home))
-    assert guest.cache == Path("/home/me/.cache/torchmill-aarch64")
-    assert {guest.cache, home.dist, home.sources, Path("/var/ccache")} <= set(made)
+    assert inner.cache == Path("/home/me/.cache/torchmill-aarch64")
+    assert {inner.cache, home.dist, home.sources, Path("/var/ccache")} <= set(made)
     found = cross.plan_container(order(shipped), place(layout=home), LINUX)
     writable = {one.source for one in found.mounts if one.writable}
-    assert writable == {str(home.state), str(home.dist), str(guest.cache), "/var/ccache"}
+    assert writable == {str(home.state), str(home.dist), str(inner.cache), "/var/ccache"}
 
 
 def test_the_container_sees_the_layout_that_was_planned(
@@ -276,7 +276,10 @@ def test_the_container_sees_the_layout_that_was_planned(
     found = cross.plan_container(order(shipped), place(), LINUX)
     for name, value in found.variables.items():
         monkeypatch.setenv(name, value)
-    inner, outer = Layout.of_checkout(Path("/suite")), cross.guest_layout(place().layout, "aarch64")
+    inner, outer = (
+        Layout.of_checkout(Path("/suite")),
+        cross.container_layout(place().layout, "aarch64"),
+    )
     by_target = {one.target: one.source for one in found.mounts}
     for inside, outside in (
         (inner.trees, outer.trees),

@@ -27,7 +27,7 @@ from torchmill.plan.plan import Plan, PlannedCuda
 
 @pytest.fixture
 def stat_cache(tmp_path: Path) -> StatCache:
-    return StatCache(tmp_path / "recall.json")
+    return StatCache(tmp_path / "stat-cache.json")
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_a_search_path_of_compilers_counts_only_in_a_container_of_ours(planned: 
     assert machine_inputs.read_user_variables(shell, planned, "linux") == {}
     assert (
         machine_inputs.read_user_variables(
-            {**shell, "TORCHMILL_GUEST": "aarch64"}, planned, "linux"
+            {**shell, "TORCHMILL_CONTAINER_ARCH": "aarch64"}, planned, "linux"
         )
         == shell
     )
@@ -229,7 +229,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def test_what_lies_outside_was_read_and_nothing_else(source: Path, tmp_path: Path) -> None:
-    stat_cache = StatCache(tmp_path / "recall.json")
+    stat_cache = StatCache(tmp_path / "stat-cache.json")
     read = machine_inputs.read_external_inputs(
         source, [source.parent], stat_cache, time.time() + 60
     )
@@ -246,7 +246,7 @@ def test_what_lies_outside_was_read_and_nothing_else(source: Path, tmp_path: Pat
 
 
 def test_what_changed_during_the_build_is_not_trusted(source: Path, tmp_path: Path) -> None:
-    stat_cache = StatCache(tmp_path / "recall.json")
+    stat_cache = StatCache(tmp_path / "stat-cache.json")
     read = machine_inputs.read_external_inputs(
         source, [source.parent], stat_cache, time.time() - 3600
     )
@@ -256,7 +256,7 @@ def test_what_changed_during_the_build_is_not_trusted(source: Path, tmp_path: Pa
 
 
 def test_a_log_that_cannot_be_read_is_never_unchanged(source: Path, tmp_path: Path) -> None:
-    stat_cache = StatCache(tmp_path / "recall.json")
+    stat_cache = StatCache(tmp_path / "stat-cache.json")
     (source / "build" / ".ninja_deps").write_bytes(b"# ninjadeps\n\x63\0\0\0")
     assert list(
         machine_inputs.find_changed_inputs(
@@ -266,7 +266,7 @@ def test_a_log_that_cannot_be_read_is_never_unchanged(source: Path, tmp_path: Pa
 
 
 def test_without_a_log_all_headers_of_the_system_count(tmp_path: Path) -> None:
-    stat_cache = StatCache(tmp_path / "recall.json")
+    stat_cache = StatCache(tmp_path / "stat-cache.json")
     read = machine_inputs.read_external_inputs(tmp_path, [], stat_cache, time.time())
     assert "/usr/include/" in read
     assert list(machine_inputs.find_changed_inputs(read, stat_cache)) == []

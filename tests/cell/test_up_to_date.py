@@ -25,7 +25,7 @@ PARTS = {"switch A": "1", "compiler": "2", WHOLE_PLAN: "3"}
 
 @pytest.fixture
 def stat_cache(tmp_path: Path) -> StatCache:
-    return StatCache(tmp_path / "recall.json")
+    return StatCache(tmp_path / "stat-cache.json")
 
 
 def changes(entry: StageRecord, parts: dict[str, str], stat_cache: StatCache) -> list[str]:

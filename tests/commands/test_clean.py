@@ -13,7 +13,7 @@ import pytest
 from tests.support import stored_things as things
 from tests.support.commands import ROOT, environment, run
 from tests.support.refusals import refused
-from torchmill.cell.containers.cross import guest_layout
+from torchmill.cell.containers.cross import container_layout
 from torchmill.commands.clean import command, in_use, stored
 from torchmill.commands.clean.command import CleanOutcome
 from torchmill.config.facts import Facts
@@ -126,7 +126,7 @@ def test_builds_in_containers_are_shown_and_stay(tmp_path: Path, known: Facts) -
     tree = things.write(
         layout.state / "aarch64" / "trees" / "v1.0.0" / "wheel-3.10-cpu" / "a.o", 10
     )
-    cached = things.write(guest_layout(layout, "aarch64").cache / "ccache" / "a", 10)
+    cached = things.write(container_layout(layout, "aarch64").cache / "ccache" / "a", 10)
     place = things.place(tmp_path, known)
     (item,) = (item for kind in stored.KINDS for item in kind.find(place))
     assert (item.kind, item.name) == ("containers", "aarch64")
@@ -494,7 +494,7 @@ def test_where_nothing_was_made_yet_there_is_nothing(tmp_path: Path) -> None:
     home = tmp_path / "home"
     removed = run("invoke", "clean", "--age=0s", home=home, env=nox_variables(home))
     assert removed.returncode == 0, removed.stderr
-    assert "removed: recall\n  facts.json " in removed.stdout, (
+    assert "removed: stat-caches\n  facts.json " in removed.stdout, (
         "what the command itself remembered of the facts"
     )
     assert [path for path in home.rglob("*") if path.is_file()] == []

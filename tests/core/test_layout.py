@@ -63,24 +63,28 @@ def test_environments_are_where_nox_keeps_them(
     assert nox_environments_folder() == Path(__file__).parents[2] / ".nox"
 
 
-def test_a_guest_has_folders_of_its_own_but_for_sources_and_wheels(
+def test_a_container_shares_nothing_but_sources_and_wheels(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TORCHMILL_HOME", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     own = Layout.of_checkout(tmp_path)
-    monkeypatch.setenv("TORCHMILL_GUEST", "aarch64")
-    guest = Layout.of_checkout(tmp_path)
-    assert guest.sources == own.sources == tmp_path / ".torchmill" / "sources"
-    assert guest.dist == own.dist
-    assert guest.trees == tmp_path / ".torchmill" / "aarch64" / "trees"
-    assert guest.selection != own.selection
-    assert (own.cache.name, guest.cache.name) == ("torchmill", "torchmill-aarch64")
+    monkeypatch.setenv("TORCHMILL_CONTAINER_ARCH", "aarch64")
+    container = Layout.of_checkout(tmp_path)
+    assert container.sources == own.sources == tmp_path / ".torchmill" / "sources"
+    assert container.dist == own.dist
+    assert container.trees == tmp_path / ".torchmill" / "aarch64" / "trees"
+    assert container.selection != own.selection
+    assert (own.cache.name, container.cache.name) == ("torchmill", "torchmill-aarch64")
 
 
-def test_a_guest_that_is_no_name_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TORCHMILL_GUEST", "../aarch64")
-    with pytest.raises(ConfigError, match=r"TORCHMILL_GUEST is '\.\./aarch64': name an arch"):
+def test_an_invalid_container_arch_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHMILL_CONTAINER_ARCH", "../aarch64")
+    with pytest.raises(
+        ConfigError, match=r"TORCHMILL_CONTAINER_ARCH is '\.\./aarch64': name an arch"
+    ):
         Layout.of_checkout(tmp_path)
 
 

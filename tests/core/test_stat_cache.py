@@ -29,17 +29,17 @@ def settled(path: Path, text: str) -> Path:
 
 def test_a_digest_is_told_again_without_reading_and_after_a_restart(tmp_path: Path) -> None:
     file = settled(tmp_path / "a", "one")
-    first = StatCache(tmp_path / "recall.json")
+    first = StatCache(tmp_path / "stat-cache.json")
     digest = first.digest(file)
     first.save()
     file.chmod(0o200)  # whoever is not root cannot read it any more
     seen = stat_file(file)
     assert seen is not None
-    assert StatCache(tmp_path / "recall.json").lookup(str(file), seen) is None, (
+    assert StatCache(tmp_path / "stat-cache.json").lookup(str(file), seen) is None, (
         "its time of change is another"
     )
     file.chmod(0o644)
-    again = StatCache(tmp_path / "recall.json")
+    again = StatCache(tmp_path / "stat-cache.json")
     assert again.digest(file) == digest
     assert again.digest(tmp_path / "absent") is None
     assert again.digest(tmp_path) is None
@@ -47,25 +47,25 @@ def test_a_digest_is_told_again_without_reading_and_after_a_restart(tmp_path: Pa
 
 def test_same_size_and_time_do_not_deceive(tmp_path: Path) -> None:
     file = settled(tmp_path / "a", "one")
-    recall = StatCache(tmp_path / "recall.json")
-    before, seen = recall.digest(file), file.stat()
+    stat_cache = StatCache(tmp_path / "stat-cache.json")
+    before, seen = stat_cache.digest(file), file.stat()
     file.write_text("two")
     os.utime(file, ns=(seen.st_atime_ns, seen.st_mtime_ns))
-    assert recall.digest(file) != before
+    assert stat_cache.digest(file) != before
 
 
 def test_what_changed_just_now_or_in_the_future_is_not_kept(tmp_path: Path) -> None:
-    recall = StatCache(tmp_path / "recall.json")
+    stat_cache = StatCache(tmp_path / "stat-cache.json")
     for since in (time.time_ns(), time.time_ns() + 86_400 * 10**9):
-        recall.store("it", FileStat("looks so", since), "answer")
-        assert recall.lookup("it", FileStat("looks so", since)) is None
-    recall.store("it", FileStat("looks so", 0), "answer")
-    assert recall.lookup("it", FileStat("looks so", 0)) == "answer"
-    assert recall.lookup("it", FileStat("looks otherwise", 0)) is None
+        stat_cache.store("it", FileStat("looks so", since), "answer")
+        assert stat_cache.lookup("it", FileStat("looks so", since)) is None
+    stat_cache.store("it", FileStat("looks so", 0), "answer")
+    assert stat_cache.lookup("it", FileStat("looks so", 0)) == "answer"
+    assert stat_cache.lookup("it", FileStat("looks otherwise", 0)) is None
 
 
 def test_a_spoiled_memory_is_an_empty_one(tmp_path: Path) -> None:
-    memory = tmp_path / "recall.json"
+    memory = tmp_path / "stat-cache.json"
     for text in ("", "[]", "{", '{"it": 5}', '{"it": ["looks so"]}', "\0"):
         memory.write_text(text)
         assert StatCache(memory).lookup("it", FileStat("looks so", 0)) is None
@@ -73,17 +73,17 @@ def test_a_spoiled_memory_is_an_empty_one(tmp_path: Path) -> None:
 
 def test_a_memory_that_cannot_be_written_costs_time_only(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    recall = StatCache(tmp_path / "file" / "recall.json")
-    recall.store("it", FileStat("looks so", 0), "answer")
-    recall.save()
-    assert recall.lookup("it", FileStat("looks so", 0)) == "answer"
+    stat_cache = StatCache(tmp_path / "file" / "stat-cache.json")
+    stat_cache.store("it", FileStat("looks so", 0), "answer")
+    stat_cache.save()
+    assert stat_cache.lookup("it", FileStat("looks so", 0)) == "answer"
 
 
 def test_a_large_memory_keeps_what_was_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torchmill.core.stat_cache.MAX_BYTES", 60)
-    look, file = FileStat("looks so", 0), tmp_path / "recall.json"
+    look, file = FileStat("looks so", 0), tmp_path / "stat-cache.json"
     first = StatCache(file)
     first.store("old", look, "x" * 30)
     first.store("used", look, "y")
@@ -104,7 +104,7 @@ def test_a_program_is_asked_once_and_a_script_each_time(tmp_path: Path) -> None:
     shutil.copy(Path(sys.executable).resolve(), program)
     settled(tmp_path / "later", "")
     script = settled(tmp_path / "script", "#!/bin/sh\n")
-    recall, asked = StatCache(tmp_path / "recall.json"), []
+    stat_cache, asked = StatCache(tmp_path / "stat-cache.json"), []
 
     def ask() -> str:
         asked.append(1)
@@ -117,12 +117,12 @@ def test_a_program_is_asked_once_and_a_script_each_time(tmp_path: Path) -> None:
         ([tmp_path / "absent"], 2),
     ):
         asked.clear()
-        assert {recall.program_output(str(files), files, ask) for _ in range(2)} == {"answer"}
+        assert {stat_cache.program_output(str(files), files, ask) for _ in range(2)} == {"answer"}
         assert len(asked) == times
     assert is_native(program)
     os.utime(program, (1e9, 1e9))
     asked.clear()
-    recall.program_output(str([program]), [program], ask)
+    stat_cache.program_output(str([program]), [program], ask)
     assert asked, "another look, another question"
 
 

@@ -34,7 +34,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
 
 @pytest.fixture
 def stat_cache_file(tmp_path: Path) -> StatCache:
-    return StatCache(tmp_path / "recall.json")
+    return StatCache(tmp_path / "stat-cache.json")
 
 
 @pytest.fixture

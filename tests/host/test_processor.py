@@ -40,7 +40,7 @@ OLD = Host(
 
 @pytest.fixture
 def host(tmp_path_factory: pytest.TempPathFactory) -> Host:
-    host = measure_basic_host(StatCache(tmp_path_factory.mktemp("cache") / "recall.json"))
+    host = measure_basic_host(StatCache(tmp_path_factory.mktemp("cache") / "stat-cache.json"))
     if not KNOWN or host.compilers.default is None or host.compilers.default.family != "gcc":
         pytest.skip("needs gcc on Linux")
     return host

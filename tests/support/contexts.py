@@ -43,7 +43,7 @@ def job(
     )
     computed = build_plan.compute_plan(known, cell, host, options, fetched)
     layout = Layout(tmp_path, tmp_path / "cache")
-    stat_cache = StatCache(tmp_path / "recall.json")
+    stat_cache = StatCache(tmp_path / "stat-cache.json")
     venv, python = tmp_path / "venv", Path("/python")
     return context.BuildContext(
         layout, known, host, cell, options, fetched, computed, venv, python, {}, {}, stat_cache

@@ -56,7 +56,7 @@ def imagined(folder: Path, *tools: str, features: str = FEATURES) -> Host:
 
 
 def site(folder: Path, host: Host, noted: list[str], **environ: str) -> CacheSite:
-    log, digest = folder / "logs/it.ccache", StatCache(folder / "recall.json").digest
+    log, digest = folder / "logs/it.ccache", StatCache(folder / "stat-cache.json").digest
     return CacheSite(
         host, folder, folder / "kept", log, CLEAN | environ, noted.append, digest, lambda: None
     )

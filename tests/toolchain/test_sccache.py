@@ -59,7 +59,7 @@ def launch(
 ) -> str:
     """Run a compiler by the launcher that CMake is told of."""
     caching = sccache.place_sccache(
-        program, known, tmp_path / "stand ins", StatCache(tmp_path / "recall").digest
+        program, known, tmp_path / "stand ins", StatCache(tmp_path / "stat-caches").digest
     )
     assert "CMAKE_CUDA_COMPILER_LAUNCHER" not in caching  # its steps would run past the gate
     (one,) = {caching[f"CMAKE_{language}_COMPILER_LAUNCHER"] for language in ("C", "CXX")}
@@ -142,7 +142,7 @@ def test_a_stand_in_changes_with_its_compiler_alone(
 ) -> None:
     def placed(folder: str) -> Path:
         sccache.place_sccache(
-            program, [compiler], tmp_path / folder, StatCache(tmp_path / "recall").digest
+            program, [compiler], tmp_path / folder, StatCache(tmp_path / "stat-caches").digest
         )
         return Path(f"{tmp_path / folder}{compiler}")
 

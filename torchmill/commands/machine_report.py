@@ -194,7 +194,7 @@ def cell_folders(layout: Layout, cell: Cell, host: Host, *, in_container: bool) 
     if in_container:
         # The folders of the suite in the container, as this machine sees them.
         native = cell.build.arch
-        layout = cross.guest_layout(layout, native)
+        layout = cross.container_layout(layout, native)
         environments = layout.state / "environments"
     tag = cell.release.tag
     identifier = cell.build.identifier(native)

@@ -130,7 +130,7 @@ def mark_home(layout: Layout) -> None:
 
     What cannot be written is left to whoever writes there next, and says so.
     """
-    if layout.guest or _is_marked(layout.root, record := _read_record(layout)):
+    if layout.container_arch or _is_marked(layout.root, record := _read_record(layout)):
         return
     state = layout.root / STATE
     with contextlib.suppress(OSError):

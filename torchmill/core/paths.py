@@ -10,21 +10,22 @@ from torchmill.core.errors import ConfigError
 
 PACKAGE = Path(__file__).parents[1]
 CHECKOUT = PACKAGE.parent
-GUEST = (
-    "TORCHMILL_GUEST"  # names the arch of a container in which a suite works beside the machine's
-)
+# The variable that names the architecture of a container, in which a suite works beside that of
+# its machine.
+CONTAINER_ARCH = "TORCHMILL_CONTAINER_ARCH"
 EMPTY_ENVIRONMENTS = "environments"
-CACHE_FILES = ("facts.json", "sessions.json", "recall.json")
-HOMES = "homes"  # of the cache: which folders' states are the user's
-CONFIGS = "configs"  # of the cache: shipped facts together with those of a project
-PROOFS_CACHE = "upstream-tests"  # what upstream's tests said of published wheels
+CACHE_FILES = ("facts.json", "sessions.json", "stat-cache.json")
+HOMES = "homes"  # in the cache: which folders' states are the user's
+CONFIGS = "configs"  # in the cache: the shipped facts together with those of a project
+PROOFS_CACHE = "upstream-tests"  # in the cache: results of upstream's tests of published wheels
 
 
 class _Below:
     """A file or folder by its name in another folder of a layout."""
 
     def __init__(self, parent: str, name: str) -> None:
-        self._parent, self._name = parent, name
+        self._parent = parent
+        self._name = name
 
     def __get__(self, layout: "Layout", _: type) -> Path:
         return Path(getattr(layout, self._parent), self._name)
@@ -36,67 +37,53 @@ class Layout:
 
     root: Path
     cache: Path
-    guest: str = (
-        ""  # the arch of a container: it shares sources and dist/ with its machine, nothing else
-    )
+    # The architecture of a container: it shares sources and dist/ with its machine, nothing else.
+    container_arch: str = ""
 
     @classmethod
     def of_checkout(cls, root: Path) -> "Layout":
-        """Return the layout for a checkout; TORCHMILL_HOME moves what it makes elsewhere.
+        """Return the layout for a checkout; TORCHMILL_HOME moves its folders elsewhere.
 
-        Raises ConfigError where that is a file, TORCHMILL_GUEST is no name of an arch, or the user has no home.
+        Raises ConfigError if TORCHMILL_HOME is not a folder, if TORCHMILL_CONTAINER_ARCH is not
+        the name of an architecture, or if the user has no home.
         """
         home = os.environ.get("TORCHMILL_HOME")
-        if home and (not os.path.isabs(home) or os.path.isfile(home)):  # noqa: PTH113, PTH117 - they raise nothing
-            wrong = "a file" if os.path.isabs(home) else "not the absolute path of a folder"  # noqa: PTH117
-            told = f"TORCHMILL_HOME is {home}, which is {wrong}: name a folder by its absolute path, or unset it"
-            raise ConfigError(told, code="invalid-home")
-        guest = os.environ.get(GUEST, "")
-        if not re.fullmatch(r"\w*", guest):
+        if home:
+            _require_absolute_folder(home)
+        container_arch = os.environ.get(CONTAINER_ARCH, "")
+        if not re.fullmatch(r"\w*", container_arch):
             raise ConfigError(
-                f"{GUEST} is '{guest}': name an arch, such as aarch64, or unset it",
-                code="invalid-guest",
+                f"{CONTAINER_ARCH} is '{container_arch}': name an arch, such as aarch64, "
+                "or unset it",
+                code="invalid-container-arch",
             )
-        if not os.path.isabs(own := os.path.expanduser("~")):  # noqa: PTH111, PTH117 - ~ where a user is a mere number
-            why = (
-                "HOME is not set, and the system knows no user with this number"
-                if own == "~"
-                else f"HOME is {own}"
-            )
-            raise ConfigError(
-                f"{why}: `export HOME=FOLDER`, one that you may write to", code="no-home"
-            )
-        return cls(
-            Path(os.path.realpath(home or root)), user_cache_folder(os.environ, Path(own)), guest
-        )
+        cache = user_cache_folder(os.environ, _user_home())
+        return cls(Path(os.path.realpath(home or root)), cache, container_arch)
 
-    # in the user's cache
-    environments = _Below(
-        "cache", EMPTY_ENVIRONMENTS
-    )  # empty ones, and tools, out of which all others are made
-    # what the TOML files of facts hold, the sessions of the matrix, digests of files by what their stat says
-    facts_cache, sessions_cache, stat_cache = (_Below("cache", name) for name in CACHE_FILES)
-    # in the checkout
+    # In the user's cache.
+    environments = _Below("cache", EMPTY_ENVIRONMENTS)  # empty ones, and tools, to copy from
+    facts_cache = _Below("cache", CACHE_FILES[0])  # the parsed TOML files of the facts
+    sessions_cache = _Below("cache", CACHE_FILES[1])  # the sessions of the matrix
+    stat_cache = _Below("cache", CACHE_FILES[2])  # digests of files by their stat
+    # In the checkout.
     dist = _Below("root", "dist")  # verified wheels
-    conda = _Below("dist", "conda")  # packages made of them, in a folder for each kind of machine
-    index = _Below("root", "index")  # what `invoke index` writes, unless it is told another folder
-    channel = _Below("root", "channel")  # the same of `invoke index --conda`
+    conda = _Below("dist", "conda")  # conda packages of them, in a folder for each platform
+    index = _Below("root", "index")  # the default folder of `invoke index`
+    channel = _Below("root", "channel")  # the default folder of `invoke index --conda`
     sources = _Below("root", ".torchmill/sources")  # the fetched sources of all packages
-    # below `state`
+    # Below `state`.
     trees = _Below("state", "trees")  # where everything is built, a folder for each tag
     logs = _Below("state", "logs")  # of builds
-    images = _Below("state", "images")  # what images are built of
+    images = _Below("state", "images")  # Dockerfiles, and the files that they copy
     demo = _Below("state", "demo")  # everything that `nox -s demo` makes
-    bisect = _Below(
-        "state", "bisect"
-    )  # the search of `invoke bisect`, and everything that it makes
-    cluster = _Below("state", "cluster")  # the jobs of `invoke cluster`, their logs and their parts
+    bisect = _Below("state", "bisect")  # the search of `invoke bisect`, and all that it makes
+    cluster = _Below("state", "cluster")  # the jobs of `invoke cluster`, their logs and parts
     selection = _Below("state", "selected.json")  # the file that names the selected release
 
     @property
     def state(self) -> Path:
         """Return the folder of everything that can be made again."""
-        return self.root / ".torchmill" / self.guest
+        return self.root / ".torchmill" / self.container_arch
 
     def source(self, package: str) -> Path:
         """Return the folder of a package's fetched sources."""
@@ -107,31 +94,72 @@ class Layout:
         return self.trees / tag / identifier
 
 
+def _require_absolute_folder(home: str) -> None:
+    """Raise ConfigError if TORCHMILL_HOME is a relative path, or names a file.
+
+    os.path rather than pathlib, whose methods may raise OSError for a path that is not valid.
+    """
+    if not os.path.isabs(home):  # noqa: PTH117
+        problem = "not the absolute path of a folder"
+    elif os.path.isfile(home):  # noqa: PTH113
+        problem = "a file"
+    else:
+        return
+    raise ConfigError(
+        f"TORCHMILL_HOME is {home}, which is {problem}: name a folder by its absolute path, "
+        "or unset it",
+        code="invalid-home",
+    )
+
+
+def _user_home() -> Path:
+    """Return the user's home. Raises ConfigError if there is none, or HOME is a relative path."""
+    # Path.home() raises RuntimeError if the system does not know the user's number, as in a
+    # container; expanduser returns "~" then.
+    home = os.path.expanduser("~")  # noqa: PTH111
+    if os.path.isabs(home):  # noqa: PTH117
+        return Path(home)
+    reason = f"HOME is {home}"
+    if home == "~":
+        reason = "HOME is not set, and the system knows no user with this number"
+    raise ConfigError(f"{reason}: `export HOME=FOLDER`, one that you may write to", code="no-home")
+
+
 def user_cache_folder(environ: Mapping[str, str], home: Path) -> Path:
-    """Return the folder of what all checkouts of a user share."""
-    name = f"torchmill-{environ[GUEST]}" if environ.get(GUEST) else "torchmill"
-    named = Path(
-        environ.get("XDG_CACHE_HOME") or "."
-    )  # a relative one is to be ignored, as XDG's specification says
-    return (named if named.is_absolute() else home / ".cache") / name
+    """Return the folder that all checkouts of a user share."""
+    arch = environ.get(CONTAINER_ARCH)
+    name = f"torchmill-{arch}" if arch else "torchmill"
+    # XDG's specification says that a relative path is to be ignored.
+    # https://specifications.freedesktop.org/basedir-spec/latest/
+    xdg_cache = Path(environ.get("XDG_CACHE_HOME") or ".")
+    if xdg_cache.is_absolute():
+        return xdg_cache / name
+    return home / ".cache" / name
 
 
 def facts_folder(root: Path) -> Path:
     """Return the folder of a checkout's facts, or the one that TORCHMILL_CONFIGS names instead."""
-    return Path(os.path.abspath(os.environ.get("TORCHMILL_CONFIGS") or root / "build_configs"))  # noqa: PTH100
+    folder = os.environ.get("TORCHMILL_CONFIGS") or root / "build_configs"
+    return Path(os.path.abspath(folder))  # noqa: PTH100 - unlike resolve(), follows no links
 
 
 def nox_environments_folder() -> Path:
-    """Return the folder in which nox keeps this checkout's environments, unless --envdir names another."""
+    """Return the folder of nox's environments for this checkout, unless --envdir names another."""
     return Path(os.environ.get("NOX_ENVDIR") or CHECKOUT / ".nox")
 
 
 def nox_environment_name(session: str) -> str:
-    """Return what nox calls the environment of a session: "wheel-3.10-cpu" becomes "wheel-3-10-cpu"."""
-    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "-", session).strip().lower()).strip("-")
+    """Return nox's name for a session's environment: "wheel-3-10-cpu" for "wheel-3.10-cpu"."""
+    name = re.sub(r"[^\w\s-]", "-", session).strip().lower()
+    return re.sub(r"[-\s]+", "-", name).strip("-")
 
 
 def locate_page(name: str) -> str:
-    """Return where a page of the documentation is, "docs/how-to/build.md": as it is called if that is found here."""
+    """Return the path of a page of the documentation, such as "docs/how-to/build.md".
+
+    That is its name if the current folder is the checkout, else its absolute path.
+    """
     page = CHECKOUT / name
-    return name if os.path.realpath(name) == os.path.realpath(page) else str(page)
+    if os.path.realpath(name) == os.path.realpath(page):
+        return name
+    return str(page)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from torchmill.core.package_data import read_table_beside
-from torchmill.core.paths import GUEST
+from torchmill.core.paths import CONTAINER_ARCH
 
 _TABLE = read_table_beside(__file__, "shell_seal.toml")
 CONTAINER_PATTERNS: Sequence[str] = _TABLE["container"]["compilers"]
@@ -49,7 +49,7 @@ def _patterns(group: str, system: str) -> tuple[str, ...]:
 
 def is_in_container(environ: Mapping[str, str]) -> bool:
     """Tell whether an environment is that of a container that torchmill started."""
-    return bool(environ.get(GUEST))
+    return bool(environ.get(CONTAINER_ARCH))
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:

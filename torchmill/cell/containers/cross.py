@@ -16,7 +16,7 @@ from torchmill.config.build import Arch
 from torchmill.config.facts import Facts
 from torchmill.core.errors import ConfigError, HostError, ImpossibleBuildError
 from torchmill.core.package_data import read_table_beside
-from torchmill.core.paths import GUEST, Layout
+from torchmill.core.paths import CONTAINER_ARCH, Layout
 from torchmill.plan.build_options import Options
 from torchmill.plan.cell import Cell
 from torchmill.plan.options import format_options
@@ -165,7 +165,7 @@ def refuse_impossible(facts: Facts, goal: CrossBuild) -> None:
         raise ImpossibleBuildError(f"--torch {lent}: {why}", code="torch-not-in-container")
 
 
-def guest_layout(layout: Layout, arch: str) -> Layout:
+def container_layout(layout: Layout, arch: str) -> Layout:
     """Return the layout that the suite has in a container of an arch, as this machine sees its folders."""
     return Layout(layout.root, layout.cache.with_name(f"torchmill-{arch}"), arch)
 
@@ -195,11 +195,11 @@ def plan_container(build: CrossBuild, place: ContainerPlace, engine_host: Engine
             f"{unmountable}: a container cannot be given a path with a comma or a quote: rename it",
             code="unmountable-path",
         )
-    inner = guest_layout(place.layout, arch).state.relative_to(place.layout.root)
+    inner = container_layout(place.layout, arch).state.relative_to(place.layout.root)
     state = PurePosixPath(HOME, *inner.parts)  # what the suite keeps, as the container sees it
     variables = {
         "TORCHMILL_HOME": HOME,
-        GUEST: arch,
+        CONTAINER_ARCH: arch,
         "TORCHMILL_TAG": build.tag,
         "XDG_CACHE_HOME": CACHE,
         "HOME": f"{state}/home",
@@ -235,14 +235,14 @@ def plan_container(build: CrossBuild, place: ContainerPlace, engine_host: Engine
 
 def required_folders(build: CrossBuild, place: ContainerPlace) -> tuple[Path, ...]:
     """Return the folders that must be there first: an engine would make them root's."""
-    inner = guest_layout(place.layout, build.arch)
+    inner = container_layout(place.layout, build.arch)
     made = (inner.sources, inner.state / "home", inner.logs, place.layout.dist, inner.cache)
     named = (*(one.source for one in place.passed.mounts if one.writable), build.options.parts)
     return (*made, *map(Path, filter(None, named)))
 
 
 def _mounts(build: CrossBuild, place: ContainerPlace) -> tuple[Mount, ...]:
-    layout, inner = place.layout, guest_layout(place.layout, build.arch)
+    layout, inner = place.layout, container_layout(place.layout, build.arch)
     mounts = [
         Mount(str(place.checkout), SUITE),
         Mount(str(layout.state), f"{HOME}/{layout.state.name}", writable=True),

@@ -93,7 +93,7 @@ def find_stat_cache(place: StoragePlace) -> Iterator[StoredItem]:
     for name in CACHE_FILES:
         file = place.layout.cache / name
         if file.is_file():
-            yield stored("recall", name, file)
+            yield stored("stat-caches", name, file)
 
 
 def find_compiler_caches(place: StoragePlace) -> Iterator[StoredItem]:

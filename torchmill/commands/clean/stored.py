@@ -30,14 +30,14 @@ def find_containers(place: StoragePlace) -> Iterator[StoredItem]:
 
     These are trees, environments and logs, with a cache of their own.
     """
-    if place.layout.guest:
+    if place.layout.container_arch:
         return  # this is a container itself
-    from torchmill.cell.containers.cross import guest_layout
+    from torchmill.cell.containers.cross import container_layout
 
     for arch in place.facts.arches:
-        guest = guest_layout(place.layout, arch)
-        if guest.state.is_dir():
-            yield stored("containers", arch, guest.state, guest.cache)
+        inner = container_layout(place.layout, arch)
+        if inner.state.is_dir():
+            yield stored("containers", arch, inner.state, inner.cache)
 
 
 def find_unknown(place: StoragePlace) -> Iterator[StoredItem]:
@@ -111,7 +111,7 @@ KINDS = (
     StorageKind("downloads", "downloaded again", cache_items.find_downloads),
     StorageKind("tools", "made or downloaded again, in seconds", cache_items.find_tools),
     StorageKind(
-        "recall",
+        "stat-caches",
         "digests and programs' versions are read again, in a second",
         cache_items.find_stat_cache,
     ),
@@ -181,7 +181,7 @@ KINDS = (
     ),
     StorageKind(
         "containers",
-        "compiled again; TORCHMILL_GUEST=NAME shows what is in one",
+        "compiled again; TORCHMILL_CONTAINER_ARCH=NAME shows what is in one",
         find_containers,
         "never",
     ),
