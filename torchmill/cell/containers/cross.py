@@ -1,4 +1,4 @@
-"""Plan the container of a build for another architecture: mounts, variables and settings passed on."""
+"""Plan the container of a build for another architecture: mounts, variables, settings."""
 
 import ast
 import contextlib
@@ -7,7 +7,6 @@ import posixpath
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from itertools import chain
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
@@ -22,85 +21,105 @@ from torchmill.plan.cell import Cell
 from torchmill.plan.options import format_options
 
 _PASSED = read_table_beside(__file__, "passed.toml")
-# Where things lie in the container, whatever they are called outside: what is compiled there names them.
-SUITE, HOME, CONFIGS, GIVEN, CACHE, PARTS = (
-    "/suite",
-    "/torchmill",
-    "/configs",
-    "/given",
-    "/cache",
-    "/parts",
-)
+# The folders in a container. They do not depend on this machine, because what is compiled in the
+# container contains their names.
+SUITE = "/suite"
+HOME = "/torchmill"
+CONFIGS = "/configs"
+GIVEN = "/given"  # the torch wheel that the user names
+CACHE = "/cache"
+PARTS = "/parts"
 SCRIPT = f"{SUITE}/torchmill/cell/containers/inside.sh"
 IMAGE_VARIABLE = "TORCHMILL_IMAGE"  # the variable that names the image
-CROSS_COMPILERS = "/opt/cross-compilers/bin"  # in an image with CROSS_LABEL: what gcc starts, see cross-compilers.sh
+# In an image with CROSS_LABEL: the programs that gcc starts, see cross-compilers.sh.
+CROSS_COMPILERS = "/opt/cross-compilers/bin"
 
 
 @dataclass(frozen=True, slots=True)
 class PassedSettings:
-    """What a container gets of its user's environment."""
+    """The part of the user's environment that a container gets."""
 
     variables: Mapping[str, str]
-    mounts: tuple[Mount, ...]  # of the files that they name, each where it lies here
+    mounts: tuple[Mount, ...]  # of the files that they name, each at its own path
 
 
 def select_settings(
-    environ: Mapping[str, str], pip: Mapping[str, str], found: Callable[[str], bool]
+    environ: Mapping[str, str], pip: Mapping[str, str], exists: Callable[[str], bool]
 ) -> PassedSettings:
-    """Return what is passed on of an environment and of pip's settings (option -> value)."""
-    names, caches = {*_PASSED["certificates"], *_PASSED["others"]}, _PASSED["caches"]
-    passed = {
-        name: value
-        for name, value in environ.items()
-        if (
-            value or name == "TORCHMILL_KEYS"
-        )  # which names nobody, and is refused, where it is empty
-        and name not in _PASSED["places"]
-        and (
-            name in names
-            or name.upper() in _PASSED["proxies"]
-            or any(fnmatchcase(name, one) for one in caches)
-        )
-    }
-    passed |= {
-        f"PIP_{name.upper().replace('-', '_')}": pip[name] for name in pip if name in _PASSED["pip"]
-    }
-    # Only read: certificates, and where packages lie. The pages of an index lead to files beside it.
-    listed = (passed.get(name, "").split() for name in _PASSED["lists"])
-    single = (*_PASSED["certificates"], "PIP_CERT", "PIP_CLIENT_CERT")
-    files = [*(passed.get(name, "") for name in single), *chain.from_iterable(listed)]
-    indexes = _local_paths(" ".join(passed.get(name, "") for name in _PASSED["indexes"]).split())
-    read = [path for path in _local_paths(files) if found(path)]
-    read += [
-        posixpath.dirname(path) if path.count("/") > 1 else path for path in indexes if found(path)
-    ]
-    written = _local_paths(
-        [passed.get("CCACHE_DIR", ""), passed.get("TORCHMILL_CACHE", "").partition("#")[0]]
-    )
-    mounts = [Mount(path, path) for path in read] + [
-        Mount(path, path, writable=True) for path in written
-    ]
-    return PassedSettings(passed, tuple(dict.fromkeys(mounts)))
+    """Return the settings to pass on, of an environment and of pip's settings (option -> value).
+
+    `exists` tells whether there is something at a path of this machine.
+    """
+    variables = {name: value for name, value in environ.items() if _is_passed(name, value)}
+    for option, value in pip.items():
+        if option in _PASSED["pip"]:
+            variables[f"PIP_{option.upper().replace('-', '_')}"] = value
+    mounts = _read_only_mounts(variables, exists) + _writable_mounts(variables)
+    return PassedSettings(variables, tuple(dict.fromkeys(mounts)))
 
 
-def _local_paths(places: Iterable[str]) -> Iterator[str]:
-    """Yield the paths among some places: those that begin at the root, also as file://."""
-    for place in places:
-        path = unquote(urlsplit(place).path) if place[:5].lower() == "file:" else place
+def _is_passed(name: str, value: str) -> bool:
+    # An empty TORCHMILL_KEYS names nobody, and is refused as such: without it, nothing would be.
+    if not value and name != "TORCHMILL_KEYS":
+        return False
+    if name in _PASSED["places"]:
+        return False
+    if name in _PASSED["certificates"] or name in _PASSED["others"]:
+        return True
+    if name.upper() in _PASSED["proxies"]:
+        return True
+    return any(fnmatchcase(name, pattern) for pattern in _PASSED["caches"])
+
+
+def _read_only_mounts(variables: Mapping[str, str], exists: Callable[[str], bool]) -> list[Mount]:
+    """Return the mounts of certificates, wheels and indexes."""
+    words = []
+    for name in (*_PASSED["certificates"], "PIP_CERT", "PIP_CLIENT_CERT"):
+        words.append(variables.get(name, ""))
+    for name in _PASSED["lists"]:
+        words += variables.get(name, "").split()
+    paths = [path for path in _local_paths(words) if exists(path)]
+    for name in _PASSED["indexes"]:
+        for path in _local_paths(variables.get(name, "").split()):
+            if exists(path):
+                paths.append(_folder_of_index(path))
+    return [Mount(path, path) for path in paths]
+
+
+def _folder_of_index(path: str) -> str:
+    """Return the folder above an index, whose pages link to files beside it, unless that is /."""
+    return posixpath.dirname(path) if path.count("/") > 1 else path
+
+
+def _writable_mounts(variables: Mapping[str, str]) -> list[Mount]:
+    """Return the mounts of compiler caches in folders."""
+    remote = variables.get("TORCHMILL_CACHE", "").partition("#")[0]
+    paths = _local_paths([variables.get("CCACHE_DIR", ""), remote])
+    return [Mount(path, path, writable=True) for path in paths]
+
+
+def _local_paths(words: Iterable[str]) -> Iterator[str]:
+    """Yield the absolute paths among some words, also those written as file:// URLs."""
+    for word in words:
+        path = word
+        if word.lower().startswith("file:"):
+            path = unquote(urlsplit(word).path)
         if path.startswith("/"):
             yield path.rstrip("/") or "/"
 
 
 def parse_pip_settings(listing: str) -> dict[str, str]:
-    """Return pip's settings by their options, from what `pip config list` prints.
+    """Return pip's settings by their options, from the output of `pip config list`.
 
-    What the environment says wins over files, and what is for `pip install` over what is for all commands.
+    The environment wins over files, and settings for `pip install` over those for all commands.
+    https://pip.pypa.io/en/stable/topics/configuration/#precedence-override-order
     """
     sections: dict[str, dict[str, str]] = {"global": {}, "install": {}, ":env:": {}}
     for line in listing.splitlines():
         name, _, value = line.partition("=")
         section, _, option = name.partition(".")
         if section in sections and value:
+            # pip prints the repr of a string.
             with contextlib.suppress(ValueError, SyntaxError):
                 value = str(ast.literal_eval(value))
             sections[section][option] = " ".join(value.split())
@@ -109,16 +128,15 @@ def parse_pip_settings(listing: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class CrossBuild:
-    """What is to be built, and in which image."""
+    """A session to run in a container, and its image."""
 
     cell: Cell
-    session: str  # its name on its own machine: "wheel-3.10-cpu"
-    own: tuple[str, ...] = ()  # what stands after -- for that which is made of the wheel
+    session: str  # its name on a machine of that architecture: "wheel-3.10-cpu"
+    own: tuple[str, ...] = ()  # the session's words after --, if it makes something of the wheel
     tag: str = ""  # selects its release
     image: str = ""
-    crossed: bool = (
-        False  # compilers run on the engine's machine itself, as the image has them for it
-    )
+    # Compilers run without emulation: the image has cross compilers for the engine's machine.
+    crossed: bool = False
     options: Options = field(default_factory=Options)
 
     @property
@@ -128,7 +146,7 @@ class CrossBuild:
 
     @property
     def identifier(self) -> str:
-        """Return its name here."""
+        """Return the session's name on this machine: "wheel-3.10-cpu-aarch64"."""
         return f"{self.session}-{self.arch}"
 
 
@@ -138,122 +156,166 @@ class ContainerPlace:
 
     checkout: Path
     layout: Layout  # this machine's
-    configs: Path | None  # facts that are not the checkout's
+    configs: Path | None  # the folder of the facts, unless it is the checkout's
     passed: PassedSettings
-    requirements: str  # what the suite needs, as requirements.txt says it
-    process: int  # tells containers from others
-    user: tuple[int, int] | None  # numbers of user and group, where the system has them
+    requirements: str  # the text of the suite's requirements.txt
+    process: int  # its number distinguishes containers
+    user: tuple[int, int] | None  # numbers of user and group, if the system has them
 
 
 def has_containers(arch: Arch) -> bool:
-    """Tell whether a container can be such a machine."""
+    """Tell whether a container can have this architecture."""
     return arch.system == "linux" and arch.name in PLATFORMS
 
 
 def refuse_impossible(facts: Facts, goal: CrossBuild) -> None:
-    """Raise ImpossibleBuildError where no container is such a machine, or has what the build is asked to take."""
+    """Raise ImpossibleBuildError if no container can make this build.
+
+    Either no container has such an architecture, or the build needs something that only this
+    machine has.
+    """
     arch = facts.arches[goal.arch]
     if not has_containers(arch):
-        name = {"macos": "macOS", "windows": "Windows"}.get(arch.system, arch.system)
+        system = {"macos": "macOS", "windows": "Windows"}.get(arch.system, arch.system)
         raise ImpossibleBuildError(
-            f"{goal.identifier} cannot be built here: {name} does not run in a container: build on such a "
-            "machine, or on one of GitHub's runners (wheels.yml)",
+            f"{goal.identifier} cannot be built here: {system} does not run in a container: "
+            "build on such a machine, or on one of GitHub's runners (wheels.yml)",
             code="not-in-a-container",
         )
-    if lent := goal.options.torch_folder:
-        why = "a container does not have what is installed on this machine: give a wheel, or PyPI"
-        raise ImpossibleBuildError(f"--torch {lent}: {why}", code="torch-not-in-container")
+    folder = goal.options.torch_folder
+    if folder:
+        raise ImpossibleBuildError(
+            f"--torch {folder}: a container does not have what is installed on this machine: "
+            "give a wheel, or PyPI",
+            code="torch-not-in-container",
+        )
 
 
 def container_layout(layout: Layout, arch: str) -> Layout:
-    """Return the layout that the suite has in a container of an arch, as this machine sees its folders."""
+    """Return the layout of a suite in a container of an arch, with its paths on this machine."""
     return Layout(layout.root, layout.cache.with_name(f"torchmill-{arch}"), arch)
 
 
 def plan_container(build: CrossBuild, place: ContainerPlace, engine_host: EngineHost) -> Container:
     """Return the container in which a build runs.
 
-    Raises HostError where the engine's machine does not see this one's files, ConfigError where a folder has
-    a name that no engine takes, ImpossibleBuildError where the processor that is asked for is an emulated one.
+    Raises HostError if the engine's machine does not see this one's files, ConfigError if a folder
+    has a name that no engine accepts, ImpossibleBuildError if the build is for the processor of
+    this machine (--cpu native), but that is emulated.
     """
+    _refuse_host(build, engine_host)
+    mounts = _plan_mounts(build, place)
+    _require_mountable(mounts)
+    inner_state = container_layout(place.layout, build.arch).state
+    state = PurePosixPath(HOME, *inner_state.relative_to(place.layout.root).parts)
+    words = (*build.own, *format_options(_translate_paths(build.options)))
+    session = (build.session, "--", *words) if words else (build.session,)
+    return Container(
+        name=f"torchmill-{build.arch}-{build.session}-{place.process}",
+        image=build.image,
+        arch=build.arch,
+        argv=("/bin/sh", SCRIPT, _suite_environment(build, place, state), *session),
+        mounts=mounts,
+        variables=_plan_variables(build, place, state),
+        passed=tuple(sorted(place.passed.variables)),
+        user=place.user,
+    )
+
+
+def _refuse_host(build: CrossBuild, engine_host: EngineHost) -> None:
+    """Raise an error if a build cannot run on the engine's machine."""
     if engine_host.remote:
         raise HostError(
-            "the container engine that answers runs on another machine, which does not see the files of this "
-            "one: run the same command there, in a checkout of its own, or let the engine of this machine "
-            "answer (unset DOCKER_HOST and CONTAINER_HOST, `docker context use default`)",
+            "the container engine that answers runs on another machine, which does not see the "
+            "files of this one: run the same command there, in a checkout of its own, or let the "
+            "engine of this machine answer "
+            "(unset DOCKER_HOST and CONTAINER_HOST, `docker context use default`)",
             code="remote-container-engine",
         )
     if build.options.cpu == "native" and engine_host.arch != build.arch:
-        why = f"{engine_host.arch} emulates {build.arch} here, and native would mean the emulator's processor: name one"
-        raise ImpossibleBuildError(f"--cpu native: {why}", code="processor-emulated")
-    arch, mounts = build.arch, _mounts(build, place)
-    unmountable = next(
-        (one.source for one in mounts if "," in one.source or '"' in one.source), None
-    )
-    if unmountable is not None:
-        raise ConfigError(
-            f"{unmountable}: a container cannot be given a path with a comma or a quote: rename it",
-            code="unmountable-path",
+        raise ImpossibleBuildError(
+            f"--cpu native: {engine_host.arch} emulates {build.arch} here, and native would mean "
+            "the emulator's processor: name one",
+            code="processor-emulated",
         )
-    inner = container_layout(place.layout, arch).state.relative_to(place.layout.root)
-    state = PurePosixPath(HOME, *inner.parts)  # what the suite keeps, as the container sees it
+
+
+def _require_mountable(mounts: Iterable[Mount]) -> None:
+    """Raise ConfigError for a path that cannot stand in the list of values of --mount."""
+    for mount in mounts:
+        if "," in mount.source or '"' in mount.source:
+            raise ConfigError(
+                f"{mount.source}: a container cannot be given a path with a comma or a quote: "
+                "rename it",
+                code="unmountable-path",
+            )
+
+
+def _plan_variables(
+    build: CrossBuild, place: ContainerPlace, state: PurePosixPath
+) -> dict[str, str]:
+    """Return the variables of a container; `state` is its state folder in it."""
     variables = {
         "TORCHMILL_HOME": HOME,
-        CONTAINER_ARCH: arch,
+        CONTAINER_ARCH: build.arch,
         "TORCHMILL_TAG": build.tag,
         "XDG_CACHE_HOME": CACHE,
         "HOME": f"{state}/home",
         "PIP_CACHE_DIR": f"{state}/home/pip",
         "NOX_ENVDIR": f"{state}/environments",
         "PYTHONPYCACHEPREFIX": f"{state}/bytecode",
-        **({"TORCHMILL_CONFIGS": CONFIGS} if place.configs is not None else {}),
-        **({"COMPILER_PATH": CROSS_COMPILERS} if build.crossed else {}),
     }
-    # The suite's own requirements are installed once, for the Python of one image: another one's run may be at work.
-    needed = f"{build.image}\n{place.requirements}"
-    environment = f"{state}/suite-{hashlib.sha256(needed.encode()).hexdigest()[:8]}"
-    options = build.options
-    if wheel := options.torch_wheel:  # it lies elsewhere in the container
-        options = replace(options, torch=f"{GIVEN}/{wheel.name}")
-    options = replace(
-        options,
-        patches={name: f"/{name}" for name in options.patches},
-        parts=options.parts and PARTS,
-    )
-    words = (*build.own, *format_options(options))
-    return Container(
-        name=f"torchmill-{arch}-{build.session}-{place.process}",
-        image=build.image,
-        arch=arch,
-        argv=("/bin/sh", SCRIPT, environment, build.session, *(("--", *words) if words else ())),
-        mounts=mounts,
-        variables=variables,
-        passed=tuple(sorted(place.passed.variables)),
-        user=place.user,
-    )
+    if place.configs is not None:
+        variables["TORCHMILL_CONFIGS"] = CONFIGS
+    if build.crossed:
+        variables["COMPILER_PATH"] = CROSS_COMPILERS
+    return variables
+
+
+def _suite_environment(build: CrossBuild, place: ContainerPlace, state: PurePosixPath) -> str:
+    """Return the folder into which a container installs the suite's own requirements.
+
+    Each image has one, because its Python may be another: a run in a second image must not replace
+    the environment in which the first one works.
+    """
+    digest = hashlib.sha256(f"{build.image}\n{place.requirements}".encode()).hexdigest()
+    return f"{state}/suite-{digest[:8]}"
+
+
+def _translate_paths(options: Options) -> Options:
+    """Return a build's options with the paths that the container sees."""
+    if options.torch_wheel:
+        options = replace(options, torch=f"{GIVEN}/{options.torch_wheel.name}")
+    patches = {name: f"/{name}" for name in options.patches}
+    return replace(options, patches=patches, parts=options.parts and PARTS)
 
 
 def required_folders(build: CrossBuild, place: ContainerPlace) -> tuple[Path, ...]:
-    """Return the folders that must be there first: an engine would make them root's."""
+    """Return the folders to make before the run: an engine would make them root's."""
     inner = container_layout(place.layout, build.arch)
-    made = (inner.sources, inner.state / "home", inner.logs, place.layout.dist, inner.cache)
-    named = (*(one.source for one in place.passed.mounts if one.writable), build.options.parts)
-    return (*made, *map(Path, filter(None, named)))
+    folders = [inner.sources, inner.state / "home", inner.logs, place.layout.dist, inner.cache]
+    folders += [Path(mount.source) for mount in place.passed.mounts if mount.writable]
+    if build.options.parts:
+        folders.append(Path(build.options.parts))
+    return tuple(folders)
 
 
-def _mounts(build: CrossBuild, place: ContainerPlace) -> tuple[Mount, ...]:
-    layout, inner = place.layout, container_layout(place.layout, build.arch)
+def _plan_mounts(build: CrossBuild, place: ContainerPlace) -> tuple[Mount, ...]:
+    layout = place.layout
+    cache = container_layout(layout, build.arch).cache
     mounts = [
         Mount(str(place.checkout), SUITE),
         Mount(str(layout.state), f"{HOME}/{layout.state.name}", writable=True),
         Mount(str(layout.dist), f"{HOME}/{layout.dist.name}", writable=True),
-        Mount(str(inner.cache), f"{CACHE}/{inner.cache.name}", writable=True),
+        Mount(str(cache), f"{CACHE}/{cache.name}", writable=True),
     ]
     if place.configs is not None:
         mounts.append(Mount(str(place.configs), CONFIGS))
-    if wheel := build.options.torch_wheel:
+    wheel = build.options.torch_wheel
+    if wheel:
         mounts.append(Mount(str(wheel), f"{GIVEN}/{wheel.name}"))
-    mounts += [Mount(path, f"/{name}") for name, path in build.options.patches.items()]
+    for name, path in build.options.patches.items():
+        mounts.append(Mount(path, f"/{name}"))
     if build.options.parts is not None:
         mounts.append(Mount(build.options.parts, PARTS, writable=True))
     return (*mounts, *place.passed.mounts)

@@ -1,4 +1,4 @@
-"""The container engine of this machine, what its kernel emulates, and the run of one program in a container."""
+"""Container engines, the kernel's emulation, and runs of programs in containers."""
 
 import contextlib
 import json
@@ -15,87 +15,116 @@ from torchmill.core.lenient_paths import find_paths, read_text
 from torchmill.core.package_data import read_table_beside
 from torchmill.core.process import CommandError
 
-_MACHINES = {"x86_64": 0x3E, "aarch64": 0xB7}  # e_machine in an ELF file
-_NAMES = {"x86_64": "amd64", "aarch64": "arm64"}  # as engines call them
-_PROGRAM, _LIBRARY = 2, 3  # e_type: a program is either, by whether it can lie anywhere in memory
-ANSWER_TIMEOUT_SECONDS = (
-    60.0  # for an engine to print its version: the daemon may be on another machine
-)
+# Numbers in the header of an ELF file: https://refspecs.linuxfoundation.org/elf/gabi4+/ch4.eheader.html
+_ELF_MACHINES = {"x86_64": 0x3E, "aarch64": 0xB7}  # e_machine
+_ELF_START = b"\x7fELF\x02\x01\x01" + bytes(9)  # 64 bits, little-endian
+# e_type. A program has the type of a shared library if it may lie anywhere in memory.
+_ELF_EXECUTABLE = 2
+_ELF_SHARED = 3
+
+_DOCKER_ARCHES = {"x86_64": "amd64", "aarch64": "arm64"}  # the engines' names of architectures
+PLATFORMS = {arch: f"linux/{name}" for arch, name in _DOCKER_ARCHES.items()}
 _ENGINES = read_table_beside(__file__, "engines.toml")  # in order of preference
+# For an engine to print its version: its daemon may run on another machine.
+ANSWER_TIMEOUT_SECONDS = 60.0
 INSTALL = (
     "Debian and Ubuntu: `apt-get install podman` or `buildah`; Fedora: `dnf install podman`; "
     "macOS: Docker Desktop, or `brew install podman` and `podman machine init --now`"
 )
-# Where the kernel has no overlay for it (in a container without privileges), whole copies still work.
+# If the kernel offers no overlay (in a container without privileges), whole copies still work.
 COPIES = ("--storage-driver", "vfs")
-PLATFORMS = {arch: f"linux/{name}" for arch, name in _NAMES.items()}
-CROSS_LABEL = "torchmill.cross-compilers"  # of an image: the arch on which its cross compilers run
-MARK = "INSIDE_TORCHMILL"  # the variable by which what runs in a container is known; builds keep it
+CROSS_LABEL = "torchmill.cross-compilers"  # of an image: the arch its cross compilers run on
+# The variable that marks all processes of a container. Builds pass it on.
+MARK = "INSIDE_TORCHMILL"
 
 
 @dataclass(frozen=True, slots=True)
 class BinfmtHandler:
-    """An entry of binfmt_misc: what runs the files that begin in a certain way."""
+    """An entry of binfmt_misc: the interpreter of all files with a certain header.
+
+    https://docs.kernel.org/admin-guide/binfmt-misc.html
+    """
 
     name: str
     interpreter: str
-    flags: str  # "F": the interpreter was opened when it was registered, so that containers need not have it
+    flags: (
+        str  # "F": the kernel opened the interpreter at registration; containers need not have it
+    )
     magic: bytes
     mask: bytes
 
-    def takes(self, header: bytes) -> bool:
-        """Tell whether a file with this header is run by it."""
-        meant = zip(header, self.magic, self.mask, strict=False)
-        return len(self.magic) <= len(header) and all(
-            one & mask == two & mask for one, two, mask in meant
-        )
+    def handles(self, header: bytes) -> bool:
+        """Tell whether the kernel runs a file with this header by the interpreter."""
+        if len(header) < len(self.magic):
+            return False
+        for byte, expected, mask in zip(header, self.magic, self.mask, strict=False):
+            if byte & mask != expected & mask:
+                return False
+        return True
 
 
 def read_binfmt_entries(root: Path = Path("/")) -> dict[str, str]:
-    """Return the kernel's description of each entry, by name; none where binfmt_misc is not mounted."""
-    entries = find_paths(root / "proc/sys/fs/binfmt_misc", "*")
-    return {
-        path.name: read_text(path) for path in entries if path.name not in {"register", "status"}
-    }
+    """Return the kernel's description of each entry by name, if binfmt_misc is mounted."""
+    paths = find_paths(root / "proc/sys/fs/binfmt_misc", "*")
+    controls = {"register", "status"}
+    return {path.name: read_text(path) for path in paths if path.name not in controls}
 
 
 def find_handler(arch: str, entries: Mapping[str, str]) -> BinfmtHandler | None:
-    """Return the enabled entry that runs programs of an arch; None where there is none."""
-    start = b"\x7fELF\x02\x01\x01" + bytes(9)  # 64 bits, little-endian
-    machine = _MACHINES[arch].to_bytes(2, "little")
-    headers = [start + kind.to_bytes(2, "little") + machine for kind in (_PROGRAM, _LIBRARY)]
-    handlers = (_parse_handler(name, text) for name, text in entries.items())
-    able = [one for one in handlers if one and all(map(one.takes, headers))]
-    return max(able, key=lambda one: "F" in one.flags, default=None)
+    """Return the enabled entry that runs programs of an arch, or None.
+
+    Of several, one that works in containers is preferred.
+    """
+    machine = _ELF_MACHINES[arch].to_bytes(2, "little")
+    headers = [
+        _ELF_START + elf_type.to_bytes(2, "little") + machine
+        for elf_type in (_ELF_EXECUTABLE, _ELF_SHARED)
+    ]
+    fitting = []
+    for name, description in entries.items():
+        handler = _parse_handler(name, description)
+        if handler is not None and all(handler.handles(header) for header in headers):
+            fitting.append(handler)
+    return max(fitting, key=lambda handler: "F" in handler.flags, default=None)
 
 
 def explain_no_emulation(arch: str, entries: Mapping[str, str]) -> str | None:
-    """Return why no container can run programs of an arch here, with the fix; None where one can."""
+    """Return why no container can run programs of an arch, with the fix; None if one can."""
     handler = find_handler(arch, entries)
+    register = f"`docker run --privileged --rm tonistiigi/binfmt --install {_DOCKER_ARCHES[arch]}`"
     if handler is None:
         return (
-            f"the kernel of this machine does not run programs for {arch}: register QEMU with it, by "
-            f"`docker run --privileged --rm tonistiigi/binfmt --install {_NAMES[arch]}`, or on Debian "
-            "and Ubuntu `apt-get install qemu-user-static binfmt-support` (where /proc/sys/fs/binfmt_misc is "
+            f"the kernel of this machine does not run programs for {arch}: register QEMU with it, "
+            f"by {register}, or on Debian "
+            "and Ubuntu `apt-get install qemu-user-static binfmt-support` "
+            "(if /proc/sys/fs/binfmt_misc is "
             "empty, with `mount -t binfmt_misc none /proc/sys/fs/binfmt_misc` and "
             f"`update-binfmts --enable qemu-{arch}` after it)"
         )
     if "F" not in handler.flags:
         return (
-            f"programs for {arch} are run by {handler.interpreter}, which containers cannot see: register "
-            "one that is opened beforehand (flag F), as Debian's qemu-user-static is, or "
-            f"`docker run --privileged --rm tonistiigi/binfmt --install {_NAMES[arch]}`"
+            f"programs for {arch} are run by {handler.interpreter}, which containers cannot see: "
+            "register one that is opened beforehand (flag F), as Debian's qemu-user-static is, or "
+            f"{register}"
         )
     return None
 
 
-def _parse_handler(name: str, text: str) -> BinfmtHandler | None:
-    """Return an entry as the kernel describes it; None where it is disabled, or goes by a file's name."""
-    lines = text.splitlines()
-    rows = {key.rstrip(":"): value for key, _, value in (line.partition(" ") for line in lines)}
+def _parse_handler(name: str, description: str) -> BinfmtHandler | None:
+    """Parse the kernel's description of an entry.
+
+    Returns None if the entry is disabled, or goes by the extension of a file's name.
+    """
+    lines = description.splitlines()
+    rows = {}
+    for line in lines:
+        key, _, value = line.partition(" ")
+        rows[key.rstrip(":")] = value
     with contextlib.suppress(KeyError, ValueError):
         magic = bytes.fromhex(rows["magic"])
-        mask = bytes.fromhex(rows["mask"]) if "mask" in rows else b"\xff" * len(magic)
+        mask = b"\xff" * len(magic)
+        if "mask" in rows:
+            mask = bytes.fromhex(rows["mask"])
         if lines[0] == "enabled" and int(rows.get("offset", "0")) == 0:
             return BinfmtHandler(name, rows["interpreter"], rows.get("flags", ""), magic, mask)
     return None
@@ -107,74 +136,94 @@ class Engine:
 
     name: str  # "docker", "podman", "buildah"
     program: str  # its path
-    options: tuple[str, ...]  # that stand before every verb: ("--storage-driver", "vfs")
-    version: str  # of the program; of the daemon, where it has one
+    options: tuple[str, ...]  # before every verb: ("--storage-driver", "vfs")
+    version: str  # of the program; of the daemon, if it has one
 
-    def command(self, verb: str, *words: str) -> tuple[str, ...]:
-        """Return the command line of a verb ("build", "run") with its words."""
-        return (self.program, *self.options, verb, *words)
+    def command(self, verb: str, *arguments: str) -> tuple[str, ...]:
+        """Return the command line of a verb ("build", "run") with its arguments."""
+        return (self.program, *self.options, verb, *arguments)
 
 
-def find_engine(environ: Mapping[str, str], asked: str = "") -> Engine:
-    """Return the engine that was asked for by name, or the first of the three that answers.
+def find_engine(environ: Mapping[str, str], requested: str = "") -> Engine:
+    """Return the requested engine, or the first of the three that answers.
 
     `environ` is the environment whose PATH is searched and in which the engine runs.
-    Raises ConfigError for a name that is none of the three, HostError where none of them answers.
+    Raises ConfigError if the requested name is none of the three, HostError if no engine answers.
     """
-    chosen = asked and require_choice(
-        "container engine", asked, _ENGINES, "unknown-container-engine"
-    )
-    names = (chosen,) if chosen else tuple(_ENGINES)
-    silent: dict[str, str] = {}  # those that are installed, and what they printed
+    names = tuple(_ENGINES)
+    if requested:
+        code = "unknown-container-engine"
+        names = (require_choice("container engine", requested, _ENGINES, code),)
+    complaints: dict[str, str] = {}  # of those that are installed and do not answer
     for name in names:
         program = shutil.which(name, path=environ.get("PATH", ""))
         if program is None:
             continue
-        for options in _storages(name, environ):
+        for options in _storage_options(name, environ):
             try:
-                version = _answer((program, *options, *_ENGINES[name]["version"]), environ)
-                if name == "buildah":  # "buildah version 1.28.2 (image-spec …)"
-                    version = [*_answer((program, "--version"), environ).split(), *["unknown"] * 3][
-                        2
-                    ]
+                version = _read_version(name, program, options, environ)
+            except CommandError as error:
+                last_line = error.output.strip().rpartition("\n")[2]
+                complaints.setdefault(name, last_line or str(error))
+            except HostError as error:
+                complaints.setdefault(name, str(error))
+            else:
                 return Engine(name, program, options, version)
-            except (CommandError, HostError) as error:
-                said = error.output.strip() if isinstance(error, CommandError) else ""
-                silent.setdefault(name, said.rpartition("\n")[2] or str(error))
-    raise HostError(_refusal(names, silent), code="no-container-engine")
+    raise HostError(_explain_no_engine(names, complaints), code="no-container-engine")
 
 
-def _storages(name: str, environ: Mapping[str, str]) -> list[tuple[str, ...]]:
-    """Return the options with which an engine is tried, one after the other, until it answers."""
+def _storage_options(name: str, environ: Mapping[str, str]) -> list[tuple[str, ...]]:
+    """Return the options to try with an engine, one after the other, until it answers."""
+    if name == "docker":
+        return [()]
     driver = environ.get("STORAGE_DRIVER", "")
-    if name != "docker" and driver:
+    if driver:
         return [("--storage-driver", driver)]  # buildah 1.28 does not read the variable itself
-    return [()] if name == "docker" else [(), COPIES]
+    return [(), COPIES]
 
 
-def _answer(argv: Sequence[str], environ: Mapping[str, str] | None) -> str:
+def _read_version(
+    name: str, program: str, options: tuple[str, ...], environ: Mapping[str, str]
+) -> str:
+    """Return an engine's version, from a question that it answers only if it can work.
+
+    Raises CommandError or HostError if it does not answer.
+    """
+    answer = _ask((program, *options, *_ENGINES[name]["version"]), environ)
+    if name != "buildah":
+        return answer
+    # `buildah info` has no version: "buildah version 1.28.2 (image-spec …)" is of --version.
+    words = _ask((program, "--version"), environ).split()
+    version_at = 2
+    return words[version_at] if len(words) > version_at else "unknown"
+
+
+def _ask(argv: Sequence[str], environ: Mapping[str, str] | None) -> str:
     return process.ask(argv, environ, ANSWER_TIMEOUT_SECONDS).strip()
 
 
-def _refusal(names: tuple[str, ...], silent: Mapping[str, str]) -> str:
-    """Say in one sentence why there is no engine, and what to do."""
-    if not silent:
-        missing = (
-            f"{names[0]} is not" if len(names) == 1 else "none of docker, podman and buildah is"
-        )
-        return f"{missing} on PATH: install a container engine ({INSTALL})"
-    answers = "; ".join(
-        f"{name} is installed but does not answer ({said})" for name, said in silent.items()
-    )
-    first = next(iter(silent))
+def _explain_no_engine(names: tuple[str, ...], complaints: Mapping[str, str]) -> str:
+    """Return in one sentence why there is no engine, and how to get one."""
+    if not complaints:
+        subject = "none of docker, podman and buildah is"
+        if len(names) == 1:
+            subject = f"{names[0]} is not"
+        return f"{subject} on PATH: install a container engine ({INSTALL})"
+    clauses = [
+        f"{name} is installed but does not answer ({complaint})"
+        for name, complaint in complaints.items()
+    ]
+    first = next(iter(complaints))
     cure = "start its daemon" if first == "docker" else f"make `{first} info` work"
-    others = "" if len(names) == 1 else f", or install one that needs no daemon ({INSTALL})"
-    return f"{answers}: {cure}{others}"
+    alternative = f", or install one that needs no daemon ({INSTALL})"
+    if len(names) == 1:
+        alternative = ""  # the user requested this one
+    return f"{'; '.join(clauses)}: {cure}{alternative}"
 
 
 @dataclass(frozen=True, slots=True)
 class EngineHost:
-    """Where the containers of an engine run."""
+    """The machine on which the containers of an engine run."""
 
     arch: str  # of its processor: "x86_64"
     rootless: bool  # root in a container is the user who started it
@@ -192,7 +241,7 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """One run of a program."""
+    """One run of a program in a container."""
 
     name: str
     image: str
@@ -200,12 +249,11 @@ class Container:
     argv: tuple[str, ...]
     mounts: tuple[Mount, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
-    passed: tuple[
-        str, ...
-    ] = ()  # variables from the engine's own environment: nobody sees their values
-    user: tuple[int, int] | None = (
-        None  # numbers of user and group here; None: whoever the image names
-    )
+    # Names of variables that the engine takes from its own environment, so that their values, which
+    # may be secret, stand in no command line.
+    passed: tuple[str, ...] = ()
+    # Numbers of this machine's user and group; None: the user that the image names.
+    user: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,99 +261,136 @@ class ContainerCommands:
     """The commands of one run, in their order."""
 
     before: tuple[tuple[str, ...], ...]
-    trial: tuple[str, ...]  # says which machine a program in the container believes to be on
+    trial: tuple[str, ...]  # prints the machine (`uname -m`) that a program in the container sees
     main: tuple[str, ...]
-    after: tuple[str, ...]  # ends the container and removes it; fails where it is gone
+    after: tuple[str, ...]  # ends and removes the container; fails if it is gone
 
 
 def container_commands(
     engine: Engine, engine_host: EngineHost, container: Container
 ) -> ContainerCommands:
-    """Return the commands with which an engine runs a program in a container."""
-    options = (*_user(engine, engine_host, container), *_mounts_and_variables(engine, container))
-    name, image = container.name, container.image
-    # By namespaces a build is cut off from the network (cell/compile.py). These engines let nobody make them without
-    # this right, which a user other than root cannot take up; podman lets everybody.
+    """Return the commands by which an engine runs a program in a container."""
+    options = (
+        *_user_options(engine, engine_host, container),
+        *_mount_options(engine, container),
+        *_variable_options(container),
+    )
+    # A build is cut off from the network by namespaces (cell/sandbox.py). Docker and buildah let
+    # nobody make any without this capability, and users other than root cannot acquire it; podman
+    # lets everybody.
     namespaces = ("--cap-add", "CAP_SYS_ADMIN")
     platform = ("--platform", PLATFORMS[container.arch])
-    if engine.name == "buildah":  # which runs programs in a container that was made before
-        isolation = ("--isolation", "chroot")  # needs no more than the right to mount
-        return ContainerCommands(
-            before=(engine.command("from", "--name", name, *platform, "--pull-never", image),),
-            trial=engine.command("run", *isolation, name, "--", "uname", "-m"),
-            main=engine.command(
-                "run", *isolation, *namespaces, *options, name, "--", *container.argv
-            ),
-            after=engine.command("rm", name),
-        )
-    own: tuple[str, ...] = ()
+    if engine.name == "buildah":
+        return _buildah_commands(engine, container, platform, (*namespaces, *options))
+    init: tuple[str, ...] = ()
     if engine.name == "docker":
-        # --init: so that signals arrive; podman's program for it is often not installed
-        own = ("--init", *namespaces, "--security-opt", "no-new-privileges")
+        # --init makes signals arrive. Podman's program for it is a package of its own, which is
+        # often missing.
+        init = ("--init", *namespaces, "--security-opt", "no-new-privileges")
     local = (*platform, "--pull", "never")
-    outside = ("--name", name, "--network", "host", "--security-opt", "label=disable")
-    program, *words = container.argv
+    identity = ("--name", container.name, "--network", "host", "--security-opt", "label=disable")
+    program, *arguments = container.argv
+    entry = ("--entrypoint", program, container.image, *arguments)
+    uname = ("--entrypoint", "uname", container.image, "-m")
     return ContainerCommands(
         before=(),
-        trial=engine.command("run", "--rm", *local, "--entrypoint", "uname", image, "-m"),
-        main=engine.command(
-            "run", "--rm", *own, *local, *outside, *options, "--entrypoint", program, image, *words
-        ),
-        after=engine.command("rm", "--force", name),
+        trial=engine.command("run", "--rm", *local, *uname),
+        main=engine.command("run", "--rm", *init, *local, *identity, *options, *entry),
+        after=engine.command("rm", "--force", container.name),
     )
 
 
-def _user(engine: Engine, engine_host: EngineHost, container: Container) -> tuple[str, ...]:
-    """Return what makes the files of the container's program those of our user."""
+def _buildah_commands(
+    engine: Engine, container: Container, platform: tuple[str, ...], options: tuple[str, ...]
+) -> ContainerCommands:
+    """Return buildah's commands: it runs programs in a container that exists already."""
+    name = container.name
+    isolation = ("--isolation", "chroot")  # needs no more than the right to mount
+    create = engine.command("from", "--name", name, *platform, "--pull-never", container.image)
+    return ContainerCommands(
+        before=(create,),
+        trial=engine.command("run", *isolation, name, "--", "uname", "-m"),
+        main=engine.command("run", *isolation, *options, name, "--", *container.argv),
+        after=engine.command("rm", name),
+    )
+
+
+def _user_options(engine: Engine, engine_host: EngineHost, container: Container) -> tuple[str, ...]:
+    """Return the options with which the files of the container's program belong to our user."""
     if container.user is None:
         return ()
-    user = ":".join(map(str, container.user))
+    user, group = container.user
+    numbers = f"{user}:{group}"
     if engine.name == "podman":
-        return ("--userns", "keep-id", "--user", user) if engine_host.rootless else ("--user", user)
-    return ("--user", "0:0" if engine_host.rootless or engine.name == "buildah" else user)
+        if engine_host.rootless:
+            return ("--userns", "keep-id", "--user", numbers)
+        return ("--user", numbers)
+    # Root in the container is our user then.
+    if engine_host.rootless or engine.name == "buildah":
+        return ("--user", "0:0")
+    return ("--user", numbers)
 
 
-def _mounts_and_variables(engine: Engine, container: Container) -> list[str]:
-    words: list[str] = []
-    writable = (
-        ",rw" if engine.name == "buildah" else ""
-    )  # which mounts read-only unless told otherwise
-    for one in container.mounts:
-        ending = writable if one.writable else ",readonly"
-        words += ["--mount", f"type=bind,source={one.source},target={one.target}{ending}"]
-    variables = {**container.variables, MARK: container.name}
-    for variable in (*(f"{name}={value}" for name, value in variables.items()), *container.passed):
-        words += ["--env", variable]
+def _mount_options(engine: Engine, container: Container) -> list[str]:
+    # Without ",rw" buildah mounts everything read-only.
+    writable_suffix = ",rw" if engine.name == "buildah" else ""
+    words = []
+    for mount in container.mounts:
+        suffix = writable_suffix if mount.writable else ",readonly"
+        words += ["--mount", f"type=bind,source={mount.source},target={mount.target}{suffix}"]
+    return words
+
+
+def _variable_options(container: Container) -> list[str]:
+    words = []
+    for name, value in container.variables.items():
+        words += ["--env", f"{name}={value}"]
+    words += ["--env", f"{MARK}={container.name}"]
+    for name in container.passed:
+        words += ["--env", name]
     return words
 
 
 def find_engine_host(engine: Engine, environ: Mapping[str, str], system: str) -> EngineHost:
     """Ask an engine where its containers run; `system` is this machine's: "linux", "macos".
 
-    Raises HostError where it does not say.
+    Raises HostError if the answer is not clear.
     """
     try:
-        arch, rootless, remote = json.loads(
-            _answer(engine.command(*_ENGINES[engine.name]["host"]), None)
-        )
+        answer = _ask(engine.command(*_ENGINES[engine.name]["host"]), None)
+        machine, rootless, remote = json.loads(answer)
     except (CommandError, ValueError) as error:
         raise HostError(
-            f"{engine.name} does not say where its containers run ({error}): make `{engine.name} info` work",
+            f"{engine.name} does not say where its containers run ({error}): "
+            f"make `{engine.name} info` work",
             code="container-engine-unclear",
         ) from None
-    if engine.name == "docker":
-        rootless = any("name=rootless" in one for one in rootless or ())
-        daemon = environ.get("DOCKER_HOST", "")
-        if not daemon:
-            with contextlib.suppress(CommandError):
-                question = engine.command(
-                    "context", "inspect", "--format", "{{.Endpoints.docker.Host}}"
-                )
-                daemon = _answer(question, None)
-        remote = daemon.startswith(("tcp://", "ssh://", "http://", "https://"))
+    if (
+        engine.name == "docker"
+    ):  # its second field lists security options, not whether it is rootless
+        rootless = any("name=rootless" in option for option in rootless or ())
+        remote = _docker_daemon(engine, environ).startswith(
+            ("tcp://", "ssh://", "http://", "https://")
+        )
+    # Podman and buildah print the architecture as uname does, or as images name it ("arm64").
+    arch = machine
+    for our_name, docker_name in _DOCKER_ARCHES.items():
+        if machine == docker_name:
+            arch = our_name
     # On a Mac every engine has a virtual machine, which sees the user's folders.
-    native = next((one for one, name in _NAMES.items() if name == arch), arch)
-    return EngineHost(native, bool(rootless), bool(remote) and system == "linux")
+    return EngineHost(arch, bool(rootless), bool(remote) and system == "linux")
+
+
+def _docker_daemon(engine: Engine, environ: Mapping[str, str]) -> str:
+    """Return the address of docker's daemon; "" if it is not known."""
+    daemon = environ.get("DOCKER_HOST", "")
+    if daemon:
+        return daemon
+    try:
+        template = "{{.Endpoints.docker.Host}}"
+        return _ask(engine.command("context", "inspect", "--format", template), None)
+    except CommandError:
+        return ""
 
 
 def run_container(
@@ -313,56 +398,69 @@ def run_container(
     steps: ContainerCommands,
     environ: Mapping[str, str],
     out: TextIO,
-    assure: Callable[[str], None],
+    check_machine: Callable[[str], None],
 ) -> None:
-    """Run a program in a container, and leave nothing of it behind; what it says goes to `out`.
+    """Run a program in a container, write its output to `out`, and remove the container.
 
-    Where this process is killed, another one ends the container.
+    If this process is killed, the reaper ends the container. `check_machine` gets the machine that
+    programs in the container see ("aarch64"), and raises if it is the wrong one.
 
-    `assure` is given the machine that the container believes to be on, and raises where it is not the one.
-    Raises HostError where the engine cannot run it, CommandError where the program fails,
-    InterruptedBuildError where the user stops it.
+    Raises HostError if the engine cannot run it, CommandError if the program fails,
+    InterruptedBuildError if the user stops it.
     """
-    # buildah's programs are processes of this machine's, and so is buildah all the while
-    mark = {MARK: container.name} if steps.before else {}
+    # Buildah has no daemon: its programs are processes of this machine, marked by the variable, and
+    # buildah itself lives as long as they do.
+    is_buildah = bool(steps.before)
+    mark = {MARK: container.name} if is_buildah else {}
     marked = {**environ, **mark}
     with process.interrupt_on_sigterm(), reaper.watch_container(mark, steps.after, environ):
         try:
             for argv in steps.before:
                 process.capture(argv, env=marked)
-            assure(process.capture(steps.trial, env=marked).strip())
-            main, others = (
-                _filled(steps, marked),
-                bool(mark),
-            )  # buildah stops what runs in the container itself
+            check_machine(process.capture(steps.trial, env=marked).strip())
             process.stream(
-                main, cwd=None, env=marked, log=out, on_line=lambda _: None, kills_others=others
+                _fill_in_values(steps, marked),
+                cwd=None,
+                env=marked,
+                log=out,
+                on_line=lambda _: None,
+                kills_others=is_buildah,  # it stops the container's programs itself
             )
-        except CommandError as error:  # the values of variables stand in no message
+        except CommandError as error:
+            # The command that ran has the values of variables: the message gets the one without.
             argv = error.argv if error.argv in {*steps.before, steps.trial} else steps.main
             raise CommandError(argv, error.returncode, error.output) from None
         except (KeyboardInterrupt, InterruptedBuildError):
             raise InterruptedBuildError(
-                f"interrupted: {container.name} was stopped; run the same command again to go on from there",
+                f"interrupted: {container.name} was stopped; "
+                "run the same command again to go on from there",
                 code="container-stopped",
             ) from None
         finally:
             reaper.end_marked(mark, steps.after, environ)
 
 
-def _filled(steps: ContainerCommands, environ: Mapping[str, str]) -> list[str]:
-    """Return the main command; buildah takes no variables from its own environment: it gets the values."""
-    return [
-        f"{word}={environ.get(word, '')}"
-        if steps.before and before == "--env" and "=" not in word
-        else word
-        for before, word in pairwise(("", *steps.main))
-    ]
+def _fill_in_values(steps: ContainerCommands, environ: Mapping[str, str]) -> list[str]:
+    """Return the main command with the values of variables, if the engine is buildah.
+
+    Buildah does not take `--env NAME` from its own environment.
+    """
+    if not steps.before:
+        return list(steps.main)
+    words = [steps.main[0]]
+    for previous, word in pairwise(steps.main):
+        if previous == "--env" and "=" not in word:
+            words.append(f"{word}={environ.get(word, '')}")
+        else:
+            words.append(word)
+    return words
 
 
 def describe_image(engine: Engine, image: str, environ: Mapping[str, str]) -> str | None:
-    """Return what an engine says of an image, JSON without spaces; None where it has none of that name."""
+    """Return an image's description by its engine, JSON without spaces; None if it has none."""
     question = ("inspect", "--type", "image") if engine.name == "buildah" else ("image", "inspect")
-    with contextlib.suppress(CommandError):
-        return "".join(_answer(engine.command(*question, image), environ).split())
-    return None
+    try:
+        answer = _ask(engine.command(*question, image), environ)
+    except CommandError:
+        return None
+    return "".join(answer.split())

@@ -1,4 +1,4 @@
-"""Container images: the base image that fits, and building an image from a folder with a Dockerfile."""
+"""Container images: choose a base image, and build an image from a folder with a Dockerfile."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -16,39 +16,56 @@ from torchmill.core.errors import BuildError, ConfigError, HostError
 from torchmill.core.process import CommandError, capture, stream
 from torchmill.plan import causes
 
-# As engines accept it, and nothing that a line of a Dockerfile could not hold.
+# A name that engines accept, and that a line of a Dockerfile can hold.
+# https://pkg.go.dev/github.com/distribution/reference
 _REFERENCE = re.compile(
     r"(?P<image>(?:[A-Za-z0-9][A-Za-z0-9.-]*(?::[0-9]+)?/)?[a-z0-9]+(?:[._/-]+[a-z0-9]+)*)"
     r"(?::(?P<tag>\w[\w.-]{0,127}))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?",
     re.ASCII,
 )
 _SHOWN_CHARACTERS = 100  # of a step: a RUN has hundreds
+# The announcement of a step by buildah and podman, by docker's old builder, and by BuildKit.
 _STEP = re.compile(r"(?:(?:\[\d+/\d+\] )?STEP \d+/\d+: |Step \d+/\d+ : |#\d+ \[.*\d+/\d+\] )\w.*")
-# What an engine prints about a step that failed, below what the step itself printed.
-_WRAPPING = re.compile(
-    r"(?:#\d+ )?(?:subprocess exited|exit status|Error: building at STEP|ERROR: (?:failed to solve|process )"
+# Lines of an engine about a step that failed, below the output of the step itself.
+_ENGINE_LINE = re.compile(
+    r"(?:#\d+ )?(?:subprocess exited|exit status|Error: building at STEP"
+    r"|ERROR: (?:failed to solve|process )"
     r"|The command .* returned a non-zero code|-+$|> \[|(?:>+ )?\d* ?\|).*"
 )
-# What a step of ours prints when it refuses an image; BuildKit writes the step's number and time before it.
-_REFUSAL = re.compile(r"(?:#\d+ )?(?:[\d.]+ )?torchmill: (?P<why>.+)")
+# The message of one of our own steps that refuses an image; BuildKit puts the step's number and
+# time before it.
+_REFUSAL = re.compile(r"(?:#\d+ )?(?:[\d.]+ )?torchmill: (?P<reason>.+)")
 
 
 def manylinux_image(images: ImageFacts, arch: str, glibc: str | None) -> BaseImage:
-    """Return the image with the newest C library that is not newer than `glibc`, else with the oldest.
+    """Return the image with the newest C library that is not newer than `glibc`.
 
-    Raises ConfigError where the facts have none for the machine.
+    If there is none, this is the image with the oldest C library. Raises ConfigError if the facts
+    have no image for the architecture.
     """
-    found = sorted(_images(images, "manylinux", arch), key=lambda one: Version(one.glibc or "0"))
-    fitting = [one for one in found if glibc and Version(one.glibc or "0") <= Version(glibc)]
-    return (fitting or found[:1])[-1]
+    candidates = sorted(_list_images(images, "manylinux", arch), key=_glibc_version)
+    best = candidates[0]
+    if glibc:
+        for image in candidates:
+            if _glibc_version(image) <= Version(glibc):
+                best = image
+    return best
+
+
+def _glibc_version(image: BaseImage) -> Version:
+    return Version(image.glibc or "0")
 
 
 def toolkit_image(
     images: ImageFacts, role: str, arch: str, toolkit: str | None
 ) -> BaseImage | None:
     """Return the image of a role ("cuda", "toolkit") that has a CUDA toolkit, or None."""
-    found = (one for one in images.bases if one.role == role and arch in one.arches)
-    return next((one for one in found if toolkit and one.toolkit == toolkit), None)
+    if not toolkit:
+        return None
+    for image in images.bases:
+        if image.role == role and arch in image.arches and image.toolkit == toolkit:
+            return image
+    return None
 
 
 def system_image(
@@ -58,93 +75,102 @@ def system_image(
     pythons: Sequence[str] = (),
     suite: str = "",
 ) -> BaseImage:
-    """Return the image of a distribution with a gcc in bounds: with most of the Pythons, then with such a gcc in use.
+    """Return the image of a distribution with a gcc in bounds.
 
-    `suite` is how its tag begins, "trixie". Raises ConfigError where the facts have none, or none with such a gcc.
+    Of several, the one with most of the `pythons` is taken, then one whose default gcc is in
+    bounds. `suite` is how its tag begins, "trixie". Raises ConfigError if the facts have no image
+    for the architecture, or none with such a gcc.
     """
-    found = [one for one in _images(images, "system", arch) if one.tag.startswith(suite)]
-    able = [
-        one
-        for one in found
-        if gcc is None or any(is_within(gcc, each) for each in (one.gcc, *one.compilers))
-    ]
-    if not able:
-        wanted = f" of {suite}" if suite else f" with gcc {format_bounds(gcc or SpecifierSet())}"
-        raise _no_image("system", arch, wanted)
+    fitting = []
+    for image in _list_images(images, "system", arch):
+        compilers = (image.gcc, *image.compilers)
+        has_gcc = gcc is None or any(is_within(gcc, version) for version in compilers)
+        if image.tag.startswith(suite) and has_gcc:
+            fitting.append(image)
+    if not fitting:
+        bounds = format_bounds(gcc or SpecifierSet())
+        raise _no_image("system", arch, f" of {suite}" if suite else f" with gcc {bounds}")
 
-    def rank(one: BaseImage) -> tuple[int, bool]:
-        return len({*pythons} - {*one.pythons, *one.compiled, *images.uv_pythons}), not is_within(
-            gcc, one.gcc
-        )
+    def rank(image: BaseImage) -> tuple[int, bool]:
+        available = {*image.pythons, *image.compiled, *images.uv_pythons}
+        missing = set(pythons) - available
+        return len(missing), not is_within(gcc, image.gcc)
 
-    return min(able, key=rank)
+    return min(fitting, key=rank)
 
 
 def python_image(images: ImageFacts, arch: str, python: str, *, given: bool = False) -> BaseImage:
     """Return Python's own image of a version.
 
-    Where the user gives one in its place, this returns what is expected of that one: all that the facts say
-    of their first, but for the Python. Raises ConfigError where the facts have none, saying which they have.
+    If the user names an image of his own (`given`), this returns the expectations of that one:
+    everything that the facts say of their first image, except for the Python and the digest.
+    Raises ConfigError if the facts have no image with this Python; it lists those that they have.
     """
-    found = _images(images, "python", arch)
+    candidates = _list_images(images, "python", arch)
     if given:
-        return replace(found[0], pythons=(python, *found[0].pythons[1:]), digest="")
-    for one in found:
-        if one.pythons[:1] == (python,):
-            return one
-    raise _no_image(
-        "python",
-        arch,
-        f" with Python {python}; there is {', '.join(one.pythons[0] for one in found)}",
-    )
+        first = candidates[0]
+        return replace(first, pythons=(python, *first.pythons[1:]), digest="")
+    for image in candidates:
+        if image.pythons[:1] == (python,):
+            return image
+    available = ", ".join(image.pythons[0] for image in candidates)
+    raise _no_image("python", arch, f" with Python {python}; there is {available}")
 
 
 def user_image(images: ImageFacts, reference: str, like: BaseImage) -> BaseImage:
-    """Return the image that a user gives in place of `like`, of which everything but its name is expected.
+    """Return the user's image in place of `like`; everything but the name is expected to be alike.
 
-    One that the facts have is taken from there, with its digest. Raises ConfigError for an invalid name, and
-    for an image that nothing of ours runs on.
+    An image that the facts have is returned as they describe it, with its digest. Raises
+    ConfigError for an invalid name, and for an image on which none of our wheels runs.
     """
     match = _REFERENCE.fullmatch(reference)
     if match is None:
         raise ConfigError(
-            f"--base '{reference}' is not a valid image name: write HOST/NAME:TAG or HOST/NAME@sha256:DIGEST, "
-            "such as docker.io/library/debian:bookworm-slim",
+            f"--base '{reference}' is not a valid image name: write HOST/NAME:TAG or "
+            "HOST/NAME@sha256:DIGEST, such as docker.io/library/debian:bookworm-slim",
             code="invalid-image-name",
         )
-    words = re.split(r"[^a-z0-9]+", reference.lower())
-    for word, why in images.unsupported.items():
-        if any(part.startswith(word) for part in words):
-            raise ConfigError(
-                f"--base {reference}: {why}; take an image like {like.name}",
-                code="unsupported-image",
-            )
-    image, tag, digest = match["image"], match["tag"] or "", match["digest"] or ""
-    for one in images.bases:
-        same = (one.role, one.toolkit, one.image, one.tag) == (like.role, like.toolkit, image, tag)
-        if same and digest in {"", one.digest}:
-            return one
+    _refuse_unsupported(images, reference, like)
+    name = match["image"]
+    tag = match["tag"] or ""
+    digest = match["digest"] or ""
+    expected = (like.role, like.toolkit, name, tag)
+    for image in images.bases:
+        is_same = (image.role, image.toolkit, image.image, image.tag) == expected
+        if is_same and digest in {"", image.digest}:
+            return image
     return replace(
-        like, image=image, tag=tag, digest=digest, distribution="", source="given with --base"
+        like, image=name, tag=tag, digest=digest, distribution="", source="given with --base"
     )
 
 
-def _images(images: ImageFacts, role: str, arch: str) -> list[BaseImage]:
-    """Return the images of a role for a machine, of which there is one at least."""
+def _refuse_unsupported(images: ImageFacts, reference: str, like: BaseImage) -> None:
+    """Raise ConfigError if a word of an image's name says that it cannot be used."""
+    words = re.split(r"[^a-z0-9]+", reference.lower())
+    for prefix, reason in images.unsupported.items():
+        if any(word.startswith(prefix) for word in words):
+            raise ConfigError(
+                f"--base {reference}: {reason}; take an image like {like.name}",
+                code="unsupported-image",
+            )
+
+
+def _list_images(images: ImageFacts, role: str, arch: str) -> list[BaseImage]:
+    """Return the images of a role for an architecture, at least one. Raises ConfigError."""
     if not images.bases:
         raise ConfigError(
             "build_configs/images.toml is missing: without it no image can be built on another",
             code="no-image-facts",
         )
-    found = [one for one in images.bases if one.role == role and arch in one.arches]
-    if not found:
+    candidates = [image for image in images.bases if image.role == role and arch in image.arches]
+    if not candidates:
         raise _no_image(role, arch)
-    return found
+    return candidates
 
 
-def _no_image(role: str, arch: str, wanted: str = "") -> ConfigError:
+def _no_image(role: str, arch: str, requirement: str = "") -> ConfigError:
     return ConfigError(
-        f"build_configs/images.toml has no {role} image for {arch}{wanted}: "
+        f"build_configs/images.toml has no {role} image for {arch}{requirement}: "
         "give one of your own with --base, or add it there",
         code="no-base-image",
     )
@@ -155,68 +181,86 @@ class ImageBuild:
     """An image to build."""
 
     engine: Engine
-    folder: Path  # with its Dockerfile, and what that copies
+    folder: Path  # with its Dockerfile, and the files that it copies
     tag: str
     arch: str
-    native: str  # the arch that needs no emulation here
+    native: str  # the arch that needs no emulation on this machine
 
     @property
     def command(self) -> tuple[str, ...]:
-        """Return the command that builds it."""
-        # chroot asks nothing of the kernel that a container without privileges does not have. What is built again
-        # keeps the layers that are as they were, and with them the dates of headers, as docker and podman do unasked
-        layers = () if COPIES[-1] in self.engine.options else ("--layers",)
-        isolation = ("--isolation", "chroot", *layers) if self.engine.name == "buildah" else ()
-        unasked = (
-            self.arch == self.native and self.engine.name != "docker"
-        )  # which heeds DOCKER_DEFAULT_PLATFORM
-        platform = () if unasked else ("--platform", PLATFORMS[self.arch])
-        files = ("--tag", self.tag, "--file", str(self.folder / "Dockerfile"), str(self.folder))
-        return self.engine.command("build", *isolation, *platform, *files)
+        """Return the command that builds the image."""
+        options: list[str] = []
+        if self.engine.name == "buildah":
+            # chroot needs nothing of the kernel that a container without privileges lacks.
+            options += ["--isolation", "chroot"]
+            # A rebuild reuses unchanged layers, and so keeps the dates of headers in them. Docker
+            # and podman do so by default; storage by copies would make each layer a whole copy.
+            if COPIES[-1] not in self.engine.options:
+                options.append("--layers")
+        # Docker needs it even for the native arch, because it obeys DOCKER_DEFAULT_PLATFORM.
+        if self.arch != self.native or self.engine.name == "docker":
+            options += ["--platform", PLATFORMS[self.arch]]
+        dockerfile = str(self.folder / "Dockerfile")
+        options += ["--tag", self.tag, "--file", dockerfile, str(self.folder)]
+        return self.engine.command("build", *options)
 
 
 def build_image(
     build: ImageBuild,
     log: Path,
     environ: Mapping[str, str],
-    say: Callable[[str], None],
+    report: Callable[[str], None],
     catalogue: Sequence[FailureCause] = (),
 ) -> str:
-    """Build an image, saying each step; return its size as the engine prints it ("812 MB").
+    """Build an image, reporting each step; return its size as the engine prints it ("812 MB").
 
-    What the engine prints goes to the file `log`. A failure that the catalogue has is reported with its fix.
-    Raises HostError where a step refused the base image, BuildError where anything else failed.
+    The engine's output goes to the file `log`. A failure that the catalogue has is reported with
+    its fix. Raises HostError if a step refused the base image, BuildError if anything else failed.
     """
 
     def on_line(line: str) -> None:
-        if _STEP.fullmatch(line):
-            say(line if len(line) <= _SHOWN_CHARACTERS else f"{line[:_SHOWN_CHARACTERS]}…")
+        if not _STEP.fullmatch(line):
+            return
+        if len(line) > _SHOWN_CHARACTERS:
+            line = f"{line[:_SHOWN_CHARACTERS]}…"
+        report(line)
 
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w", encoding="utf-8") as file:
         try:
             stream(build.command, cwd=None, env=environ, log=file, on_line=on_line)
         except CommandError as error:
-            lines = [line.strip() for line in error.output.splitlines() if line.strip()]
-            refusals = [match["why"] for line in lines if (match := _REFUSAL.fullmatch(line))]
-            if refusals:
-                raise HostError(
-                    f"{build.tag} was not built: {refusals[-1]}", code="base-image-refused"
-                ) from None
-            silent = f"{build.engine.name} ended with exit code {error.returncode}"
-            raise BuildError(
-                f"{build.tag} was not built: {_why(lines, catalogue) or silent}; the whole log: {log}",
-                code="image-build-failed",
-            ) from None
-    size = capture(build.engine.command("images", "--format", "{{.Size}}", build.tag), env=environ)
+            raise _explain_failure(build, error, log, catalogue) from None
+    question = build.engine.command("images", "--format", "{{.Size}}", build.tag)
+    size = capture(question, env=environ)
     return size.strip().partition("\n")[0]
 
 
-def _why(lines: Sequence[str], catalogue: Sequence[FailureCause]) -> str:
-    """Return what went wrong, and its fix where the catalogue has one; "" where nothing was printed."""
+def _explain_failure(
+    build: ImageBuild, error: CommandError, log: Path, catalogue: Sequence[FailureCause]
+) -> HostError | BuildError:
+    """Return the error that says why an image was not built."""
+    lines = [line.strip() for line in error.output.splitlines() if line.strip()]
+    for line in reversed(lines):
+        refusal = _REFUSAL.fullmatch(line)
+        if refusal is not None:
+            message = f"{build.tag} was not built: {refusal['reason']}"
+            return HostError(message, code="base-image-refused")
+    reason = _find_reason(lines, catalogue)
+    if not reason:
+        reason = f"{build.engine.name} ended with exit code {error.returncode}"
+    return BuildError(
+        f"{build.tag} was not built: {reason}; the whole log: {log}", code="image-build-failed"
+    )
+
+
+def _find_reason(lines: Sequence[str], catalogue: Sequence[FailureCause]) -> str:
+    """Return what went wrong, with the fix if the catalogue has one; "" if there is no output."""
     match = causes.diagnose(catalogue, lines).match
     if match is not None:
-        return (
-            f"{match.cause.cause}: {match.cause.cure} (in an image, of the image that --base names)"
-        )
-    return next(reversed([line for line in lines if not _WRAPPING.fullmatch(line)] or lines), "")
+        cause = match.cause
+        return f"{cause.cause}: {cause.cure} (in an image, of the image that --base names)"
+    for line in reversed(lines):
+        if not _ENGINE_LINE.fullmatch(line):
+            return line
+    return lines[-1] if lines else ""
