@@ -22,51 +22,57 @@ from torchmill.core.ninja import Edge, EdgePace, made_path, parse_edge, parse_fa
 from torchmill.core.plain_text import as_plain_text
 from torchmill.core.units import format_share
 
-_EXTENSION = re.compile(
-    r"building '([^']+)' extension"
-)  # what setuptools says before it runs ninja for one
+# setuptools prints this before it runs ninja for an extension.
+_EXTENSION = re.compile(r"building '([^']+)' extension")
 _WIDEST_CHARACTERS = 100  # of a line of output that is shown
-REPEAT_SECONDS = 240.0  # between lines while no file is done: services end jobs that print nothing for ten minutes
+# Between lines while no file is finished: CI services end jobs that print nothing for ten minutes.
+REPEAT_SECONDS = 240.0
 
 
 @dataclass(frozen=True, slots=True)
 class BuildStatus:
-    """How far a build is at one moment; times in seconds."""
+    """The progress of a build at one moment; times in seconds."""
 
     edge: Edge | None
-    share: float | None  # of the work that is done, where it is known what takes long
+    share: float | None  # of the work that is done; None if it is unknown which edges take long
     title: str
     elapsed: float
     left: float | None
     now: TimelineMoment
-    extension: str = ""  # of several that a package has, the one that all of this is of
+    extension: str = ""  # the extension being compiled, if a package has several
     failed: int = 0  # edges that ninja counts as finished and that failed
 
     def __str__(self) -> str:
-        """Return it as one line, what matters most first."""
-        return f"{', '.join(filter(None, (self.pace, self.load)))}: {self.title}"
+        """Return the status as one line, the most important part first."""
+        parts = [part for part in (self.pace, self.load) if part]
+        return f"{', '.join(parts)}: {self.title}"
 
     @property
     def done(self) -> float:
-        """Return how much is done, from 0 to 1: of the work, or else of the edges."""
+        """Return the share that is done, from 0 to 1: of the work, or else of the edges."""
         if self.edge is None:
             return 0.0
-        return self.edges_made / self.edge.total if self.share is None else self.share
+        if self.share is None:
+            return self.edges_made / self.edge.total
+        return self.share
 
     @property
     def edges_made(self) -> int:
         """Return how many edges have succeeded."""
-        return max(0, self.edge.done - self.failed) if self.edge else 0
+        if self.edge is None:
+            return 0
+        return max(0, self.edge.done - self.failed)
 
     @property
     def pace(self) -> str:
-        """Return what there is of edges and time."""
-        parts = [f"{format_clock(self.elapsed)} so far"]
+        """Return edges and time as text: "3/12 (25 %), 0:40 so far, about 2:00 left"."""
+        parts = []
         if self.edge is not None:
+            prefix = f"{self.extension}: " if self.extension else ""
             percent = int(100 * self.done)
-            of_work = "" if self.share is None else " of the work"
-            name = f"{self.extension}: " if self.extension else ""
-            parts.insert(0, f"{name}{self.edges_made}/{self.edge.total} ({percent} %{of_work})")
+            unit = "" if self.share is None else " of the work"
+            parts.append(f"{prefix}{self.edges_made}/{self.edge.total} ({percent} %{unit})")
+        parts.append(f"{format_clock(self.elapsed)} so far")
         if self.failed:
             parts.append("failed, and waiting for the compilers that still run")
         elif self.left is not None:
@@ -75,74 +81,96 @@ class BuildStatus:
 
     @property
     def load(self) -> str:
-        """Return what there is of units and memory; "" where nobody knows."""
-        units = {
+        """Return compilers and memory as text; "" if nothing is known of them."""
+        counts = {
             "running": self.now.running,
             "waiting": self.now.waiting,
             "paused": self.now.paused,
         }
-        parts = [f"{count} {doing}" for doing, count in units.items() if count]
+        parts = [f"{count} {state}" for state, count in counts.items() if count]
         if self.now.allowed:
             parts.append(f"memory {format_share(self.now.used, self.now.allowed)}")
         return ", ".join(parts)
 
 
 class BuildTrack:
-    """What the lines of a build said so far."""
+    """The progress that the lines of a build have reported so far."""
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
         self._begun = clock()
         self.pace = EdgePace()
         self._title = "starting"
-        self._next = self._extension = ""
+        self._extension = ""
+        self._next_extension = ""  # announced, before its first edge
         self._failed = 0
 
     def see(self, line: str) -> None:
-        """Take note of a line; before the first edge it is itself what goes on."""
+        """Take note of a line; before the first edge, the line itself is the title."""
+        extension = _EXTENSION.match(line)
+        if extension is not None:
+            self._next_extension = extension[1]
+        if parse_failure(line) is not None:
+            self._failed += 1
         edge = parse_edge(line)
-        if found := _EXTENSION.match(line):
-            self._next = found[1]
-        self._failed += parse_failure(line) is not None
         if edge is not None:
-            if self.pace.edge is None or edge.done < self.pace.edge.done:
-                self._failed = 0  # another run of ninja
-            self._extension = self._next
-            self.pace.record(edge, self._clock())
-            # folders are long and say little; generators list all that they make
-            self._title = (
-                PurePosixPath(made_path(edge.title)).name or edge.title[:_WIDEST_CHARACTERS]
-            )
+            self._see_edge(edge)
         elif self.pace.edge is None and line.strip():
             self._title = strip_colours(line).strip()[:_WIDEST_CHARACTERS]
 
+    def _see_edge(self, edge: Edge) -> None:
+        if self.pace.edge is None or edge.done < self.pace.edge.done:
+            self._failed = 0  # another run of ninja
+        self._extension = self._next_extension
+        self.pace.record(edge, self._clock())
+        # Folders are long and say little. Code generators make many files, and list them all.
+        name = PurePosixPath(made_path(edge.title)).name
+        self._title = name or edge.title[:_WIDEST_CHARACTERS]
+
     def status(self, account: BuildAccount) -> BuildStatus:
-        """Return how far the build is now."""
-        at, pace = self._clock(), self.pace
-        share = pace.share if pace.weighed else None
-        left = pace.seconds_left(at)
-        begun = at - self._begun
+        """Return the progress at this moment."""
+        now = self._clock()
         return BuildStatus(
-            pace.edge, share, self._title, begun, left, account.now, self._extension, self._failed
+            edge=self.pace.edge,
+            share=self.pace.share if self.pace.weighed else None,
+            title=self._title,
+            elapsed=now - self._begun,
+            left=self.pace.seconds_left(now),
+            now=account.now,
+            extension=self._extension,
+            failed=self._failed,
         )
 
 
-class ProgressLine:
-    """How far a build is: one moving line on a terminal (with a console), elsewhere a line now and then.
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """A status, when it was taken, and the account whose latest moment is shown with it."""
 
-    On a terminal it appears with the first output, and goes with a note.
+    status: BuildStatus
+    at: float
+    account: BuildAccount
+
+
+class ProgressLine:
+    """The progress of a build: one moving line on a terminal, else a line now and then.
+
+    The output is a terminal if there is a console. The moving line appears with the first output,
+    and disappears with a note.
     """
 
     def __init__(
         self, file: TextIO, clock: Clock = time.monotonic, console: Console | None = None
     ) -> None:
-        self._out, self._clock, self._console = ThrottledOutput(file, clock), clock, console
+        self._clock = clock
+        self._out = ThrottledOutput(file, clock)
+        self._console = console
+        # In a log, time counts from now; on a terminal, from the first line of output.
         self._track = None if console else BuildTrack(clock)
         self._live: Live | None = None
-        self._shown: tuple[BuildStatus, float, BuildAccount] | None = None
+        self._shown: _Shown | None = None
 
     def note(self, text: str) -> None:
-        """Write a line that stays; whatever comes next has the terminal to itself."""
+        """Write a line that stays, and end the moving line: other output may follow."""
         self.settle()
         if self._console is None:
             self._out.write(text)
@@ -150,63 +178,73 @@ class ProgressLine:
             self._console.print(Text(as_plain_text(text)), soft_wrap=True)
 
     def expect(self, pace: EdgePace) -> None:
-        """Let edges that are paced in this way come."""
-        self._track = self._track or BuildTrack(self._clock)
-        self._track.pace = pace
+        """Measure the edges to come by this pace."""
+        self._started_track().pace = pace
 
     def edge(self, line: str, account: BuildAccount) -> None:
         """Take one line of the build's output."""
-        track = self._track = self._track or BuildTrack(self._clock)
+        track = self._started_track()
         track.see(line)
-        self._shown = track.status(account), self._clock(), account
+        self._shown = _Shown(track.status(account), self._clock(), account)
         if self._console is None:
             self.repeat()
         elif self._live is None:
             self._live = Live(
                 console=self._console,
-                get_renderable=self._drawn,
+                get_renderable=self._render,
                 transient=True,
                 refresh_per_second=4,
             )
             self._live.start(refresh=True)
 
+    def _started_track(self) -> BuildTrack:
+        if self._track is None:
+            self._track = BuildTrack(self._clock)
+        return self._track
+
     def repeat(self) -> None:
-        """Write the last status as it is by now, where the last line is old."""
-        if (status := self._now()) is not None:
+        """Write the last status, brought up to date, if the last line is old."""
+        status = self._current_status()
+        if status is not None:
             self._out.write_throttled(lambda: str(status))
 
     def settle(self) -> None:
-        """Take the moving line away and leave what it said last."""
+        """End the moving line, and leave its last status as a line that stays."""
         if self._live is not None and self._console is not None:
             self._live.stop()
-            if (status := self._now()) is not None:
+            status = self._current_status()
+            if status is not None:
                 self._console.print(Text(as_plain_text(str(status))), soft_wrap=True)
-        self._live = self._shown = None
+        self._live = None
+        self._shown = None
 
-    def _now(self) -> BuildStatus | None:
-        """Return the last status as it is by now: a large file keeps a build silent for minutes."""
-        shown = self._shown  # one look: lines arrive on another thread than the one that draws
+    def _current_status(self) -> BuildStatus | None:
+        """Return the last status, brought up to date: a large file is silent for minutes."""
+        shown = self._shown  # read once: lines arrive on another thread than the one that draws
         if shown is None:
             return None
-        status, at, account = shown
-        passed = self._clock() - at
-        left = None if status.left is None else max(0.0, status.left - passed)
-        return replace(status, elapsed=status.elapsed + passed, left=left, now=account.now)
+        passed = self._clock() - shown.at
+        left = shown.status.left
+        if left is not None:
+            left = max(0.0, left - passed)
+        elapsed = shown.status.elapsed + passed
+        return replace(shown.status, elapsed=elapsed, left=left, now=shown.account.now)
 
-    def _drawn(self) -> Group:
-        """Return it as two lines: one would not hold it on a terminal of 80 columns."""
-        status = self._now()
+    def _render(self) -> Group:
+        """Return the status as two lines: one would not fit a terminal of 80 columns."""
+        status = self._current_status()
         if status is None:
             return Group()
         bar = ProgressBar(total=1 if status.edge else None, completed=status.done, width=20)
-        first = Table.grid(padding=(0, 1))
-        first.add_row(bar, _whole(status.pace))
-        return Group(first, _whole(": ".join(filter(None, (status.load, status.title)))))
+        first_line = Table.grid(padding=(0, 1))
+        first_line.add_row(bar, _one_line(status.pace))
+        parts = [part for part in (status.load, status.title) if part]
+        return Group(first_line, _one_line(": ".join(parts)))
 
 
 @contextmanager
 def show_build_progress(file: TextIO | None = None) -> Iterator[ProgressLine]:
-    """Show how far a build is for as long as the context lasts."""
+    """Show the progress of a build for as long as the context lasts."""
     file = file or sys.stderr
     console = Console(file=file) if is_live_terminal(file) else None
     line = ProgressLine(file, console=console)
@@ -225,7 +263,8 @@ def show_build_progress(file: TextIO | None = None) -> Iterator[ProgressLine]:
         line.settle()
 
 
-def _whole(text: str) -> Text:
+def _one_line(text: str) -> Text:
+    """Return a text that is not wrapped; what does not fit ends in an ellipsis."""
     return Text(as_plain_text(text), no_wrap=True, overflow="ellipsis")
 
 
@@ -233,4 +272,6 @@ def format_clock(seconds: float) -> str:
     """Return seconds as "4:05" or "1:02:03"."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    if hours:
+        return f"{hours}:{minutes:02}:{rest:02}"
+    return f"{minutes}:{rest:02}"

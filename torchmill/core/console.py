@@ -1,4 +1,7 @@
-"""What people read: progress bars, on a terminal moving, in a log a line now and then; tables, folded lines."""
+"""Text for people: progress bars, tables, folded lines, colours.
+
+Progress bars move on a terminal; in a log they are a line now and then.
+"""
 
 import os
 import re
@@ -14,38 +17,50 @@ from typing import TYPE_CHECKING, TextIO
 from torchmill.core.plain_text import as_plain_text
 from torchmill.core.programs import name_programs
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # rich is slow to import, and most commands show no bar
     from rich.progress import Progress
 
-SCREEN_WIDTH = 80  # columns, of what is folded
+SCREEN_WIDTH = 80  # columns of folded text
 _NARROWEST = 12  # columns that a folded column keeps
-_COMMAND_LINE = re.compile(  # also after its name, as in "install:  pip install torch"; the value of a variable, too
+# A command, also after its label, as in "install:  pip install torch", or after a variable's value.
+_COMMAND_LINE = re.compile(
     r" *(\w+=|'?\$\{|(\w+( it)?: +)?(\$ )?"
-    r"(\S*/)?(invoke|nox|torchmill|pip|uv|python3?|bash|git|sudo|apt-get|dnf|yum|brew|conda|docker) (?!\w+:))"
+    r"(\S*/)?(invoke|nox|torchmill|pip|uv|python3?|bash|git|sudo|apt-get|dnf|yum|brew|conda|docker)"
+    r" (?!\w+:))"
 )
 _ROW = re.compile(r" *\S.*?  +")  # the beginning of "name    value"
-_GREEN, _YELLOW, _RED, _CYAN = "32", "33", "31", "36"
+_CODE = re.compile("`[^`]+`")
+# https://ecma-international.org/publications-and-standards/standards/ecma-48/ (SGR)
+_RED = "31"
+_GREEN = "32"
+_YELLOW = "33"
+_CYAN = "36"
 _COLOURS = {
+    # Verdicts of the doctor.
     "ok": _GREEN,
     "warning": _YELLOW,
     "failure": _RED,
-    "unknown": _CYAN,  # verdicts of the doctor
+    "unknown": _CYAN,
+    # Judgements of a build.
     "note": _CYAN,
     "does not run here": _RED,
-    "impossible": _RED,  # judgements of a build
+    "impossible": _RED,
+    # Marks of the matrix.
     "wheel": _GREEN,
     "tried": _CYAN,
     "?": _YELLOW,
-    "no": _RED,  # marks of the matrix
+    "no": _RED,
 }
 _VERDICT = re.compile(
-    r"(?m)^(?:ok|warning|failure|unknown)(?=  )|(?:^|(?<=: ))(?:note|warning|does not run here|impossible)(?=: )"
+    r"(?m)^(?:ok|warning|failure|unknown)(?=  )"
+    r"|(?:^|(?<=: ))(?:note|warning|does not run here|impossible)(?=: )"
 )
-_MATRIX_ROW = re.compile(  # a row of the matrix, or a line of its legend
+# A row of the matrix, or a line of its legend.
+_MATRIX_ROW = re.compile(
     r"(?m)^  (?:cpu|cu\d+) +(?:(?:wheel|tried|\?|no) *)+$|^(?:wheel|tried|\?|no) +(?=can|may)"
 )
 _MARK = re.compile(r"\b(?:wheel|tried|no)\b|\?")
-INTERVAL_SECONDS = 30.0  # seconds between lines that say how far something is
+INTERVAL_SECONDS = 30.0  # between lines of progress in a log
 Clock = Callable[[], float]
 
 
@@ -53,28 +68,31 @@ class ThrottledOutput:
     """A file that gets few lines."""
 
     def __init__(self, file: TextIO, clock: Clock = time.monotonic) -> None:
-        self._file, self._clock = file, clock
-        self._at = clock()
+        self._file = file
+        self._clock = clock
+        self._written_at = clock()
 
     def write(self, text: str) -> None:
         """Write a line."""
-        self._at = self._clock()
+        self._written_at = self._clock()
         self._file.write(f"{as_plain_text(text)}\n")
         self._file.flush()
 
     def write_throttled(self, text: Callable[[], str]) -> None:
         """Write a line if the last one is old."""
-        if self._clock() - self._at >= INTERVAL_SECONDS:
+        if self._clock() - self._written_at >= INTERVAL_SECONDS:
             self.write(text())
 
 
 class ProgressDisplay:
-    """Where bars are shown: they move where there is a `live` display, else lines say how far they are."""
+    """The place of progress bars: they move on a `live` display, else they are lines in a file."""
 
     def __init__(
         self, file: TextIO, clock: Clock = time.monotonic, live: "Progress | None" = None
     ) -> None:
-        self._file, self._clock, self._live = file, clock, live
+        self._file = file
+        self._clock = clock
+        self._live = live
 
     def task(self, title: str, total: int | None = None) -> "ProgressBar":
         """Begin a bar."""
@@ -82,45 +100,55 @@ class ProgressDisplay:
 
 
 class ProgressBar:
-    """One thing that takes long: a bar that moves, or a line at its beginning, now and then, at its end."""
+    """The progress of one long task.
+
+    It is a bar that moves, or lines: at the beginning, now and then, and at the end.
+    """
 
     def __init__(
         self, out: ThrottledOutput, title: str, total: int | None, live: "Progress | None"
     ) -> None:
-        self._out, self._title, self._total, self._live = out, title, total, live
-        self._last = ""
+        self._out = out
+        self._title = title
+        self._total = total
+        self._live = live
+        self._last_text = ""
         if live is not None:
             self._number = live.add_task(title, total=total, count="", note="")
         else:
             out.write(title)
 
     def update(self, done: int, total: int | None = None, note: str = "") -> None:
-        """Say how much is done, of how much where that is known, and of what."""
+        """Show how much is done, of how much if that is known, and a note such as a file's name."""
         self._total = total or self._total
-        count = f"{done}/{self._total}" if self._total else str(done) if done else ""
-        self._last = ", ".join(filter(None, (count, note)))
+        if self._total:
+            count = f"{done}/{self._total}"
+        else:
+            count = str(done) if done else ""
+        parts = [part for part in (count, note) if part]
+        self._last_text = ", ".join(parts)
         if self._live is not None:
             self._live.update(
                 self._number, completed=done, total=self._total, count=count, note=note
             )
         else:
-            self._out.write_throttled(lambda: f"{self._title}: {self._last}")
+            self._out.write_throttled(lambda: f"{self._title}: {self._last_text}")
 
     def close(self) -> None:
-        """Say that it is over, well or not, and what was reached."""
-        line = f"{self._title}: {self._last}" if self._last else self._title
+        """End the bar, and show the last progress, whether the task succeeded or not."""
+        line = f"{self._title}: {self._last_text}" if self._last_text else self._title
         if self._live is not None:
             from rich.text import Text
 
             self._live.remove_task(self._number)
             self._live.console.print(Text(as_plain_text(line)))
-        elif self._last:
+        elif self._last_text:
             self._out.write(line)
 
 
 @contextmanager
 def show_progress(file: TextIO | None = None) -> Iterator[ProgressDisplay]:
-    """Show bars for as long as the context lasts."""
+    """Show progress bars for as long as the context lasts."""
     file = file or sys.stderr
     if not is_live_terminal(file):
         yield ProgressDisplay(file)
@@ -141,77 +169,97 @@ def show_progress(file: TextIO | None = None) -> Iterator[ProgressDisplay]:
 
 
 def format_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return an aligned table, a row a line; on a terminal that is narrower its widest columns are folded."""
-    lines = [list(headers), *(list(row) for row in rows)]
-    widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
-    room = shutil.get_terminal_size().columns - 2 * (len(widths) - 1)
-    while sys.stdout.isatty() and sum(widths) > room and max(widths) > _NARROWEST:
-        widths[widths.index(max(widths))] -= 1
-    text = []
-    for line in lines:
-        cells = [
-            wrap(cell, width) if len(cell) > width else [cell]
-            for cell, width in zip(line, widths, strict=True)
-        ]
-        parts = (zip(row, widths, strict=True) for row in zip_longest(*cells, fillvalue=""))
-        text += ["  ".join(part.ljust(width) for part, width in row).rstrip() for row in parts]
-    return "\n".join(text)
+    """Return an aligned table, a row a line.
 
-
-def fold_text(text: str, columns: int = SCREEN_WIDTH) -> str:
-    """Return a text whose long lines are folded at spaces, below their beginning or value; commands stay whole."""
+    If standard output is a terminal that is narrower, the widest columns are folded.
+    """
+    table_rows = [list(headers), *(list(row) for row in rows)]
+    columns = zip(*table_rows, strict=True)
+    widths = [max(len(cell) for cell in column) for column in columns]
+    if sys.stdout.isatty():
+        _narrow(widths, shutil.get_terminal_size().columns)
     lines = []
-    for line in text.split("\n"):
-        if len(line) > columns and not _COMMAND_LINE.match(line):
-            row, whole = (
-                _ROW.match(line),
-                re.sub("`[^`]+`", lambda one: one[0].replace(" ", "\0"), line.lstrip()),
-            )
-            begin = len(line) - len(line.lstrip())
-            hang = row.end() if row and row.end() <= columns // 2 else begin + 2
-            room = max(columns, hang + 1)
-            fold = TextWrapper(
-                room, " " * begin, " " * hang, break_long_words=False, break_on_hyphens=False
-            )
-            line = fold.fill(whole).replace("\0", " ")  # noqa: PLW2901
-        lines.append(line)
+    for row in table_rows:
+        cells = []
+        for cell, width in zip(row, widths, strict=True):
+            cells.append(wrap(cell, width) if len(cell) > width else [cell])
+        for parts in zip_longest(*cells, fillvalue=""):
+            padded = [part.ljust(width) for part, width in zip(parts, widths, strict=True)]
+            lines.append("  ".join(padded).rstrip())
     return "\n".join(lines)
 
 
-def fit_screen(text: str, file: TextIO | None = None) -> str:
-    """Return a text as it is written to a file, by default standard output: a terminal gets it folded.
+def _narrow(widths: list[int], screen_columns: int) -> None:
+    """Shrink the widest columns of a table until it fits a screen or cannot shrink."""
+    gap = 2  # columns between two columns of the table
+    available = screen_columns - gap * (len(widths) - 1)
+    while sum(widths) > available and max(widths) > _NARROWEST:
+        widest = widths.index(max(widths))
+        widths[widest] -= 1
 
-    Its commands name the programs that are here: they are longer, and have their place in the lines.
+
+def fold_text(text: str, columns: int = SCREEN_WIDTH) -> str:
+    """Return a text whose long lines are folded at spaces; lines with commands stay whole.
+
+    The rest of a folded "name    value" goes below the value, that of another line is indented.
+    """
+    lines = []
+    for line in text.split("\n"):
+        if len(line) > columns and not _COMMAND_LINE.match(line):
+            lines.append(_fold_line(line, columns))
+        else:
+            lines.append(line)
+    return "\n".join(lines)
+
+
+def _fold_line(line: str, columns: int) -> str:
+    stripped = line.lstrip()
+    indent = len(line) - len(stripped)
+    row = _ROW.match(line)
+    hanging_indent = indent + 2
+    if row is not None and row.end() <= columns // 2:
+        hanging_indent = row.end()
+    wrapper = TextWrapper(
+        width=max(columns, hanging_indent + 1),
+        initial_indent=" " * indent,
+        subsequent_indent=" " * hanging_indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    # Commands in backticks stay in one piece: the wrapper does not break at a NUL.
+    protected = _CODE.sub(lambda code: code[0].replace(" ", "\0"), stripped)
+    return wrapper.fill(protected).replace("\0", " ")
+
+
+def fit_screen(text: str, file: TextIO | None = None) -> str:
+    """Return a text as it is written to a file, by default standard output.
+
+    For a terminal it is folded. Its commands name the programs of this environment already, because
+    these are longer, and the lines must have room for them.
     """
     text = name_programs(text)
-    return (
-        fold_text(text, shutil.get_terminal_size().columns)
-        if (file or sys.stdout).isatty()
-        else text
-    )
+    if (file or sys.stdout).isatty():
+        return fold_text(text, shutil.get_terminal_size().columns)
+    return text
 
 
 def colour_words(text: str, file: TextIO | None = None) -> str:
-    """Return a text with its verdicts, judgements and marks in colour if a file, by default standard output, shows it.
+    """Return a text with its verdicts, judgements and marks in colour.
 
-    That is on a terminal, unless NO_COLOR is set (https://no-color.org).
+    It stays as it is if the file, by default standard output, is no terminal, or if NO_COLOR is set
+    (https://no-color.org).
     """
-    shown = (
-        (file or sys.stdout).isatty()
-        and "NO_COLOR" not in os.environ
-        and os.environ.get("TERM") != "dumb"
-    )
-    return (
-        _MATRIX_ROW.sub(lambda row: _MARK.sub(_coloured, row[0]), _VERDICT.sub(_coloured, text))
-        if shown
-        else text
-    )
+    has_colours = is_live_terminal(file or sys.stdout) and "NO_COLOR" not in os.environ
+    if not has_colours:
+        return text
+    text = _VERDICT.sub(_colour, text)
+    return _MATRIX_ROW.sub(lambda row: _MARK.sub(_colour, row[0]), text)
 
 
-def _coloured(word: re.Match[str]) -> str:
+def _colour(word: re.Match[str]) -> str:
     return f"\x1b[{_COLOURS[word[0]]}m{word[0]}\x1b[0m"
 
 
 def is_live_terminal(file: TextIO) -> bool:
-    """Tell whether a line can be drawn over; rich is not asked, for FORCE_COLOR makes it say yes in CI."""
+    """Tell whether a line can be overwritten; rich would say yes in CI if FORCE_COLOR is set."""
     return file.isatty() and os.environ.get("TERM") != "dumb"
