@@ -1,4 +1,4 @@
-"""Every error that a user can act on, with its exit code and a stable code; what is told of a word that is unknown."""
+"""Every error that a user can act on, with its exit code and a stable code; checks of options."""
 
 import contextlib
 import sys
@@ -12,10 +12,10 @@ T = TypeVar("T")
 
 
 class TorchmillError(Exception):
-    """Something the user can act on: shown as one message, never as a traceback.
+    """An error that the user can act on: shown as one message, never as a traceback.
 
-    `exit_code` says which kind of error it is. `code` names the very error ("source-not-fetched") and stays
-    the same when its words change: tests and programs match it.
+    `exit_code` is that of its kind of error. `code` names this one error ("source-not-fetched") and
+    stays the same if the words change: tests and programs match it.
     """
 
     exit_code = 1
@@ -25,8 +25,9 @@ class TorchmillError(Exception):
         self.code = code
 
     def __init_subclass__(cls, *, exit_code: int | None = None) -> None:
-        """Give a kind of error its exit code; without one it has that of the kind which it belongs to."""
-        cls.exit_code = cls.exit_code if exit_code is None else exit_code
+        """Give a kind of error its exit code; by default it is that of the parent class."""
+        if exit_code is not None:
+            cls.exit_code = exit_code
 
 
 class ConfigError(TorchmillError, exit_code=2):
@@ -34,19 +35,19 @@ class ConfigError(TorchmillError, exit_code=2):
 
 
 class ImpossibleBuildError(TorchmillError, exit_code=3):
-    """No release supports the cell that was asked for, or a fact forbids it."""
+    """No release supports the requested cell, or a fact forbids it."""
 
 
 class UnknownReleaseError(TorchmillError, exit_code=4):
-    """The tag, or the identifier, names nothing we know."""
+    """The tag or the identifier is unknown."""
 
 
 class SourceError(TorchmillError, exit_code=5):
-    """The source is missing, half-made, changed, or not the commit that was recorded."""
+    """The source is missing, incomplete, changed, or not the recorded commit."""
 
 
 class NetworkError(TorchmillError, exit_code=6):
-    """A host that is needed cannot be reached."""
+    """A required host cannot be reached."""
 
 
 class HostError(TorchmillError, exit_code=7):
@@ -66,23 +67,23 @@ class BusyError(TorchmillError, exit_code=10):
 
 
 class MemoryBuildError(TorchmillError, exit_code=11):
-    """One file of the build needs more memory than there is, even with all of it to itself."""
+    """One file needs more memory to compile than the machine has."""
 
 
 class GpuError(TorchmillError, exit_code=13):
-    """No GPU answers the wheels that shall be tried on one."""
+    """No GPU is available to test the wheels on."""
 
 
 class DeliveryError(TorchmillError, exit_code=14):
-    """What shall be delivered is not what it says, or the place it goes to is somebody else's."""
+    """The goods are not what their records say, or the destination belongs to somebody else."""
 
 
 class UnfinishedBuildError(TorchmillError, exit_code=15):
-    """The build ended as it was asked to, before its wheel was made."""
+    """The build ended as requested, before its wheel was made."""
 
 
 class StepError(TorchmillError, exit_code=16):
-    """A step of a build cannot be done, which was seen before the first one was begun."""
+    """A step of a build is impossible, which was noticed before the first step began."""
 
 
 class InterruptedBuildError(TorchmillError, exit_code=130):
@@ -90,39 +91,50 @@ class InterruptedBuildError(TorchmillError, exit_code=130):
 
 
 class UnforeseenError(TorchmillError, exit_code=70):  # EX_SOFTWARE of sysexits.h
-    """Something that nobody foresaw: a mistake in torchmill."""
+    """A bug in torchmill."""
 
 
-def did_you_mean(word: str, known: Iterable[str], most: int = 1) -> str:
-    """Return the known words next to one, itself alone if it is known, as the end of a message; "" without any."""
-    from difflib import get_close_matches  # only where something is wrong
+def did_you_mean(word: str, choices: Iterable[str], most: int = 1) -> str:
+    """Return the choices that resemble a word, as the end of a message; "" if none does.
 
-    words = list(known)
-    longer = [
-        one for one in words if word[:2] == "--" and one.startswith(word)
-    ]  # --arch: --arch-list, not --torch
-    low = {one.lower(): one for one in words}
-    alike = (low[one] for one in get_close_matches(word.strip().lower(), low, most))
-    near = [word] if word in words else longer[:most] or list(alike)
-    return f"; did you mean {' or '.join(near)}?" if near else ""
+    A word that is a choice itself is the only one to be named.
+    """
+    suggestions = _suggest(word, list(choices), most)
+    if not suggestions:
+        return ""
+    return f"; did you mean {' or '.join(suggestions)}?"
 
 
-def require_choice(what: str, word: str, choices: Collection[str], code: str) -> str:
-    """Return a word that is one of several choices; raise ConfigError, with all of them, for any other."""
+def _suggest(word: str, choices: list[str], most: int) -> list[str]:
+    from difflib import get_close_matches  # slow to import, and only needed for a wrong word
+
+    if word in choices:
+        return [word]
+    if word.startswith("--"):
+        # An abbreviation: --arch means --arch-list, though --torch resembles it more.
+        longer = [choice for choice in choices if choice.startswith(word)]
+        if longer:
+            return longer[:most]
+    by_lowercase = {choice.lower(): choice for choice in choices}
+    close = get_close_matches(word.strip().lower(), by_lowercase, most)
+    return [by_lowercase[lowercase] for lowercase in close]
+
+
+def require_choice(subject: str, word: str, choices: Collection[str], code: str) -> str:
+    """Return a word that is one of several choices; raise ConfigError, with all of them, if not."""
     if word in choices:
         return word
     hint = did_you_mean(word, choices)
-    raise ConfigError(f"unknown {what} '{word}': choose from {', '.join(choices)}{hint}", code=code)
+    raise ConfigError(
+        f"unknown {subject} '{word}': choose from {', '.join(choices)}{hint}", code=code
+    )
 
 
 def require_count(option: str, text: str, least: int, most: int, code: str) -> int:
-    """Return the number that is the text of an option; raise ConfigError for one out of bounds, or none."""
-    if not (
-        text.isascii()
-        and text.isdecimal()
-        and len(text) <= len(str(most))
-        and least <= int(text) <= most
-    ):
+    """Return an option's number; raise ConfigError if it is out of bounds, or not a number."""
+    # int() also accepts other digits, signs and underscores, and takes long for a million digits.
+    is_number = text.isascii() and text.isdecimal() and len(text) <= len(str(most))
+    if not is_number or not least <= int(text) <= most:
         raise ConfigError(
             f"{option} {text[:40]}: give a whole number from {least} to {most}", code=code
         )
@@ -130,7 +142,7 @@ def require_count(option: str, text: str, least: int, most: int, code: str) -> i
 
 
 def parse_option(option: str, text: str, parse: Callable[[str], T], code: str) -> T:
-    """Return what `parse` makes of the text of an option; raise ConfigError where it raises ValueError."""
+    """Return the parsed text of an option; raise ConfigError if that raises ValueError."""
     try:
         return parse(text)
     except ValueError as error:
@@ -138,12 +150,12 @@ def parse_option(option: str, text: str, parse: Callable[[str], T], code: str) -
 
 
 @contextlib.contextmanager
-def require_package(what: str, requirement: str, code: str) -> Iterator[None]:
-    """Raise HostError where a package that `what` needs cannot be imported in the block."""
+def require_package(subject: str, requirement: str, code: str) -> Iterator[None]:
+    """Raise HostError if a package that `subject` needs cannot be imported in the block."""
     try:
         yield
     except ImportError:
-        how = f"run `{install_command([requirement], Path(sys.executable))}`"
+        command = install_command([requirement], Path(sys.executable))
         raise HostError(
-            f"{what} needs {requirement}, which is not installed: {how}", code=code
+            f"{subject} needs {requirement}, which is not installed: run `{command}`", code=code
         ) from None

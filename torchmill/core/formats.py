@@ -1,39 +1,46 @@
 """The formats of files that outlive the torchmill that wrote them, one integer each.
 
-A format is raised when a reader of the former one would misunderstand the file, or when the same inputs give another
-statement or SBOM. Whether two torchmills understand each other is judged by these numbers, never by their versions.
+A format is raised if a reader of the former one would misunderstand the file, or if the same inputs
+give another statement or SBOM. Two torchmills understand each other if these numbers agree; their
+versions say nothing about that.
 """
 
 from collections.abc import Mapping
 from typing import Any, Literal
 
-KEY = "format"  # the field that every such file has; files that were written before there were formats have none
+KEY = "format"  # the field of every such file; files from before there were formats lack it
 SOURCE_RECORD = 1  # source.json beside a fetched source
 LEDGER = 2  # the stages of a cell
-MANIFEST = 2  # beside a wheel; statement and SBOM follow from it
-PRODUCT = 1  # beside what was made of a wheel: a conda package, a libtorch archive
+MANIFEST = 2  # beside a wheel; statement and SBOM are derived from it
+PRODUCT = 1  # beside a product of a wheel: a conda package, a libtorch archive
 STATEMENT = 1  # internalParameters of the statement
-JSON_OUTPUT = 1  # what --json prints
+JSON_OUTPUT = 1  # the output of --json
 BEFORE_FORMATS = 0
 
 FormatAge = Literal["same", "older", "newer", "invalid"]
 
 
-def judge_format(document: Mapping[str, Any], own: int) -> FormatAge:
-    """Return how the format of a document compares with `own`, the one that is written now."""
-    found = document.get(KEY, BEFORE_FORMATS)
-    if not isinstance(found, int) or isinstance(found, bool) or found < BEFORE_FORMATS:
+def judge_format(document: Mapping[str, Any], current: int) -> FormatAge:
+    """Return the age of a document's format, compared with the one that is written now."""
+    number = document.get(KEY, BEFORE_FORMATS)
+    is_number = isinstance(number, int) and not isinstance(number, bool)
+    if not is_number or number < BEFORE_FORMATS:
         return "invalid"
-    if found == own:
+    if number == current:
         return "same"
-    return "older" if found < own else "newer"
+    return "older" if number < current else "newer"
 
 
 def stamp_output(data: Any) -> Any:
-    """Return what --json prints of some data: an object says its format first."""
-    return {KEY: JSON_OUTPUT, **data} if isinstance(data, dict) else data
+    """Return data as --json prints it: an object begins with its format."""
+    if isinstance(data, dict):
+        return {KEY: JSON_OUTPUT, **data}
+    return data
 
 
-def newer_clause(document: Mapping[str, Any], own: int) -> str:
+def newer_clause(document: Mapping[str, Any], current: int) -> str:
     """Return why a document of a newer format cannot be judged, as a clause."""
-    return f"was made by a newer torchmill (format {document.get(KEY)}, this one reads {own}): cannot tell"
+    return (
+        f"was made by a newer torchmill (format {document.get(KEY)}, "
+        f"this one reads {current}): cannot tell"
+    )

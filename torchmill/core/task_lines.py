@@ -1,4 +1,4 @@
-"""The tasks by stage of the work, with what each does in a line: for the lists of tasks, and to know their names."""
+"""The tasks by stage of the work, each with a line about it, for lists and for their names."""
 
 from collections.abc import Mapping
 
@@ -38,7 +38,9 @@ STAGES: Mapping[str, Mapping[str, str]] = {
         "clean": "Remove what can be made again; never what is in use.",
     },
 }
-LINES: Mapping[str, str] = {task: line for tasks in STAGES.values() for task, line in tasks.items()}
+LINES: dict[str, str] = {}
+for _tasks in STAGES.values():
+    LINES.update(_tasks)
 _COLUMNS = max(map(len, LINES)) + 2  # of a name
 _BEGIN = {
     "invoke build wheel-3.12-cpu": "all that a wheel needs; asks before it begins",
@@ -49,13 +51,15 @@ _BEGIN = {
 
 
 def list_tasks() -> str:
-    """Return the tasks by stage, and how sessions are run; commands in it name `invoke` and `nox`."""
+    """Return the tasks by stage, and how sessions are run; its commands name `invoke` and `nox`."""
     lines = [
         "Tasks, by stage. Run one with `invoke TASK`; `invoke TASK --help` explains its options."
     ]
     for stage, tasks in STAGES.items():
-        lines += ["", f"{stage}:", *(f"  {task:{_COLUMNS}}{line}" for task, line in tasks.items())]
-    begin = [
-        line for command, meaning in _BEGIN.items() for line in (f"  {command}", f"      {meaning}")
-    ]
-    return "\n".join([*lines, "", "Wheels are built by sessions of nox:", *begin])
+        lines += ["", f"{stage}:"]
+        for task, line in tasks.items():
+            lines.append(f"  {task:{_COLUMNS}}{line}")
+    lines += ["", "Wheels are built by sessions of nox:"]
+    for command, meaning in _BEGIN.items():
+        lines += [f"  {command}", f"      {meaning}"]
+    return "\n".join(lines)

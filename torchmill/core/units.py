@@ -5,65 +5,72 @@ from collections.abc import Sequence
 
 Bytes = int
 
+# A lone letter is binary, as in docker, systemd and Slurm.
 _UNITS = {"": 1, "b": 1}
-for _power, _letter in enumerate(
-    "kmgt", 1
-):  # a lone letter is binary, as for docker, systemd and Slurm
-    _UNITS |= {f"{_letter}b": 1000**_power, f"{_letter}ib": 1024**_power, _letter: 1024**_power}
+for _power, _letter in enumerate("kmgt", start=1):
+    _UNITS[f"{_letter}b"] = 1000**_power
+    _UNITS[f"{_letter}ib"] = 1024**_power
+    _UNITS[_letter] = 1024**_power
 _QUANTITY = re.compile(r"\s*(?P<number>\d{1,20}(?:\.\d+)?)\s*(?P<unit>[a-z]*)\s*", re.IGNORECASE)
 _STEP = 1024
 
-_MINUTE, _HOUR, _DAY, _WEEK = 60, 3600, 86400, 604800
+_MINUTE = 60
+_HOUR = 60 * _MINUTE
+_DAY = 24 * _HOUR
+_WEEK = 7 * _DAY
 _SECONDS = {"s": 1, "m": _MINUTE, "min": _MINUTE, "h": _HOUR, "d": _DAY, "w": _WEEK}
 _DURATION = re.compile(r"\s*(\d{1,20}(?:\.\d+)?)\s*(s|m|min|h|d|w)(?=\s|\d|$)\s*", re.IGNORECASE)
 _NAMES = ((_WEEK, "week"), (_DAY, "day"), (_HOUR, "hour"), (_MINUTE, "minute"), (1, "second"))
 
 
 def parse_bytes(text: str) -> int:
-    """Return the bytes that "2.2 GiB", "500 MB", "8G" or "1024" stands for.
+    """Return the number of bytes of "2.2 GiB", "500 MB", "8G" or "1024".
 
-    Raise ValueError, whose message is part of a sentence, for anything else.
+    Raises ValueError for anything else; its message is part of a sentence.
     """
     match = _QUANTITY.fullmatch(text)
-    unit = match["unit"].lower() if match else None
-    if match is None or unit not in _UNITS:
+    if match is None or match["unit"].lower() not in _UNITS:
         raise ValueError(f'\'{text}\' is not a quantity of bytes such as "2.2 GiB" or "500 MB"')
-    return round(float(match["number"]) * _UNITS[unit])
+    return round(float(match["number"]) * _UNITS[match["unit"].lower()])
 
 
 def format_bytes(count: float) -> str:
-    """Return `count` bytes in the largest binary unit of which there is one: "2.2 GiB"."""
+    """Return `count` bytes in the largest binary unit that gives at least one: "2.2 GiB"."""
     size = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if round(abs(size), 1) < _STEP:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+    if round(abs(size), 1) < _STEP:
+        return f"{size:.0f} B"
+    for unit in ("KiB", "MiB", "GiB"):
         size /= _STEP
-    return f"{size:.1f} TiB"
+        if round(abs(size), 1) < _STEP:
+            return f"{size:.1f} {unit}"
+    return f"{size / _STEP:.1f} TiB"
 
 
 def format_share(part: float, whole: float) -> str:
-    """Return bytes of a number of bytes, in the unit of the whole: "5.2 of 7.8 GiB"."""
+    """Return a part of a number of bytes, in the unit of the whole: "5.2 of 7.8 GiB"."""
     text = format_bytes(whole)
     unit = text.split()[1]
-    return (
-        f"{part / _UNITS[unit.lower()]:.1f} of {text}" if unit != "B" else f"{part:.0f} of {text}"
-    )
+    if unit == "B":
+        return f"{part:.0f} of {text}"
+    return f"{part / _UNITS[unit.lower()]:.1f} of {text}"
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds that "30d", "2 w", "12h", "5h20m" or "45min" stands for.
+    """Return the seconds of "30d", "2 w", "12h", "5h20m" or "45min".
 
-    Raise ValueError, whose message is part of a sentence, for anything else.
+    Raises ValueError for anything else; its message is part of a sentence.
     """
-    found = _DURATION.findall(text)
-    alone = found[0][1].lower() if len(found) == 1 else ""
-    if not found or _DURATION.sub("", text) or alone == "m":  # which may mean months
+    parts = _DURATION.findall(text)
+    is_whole = not _DURATION.sub("", text)
+    # "3m" alone may mean months; in "5h3m" it cannot.
+    is_ambiguous = len(parts) == 1 and parts[0][1].lower() == "m"
+    if not parts or not is_whole or is_ambiguous:
         raise ValueError(f"'{text}' is not a duration such as 30d, 2w, 12h, 5h20m or 45min")
-    return sum(float(number) * _SECONDS[unit.lower()] for number, unit in found)
+    return sum(float(number) * _SECONDS[unit.lower()] for number, unit in parts)
 
 
 def format_duration(seconds: float) -> str:
-    """Return a duration in the largest unit of which there are two: "13 days", "90 minutes"."""
+    """Return a duration in the largest unit that gives at least two: "13 days", "90 minutes"."""
     for length, name in _NAMES:
         if seconds >= 2 * length:
             return f"{seconds // length:.0f} {name}s"
@@ -71,11 +78,16 @@ def format_duration(seconds: float) -> str:
 
 
 def first_problems(problems: Sequence[str], most: int = 3) -> str:
-    """Return the first problems and the number of others, in one clause."""
-    more = f"; and {len(problems) - most} more" if len(problems) > most else ""
-    return f"{'; '.join(problems[:most])}{more}"
+    """Return the first problems and the number of the rest, in one clause."""
+    text = "; ".join(problems[:most])
+    if len(problems) > most:
+        text += f"; and {len(problems) - most} more"
+    return text
 
 
 def name_few(names: Sequence[str], most: int = 5) -> str:
-    """Return the first of many names, and how many more there are: "a, b and 3 more"."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+    """Return the first names of a list, and the number of the rest: "a, b and 3 more"."""
+    text = ", ".join(names[:most])
+    if len(names) > most:
+        text += f" and {len(names) - most} more"
+    return text
