@@ -1,4 +1,4 @@
-"""How a command ends: whatever is raised becomes one message and an exit code, never a traceback."""
+"""The end of a command: every error becomes one message and an exit code, never a traceback."""
 
 import atexit
 import functools
@@ -30,41 +30,44 @@ from torchmill.core.system_errors import is_of_system, machine_error
 from torchmill.core.urls import hide_password
 
 TaskBody = Callable[..., None]
+_CURE = re.compile(r"`((?:invoke|nox|torchmill|pip|apt|apt-get|dnf) [^`]+)`")
+_GIST_CHARACTERS = 200  # of an unforeseen error
 
 
 def exit_with_error(
-    body: TaskBody, ended: Callable[[str, int], Exception], *, as_json: bool = False
+    body: TaskBody, make_exit: Callable[[str, int], Exception], *, as_json: bool = False
 ) -> TaskBody:
-    """Return `body` such that an error raises what `ended` makes of its message and exit code.
+    """Return `body` such that an error raises the result of `make_exit(message, exit code)`.
 
-    With `as_json` the error is printed as JSON, too, for a program that reads standard output.
+    With `as_json` the error is also printed as JSON, for a program that reads standard output.
     """
 
     @functools.wraps(body)
     def wrapper(*args: Any, **kwargs: Any) -> None:
         try:
             body(*args, **kwargs)
-            print_now(
-                "", end=""
-            )  # else it is Python's end that meets a pipe without a reader, or a full disk
+            # Flushes: a pipe without a reader or a full disk must be met here, not at Python's end.
+            print_now("", end="")
         except BrokenPipeError:
             _close_stdout()
         except (Exception, KeyboardInterrupt) as error:
             if is_of_runner(error):
                 raise
-            shown = as_torchmill_error(error)
+            torchmill_error = as_torchmill_error(error)
             _drop_unwritable_output()
-            if as_json and not _Output.printed:  # what a command printed is one document already
-                print_now(json.dumps(error_data(shown), indent=1))
-            raise ended(format_error(shown), shown.exit_code) from None
+            # Output of the command before the error is one JSON document already.
+            if as_json and not _Output.printed:
+                print_now(json.dumps(error_data(torchmill_error), indent=1))
+            message = format_error(torchmill_error)
+            raise make_exit(message, torchmill_error.exit_code) from None
 
     return wrapper
 
 
 def format_error(error: BaseException) -> str:
-    """Return anything that was raised as people and programs read it: "error[no-timeline]: …"."""
-    shown = as_torchmill_error(error)
-    return as_plain_text(f"error[{shown.code}]: {shown}")
+    """Return any exception as people and programs read it: "error[no-timeline]: …"."""
+    torchmill_error = as_torchmill_error(error)
+    return as_plain_text(f"error[{torchmill_error.code}]: {torchmill_error}")
 
 
 def error_data(error: TorchmillError) -> dict[str, Any]:
@@ -73,7 +76,7 @@ def error_data(error: TorchmillError) -> dict[str, Any]:
     "cure" is the first command that the message names, without a promise that it is enough; None
     if it names none.
     """
-    commands = re.findall(r"`((?:invoke|nox|torchmill|pip|apt|apt-get|dnf) [^`]+)`", str(error))
+    commands = _CURE.findall(str(error))
     description = {
         "code": error.code,
         "exit_code": error.exit_code,
@@ -84,7 +87,7 @@ def error_data(error: TorchmillError) -> dict[str, Any]:
 
 
 def prepare_program() -> None:
-    """Have everything that ends nox or invoke end it with one message; record how people run both here."""
+    """Let every error of nox or invoke end it with one message; record how people run them."""
     sys.excepthook = show_uncaught
     open_closed_streams()
     atexit.register(_write_last_output)
@@ -92,47 +95,48 @@ def prepare_program() -> None:
 
 
 def open_closed_streams() -> None:
-    """Open standard streams that whoever started this closed: Python has None for them, and programs fail on them.
+    """Open the standard streams that the parent process closed.
 
-    What a locale cannot write is replaced from now on.
+    Python has None for a closed stream, on which programs fail. From now on, characters that the
+    locale cannot write are replaced.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             os.dup2(os.open(os.devnull, os.O_RDWR), number)
             os.set_inheritable(number, True)
-            setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8"))
+            mode = "w" if number else "r"
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8"))
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(
-                errors="replace"
-            )  # pictures of text, where the locale has no such characters
+        if isinstance(stream, TextIOWrapper):  # tests may replace it
+            stream.reconfigure(errors="replace")  # the matrix and charts use box characters
 
 
 def show_uncaught(_: type[BaseException], error: BaseException, __: object) -> None:
-    """Show what was raised outside of a task or session, by Invoke or Nox themselves: for `sys.excepthook`."""
+    """Show an error from outside of tasks and sessions, of Invoke or Nox: for `sys.excepthook`."""
     if isinstance(error, BrokenPipeError):
         _close_stdout()
         return
-    of_output = isinstance(error, OSError) and error.filename is None
-    if of_output:  # of the runners, what they print alone has no name
+    # The runners open files by name: an OSError without a name comes from what they print.
+    is_of_output = isinstance(error, OSError) and error.filename is None
+    if is_of_output:
         error.filename = os.path.realpath("/dev/stdout")  # type: ignore[attr-defined]
-    shown = as_torchmill_error(error)
-    sys.stderr.write(f"{format_error(shown)}\n")
+    torchmill_error = as_torchmill_error(error)
+    sys.stderr.write(f"{format_error(torchmill_error)}\n")
     _drop_unwritable_output()
-    if of_output:
-        sys.exit(shown.exit_code)
+    if is_of_output:
+        sys.exit(torchmill_error.exit_code)
 
 
 def is_of_runner(error: BaseException) -> bool:
-    """Tell whether an error is one by which Nox or Invoke itself ends a session or a task."""
+    """Tell whether Nox or Invoke itself ends a session or a task by this error."""
     return type(error).__module__.partition(".")[0] in {"nox", "invoke"}
 
 
 def as_torchmill_error(error: BaseException) -> TorchmillError:
-    """Return what to show of anything that was raised: one of our own errors as it is."""
-    known_error = error if isinstance(error, TorchmillError) else _translate_millpress(error)
-    if known_error is not None:
-        return known_error
+    """Return the error to show for any exception; one of our own stays as it is."""
+    translated = error if isinstance(error, TorchmillError) else _translate_millpress(error)
+    if translated is not None:
+        return translated
     if isinstance(error, KeyboardInterrupt):
         return InterruptedBuildError(
             "interrupted: run the same command to go on", code="interrupted"
@@ -144,18 +148,23 @@ def as_torchmill_error(error: BaseException) -> TorchmillError:
             "no memory is left: free some, or raise `ulimit -v` and `-u`, then retry",
             code="no-memory",
         )
-    if (
-        isinstance(error, ModuleNotFoundError)
-        and (error.name or "").partition(".")[0] != "torchmill"
-    ):
-        how = install_command(["-r", str(CHECKOUT / "requirements.txt")], Path(sys.executable))
-        return HostError(
-            f"the package {error.name} is not installed: run `{how}`", code="package-missing"
-        )
-    gist = hide_password(" ".join(f"{type(error).__name__}: {error}".split()))[:200]
+    if isinstance(error, ModuleNotFoundError):
+        package = (error.name or "").partition(".")[0]
+        if package != "torchmill":  # one of torchmill is a bug
+            return _package_missing(error)
+    gist = " ".join(f"{type(error).__name__}: {error}".split())
+    gist = hide_password(gist)[:_GIST_CHARACTERS]
     return UnforeseenError(
         f"torchmill has a bug ({gist}): please report it{_write_traceback(error)}",
         code="unforeseen",
+    )
+
+
+def _package_missing(error: ModuleNotFoundError) -> HostError:
+    requirements = ["-r", str(CHECKOUT / "requirements.txt")]
+    command = install_command(requirements, Path(sys.executable))
+    return HostError(
+        f"the package {error.name} is not installed: run `{command}`", code="package-missing"
     )
 
 
@@ -179,12 +188,12 @@ def _translate_millpress(error: BaseException) -> TorchmillError | None:
 
 
 def _write_traceback(error: BaseException) -> str:
-    """Write the traceback into a file, and return a clause that names it; "" where that is not possible."""
+    """Write the traceback into a file, and return a clause that names it; "" if that fails."""
     import tempfile
     import traceback
 
     text = "".join(traceback.format_exception(error))
-    about = f"Python {platform.python_version()}, {platform.platform()}\n"
+    header = f"Python {platform.python_version()}, {platform.platform()}\n"
     try:
         with tempfile.NamedTemporaryFile(
             "w",
@@ -194,7 +203,7 @@ def _write_traceback(error: BaseException) -> str:
             encoding="utf-8",
             errors="replace",
         ) as file:
-            file.write(about + hide_password(text))
+            file.write(header + hide_password(text))
     except OSError:
         return ""
     return f" with the file {file.name}"
@@ -206,15 +215,15 @@ class _Output:
     printed = False
 
 
-def print_now(what: object, end: str = "\n") -> None:
-    """Print something now; that nobody reads it any more, such as `head`, keeps nothing from going on.
+def print_now(value: object, end: str = "\n") -> None:
+    """Print a value at once; a reader that has gone, such as `head`, does not end the command.
 
-    Raises HostError, which names the file that standard output goes to, where that cannot be written.
+    Raises HostError, with the name of the file behind standard output, if that cannot be written.
     """
     try:
-        text = as_plain_text(str(what), colours=True)
+        text = as_plain_text(str(value), colours=True)
         _Output.printed = _Output.printed or bool(text)
-        print(text, end=end, flush=True)  # noqa: T201 - what tasks print
+        print(text, end=end, flush=True)  # noqa: T201 - the output of tasks
     except BrokenPipeError:
         _close_stdout()
     except OSError as error:
@@ -222,20 +231,24 @@ def print_now(what: object, end: str = "\n") -> None:
 
 
 def _write_last_output() -> None:
-    """Write what the runners printed last: of a full disk, Python's own end would say no file and no cure."""
+    """Flush the last output of the runners.
+
+    If the disk is full, Python's own end would name neither the file nor a cure.
+    """
     try:
         sys.stdout.flush()
     except BrokenPipeError:
         _close_stdout()
     except OSError as error:
-        shown = machine_error(error, Path("/dev/stdout").resolve())
-        sys.stderr.write(f"{format_error(shown)}\n")
+        host_error = machine_error(error, Path("/dev/stdout").resolve())
+        sys.stderr.write(f"{format_error(host_error)}\n")
         sys.stderr.flush()
-        os._exit(shown.exit_code)  # nothing else changes the exit code at this point
+        # In a function of atexit, sys.exit() does not change the exit code.
+        os._exit(host_error.exit_code)
 
 
 def _drop_unwritable_output() -> None:
-    """Drop output for which there is no room: else some Pythons try again at their end, and exit with 120."""
+    """Drop output that cannot be written: some Pythons would try again, and exit with 120."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -243,4 +256,5 @@ def _drop_unwritable_output() -> None:
 
 
 def _close_stdout() -> None:
+    """Send all further output to nowhere: standard output stays valid, and its flush succeeds."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

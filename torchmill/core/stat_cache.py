@@ -1,6 +1,6 @@
-"""Remember digests of files and answers of programs for as long as the files look the same.
+"""Cache digests of files and answers of programs for as long as the files look the same.
 
-A memory that is lost, or does not fit, costs time and nothing else.
+A cache that is lost, or does not fit, costs time and nothing else.
 """
 
 import contextlib
@@ -20,37 +20,32 @@ from torchmill.core.digests import hash_file
 from torchmill.core.paths import PACKAGE
 from torchmill.core.strict_json import load_object
 
-_CODE = frozenset({".py", ".cpp", ".txt", ".toml"})
+_CODE_SUFFIXES = frozenset({".py", ".cpp", ".txt", ".toml"})
 
-# A file that changed so short a time before it was read may change again and look the same: the clocks of
-# file systems tick every few milliseconds, those of some every two seconds.
+# A file that changed shortly before it was read may change again and still look the same: the
+# clocks of file systems tick every few milliseconds, those of some every two seconds.
 SETTLED_SECONDS = 2.0
-MAX_BYTES = (
-    1 << 21
-)  # of a memory, which is read in 10 ms; of a larger one, what this run used is kept
-_packed = Struct("<qqqQ").pack
-_NATIVE = (
-    b"\x7fELF",
-    b"\xcf\xfa\xed\xfe",
-    b"\xca\xfe\xba\xbe",
-    b"MZ",
-)  # Linux, macOS (two), Windows
+# A cache of this size is read in 10 ms. A larger one is reduced to the entries of this run.
+MAX_BYTES = 1 << 21
+_pack_stat = Struct("<qqqQ").pack
+# The first bytes of programs on Linux, macOS (two), Windows.
+_NATIVE = (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe", b"MZ")
 
 
 class FileStat(NamedTuple):
-    """How something looks, and when it came to look so (nanoseconds)."""
+    """The appearance of a file or a folder: a text that changes if its content does."""
 
     text: str
-    since: int
+    since: int  # when it last changed, in nanoseconds
 
     @property
     def settled(self) -> bool:
-        """Tell whether it has looked so for long enough; not so where its clock is ahead of ours."""
+        """Tell whether the last change is long enough ago; never if the file's clock is ahead."""
         return self.since < (time.time() - SETTLED_SECONDS) * 1e9
 
 
 class StatCache:
-    """The memory in one file, read when first asked and written by `save`."""
+    """The cache in one file, read at the first lookup and written by `save`."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -58,122 +53,127 @@ class StatCache:
         self._changed = False
 
     def digest(self, path: Path | str) -> str | None:
-        """Return the sha256 of a file's content; None where it cannot be read."""
+        """Return the sha256 of a file's content; None if it cannot be read."""
+        key = str(Path(path).absolute())
         try:
-            return self.remember(
-                str(Path(path).absolute()), [stat_file(path)], lambda: hash_file(path)
-            )
+            return self.remember(key, [stat_file(path)], lambda: hash_file(path))
         except OSError:
             return None
 
     def program_output(
         self, question: str, files: Iterable[Path | str], ask: Callable[[], str]
     ) -> str:
-        """Return what `ask` returns, asked once for as long as the files that decide it look the same.
+        """Return the result of `ask`, called once for as long as its programs look the same.
 
-        A script decides nothing, for it may lead anywhere: where one is among them, it is asked anew.
+        `files` are the programs that decide the answer. A script may start any other program: if
+        there is one among them, `ask` is called each time.
         """
-        return self.remember(
-            question, [stat_file(path) if is_native(path) else None for path in files], ask
-        )
+        stats = [stat_file(path) if is_native(path) else None for path in files]
+        return self.remember(question, stats, ask)
 
-    def remember(self, what: str, looks: Sequence[FileStat | None], ask: Callable[[], str]) -> str:
-        """Return what `ask` returns, asked once for as long as everything that decides it looks the same.
+    def remember(self, key: str, stats: Sequence[FileStat | None], ask: Callable[[], str]) -> str:
+        """Return the result of `ask`, called once for as long as all files look the same.
 
-        It is asked anew where nothing decides it, or something that is not there.
+        `ask` is called each time if there are no stats, or a file is missing (None).
         """
-        present = [look for look in looks if look is not None]
-        if not present or len(present) < len(looks):
+        present = [stat for stat in stats if stat is not None]
+        if not present or len(present) < len(stats):
             return ask()
-        seen = FileStat(
-            ", ".join(look.text for look in present), max(look.since for look in present)
+        combined = FileStat(
+            text=", ".join(stat.text for stat in present),
+            since=max(stat.since for stat in present),
         )
-        answer = self.lookup(what, seen)
-        if not answer:  # "" is of a program that did not run, and may do so now
+        answer = self.lookup(key, combined)
+        if not answer:  # "" is the answer of a program that did not run, and may run now
             answer = ask()
-            self.store(what, seen, answer)
+            self.store(key, combined, answer)
         return answer
 
-    def lookup(self, what: str, seen: FileStat) -> str | None:
-        """Return what was kept of something that looked like this; None where nothing was."""
-        self._used.add(what)
-        kept = self._memory.get(what)
-        return (
-            str(kept[1])
-            if isinstance(kept, list) and len(kept) > 1 and kept[0] == seen.text
-            else None
-        )
+    def lookup(self, key: str, stat: FileStat) -> str | None:
+        """Return the stored answer if the files looked like this then; None if there is none."""
+        self._used.add(key)
+        entry = self._entries.get(key)
+        if not isinstance(entry, list) or len(entry) <= 1:  # anybody may have edited the file
+            return None
+        text, answer = entry[:2]
+        return str(answer) if text == stat.text else None
 
-    def store(self, what: str, seen: FileStat, answer: str) -> None:
-        """Keep an answer, unless what it is about changed just now."""
-        if seen.settled:
-            self._used.add(what)
-            self._memory[what] = [seen.text, answer]
+    def store(self, key: str, stat: FileStat, answer: str) -> None:
+        """Store an answer, unless its files changed just now."""
+        if stat.settled:
+            self._used.add(key)
+            self._entries[key] = [stat.text, answer]
             self._changed = True
 
     def save(self) -> None:
-        """Write what is new; where that is impossible, it is forgotten."""
+        """Write the cache if it has changed; an error loses the new entries."""
         if not self._changed:
             return
-        text = json.dumps(self._memory, separators=(",", ":"))
+        text = json.dumps(self._entries, separators=(",", ":"))
         if len(text) > MAX_BYTES:
-            used = {what: answer for what, answer in self._memory.items() if what in self._used}
+            used = {key: entry for key, entry in self._entries.items() if key in self._used}
             text = json.dumps(used, separators=(",", ":"))
         with contextlib.suppress(OSError):
             write_atomically(self.file, text)
         self._changed = False
 
     @cached_property
-    def _memory(self) -> dict[str, Any]:  # what -> [look, answer]
+    def _entries(self) -> dict[str, Any]:  # key -> [text of the stat, answer]
         return load_object(self.file)
 
 
 def stat_file(path: Path | str) -> FileStat | None:
-    """Return how a file looks: size, times, number; None where there is none."""
+    """Return the stat of a file, or None if it is missing."""
     try:
-        seen = os.stat(path)  # noqa: PTH116 (a thousand times)
+        status = os.stat(path)  # noqa: PTH116 - called for thousands of files
     except OSError:
         return None
-    # what changes when a file does: nobody sets back size, both times and number at once
-    return FileStat(
-        f"{seen.st_size} {seen.st_mtime_ns} {seen.st_ctime_ns} {seen.st_ino}", changed_at_ns(seen)
-    )
+    # Nobody restores size, both times and the inode number at once.
+    text = f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
+    return FileStat(text, changed_at_ns(status))
 
 
 def stat_folder(folder: Path | str, skip: Container[str] = (".git",)) -> FileStat:
-    """Return how all files below a folder look together, without the folders to skip; links are not followed."""
-    whole = hashlib.blake2b(digest_size=16)
+    """Return one stat of all files below a folder, without the folders to skip.
+
+    Links are not followed.
+    """
+    digest = hashlib.blake2b(digest_size=16)
     newest = 0
-    waiting = [str(folder)]
-    while waiting:
-        found = {}
-        path = waiting.pop()
+    pending = [str(folder)]
+    while pending:
+        path = pending.pop()
+        packed_stats: dict[str, bytes] = {}
         with contextlib.suppress(OSError), os.scandir(path) as entries:
             for entry in entries:
                 if not entry.is_dir(follow_symlinks=False):
-                    seen = entry.stat(follow_symlinks=False)
-                    newest = max(newest, changed_at_ns(seen))
-                    found[entry.name] = _packed(
-                        seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_ino
+                    status = entry.stat(follow_symlinks=False)
+                    newest = max(newest, changed_at_ns(status))
+                    packed_stats[entry.name] = _pack_stat(
+                        status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
                     )
                 elif entry.name not in skip:
-                    waiting.append(entry.path)
-        waiting.sort()  # folders come in any order
-        whole.update(os.fsencode(f"{path}\0{len(found)}\0"))
-        for name in sorted(found):
-            whole.update(os.fsencode(f"{name}\0") + found[name])
-    return FileStat(whole.hexdigest(), newest)
+                    pending.append(entry.path)
+        pending.sort()  # scandir returns folders in any order
+        digest.update(os.fsencode(f"{path}\0{len(packed_stats)}\0"))
+        for name in sorted(packed_stats):
+            digest.update(os.fsencode(f"{name}\0") + packed_stats[name])
+    return FileStat(digest.hexdigest(), newest)
 
 
-def changed_at_ns(seen: os.stat_result) -> int:
-    """Return when a file came to look so, in nanoseconds; anybody may set the time that Windows has."""
-    return seen.st_mtime_ns if os.name == "nt" else seen.st_ctime_ns
+def changed_at_ns(status: os.stat_result) -> int:
+    """Return when a file last changed, in nanoseconds.
+
+    That is the time which no program can set; on Windows there is none, and st_ctime is the time of
+    creation.
+    """
+    return status.st_mtime_ns if os.name == "nt" else status.st_ctime_ns
 
 
 def is_native(path: Path | str) -> bool:
     """Tell whether a file is a program itself, and no script that starts others."""
     try:
-        with open(path, "rb") as file:  # noqa: PTH123 (as above)
+        with open(path, "rb") as file:  # noqa: PTH123 - as above
             return file.read(4).startswith(_NATIVE)
     except OSError:
         return False
@@ -195,18 +195,19 @@ def package_folder(name: str) -> Path:
 def digest_code(cache: StatCache, *places: str | Path) -> str:
     """Return a digest of the code in some folders and files.
 
-    A place is a path in this package ("wheel/verify", "wheel/sbom.py"), or the absolute folder of another
-    one (`package_folder("millpress")`). Raises FileNotFoundError if a place holds no code: the digest of
-    nothing would never change.
+    A place is a path in this package ("wheel/verify", "wheel/sbom.py"), or the absolute folder of
+    another one (`package_folder("millpress")`). Raises FileNotFoundError if a place has no code:
+    the digest of nothing would never change.
     """
     digests: list[tuple[str, str | None]] = []
     for place in places:
-        root = PACKAGE / place
+        root = PACKAGE / place  # an absolute place stays as it is
         files = [root]
         if root.is_dir():
-            files = [file for file in root.rglob("*") if file.suffix in _CODE]
+            files = [file for file in root.rglob("*") if file.suffix in _CODE_SUFFIXES]
         if not files or not all(file.is_file() for file in files):
             raise FileNotFoundError(f"no code in {root}")
         base = root.parent if Path(place).is_absolute() else PACKAGE
-        digests += [(file.relative_to(base).as_posix(), cache.digest(file)) for file in files]
+        for file in files:
+            digests.append((file.relative_to(base).as_posix(), cache.digest(file)))
     return digest_data(sorted(digests))
