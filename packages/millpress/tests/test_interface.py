@@ -90,3 +90,12 @@ def test_the_command_repairs(
     assert main(["repair", str(raw.torch), "--plat", "solaris", "--out", str(tmp_path)]) == 1
     error = capsys.readouterr().err
     assert error.startswith("millpress: solaris: not a platform tag")
+
+
+def test_a_missing_wheel_does_not_end_the_check_of_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wheel = made(tmp_path)
+    absent = tmp_path / wheel.name.replace("1.0", "1.1")
+    assert main(["verify", str(absent), str(wheel)]) == 1
+    assert f"{wheel}: sound" in capsys.readouterr().out

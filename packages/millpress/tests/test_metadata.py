@@ -51,6 +51,12 @@ def test_a_compressed_tag_is_written_out(tmp_path: Path) -> None:
     assert re.findall("Tag: cp310-abi3-(.*)", text) == tags.split("."), "expanded (PEP 427)"
 
 
+def test_the_build_number_stays(tmp_path: Path) -> None:
+    wheel = staged(tmp_path, "torch-1.13.1+cpu-7-cp310-cp310-linux_x86_64.whl")
+    name = metadata.set_platform_tag(wheel, "win_amd64")
+    assert name == "torch-1.13.1+cpu-7-cp310-cp310-win_amd64.whl"
+
+
 def test_a_raw_wheel_without_tags_in_its_name_is_refused(tmp_path: Path) -> None:
     with refused("invalid-raw-wheel"):
         metadata.set_platform_tag(staged(tmp_path, "torch.whl"), "win_amd64")
@@ -124,6 +130,15 @@ def test_stamping_changes_nothing_that_is_right(tmp_path: Path) -> None:
     assert (wheel.dist_info / "METADATA").read_text() == before
 
 
+@pytest.mark.parametrize("base", [None, "base==1"])
+def test_stamping_keeps_a_requirement_that_cannot_be_parsed(
+    tmp_path: Path, base: str | None
+) -> None:
+    wheel = staged(tmp_path, requires="Requires-Dist: a (>=1.*)\n")
+    stamped = metadata.stamp_version(wheel, "1.13.1+cpu", base)
+    assert "Requires-Dist: a (>=1.*)\n" in (stamped.dist_info / "METADATA").read_text()
+
+
 @pytest.mark.parametrize("version", ["1.13.0", "1.13.1a0+git", "unknown"])
 def test_a_source_of_another_release_is_refused(tmp_path: Path, version: str) -> None:
     wheel = replace(staged(tmp_path), version=version)
@@ -189,6 +204,12 @@ def test_nothing_is_added_and_a_second_time_changes_nothing() -> None:
     assert normalize_headers(plain, PYTHONS) == plain
     once = normalize_headers(OLD, PYTHONS)
     assert normalize_headers(once, PYTHONS) == once
+
+
+def test_a_doubled_classifier_is_replaced_once() -> None:
+    classifier = "Classifier: Programming Language :: Python :: 3.8"
+    lines = normalize_headers(f"Name: a\n{classifier}\n{classifier}", ("3.8", "3.9")).split("\n")
+    assert lines == ["Name: a", classifier, classifier.replace("3.8", "3.9")]
 
 
 @pytest.mark.parametrize("line", ["Requires-Dist: a (>=1.*)", "Requires-Python: three"])

@@ -17,7 +17,7 @@ FAILED = 1  # exit code: a wheel has problems, or something could not be done
 
 
 def show(options: argparse.Namespace) -> int:
-    """Print what wheels say of themselves."""
+    """Print the metadata, size and digest of wheels."""
     for path in options.wheel:
         wheel = read_wheel(path)
         print(f"{wheel.name} {wheel.version}")
@@ -27,6 +27,7 @@ def show(options: argparse.Namespace) -> int:
         print(f"  python    {wheel.requires_python or 'any'}")
         for requirement in wheel.requires:
             print(f"  requires  {requirement}")
+        # read_wheel has refused an archive that is damaged, so this raises no BadZipFile
         with ZipFile(path) as archive:
             files = [info for info in archive.infolist() if not info.is_dir()]
         unpacked = sum(info.file_size for info in files)
@@ -54,7 +55,11 @@ def pack(options: argparse.Namespace) -> int:
 
 
 def verify(options: argparse.Namespace) -> int:
-    """Print the problems of wheels; the exit code is 1 if there are any."""
+    """Print the problems of wheels; the exit code is 1 if there are any.
+
+    A file that is missing or is no wheel is one with a problem, and the check goes on. Only a
+    machine that cannot check any wheel (its disk is full) ends it.
+    """
     exit_code = 0
     for path in options.wheel:
         problems = verify_wheel(path)
@@ -79,11 +84,11 @@ def parse_options(words: Sequence[str] | None) -> argparse.Namespace:
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    show_parser = commands.add_parser("show", help="print what a wheel says of itself")
+    show_parser = commands.add_parser("show", help="print a wheel's metadata, size and digest")
     show_parser.set_defaults(run=show)
 
     repair_parser = commands.add_parser(
-        "repair", help="bundle the libraries that a platform tag does not promise"
+        "repair", help="bundle the libraries that the platform tag does not promise"
     )
     repair_parser.set_defaults(run=repair)
     repair_parser.add_argument(
@@ -91,7 +96,7 @@ def parse_options(words: Sequence[str] | None) -> argparse.Namespace:
         default="auto",
         metavar="TAG",
         help="platform tag: manylinux_2_28_x86_64, linux_x86_64, macosx_11_0_arm64; "
-        "default: auto, the oldest that holds",
+        "default: auto, the oldest that the wheel can keep",
     )
     repair_parser.add_argument(
         "--search",
@@ -106,7 +111,7 @@ def parse_options(words: Sequence[str] | None) -> argparse.Namespace:
     pack_parser.set_defaults(run=pack)
     pack_parser.add_argument("folder", type=Path)
     pack_parser.add_argument(
-        "--threads", type=int, help="default: as many as this process may use processors"
+        "--threads", type=int, help="default: one for each processor that this process may use"
     )
 
     verify_parser = commands.add_parser("verify", help="find contradictions in a wheel")

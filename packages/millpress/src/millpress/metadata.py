@@ -5,7 +5,7 @@ same, in one spelling, whatever Python and tools built them.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from email.parser import HeaderParser
 from itertools import product
@@ -29,7 +29,7 @@ from millpress.staging import StagedWheel, invalid_raw_wheel, read_headers
 PYTHON_CLASSIFIER = re.compile(r"Classifier:\s*Programming Language :: Python :: 3\.\d+\s*")
 # These come last and in this order: older tools had other orders.
 TRAILING_HEADERS = ("Requires-Python", "Provides-Extra", "Requires-Dist")
-GIT_VERSION = re.compile(r"^(?P<name>git_version\b[^=\n]*=)[^\n]*$", re.MULTILINE)
+GIT_VERSION = re.compile(r"^(?P<assignment>git_version\b[^=\n]*=)[^\n]*$", re.MULTILINE)
 REQUIREMENT_HEADER = "Requires-Dist:"
 LICENCE_FILES_VERSION = Version("2.4")  # of METADATA, the first with License-File (PEP 639)
 
@@ -37,8 +37,9 @@ LICENCE_FILES_VERSION = Version("2.4")  # of METADATA, the first with License-Fi
 def set_platform_tag(staged: StagedWheel, platform_tag: str) -> str:
     """Write `platform_tag` into WHEEL and return the wheel's file name.
 
-    The raw wheel's interpreter and ABI stay. `platform_tag` may be several with dots between, as in
-    a file's name. Raises InputError if the raw wheel's name has no tags.
+    The raw wheel's interpreter and ABI stay. `platform_tag` may be several tags joined by dots, as
+    in a file name. WHEEL then declares the wheel as one with compiled modules, even if the build
+    forgot to (`Root-Is-Purelib: false`). Raises InputError if the raw wheel's name has no tags.
     """
     path = staged.dist_info / "WHEEL"
     headers = read_headers(path)
@@ -56,12 +57,13 @@ def set_platform_tag(staged: StagedWheel, platform_tag: str) -> str:
 def wheel_file_name(staged: StagedWheel, platform_tag: str) -> str:
     """Return the file name of the wheel for `platform_tag`."""
     pythons, abis = _interpreter_tags(staged)
-    stem = _file_name_stem(staged.name, staged.version)
-    return f"{stem}-{'.'.join(pythons)}-{'.'.join(abis)}-{platform_tag}.whl"
+    build = _build_number(staged.raw_name)
+    tags = [".".join(pythons), ".".join(abis), platform_tag]
+    return _join_file_name(staged.name, staged.version, build, tags)
 
 
 def tree_file_name(tree: Path) -> str:
-    """Return the file name of the wheel whose files lie below `tree`, by its METADATA and WHEEL.
+    """Return the file name of the wheel that the folder `tree` becomes, by its METADATA and WHEEL.
 
     Raises InputError if one of them is missing, or names no project, version or tag.
     """
@@ -75,16 +77,26 @@ def tree_file_name(tree: Path) -> str:
         raise invalid_raw_wheel(tree, "METADATA has no Name or no Version")
     if not tags or any(len(tag) != 3 for tag in tags):  # noqa: PLR2004 - Python, ABI, platform
         raise invalid_raw_wheel(tree, "WHEEL has no valid Tag")
-    parts = [_file_name_stem(name, version)]
     build = headers.get("Build", "").strip()
+    # WHEEL lists each combination that a compressed tag stands for: "py2.py3-none-any" is there as
+    # "py2-none-any" and "py3-none-any". The name has each Python, ABI and platform once.
+    compressed = []
+    for values in zip(*tags, strict=True):
+        compressed.append(".".join(dict.fromkeys(values)))
+    return _join_file_name(name, version, build, compressed)
+
+
+def _join_file_name(name: str, version: str, build: str, tags: Sequence[str]) -> str:
+    """Return the file name of a wheel; `build` is its build number, or "" (PEP 427)."""
+    parts = [_file_name_stem(name, version)]
     if build:
         parts.append(build)
-    # WHEEL has one Tag for each combination of "py2.py3-none-any"
-    parts += [".".join(dict.fromkeys(values)) for values in zip(*tags, strict=True)]
+    parts += tags
     return f"{'-'.join(parts)}.whl"
 
 
 def _file_name_stem(name: str, version: str) -> str:
+    """Return the name and version as they begin the names of a wheel and of its .dist-info."""
     escaped_name = canonicalize_name(name).replace("-", "_")
     escaped_version = version.replace("-", "_")
     return f"{escaped_name}-{escaped_version}"
@@ -98,9 +110,9 @@ def set_git_version(staged: StagedWheel, file: str, commit: str) -> None:
     path = staged.root / file
     text = ""
     if path.is_file():
-        # Old sources are in other encodings: bytes that are no UTF-8 are written back as they are.
+        # Old sources are in other encodings: bytes that are not UTF-8 are written back unchanged.
         text = path.read_text(encoding="utf-8", errors="surrogateescape")
-    edited, count = GIT_VERSION.subn(rf"\g<name> '{commit}'", text)
+    edited, count = GIT_VERSION.subn(rf"\g<assignment> '{commit}'", text)
     if count != 1:
         problem = f"{file} has {count} lines that set git_version, not one"
         raise InputError(f"{staged.raw_name}: {problem}: build it again", code="no-version-module")
@@ -108,10 +120,12 @@ def set_git_version(staged: StagedWheel, file: str, commit: str) -> None:
 
 
 def stamp_version(staged: StagedWheel, version: str, base: str | None) -> StagedWheel:
-    """Write the full version and the base package into a wheel whose build takes neither.
+    """Write the full version and the requirement on the base package into a wheel.
 
-    `version` has the local label; `base` is a requirement such as "torch==2.11.0+cu130" that
-    replaces others on that package. Raises InputError if the source is of another release.
+    That is for builds that cannot be given either. `version` has the local label; `base` is a
+    requirement such as "torch==2.11.0+cu130", which replaces all others on that package, or None.
+    Other requirements stay, those that `packaging` cannot parse included. Raises InputError if the
+    source is of another release.
     """
     public = Version(version).public
     staged_public = staged.version.partition("+")[0]
@@ -127,7 +141,7 @@ def stamp_version(staged: StagedWheel, version: str, base: str | None) -> Staged
         for line in head.split("\n"):
             if line.startswith(REQUIREMENT_HEADER):
                 project = project_of(line.removeprefix(REQUIREMENT_HEADER))
-                if project == base_project:
+                if base_project is not None and project == base_project:
                     continue
             if line.startswith("Version:"):
                 line = f"Version: {version}"  # noqa: PLW2901
@@ -137,24 +151,28 @@ def stamp_version(staged: StagedWheel, version: str, base: str | None) -> Staged
         return "\n".join(lines)
 
     _edit_headers(staged, stamp)
-    stem = f"{canonicalize_name(staged.name).replace('-', '_')}-{version}"
-    dist_info = staged.dist_info.rename(staged.root / f"{stem}.dist-info")
-    for data in staged.root.glob("*.data"):
+    stem = _file_name_stem(staged.name, version)
+    data = staged.dist_info.with_suffix(".data")  # of scripts and headers; few wheels have one
+    if data.exists():
         data.rename(staged.root / f"{stem}.data")
+    dist_info = staged.dist_info.rename(staged.root / f"{stem}.dist-info")
     return replace(staged, dist_info=dist_info, version=version)
 
 
 def normalize_metadata(staged: StagedWheel, pythons: Iterable[str]) -> None:
-    """Rewrite METADATA with `normalize_headers`, and name the wheel's licence files in it."""
+    """Rewrite METADATA with `normalize_headers`, and list the wheel's licence files in it."""
 
     def normalize(head: str) -> str:
-        return normalize_headers(_name_licence_files(staged, head), pythons)
+        return normalize_headers(_set_license_files(staged, head), pythons)
 
     _edit_headers(staged, normalize)
 
 
-def _name_licence_files(staged: StagedWheel, head: str) -> str:
-    """Return the headers with a License-File for each file in licenses/, if they can."""
+def _set_license_files(staged: StagedWheel, head: str) -> str:
+    """Return the headers with a License-File for each file in licenses/.
+
+    Those of a metadata version that has no such field are returned unchanged.
+    """
     version = HeaderParser().parsestr(head).get("Metadata-Version", "1")
     if Version(version) < LICENCE_FILES_VERSION:
         return head
@@ -173,6 +191,7 @@ def normalize_headers(head: str, pythons: Iterable[str]) -> str:
     that runs it.
     """
     headers = re.split(r"\n(?![ \t])", head)  # each with its continuation lines
+    # Old setuptools wrote "UNKNOWN" for a field that the project leaves empty.
     fields = [_normalize_header(header) for header in headers if header != "Platform: UNKNOWN"]
     trailing = []
     for name in TRAILING_HEADERS:
@@ -183,10 +202,14 @@ def normalize_headers(head: str, pythons: Iterable[str]) -> str:
         f"Classifier: Programming Language :: Python :: {version}" for version in versions
     ]
     leading: list[str] = []
+    has_classifiers = False
     for field in fields:
-        if declared and field == declared[0]:
-            leading += classifiers or declared
-        elif field not in declared and field not in trailing:
+        if field in declared:
+            # all of them in place of the first, even if the project has that one twice
+            if not has_classifiers:
+                leading += classifiers or declared
+            has_classifiers = True
+        elif field not in trailing:
             leading.append(field)
     return "\n".join(leading + trailing)
 
@@ -198,7 +221,7 @@ def wheel_requirements(staged: StagedWheel) -> list[str]:
 
 
 def _edit_headers(staged: StagedWheel, edit: Callable[[str], str]) -> None:
-    """Rewrite METADATA with other headers, and the description as it is."""
+    """Replace the headers of METADATA by `edit` of them; the description stays as it is."""
     path = staged.dist_info / "METADATA"
     head, blank, description = path.read_text(encoding="utf-8").partition("\n\n")
     if not blank:  # no description: the last header ends with one newline
@@ -217,16 +240,23 @@ def _interpreter_tags(staged: StagedWheel) -> tuple[list[str], list[str]]:
     return list(dict.fromkeys(pythons.split("."))), list(dict.fromkeys(abis.split(".")))
 
 
+def _build_number(file_name: str) -> str:
+    """Return the build number in a valid wheel name, "" if it has none."""
+    parts = file_name.split("-")
+    return parts[2] if len(parts) == 6 else ""  # noqa: PLR2004 - five without a build number
+
+
 def _normalize_header(field: str) -> str:
     """Return a header as `packaging` spells it.
 
-    One that nothing parses stays as it is: old setuptools wrote some of those.
+    One that `packaging` cannot parse stays as it is: old setuptools wrote some of those.
     """
     name, _, value = field.partition(":")
     try:
         if name == "Requires-Dist":
             return f"{name}: {Requirement(value.strip())}"
         if name == "Requires-Python":
+            # backwards, so that the lower limit comes first: ">=3.10,<4"
             specifiers = sorted(map(str, SpecifierSet(value.strip())), reverse=True)
             return f"{name}: {','.join(specifiers)}"
     except (InvalidRequirement, InvalidSpecifier):

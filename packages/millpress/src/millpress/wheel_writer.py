@@ -372,7 +372,7 @@ class _Batch:
 def open_compressor(
     cache: Path | None, codec: Codec | None = None, threads: int | None = None
 ) -> Iterator[Compressor]:
-    """Start the threads of a compressor: by default as many as this process may use processors."""
+    """Start the threads of a compressor: by default one for each usable processor."""
     codec = codec or zip_archive.best_codec()
     count = min(threads or usable_processors(), MAX_THREADS)
     pool = ThreadPoolExecutor(count)
