@@ -20,6 +20,7 @@ from torchmill.plan.build_options import Options
 from torchmill.plan.cell_choice import BuildQuestion, choose_cells
 from torchmill.plan.doctor import examination
 from torchmill.plan.doctor.finding import CheckContext
+from torchmill.plan.doctor.gpu_driver import loader_path_without
 from torchmill.plan.doctor.judgement import Judgement, check_result, check_trial, judge, runs_here
 
 BOARD = change_host(
@@ -133,11 +134,11 @@ def test_a_shorter_list_has_only_capabilities_that_the_toolkit_makes(shipped: Fa
     host = host_with_gpus("NVIDIA GeForce RTX 3090")
     note = gpu_code_note(shipped, "wheel-3.8-cu110 v1.7.1", host, arch_list="7.0;7.5;8.0")
     assert "need code for 8.0 alone" in note.text
-    assert "none is made for 8.6 itself" in note.text
+    assert "no code is made for 8.6 itself" in note.text
     assert "--arch-list '8.0'" in note.text
     note = gpu_code_note(shipped, "wheel-3.8-cu111 v1.8.0", host, arch_list="7.0;8.0;8.6")
     assert "need code for 8.6 alone" in note.text
-    assert "none is made" not in note.text
+    assert "no code is made" not in note.text
 
 
 def test_a_longer_list_than_the_gpus_need_is_noted_with_its_cost(shipped: Facts) -> None:
@@ -404,3 +405,14 @@ def test_an_nvidia_smi_that_does_not_answer_is_no_machine_without_gpus(shipped: 
     host = change_host(HOST, programs={"unanswered": {"nvidia-smi": "nvidia-smi did not answer"}})
     note = gpu_code_note(shipped, "wheel-3.12-cu124 v2.4.1", host)
     assert "nvidia-smi did not answer" in note.text
+
+
+def test_commands_among_the_cures_are_quoted(shipped: Facts) -> None:
+    folder = "/usr/local/cuda/compat"
+    host = change_host(
+        host_with_gpus("NVIDIA GeForce RTX 3090"), gpus={"compat_folders": (folder,)}
+    )
+    judgements = judge_build(shipped, "wheel-3.12-cu124 v2.4.1", host)
+    warning = judgement_on(judgements, "forward compatibility")
+    _, _, cure = warning.text.rpartition("; ")
+    assert cure == f"`{loader_path_without(folder)}`"

@@ -13,7 +13,7 @@ from torchmill.plan.doctor import other_toolkits
 from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict, absence_text
 from torchmill.plan.drivers import is_driven, oldest_driver
 
-_SUBJECT = "GPU driver"
+DRIVER = "GPU driver"  # the subject of the findings on it
 # GPUs for which NVIDIA does not support forward compatibility, which is for data centres and
 # workstations: https://docs.nvidia.com/deploy/cuda-compatibility/
 _CONSUMER = re.compile(r"GeForce|TITAN|GTX|\bRTX [2-9]0[5-9]0\b", re.IGNORECASE)
@@ -38,14 +38,14 @@ def _driver_finding(context: CheckContext, toolkit: Toolkit) -> Finding:
     if version is None:
         return _unknown_driver(host, needed)
     if oldest is None:
-        return Finding(_SUBJECT, version, needed, "unknown")
+        return Finding(DRIVER, version, needed, "unknown")
     if is_driven(toolkit, host):
-        return Finding(_SUBJECT, version, needed, "ok")
+        return Finding(DRIVER, version, needed, "ok")
     if is_bridged(host):
         because = "forward compatibility bridges the difference"
-        return Finding(_SUBJECT, version, needed, "ok", because=because)
+        return Finding(DRIVER, version, needed, "ok", because=because)
     because = "the wheel builds, but does not find a GPU here until the driver is newer"
-    finding = Finding(_SUBJECT, version, needed, "warning", because=because)
+    finding = Finding(DRIVER, version, needed, "warning", because=because)
     new_driver = f"install driver {oldest} or newer"
     if host.packages.may_use_root is False:
         new_driver = f"ask whoever administers this machine for driver {oldest} or newer"
@@ -55,15 +55,15 @@ def _driver_finding(context: CheckContext, toolkit: Toolkit) -> Finding:
 def _unknown_driver(host: Host, needed: str) -> Finding:
     """Return the finding on a host of whose driver no version is known."""
     if host.unknown_gpus_reason:
-        return Finding(_SUBJECT, "cannot tell", needed, "unknown", because=host.unknown_gpus_reason)
+        return Finding(DRIVER, "cannot tell", needed, "unknown", because=host.unknown_gpus_reason)
     because = ""
     if host.complete:
         because = "a build needs no GPU, but the wheel cannot be tried on one here"
     if host.gpus.devices:
         state = "does not say its version"
-        return Finding(_SUBJECT, state, needed, "unknown", because=because)
+        return Finding(DRIVER, state, needed, "unknown", because=because)
     verdict: Verdict = "ok" if host.complete else "unknown"
-    return Finding(_SUBJECT, absence_text(host), needed, verdict, because=because)
+    return Finding(DRIVER, absence_text(host), needed, verdict, because=because)
 
 
 def is_bridged(host: Host) -> bool:
@@ -84,13 +84,13 @@ def _board_finding(context: CheckContext, toolkit: Toolkit) -> Finding | None:
     state = str(host.platform.distribution)
     needed = f"a JetPack that runs CUDA {cuda}"
     if support == "own":
-        return Finding(_SUBJECT, state, needed, "ok")
+        return Finding(DRIVER, state, needed, "ok")
     if support == "unrecorded":
         because = f"whether its driver runs what CUDA {cuda} makes is not recorded"
-        return Finding(_SUBJECT, state, needed, "unknown", because=because)
+        return Finding(DRIVER, state, needed, "unknown", because=because)
     if support == "compat" and host.gpus.compat_folders:
         because = f"it runs CUDA {cuda} with the libraries in {host.gpus.compat_folders[0]}"
-        return Finding(_SUBJECT, state, needed, "ok", because=because)
+        return Finding(DRIVER, state, needed, "ok", because=because)
     if support == "compat":
         package = f"cuda-compat-{cuda.replace('.', '-')}"
         cure = f"install {package} from NVIDIA's repository for the board"
@@ -100,7 +100,7 @@ def _board_finding(context: CheckContext, toolkit: Toolkit) -> Finding | None:
     else:
         cure = "install a newer JetPack"
         because = f"its driver does not run what CUDA {cuda} makes"
-    finding = Finding(_SUBJECT, state, needed, "warning", because=because)
+    finding = Finding(DRIVER, state, needed, "warning", because=because)
     return _too_old(context, toolkit, finding, cure)
 
 

@@ -1,4 +1,4 @@
-"""Judge a build before it begins: one judgement for the doctor, plans and builds."""
+"""Judge a build before it begins, in the same way for the doctor, for plans and for builds."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -16,7 +16,7 @@ from torchmill.plan.cell import Cell
 from torchmill.plan.cuda_toolkit import cell_with_toolkit
 from torchmill.plan.doctor.finding import CheckContext, Finding
 from torchmill.plan.doctor.gpu_code import check_gpus
-from torchmill.plan.doctor.gpu_driver import check_driver
+from torchmill.plan.doctor.gpu_driver import DRIVER, check_driver
 from torchmill.plan.doctor.libraries import check_cudnn_code
 from torchmill.plan.doctor.other_toolkits import serves_as_well
 from torchmill.plan.local_gpus import takes_no_code
@@ -24,19 +24,21 @@ from torchmill.plan.plan import Plan
 from torchmill.plan.published import find_published
 from torchmill.plan.trial import find_trial, nearest_tried
 
-Severity = Literal["note", "warning", "would not run here", "impossible"]
+Severity = Literal["note", "warning", "would not run here"]
+# The gravest first. The line of text is about a finished wheel, and so in the present tense.
 _MARKS: dict[Severity, str] = {
-    "note": "note",
-    "warning": "warning",
     "would not run here": "does not run here",
-    "impossible": "impossible",
+    "warning": "warning",
+    "note": "note",
 }
-_GRAVEST_FIRST: tuple[Severity, ...] = ("impossible", "would not run here", "warning", "note")
+_RANKS = {severity: rank for rank, severity in enumerate(_MARKS)}
 
 _OFFICIAL_BUILDS = "https://pytorch.org/get-started/previous-versions/"
 TRIED = "tried"  # the subject of the finding on who has built a cell before
 _GPU_CODE = "GPU code"
-_SELF_CONTAINED = {TRIED, _GPU_CODE}  # subjects whose reason names their state
+_STATED_IN_REASON = {TRIED, _GPU_CODE}  # subjects whose reason repeats their state
+# How the cures that can be typed as they are begin, among the findings that are judged.
+_COMMANDS = ("nox ", "export ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,23 +64,28 @@ def judge(context: CheckContext) -> tuple[Judgement, ...]:
     # A wheel for another arch runs on another machine, of which nothing is known.
     if context.host.arch == context.build.arch:
         findings += check_result(context)
-    is_torch_with_cuda = context.toolkit is not None and not context.package.after
-    if is_torch_with_cuda and not context.is_off("USE_CUDNN"):
+    # cuDNN's code is compared with the arch list, whichever machine the wheel is for. Only torch
+    # itself links cuDNN; packages that are built against it do not.
+    is_torch = context.package.after is None
+    if is_torch and context.toolkit is not None and not context.is_off("USE_CUDNN"):
         findings += check_cudnn_code(context)
     judgements: dict[Judgement, None] = {}  # an ordered set
     for finding in findings:
         severity = _severity(finding)
         if severity is not None:
             judgements[Judgement(finding.subject, _text(finding), severity)] = None
-    return tuple(sorted(judgements, key=_gravity))
+    return tuple(sorted(judgements, key=_rank))
 
 
-def _gravity(judgement: Judgement) -> int:
-    return _GRAVEST_FIRST.index(judgement.severity)
+def _rank(judgement: Judgement) -> int:
+    return _RANKS[judgement.severity]
 
 
 def runs_here(judgements: Iterable[Judgement]) -> bool:
-    """Tell whether nothing is known that keeps the result from running on this machine's GPUs."""
+    """Return whether no judgement says that the result will not run on this machine's GPUs.
+
+    A wheel for another arch has no such judgement: nobody expects it to run here.
+    """
     return all(judgement.severity != "would not run here" for judgement in judgements)
 
 
@@ -90,7 +97,11 @@ def check_result(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_trial(context: CheckContext) -> Iterator[Finding]:
-    """Yield the finding on who has built a cell before."""
+    """Yield the finding on who has built a cell before.
+
+    If nobody has, its cure is the build of the tried cell whose toolkit is nearest and serves this
+    machine.
+    """
     cell = _compiled_cell(context)
     trial = find_trial(context.facts, cell, context.host.runs)
     if trial.witness:
@@ -109,10 +120,13 @@ def check_trial(context: CheckContext) -> Iterator[Finding]:
 
 def _official_build(context: CheckContext, cell: Cell) -> str:
     """Return a further clause on the official wheel of a cell; "" if it does not fit here."""
-    official = find_published(context.facts, cell, context.host, context.plan.arch_list)
-    if official:
-        return f"; {official}" if official.verdict.fit != "does not fit" else ""
-    if find_trial(context.facts, cell).witness != "upstream" or cell.release.torch:
+    wheel = find_published(context.facts, cell, context.host, context.plan.arch_list)
+    if wheel is not None:
+        return "" if wheel.verdict.fit == "does not fit" else f"; {wheel}"
+    # Without this machine's own runs, which would go before upstream as the witness.
+    trial = find_trial(context.facts, cell)
+    is_torch = cell.release.torch is None  # the page lists the builds of torch
+    if trial.witness != "upstream" or not is_torch:
         return ""
     return (
         f"; upstream built that too, and lists its wheels: {_OFFICIAL_BUILDS} "
@@ -121,16 +135,21 @@ def _official_build(context: CheckContext, cell: Cell) -> str:
 
 
 def _compiled_cell(context: CheckContext) -> Cell:
-    """Return the cell as if the toolkit that compiles it were its variant's."""
+    """Return the cell of the toolkit that compiles the build: `--toolkit` may name another."""
     toolkit = context.toolkit
     if toolkit is None or toolkit.version == context.build.cuda:
         return context.cell
+    # Trials are recorded by the variant, too.
     cell = cell_with_toolkit(context.cell, toolkit.version)
     return replace(cell, build=replace(cell.build, variant=toolkit.variant))
 
 
 def _check_arch_list(context: CheckContext) -> Iterator[Finding]:
-    """Yield the finding on a list that is longer than this machine needs, or for it alone."""
+    """Yield a finding if the list is longer than this machine needs, or made for it alone.
+
+    Of a machine whose GPUs cannot be told, the finding says what the list is. There is none if the
+    capability of any GPU is unknown, because no list is known to be enough then.
+    """
     toolkit = context.toolkit
     listed = context.plan.arch_list
     if toolkit is None or not listed:
@@ -141,6 +160,7 @@ def _check_arch_list(context: CheckContext) -> Iterator[Finding]:
             f"it has code for {listed}"
         )
         yield Finding(_GPU_CODE, listed, "the GPUs here", "ok", because=because)
+        return
     gpus = known_capabilities(context.facts, context.host.gpus.devices)
     if not gpus or len(gpus) < len(context.host.gpus.devices):
         return
@@ -149,7 +169,9 @@ def _check_arch_list(context: CheckContext) -> Iterator[Finding]:
         return  # the finding on that GPU says it
     shortest = _shortest_list(context, toolkit, targets, gpus)
     needed = arch_list.format_arch_list(shortest)
-    if len({target.name for target in targets}) > len(shortest):
+    # "8.6;8.6+PTX" has code for one capability.
+    listed_names = {target.name for target in targets}
+    if len(listed_names) > len(shortest):
         because = _shorter_list_clause(context, toolkit, needed, gpus)
         cure = f"{context.session} -- --arch-list '{needed}'"
         yield Finding(_GPU_CODE, listed, needed, "ok", cure, because)
@@ -166,12 +188,13 @@ def _shorter_list_clause(
     clause = f"the GPUs here need code for {needed} alone"
     saving = _saving(context, _with_list(context.plan, needed), context.plan)
     if saving:
-        clause += f", which takes {saving}"
+        clause += f", and building that takes {saving}"
     unmade = {  # an ordered set
         gpu.name: None for gpu in gpus if takes_no_code(context.facts, context.cell, toolkit, gpu)
     }
     if unmade:
-        clause += f"; none is made for {', '.join(unmade)} itself, which runs this"
+        names = ", ".join(unmade)
+        clause += f"; no code is made for {names} itself: it runs that code"
     return clause
 
 
@@ -181,28 +204,34 @@ def _shortest_list(
     targets: Sequence[ArchTarget],
     gpus: Iterable[Capability],
 ) -> Sequence[ArchTarget]:
-    """Return the shortest list for some GPUs that toolkit and release make.
+    """Return the shortest list for some GPUs of which toolkit and release can make code.
 
     If they make no code for a GPU, the entry of `targets` that serves it takes its place.
     """
     facts = context.facts
-    names: dict[str, None] = {}  # an ordered set
+    capabilities: list[Capability] = []
     for gpu in gpus:
-        served = serving_target(facts, targets, gpu)
-        if served and takes_no_code(facts, context.cell, toolkit, gpu):
-            names[served[1].capability] = None
-        else:
-            names[gpu.name] = None
-    capabilities = [facts.capability(name) or Capability(name, "", ()) for name in names]
+        serving = serving_target(facts, targets, gpu)
+        if serving is None or not takes_no_code(facts, context.cell, toolkit, gpu):
+            capabilities.append(gpu)
+            continue
+        _, target = serving
+        # A list may name a capability that is newer than the facts.
+        capability = facts.capability(target.capability)
+        capabilities.append(capability or Capability(target.capability, "", ()))
     return shortest_arch_list(facts, capabilities)
 
 
 def _narrow_list_clause(context: CheckContext, listed: str, gpus: Iterable[Capability]) -> str:
-    """Return a clause that says that a list is for this machine's GPUs alone; "" if it is not."""
+    """Return a clause on a list that is shorter than the official one; "" if it is not.
+
+    Of a board, the clause says instead that its capability is required, so that no user adds others
+    in the hope that they serve as well.
+    """
     cell = cell_with_toolkit(context.cell, context.plan.cuda.toolkit)
     official = official_arch_list(context.facts, cell) or ""
     targets = arch_list.parse_targets(context.facts, listed)
-    board = next((gpu.name for gpu in gpus if gpu.tegra), "")
+    board = next((gpu.name for gpu in gpus if gpu.tegra), "")  # a board has one GPU
     if board and board in {target.capability for target in targets}:
         return f"code for {board} is required here: a board runs no code for another capability"
     if len(arch_list.parse_targets(context.facts, official)) <= len(targets):
@@ -219,29 +248,28 @@ def _with_list(plan: Plan, listed: str) -> Plan:
     return replace(plan, variables={**plan.variables, "TORCH_CUDA_ARCH_LIST": listed})
 
 
-def _saving(context: CheckContext, short: Plan, whole: Plan) -> str:
+def _saving(context: CheckContext, shorter_plan: Plan, longer_plan: Plan) -> str:
     """Return "about 2.4 h instead of 8.0 h"; "" if nothing is saved, or the times are not known."""
-    short_estimate = estimate.estimate_build(context.facts, short)
-    whole_estimate = estimate.estimate_build(context.facts, whole)
-    if not short_estimate or not whole_estimate:
+    shorter = estimate.estimate_build(context.facts, shorter_plan)
+    longer = estimate.estimate_build(context.facts, longer_plan)
+    if shorter is None or longer is None:
         return ""
-    short_time = short_estimate.wall.likely
-    whole_time = whole_estimate.wall.likely
-    if short_time >= whole_time:
+    if shorter.wall.likely >= longer.wall.likely:
         return ""
-    times = [estimate.format_estimate(time) for time in (short_time, whole_time)]
-    return f"about {times[0]} instead of {times[1]}"
+    shorter_text = estimate.format_estimate(shorter.wall.likely)
+    longer_text = estimate.format_estimate(longer.wall.likely)
+    return f"about {shorter_text} instead of {longer_text}"
 
 
 def _severity(finding: Finding) -> Severity | None:
     """Return how grave a finding is for the result of a build; None if it need not be shown."""
-    if finding.verdict == "failure":
-        return "warning" if finding.cure else "impossible"
     if not finding.runs_here:
         return "would not run here"
-    if finding.verdict == "warning":
+    # Whether a failure stops the build is for the doctor to say: see `examination.can_start`.
+    if finding.verdict in {"failure", "warning"}:
         return "warning"
-    if finding.verdict == "ok" and finding.because and finding.subject != "GPU driver":
+    # A driver in order is no news, whatever makes it so; machines without one build as well.
+    if finding.verdict == "ok" and finding.because and finding.subject != DRIVER:
         return "note"
     return None
 
@@ -249,9 +277,11 @@ def _severity(finding: Finding) -> Severity | None:
 def _text(finding: Finding) -> str:
     """Return a finding as a clause, with its cure."""
     text = finding.because or f"needed {finding.needed}"
-    if finding.subject not in _SELF_CONTAINED:
+    if finding.subject not in _STATED_IN_REASON:
         text = f"{finding.subject}, {finding.state}: {text}"
     if not finding.cure:
         return text
-    cure = f"`{finding.cure}`" if finding.cure.startswith("nox ") else finding.cure
+    cure = finding.cure
+    if cure.startswith(_COMMANDS):
+        cure = f"`{cure}`"
     return f"{text}; {cure}"
