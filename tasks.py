@@ -80,9 +80,9 @@ def deps(context: Context, tag: str = "", print_: bool = False, manager: str = "
     installation = plan_installation(load_facts(), layout(), tag, manager, run=not print_)
     for remark in installation.remarks:
         sys.stderr.write(f"{as_plain_text(remark)}\n")
-    show(installation.line, folded=False)
+    show(installation.command, folded=False)
     if not print_:
-        context.run(installation.line, pty=sys.stdout.isatty())
+        context.run(installation.command, pty=sys.stdout.isatty())
 
 
 @task(iterable=["library"])

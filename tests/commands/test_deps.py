@@ -15,7 +15,7 @@ NAMES = {
 
 
 @pytest.mark.parametrize(
-    ("manager", "place", "line", "remark"),
+    ("manager", "target", "command", "remark"),
     [
         (
             "apt",
@@ -63,11 +63,12 @@ NAMES = {
     ],
 )
 def test_only_packages_that_a_distribution_has_are_installed(
-    manager: str, place: LinuxDistribution | None, line: str, remark: str
+    manager: str, target: LinuxDistribution | None, command: str, remark: str
 ) -> None:
     names = NAMES["dnf" if manager == "yum" else manager]
-    chosen = choose_packages(manager, place, names, sudo=True)
-    assert (chosen.line, "".join(chosen.remarks)) == (line, remark)
+    installation = choose_packages(manager, target, names, sudo=True)
+    assert installation.command == command
+    assert "".join(installation.remarks) == remark
 
 
 def test_nothing_to_install_is_a_refusal() -> None:

@@ -23,7 +23,7 @@ _APT_LISTS = Path("/var/lib/apt/lists")
 class Installation:
     """A command that installs packages, and remarks on it."""
 
-    line: str
+    command: str
     remarks: Sequence[str]
 
 
@@ -32,64 +32,83 @@ def plan_installation(
 ) -> Installation:
     """Return the command that installs the packages that a release needs from the system.
 
-    Raises HostError if this machine has no package manager, or if the command is to `run` and the
-    user may not; ConfigError for a manager that the facts do not know.
+    `tag` and `manager` are options of the command line: "" for the newest release and for the
+    package manager of this machine. Raises HostError if this machine has no package manager, or if
+    the command is to `run` and the user may not; ConfigError for a manager that the facts do not
+    know.
     """
-    if manager:
-        require_choice(
-            "package manager", manager, system_packages.INSTALL_COMMANDS, "unknown-package-manager"
-        )
-    release = selection.selected_or_newest(facts, layout, tag)
-    source = load_source(layout, release.package, release.tag)
-    cells = matrix.buildable_cells(facts, release, native.native_arch())
     own_distribution = None
     if native.native_system() == "linux":
         own_distribution = distribution.measure_distribution(Path("/"))
-    chosen = manager or find_host_manager(os.environ, own_distribution)
-    # apt on Fedora: the command is for another machine, of which nothing is known.
-    usual = {*distributions.usual_managers(own_distribution), "conda", "brew"}
-    is_foreign = chosen not in usual
+    chosen = _choose_manager(manager, own_distribution)
+    release = selection.selected_or_newest(facts, layout, tag)
+    source = load_source(layout, release.package, release.tag)
     provider = source.provider if source else None
+    cells = matrix.buildable_cells(facts, release, native.native_arch())
     names = system_packages.required_packages(facts, cells, chosen, provider)
-    target = None if is_foreign else own_distribution
+    # apt on Fedora: the command is for another machine, of which nothing is known.
+    usual_managers = {*distributions.usual_managers(own_distribution), "conda", "brew"}
+    is_for_this_machine = chosen in usual_managers
+    target = own_distribution if is_for_this_machine else None
+    # Even if there is no sudo here: a command that is printed may be for whoever administers.
     installation = choose_packages(chosen, target, names, sudo=not distribution.is_root())
     has_lists = any(find_paths(_APT_LISTS, "*_Packages*"))
-    if chosen == "apt" and not is_foreign and not has_lists:
+    if chosen == "apt" and is_for_this_machine and not has_lists:
         remark = "apt has no lists of packages here yet: run `apt-get update` first"
         installation = replace(installation, remarks=[*installation.remarks, remark])
-    may_use_root = distribution.may_use_root(os.environ)
-    if run and may_use_root is False and chosen in system_packages.NEEDS_ROOT:
-        raise HostError(
-            "only root may install packages here, and there is no sudo: ask whoever administers "
-            f"this machine to run `{installation.line.removeprefix('sudo ')}`",
-            code="not-root",
-        )
+    if run and chosen in system_packages.NEEDS_ROOT:
+        _require_root(installation)
     return installation
 
 
+def _choose_manager(manager: str, own_distribution: LinuxDistribution | None) -> str:
+    """Return the manager that the user names, or else that of this machine."""
+    if not manager:
+        return find_host_manager(os.environ, own_distribution)
+    return require_choice(
+        "package manager", manager, system_packages.INSTALL_COMMANDS, "unknown-package-manager"
+    )
+
+
+def _require_root(installation: Installation) -> None:
+    # None is no obstacle: whether sudo lets this user in shows only when the command runs.
+    if distribution.may_use_root(os.environ) is False:
+        raise HostError(
+            "only root may install packages here, and there is no sudo: ask whoever administers "
+            f"this machine to run `{installation.command.removeprefix('sudo ')}`",
+            code="not-root",
+        )
+
+
 def choose_packages(
-    manager: str, place: LinuxDistribution | None, names: Sequence[str], *, sudo: bool
+    manager: str, target: LinuxDistribution | None, names: Sequence[str], *, sudo: bool
 ) -> Installation:
     """Return the command that installs those of some packages that a distribution has.
 
-    If nothing is recorded of the distribution, all are named as they usually are.
+    `target` is None if the distribution is unknown. If nothing is recorded of it, all packages are
+    requested by their usual names; those of conda and Homebrew are the same on every system.
+    Raises HostError if no package is left.
     """
-    supply = system_packages.find_supply(manager, place, names)
-    needs_root = manager in system_packages.NEEDS_ROOT
-    if needs_root and distributions.find_recorded_release(place) is None:
+    depends_on_distribution = manager in system_packages.NEEDS_ROOT
+    if depends_on_distribution and distributions.find_recorded_release(target) is None:
+        command = system_packages.install_command(manager, names, sudo=sudo)
         remark = (
-            f"these are the usual names for {manager}: whether {place or 'a system'} has them all "
+            f"these are the usual names for {manager}: whether {target or 'a system'} has them all "
             "is not known"
         )
-        return Installation(system_packages.install_command(manager, names, sudo=sudo), [remark])
+        return Installation(command, [remark])
+    supply = system_packages.find_supply(manager, target, names)
     if not supply.names:
         raise HostError(
-            f"no package that {place or manager} is known to have is needed: `invoke doctor` says "
-            "what is missing",
+            f"{target or manager} is not known to have any of the packages that this release "
+            "needs: `invoke doctor` says what is missing",
             code="nothing-to-install",
         )
-    line = system_packages.install_command(
+    command = system_packages.install_command(
         manager, supply.names, sudo=sudo, archives=supply.archives
     )
-    missing = supply.missing_sentence(system_packages.describe_place(manager, place))
-    return Installation(line, [f"left out: {missing}"] if missing else [])
+    remarks: list[str] = []
+    missing = supply.missing_sentence(system_packages.describe_place(manager, target))
+    if missing:
+        remarks.append(f"left out: {missing}")
+    return Installation(command, remarks)
