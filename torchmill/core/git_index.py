@@ -1,4 +1,4 @@
-"""Read which files git tracks, without running git: a folder's git settings may name programs to run.
+"""Read which files git tracks, without running git: its settings may name programs to run.
 
 Formats: https://git-scm.com/docs/index-format and https://git-scm.com/docs/gitrepository-layout.
 """
@@ -10,30 +10,31 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-_MAX_INDEX_BYTES = 1 << 28  # that of Chromium, with 400,000 files, has 2 ** 26
+_MAX_INDEX_BYTES = 1 << 28  # the index of Chromium, with 400,000 files, has 2 ** 26
 _MAX_TEXT_BYTES = 1 << 16  # of a `.git` file, or of git's settings
 _HEADER_BYTES = 12  # "DIRC", version, number of entries
 _STAT_BYTES = 40  # of an entry, before its digest
 _MODE_OFFSET = 24
 _EXTENDED_FLAG = 0x4000
-_SPLIT_INDEX = re.compile(rb"link\0\0\0[\x14-\xff]")
+_SPLIT_INDEX = re.compile(rb"link\0\0\0[\x14-\xff]")  # the extension: its name and its size
 _VERSIONS = (2, 3, 4)
-_COMPRESSED = 4  # the version in which paths are
-_SHA1_BYTES, _SHA256_BYTES = 20, 32
+_COMPRESSED = 4  # the version whose paths are compressed
+_SHA1_BYTES = 20
+_SHA256_BYTES = 32
 
 
 class TrackedFile(NamedTuple):
     """An entry of git's index."""
 
-    path: str  # relative to the folder that was asked about, with slashes
+    path: str  # relative to the folder of `list_tracked`, with slashes
     link: bool
 
 
 class WorkTree(NamedTuple):
-    """A folder that git manages, and the file in which it notes what it tracks there."""
+    """A folder that git manages, with its index and its settings."""
 
     top: Path
-    file: Path  # git's index
+    index_file: Path
     settings: Path
 
 
@@ -43,46 +44,46 @@ def find_work_tree(folder: Path) -> WorkTree | None:
     In a worktree and in a submodule, `.git` is a file that names the git folder.
     """
     for top in (folder, *folder.parents):
-        place = top / ".git"
-        if place.is_dir():
-            return WorkTree(top, place / "index", place / "config")
-        if place.is_file():
-            word, _, name = _read_start(place).partition(b": ")
-            git_folder = top / os.fsdecode(name.rstrip(b"\n"))
-            if word == b"gitdir" and name:
-                common = git_folder / os.fsdecode(
-                    _read_start(git_folder / "commondir").rstrip(b"\n")
-                )
-                return WorkTree(top, git_folder / "index", common / "config")
+        dot_git = top / ".git"
+        if dot_git.is_dir():
+            return WorkTree(top, dot_git / "index", dot_git / "config")
+        if dot_git.is_file():
+            key, _, name = _read_start(dot_git).partition(b": ")
+            if key == b"gitdir" and name:
+                git_folder = top / os.fsdecode(name.rstrip(b"\n"))
+                common = os.fsdecode(_read_start(git_folder / "commondir").rstrip(b"\n"))
+                return WorkTree(top, git_folder / "index", git_folder / common / "config")
     return None
 
 
 def list_tracked(folder: Path, names: re.Pattern[bytes]) -> list[TrackedFile] | None:
-    """Return the files in a folder that git tracks, or an empty list if none has a path that `names` occurs in.
+    """Return the files in a folder that git tracks.
 
-    None means that it cannot be told: git's index is damaged, split, or of an unknown format. `names` saves reading
-    an index whole that mentions nothing of interest.
+    The list is empty if `names` matches no path, which saves parsing a large index without anything
+    of interest. None means that the answer is unknown: git's index is damaged, split, or of an
+    unknown format.
     """
     tree = find_work_tree(folder)
     if tree is None:
         return []
     try:
-        data = _read_index(tree.file)
+        data = _read_index(tree.index_file)
         if not _mentions(data, names):
             return []
-        digest_bytes = (
-            _SHA256_BYTES if b"sha256" in _read_start(tree.settings).lower() else _SHA1_BYTES
-        )
-        entries = list(_read_entries(data, digest_bytes))
+        is_sha256 = b"sha256" in _read_start(tree.settings).lower()
+        entries = list(_read_entries(data, _SHA256_BYTES if is_sha256 else _SHA1_BYTES))
     except (OSError, ValueError, IndexError):
         return None
     prefix = "".join(f"{part}/" for part in folder.relative_to(tree.top).parts)
-    inside = [entry for entry in entries if entry.path.startswith(prefix)]
-    return [entry._replace(path=entry.path.removeprefix(prefix)) for entry in inside]
+    inside = []
+    for entry in entries:
+        if entry.path.startswith(prefix):
+            inside.append(entry._replace(path=entry.path.removeprefix(prefix)))
+    return inside
 
 
 def _read_index(file: Path) -> bytes:
-    """Return an index, or nothing if git tracks nothing yet. Raises ValueError for a format that is not known."""
+    """Return an index, or nothing if git tracks nothing yet. Raises ValueError if it is unknown."""
     try:
         status = file.stat()
     except FileNotFoundError:
@@ -90,55 +91,65 @@ def _read_index(file: Path) -> bytes:
     if not stat.S_ISREG(status.st_mode) or not _HEADER_BYTES <= status.st_size <= _MAX_INDEX_BYTES:
         raise ValueError("it is not an index")
     data = file.read_bytes()
-    if data[:4] != b"DIRC" or _number(data, 4) not in _VERSIONS:
+    if data[:4] != b"DIRC" or _read_number(data, 4) not in _VERSIONS:
         raise ValueError("its format is not known")
     return data
 
 
 def _mentions(data: bytes, names: re.Pattern[bytes]) -> bool:
-    """Tell whether an index may have a path that `names` occurs in; paths of version 4 are not stored whole."""
+    """Tell whether an index may have a path that `names` matches."""
     if not data:
         return False
-    return _number(data, 4) == _COMPRESSED or bool(_SPLIT_INDEX.search(data) or names.search(data))
+    if _read_number(data, 4) == _COMPRESSED or _SPLIT_INDEX.search(data):
+        return True  # its paths do not stand there in full
+    return names.search(data) is not None
 
 
 def _read_entries(data: bytes, digest_bytes: int) -> Iterator[TrackedFile]:
-    """Yield the entries of an index. Raises ValueError or IndexError if it is damaged, or another file has the rest."""
-    version, count, at, path = _number(data, 4), _number(data, 8), _HEADER_BYTES, b""
+    """Yield the entries of an index.
+
+    Raises ValueError or IndexError if it is damaged, or another file has the rest.
+    """
+    version = _read_number(data, 4)
+    count = _read_number(data, 8)
+    at = _HEADER_BYTES
+    path = b""
     for _ in range(count):
         start = at
-        mode = _number(data, start + _MODE_OFFSET)
+        mode = _read_number(data, start + _MODE_OFFSET)
         at += _STAT_BYTES + digest_bytes
-        extended = int.from_bytes(data[at : at + 2]) & _EXTENDED_FLAG
-        at += 4 if extended else 2
-        if (
-            version == _COMPRESSED
-        ):  # a path begins with that of the entry before, without its last bytes
+        is_extended = int.from_bytes(data[at : at + 2]) & _EXTENDED_FLAG
+        at += 4 if is_extended else 2
+        if version == _COMPRESSED:
+            # A path begins with that of the entry before, without its last bytes.
             dropped, at = _read_varint(data, at)
             path = path[: len(path) - dropped]
         else:
             path = b""
         end = data.index(b"\0", at)
         path += data[at:end]
-        # Elsewhere, one to eight zeros fill an entry up to a multiple of eight bytes.
-        at = end + 1 if version == _COMPRESSED else start + (end - start + 8) // 8 * 8
+        if version == _COMPRESSED:
+            at = end + 1
+        else:
+            # One to eight zeros fill an entry up to a multiple of eight bytes.
+            at = start + (end - start + 8) // 8 * 8
         yield TrackedFile(os.fsdecode(path), stat.S_ISLNK(mode))
     if data[at : at + 4] == b"link":
         raise ValueError("it is split: another file has more entries")
 
 
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return a number in the variable width of pack files, and where it ends."""
+    """Return a number in the variable width of offsets in pack files, and its end."""
     byte = data[at]
     value = byte & 127
     while byte & 128:
         at += 1
         byte = data[at]
-        value = (value + 1 << 7) | (byte & 127)
+        value = ((value + 1) << 7) | (byte & 127)
     return value, at + 1
 
 
-def _number(data: bytes, at: int) -> int:
+def _read_number(data: bytes, at: int) -> int:
     if at + 4 > len(data):
         raise ValueError("the index ends early")
     return int.from_bytes(data[at : at + 4])

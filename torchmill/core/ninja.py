@@ -15,23 +15,25 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _NINJA = re.compile(r"\s*\[\s*(?P<done>\d+)/(?P<total>\d+)\]\s+(?P<title>\S.*)")
 _MAKE = re.compile(r"\s*\[\s*(?P<done>\d+)%\]\s+(?P<title>\S.*)")
 _FAILED = re.compile(r"FAILED: (?:\[code=\d+\] )?(?P<output>\S+)")  # the code since ninja 1.13
-_FEWEST = 5  # edges before an estimate is worth showing
-_EARLIEST = 0.25  # and this share of all: the first files of torch are its quickest
-_EARLIEST_WEIGHED = 0.01  # where it is known what takes long
-_EDGE = re.compile(
-    r"^build ((?:[^\s:|$]|\$.)++)(?:[^:\n$]|\$.)*+: (?!phony\b)", re.MULTILINE
-)  # of build.ninja
-_LOG_TABS = (
-    4  # in a line of .ninja_log: begun, ended, time of the file, its path, hash of the command
-)
+_FEWEST_EDGES = 5  # before an estimate is worth showing
+# The share of the work that must be done before an estimate: the first files of torch are its
+# quickest. It may be smaller if it is known which edges take long.
+_EARLIEST_SHARE = 0.25
+_EARLIEST_WEIGHED_SHARE = 0.01
+# An edge of build.ninja, with its outputs; edges of "phony" make nothing.
+_EDGE = re.compile(r"^build ((?:[^\s:|$]|\$.)++)(?:[^:\n$]|\$.)*+: (?!phony\b)", re.MULTILINE)
+# A line of .ninja_log: begun, ended, time of the file, its path, hash of the command.
+_LOG_TABS = 4
+_LOG_PATH = 3
+# .ninja_deps: https://github.com/ninja-build/ninja/blob/master/src/deps_log.h
 _SIGNATURE = b"# ninjadeps\n"
-_BEFORE = {3: 8, 4: 12}  # version of the log -> bytes of a record before its dependencies
-_IS_DEPENDENCIES = 1 << 31
+_BEFORE_DEPENDENCIES = {3: 8, 4: 12}  # version of the log -> bytes of a record before them
+_IS_DEPENDENCIES = 1 << 31  # a bit in the size of a record
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """One line of progress: `total` is 100 where the tool counts in percent."""
+    """One line of progress; `total` is 100 if a makefile of CMake counts in percent."""
 
     done: int
     total: int
@@ -44,15 +46,20 @@ def strip_colours(line: str) -> str:
 
 
 def parse_edge(line: str) -> Edge | None:
-    """Return the edge that a line of ninja or of a CMake makefile announces."""
+    """Return the edge that a line of ninja or of a CMake makefile announces, or None."""
     line = strip_colours(line)
-    if match := _NINJA.match(line):
-        done, total = int(match["done"]), int(match["total"])
-    elif match := _MAKE.match(line):
-        done, total = int(match["done"]), 100
+    match = _NINJA.match(line)
+    if match is not None:
+        total = int(match["total"])
     else:
+        match = _MAKE.match(line)
+        total = 100
+    if match is None:
         return None
-    return Edge(done, total, match["title"].rstrip()) if 0 < total >= done else None
+    done = int(match["done"])
+    if total <= 0 or done > total:
+        return None
+    return Edge(done, total, match["title"].rstrip())
 
 
 def parse_failure(line: str) -> str | None:
@@ -65,30 +72,43 @@ def parse_failure(line: str) -> str | None:
 
 
 def made_path(title: str) -> str:
-    """Return the path of what an edge makes; "" where its title does not say."""
+    """Return the path of an edge's output; "" if its title does not say."""
     words = title.split()
     if title.startswith(("Building ", "Linking ")):
         return words[-1]
-    # setuptools gives ninja no descriptions: its edges are whole commands
-    made = [word for flag, word in pairwise(words) if flag in {"-o", "--output-file"}]
-    return made[-1] if made else ""
+    # setuptools gives ninja no descriptions: its edges are whole commands. The last option wins.
+    path = ""
+    for flag, word in pairwise(words):
+        if flag in {"-o", "--output-file"}:
+            path = word
+    return path
 
 
 def unmade_outputs(folder: Path) -> list[str]:
-    """Return what the edges of a build folder make and none has made yet; [] where there is no build.ninja."""
-    edges, log = read_text(folder / "build.ninja"), read_text(folder / ".ninja_log")
-    made = {line.split("\t")[3] for line in log.splitlines()[1:] if line.count("\t") == _LOG_TABS}
-    outputs = (re.sub(r"\$(.)", r"\1", match[1]) for match in _EDGE.finditer(edges))
-    return [output for output in outputs if output not in made]
+    """Return the outputs of a build folder that no edge has made yet; [] without a build.ninja."""
+    manifest = read_text(folder / "build.ninja")
+    log = read_text(folder / ".ninja_log")
+    made = set()
+    for line in log.splitlines()[1:]:
+        if line.count("\t") == _LOG_TABS:
+            made.add(line.split("\t")[_LOG_PATH])
+    unmade = []
+    for match in _EDGE.finditer(manifest):
+        output = re.sub(r"\$(.)", r"\1", match[1])  # "$ " and "$:" are escaped characters
+        if output not in made:
+            unmade.append(output)
+    return unmade
 
 
 class EdgePace:
-    """How fast edges were done, from which follows how long the rest takes.
+    """The speed at which edges are done, from which the remaining time follows.
 
-    Edges count by their weight: the seconds that `weigh` expects of a path that is made; `coming` returns what is
-    still to be made when a run begins. The pace is that of the later half of the work or of the time, whichever is
-    shorter: a run often begins with cached edges, which are much of its work and take no time, and they tell nothing
-    of those that are compiled. Times are seconds on any steady clock.
+    Edges count by their weight: the seconds that `weigh` expects for the path of an output.
+    `list_coming` returns the outputs to be made, when a run begins.
+
+    The pace is that of the later half of the work or of the time, whichever is shorter: a run often
+    begins with cached edges, which are much of its work and take no time, and so say nothing about
+    those that are compiled. Times are seconds on any steady clock.
     """
 
     def __init__(
@@ -97,91 +117,118 @@ class EdgePace:
         coming: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         self.edge: Edge | None = None
-        self.weighed = False  # is it known what is to be made, so that a share says more than the number of edges?
-        self._weigh, self._list_coming = weigh, coming
-        self._coming: dict[str, float] = {}
-        self._rest = 0.0  # weight of those
-        self._done: list[float] = []  # weight that was done
-        self._at: list[float] = []  # and when
+        # The outputs are known, so that the share of the work says more than the number of edges.
+        self.weighed = False
+        self._weigh = weigh
+        self._list_coming = coming
+        self._coming: dict[str, float] = {}  # outputs to be made -> their weight
+        self._coming_weight = 0.0  # the sum of these
+        # One element per line of progress: the weight done until then, and when.
+        self._done: list[float] = []
+        self._at: list[float] = []
 
     def record(self, edge: Edge, now: float) -> None:
         """Take note of an edge."""
-        if self.edge is None or edge.done < self.edge.done:  # it counts from the start: another run
-            self._coming = {path: self._weigh(path) for path in self._list_coming()}
-            self._rest = sum(self._coming.values())
-            self.weighed = bool(self._coming)
-            self._done, self._at = [], []
-            edges = edge.done or 1
+        if self.edge is None or edge.done < self.edge.done:  # another run of ninja
+            self._begin_run()
+            count = edge.done or 1
         else:
-            edges = edge.done - self.edge.done
+            count = edge.done - self.edge.done
         self.edge = edge
-        if edges:
-            self._done.append(self._weight(edge, edges) + (self._done[-1] if self._done else 0.0))
+        if count:
+            done_before = self._done[-1] if self._done else 0.0
+            self._done.append(done_before + self._take_weight(edge, count))
             self._at.append(now)
 
-    def _weight(self, edge: Edge, edges: int) -> float:
+    def _begin_run(self) -> None:
+        self._coming = {path: self._weigh(path) for path in self._list_coming()}
+        self._coming_weight = sum(self._coming.values())
+        self.weighed = bool(self._coming)
+        self._done = []
+        self._at = []
+
+    def _take_weight(self, edge: Edge, count: int) -> float:
+        """Return the weight of `count` edges, the last of which is `edge`."""
         path = made_path(edge.title)
         if path in self._coming:
             weight = self._coming.pop(path)
-            self._rest -= weight
+            self._coming_weight -= weight
             return weight
-        return self._weigh(path) * edges
+        return self._weigh(path) * count
 
     @property
     def share(self) -> float:
         """Return which share of the work is done, from 0 to 1."""
-        return (
-            self._done[-1] / (self._done[-1] + self._weight_left(self.edge)) if self.edge else 0.0
-        )
+        if self.edge is None:
+            return 0.0
+        done = self._done[-1]
+        return done / (done + self._weight_left(self.edge))
 
     def _weight_left(self, edge: Edge) -> float:
-        # not all that could be made is made: an edge left weighs what those do on average
+        edges_left = edge.total - edge.done
+        # Not all outputs of build.ninja are made in this run, so that their sum would be too much:
+        # a remaining edge weighs what they do on average.
         if self._coming:
-            return (edge.total - edge.done) * self._rest / len(self._coming)
-        return (edge.total - edge.done) * self._done[-1] / max(1, edge.done)
+            return edges_left * self._coming_weight / len(self._coming)
+        return edges_left * self._done[-1] / max(1, edge.done)
 
     def seconds_left(self, now: float) -> float | None:
-        """Return the seconds that the rest may take; None while nothing can be said."""
-        if self.edge is None or len(self._done) <= _FEWEST:
+        """Return the seconds that the rest may take; None while there is no estimate."""
+        if self.edge is None or len(self._done) <= _FEWEST_EDGES:
             return None
-        if self.share < (_EARLIEST_WEIGHED if self.weighed else _EARLIEST):
+        earliest = _EARLIEST_WEIGHED_SHARE if self.weighed else _EARLIEST_SHARE
+        if self.share < earliest:
             return None
-        later = (
-            bisect_right(series, (series[0] + series[-1]) / 2) - 1
-            for series in (self._done, self._at)
-        )
-        since = min(max(later), len(self._done) - 1 - _FEWEST)
-        pace = (self._at[-1] - self._at[since]) / (self._done[-1] - self._done[since])
-        return max(0.0, self._weight_left(self.edge) * pace - (now - self._at[-1]))
+        later_half = max(_last_before_middle(self._done), _last_before_middle(self._at))
+        since = min(later_half, len(self._done) - 1 - _FEWEST_EDGES)
+        seconds = self._at[-1] - self._at[since]
+        weight = self._done[-1] - self._done[since]
+        left = self._weight_left(self.edge) * seconds / weight
+        return max(0.0, left - (now - self._at[-1]))
+
+
+def _last_before_middle(series: list[float]) -> int:
+    """Return the index of the last number of a rising series that is in the lower half of it."""
+    middle = (series[0] + series[-1]) / 2
+    return bisect_right(series, middle) - 1
 
 
 def read_dependencies(log: Path) -> dict[str, list[str]]:
-    """Return what was read for each output, as the compilers said it, from a `.ninja_deps`.
+    """Return the files read for each output, as the compilers reported them, from a `.ninja_deps`.
 
-    `ninja -t deps` says the same where build.ninja is whole, in a hundred times as much text. What a stopped
-    build wrote of its last record is left out. Raises ValueError for a log that cannot be understood, OSError
-    for one that cannot be read.
+    `ninja -t deps` prints the same in a hundred times as much text, and needs a valid build.ninja.
+    The incomplete last record of a stopped build is left out. Raises ValueError for an invalid log,
+    OSError if the log cannot be read.
     """
     data = log.read_bytes()
     start = len(_SIGNATURE) + 4
     version = int.from_bytes(data[len(_SIGNATURE) : start], "little")
-    if not data.startswith(_SIGNATURE) or len(data) < start or version not in _BEFORE:
+    is_complete = len(data) >= start
+    if not data.startswith(_SIGNATURE) or not is_complete or version not in _BEFORE_DEPENDENCIES:
         raise ValueError(f"{log}: cannot be read as ninja's log of dependencies")
-    names: list[str] = []
-    needed: dict[int, array[int]] = {}
+    header_bytes = _BEFORE_DEPENDENCIES[version]
+    paths: list[str] = []
+    # Numbers of paths. An array takes an eighth of a list's memory.
+    inputs: dict[int, array[int]] = {}
     try:
-        for is_dependencies, record in _records(data, start):
+        for is_dependencies, record in _read_records(data, start):
             if is_dependencies:
-                needed[struct.unpack_from("<i", record)[0]] = array("i", record[_BEFORE[version] :])
+                (output,) = struct.unpack_from("<i", record)
+                inputs[output] = array("i", record[header_bytes:])  # a later record replaces it
             else:
-                names.append(record[:-4].rstrip(b"\0").decode("utf-8", "surrogateescape"))
-        return {names[output]: [names[each] for each in read] for output, read in needed.items()}
+                # A path is padded with zeros to a multiple of four, and followed by a checksum.
+                path = record[:-4].rstrip(b"\0")
+                paths.append(path.decode("utf-8", "surrogateescape"))
+        dependencies = {}
+        for output, numbers in inputs.items():
+            dependencies[paths[output]] = [paths[number] for number in numbers]
     except (IndexError, struct.error):
         raise ValueError(f"{log}: names files that it does not list") from None
+    return dependencies
 
 
-def _records(data: bytes, at: int) -> Iterator[tuple[bool, bytes]]:
-    """Yield the records of a log of dependencies; each says whether it is one of those, or a path."""
+def _read_records(data: bytes, at: int) -> Iterator[tuple[bool, bytes]]:
+    """Yield the records of a log from a position on: is it one of dependencies, and its content."""
     while at + 4 <= len(data):
         (word,) = struct.unpack_from("<I", data, at)
         size = word & ~_IS_DEPENDENCIES
