@@ -671,7 +671,7 @@ def test_a_silent_server_is_reported_and_given_up(
     place: Layout, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TORCHMILL_SILENCE", "2")
-    monkeypatch.setattr(silence, "TOLD_AFTER_SECONDS", 0.5)
+    monkeypatch.setattr(silence, "REPORTED_AFTER_SECONDS", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as server:  # takes connections, but never answers
         mirrored_request = replace(
             request(Forge(place.root, "")), mirror=f"git://127.0.0.1:{server.getsockname()[1]}"

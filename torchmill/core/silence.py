@@ -1,4 +1,7 @@
-"""How long what others send may stay away: told after 15 seconds, ended after 60; and how long an answer may."""
+"""How long a sender may stay silent, and how long an answer may take.
+
+A silent sender is reported after 15 seconds, and its connection ended after 60.
+"""
 
 import contextlib
 import os
@@ -12,111 +15,145 @@ from typing import TypeVar
 from torchmill.core.errors import ConfigError, NetworkError
 from torchmill.core.plain_text import as_plain_text
 
-TOLD_AFTER_SECONDS = 15.0
+REPORTED_AFTER_SECONDS = 15.0
 ENDED_AFTER_SECONDS = 60.0
 VARIABLE = "TORCHMILL_SILENCE"  # seconds, in place of 60
-ANSWER_SECONDS = (
-    20.0  # for a program that only tells something: one from a cold network disk needs some seconds
-)
+# For a program that only prints information. From a cold network disk it needs some seconds.
+ANSWER_SECONDS = 20.0
 # Without its persistence daemon, nvidia-smi initialises every GPU of the machine first.
 # https://docs.nvidia.com/deploy/driver-persistence/
 _ANSWER_SECONDS: Mapping[str, float] = {"nvidia-smi": 30.0}
 ANSWER_VARIABLE = "TORCHMILL_ANSWER"  # seconds, in place of both
-LOWEST_RATE = 100  # bytes per second; what comes more slowly is silent for a part of the time
-_LOOK_SECONDS = 0.5
-_QUEUED = 8  # items that may wait to be taken
+LOWEST_RATE = 100  # bytes per second; a slower sender counts as silent for a part of the time
+_POLL_SECONDS = 0.5
+_QUEUE_ITEMS = 8
 
 Item = TypeVar("Item")
 
 
 class SilentError(NetworkError):
-    """What should have sent something did not."""
+    """A sender was silent for too long."""
 
 
 def silence_limit(environ: Mapping[str, str] = os.environ) -> float:
-    """Return the seconds of silence after which something is ended. Raises ConfigError."""
-    return _seconds(environ, VARIABLE, ENDED_AFTER_SECONDS, "a silent connection is ended")
+    """Return the seconds of silence after which a connection is ended. Raises ConfigError."""
+    return _read_seconds(environ, VARIABLE, ENDED_AFTER_SECONDS, "a silent connection is ended")
 
 
 def answer_limit(program: str, environ: Mapping[str, str] = os.environ) -> float:
-    """Return the seconds that a program has, by its file's name, to tell something. Raises ConfigError."""
-    usual = _ANSWER_SECONDS.get(program, ANSWER_SECONDS)
-    return _seconds(environ, ANSWER_VARIABLE, usual, "a program that only tells something is ended")
+    """Return the seconds that a program, by its file's name, has for an answer.
+
+    Raises ConfigError.
+    """
+    default = _ANSWER_SECONDS.get(program, ANSWER_SECONDS)
+    event = "a program that only tells something is ended"
+    return _read_seconds(environ, ANSWER_VARIABLE, default, event)
 
 
-def _seconds(environ: Mapping[str, str], variable: str, usual: float, what: str) -> float:
+def _read_seconds(environ: Mapping[str, str], variable: str, default: float, event: str) -> float:
     text = environ.get(variable, "")
     try:
-        seconds = float(text or usual)
+        seconds = float(text or default)
     except ValueError:
         seconds = 0.0
+    # Longer waits raise OverflowError; the comparison is false for "nan", too.
     if not 0 < seconds < threading.TIMEOUT_MAX:
-        told = f"{variable} is '{text}': give the seconds after which {what}, such as {usual:g}"
-        raise ConfigError(told, code="invalid-silence")
+        raise ConfigError(
+            f"{variable} is '{text}': give the seconds after which {event}, such as {default:g}",
+            code="invalid-silence",
+        )
     return seconds
 
 
-def until_silent(
-    source: Iterable[Item], who: str, size: Callable[[Item], int] | None = None
-) -> Generator[Item]:
-    """Yield what `source` does, which is waited for in a thread of its own.
+class _Silence:
+    """The seconds that a sender has been silent, counted by the time spent waiting for it.
 
-    `size` is how many bytes an item has; None: each shows that all is well, however small. Raises SilentError
-    after the limit of `silence_limit`, and what `source` raises. A source that never answers keeps its thread.
+    A clock would go on while this process is stopped (Ctrl-Z), or works on an item.
     """
-    limit, box, gone = (
-        silence_limit(),
-        queue.Queue[Item | BaseException](_QUEUED),
-        threading.Event(),
-    )
+
+    def __init__(self, sender: str, limit: float) -> None:
+        self._sender = sender
+        self._limit = limit
+        self._seconds = 0.0
+        self._reported = False
+
+    def add_waiting(self, seconds: float) -> None:
+        self._seconds += min(seconds, _POLL_SECONDS)
+
+    def end(self, item_bytes: int | None) -> None:
+        """Note an item; a small one ends only a part of the silence. None: its size is unknown."""
+        if item_bytes is None:
+            self._seconds = 0.0
+        else:
+            self._seconds = max(0.0, self._seconds - item_bytes / LOWEST_RATE)
+
+    def check(self) -> None:
+        """Report a silence once; raise SilentError if it is too long."""
+        if self._seconds >= self._limit:
+            raise SilentError(f"{self._complain(self._limit)}: it was ended", code="silent")
+        is_long = self._seconds >= REPORTED_AFTER_SECONDS
+        if is_long and not self._reported:
+            text = (
+                f"{self._complain(self._seconds)}; it is ended after {self._limit:g} s ({VARIABLE})"
+            )
+            print(as_plain_text(text), file=sys.stderr, flush=True)  # noqa: T201 - at once
+        self._reported = is_long
+
+    def _complain(self, seconds: float) -> str:
+        return f"{self._sender} has sent nothing, or next to nothing, for {seconds:.0f} s"
+
+
+def until_silent(
+    source: Iterable[Item], sender: str, size: Callable[[Item], int] | None = None
+) -> Generator[Item]:
+    """Yield the items of `source`, which runs in a thread of its own.
+
+    `size` returns the bytes of an item; None: any item shows that all is well, however small.
+    Raises SilentError after the limit of `silence_limit`, and whatever `source` raises. A source
+    that never answers keeps its thread.
+    """
+    silence = _Silence(sender, silence_limit())
+    items = queue.Queue[Item | BaseException](_QUEUE_ITEMS)
+    abandoned = threading.Event()
     threading.Thread(
-        target=_pass_on, args=(source, box, gone), daemon=True, name=f"wait for {who}"
+        target=_forward, args=(source, items, abandoned), daemon=True, name=f"wait for {sender}"
     ).start()
-    silent, told = 0.0, False  # seconds, counted: the clock goes on while this process is stopped
     try:
         while True:
             item: Item | BaseException | None = None
             began = time.monotonic()
             with contextlib.suppress(queue.Empty):
-                item = box.get(timeout=_LOOK_SECONDS)
-            silent += min(time.monotonic() - began, _LOOK_SECONDS)
+                item = items.get(timeout=_POLL_SECONDS)
+            silence.add_waiting(time.monotonic() - began)
             if isinstance(item, StopIteration):
                 return
             if isinstance(item, BaseException):
                 raise item
             if item is not None:
                 yield item
-                silent = max(0.0, silent - size(item) / LOWEST_RATE) if size else 0.0
-            if silent >= limit:
-                raise SilentError(f"{_complaint(who, limit)}: it was ended", code="silent")
-            if silent >= TOLD_AFTER_SECONDS and not told:
-                told = True
-                said = f"{_complaint(who, silent)}; it is ended after {limit:g} s ({VARIABLE})"
-                print(as_plain_text(said), file=sys.stderr, flush=True)  # noqa: T201 - while it is waited for
-            told = told and silent >= TOLD_AFTER_SECONDS
+                silence.end(size(item) if size else None)
+            silence.check()
     finally:
-        gone.set()
+        abandoned.set()
 
 
-def _complaint(who: str, seconds: float) -> str:
-    return f"{who} has sent nothing, or next to nothing, for {seconds:.0f} s"
-
-
-def _pass_on(
-    source: Iterable[Item], box: queue.Queue[Item | BaseException], gone: threading.Event
+def _forward(
+    source: Iterable[Item], items: queue.Queue[Item | BaseException], abandoned: threading.Event
 ) -> None:
+    """Put the items of a source into a queue; its end is a StopIteration, or what it raised."""
+
     def put(item: Item | BaseException) -> None:
-        while not gone.is_set():
+        while not abandoned.is_set():
             with contextlib.suppress(queue.Full):
-                box.put(item, timeout=_LOOK_SECONDS)
+                items.put(item, timeout=_POLL_SECONDS)
                 return
 
     try:
         for item in source:
             put(item)
-            if gone.is_set():
+            if abandoned.is_set():
                 return
-    except BaseException as error:  # noqa: BLE001 - raised where the items are taken
+    except BaseException as error:  # noqa: BLE001 - raised in the thread that takes the items
         put(error)
     else:
         put(StopIteration())
