@@ -130,6 +130,30 @@ class TestAFolder:
         with refused("origin-contains-sources"):
             fetch_source(make_request(tmp_path), place, SilentProgress())
 
+    def test_that_contains_the_suite_behind_a_link_is_refused(
+        self, folder: Path, tmp_path: Path
+    ) -> None:
+        (folder / "suite").mkdir()
+        (tmp_path / "link").symlink_to(folder / "suite")
+        with refused("origin-contains-sources"):
+            fetch_source(make_request(folder), layout(tmp_path / "link"), SilentProgress())
+
+    def test_that_is_refused_leaves_downloads_alone(self, tmp_path: Path, place: Layout) -> None:
+        part = place.sources / "torch/.downloaded-v1/0123abcd/torch.zip.part"
+        part.parent.mkdir(parents=True)
+        part.write_text("half")
+        with refused("no-such-origin"):
+            fetch_source(make_request(tmp_path / "absent"), place, SilentProgress())
+        assert part.exists()
+
+    @pytest.mark.skipif(
+        not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read everything"
+    )
+    def test_with_an_unreadable_file_is_refused(self, folder: Path, place: Layout) -> None:
+        (folder / "tools/run").chmod(0)
+        with refused("unreadable-origin"):
+            fetch_source(make_request(folder), place, SilentProgress())
+
 
 class TestACheckout:
     def test_is_verified_by_its_head(self, checkout: Path, place: Layout) -> None:
@@ -182,6 +206,11 @@ class TestACheckout:
         )
         assert source.verified
         assert [path.name for path in (source.path / "near").iterdir()] == ["near.h"]
+
+    def test_without_a_commit_is_not_proven(self, folder: Path, place: Layout) -> None:
+        git(folder, "init", "-q")
+        source = fetch_source(make_request(folder), place, SilentProgress())
+        assert source.unproven == "no commit is checked out in the folder"
 
     def test_with_an_empty_submodule_is_refused(self, checkout: Path, place: Layout) -> None:
         git(checkout, "submodule", "deinit", "-q", "-f", "near")

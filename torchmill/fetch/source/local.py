@@ -44,27 +44,34 @@ _IGNORED = "!! "  # begins an entry of `git status --porcelain --ignored`
 def fetch_local(
     request: SourceRequest, origin: str, slot: SourceDir, progress: ProgressDisplay
 ) -> Source:
-    """Copy, or download and unpack, `origin`. Raises SourceError, NetworkError or HostError."""
-    with contextlib.closing(progress.task(request.title)) as bar, slot.scratch() as tree:
+    """Copy, or download and unpack, `origin`.
+
+    Raises SourceError, ConfigError (for an invalid URL), NetworkError or HostError.
+    """
+    with (
+        contextlib.closing(progress.task(request.title)) as bar,
+        slot.scratch() as tree,
+    ):  # below slot.unpacked
         try:
             # Recorded as it looks before the copy, so that a change during the copy is noticed by
             # the next fetch.
             requested = origin_record(origin)
-            title, proof = _bring(request, origin, slot, tree, bar)
+            title, proof = _fill_tree(request, origin, slot, tree, bar)
             require_python_project(tree, title)
             _require_submodules(request, tree, title)
             _refuse_other_commit(request, title, proof)
         except SourceError:
-            # the wrong archive: the next try must download it anew
-            shutil.rmtree(slot.downloaded, ignore_errors=True)
+            # The wrong archive, if it was downloaded: the next try must download it anew. What has
+            # arrived from other URLs stays.
+            shutil.rmtree(_download_folder(origin, slot), ignore_errors=True)
             raise
-        is_recorded = proof.commit is not None and proof.commit == request.release.commit
+        is_verified = proof.commit is not None and proof.commit == request.release.commit
         return slot.publish(
             slot.unpacked,
             request,
             "path",
             title,
-            proof=replace(proof, verified=is_recorded),
+            proof=replace(proof, verified=is_verified),
             requested=requested,
         )
 
@@ -82,16 +89,19 @@ def origin_record(origin: str) -> dict[str, str | None]:
     elif path is not None and path.is_file():
         status = path.stat()
         state = f"{status.st_size} {status.st_mtime_ns}"
+    # every record has a ref; --from takes none
     return {"ref": None, "origin": shown_origin, "state": state}
 
 
 def _local_path(origin: str) -> Path | None:
     """Return the path that `--from` names, or None for a URL to download.
 
-    Raises SourceError for a repository, or a URL of another protocol.
+    Raises SourceError for a repository, or a URL of another protocol, and ConfigError for an
+    invalid URL.
     """
     scheme = ""
-    if "://" in origin and host_of(origin):  # host_of raises ConfigError for http://[bad/
+    if "://" in origin:
+        host_of(origin)  # raises ConfigError for http://[bad/; file:///x has no host, and is valid
         scheme = origin.partition("://")[0].lower()
     if scheme in {"http", "https"}:
         if origin.rstrip("/").endswith(".git"):
@@ -112,12 +122,14 @@ def _local_path(origin: str) -> Path | None:
     return real_path(os.path.expanduser(path))  # noqa: PTH111
 
 
-def _bring(
+def _fill_tree(
     request: SourceRequest, origin: str, slot: SourceDir, tree: Path, bar: ProgressBar
 ) -> tuple[str, SourceProof]:
     """Fill `tree` from `origin`, and return a title for it and the proof of its commit.
 
-    Other contents have another title. Raises SourceError if `origin` is nothing usable.
+    The title is where the source comes from. Unless the commit is proven, it also tells contents
+    apart: by the archive's digest, or the size and date of a folder's files. Raises SourceError if
+    `origin` is neither an archive nor a folder.
     """
     path = _local_path(origin)
     if path is None:
@@ -134,7 +146,7 @@ def _bring(
             f"{origin} is neither a folder nor an archive: check the path given to --from",
             code="no-such-origin",
         )
-    if tree.is_relative_to(path):  # the copy would contain itself
+    if real_path(tree).is_relative_to(path):  # the copy would contain itself
         raise SourceError(
             f"{path} contains {slot.home}, where fetched sources go: give --from only the source",
             code="origin-contains-sources",
@@ -145,17 +157,20 @@ def _bring(
 def _download_archive(
     request: SourceRequest, origin: str, slot: SourceDir, bar: ProgressBar
 ) -> Path:
-    """Return the archive of a URL, downloaded."""
-    # A folder for each URL, because the part of another URL's download is another file.
-    folder = slot.downloaded / digest_data(origin)[:8]
+    """Download the archive of a URL, and return its path."""
     return download_file(
         origin,
-        folder,
+        _download_folder(origin, slot),
         bar,
         network_hint=request.alternatives(),
         refusal_hint="check the address given to --from",
         sha256=request.sha256.lower() or None,
     )
+
+
+def _download_folder(origin: str, slot: SourceDir) -> Path:
+    """Return the folder of a URL's download: two archives of one name must not be mixed up."""
+    return slot.downloaded / digest_data(origin)[:8]
 
 
 def _unpack(
@@ -173,9 +188,10 @@ def _unpack(
     actual = hash_file(archive)
     if request.sha256 and actual != request.sha256.lower():
         raise SourceError(
-            f"{archive} has the sha256 {actual}, not {request.sha256} as given: get the right one",
+            f"{name} has the sha256 {actual}, not {request.sha256} as given: get the right one",
             code="wrong-digest",
         )
+    # An archive without checksums of its own (.tar) is unpacked only if --sha256 has proved it.
     commit = unpack_archive(archive, tree, bar, proved=bool(request.sha256))
     remove_repositories(tree)
     declared = commit if is_commit(commit) else None
@@ -190,7 +206,8 @@ def _unpack(
 def _copy_folder(folder: Path, tree: Path, bar: ProgressBar) -> tuple[str, SourceProof]:
     """Copy a folder, and return its title and its proof.
 
-    Left out are .git, and what git ignores: an old build must not leak into a new one.
+    The copy has neither .git nor the files that git ignores, because an old build must not leak
+    into a new one.
     """
     commit, ignored = _inspect_folder(folder)
     done = 0
@@ -208,11 +225,17 @@ def _copy_folder(folder: Path, tree: Path, bar: ProgressBar) -> tuple[str, Sourc
 
     with report_unwritable(tree):
         # links stay links, even if they lead out of the folder
-        shutil.copytree(folder, tree, symlinks=True, ignore=select_left_out)
-    if commit is None:
+        try:
+            shutil.copytree(folder, tree, symlinks=True, ignore=select_left_out)
+        except shutil.Error as error:
+            _refuse_unreadable(error)
+            raise
+    if commit is not None:
+        proof = _prove(folder, tree, commit)
+    elif git_folder(folder) is None:
         proof = SourceProof(unproven="the folder is no git checkout")
     else:
-        proof = _prove(folder, tree, commit)
+        proof = SourceProof(unproven="no commit is checked out in the folder")
     title = str(folder)
     if proof.commit is None:
         fingerprint = take_fingerprint(tree)
@@ -222,12 +245,31 @@ def _copy_folder(folder: Path, tree: Path, bar: ProgressBar) -> tuple[str, Sourc
     return title, proof
 
 
+def _refuse_unreadable(error: shutil.Error) -> None:
+    """Raise SourceError if files that may not be read are the reason why a copy failed.
+
+    The text of the error does not tell them from files that cannot be written.
+    """
+    unreadable = []
+    for source, _target, _reason in error.args[0]:
+        if not os.path.islink(source) and not os.access(source, os.R_OK):  # noqa: PTH114
+            unreadable.append(source)
+    if unreadable:
+        raise SourceError(
+            f"{name_few(unreadable)} may not be read: let your user read all of the folder given "
+            "to --from",
+            code="unreadable-origin",
+        ) from None
+
+
 def _prove(folder: Path, tree: Path, commit: str) -> SourceProof:
     """Compare the copy of a git checkout with its commit, and return what is proven.
 
     A checkout may have CRLF in place of LF, as .gitattributes or core.autocrlf ask for. Then the
     copy gets the line ends of the commit.
     """
+    # find_differences fills this while the loop below runs. A file that is rewritten in the loop
+    # has been compared already.
     submodules: dict[str, str] = {}
     differences = []
     repository_of = git_proof.worktree_repository(folder)
@@ -239,16 +281,17 @@ def _prove(folder: Path, tree: Path, commit: str) -> SourceProof:
             differences.append(difference)
     if not differences:
         return SourceProof(commit=commit, submodules=submodules)
-    proven = {}
+    commit_by_submodule = {}
     for path, pinned in submodules.items():
-        is_changed = any(is_below(difference.path, path) for difference in differences)
-        proven[path] = "" if is_changed else pinned
+        is_changed = any(_is_below(difference.path, path) for difference in differences)
+        commit_by_submodule[path] = "" if is_changed else pinned
     reason = f"it is not what its commit holds: {git_proof.describe_differences(differences)}"
-    return SourceProof(submodules=proven, declared=commit, unproven=reason)
+    return SourceProof(submodules=commit_by_submodule, declared=commit, unproven=reason)
 
 
-def is_below(path: str, folder: str) -> bool:
-    """Tell whether a path is a folder's own, or that of something in it."""
+def _is_below(path: str, folder: str) -> bool:
+    """Tell whether a path of a difference is that of a submodule, or of a file in it."""
+    # os.sep, because find_differences joins the path of a submodule and that of its file so
     return path == folder or path.startswith(f"{folder}{os.sep}")
 
 
@@ -263,9 +306,9 @@ def _inspect_folder(folder: Path) -> tuple[str | None, set[Path]]:
     ignored = set()
     try:
         checkouts = [folder]
-        checkouts += [folder / path for path in _checked_out_submodules(folder)]
+        checkouts += [folder / path for path in _require_checked_out_submodules(folder)]
         for checkout in checkouts:
-            for entry in _status(checkout):
+            for entry in _status_entries(checkout):
                 if entry.startswith(_IGNORED):
                     ignored.add(checkout / entry.removeprefix(_IGNORED).rstrip("/"))
     except CommandError as error:
@@ -277,16 +320,20 @@ def _inspect_folder(folder: Path) -> tuple[str | None, set[Path]]:
     return read_head(folder), ignored
 
 
-def _status(folder: Path) -> list[str]:
-    """Return git's entries of changed, unknown and ignored files ("!! build/")."""
-    output = run_git(folder, "status", "--porcelain", "-z", "--ignored", "--ignore-submodules=none")
+def _status_entries(folder: Path) -> list[str]:
+    """Return git's entries of changed, untracked and ignored files ("!! build/").
+
+    Those of submodules are not among them: each submodule must be asked itself for its ignored
+    files, so git need not look into them here.
+    """
+    output = run_git(folder, "status", "--porcelain", "-z", "--ignored", "--ignore-submodules=all")
     return [entry for entry in output.split("\0") if entry]
 
 
-def _checked_out_submodules(folder: Path) -> Iterator[str]:
+def _require_checked_out_submodules(folder: Path) -> Iterator[str]:
     """Yield the path of each submodule, nested ones included.
 
-    Raises SourceError for a submodule that is not checked out, CommandError.
+    Raises SourceError for a submodule that is not checked out, and CommandError if git fails.
     """
     # Each line is a mark, the commit, the path, and the commit's description if it has one, such
     # as " 1d8f600f third_party/fmt (9.1.0)".
@@ -303,7 +350,7 @@ def _checked_out_submodules(folder: Path) -> Iterator[str]:
 
 
 def _refuse_other_commit(request: SourceRequest, title: str, proof: SourceProof) -> None:
-    """Raise SourceError if a tree names, or is, another commit than the release's."""
+    """Raise SourceError if the commit of a tree, proven or declared, is not the release's."""
     recorded = request.release.commit
     actual = proof.commit or proof.declared
     if actual is not None and recorded not in {None, actual}:
@@ -335,8 +382,8 @@ def _require_submodules(request: SourceRequest, tree: Path, title: str) -> None:
 def _empty_submodules(folder: Path, prefix: str) -> Iterator[str]:
     """Yield the submodules without files in a folder, and in its submodules.
 
-    `git archive` writes an empty folder for each submodule. A folder that is missing altogether was
-    left out by somebody on purpose, as long as other submodules are there.
+    `git archive` writes an empty folder for each submodule. If only some folders are missing, whoever
+    packed the source left these submodules out on purpose, and they do not count.
     """
     listed = git_proof.listed_submodules(folder)
     filled = [path for path in listed if _has_entries(folder / path)]
