@@ -174,7 +174,8 @@ def test_empty_submodules_are_filled(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(apt_archives, "APT_SETTINGS", archive.etc)
     fill = {"third_party/deep": "deep", "third_party/near": "near"}
     request = replace(
-        make_request(), package=replace(make_request().package, debian_fill={"bookworm": fill})
+        make_request(),
+        package=replace(make_request().package, debian_submodules={"bookworm": fill}),
     )
     source = fetch_source(request, layout(tmp_path), SilentProgress())
     assert (source.path / "third_party/deep/deep.h").read_text() == "theirs"
@@ -185,7 +186,7 @@ def test_empty_submodules_are_filled(tmp_path: Path, monkeypatch: pytest.MonkeyP
     )
     assert fetch_source(request, layout(tmp_path), SilentProgress()) == source
     other = replace(request.release, version="1.12.0", tag="v1.12.0")
-    newer = replace(request.package, debian={"1.12.0": "bookworm/pytorch"})
+    newer = replace(request.package, debian_sources={"1.12.0": "bookworm/pytorch"})
     with refused("release-not-in-debian"):
         fetch_source(
             replace(request, release=other, package=newer), layout(tmp_path), SilentProgress()
@@ -204,7 +205,8 @@ def test_a_suite_that_the_machine_does_not_use_can_be_read(
     lines.write_text(lines.read_text().replace("trixie", "bookworm"))
     monkeypatch.setattr(apt_archives, "APT_SETTINGS", archive.etc)
     torch = replace(
-        make_request().package, debian={"1.13.1": "bookworm/pytorch", "2.6.0": "trixie/pytorch"}
+        make_request().package,
+        debian_sources={"1.13.1": "bookworm/pytorch", "2.6.0": "trixie/pytorch"},
     )
     newer = SourceRequest(torch, release("v2.6.0", None), origin="debian")
     assert fetch_source(newer, layout(tmp_path), SilentProgress()).origin.startswith(

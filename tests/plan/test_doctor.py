@@ -276,10 +276,11 @@ def test_a_source_that_leaves_libraries_out_is_built_on_its_own_debian(
     findings = examine(shipped, host, "wheel-3.13-cpu", "v2.6.0", source=source)
     finding = finding_on(findings, "Debian")
     assert finding.verdict == verdict
-    assert finding.cure == (
+    cure = (
         "invoke image --kind builder --purpose debian --tag v2.6.0 --build; "
         "nox -s wheel-3.13-cpu-x86_64"
     )
+    assert finding.cure == ("" if verdict == "ok" else cure)
 
 
 def test_the_source_in_git_is_built_on_any_debian(shipped: Facts) -> None:

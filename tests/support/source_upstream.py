@@ -157,7 +157,7 @@ def package(repository: str, debian: Mapping[str, str] | None = None) -> Package
         memory_per_job=1,
         disk=1,
         rules=(),
-        debian=debian or {},
+        debian_sources=debian or {},
     )
 
 

@@ -59,9 +59,9 @@ class Package:
     kit: tuple[str, ...] = ()  # projects that its build needs, whatever the interpreter: "cmake"
     compilers: Launch = "cmake"
     # version -> suite and source package in Debian: "trixie/pytorch"
-    debian: Mapping[str, str] = no_entries()
+    debian_sources: Mapping[str, str] = no_entries()
     # suite -> path of a submodule -> source package that fills it
-    debian_fill: Mapping[str, Mapping[str, str]] = no_entries()
+    debian_submodules: Mapping[str, Mapping[str, str]] = no_entries()
     pypi: str | None = None  # the project on PyPI that has its sources as archives
     smoke: tuple[str, ...] = ()  # lines of Python that must run with it
     gpu_smoke: tuple[str, ...] = ()  # the same for machines with a GPU

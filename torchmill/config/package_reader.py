@@ -73,8 +73,8 @@ def read_package(path: Path, problems: list[str], cache: StatCache | None) -> Pa
         off_spelling_releases=off.specifier("releases") or SpecifierSet("<0"),
         off_spelling={name: off.text(name) for name in list(off.data)},
         rules=tuple(table.read(Rule, name=table.place) for table in file.tables("rule")),
-        debian=debian.map("sources", TomlTable.text),
-        debian_fill=debian.map("fill", lambda fill, suite: fill.map(suite, TomlTable.text)),
+        debian_sources=debian.map("sources", TomlTable.text),
+        debian_submodules=debian.map("fill", lambda fill, suite: fill.map(suite, TomlTable.text)),
         editions=tuple(_read_edition(table) for table in file.tables("release")),
     )
     debian.check_unknown_keys()

@@ -11,8 +11,9 @@ from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict
 
 SOURCE = "source"  # the subject of the finding on whether it is fetched
 _SWITCH = re.compile(r"\b(?:USE|BUILD|WITH|FORCE|ENABLE)_[A-Z0-9_]+\b")
-# Files that read switches. The first ones have most of them, so that the trees, which take long to
-# walk, are searched only for switches that are rare.
+# Files that read switches. The first ones name most switches, so the slow tree walks are needed
+# only for rare ones. Those walks enter third_party/ as well, whose parts read switches of their
+# own, and read files of the patterns above again.
 _BUILD_FILES = (
     "setup.py",
     "CMakeLists.txt",
@@ -31,7 +32,7 @@ def check_source(context: CheckContext) -> Iterator[Finding]:
 
 
 def source_finding(context: CheckContext) -> Finding:
-    """Return the finding on whether the source is fetched, which a session waits for."""
+    """Return the finding on whether the source is fetched; no session starts before."""
     source = context.source
     tag = context.cell.release.tag
     if source is None:
@@ -47,39 +48,47 @@ def source_finding(context: CheckContext) -> Finding:
 
 
 def _check_suite(context: CheckContext) -> Iterator[Finding]:
-    """Yield the finding on the Debian whose libraries replace those that its source leaves out."""
-    package = context.package
-    release = context.cell.release
-    suite = package.debian.get(release.version, "").partition("/")[0]  # "bookworm/non-free"
+    """Yield the finding on whether this machine is the Debian that a source is made for.
+
+    Debian removes bundled libraries from its sources. If the facts name submodules that its other
+    source packages fill, the rest is linked from the system, in the versions of that suite.
+    """
     if context.source is None or context.source.provider != "debian":
         return
-    if suite not in package.debian_fill:
+    package = context.package
+    release = context.cell.release
+    origin = package.debian_sources.get(release.version, "")  # "bookworm/pytorch"
+    suite, _, _ = origin.partition("/")
+    if suite not in package.debian_submodules:
         return
     host_suite = context.host.programs.versions.get("codename")
-    verdict: Verdict = "unknown"
-    if host_suite is not None:
-        verdict = "ok" if host_suite == suite else "failure"
+    because = (
+        "the source links the libraries of that Debian, and other systems have other versions of "
+        "them"
+    )
+    if host_suite == suite:
+        yield Finding("Debian", host_suite, suite, "ok", because=because)
+        return
+    verdict: Verdict = "unknown" if host_suite is None else "failure"
     tag = selecting_tag(context.facts, release)
     image = f"invoke image --kind builder --purpose debian --tag {tag} --build"
-    yield Finding(
-        "Debian",
-        host_suite or "not described",
-        suite,
-        verdict,
-        f"{image}; nox -s {context.build.identifier('')}",
-        "the source links the libraries of that Debian, "
-        "and other systems have other versions of them",
-    )
+    # A session with the arch in its name builds in a container, of that image.
+    session = f"nox -s {context.build.identifier('')}"
+    state = host_suite or "not described"
+    yield Finding("Debian", state, suite, verdict, f"{image}; {session}", because)
 
 
 def _check_switches(context: CheckContext) -> Iterator[Finding]:
-    """Yield a finding for each switch of the user's, USE_… or BUILD_…, that no build file names."""
+    """Yield a finding for each switch of the user's, such as USE_…, that no build file names."""
     if context.source is None:
         return
+    # Switches of any rule are spelled right; some of them reach a build by other ways than the
+    # files that are searched here.
     set_by_rules: set[str] = set()
     for rule in context.package.rules:
         set_by_rules.update(rule.set)
-    switches = {name for name in context.plan.variables if _SWITCH.fullmatch(name)} - set_by_rules
+    switches = {name for name in context.plan.variables if _SWITCH.fullmatch(name)}
+    switches -= set_by_rules
     read_switches: set[str] = set()
     files = _build_files(context.source.path)
     while not switches <= read_switches:
