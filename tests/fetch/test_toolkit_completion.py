@@ -277,6 +277,15 @@ def test_files_are_linked_on_one_disk(tmp_path: Path) -> None:
     program = tmp_path / "made/bin/nvcc"
     assert not program.is_symlink(), "nvcc finds its parts by its real path"
     assert copied_bytes(tmp_path / "cuda", tmp_path, "x86_64") == 0
+    assert copied_bytes(tmp_path / "cuda", Path("/proc"), "x86_64") == len("librarynvcc")
+
+
+def test_a_link_to_a_file_without_a_place_becomes_a_file(tmp_path: Path) -> None:
+    libraries = tmp_path / "cuda/lib64"
+    file(libraries / "pkgconfig", "library")
+    (libraries / "libcudart.so").symlink_to("pkgconfig")
+    assert place_all(tmp_path / "cuda", tmp_path / "made") == ["lib64/libcudart.so"]
+    assert (tmp_path / "made/lib64/libcudart.so").read_text() == "library"
     assert copied_bytes(tmp_path / "cuda", Path("/proc"), "x86_64") == len("library")
 
 

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 
 from torchmill.core.lenient_paths import link_file, real_path
@@ -16,11 +16,12 @@ _VERSION_FILES = ("version.json", "version.txt")
 
 
 def inherited_files(home: Path, arch: str) -> Iterator[tuple[str, Path]]:
-    """Yield the files of a toolkit, each after its place below CUDA_HOME.
+    """Yield the files of a toolkit as pairs: its place below CUDA_HOME, and its path in `home`.
 
-    If two have the same place, the first counts. In a conda environment only the files of NVIDIA's
-    packages count, in a toolkit for several machines only those for `arch`.
+    If two files have the same place, only the first is yielded. A conda environment yields only the
+    files of NVIDIA's packages, and a toolkit for several machines only the files for `arch`.
     """
+    # NVIDIA's packages for conda have the folders of its other toolkits, so one table places both.
     place = placer(conda.PROVIDER)
     is_environment = (home / "conda-meta").is_dir()
     paths = _environment_files(home) if is_environment else _toolkit_files(home, arch)
@@ -41,12 +42,12 @@ def place_inherited(home: Path, folder: Path, arch: str) -> None:
 
     Links between files of one folder remain links.
     """
-    for place, file in inherited_files(home, arch):
+    files = dict(inherited_files(home, arch))
+    for place, file in files.items():
         target = folder / place
         target.parent.mkdir(parents=True, exist_ok=True)
-        destination = file.readlink() if file.is_symlink() else None
-        # "libcudart.so.12" leads to a file of the same folder, which has a place too
-        if destination is not None and len(destination.parts) == 1:
+        destination = _sibling(place, file, files)
+        if destination is not None:
             target.symlink_to(destination)
         elif not link_file(real_path(file), target):
             shutil.copy(file, target)  # on another disk, or another user's
@@ -57,15 +58,33 @@ def copied_bytes(home: Path, folder: Path, arch: str) -> int:
 
     Files of the same disk and this user can be linked.
     """
+    # toolkits are completed on Linux alone, so there is a geteuid
     linkable = (folder.stat().st_dev, os.geteuid())
+    files = dict(inherited_files(home, arch))
     total = 0
-    for _, file in inherited_files(home, arch):
-        if file.is_symlink():
+    for place, file in files.items():
+        if _sibling(place, file, files) is not None:
             continue
-        status = file.stat()
+        status = file.stat()  # a link to another folder counts as the file that it leads to
         if (status.st_dev, status.st_uid) != linkable:
             total += status.st_size
     return total
+
+
+def _sibling(place: str, file: Path, places: Container[str]) -> str | None:
+    """Return the name that a link leads to, if that file has a place in the same folder.
+
+    That of "libcudart.so.12" is "libcudart.so.12.4.127". A link to anything else, or a file that is
+    no link, has none.
+    """
+    if not file.is_symlink():
+        return None
+    destination = file.readlink()
+    if len(destination.parts) != 1:
+        return None
+    if Path(place).with_name(destination.name).as_posix() not in places:
+        return None
+    return destination.name
 
 
 def _toolkit_files(home: Path, arch: str) -> Iterator[str]:
@@ -82,6 +101,7 @@ def _toolkit_files(home: Path, arch: str) -> Iterator[str]:
                 folders.clear()
                 continue
             seen.add(real)
+            folders.sort()  # the order decides which of two files with one place counts
             for name in sorted(names):
                 yield Path(folder, name).relative_to(home).as_posix()
     yield from _VERSION_FILES
