@@ -87,7 +87,7 @@ def test_the_watcher_takes_no_module_of_the_folder_around_it(
 ) -> None:
     (tmp_path / "queue.py").write_text("raise SystemExit('mine')\n")
     monkeypatch.chdir(tmp_path)
-    watch, pipe = reaper._start_watch({"SOME": "mark"}, ("touch", "ended"), os.environ)
+    watch, pipe = reaper._start_watcher({"SOME": "mark"}, ("touch", "ended"), os.environ)
     os.close(pipe)
     assert watch.wait(60) == 0
     assert (tmp_path / "ended").exists()

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -24,22 +24,22 @@ from torchmill.core.urls import hide_password
 if TYPE_CHECKING:
     import psutil
 
-WATCHERS: set[int] = set()  # processes of this run that see to their own end: reaper
+WATCHERS: set[int] = set()  # processes of the reaper, which end by themselves
 CAPTURE_TIMEOUT_SECONDS = 1800.0  # for a program that makes or unpacks something
-NOTICE_SECONDS = 5.0  # after which a person reads what is waited for
-KILL_SECONDS = (
-    1.0  # that a killed program is waited for; the kernel may hold it in a driver for ever
-)
+NOTICE_SECONDS = 5.0  # of waiting, until people are told what for
+# Of waiting for a killed program: the kernel may hold it in a driver for ever.
+KILL_SECONDS = 1.0
 TAIL_LINES = 200  # lines of output that an error carries
 _SHOWN_CHARACTERS = 200  # of a command that an error names
-_PYTHON_CRASH = re.compile(
-    r"\(most recent call first\):\n +(File .+)"
-)  # as its faulthandler prints it
-INTERRUPT_TIMEOUT_SECONDS = 20.0  # seconds that ninja and its compilers get to put their files away
+# https://docs.python.org/3/library/faulthandler.html
+_PYTHON_CRASH = re.compile(r"\(most recent call first\):\n +(File .+)")
+INTERRUPT_TIMEOUT_SECONDS = 20.0  # for ninja and its compilers to remove incomplete files
+_TERMINATE_TIMEOUT_SECONDS = 5.0  # after SIGTERM, and after SIGKILL
+_CREATE_NEW_PROCESS_GROUP = 0x200  # of Windows: subprocess has the name on Windows only
 
 
 def end_children() -> None:
-    """End all processes that this one has started, without the watchers."""
+    """End all processes that this one has started, except for the watchers."""
     import psutil
     from millguard import processes
 
@@ -48,7 +48,7 @@ def end_children() -> None:
 
 
 class CommandError(TorchmillError):
-    """A program ended with something other than zero."""
+    """A program ended with an exit code other than zero."""
 
     def __init__(self, argv: Sequence[str], returncode: int, output: str) -> None:
         """Keep the last lines of `output`, in which a caller may look for the cause."""
@@ -56,14 +56,17 @@ class CommandError(TorchmillError):
         self.argv = tuple(argv)
         self.returncode = returncode
         self.output = "\n".join(lines)
-        last = next(
-            (line.strip() for line in reversed(lines) if line.strip()), "it printed nothing"
-        )
         crash = _PYTHON_CRASH.search(output)
-        told = hide_password(
-            f"`{_shown(argv)}` {_ended(returncode)}: {crash[1] if crash else last}"
-        )
-        super().__init__(told, code="command-failed")
+        reason = crash[1] if crash else _last_text(lines)
+        message = f"`{_shorten(argv)}` {_describe_end(returncode)}: {reason}"
+        super().__init__(hide_password(message), code="command-failed")
+
+
+def _last_text(lines: Sequence[str]) -> str:
+    for line in reversed(lines):
+        if line.strip():
+            return line.strip()
+    return "it printed nothing"
 
 
 def capture(
@@ -73,9 +76,10 @@ def capture(
     env: Mapping[str, str] | None = None,
     seconds: float = CAPTURE_TIMEOUT_SECONDS,
 ) -> str:
-    """Return what `argv` writes to stdout.
+    """Return the standard output of a program.
 
-    Raise CommandError where it fails, HostError where it cannot be started, or has not ended after `seconds`.
+    Raises CommandError if it fails, HostError if it cannot be started, or has not ended after
+    `seconds`.
     """
     process = _start(argv, cwd, env, stderr=subprocess.PIPE)
     try:
@@ -83,7 +87,8 @@ def capture(
     except subprocess.TimeoutExpired:
         _stop(process)
         raise HostError(
-            f"`{_shown(argv)}` has not ended after {seconds:g} s, and was stopped: see what it waits for",
+            f"`{_shorten(argv)}` has not ended after {seconds:g} s, and was stopped: "
+            "see what it waits for",
             code="program-hangs",
         ) from None
     except BaseException:
@@ -95,22 +100,23 @@ def capture(
 
 
 class NoAnswerError(HostError):
-    """A program that only tells something did not end in time: what it would have told is not known."""
+    """A program that only prints information did not end in time: the information is unknown."""
 
 
 def ask(
     argv: Sequence[str], env: Mapping[str, str] | None = None, seconds: float | None = None
 ) -> str:
-    """Return what a program that changes nothing writes to stdout.
+    """Return the standard output of a program that changes nothing.
 
-    A program that has not ended after `seconds`, by default those of `answer_limit`, is killed with its process group
-    at once, for it has no files to put away. Raises NoAnswerError then, CommandError if it fails, HostError if it
-    cannot be started.
+    A program that has not ended after `seconds`, by default those of `answer_limit`, is killed with
+    its process group at once, because it has no files to clean up. Raises NoAnswerError then,
+    CommandError if it fails, HostError if it cannot be started.
     """
-    seconds = answer_limit(Path(argv[0]).name) if seconds is None else seconds
+    if seconds is None:
+        seconds = answer_limit(Path(argv[0]).name)
     process = _start(argv, None, env, stderr=subprocess.PIPE)
     try:
-        stdout, stderr = _answer(process, argv, seconds)
+        stdout, stderr = _await_answer(process, argv, seconds)
     except BaseException:
         _abandon(process)
         raise
@@ -119,26 +125,32 @@ def ask(
     return stdout
 
 
-def _answer(process: subprocess.Popen[str], argv: Sequence[str], seconds: float) -> tuple[str, str]:
-    notice = min(NOTICE_SECONDS, seconds)
+def _await_answer(
+    process: subprocess.Popen[str], argv: Sequence[str], seconds: float
+) -> tuple[str, str]:
+    notice_seconds = min(NOTICE_SECONDS, seconds)
     try:
-        return process.communicate(timeout=notice)
+        return process.communicate(timeout=notice_seconds)
     except subprocess.TimeoutExpired:
         pass
-    if seconds > notice:
-        waiting = (
-            f"`{_shown(argv)}` has not answered for {notice:g} s; it is ended after {seconds:g} s"
+    if seconds > notice_seconds:
+        notice = (
+            f"`{_shorten(argv)}` has not answered for {notice_seconds:g} s; "
+            f"it is ended after {seconds:g} s"
         )
-        print(as_plain_text(waiting), file=sys.stderr, flush=True)  # noqa: T201 - while it is waited for
+        print(as_plain_text(notice), file=sys.stderr, flush=True)  # noqa: T201 - at once
     try:
-        return process.communicate(timeout=seconds - notice)
+        return process.communicate(timeout=seconds - notice_seconds)
     except subprocess.TimeoutExpired:
-        told = f"`{_shown(argv)}` did not answer within {seconds:g} s and was killed: run it yourself to see why"
-        raise NoAnswerError(told, code="program-hangs") from None
+        raise NoAnswerError(
+            f"`{_shorten(argv)}` did not answer within {seconds:g} s and was killed: "
+            "run it yourself to see why",
+            code="program-hangs",
+        ) from None
 
 
 def _abandon(process: subprocess.Popen[str]) -> None:
-    """Kill a program with its group and descendants, and wait no longer than KILL_SECONDS for it."""
+    """Kill a program with its group and descendants, and wait at most KILL_SECONDS for it."""
     _kill(process)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.communicate(timeout=KILL_SECONDS)
@@ -148,7 +160,7 @@ def _abandon(process: subprocess.Popen[str]) -> None:
 
 
 def program_output(*argv: str, env: Mapping[str, str] | None = None) -> str:
-    """Return what a program writes to stdout; "" where it fails, cannot be started or gives no answer."""
+    """Return the standard output of a program; "" if it fails, is missing or does not answer."""
     try:
         return ask(argv, env)
     except (CommandError, HostError):
@@ -156,7 +168,7 @@ def program_output(*argv: str, env: Mapping[str, str] | None = None) -> str:
 
 
 def why_failed(argv: Sequence[str], env: Mapping[str, str] | None = None) -> str | None:
-    """Return why a program failed, or could not be started; None where it did what it should."""
+    """Return why a program failed, or could not be started; None if it succeeded."""
     try:
         capture(argv, env=env)
     except (CommandError, HostError) as error:
@@ -174,74 +186,86 @@ def stream(
     waits_for: str = "",
     kills_others: bool = False,
 ) -> None:
-    """Run `argv`, handing each line of stdout and stderr to `log` and, without its end, to `on_line`.
+    """Run `argv`, and pass each line of its output to `log` and, without its end, to `on_line`.
 
-    The program leads a process group of its own: Ctrl-C reaches it once, from here, and it gets
-    INTERRUPT_TIMEOUT_SECONDS to stop. Of one that `kills_others` when it is asked to stop, the others in its
-    group are asked. Raise InterruptedBuildError then, CommandError where the program fails, HostError where it
-    cannot be started, SilentError where it prints nothing for long, and `waits_for` names who should send what
-    it prints.
+    The program leads a process group of its own. So Ctrl-C reaches it once, from this process, and
+    it gets INTERRUPT_TIMEOUT_SECONDS to stop. A program with `kills_others` ends the rest of its
+    group itself: only that rest is interrupted. `waits_for` names the sender of the output, if its
+    silence shall be limited.
+
+    Raises InterruptedBuildError after Ctrl-C, CommandError if the program fails, HostError if it
+    cannot be started, SilentError if `waits_for` is silent for too long.
     """
     tail: deque[str] = deque(maxlen=TAIL_LINES)
+    # With a limit, another thread reads the output.
+    reads_here = not waits_for
     with interrupt_on_sigterm():
         process = _start(argv, cwd, env)
         try:
-            for line in (
-                until_silent(_lines(process), waits_for) if waits_for else process.stdout or ()
-            ):
+            # Not _read_lines in this thread: Ctrl-C would close the pipe, which _stop still reads.
+            lines: Iterable[str] = process.stdout or ()
+            if waits_for:
+                lines = until_silent(_read_lines(process), waits_for)
+            for line in lines:
                 log.write(line)
                 tail.append(line)
                 on_line(line.rstrip("\n"))
             process.wait()
         except KeyboardInterrupt:
-            log.write(_stop(process, reads=not waits_for, kills_others=kills_others))
+            log.write(_stop(process, reads=reads_here, kills_others=kills_others))
             raise InterruptedBuildError(
-                f"interrupted: `{_shown(argv)}` was stopped; run the same command again to go on from there",
+                f"interrupted: `{_shorten(argv)}` was stopped; "
+                "run the same command again to go on from there",
                 code="interrupted",
             ) from None
         except BaseException:
-            _stop(process, reads=not waits_for)  # nothing goes on compiling behind an error of ours
+            # No compiler may go on after an error of ours.
+            _stop(process, reads=reads_here)
             raise
         finally:
             log.flush()
-            if process.stdout and not waits_for:  # one that is still read from cannot be closed
+            if process.stdout and reads_here:  # a pipe that another thread reads cannot be closed
                 process.stdout.close()
     if process.returncode != 0:
         raise CommandError(argv, process.returncode, "".join(tail))
 
 
 class TimeUpError(Exception):
-    """The time that a block of `end_after` had is over."""
+    """The time of a block of `end_after` is over."""
 
 
 @contextlib.contextmanager
 def end_after(seconds: float | None) -> Iterator[None]:
-    """Raise TimeUpError in the block after so many seconds; None: never. ConfigError where no system can."""
+    """Raise TimeUpError in the block after so many seconds; None: never.
+
+    Raises ConfigError if the system cannot do so.
+    """
     if seconds is None:
         yield
         return
+    # Windows has no timer that interrupts the main thread, and other threads get no signals.
     if sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
         raise ConfigError("--until needs Linux or macOS", code="until-on-windows")
 
     def end(*_: object) -> None:
         raise TimeUpError
 
-    before = signal.signal(signal.SIGALRM, end)
-    signal.setitimer(
-        signal.ITIMER_REAL, min(max(seconds, 0.001), 1e9)
-    )  # a system cannot wait longer
+    previous_handler = signal.signal(signal.SIGALRM, end)
+    # 0 would switch the timer off, and macOS refuses more than 1e9 or so.
+    timer_seconds = min(max(seconds, 0.001), 1e9)
+    signal.setitimer(signal.ITIMER_REAL, timer_seconds)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGALRM, previous_handler)
 
 
 def run_in_terminal(argv: Sequence[str], env: Mapping[str, str]) -> int:
     """Run a program that has the terminal to itself, and return its exit code.
 
-    Ctrl-C reaches it, too, and it gets INTERRUPT_TIMEOUT_SECONDS to stop. Raise InterruptedBuildError then,
-    HostError where it cannot be started.
+    Ctrl-C reaches the program, too, and it gets INTERRUPT_TIMEOUT_SECONDS to stop. Raises
+    InterruptedBuildError then, HostError if it cannot be started.
     """
     with interrupt_on_sigterm():
         process = _start(argv, None, env, in_terminal=True)
@@ -256,24 +280,24 @@ def run_in_terminal(argv: Sequence[str], env: Mapping[str, str]) -> int:
             ) from None
 
 
-def _lines(process: subprocess.Popen[str]) -> Iterator[str]:
+def _read_lines(process: subprocess.Popen[str]) -> Iterator[str]:
     if process.stdout:
         with process.stdout as lines:
             yield from lines
 
 
-def _shown(argv: Sequence[str]) -> str:
-    """Return the command as a shell takes it, shortened, and without passwords of addresses in it."""
+def _shorten(argv: Sequence[str]) -> str:
+    """Return a command as for a shell, shortened, without passwords of URLs."""
     line = hide_password(shlex.join(argv))
     return line if len(line) <= _SHOWN_CHARACTERS else f"{line[:_SHOWN_CHARACTERS]} …"
 
 
-def _ended(returncode: int) -> str:
+def _describe_end(returncode: int) -> str:
     if returncode >= 0:
         return f"ended with exit code {returncode}"
     try:
         return f"was killed by {signal.Signals(-returncode).name}"
-    except ValueError:
+    except ValueError:  # a real-time signal
         return f"was killed by signal {-returncode}"
 
 
@@ -285,77 +309,86 @@ def _start(
     *,
     in_terminal: bool = False,
 ) -> subprocess.Popen[str]:
-    """Start a program, and translate what the system says when it cannot be started."""
-    windows = sys.platform == "win32"
-    how: dict[str, Any] = {"encoding": "utf-8", "errors": "replace"}
-    apart = {
-        "stdin": subprocess.DEVNULL,
-        "stdout": subprocess.PIPE,
-        "stderr": stderr,
-        "process_group": None if windows else 0,
-        "creationflags": 0x200 if windows else 0,  # CREATE_NEW_PROCESS_GROUP
-    }
+    """Start a program; raise HostError, with a cure, if the system cannot.
+
+    Unless it is `in_terminal`, it leads a process group of its own, and its output is a pipe.
+    """
+    options: dict[str, Any] = {"encoding": "utf-8", "errors": "replace"}
+    if not in_terminal:
+        options["stdin"] = subprocess.DEVNULL
+        options["stdout"] = subprocess.PIPE
+        options["stderr"] = stderr
+        if sys.platform == "win32":
+            options["creationflags"] = _CREATE_NEW_PROCESS_GROUP
+        else:
+            options["process_group"] = 0
     try:
-        return subprocess.Popen(
-            list(argv), cwd=cwd, env=env, **(how if in_terminal else how | apart)
-        )
+        return subprocess.Popen(list(argv), cwd=cwd, env=env, **options)
     except FileNotFoundError:
         if cwd is not None and not cwd.is_dir():
-            told = f"{cwd}: no such folder to run `{argv[0]}` in; fetch the source again"
-            raise HostError(told, code="no-working-folder") from None
-        told = f"`{argv[0]}` is not on PATH: install it, or add its folder to PATH"
-        raise HostError(told, code="program-missing") from None
-    except OSError as error:  # not executable, made for another machine, or more than may run
-        short = error.errno in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
-        cure = (
-            "free some memory, or raise the limits (`ulimit -a`)"
-            if short
-            else "reinstall it for this machine"
-        )
-        told = f"`{argv[0]}` cannot be run here ({error.strerror}): {cure}"
-        raise HostError(told, code="program-not-runnable") from None
+            raise HostError(
+                f"{cwd}: no such folder to run `{argv[0]}` in; fetch the source again",
+                code="no-working-folder",
+            ) from None
+        raise HostError(
+            f"`{argv[0]}` is not on PATH: install it, or add its folder to PATH",
+            code="program-missing",
+        ) from None
+    except OSError as error:  # not executable, made for another machine, or one process too many
+        cure = "reinstall it for this machine"
+        if error.errno in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE):
+            cure = "free some memory, or raise the limits (`ulimit -a`)"
+        raise HostError(
+            f"`{argv[0]}` cannot be run here ({error.strerror}): {cure}",
+            code="program-not-runnable",
+        ) from None
 
 
 @contextlib.contextmanager
 def interrupt_on_sigterm() -> Iterator[None]:
     """Treat SIGTERM (a cancelled CI job) as Ctrl-C, so that the group does not outlive us."""
     try:
-        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    except ValueError:  # not in the main thread, where signals do not arrive
+        previous_handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    except ValueError:  # not in the main thread, and other threads get no signals
         yield
         return
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, previous_handler)
 
 
 def _stop(process: subprocess.Popen[str], *, reads: bool = True, kills_others: bool = False) -> str:
-    """End the group, ever less politely, and return what it still said, unless another thread `reads` that."""
-    said = _ended_politely(process, _asked_first(process) if kills_others else [], reads=reads)
-    # who holds no pipe of ours may outlive the leader: for the moment that it needs to put its files away
+    """End a program's group, with ever stronger signals, and return the rest of its output.
+
+    The output is "" if another thread reads it (`reads` is false).
+    """
     from millguard import processes
 
-    processes.end_processes(processes.wait_until_ended(processes.find_by_group(process.pid), 1.0))
-    return said
+    members = _other_programs(process) if kills_others else []
+    output = _end_step_by_step(process, members, reads=reads)
+    # Members without our pipe may outlive the leader for the moment that they need to clean up.
+    remaining = processes.wait_until_ended(processes.find_by_group(process.pid), 1.0)
+    processes.end_processes(remaining)
+    return output
 
 
-def _asked_first(leader: subprocess.Popen[str]) -> list[psutil.Process]:
-    """Return those of the group that run another program than its leader, which may have several processes."""
+def _other_programs(leader: subprocess.Popen[str]) -> list[psutil.Process]:
+    """Return the group members that run another program than its leader, which may have forked."""
     from millguard import processes
 
-    leader_name = _program(leader.pid)
-    others = []
+    leader_name = _program_name(leader.pid)
+    members = []
     for member in processes.find_by_group(leader.pid):
-        name = _program(member.pid)
-        # those that it starts from memory have its name in theirs
+        name = _program_name(member.pid)
+        # buildah runs copies of itself from memory: "/memfd:buildah (deleted)" contains its name.
         if name and leader_name not in name:
-            others.append(member)
-    return others
+            members.append(member)
+    return members
 
 
-def _program(pid: int) -> str:
-    """Return the name of the file that a process runs; "" where it is gone, or another user's."""
+def _program_name(pid: int) -> str:
+    """Return the name of a process's file; "" if the process is gone, or another user's."""
     import psutil
 
     try:
@@ -364,37 +397,45 @@ def _program(pid: int) -> str:
         return ""
 
 
-def _ended_politely(
-    process: subprocess.Popen[str], first: Sequence[psutil.Process], *, reads: bool
+def _end_step_by_step(
+    process: subprocess.Popen[str], members: Sequence[psutil.Process], *, reads: bool
 ) -> str:
-    """Ask the group to end, `first` some of it, until its leader has; return what was still said."""
-    import psutil
+    """Interrupt, then terminate, then kill a group until its leader has ended; return its output.
 
-    seconds = INTERRUPT_TIMEOUT_SECONDS * (2 if first else 1)  # they may have programs to end, too
-    for number, patience in ((signal.SIGINT, seconds), (signal.SIGTERM, 5.0), (None, 5.0)):
-        if number is None:
-            _kill(process)
-        elif number == signal.SIGINT and first:
-            for one in first:
-                with contextlib.suppress(psutil.Error):
-                    one.send_signal(number)
-        else:
-            _signal_group(process, number)
+    If `members` of the group are given, only these are interrupted.
+    """
+
+    def interrupt() -> None:
+        import psutil
+
+        if not members:
+            _signal_group(process, signal.SIGINT)
+        for member in members:
+            with contextlib.suppress(psutil.Error):
+                member.send_signal(signal.SIGINT)
+
+    # The members may have programs of their own to end.
+    interrupt_seconds = INTERRUPT_TIMEOUT_SECONDS * (2 if members else 1)
+    steps: tuple[tuple[Callable[[], None], float], ...] = (
+        (interrupt, interrupt_seconds),
+        (lambda: _signal_group(process, signal.SIGTERM), _TERMINATE_TIMEOUT_SECONDS),
+        (lambda: _kill(process), _TERMINATE_TIMEOUT_SECONDS),
+    )
+    for send, seconds in steps:
+        send()
         try:
-            # reads on while it waits: a full pipe would keep the program from ending
-            if reads:
-                return process.communicate(timeout=patience)[0] or ""
-            process.wait(timeout=patience)
-        except (
-            subprocess.TimeoutExpired,
-            KeyboardInterrupt,
-        ):  # who asks twice has no more patience
+            if reads:  # while waiting: a full pipe would keep the program from ending
+                return process.communicate(timeout=seconds)[0] or ""
+            process.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            continue
+        except KeyboardInterrupt:  # a second Ctrl-C skips the waiting
             continue
     return ""
 
 
 def _kill(process: subprocess.Popen[str]) -> None:
-    """Kill the descendants too: ninja gives each compiler a group of its own."""
+    """Kill a group and its descendants: ninja gives each compiler a group of its own."""
     import psutil
 
     with contextlib.suppress(psutil.NoSuchProcess):
@@ -410,7 +451,6 @@ def _signal_group(process: subprocess.Popen[str], number: signal.Signals) -> Non
     if sys.platform == "win32":
         process.send_signal(signal.CTRL_BREAK_EVENT if number == signal.SIGINT else number)
     else:
-        with contextlib.suppress(
-            ProcessLookupError, PermissionError
-        ):  # all gone, or zombies (macOS)
+        # All are gone; or only zombies are left, for which macOS gives no permission.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, number)
