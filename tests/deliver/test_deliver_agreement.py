@@ -20,7 +20,7 @@ from torchmill.core import formats
 from torchmill.core.errors import DeliveryError
 from torchmill.core.paths import Layout
 from torchmill.deliver import agreement
-from torchmill.deliver.differences import MAX_DIFFERENCES, Reference, document_differences
+from torchmill.deliver.differences import MAX_DIFFERENCES, ExpectedSource, document_differences
 from torchmill.wheel import dist_files, sbom
 
 Document = dict[str, Any]
@@ -673,7 +673,7 @@ def test_the_version_of_torchmill_decides_nothing(wheel: Path) -> None:
     assert problems_of(wheel), "a statement of this format has all inputs of its manifest"
 
 
-X = Reference("X")
+X = ExpectedSource("X")
 
 
 @pytest.mark.parametrize(
@@ -715,5 +715,8 @@ def test_each_difference_names_both_sides(actual: Any, expected: Any, clauses: l
 def test_long_values_and_many_differences_are_cut() -> None:
     (clause,) = document_differences({"a": "x" * 1000}, {"a": 1}, X)
     assert len(clause) < 120
+    (clause,) = document_differences({"a": "x" * 1000 + "y"}, {"a": "x" * 1000 + "z"}, X)
+    assert "xy'," in clause
+    assert clause.endswith("xz'")
     many = dict.fromkeys("abcdefghijklmnop", 1)
     assert len(document_differences(many, {}, X)) == MAX_DIFFERENCES

@@ -20,7 +20,7 @@ from torchmill.core.errors import DeliveryError
 from torchmill.core.lenient_paths import is_file
 from torchmill.core.strict_json import parse_json_object, read_json_object
 from torchmill.core.units import first_problems, format_bytes
-from torchmill.deliver.differences import MAX_DIFFERENCES, Reference, document_differences
+from torchmill.deliver.differences import MAX_DIFFERENCES, ExpectedSource, document_differences
 from torchmill.wheel import dist_files, finished_wheel, statement
 from torchmill.wheel.finished_wheel import FinishedWheel
 
@@ -48,7 +48,7 @@ DOCUMENT_ERRORS = (KeyError, TypeError, AttributeError, ValueError, RecursionErr
 # and a clause for each contradiction to the wheel, which is computed only when it is iterated.
 ReadDocument = Callable[[FinishedWheel, Mapping[str, Any]], tuple[str, Iterable[str]]]
 
-WHEEL = Reference("the wheel")
+WHEEL = ExpectedSource("the wheel")
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ def _check_tags(wheel: Path, *, vouched: bool) -> AgreementCheck:
     return AgreementCheck("tags", summary, judgement.contradictions, tuple(broken))
 
 
-def _check_manifest(distribution: FinishedWheel) -> tuple[AgreementCheck, Reference | None]:
+def _check_manifest(distribution: FinishedWheel) -> tuple[AgreementCheck, ExpectedSource | None]:
     """Return the check of a wheel's manifest, and the documents that follow from the manifest.
 
     The reference is None unless the manifest is sound and of the format that is written now.
@@ -222,7 +222,7 @@ def _check_manifest(distribution: FinishedWheel) -> tuple[AgreementCheck, Refere
         documents = dist_files.compose_documents(manifest, wheel)
     except DOCUMENT_ERRORS as error:
         return damaged_check(MANIFEST, error), None
-    return check, Reference("the manifest", documents)
+    return check, ExpectedSource("the manifest", documents)
 
 
 def _manifest_problems(manifest: Mapping[str, Any], distribution: FinishedWheel) -> Iterator[str]:
@@ -295,7 +295,7 @@ def _check_document(
     name: str,
     suffix: str,
     distribution: FinishedWheel,
-    expected: Reference | None,
+    expected: ExpectedSource | None,
     read: ReadDocument,
 ) -> AgreementCheck:
     """Return the check of a document beside a wheel.
@@ -417,7 +417,7 @@ def _check_inner_sbom(distribution: FinishedWheel) -> AgreementCheck:
             problems += document_differences(
                 _wheel_components(document),
                 _wheel_components(outer),
-                Reference("the SBOM beside it"),
+                ExpectedSource("the SBOM beside it"),
                 "components",
             )
         return AgreementCheck(name, summary, tuple(problems))
