@@ -1,6 +1,6 @@
 """A machine described in a TOML file: read strictly, and written so that it is read again.
 
-The keys of the file are flat, and older than the values that they are grouped in.
+The file's keys are flat; they predate the classes that now group them.
 """
 
 import re
@@ -31,8 +31,9 @@ from torchmill.host.host import (
 from torchmill.host.native import ARCHES, SYSTEMS
 
 FAMILIES = ("gcc", "clang", "apple-clang", "msvc")
-# Among versions and libraries: the name of a Linux release, and the path of a library.
-_NO_VERSIONS = {"codename", "libstdc++"}
+# Keys of the tables "versions" and "libraries" whose values are no versions: the name of a Linux
+# release, and the path of a library.
+_NOT_VERSIONS = {"codename", "libstdc++"}
 _HEADER = (
     "# A machine, as `invoke doctor --save` wrote it; examine it with `invoke doctor --host FILE`\n"
 )
@@ -48,31 +49,40 @@ def load_host(path: Path) -> Host:
         )
     problems: list[str] = []
     table = read_toml(path, problems)
-    if problems:
+    if problems:  # no TOML at all: all keys would be missing as well
         raise ConfigError("\n".join(problems), code="invalid-host-file")
     host = _read_host(table)
     _check_host(table, host)
-    if problems:
+    if problems:  # which reading and checking have added to
         raise ConfigError("\n".join(problems), code="invalid-host-file")
     return host
 
 
 def _read_host(table: TomlTable) -> Host:
-    """Take all keys of a description, and complain about every other one."""
+    """Read the known keys of a description and report unknown ones.
+
+    A field is read from the key of its name, unless the call names another key for it.
+    """
     system = table.choice("system", SYSTEMS.values())
-    # Those that cannot be read are None, and were reported.
+    # Compilers that cannot be read are None, and were reported.
     by_command = table.map("compilers", _read_compiler)
     compilers = HostCompilers(
         default=_read_compiler(table, "compiler"),
         cuda=_read_compiler(table, "cuda_compiler"),
         by_command={name: compiler for name, compiler in by_command.items() if compiler},
     )
+    # The disks are those of one checkout's folders, which a description does not have.
+    resources = table.read_fields(
+        HostResources,
+        {"free_disk": "disk"},
+        cores=_read_cores(table),
+        memory=_read_memory(table),
+        disks=(),
+    )
     host = Host(
         arch=_read_arch(table, system),
         system=system,
-        resources=table.read_fields(
-            HostResources, {"free_disk": "disk"}, cores=_read_cores(table), disks=()
-        ),
+        resources=resources,
         platform=table.read_fields(
             HostPlatform,
             {"processor_features": "processor"},
@@ -103,16 +113,15 @@ def _read_host(table: TomlTable) -> Host:
 
 
 def _check_host(table: TomlTable, host: Host) -> None:
-    """Complain about values that have the right type and cannot be right."""
+    """Report values that have the right type and cannot be right."""
     for name, version in {**host.programs.versions, **host.toolkits.libraries}.items():
-        if version and name not in _NO_VERSIONS and not is_version(version):
+        if version and name not in _NOT_VERSIONS and not is_version(version):
             table.problem(f"'{name}' is '{version}', expected a version, such as '2.35' (PEP 440)")
-    # A value that could not be read is 0, and was reported.
-    if not table.problems and host.resources.memory <= 0:
-        table.problem("'memory' is nothing: expected what the machine has, such as '16 GiB'")
     for gpu in host.gpus.devices:
         if gpu.capability and not re.fullmatch(r"\d+\.\d", gpu.capability):
-            table.problem(f"'capability' is '{gpu.capability}', expected one such as '8.6'")
+            table.problem(
+                f"'capability' of '{gpu.name}' is '{gpu.capability}', expected one such as '8.6'"
+            )
     for problem in contradictions(host):
         table.problem(problem)
 
@@ -211,18 +220,22 @@ def _without_empty(value: LinuxDistribution | Gpu | None) -> dict[str, Any]:
 
 
 def _read_arch(table: TomlTable, system: str) -> str:
-    """Take the arch: one that the system has, or a name that `native_arch` makes of another."""
+    """Read the arch: a usual one of the system, or "<system>_…" for any other.
+
+    `native_arch` makes such names, so that a machine of another arch can be described.
+    """
     arch = table.text("arch")
     usual = ARCHES.get(system, ())
     if arch and usual and arch not in usual and not arch.startswith(f"{system}_"):
         choices = " or ".join(usual)
-        table.problem(f"'arch' is '{arch}', expected {choices} where 'system' is '{system}'")
+        table.problem(f"'arch' is '{arch}', expected {choices} if 'system' is '{system}'")
     return arch
 
 
 def _read_distribution(table: TomlTable, system: str) -> LinuxDistribution | None:
-    """Take the distribution, a table with at least an `id`."""
+    """Read the distribution, a table with at least an `id`; None if there is none."""
     if "distribution" not in table.data:
+        # A misspelt key may be meant for it: see `check_unknown_keys`.
         table.requested.append("distribution")
         return None
     if system in ARCHES and system != "linux":
@@ -236,7 +249,7 @@ def _read_distribution(table: TomlTable, system: str) -> LinuxDistribution | Non
 
 
 def _read_compiler(table: TomlTable, key: str) -> Compiler | None:
-    """Take a compiler, written as "gcc 12.2.0"."""
+    """Read a compiler, written as "gcc 12.2.0"; None if the key is absent or its value wrong."""
     text = table.optional(key)
     if not text:
         return None
@@ -251,7 +264,22 @@ def _read_compiler(table: TomlTable, key: str) -> Compiler | None:
 
 
 def _read_cores(table: TomlTable) -> int:
-    cores = table.take("cores", int, "a whole number from 1")
-    if cores is not None and cores < 1:
-        table.problem(f"'cores' is {cores}, expected a whole number from 1")
-    return cores or 1
+    expected = "a whole number from 1"
+    cores = table.take("cores", int, expected)
+    if cores is None:  # missing or no number, and reported
+        return 1
+    if cores < 1:
+        table.problem(f"'cores' is {cores}, expected {expected}")
+    return cores
+
+
+def _read_memory(table: TomlTable) -> int:
+    """Read the memory in bytes."""
+    text = table.data.get("memory")
+    problems_before = len(table.problems)
+    memory = table.size("memory")
+    # A value that cannot be read is 0, too.
+    was_read = len(table.problems) == problems_before
+    if was_read and memory <= 0:
+        table.problem(f"'memory' is '{text}', expected what the machine has, such as '16 GiB'")
+    return memory
