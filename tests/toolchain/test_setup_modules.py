@@ -52,11 +52,11 @@ def test_the_edges_of_all_modules_are_counted_together(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "build.ninja").write_text("rule cc\n" + "build x.o: cc x.c\n" * edges)
     progress = setup_modules.SharedProgress(str(tmp_path), ["a", "b", "made"])
-    assert progress.retell("a", "[1/2] one\n") == "[1/5] one\n"
-    assert progress.retell("b", "[1/1] two\n") == "[2/3] two\n"  # its others were there
-    assert progress.retell("a", "note: not of ninja\n") == "note: not of ninja\n"
+    assert progress.renumber("a", "[1/2] one\n") == "[1/5] one\n"
+    assert progress.renumber("b", "[1/1] two\n") == "[2/3] two\n"  # its others were there
+    assert progress.renumber("a", "note: not of ninja\n") == "note: not of ninja\n"
     progress.end("a")  # it failed
-    assert progress.retell("b", "[1/1] two\n") == "[2/2] two\n"
+    assert progress.renumber("b", "[1/1] two\n") == "[2/2] two\n"
 
 
 def built(folder: Path, **environ: str) -> "subprocess.CompletedProcess[str]":

@@ -1,8 +1,11 @@
-"""Run a setup.py that compiles its extension modules side by side: `python setup_modules.py setup.py bdist_wheel`.
+"""Run a setup.py that compiles its extensions in parallel: `setup_modules.py setup.py bdist_wheel`.
 
-setuptools compiles one module after the other, and torch's extension builder gives all of them one build.ninja. Here
-each module has a process and a folder of its own, and what their ninjas say is counted together. A share is made of all
-modules, one after the other. The Python of a build runs this file, 3.8 or newer, and has nothing of the suite.
+setuptools compiles one module after the other, and torch's extension builder gives all of them the
+same build.ninja. Here each module has a process and a folder of its own, and the progress of their
+ninjas is counted together. A share (one part of a build that is split among machines) takes a part
+of all modules, one after the other.
+
+The Python of a build runs this file. It may be as old as 3.8, and has nothing of the suite.
 """
 
 from __future__ import annotations
@@ -21,47 +24,52 @@ from typing import Any
 from setuptools.command.build_ext import build_ext  # type: ignore[import-untyped]
 
 _EDGE = re.compile(r"\[(\d+)/(\d+)\] ")
-SHARE_VARIABLE = "TORCHMILL_SHARD"  # is there where a share is made
-_SAYS_WHICH = "building '"  # begins the line of a module, which would name one of several for all
+SHARE_VARIABLE = "TORCHMILL_SHARD"  # set if a share is made
+# The line of setuptools before a module. It is dropped: several modules compile at a time.
+_MODULE_LINE = "building '"
 
 
 class SharedProgress:
-    """How far the ninjas of all modules are; each works in a folder of its module's name below `temp`."""
+    """The progress of all modules; each ninja works in `temp`, in a folder of its module's name."""
 
     def __init__(self, temp: str, modules: Iterable[str]) -> None:
         self._temp = temp
-        self._edges: dict[str, tuple[int, int] | None] = dict.fromkeys(
-            modules
-        )  # None: it has not said anything
+        # Edges done and in total of each module; None before its first line.
+        self._edges: dict[str, tuple[int, int] | None] = dict.fromkeys(modules)
 
-    def retell(self, module: str, line: str) -> str:
-        """Return a line of a module's ninja with the edges of all modules in place of its own."""
+    def renumber(self, module: str, line: str) -> str:
+        """Return a line of a module's ninja with the number of edges of all modules."""
         match = _EDGE.match(line)
         if match is None:
             return line
-        self._edges[module] = int(match[1]), int(match[2])
-        every = [edges or (0, self._written(one)) for one, edges in self._edges.items()]
-        return f"[{sum(done for done, _ in every)}/{sum(total for _, total in every)}] {line[match.end() :]}"
+        self._edges[module] = (int(match[1]), int(match[2]))
+        all_done = 0
+        all_edges = 0
+        for name, edges in self._edges.items():
+            done, total = edges or (0, self._count_edges(name))
+            all_done += done
+            all_edges += total
+        return f"[{all_done}/{all_edges}] {line[match.end() :]}"
 
     def end(self, module: str) -> None:
-        """Expect no more of a module."""
+        """Count no more edges of a module than are done."""
         done, _ = self._edges[module] or (0, 0)
-        self._edges[module] = done, done
+        self._edges[module] = (done, done)
 
-    def _written(self, module: str) -> int:
-        """Return the edges that a module's ninja will count, as far as its file is there."""
+    def _count_edges(self, module: str) -> int:
+        """Return the edges of a module's build.ninja, 0 if it is not written yet."""
+        file = Path(self._temp, module, "build.ninja")
         try:
-            return (
-                Path(self._temp, module, "build.ninja")
-                .read_text(encoding="utf-8")
-                .count("\nbuild ")
-            )
+            return file.read_text(encoding="utf-8").count("\nbuild ")
         except OSError:
             return 0
 
 
 def build_modules(command: build_ext) -> None:
-    """Compile all modules, each in a process of its own. Raises RuntimeError with those that failed, after the last."""
+    """Compile all modules, each in a process of its own.
+
+    Raises RuntimeError with the names of those that failed, after the last one has ended.
+    """
     command.check_extensions_list(command.extensions)
     if SHARE_VARIABLE in os.environ:
         _share_modules(command)
@@ -69,54 +77,63 @@ def build_modules(command: build_ext) -> None:
     if len(command.extensions) == 1:
         command.build_extension(command.extensions[0])
         return
-    modules = {extension.name: _begin(command, extension) for extension in command.extensions}
-    progress = SharedProgress(command.build_temp, modules)
+    compiles = {extension.name: _start(command, extension) for extension in command.extensions}
+    progress = SharedProgress(command.build_temp, compiles)
 
     def follow(name: str) -> bool:
-        process, output = modules[name]
+        process, output = compiles[name]
         with open(output, encoding="utf-8", errors="replace") as lines:  # noqa: PTH123 - a pipe
             for line in lines:
-                if not line.startswith(_SAYS_WHICH):
-                    print(progress.retell(name, line), end="", flush=True)  # noqa: T201
+                if not line.startswith(_MODULE_LINE):
+                    print(progress.renumber(name, line), end="", flush=True)  # noqa: T201
         progress.end(name)
         process.join()
         return process.exitcode == 0
 
-    with ThreadPoolExecutor(len(modules)) as pool:
-        made = dict(zip(modules, pool.map(follow, modules)))  # noqa: B905
-    if failed := [one.name for one in command.extensions if not (made[one.name] or one.optional)]:
+    with ThreadPoolExecutor(len(compiles)) as pool:
+        succeeded = dict(zip(compiles, pool.map(follow, compiles)))  # noqa: B905 - Python 3.8
+    failed = []
+    for extension in command.extensions:
+        if not succeeded[extension.name] and not extension.optional:
+            failed.append(extension.name)
+    if failed:
         raise RuntimeError(f"not compiled: {', '.join(failed)}")
 
 
 def _share_modules(command: build_ext) -> None:
-    """Let what stands in for ninja make its share of each module. Raises what the last raised: none is linked."""
-    stopped: Exception | None = None
+    """Make this machine's share of each module; the program in place of ninja selects it.
+
+    Raises the last error of a module: with a share of its files, none can be linked.
+    """
+    last_error: Exception | None = None
     for extension in command.extensions:
         try:
             command.build_extension(extension)
-        except Exception as error:  # noqa: BLE001 - of a class that depends on the release of torch
-            stopped = error
-    if stopped is not None:
-        raise stopped
+        except Exception as error:  # noqa: BLE001 - its class depends on the release of torch
+            last_error = error
+    if last_error is not None:
+        raise last_error
 
 
-def _begin(command: build_ext, extension: Any) -> tuple[ForkProcess, int]:
-    """Let a process compile a module; return it, and the end of a pipe with what it says."""
-    output, said = os.pipe()
-    process = get_context("fork").Process(target=_compile, args=(command, extension, said))
+def _start(command: build_ext, extension: Any) -> tuple[ForkProcess, int]:
+    """Compile a module in a new process; return it, and the reading end of its output's pipe."""
+    reading_end, writing_end = os.pipe()
+    # Forked: `command` cannot be pickled.
+    process = get_context("fork").Process(target=_compile, args=(command, extension, writing_end))
     process.start()
-    os.close(said)
-    return process, output
+    os.close(writing_end)
+    return process, reading_end
 
 
-def _compile(command: build_ext, extension: Any, said: int) -> None:
-    os.dup2(said, 1)
-    os.dup2(said, 2)
+def _compile(command: build_ext, extension: Any, output: int) -> None:
+    os.dup2(output, 1)
+    os.dup2(output, 2)
     command.build_temp = str(Path(command.build_temp, extension.name))
     command.build_extension(extension)
 
 
 if __name__ == "__main__":
+    # As if setup.py itself had been started.
     sys.argv = sys.argv[1:]
     sys.path[0] = str(Path.cwd())
     build_ext.build_extensions = build_modules
