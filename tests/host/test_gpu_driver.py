@@ -71,6 +71,13 @@ def test_the_configuration_of_the_loader_is_followed(tmp_path: Path) -> None:
     assert gpu_driver.driver_library_version({}, tmp_path) == "535.104.05"
 
 
+def test_settings_of_the_loader_may_include_themselves(tmp_path: Path) -> None:
+    file(tmp_path / "etc/ld.so.conf", "include ld.so.conf.d/*.conf\n/opt/my driver\n")
+    file(tmp_path / "etc/ld.so.conf.d/all.conf", "include /etc/ld.so.conf.d/*.conf\n")
+    library(tmp_path / "opt/my driver", "libcuda.so", "535.104.05")
+    assert gpu_driver.driver_library_version({}, tmp_path) == "535.104.05"
+
+
 @made_up_programs
 def test_nvidia_smi_reports_gpus_and_their_capability(tmp_path: Path) -> None:
     program(
@@ -104,6 +111,16 @@ def test_the_board_of_a_jetson_is_preferred_to_nvidia_smi(tmp_path: Path) -> Non
     assert gpu_driver.find_host_gpus(tmp_path, run) == (Gpu("Orin (nvgpu)"),)
     file(tmp_path / "proc/device-tree/model", "NVIDIA Jetson AGX Orin Developer Kit\0")
     assert gpu_driver.find_host_gpus(tmp_path, run) == (
+        Gpu("NVIDIA Jetson AGX Orin Developer Kit"),
+    )
+
+
+@made_up_programs
+def test_a_graphics_card_beside_a_jetson_is_kept(tmp_path: Path) -> None:
+    program(tmp_path / "bin", "nvidia-smi", "NVIDIA RTX A6000, 8.6", "Orin (nvgpu), [N/A]")
+    file(tmp_path / "proc/device-tree/model", "NVIDIA Jetson AGX Orin Developer Kit\0")
+    assert gpu_driver.find_host_gpus(tmp_path, make_runner(only(tmp_path / "bin"))) == (
+        Gpu("NVIDIA RTX A6000", "8.6"),
         Gpu("NVIDIA Jetson AGX Orin Developer Kit"),
     )
 

@@ -23,7 +23,7 @@ _USUAL_FOLDERS = (
     "/lib",
     "/usr/lib",
 )
-# Its name has the version, but for a Jetson's libcuda.so.1.1.
+# The file name has the driver's version, except on a Jetson, which has libcuda.so.1.1.
 _LIBRARY = re.compile(r"lib(?:cuda|nvidia-ml)\.so\.(\d{3}(?:\.\d+)+)")
 _KERNEL = re.compile(r"^NVRM version:.*?\s(\d{3}(?:\.\d+)+)\s", re.MULTILINE)
 _MODEL = re.compile(r"^Model:\s*(.+?)\s*$", re.MULTILINE)
@@ -33,7 +33,7 @@ _CAPABILITY = re.compile(r"\d+\.\d")
 def driver_library_version(environ: Mapping[str, str], root: Path) -> str | None:
     """Return the version of the driver's library, from its file name; None without one.
 
-    Forward-compatibility libraries are passed over: `compat_folders` returns theirs.
+    Folders of forward-compatibility libraries are skipped: `compat_folders` returns those.
     """
     folders = [
         folder for folder in _searched_folders(environ, root) if not _is_compat(root, folder)
@@ -59,34 +59,43 @@ def compat_folders(environ: Mapping[str, str], root: Path) -> tuple[str, ...]:
 
 
 def find_host_gpus(root: Path, run: RunProgram) -> tuple[Gpu, ...]:
-    """Return the machine's GPUs, from nvidia-smi, or else from the kernel's files."""
-    jetson = _find_jetson(root)
+    """Return the machine's GPUs, from nvidia-smi, or else from the kernel's files.
+
+    Those are the files of the driver for graphics cards, or else the device tree of a Jetson.
+    """
+    board = _find_jetson(root)
     gpus = _query_gpus(run)
-    if not gpus:
-        return _gpus_of_kernel(root) or jetson
-    # For a Jetson with JetPack 6, nvidia-smi prints "Orin (nvgpu), [N/A]".
-    if jetson and not all(gpu.capability for gpu in gpus):
-        return jetson
-    return gpus
+    if gpus and board:
+        # With JetPack 6, nvidia-smi prints "Orin (nvgpu), [N/A]" for the GPU of the board. A
+        # graphics card in the same machine has its capability.
+        return tuple(gpu if gpu.capability else board for gpu in gpus)
+    if gpus:
+        return gpus
+    cards = _gpus_of_kernel(root)
+    if cards or board is None:
+        return cards
+    return (board,)
 
 
 def _query_gpus(run: RunProgram) -> tuple[Gpu, ...]:
     """Return the GPUs that nvidia-smi lists."""
     query = ("nvidia-smi", "--format=csv,noheader")
     # Drivers before 510 do not know the second field. If the program did not answer, `run` does not
-    # start it again.
+    # start it again. Its answer is "" if the program fails, as it does with "No devices were found".
     answer = run([*query, "--query-gpu=name,compute_cap"]) or run([*query, "--query-gpu=name"])
     gpus: list[Gpu] = []
     for line in answer.splitlines():
-        if line.strip():
-            name, _, number = line.partition(",")
-            number = number.strip()
-            capability = number if _CAPABILITY.fullmatch(number) else None
-            gpus.append(Gpu(name.strip(), capability))
+        if not line.strip():
+            continue
+        name, _, number = line.partition(",")
+        number = number.strip()
+        capability = number if _CAPABILITY.fullmatch(number) else None
+        gpus.append(Gpu(name.strip(), capability))
     return tuple(gpus)
 
 
 def _gpus_of_kernel(root: Path) -> tuple[Gpu, ...]:
+    """Return the graphics cards that the kernel's part of the driver lists."""
     gpus: list[Gpu] = []
     for file in find_paths(root / "proc/driver/nvidia/gpus", "*/information"):
         model = _MODEL.search(read_text(file))
@@ -95,11 +104,12 @@ def _gpus_of_kernel(root: Path) -> tuple[Gpu, ...]:
     return tuple(gpus)
 
 
-def _find_jetson(root: Path) -> tuple[Gpu, ...]:
-    """Return the GPU of a Jetson board, by the model in its device tree; () of others."""
+def _find_jetson(root: Path) -> Gpu | None:
+    """Return the GPU of a Jetson board, from the model in its device tree; None elsewhere."""
     model = read_text(root / "proc/device-tree/model").rstrip("\0\n")
+    # JetPack 5 calls boards "NVIDIA Orin NX Developer Kit"; all facts on them say "Jetson".
     model = model.replace("NVIDIA Orin", "NVIDIA Jetson Orin")
-    return (Gpu(model),) if "Jetson" in model else ()
+    return Gpu(model) if "Jetson" in model else None
 
 
 def _is_compat(root: Path, folder: str) -> bool:
@@ -111,26 +121,33 @@ def _searched_folders(environ: Mapping[str, str], root: Path) -> Iterator[str]:
     for folder in environ.get("LD_LIBRARY_PATH", "").split(os.pathsep):
         if folder:
             yield folder
-    yield from _configured_folders(root, "/etc/ld.so.conf")
+    yield from _configured_folders(root, "/etc/ld.so.conf", set())
     yield from _USUAL_FOLDERS
 
 
-def _configured_folders(root: Path, file: str) -> Iterator[str]:
-    """Yield the folders in a file of the loader's settings, and in those that it includes."""
+def _configured_folders(root: Path, file: str, read_files: set[str]) -> Iterator[str]:
+    """Yield the folders in a file of the loader's settings, and in those that it includes.
+
+    A file in `read_files` is not read again, because it may include itself.
+    """
+    if file in read_files:
+        return
+    read_files.add(file)
     for line in read_text(_below(root, file)).splitlines():
-        words = line.partition("#")[0].split()
-        if not words:
+        folder = line.partition("#")[0].strip()  # one a line: ldconfig(8)
+        if not folder:
             continue
-        if words[0] != "include":
-            yield words[0]
+        directive, *patterns = folder.split()
+        if directive != "include":
+            yield folder
             continue
-        for pattern in words[1:]:
+        for pattern in patterns:
             # Relative patterns are below /etc.
             included = str(Path("/etc", pattern)).lstrip("/")
             for path in find_paths(root, included):
-                yield from _configured_folders(root, f"/{path.relative_to(root)}")
+                yield from _configured_folders(root, f"/{path.relative_to(root)}", read_files)
 
 
 def _below(root: Path, path: str) -> Path:
-    """Return an absolute path of the machine whose files lie below `root`."""
+    """Map an absolute path of the examined machine to its place below `root`."""
     return root / path.lstrip("/")
