@@ -118,11 +118,11 @@ def test_a_completed_toolkit_is_found_before_the_original(
 ) -> None:
     environ = {"PATH": str(tmp_path), "CUDA_HOME": str(bare.home)}
     machine = (environ, tmp_path, tmp_path, make_runner(os.environ))
-    assert [toolkit.found_by for toolkit in cuda_toolkits.complete_toolkits(*machine)] == [
+    assert [toolkit.found_by for toolkit in cuda_toolkits.usable_toolkits(*machine)] == [
         "CUDA_HOME"
     ]
     output = complete_toolkit(bare, ARCH, shop(tmp_path))
-    (completed, original) = cuda_toolkits.complete_toolkits(*machine)
+    (completed, original) = cuda_toolkits.usable_toolkits(*machine)
     assert (completed.found_by, original.found_by) == (f"completed from {bare.home}", "CUDA_HOME")
     first_line, second_line = output.text.splitlines()
     assert first_line == (

@@ -59,6 +59,20 @@ def test_versions_are_read_in_three_ways(tmp_path: Path) -> None:
     }
 
 
+def test_newer_toolkits_come_first(tmp_path: Path) -> None:
+    for version in ("9.2", "10.2", "12.4"):
+        toolkit(tmp_path / f"usr/local/cuda-{version}", f"release {version}, V{version}.1")
+    assert list(toolkits(only(tmp_path), tmp_path)) == ["12.4", "10.2", "9.2"]
+
+
+def test_without_a_path_no_program_is_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = toolkit(tmp_path / "mine", "release 12.4, V12.4.99")
+    monkeypatch.setenv("PATH", str(home / "bin"))
+    assert cuda_toolkits.find_toolkits({}, tmp_path, tmp_path / "home", make_runner({})) == {}
+
+
 def test_the_toolkit_of_debian_is_found_in_usr(tmp_path: Path) -> None:
     usr = toolkit(tmp_path / "usr", "Cuda compilation tools, release 11.8, V11.8.89")
     assert toolkits(only(tmp_path), tmp_path) == {}
@@ -122,7 +136,7 @@ def test_a_completed_toolkit_comes_before_its_original(tmp_path: Path) -> None:
     completed = provision(tmp_path / "home", "11.8-completed-0", completes=str(bare))
     environ = only(tmp_path, CUDA_HOME=str(tmp_path / "usr/local/cuda"))
     toolkits_found = list(
-        cuda_toolkits.complete_toolkits(environ, tmp_path, tmp_path / "home", make_runner(environ))
+        cuda_toolkits.usable_toolkits(environ, tmp_path, tmp_path / "home", make_runner(environ))
     )
     assert [(toolkit_found.home, toolkit_found.found_by) for toolkit_found in toolkits_found] == [
         (completed, f"completed from {bare}"),
@@ -136,7 +150,7 @@ def test_a_compiler_alone_can_be_completed(tmp_path: Path) -> None:
     program(tmp_path / "usr/local/cuda-11.8/bin", "nvcc", "release 11.8, V11.8.89")
     environ = only(tmp_path)
     machine = (environ, tmp_path, tmp_path / "home", make_runner(environ))
-    assert list(cuda_toolkits.complete_toolkits(*machine)) == []
+    assert list(cuda_toolkits.usable_toolkits(*machine)) == []
     assert [
         incomplete.version for incomplete in cuda_toolkits.toolkits_with_compiler(*machine)
     ] == ["11.8"]
@@ -158,7 +172,7 @@ def test_toolkits_of_conda_hpc_sdk_and_modules_are_found(tmp_path: Path) -> None
     (tmp_path / "modules/cuda").mkdir(parents=True)
     (tmp_path / "modules/cuda/11.7").write_text(f"setenv CUDA_HOME {site}\n", encoding="utf-8")
     environ = only(tmp_path, CONDA_PREFIX=str(active), MODULEPATH=str(tmp_path / "modules"))
-    toolkits_found = cuda_toolkits.complete_toolkits(
+    toolkits_found = cuda_toolkits.usable_toolkits(
         environ, tmp_path, tmp_path / "home", make_runner(environ)
     )
     assert [

@@ -228,7 +228,7 @@ def show_or_install(  # noqa: PLR0917 - every one is an option
             version = find_toolkit(facts, "--complete", complete).version
             return complete_toolkit(completion.base_toolkit(version, installed), arch, context)
     toolkits = {}
-    for toolkit in cuda_toolkits.complete_toolkits(*machine):
+    for toolkit in cuda_toolkits.usable_toolkits(*machine):
         toolkits[toolkit] = lacking_toolkit_parts(
             toolkit.home, toolkit.version, facts.toolkit_parts
         )
@@ -286,7 +286,7 @@ def list_toolkits(
     if toolkits:
         rows = [(toolkit.version, toolkit.found_by, str(toolkit.home)) for toolkit in toolkits]
         paragraphs = [console.format_table(("CUDA", "found by", "folder"), rows)]
-    lines = _incomplete_toolkits(toolkits)
+    lines = _inusable_toolkits(toolkits)
     if lines:
         paragraphs.append("\n".join(lines))
     if entries:
@@ -308,7 +308,7 @@ def list_toolkits(
     return CommandOutput("\n\n".join(paragraphs), data)
 
 
-def _incomplete_toolkits(toolkits: Mapping[FoundToolkit, Sequence[ToolkitPart]]) -> list[str]:
+def _inusable_toolkits(toolkits: Mapping[FoundToolkit, Sequence[ToolkitPart]]) -> list[str]:
     """Return a line for each toolkit that lacks parts and that builds take: a version's first."""
     lines = []
     versions = set()

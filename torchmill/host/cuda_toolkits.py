@@ -21,7 +21,7 @@ from torchmill.host.provisioned import TOOLKIT, ProvisionedFolder, list_provisio
 # Folders in which compilers and CMake look: NVIDIA's, Debian's and conda's layouts.
 _HEADERS = ("include", "include/cccl", "targets/*/include", "extras/CUPTI/include")
 _LIBRARIES = ("lib64", "lib", "targets/*/lib", "extras/CUPTI/lib64", "lib/*-linux-gnu")
-Place = tuple[str, Path]  # by which a folder was found, and the folder
+Place = tuple[str, Path]  # how a folder was found, as in `FoundToolkit`, and the folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,37 +34,40 @@ class FoundToolkit:
 
 
 def find_toolkits(
-    environ: Mapping[str, str], root: Path, home: Path, run: RunProgram
+    environ: Mapping[str, str], root: Path, user_home: Path, run: RunProgram
 ) -> dict[str, str]:
     """Return the toolkit to use of each version, "11.8" to the folder for CUDA_HOME.
 
-    One that a variable names goes first, then one that was provisioned. `home` is the user's
-    folder.
+    One that a variable names goes first, then one that was provisioned. But if a toolkit was
+    completed, the folder that completes it goes before it, even if a variable names the original.
+    `user_home` is the user's folder.
     """
     homes: dict[str, str] = {}
-    for toolkit in complete_toolkits(environ, root, home, run):
+    for toolkit in usable_toolkits(environ, root, user_home, run):
         homes.setdefault(toolkit.version, str(toolkit.home))
     return homes
 
 
-def complete_toolkits(
-    environ: Mapping[str, str], root: Path, home: Path, run: RunProgram
+def usable_toolkits(
+    environ: Mapping[str, str], root: Path, user_home: Path, run: RunProgram
 ) -> Iterator[FoundToolkit]:
     """Yield all toolkits that have a compiler and headers in one folder, each once."""
-    for toolkit in toolkits_with_compiler(environ, root, home, run):
+    for toolkit in toolkits_with_compiler(environ, root, user_home, run):
         if exists(toolkit.home / "include/cuda_runtime_api.h"):
             yield toolkit
 
 
 def toolkits_with_compiler(
-    environ: Mapping[str, str], root: Path, home: Path, run: RunProgram
+    environ: Mapping[str, str], root: Path, user_home: Path, run: RunProgram
 ) -> Iterator[FoundToolkit]:
     """Yield all folders that have a toolkit's compiler, each once, whatever else they lack."""
     compiler = "nvcc.exe" if sys.platform == "win32" else "nvcc"
-    provisioned = list_provisioned(user_cache_folder(environ, home), native_arch()).values()
+    cache = user_cache_folder(environ, user_home)
+    provisioned = list_provisioned(cache, native_arch()).values()
     records = {folder.home: folder.record for folder in provisioned}
+    places = _places(environ, root, user_home, provisioned)
     seen: set[Path] = set()
-    for origin, folder in _completed_first(_places(environ, root, home, provisioned), provisioned):
+    for origin, folder in _completed_first(places, provisioned):
         # /usr/local/cuda is a link to one of the other folders.
         real = real_path(folder)
         nvcc = folder / "bin" / compiler
@@ -82,12 +85,15 @@ def toolkits_with_compiler(
 def _completed_first(
     places: Iterable[Place], provisioned: Iterable[ProvisionedFolder]
 ) -> Iterator[Place]:
-    """Yield places, and before a toolkit that lacks parts the folder in which it was completed."""
-    completed = {
-        Path(folder.record.completes): folder for folder in provisioned if folder.record.completes
+    """Yield places; before a toolkit that was completed, the folder that completes it."""
+    # By paths without links, because a toolkit is often named by one: /usr/local/cuda.
+    completions = {
+        real_path(folder.record.completes): folder
+        for folder in provisioned
+        if folder.record.completes
     }
     for origin, folder in places:
-        completion = completed.get(real_path(folder))
+        completion = completions.get(real_path(folder))
         if completion is not None:
             yield completion.record.origin, completion.home
         yield origin, folder
@@ -96,10 +102,10 @@ def _completed_first(
 def _places(
     environ: Mapping[str, str],
     root: Path,
-    home: Path,
+    user_home: Path,
     provisioned: Collection[ProvisionedFolder],
 ) -> Iterator[Place]:
-    """Yield the folders that toolkits may be in, those to prefer first."""
+    """Yield the folders that toolkits may be in, the preferred ones first."""
     for name in ("CUDA_HOME", "CUDA_PATH"):
         if environ.get(name):
             yield name, Path(environ[name])
@@ -111,38 +117,50 @@ def _places(
     # Debian spreads its toolkit over /usr; its own folder is incomplete.
     if exists(root / "usr/lib/nvidia-cuda-toolkit"):
         yield "Debian", root / "usr"
-    nvcc = shutil.which("nvcc", path=environ.get("PATH"))
+    # With None for the path, `which` would search the PATH of this process.
+    nvcc = shutil.which("nvcc", path=environ.get("PATH", ""))
     if nvcc:
         yield "PATH", real_path(nvcc).parents[1]
-    yield from _unloaded_places(environ, root, home)
+    yield from _unloaded_places(environ, root, user_home)
 
 
-def _unloaded_places(environ: Mapping[str, str], root: Path, home: Path) -> Iterator[Place]:
+def _unloaded_places(environ: Mapping[str, str], root: Path, user_home: Path) -> Iterator[Place]:
     """Yield toolkits that a user has to load or activate first."""
     for name, path in module_toolkits(environ):
         yield f"module {name}", path
-    for path in conda_environments(environ, home, root):
+    for path in conda_environments(environ, user_home, root):
         yield "conda", path
     for path in _hpc_sdk_folders(environ, root):
         yield "HPC SDK", path
 
 
 def _usual_folders(environ: Mapping[str, str], root: Path) -> list[Path]:
-    """Return the folders of NVIDIA's installers and of Arch Linux, the newest name first."""
-    folders = [*reversed(find_paths(root / "usr/local", "cuda*")), root / "opt/cuda"]
+    """Return the folders of NVIDIA's installers, the newest version first, and of Arch Linux."""
+    folders = [*_newest_first(find_paths(root / "usr/local", "cuda*")), root / "opt/cuda"]
     if sys.platform == "win32":
         programs = Path(environ.get("PROGRAMFILES", "C:/"))
-        folders.extend(find_paths(programs / "NVIDIA GPU Computing Toolkit/CUDA", "v*"))
+        installed = find_paths(programs / "NVIDIA GPU Computing Toolkit/CUDA", "v*")
+        folders.extend(_newest_first(installed))
     return folders
 
 
 def _hpc_sdk_folders(environ: Mapping[str, str], root: Path) -> list[Path]:
-    """Return the toolkits in NVIDIA's HPC SDK, which has cuBLAS and the like apart from them."""
+    """Return the toolkits in NVIDIA's HPC SDK, which keeps cuBLAS and the like in other folders."""
     folders: list[Path] = []
     if environ.get("NVHPC_ROOT"):
-        folders.extend(reversed(find_paths(Path(environ["NVHPC_ROOT"], "cuda"), "[0-9]*")))
-    folders.extend(reversed(find_paths(root / "opt/nvidia/hpc_sdk", "Linux_*/*/cuda/[0-9]*")))
+        folders.extend(_newest_first(find_paths(Path(environ["NVHPC_ROOT"], "cuda"), "[0-9]*")))
+    # The newest SDK goes first, and of each SDK the newest toolkit.
+    folders.extend(_newest_first(find_paths(root / "opt/nvidia/hpc_sdk", "Linux_*/*/cuda/[0-9]*")))
     return folders
+
+
+def _newest_first(folders: Iterable[Path]) -> list[Path]:
+    """Return folders by the versions in their paths; as text, 9.2 would come before 12.4."""
+
+    def version(folder: Path) -> list[int]:
+        return [int(number) for number in re.findall(r"[0-9]+", str(folder))]
+
+    return sorted(folders, key=version, reverse=True)
 
 
 def _recorded_version(home: Path) -> str | None:
@@ -158,7 +176,7 @@ def _recorded_version(home: Path) -> str | None:
 def lacking_toolkit_parts(
     home: Path, version: str, parts: Iterable[ToolkitPart]
 ) -> tuple[ToolkitPart, ...]:
-    """Return the parts that a toolkit of some version should have, and lacks wholly or in part."""
+    """Return the parts of which a toolkit of that version should have files and lacks some."""
     lacking: list[ToolkitPart] = []
     for part in parts:
         if not is_within(part.cuda, version):
