@@ -1,9 +1,11 @@
 """GNU make's jobserver: a fifo whose bytes are permissions to run one more job.
 
-A client has one job for nothing, takes a byte before each further one, and writes it back when that is
-done. Clients are make since 4.4, ninja since 1.13 where it is given no -j, GCC's link-time optimisation
-since 13, and nvcc --jobserver; each goes on with its one job where there is no byte. What is offered is for
-the policy to say (`policy.spare_tokens`).
+A client has one job for nothing, takes a byte (a token) before each further one, and writes it back
+at its end. Clients are make since 4.4, ninja since 1.13 without -j, GCC's link-time optimisation
+since 13, and nvcc --jobserver; each goes on with its one job if there is no token. The policy
+decides how many are offered (`policy.spare_tokens`).
+
+https://www.gnu.org/software/make/manual/html_node/POSIX-Jobserver.html
 """
 
 import contextlib
@@ -20,10 +22,9 @@ from packaging.version import Version
 
 from millguard.processes import ProgramError, run_program
 
-FIFO_SINCE_MAKE = Version(
-    "4.4"
-)  # of GNU make: an older one ends with an error when MAKEFLAGS names a fifo
-LOST_AFTER_SECONDS = 10.0  # seconds between two searches for clients, while tokens are held
+# An older make ends with an error if MAKEFLAGS names a fifo.
+FIFO_SINCE_MAKE = Version("4.4")
+LOST_AFTER_SECONDS = 10.0  # between two searches for clients, while tokens are held
 _NAME = "jobs"
 _TOKEN = b"+"
 _VERSION = re.compile(r"GNU Make (\d+(?:\.\d+)+)")
@@ -32,42 +33,43 @@ _VERSION = re.compile(r"GNU Make (\d+(?:\.\d+)+)")
 class TokenPool:
     """The tokens of one build, in a fifo below `folder`.
 
-    Nothing here waits, and nothing raises: without a fifo there is nobody to hold a token.
+    No method blocks or raises: without a fifo there is no client to hold a token.
     """
 
     def __init__(self, folder: Path) -> None:
         self._fifo = folder / _NAME
         self._file = _open_fifo(self._fifo)
-        self._total = 0  # in the fifo, or held by clients
-        self._searched = time.monotonic()
+        self._total = 0  # tokens in the fifo, or held by clients
+        self._searched_at = time.monotonic()
 
     @property
     def held(self) -> int:
-        """Return the tokens that clients have taken and not brought back."""
+        """Return how many tokens clients have taken and not written back."""
         return max(0, self._total - _waiting_bytes(self._file))
 
     def offer(self, free: int) -> None:
-        """Let `free` tokens lie in the fifo, beside those that are held."""
+        """Let `free` tokens lie in the fifo, in addition to those that are held."""
         if self._file is None:
             return
-        lying = _waiting_bytes(self._file)
-        self._total = max(self._total, lying)  # one that was given up as lost came back
-        if lying < self._total and time.monotonic() - self._searched > LOST_AFTER_SECONDS:
+        waiting = _waiting_bytes(self._file)
+        self._total = max(self._total, waiting)  # a token that was given up as lost came back
+        search_is_due = time.monotonic() - self._searched_at > LOST_AFTER_SECONDS
+        if waiting < self._total and search_is_due:
             self.replace_lost()
         with contextlib.suppress(OSError):
-            if lying < free:
-                self._total += os.write(self._file, _TOKEN * (free - lying))
-            elif lying > free:
-                self._total -= len(os.read(self._file, lying - free))
+            if waiting < free:
+                self._total += os.write(self._file, _TOKEN * (free - waiting))
+            elif waiting > free:
+                self._total -= len(os.read(self._file, waiting - free))
 
     def replace_lost(self) -> None:
-        """Give up what is held where no client lives: one that was killed brings nothing back."""
-        self._searched = time.monotonic()
+        """Give up the held tokens if no client lives: a killed one writes nothing back."""
+        self._searched_at = time.monotonic()
         if not _in_use(self._fifo):
             self._total = _waiting_bytes(self._file)
 
     def close(self) -> None:
-        """Let go of the fifo."""
+        """Close the fifo."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -75,10 +77,10 @@ class TokenPool:
 
 @contextlib.contextmanager
 def hold_open(folder: Path) -> Iterator[Path | None]:
-    """Keep a fifo open for as long as the context lasts; None where the folder takes none.
+    """Keep a fifo open for as long as the context lasts; None if there can be no fifo in `folder`.
 
-    make waits for ever on one that nobody has open, so it must not depend on the guard's process alone.
-    When the context ends it is emptied first: no new job starts.
+    make waits for ever on a fifo that nobody has open, so it must not depend on the guard's process
+    alone. At the end of the context the fifo is emptied first: no new job starts.
     """
     fifo = folder / _NAME
     file = _open_fifo(fifo)
@@ -93,7 +95,7 @@ def hold_open(folder: Path) -> Iterator[Path | None]:
 
 
 def withdraw_tokens(fifo: Path) -> None:
-    """Take back the tokens that lie in a fifo: clients go on with one job each."""
+    """Take back the tokens in a fifo: clients go on with one job each."""
     file = _open_fifo(fifo)
     if file is None:
         return
@@ -103,39 +105,44 @@ def withdraw_tokens(fifo: Path) -> None:
 
 
 def jobserver_environment(fifo: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that make a build's programs clients of `fifo`, to be laid over `environ`.
+    """Return the variables that make a build's programs clients of `fifo`, to add to `environ`.
 
-    There are none where the make on its PATH would not understand them.
+    There are none if the make on its PATH would not understand them.
     """
-    flags, make = (
-        makeflags(environ.get("MAKEFLAGS", ""), fifo),
-        shutil.which("make", path=environ.get("PATH")),
-    )
-    match = _VERSION.search(_version_text(make)) if make else None
-    takes_fifo = make is None or (match is not None and Version(match[1]) >= FIFO_SINCE_MAKE)
-    return {} if flags is None or not takes_fifo else {"MAKEFLAGS": flags}
+    flags = makeflags(environ.get("MAKEFLAGS", ""), fifo)
+    if flags is None or not _takes_fifo(shutil.which("make", path=environ.get("PATH"))):
+        return {}
+    return {"MAKEFLAGS": flags}
 
 
-def _version_text(make: str) -> str:
+def _takes_fifo(make: str | None) -> bool:
+    """Tell whether a make understands a fifo; true if there is none, false for another's make."""
+    if make is None:
+        return True
     try:
-        return run_program([make, "--version"])
+        output = run_program([make, "--version"])
     except ProgramError:
-        return ""
+        return False
+    match = _VERSION.search(output)
+    return match is not None and Version(match[1]) >= FIFO_SINCE_MAKE
 
 
-def makeflags(users: str, fifo: Path) -> str | None:
-    """Return a user's MAKEFLAGS with the fifo in them; None where there is no place for it.
+def makeflags(user_flags: str, fifo: Path) -> str | None:
+    """Return a user's MAKEFLAGS with the fifo in them; None if it cannot be added.
 
-    A jobserver that is there already stays, and no client takes a path with a blank.
+    A jobserver that the user has stays, and no client accepts a path with white space.
     """
-    if "--jobserver" in users or re.search(r"\s", str(fifo)):
+    if "--jobserver" in user_flags or re.search(r"\s", str(fifo)):
         return None
-    options, dashes, variables = users.partition("-- ")  # what follows them are no options
+    options, dashes, variables = user_flags.partition("-- ")  # no options after the dashes
     return f"{options.rstrip()} --jobserver-auth=fifo:{fifo} {dashes}{variables}".strip(" ")
 
 
 def _open_fifo(fifo: Path) -> int | None:
-    """Open a fifo for both directions, so that it keeps what is in it; make it where it is not there."""
+    """Open a fifo, and make it if it is missing; None if that fails.
+
+    It is opened for both directions, because it keeps its content only while there is a reader.
+    """
     try:
         with contextlib.suppress(FileExistsError):
             os.mkfifo(fifo, 0o600)
@@ -150,22 +157,24 @@ def _waiting_bytes(file: int | None) -> int:
     import fcntl
     import termios
 
-    count = bytearray(4)
+    count = bytearray(4)  # an int of C
     fcntl.ioctl(file, termios.FIONREAD, count)
     return int.from_bytes(count, sys.byteorder)
 
 
 def _in_use(fifo: Path) -> bool:
-    """Tell whether a process other than this one and its parent, which keeps it open, has a fifo open.
+    """Tell whether a client has a fifo open.
 
-    Not psutil: of what a process has open, it lists plain files alone.
+    This process and its parent, which keep it open, do not count. psutil does not help: of the open
+    files of a process, it lists regular ones only.
     """
     if sys.platform != "linux":
-        return True  # nothing says so
+        return True  # unknown
     path = str(fifo.resolve())
-    ours = {str(os.getpid()), str(os.getppid())}
-    for link in glob.iglob("/proc/[0-9]*/fd/*"):  # noqa: PTH207 - names alone, and fast
+    own_pids = {str(os.getpid()), str(os.getppid())}
+    for link in glob.iglob("/proc/[0-9]*/fd/*"):  # noqa: PTH207 - only names, and fast
+        pid = link.split("/")[2]
         with contextlib.suppress(OSError):  # it was closed meanwhile
-            if link.split("/")[2] not in ours and os.readlink(link) == path:  # noqa: PTH115
+            if pid not in own_pids and os.readlink(link) == path:  # noqa: PTH115
                 return True
     return False

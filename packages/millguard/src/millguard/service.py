@@ -1,8 +1,8 @@
-"""Guard one build: `python -m millguard.service`, its command is a line of JSON on stdin.
+"""Guard one build: `python -m millguard.service`, whose command is a line of JSON on stdin.
 
-It writes `{"record":"ready"}` when gates may come, then a line for what it sees and does. It ends when it
-reads `end`; and when its standard input ends without: then whoever started it was killed, and nothing that it
-guards is left running.
+It writes `{"record":"ready"}` when gates may connect, then a line for each record. It ends when it
+reads `end`. If its standard input ends without that, the process that started it was killed: then
+it also ends all processes of the build.
 """
 
 import contextlib
@@ -30,15 +30,13 @@ from millguard.server import (
 )
 from millguard.timeline import TimelineEvent
 
-SPARE = 32  # descriptors that are not for gates
+SPARE_DESCRIPTORS = 32  # that are not for gates
 
 
 def main() -> int:
-    """Guard; return the exit code."""
-    for number in (
-        signal.SIGTERM,
-        signal.SIGINT,
-    ):  # Slurm tells every process of a job: the build goes first
+    """Guard a build; return the exit code."""
+    # Slurm sends signals to every process of a job: the build must end first.
+    for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     try:
         starter = GuardStarter(sys.stdin.fileno())
@@ -57,36 +55,39 @@ def _guard(command: GuardCommand, listening: socket.socket, starter: GuardStarte
     def clock() -> float:
         return time.monotonic() - begun
 
+    folder = Path(command.folder)
     meter = LimitMeter()
     recorder = GuardRecorder(sys.stdout.fileno(), Path(command.timeline), clock)
     history = NeedHistory(Path(command.history))
-    pool = TokenPool(Path(command.folder))
-    scheduler = UnitScheduler(
-        UnitExpectations(history, command.known), pool, command.roots, clock, recorder.record
-    )
+    expectations = UnitExpectations(history, command.known)
+    pool = TokenPool(folder)
+    scheduler = UnitScheduler(expectations, pool, command.roots, clock, recorder.record)
     probe = MemoryProbe(
         lambda used: meter.memory(used).available,
         command.memory,
         lambda: command.cores or meter.cores().count,
     )
-    server = GuardServer(listening, starter, scheduler, probe, max(1, _open_files() - SPARE))
+    most_gates = max(1, _raise_descriptor_limit() - SPARE_DESCRIPTORS)
+    server = GuardServer(listening, starter, scheduler, probe, most_gates)
     recorder.announce_ready()
     server.serve(history.save)
     if starter.gone:
         scheduler.stop()
     server.close()
     pool.close()
-    Path(command.folder, "s").unlink(missing_ok=True)
-    if (why := history.save()) is not None:
-        recorder.record(TimelineEvent(clock(), "no history", "", why))
+    Path(folder, "s").unlink(missing_ok=True)
+    problem = history.save()
+    if problem is not None:
+        recorder.record(TimelineEvent(clock(), "no history", "", problem))
     recorder.close()
     if starter.gone:
+        # Nobody else is left to do so.
         processes.end_by_variable(GATE, command.folder)
-        shutil.rmtree(command.folder, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _open_files() -> int:
-    """Return how many descriptors this process may have, after asking for as many as possible."""
+def _raise_descriptor_limit() -> int:
+    """Return how many descriptors this process may have, after raising the limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):  # macOS has a limit below the one that it names
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
