@@ -1,4 +1,4 @@
-"""The guard's main loop: its command, gates, memory, records."""
+"""The main loop of the guard: it reads commands, serves gates, watches memory, writes records."""
 
 import contextlib
 import json
@@ -18,24 +18,27 @@ from millguard.scheduler import MemoryProbe, UnitScheduler
 from millguard.strict_json import parse_object
 from millguard.timeline import MOMENT_SHARE, Record, TimelineEvent, TimelineWriter
 
-GATE = "MILLGUARD_GATE"  # names the folder of a build's guard to its gates, and marks its processes
-BUFFERED_BYTES = 2**20  # bytes for a reader that is late; what comes after them is lost to it
-FLUSH_TIMEOUT_SECONDS = 1.0  # seconds that it gets for the last of them
+# The variable with the folder of a build's guard. Gates find the guard by it, and it marks the
+# processes of the build.
+GATE = "MILLGUARD_GATE"
+BUFFERED_BYTES = 2**20  # for a slow reader of the records, who loses those that do not fit
+FLUSH_TIMEOUT_SECONDS = 1.0  # for a slow reader at the end
 READY = '{"record":"ready"}\n'
-SAVE_INTERVAL_SECONDS = 60.0  # seconds
-UNITS_SHARE = 0.04  # of a processor that looking at every single unit may cost
+SAVE_INTERVAL_SECONDS = 60.0
+UNITS_SHARE = 0.04  # of one processor, that measuring every unit may cost
+_BLOCK_BYTES = 65536
 
 
 @dataclass(frozen=True, slots=True)
 class GuardCommand:
-    """How one build is guarded."""
+    """The settings for the guard of one build."""
 
-    folder: str  # that holds the socket, and the files of those that go on without the guard
+    folder: str  # of the socket, and of the files by which gates go on without the guard
     timeline: str  # the file that every record is written to
-    history: str  # the file with what was learned of units
-    roots: tuple[str, ...]  # folders below which a source is known by its path
-    cores: int | None  # to keep busy; None: as many as the machine has, read again and again
-    memory: int | None  # bytes that all units together may have; None: what the machine has left
+    history: str  # the file with the needs of units in earlier builds
+    roots: tuple[str, ...]  # folders below which a source is known by its relative path
+    cores: int | None  # to keep busy; None: those of the machine, measured again and again
+    memory: int | None  # bytes for all units together; None: those that the machine has left
     known: tuple[KnownCost, ...] = ()
 
     def to_line(self) -> str:
@@ -44,17 +47,18 @@ class GuardCommand:
 
 
 def parse_command(line: str) -> GuardCommand:
-    """Return the command in a line. Raise ValueError where it holds none."""
+    """Return the command in a line. Raises ValueError if it has none."""
     try:
         values: dict[str, Any] = parse_object(line)
-        known = tuple(KnownCost(**one) for one in values.pop("known"))
-        return GuardCommand(**{**values, "roots": tuple(values["roots"]), "known": known})
+        values["known"] = tuple(KnownCost(**cost) for cost in values["known"])
+        values["roots"] = tuple(values["roots"])
+        return GuardCommand(**values)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"no command for the guard: {error}") from None
 
 
 class GuardStarter:
-    """The process that started the guard, read at a descriptor."""
+    """The process that started the guard, read from a descriptor."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -71,7 +75,7 @@ class GuardStarter:
         return b"end\n" in self._received
 
     def take_refusal(self) -> bool:
-        """Tell whether it has sent `refuse` since this was asked last: nothing that waits may start."""
+        """Tell whether it has sent `refuse` since the last call: no waiting unit may start."""
         refusal = b"refuse\n" in self._received
         self._received = self._received.replace(b"refuse\n", b"")
         return refusal
@@ -82,43 +86,48 @@ class GuardStarter:
         return self._closed and not self.asked_to_end
 
     def read_first_line(self) -> str:
-        """Wait for a line; "" where none comes."""
+        """Wait for a line; return "" if none comes."""
         while b"\n" not in self._received and not self._closed:
             self.read()
         line, _, self._received = self._received.partition(b"\n")
         return line.decode("utf-8")
 
     def read(self) -> None:
-        """Read what it has sent; waits where that is nothing."""
-        block = os.read(self._descriptor, 65536)
+        """Read the received bytes; wait if there are none."""
+        block = os.read(self._descriptor, _BLOCK_BYTES)
         self._received += block
         self._closed = not block
 
 
 class NonblockingPipe:
-    """Write lines to a descriptor: as much as it takes at once, and the rest the next time."""
+    """Write lines to a descriptor without ever waiting for a slow reader.
+
+    Each call writes as much as the descriptor takes at once; the rest follows in the next call.
+    """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._pending = bytearray()
 
     def write(self, text: str) -> None:
-        """Take a whole line, and write what can be written now."""
+        """Take a whole line, and write as much as possible. A full buffer drops the line."""
         if len(self._pending) < BUFFERED_BYTES:
             self._pending += text.encode()
         self._write(0.0)
 
     def close(self) -> None:
-        """Give a late reader a moment."""
+        """Give a slow reader a moment for the rest."""
         until = time.monotonic() + FLUSH_TIMEOUT_SECONDS
         while self._pending and time.monotonic() < until:
             self._write(until - time.monotonic())
 
     def _write(self, seconds: float) -> None:
-        ready = select.poll()
-        ready.register(self._descriptor, select.POLLOUT)
-        while self._pending and ready.poll(1000 * seconds):
-            try:  # a pipe that is ready takes this much without waiting
+        """Write until nothing is pending, or the reader has taken nothing for some seconds."""
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLOUT)
+        while self._pending and poll.poll(1000 * seconds):
+            try:
+                # A pipe that is ready takes PIPE_BUF bytes without blocking.
                 written = os.write(self._descriptor, self._pending[: select.PIPE_BUF])
             except OSError:  # the reader is gone
                 self._pending.clear()
@@ -129,56 +138,56 @@ class NonblockingPipe:
 class GuardRecorder:
     """Write each record to a descriptor and to a file.
 
-    A file that cannot be written, or no longer, costs the timeline and nothing else; an event says so.
-    `clock` gives the seconds since the start of the build.
+    If the file cannot be written, or no longer, only the timeline is lost; an event says so.
+    `clock` returns the seconds since the start of the build.
     """
 
     def __init__(self, descriptor: int, file: Path, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._out = NonblockingPipe(descriptor)
-        self._told = TimelineWriter(self._out.write)
+        self._pipe = NonblockingPipe(descriptor)
+        self._pipe_writer = TimelineWriter(self._pipe.write)
         self._file: TextIO | None = None
-        self._kept: TimelineWriter | None = None
+        self._file_writer: TimelineWriter | None = None
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            # by lines: whoever is killed leaves what was seen until then
+            # Buffered by lines: after a kill, the file has all records until then.
             self._file = file.open("w", encoding="utf-8", buffering=1)
-            self._kept = TimelineWriter(self._file.write, MOMENT_SHARE)
+            self._file_writer = TimelineWriter(self._file.write, MOMENT_SHARE)
         except OSError as error:
             self._give_up_file(error)
 
     def announce_ready(self) -> None:
-        """Say that gates may come."""
-        self._out.write(READY)
+        """Announce that gates may connect."""
+        self._pipe.write(READY)
 
     def record(self, record: Record) -> None:
         """Write a record."""
-        self._told.write(record)
-        if self._kept is not None:
+        self._pipe_writer.write(record)
+        if self._file_writer is not None:
             try:
-                self._kept.write(record)
+                self._file_writer.write(record)
             except OSError as error:
                 self._give_up_file(error)
 
     def close(self) -> None:
-        """Write what was held back."""
-        self._told.finish()
-        self._out.close()
+        """Write the records that are pending, and close the file."""
+        self._pipe_writer.finish()
+        self._pipe.close()
         with contextlib.suppress(OSError):
-            if self._kept is not None:
-                self._kept.finish()
+            if self._file_writer is not None:
+                self._file_writer.finish()
             if self._file is not None:
                 self._file.close()
 
     def _give_up_file(self, error: OSError) -> None:
-        self._kept = None
-        self._told.write(TimelineEvent(self._clock(), "no timeline", "", str(error)))
+        self._file_writer = None
+        self._pipe_writer.write(TimelineEvent(self._clock(), "no timeline", "", str(error)))
 
 
 class GuardServer:
     """Serve the gates of one build until its starter sends `end`, or is gone.
 
-    Of gates that come all at once `most` are let in, and the others as those leave.
+    At most `most_gates` are connected at a time; the rest waits until one of them leaves.
     """
 
     def __init__(
@@ -187,68 +196,77 @@ class GuardServer:
         starter: GuardStarter,
         scheduler: UnitScheduler,
         probe: MemoryProbe,
-        most: int,
+        most_gates: int,
     ) -> None:
-        self._most = most
-        self._listening, self._starter = listening, starter
-        self._scheduler, self._probe = scheduler, probe
+        self._most_gates = most_gates
+        self._listening = listening
+        self._starter = starter
+        self._scheduler = scheduler
+        self._probe = probe
         self._selector = selectors.DefaultSelector()
         self._selector.register(listening, selectors.EVENT_READ, listening)
         self._selector.register(starter, selectors.EVENT_READ, starter)
-        self._count = 0  # of all gates that came
-        self._there = 0  # of those that are there
-        self._units_due = self._due = time.monotonic()  # when to look again
+        self._accepted = 0  # gates so far
+        self._connected = 0  # gates at present
+        # When to read the memory of the machine, and that of every unit, the next time.
+        self._due = time.monotonic()
+        self._units_due = self._due
 
-    def serve(self, rarely: Callable[[], object]) -> None:
-        """Serve to the end; do `rarely` what takes a moment, now and then while the memory is not short."""
-        done = time.monotonic()
+    def serve(self, save: Callable[[], object]) -> None:
+        """Serve to the end; call `save`, which takes a moment, now and then if memory suffices."""
+        saved_at = time.monotonic()
         while not (self._starter.asked_to_end or self._starter.gone):
-            changed = False
-            for key, _ in self._selector.select(max(0.0, self._due - time.monotonic())):
-                if key.data is self._starter:
-                    self._starter.read()
-                    if self._starter.take_refusal():
-                        self._scheduler.refuse()
-                elif key.data is self._listening:
-                    self._accept()
-                else:
-                    changed |= self._read_gate(key.data)
+            changed = self._handle_input()
             now = time.monotonic()
             if changed or now >= self._due:
-                self._look(now)
-                if now - done > SAVE_INTERVAL_SECONDS and self._scheduler.calm:
-                    rarely()
-                    done = now
+                self._measure(now)
+                if now - saved_at > SAVE_INTERVAL_SECONDS and self._scheduler.calm:
+                    save()
+                    saved_at = now
+
+    def _handle_input(self) -> bool:
+        """Wait for input until the next measurement; return whether a gate sent a message."""
+        changed = False
+        for key, _ in self._selector.select(max(0.0, self._due - time.monotonic())):
+            if key.data is self._starter:
+                self._starter.read()
+                if self._starter.take_refusal():
+                    self._scheduler.refuse()
+            elif key.data is self._listening:
+                self._accept()
+            elif self._read_gate(key.data):
+                changed = True
+        return changed
 
     def close(self) -> None:
-        """End the connections, and take no more."""
+        """Close all connections, and accept no more."""
         self._selector.close()
         self._listening.close()
         self._scheduler.close()
 
-    def _look(self, now: float) -> None:
-        """Look at the memory, do what follows, and set when to look again."""
+    def _measure(self, now: float) -> None:
+        """Measure the memory, apply the policy, and set when to do so again."""
         if now >= self._units_due:
-            worked = time.process_time()
+            began = time.process_time()
             self._scheduler.measure_units()
-            self._units_due = now + (time.process_time() - worked) / UNITS_SHARE
-        # after the units: what they take meanwhile is counted twice rather than not at all
-        self._due = now + self._scheduler.apply_policy(
-            self._probe.read(now, self._due, self._scheduler.used)
-        )
+            cpu_seconds = time.process_time() - began
+            self._units_due = now + cpu_seconds / UNITS_SHARE
+        # After the units: memory that they take meanwhile is counted twice rather than not at all.
+        state = self._probe.read(now, self._due, self._scheduler.used)
+        self._due = now + self._scheduler.apply_policy(state)
 
     def _accept(self) -> None:
-        while self._there < self._most:
+        while self._connected < self._most_gates:
             try:
                 connection, _ = self._listening.accept()
-            except OSError:  # nobody else came, or left again
+            except OSError:  # no further gate, or it has left again
                 return
-            self._count += 1
-            self._there += 1
-            client = GateClient(connection, self._count)
+            self._accepted += 1
+            self._connected += 1
+            client = GateClient(connection, self._accepted)
             self._selector.register(connection, selectors.EVENT_READ, client)
             self._scheduler.add_gate(client)
-        self._selector.unregister(self._listening)
+        self._selector.unregister(self._listening)  # until a gate leaves
 
     def _read_gate(self, client: GateClient) -> bool:
         """Handle the messages of a gate; return whether there were any."""
@@ -256,10 +274,13 @@ class GuardServer:
         for message in client.read_messages():
             changed = True
             if not self._scheduler.handle_message(client, message):
-                self._selector.unregister(client.socket)
-                client.close()
-                if self._there == self._most:
-                    self._selector.register(self._listening, selectors.EVENT_READ, self._listening)
-                self._there -= 1
+                self._disconnect(client)
                 break
         return changed
+
+    def _disconnect(self, client: GateClient) -> None:
+        self._selector.unregister(client.socket)
+        client.close()
+        if self._connected == self._most_gates:
+            self._selector.register(self._listening, selectors.EVENT_READ, self._listening)
+        self._connected -= 1
