@@ -19,7 +19,12 @@ from torchmill.config.facts import Facts
 from torchmill.config.official_wheels import wheel_places
 from torchmill.config.release_lookup import find_release, paired_release, partner_releases
 from torchmill.deliver.snippet import tools
-from torchmill.deliver.snippet.decision import decide
+from torchmill.deliver.snippet.decision import (
+    MissingWheel,
+    _admits_numpy_2,
+    build_advice,
+    decide,
+)
 from torchmill.deliver.snippet.model import SnippetDecision, SnippetRequest, WheelPlace, WheelStock
 from torchmill.deliver.snippet.platforms import find_platforms, platform_name, platforms_marker
 from torchmill.deliver.snippet.stock import find_official, offers_of_index
@@ -212,6 +217,33 @@ def test_numpy_is_bounded_by_the_version_that_wheels_are_compiled_with(shipped: 
     for torch, numpy in {"2.2.0": "numpy<2", "2.3.0": None, "2.8.0": None}.items():
         offered = stock(shipped, wheels(f"{torch}+cpu", X86))
         assert decided(shipped, offered, LINUX[:1], torch=torch).numpy == numpy, torch
+
+
+@pytest.mark.parametrize(
+    ("line", "admitted"),
+    [
+        ("numpy", True),
+        ("numpy<2.5", True),
+        ("numpy>=2,<2.1", True),
+        ("numpy==2.1.*", True),
+        ("numpy>=2.5", True),
+        ("numpy<2", False),
+        ("numpy==1.26.4", False),
+    ],
+)
+def test_a_bound_on_numpy_is_read_at_any_minor_version(line: str, admitted: bool) -> None:
+    assert _admits_numpy_2(Requirement(line)) is admitted
+
+
+def test_wheels_for_several_machines_are_built_on_each(shipped: Facts) -> None:
+    platforms = find_platforms(shipped, ALL)
+    release = find_release(shipped, "torch", "2.8.0")
+    request = SnippetRequest((release,), "cpu", platforms, "x86_64")
+    missing = [MissingWheel("torch", "cpu", "3.10", arch) for arch in platforms]
+    assert build_advice(shipped, request, missing) == (
+        "build with `nox -s wheel-3.10-cpu wheel-3.10-cpu-aarch64`, and "
+        "`nox -s wheel-3.10-cpu`, on macos/arm64"
+    )
 
 
 def test_a_foreign_label_is_a_variant_of_its_own(shipped: Facts) -> None:

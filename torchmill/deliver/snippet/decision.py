@@ -28,12 +28,12 @@ from torchmill.plan.rules import CellConstraints
 
 Pins = Sequence[PlatformPin]
 
-# Versions of NumPy 2. A wheel that is compiled against any of these works with NumPy 1 and 2.
-_NUMPY_2 = ("2.0.0", "2.0.2", "2.4.0")
+# The first and a last version of NumPy 2: a requirement without a bound at 2 admits one of them.
+_NUMPY_2 = (Version("2.0.0"), Version("2.9999"))
 
 
 class MissingWheel(NamedTuple):
-    """A wheel that nobody has."""
+    """A wheel that is neither in the stock nor in an official index."""
 
     package: str
     variant: str
@@ -50,7 +50,7 @@ def decide(facts: Facts, stock: WheelStock, request: SnippetRequest) -> SnippetD
     pins: list[PlatformPin] = []
     for arch in request.platforms:
         pins += _platform_pins(facts, stock, request, arch)
-    pythons = _common_pythons(facts, request, stock, pins)
+    pythons = _common_pythons(facts, stock, request, pins)
     packages = [release.package for release in request.releases]
     pins_by_package = sorted(pins, key=lambda pin: packages.index(pin.package))
     return SnippetDecision(
@@ -66,15 +66,17 @@ def decide(facts: Facts, stock: WheelStock, request: SnippetRequest) -> SnippetD
 def _platform_pins(
     facts: Facts, stock: WheelStock, request: SnippetRequest, arch: Arch
 ) -> tuple[PlatformPin, ...]:
-    """Return the pins of one platform; if it has no wheels of the variant, those of `cpu`.
+    """Return the pins of one platform, one for each release.
 
-    Wheels of ours come first. Raises DeliveryError if there are no wheels for all releases.
+    Our wheels of the variant are preferred to official ones, and either to wheels of `cpu`. Raises
+    DeliveryError if no variant has wheels of all releases.
     """
     base = request.releases[0]
     for variant in dict.fromkeys((request.variant, CPU)):
         our_pins = [_our_pin(facts, stock, release, variant, arch) for release in request.releases]
         if our_pins[0] is not None:
-            # Extensions of other makers are not built against a base of ours.
+            # Official extensions are not built against a base of ours. Nothing else is tried if
+            # one is missing: a base that the user built must not be replaced without a word.
             missing = [
                 release
                 for release, pin in zip(request.releases, our_pins, strict=True)
@@ -85,11 +87,14 @@ def _platform_pins(
                 hint = f"; or leave it out: --package {base.package}"
                 raise _no_wheel(facts, stock, requested, arch, hint)
             return tuple(pin for pin in our_pins if pin is not None)
-        # With the official base, there may be extensions of ours, which were built against it.
-        usual = any(our_pins)
+        # With the official base, there may be extensions of ours. They are built against the base
+        # of the index that installers ask by themselves, so its wheels are preferred then.
+        prefer_default = any(our_pins)
         pins = []
         for release, our_pin in zip(request.releases, our_pins, strict=True):
-            pin = our_pin or find_official(facts, release, variant, arch, usual=usual)
+            pin = our_pin or find_official(
+                facts, release, variant, arch, prefer_default=prefer_default
+            )
             if pin is not None:
                 pins.append(pin)
         if len(pins) == len(request.releases):
@@ -114,23 +119,30 @@ def _our_pin(
         return None
 
     def rank(version: Version) -> tuple[bool, int, Version]:
-        labelled = (version.local or "").startswith(variant)
+        # "cu118", or "cu118.torch2.1"; "rocm6.10" has not the label "rocm6.1"
+        labelled = f"{version.local}.".startswith(f"{variant}.")
         return labelled, len(_served_pythons(by_version[version])), version
 
     version = max(by_version, key=rank)
     # Of several builds for the same Pythons, installers take the highest build number.
-    newest = {}
+    newest_by_pythons = {}
     for offer in sorted(by_version[version], key=lambda offer: offer.build):
-        newest[offer.pythons] = offer
-    offers = sorted(newest.values(), key=_pythons_key)
+        newest_by_pythons[offer.pythons] = offer
+    offers = sorted(newest_by_pythons.values(), key=_pythons_key)
     pythons = tuple(sorted(_served_pythons(offers), key=python_key))
     return PlatformPin(
-        release.package, str(version), variant, arch, pythons, stock.place, tuple(offers)
+        package=release.package,
+        version=str(version),
+        variant=variant,
+        arch=arch,
+        pythons=pythons,
+        place=stock.place,
+        offers=tuple(offers),
     )
 
 
 def _served_pythons(offers: Sequence[WheelOffer]) -> set[str]:
-    """Return the Pythons that any of some wheels is for."""
+    """Return the Pythons for which there is at least one of the wheels."""
     pythons: set[str] = set()
     for offer in offers:
         pythons.update(offer.pythons)
@@ -143,19 +155,23 @@ def _pythons_key(offer: WheelOffer) -> list[object]:
 
 
 def _limit_pin(pin: PlatformPin, pythons: Sequence[str], request: SnippetRequest) -> PlatformPin:
-    """Return a pin without the Pythons that the project cannot have, named as the request asks."""
+    """Return a pin without the Pythons that the project cannot have.
+
+    If the request asks for it, the pin's wheels are named by URL and hash (`direct`). Official
+    wheels never are, because their URLs are not known.
+    """
     offers = tuple(offer for offer in pin.offers if set(offer.pythons) & set(pythons))
     served = tuple(python for python in pin.pythons if python in pythons)
     return replace(pin, pythons=served, offers=offers, direct=request.direct and bool(offers))
 
 
 def _common_pythons(
-    facts: Facts, request: SnippetRequest, stock: WheelStock, pins: Pins
+    facts: Facts, stock: WheelStock, request: SnippetRequest, pins: Pins
 ) -> tuple[str, ...]:
     """Return the Pythons for which every pin has a wheel, oldest first.
 
-    Pythons without the GIL are among them only if there are no others. Raises DeliveryError if
-    there are none at all.
+    Pythons without the GIL are among them only if there are no others. `pins` has at least one.
+    Raises DeliveryError if there is no such Python.
     """
     common = set.intersection(*(set(pin.pythons) for pin in pins))
     if common:
@@ -166,10 +182,12 @@ def _common_pythons(
     ]
     our_pythons = _our_pythons(pins)
     missing: list[MissingWheel] = []
+    advice = "choose other platforms, or another release"  # if all wheels are official
     for pin in pins:
         absent = sorted(our_pythons - set(pin.pythons), key=python_key)
         missing += [MissingWheel(pin.package, pin.variant, python, pin.arch) for python in absent]
-    advice = build_advice(facts, request, missing)
+    if our_pythons:
+        advice = build_advice(facts, request, missing)
     raise DeliveryError(
         f"no Python has all wheels of {stock.title} ({'; '.join(served)}): {advice}",
         code="no-common-python",
@@ -177,7 +195,7 @@ def _common_pythons(
 
 
 def _our_pythons(pins: Pins) -> set[str]:
-    """Return the Pythons that wheels of ours are for."""
+    """Return the Pythons for which there is a wheel of ours."""
     pythons: set[str] = set()
     for pin in pins:
         if pin.offers:
@@ -188,11 +206,18 @@ def _our_pythons(pins: Pins) -> set[str]:
 def _no_wheel(
     facts: Facts, stock: WheelStock, request: SnippetRequest, arch: Arch, hint: str = ""
 ) -> DeliveryError:
-    """Return the error for releases that have no wheel on a platform; `hint` ends its message."""
-    base = request.releases[0]
+    """Return the error for the releases of a request, of which a platform lacks wheels.
+
+    It advises to build them for the Pythons that other wheels of ours are for, or else for the
+    newest one. `hint` ends its message.
+    """
+    candidates = request.releases[0].pythons
     offers = [offer for offer in stock.offers if offer.variant == request.variant]
     our_pythons = _served_pythons(offers)
-    pythons = [python for python in base.pythons if python in our_pythons] or [base.pythons[-1]]
+    pythons = [python for python in candidates if python in our_pythons]
+    if not pythons:
+        with_gil = [python for python in candidates if not python.endswith("t")]
+        pythons = [with_gil[-1] if with_gil else candidates[-1]]
     missing = [
         MissingWheel(release.package, request.variant, python, arch)
         for python, release in product(pythons, request.releases)
@@ -207,7 +232,10 @@ def _no_wheel(
 
 
 def build_advice(facts: Facts, request: SnippetRequest, missing: Sequence[MissingWheel]) -> str:
-    """Return the command that builds the missing wheels that can be built, or why none can."""
+    """Return the commands that build those of the missing wheels that can be built.
+
+    If none can be built, the reason is returned: "it cannot be built: …".
+    """
     toolkits: dict[str, str | None] = {CPU: None}
     for toolkit in facts.toolkits:
         toolkits[toolkit.variant] = toolkit.version
@@ -217,30 +245,45 @@ def build_advice(facts: Facts, request: SnippetRequest, missing: Sequence[Missin
         if wheel.variant not in toolkits:  # a foreign label, which no session builds
             continue
         build = Build(
-            wheel.package,
-            facts.packages[wheel.package].session,
-            wheel.python,
-            wheel.variant,
-            wheel.arch.name,
-            toolkits[wheel.variant],
+            package=wheel.package,
+            session=facts.packages[wheel.package].session,
+            python=wheel.python,
+            variant=wheel.variant,
+            arch=wheel.arch.name,
+            cuda=toolkits[wheel.variant],
         )
         cells.append(make_cell(facts, releases[wheel.package], build))
     builds = [cell.build for cell in cells if cell.possible]
-    if not builds:
-        reasons = [cell.reason for cell in cells if cell.reason]
-        return f"it cannot be built: {reasons[0]}" if reasons else "no session builds it"
-    arch = facts.arches[builds[0].arch]
-    # A container can stand for another machine, but only with Linux in it. Any other session has to
-    # run on that machine itself, and does not name it there.
-    on_other_machine = arch.system != "linux" and arch.name != request.native
-    if on_other_machine:
-        names = [build.identifier(build.arch) for build in builds]
-    else:
-        names = [build.identifier(request.native) for build in builds]
-    command = f"build with `nox -s {' '.join(dict.fromkeys(names))}`"
-    if on_other_machine:
-        return f"{command}, on {platform_name(arch)}"
-    return command
+    if builds:
+        return f"build with {_session_commands(facts, request, builds)}"
+    reasons = [cell.reason for cell in cells if cell.reason]
+    if reasons:
+        return f"it cannot be built: {reasons[0]}"
+    return "no session builds it"
+
+
+def _session_commands(facts: Facts, request: SnippetRequest, builds: Sequence[Build]) -> str:
+    """Return the command for the builds of this machine, and one for each other machine.
+
+    A container can stand for another machine, but only with Linux in it. Any other session has to
+    run on that machine itself, and does not name it there.
+    """
+    sessions_by_machine: dict[str, list[str]] = {}
+    for build in builds:
+        arch = facts.arches[build.arch]
+        if arch.system == "linux" or arch.name == request.native:
+            machine = ""
+            session = build.identifier(request.native)
+        else:
+            machine = f", on {platform_name(arch)}"
+            session = build.identifier(build.arch)
+        sessions = sessions_by_machine.setdefault(machine, [])
+        if session not in sessions:
+            sessions.append(session)
+    commands = []
+    for machine, sessions in sessions_by_machine.items():
+        commands.append(f"`nox -s {' '.join(sessions)}`{machine}")
+    return ", and ".join(commands)
 
 
 def decision_notes(
@@ -251,6 +294,7 @@ def decision_notes(
         platform_pins = [pin for pin in pins if pin.arch == arch]
         yield from _substitution_notes(facts, request, platform_pins, pythons)
     yield from _excluded_pythons(facts, request, pins, pythons)
+    # warnings begin so, see WheelStock
     used = tuple(f"{pin.package} {pin.version}:" for pin in pins if pin.offers)
     for warning in stock.warnings:
         if warning.startswith(used):
@@ -263,6 +307,7 @@ def _substitution_notes(
     """Yield a line if a platform gets another variant, or wheels that are not ours."""
     first = pins[0]
     platform = platform_name(first.arch)
+    # Wheels for macOS are all of `cpu`, so nothing was replaced there.
     if first.variant != request.variant and first.arch.system != "macos":
         yield f"{platform}: no {request.variant} wheel exists, so this is the {first.variant} one"
     if not first.offers:
@@ -278,7 +323,7 @@ def _substitution_notes(
 def _excluded_pythons(
     facts: Facts, request: SnippetRequest, pins: Pins, pythons: Sequence[str]
 ) -> Iterator[str]:
-    """Yield a line for each Python that some wheels of ours are for and the project cannot have."""
+    """Yield a line for each Python of our wheels that the project cannot have."""
     our_pythons = {python for python in _our_pythons(pins) if not python.endswith("t")}
     for python in sorted(our_pythons - set(pythons), key=python_key):
         without = [pin for pin in pins if python not in pin.pythons]
@@ -294,6 +339,8 @@ def numpy_requirement(
     """Return the requirement on NumPy that a project needs with these releases: "numpy<2", or None.
 
     A wheel that is compiled against NumPy 1 fails with NumPy 2, and its METADATA seldom says so.
+    One such wheel is enough, because a project has one NumPy for all platforms and Pythons. The
+    rules on NumPy depend on no toolkit, so they are read for `cpu`.
     """
     for release, arch, python in product(releases, platforms, pythons):
         session = facts.packages[release.package].session
@@ -307,4 +354,12 @@ def numpy_requirement(
 
 
 def _admits_numpy_2(requirement: Requirement) -> bool:
-    return any(requirement.specifier.contains(version) for version in _NUMPY_2)
+    """Tell whether a requirement on NumPy, whose marker does not count, admits a version from 2."""
+    candidates = list(_NUMPY_2)
+    for specifier in requirement.specifier:
+        # "==2.1.*" and ">=2.5" may admit only versions that they name
+        candidates.append(Version(specifier.version.removesuffix(".*")))
+    for version in candidates:
+        if version.major >= _NUMPY_2[0].major and requirement.specifier.contains(version):
+            return True
+    return False

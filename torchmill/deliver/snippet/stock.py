@@ -130,17 +130,17 @@ def _takes_tag(python: str, tag: Tag) -> bool:
 
 
 def find_official(
-    facts: Facts, release: Release, variant: str, arch: Arch, *, usual: bool = False
+    facts: Facts, release: Release, variant: str, arch: Arch, *, prefer_default: bool = False
 ) -> PlatformPin | None:
     """Return the pin of a release's official wheels; None if none are known.
 
-    If several indexes have them, `usual` prefers the one that installers ask by themselves:
-    extensions are built for its wheels.
+    If several indexes have them, `prefer_default` prefers the one that installers ask by
+    themselves: extensions are built for its wheels.
     """
     offered_places = list(wheel_places(facts, release, variant, arch.name))
     if not offered_places:
         return None
-    if usual:
+    if prefer_default:
         offered_places.sort(key=lambda offered: not offered.default)
     offered = offered_places[0]
     place = WheelPlace(
