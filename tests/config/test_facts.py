@@ -172,7 +172,7 @@ def test_each_file_is_read(configs: Path) -> None:
     assert facts.conda.names == {"a": CondaName("b", "same")}
     assert facts.linking is not None
     assert facts.linking.limit == 2**31
-    assert [cause.known for cause in facts.causes] == ["library: a"]
+    assert [cause.answers for cause in facts.causes] == ["library: a"]
     assert facts.images.bases[0].reference == "docker.io/library/debian:bookworm-slim"
 
 

@@ -22,8 +22,8 @@ from torchmill.config.rule import OfficialPart
 from torchmill.config.toolkit import Toolkit, ToolkitPart, ToolkitSource
 from torchmill.config.wheel_code import FeatureLibrary, PackageCode, ProcessorNeed, WheelCode
 
-# Of a cause among others that the same log has: a machine that lacks something makes everything
-# else fail, and a line that merely reports a failure says least.
+# Which of several causes in one log is named, the first of these: a machine that lacks something
+# makes everything else fail, and a line that merely reports a failure explains the least.
 Precedence = Literal["machine", "specific", "general", "report"]
 
 
@@ -32,8 +32,9 @@ class BrokenFile:
     """A file of a package or a release that is left out of the facts because of mistakes."""
 
     name: str  # "packages/torchvision.toml"
-    names: tuple[str, ...]  # that it describes: "torchvision", "vision"; "2.7.1", "v2.7.1"
-    problems: tuple[str, ...]  # a line each
+    # of the package or release in it: "torchvision" and "vision", or "2.7.1" and "v2.7.1"
+    names: tuple[str, ...]
+    problems: tuple[str, ...]  # one line each
 
     @property
     def warning(self) -> str:
@@ -54,11 +55,11 @@ class FailureCause:
     cure: str
     source: str
     examples: tuple[str, ...]  # lines that must be recognized
-    release: SpecifierSet | None = None  # torch releases that it happens to; None: all
+    release: SpecifierSet | None = None  # releases of torch in which it occurs; None: all
     precedence: Precedence = "specific"
-    # Lines "answer: NAME …" for the group (?P<name>…) of the patterns. `cause` and `cure` have
-    # {name} and {answer} then.
-    known: str = ""
+    # Lines "answer: NAME …", from known_names.toml, for names that the group (?P<name>…) of the
+    # patterns matches. `cause` and `cure` then have the placeholders {name} and {answer}.
+    answers: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class OfferedWheels:
     name: VariantTemplate  # of the index in project files, which need one: "pytorch-{variant}"
     url: VariantTemplate
     packages: tuple[str, ...]
-    release: SpecifierSet  # of torch
+    release: SpecifierSet  # of torch, for which there are such wheels
     # "cpu"; "cuda" for every toolkit that the release was officially built with
     variants: tuple[str, ...]
     arches: tuple[str, ...]
@@ -88,21 +89,21 @@ class Facts:
     patches: Path
     capabilities: tuple[Capability, ...] = ()  # oldest first
     arch_names: tuple[ArchName, ...] = ()
-    # way to write a capability, "two_digits", "a" -> torch whose CMake understands it
+    # How a capability may be written -> releases of torch whose CMake understands that:
+    # "two_digits" ("10.0"), and the suffixes "a" and "f" ("9.0a").
     arch_spelling: Mapping[str, SpecifierSet] = no_entries()
     causes: tuple[FailureCause, ...] = ()  # in the order in which they are tried
     runs: tuple[MeasuredRun, ...] = ()
     peaks: tuple[CompilePeak, ...] = ()
     assumptions: CostAssumptions | None = None  # None: nothing can be estimated
     linking: LinkFacts | None = None  # None: nothing can be predicted
-    known_units: tuple[KnownUnit, ...] = ()  # the first whose pattern fits a source counts
+    known_units: tuple[KnownUnit, ...] = ()  # the first whose pattern matches a source file counts
     toolkit_sources: tuple[ToolkitSource, ...] = ()
     toolkit_parts: tuple[ToolkitPart, ...] = ()
     offered_wheels: tuple[OfferedWheels, ...] = ()
     official_parts: tuple[OfficialPart, ...] = ()  # of torch's wheels
-    unslimmed_libraries: tuple[
-        str, ...
-    ] = ()  # patterns of files that are never slimmed: "libcublas*"
+    # patterns of files that are never slimmed: "libcublas*"
+    unslimmed_libraries: tuple[str, ...] = ()
     images: ImageFacts = field(default_factory=ImageFacts)
     conda: CondaFacts | None = None  # None: no packages can be made for it
     # Makers of other devices than NVIDIA's; the first whose name fits counts.
@@ -116,7 +117,10 @@ class Facts:
     left_out: tuple[BrokenFile, ...] = ()
 
     def toolkit(self, version: str | None) -> Toolkit | None:
-        """Return a CUDA toolkit by its version; None if it is unknown, or for a build without."""
+        """Return a CUDA toolkit by its version; None if no fact describes it.
+
+        `version` is None for builds without CUDA, which have no toolkit.
+        """
         for toolkit in self.toolkits:
             if toolkit.version == version:
                 return toolkit

@@ -208,18 +208,17 @@ def _read_toolkit_sources(file: TomlTable) -> Iterator[ToolkitSource]:
 def _read_causes(file: TomlTable, answers: Mapping[str, str]) -> Iterator[FailureCause]:
     """Yield the catalogue of failures, in its order.
 
-    `answers` are the tables that a cause may name by `known`; the value has their text instead.
+    `answers` are the tables of known_names.toml: a cause names one of them by its key `known`, and
+    the value has the text of that table.
     """
     for table in file.tables("cause"):
         # The catalogue has hundreds of causes: a name is found more easily than a number.
         table.place = f"{file.place}: {table.data.get('name')}"
-        cause = table.read(FailureCause)
-        if cause.known not in {"", *answers}:
+        name = table.text("known", "")
+        if name not in {"", *answers}:
             names = ", ".join(answers)
-            table.problem(
-                f"'known' is '{cause.known}', expected a table of known_names.toml: {names}"
-            )
-        yield replace(cause, known=answers.get(cause.known, ""))
+            table.problem(f"'known' is '{name}', expected a table of known_names.toml: {names}")
+        yield table.read(FailureCause, answers=answers.get(name, ""))
 
 
 def _read_conda_names(file: TomlTable) -> dict[str, CondaName]:

@@ -6,7 +6,8 @@ from dataclasses import field
 from functools import partial
 from typing import Any
 
-# The default of a field that is a mapping. A dataclass takes no mutable default itself.
+# Returns a new `dataclasses.field` whose default is an empty mapping, another one for each value:
+# a dataclass refuses a mutable default.
 no_entries: Any = partial(field, default_factory=dict)
 
 # toml_reader.py finds the check of a field by these names in its annotation.

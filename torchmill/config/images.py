@@ -29,11 +29,11 @@ class BaseImage:
     manager: SystemManager
     glibc: str | None = None
     pythons: Pythons = ()  # that it has, or that its package manager can bring
-    compiled: Pythons = ()  # that it can compile from the sources of an archive
+    compiled: Pythons = ()  # that are compiled in it from the sources in archives.toml
     toolkit: str | None = None  # the CUDA toolkit in /usr/local/cuda-<toolkit>
     gcc: str | None = None  # the version of the compiler that it uses, at least the major one
-    compilers: tuple[str, ...] = ()  # further major versions of gcc from its package manager
-    compiler: CompilerTemplate = ""  # the package of these: "gcc-toolset-{major}-gcc-c++"
+    compilers: tuple[str, ...] = ()  # further major versions of gcc that `manager` can bring
+    compiler: CompilerTemplate = ""  # the package of each: "gcc-toolset-{major}-gcc-c++"
     lacks: tuple[str, ...] = ()  # packages that its archives do not have
     source: str = ""  # of the digest
 
@@ -41,7 +41,7 @@ class BaseImage:
     def reference(self) -> str:
         """Return the image for FROM, by its digest if that is known.
 
-        It has no tag beside a digest, because not every engine takes both.
+        It never has both a tag and a digest, because not every engine accepts that.
         """
         return f"{self.image}@{self.digest}" if self.digest else self.name
 
@@ -53,7 +53,7 @@ class BaseImage:
 
 @dataclass(frozen=True, slots=True)
 class Companion:
-    """Requirements that pip must be given with a wheel, because the wheel does not name them."""
+    """Requirements to install together with a wheel, because its metadata lacks them."""
 
     release: SpecifierSet  # of torch
     requires: tuple[str, ...]
@@ -63,15 +63,15 @@ class Companion:
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """A file of its maker that a builder image downloads."""
+    """A file that a builder image downloads from its vendor."""
 
     kind: ArchiveKind
     version: str  # "11.0.3", "8.0.5.39"; of a Python "3.5"
     arches: tuple[str, ...]
     url: str
-    cuda: str = ""  # the toolkit that it is for, or the major version of several
-    sha256: str = ""  # "": the maker states none, and `checksums` is compared
-    checksums: str = ""  # URL of a list of MD5 sums that the maker publishes
+    cuda: str = ""  # the toolkit that it is for, "11.8"; "11" if it is for all of a major version
+    sha256: str = ""  # "": the vendor publishes none, and the sum in `checksums` is compared
+    checksums: str = ""  # URL of a list of MD5 sums that the vendor publishes
     source: str = ""
 
 
@@ -80,9 +80,10 @@ class ImageFacts:
     """Everything in images.toml and archives.toml."""
 
     bases: tuple[BaseImage, ...] = ()  # the first that fits is taken
-    tools: Mapping[str, tuple[str, ...]] = no_entries()  # manager -> packages of the suite itself
+    # manager -> packages that torchmill itself needs in a builder, whatever it builds: "git"
+    tools: Mapping[str, tuple[str, ...]] = no_entries()
     uv: str = ""  # the release of uv that brings Pythons
-    uv_pythons: Pythons = ()  # that it can bring
+    uv_pythons: Pythons = ()  # that this release can bring
     unsupported: Mapping[str, str] = no_entries()  # word in an image's name -> why not
     companions: tuple[Companion, ...] = ()
     # manager -> packages that unpack an archive, and packages that compile a Python

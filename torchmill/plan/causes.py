@@ -259,8 +259,8 @@ def _fill_name(
         return cause
     name = _unmangle(match["name"])
     answer = ""
-    if cause.known:
-        answers = [text for names, text in _parse_answers(cause.known) if names.fullmatch(name)]
+    if cause.answers:
+        answers = [text for names, text in _parse_answers(cause.answers) if names.fullmatch(name)]
         if not answers:
             return None
         answer = answers[0]
