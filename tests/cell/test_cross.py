@@ -276,10 +276,8 @@ def test_the_container_sees_the_layout_that_was_planned(
     found = cross.plan_container(order(shipped), place(), LINUX)
     for name, value in found.variables.items():
         monkeypatch.setenv(name, value)
-    inner, outer = (
-        Layout.of_checkout(Path("/suite")),
-        cross.container_layout(place().layout, "aarch64"),
-    )
+    inner = Layout.of_checkout(Path("/suite"))
+    outer = cross.container_layout(place().layout, "aarch64")
     by_target = {one.target: one.source for one in found.mounts}
     for inside, outside in (
         (inner.trees, outer.trees),

@@ -1,4 +1,4 @@
-"""Where things are kept."""
+"""The folders of a checkout, a user and a container."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ from torchmill.core.errors import ConfigError
 from torchmill.core.paths import Layout, facts_folder, nox_environments_folder
 
 
-def test_a_home_that_is_a_file_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_home_that_is_a_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tmp_path / "home"
     home.touch()
     monkeypatch.setenv("TORCHMILL_HOME", str(home))
@@ -18,8 +18,10 @@ def test_a_home_that_is_a_file_is_told(tmp_path: Path, monkeypatch: pytest.Monke
         Layout.of_checkout(tmp_path)
 
 
-def test_a_home_by_a_relative_path_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nox takes it from the checkout, invoke from where it is called: they would mean two folders."""
+def test_a_relative_torchmill_home_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nox would resolve it in the checkout, invoke in the current folder."""
     monkeypatch.setenv("TORCHMILL_HOME", "elsewhere")
     with pytest.raises(
         ConfigError, match="is elsewhere, which is not the absolute path of a folder"
@@ -27,16 +29,15 @@ def test_a_home_by_a_relative_path_is_told(tmp_path: Path, monkeypatch: pytest.M
         Layout.of_checkout(tmp_path)
 
 
-def test_a_user_without_a_home_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_a_home_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HOME", raising=False)
-    monkeypatch.setattr(
-        os, "getuid", lambda: 4_000_000_000
-    )  # as in a container that runs as a mere number
+    # As in a container whose user has a number but no name.
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000_000)
     with refused("no-home"):
         Layout.of_checkout(tmp_path)
 
 
-def test_a_relative_cache_is_not_taken_for_another_folder_by_each_program(
+def test_a_relative_cache_folder_is_ignored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "cache")
@@ -44,7 +45,7 @@ def test_a_relative_cache_is_not_taken_for_another_folder_by_each_program(
     assert Layout.of_checkout(tmp_path).cache == tmp_path / ".cache" / "torchmill"
 
 
-def test_facts_may_be_named_from_where_one_stands(
+def test_the_folder_of_facts_may_be_a_relative_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -68,14 +69,14 @@ def test_a_container_shares_nothing_but_sources_and_wheels(
 ) -> None:
     monkeypatch.delenv("TORCHMILL_HOME", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    own = Layout.of_checkout(tmp_path)
+    outer = Layout.of_checkout(tmp_path)
     monkeypatch.setenv("TORCHMILL_CONTAINER_ARCH", "aarch64")
     container = Layout.of_checkout(tmp_path)
-    assert container.sources == own.sources == tmp_path / ".torchmill" / "sources"
-    assert container.dist == own.dist
+    assert container.sources == outer.sources == tmp_path / ".torchmill" / "sources"
+    assert container.dist == outer.dist
     assert container.trees == tmp_path / ".torchmill" / "aarch64" / "trees"
-    assert container.selection != own.selection
-    assert (own.cache.name, container.cache.name) == ("torchmill", "torchmill-aarch64")
+    assert container.selection != outer.selection
+    assert (outer.cache.name, container.cache.name) == ("torchmill", "torchmill-aarch64")
 
 
 def test_an_invalid_container_arch_is_refused(
@@ -88,9 +89,7 @@ def test_an_invalid_container_arch_is_refused(
         Layout.of_checkout(tmp_path)
 
 
-def test_a_home_that_is_no_whole_path_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_relative_home_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "relative")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     with refused("no-home"):

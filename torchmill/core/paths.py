@@ -1,4 +1,4 @@
-"""Where everything is kept: the only module that knows folder names."""
+"""The folders of everything: the only module that knows their names."""
 
 import os
 import re

@@ -1,9 +1,10 @@
-"""The Python that runs the suite: an old one that imports this ends with a sentence, and so it is imported first."""
+"""End a Python that is too old for the suite with a sentence. This module is imported first."""
 
 import sys
 
 OLDEST = (3, 11)
 
 if sys.version_info < OLDEST:
-    found, oldest = sys.version.split()[0], ".".join(map(str, OLDEST))
-    sys.exit(f"error: torchmill needs Python {oldest} or newer to run, and this is {found}")
+    oldest = ".".join(map(str, OLDEST))
+    version = sys.version.split()[0]
+    sys.exit(f"error: torchmill needs Python {oldest} or newer to run, and this is {version}")
