@@ -227,6 +227,7 @@ def test_modules_in_tcl_and_lua_are_parsed(tmp_path: Path) -> None:
 
 
 def test_a_module_may_only_extend_path(tmp_path: Path) -> None:
+    write_module(tmp_path, "cuda/9.2", "prepend-path PATH {/opt/cuda-9.2/bin}\n")
     write_module(tmp_path, "cuda/11.8", "prepend-path PATH {/opt/cuda-11.8/bin}\n")
     write_module(
         tmp_path,
@@ -236,6 +237,7 @@ def test_a_module_may_only_extend_path(tmp_path: Path) -> None:
     assert found_modules(tmp_path) == [
         ("cuda/12.0", "/opt/cuda-12.0"),
         ("cuda/11.8", "/opt/cuda-11.8"),
+        ("cuda/9.2", "/opt/cuda-9.2"),
     ]
 
 

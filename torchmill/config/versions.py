@@ -1,5 +1,6 @@
 """Versions and their bounds: order Pythons, test versions, and write bounds for people."""
 
+import re
 from functools import cache
 
 from packaging.specifiers import Specifier, SpecifierSet
@@ -20,6 +21,11 @@ def python_key(python: str) -> tuple[Version, bool]:
 def version_key(text: str) -> Version:
     """Return a version to order by; a text that is none, and was reported, comes first."""
     return Version(text) if is_version(text) else Version("0")
+
+
+def numbers_key(name: str) -> list[int]:
+    """Return a key that orders names by the numbers in them: "cuda-9.2" before "cuda-12.4"."""
+    return [int(number) for number in re.findall(r"[0-9]+", name)]
 
 
 def is_version(text: str) -> bool:

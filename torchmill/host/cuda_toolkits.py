@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchmill.config.toolkit import ToolkitPart
-from torchmill.config.versions import is_within
+from torchmill.config.versions import is_within, numbers_key
 from torchmill.core.lenient_paths import exists, find_paths, is_file, read_text, real_path
 from torchmill.core.paths import user_cache_folder
 from torchmill.core.strict_json import parse_json
@@ -156,11 +156,7 @@ def _hpc_sdk_folders(environ: Mapping[str, str], root: Path) -> list[Path]:
 
 def _newest_first(folders: Iterable[Path]) -> list[Path]:
     """Return folders by the versions in their paths; as text, 9.2 would come before 12.4."""
-
-    def version(folder: Path) -> list[int]:
-        return [int(number) for number in re.findall(r"[0-9]+", str(folder))]
-
-    return sorted(folders, key=version, reverse=True)
+    return sorted(folders, key=lambda folder: numbers_key(str(folder)), reverse=True)
 
 
 def _recorded_version(home: Path) -> str | None:

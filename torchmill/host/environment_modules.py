@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from torchmill.config.versions import numbers_key
 from torchmill.core.lenient_paths import read_text
 from torchmill.host.disk_usage import list_children
 
@@ -28,14 +29,19 @@ _LUA_QUOTED = re.compile(r"([\"'])(.*)\1")
 
 
 def module_toolkits(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
-    """Yield the modules of MODULEPATH that name a toolkit's folder, newest name first, with it."""
+    """Yield the modules of MODULEPATH that name a toolkit's folder, and the folder.
+
+    The newest version of a module comes first.
+    """
     for base in environ.get("MODULEPATH", "").split(os.pathsep):
         if not base:
             continue
         for folder in list_children(Path(base)):
             if folder.name.lower() not in _FOLDERS:
                 continue
-            for file in reversed(list_children(folder)):
+            files = list_children(folder)
+            files.sort(key=lambda file: numbers_key(file.name), reverse=True)
+            for file in files:
                 name = f"{folder.name}/{file.name.removesuffix('.lua')}"
                 # Hidden files hold the default version.
                 home = None if file.name.startswith(".") else _module_home(file, name)
