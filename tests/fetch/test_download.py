@@ -132,3 +132,31 @@ def test_a_certificate_folder_is_trusted_if_openssl_can_read_it(
     (tmp_path / "3513523f.0").touch()
     with http_session() as session:
         assert session.verify == str(tmp_path)
+
+
+def test_a_file_that_begins_anew_without_a_validator_cannot_be_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The validator of an earlier try is of another version than the new part."""
+
+    def interrupt(*_: object) -> None:
+        raise OSError("interrupted")
+
+    bar = SilentBar()
+    monkeypatch.setattr(bar, "update", interrupt)
+    (tmp_path / "a.zip.part").write_bytes(b"fi")
+    (tmp_path / "a.zip.validator").write_text('"1"')
+    with running() as server, pytest.raises(OSError, match="interrupted"):
+        download_file(
+            f"http://127.0.0.1:{server.server_port}/a.zip",
+            tmp_path,
+            bar,
+            network_hint="wait",
+            refusal_hint="check it",
+        )
+    assert [path.name for path in tmp_path.iterdir()] == ["a.zip.part"]
+
+
+def test_an_invalid_address_is_refused(tmp_path: Path) -> None:
+    with refused("invalid-redirect"):
+        download("http://*.example.org/a.zip", tmp_path)

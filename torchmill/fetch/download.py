@@ -48,8 +48,8 @@ def download_file(
     A broken download is resumed if the server identifies the version of its file, or if the digest
     is known; then the digest shows whether the parts belong together.
 
-    `network_hint` and `refusal_hint` end the messages about a host that does not answer, and about
-    one that does not give the file. `sha256` and `size` (bytes) are what an index lists.
+    `network_hint` ends the messages about a host that does not answer, `refusal_hint` those about a
+    host that refuses the file. `sha256` and `size` (bytes) are the values that an index lists.
 
     Raises NetworkError if the host cannot be reached or the connection breaks (the part that has
     arrived stays for the next try), SourceError if the host refuses the file or sends another one
@@ -87,19 +87,19 @@ def _download(
 
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f"{target.name}.part")
-    # the ETag or date of the version that the part is of
-    version_file = target.with_name(f"{target.name}.mark")
-    # without either, the part could be of another version of the file
-    is_resumable = part.exists() and (bool(sha256) or version_file.exists())
+    # the ETag or date by which the server recognizes the version of the file that the part is of
+    validator_file = target.with_name(f"{target.name}.validator")
+    # without a validator or a digest, the part could be of another version of the file
+    is_resumable = part.exists() and (bool(sha256) or validator_file.exists())
     offset = part.stat().st_size if is_resumable else 0
-    headers = _resume_headers(offset, version_file)
+    headers = _resume_headers(offset, validator_file)
     try:
         with (
             report_unwritable(target.parent),
             http_session() as session,
             open_url(session, url, headers) as (response, chunks),
         ):
-            _note_version(response, version_file)
+            _note_validator(response, validator_file)
             _write_part(response, chunks, part, bar, size)
     except requests.HTTPError as error:
         response = error.response
@@ -129,26 +129,35 @@ def _download(
             f"resume, or {network_hint}",
             code="connection-broken",
         ) from None
-    version_file.unlink(missing_ok=True)
+    validator_file.unlink(missing_ok=True)
     part.rename(target)
 
 
-def _resume_headers(offset: int, version_file: Path) -> dict[str, str]:
-    """Return the headers that ask for a file from a byte on (0: for all of it)."""
+def _resume_headers(offset: int, validator_file: Path) -> dict[str, str]:
+    """Return the headers of a request for the bytes of a file from `offset` on."""
     if not offset:
         return {}
     headers = {"Range": f"bytes={offset}-"}
-    if version_file.exists():
+    if validator_file.exists():
         # a file that has changed since then comes whole, with status 200
-        headers["If-Range"] = version_file.read_text(encoding="utf-8")
+        headers["If-Range"] = validator_file.read_text(encoding="utf-8")
     return headers
 
 
-def _note_version(response: requests.Response, version_file: Path) -> None:
-    """Write down which version of a file a server sends, if it says so."""
-    tag = response.headers.get("ETag") or response.headers.get("Last-Modified")
-    if tag and not tag.startswith(_WEAK_TAG):
-        version_file.write_text(tag, encoding="utf-8")
+def _note_validator(response: requests.Response, validator_file: Path) -> None:
+    """Write down the validator of the version that a server sends (RFC 9110, 8.8).
+
+    That is the ETag, or if there is none, the date. If-Range must have neither a weak ETag nor the
+    date of an answer with one (RFC 9110, 13.1.5), so then the part cannot be resumed.
+    """
+    import requests
+
+    validator = response.headers.get("ETag") or response.headers.get("Last-Modified")
+    if validator and not validator.startswith(_WEAK_TAG):
+        validator_file.write_text(validator, encoding="utf-8")
+    elif response.status_code != requests.codes.partial_content:
+        # the part begins anew, so the validator of an earlier try is that of another version
+        validator_file.unlink(missing_ok=True)
 
 
 def _write_part(
@@ -186,14 +195,16 @@ def _write_part(
 def open_url(
     session: requests.Session, url: str, headers: Mapping[str, str]
 ) -> Iterator[tuple[requests.Response, Iterator[bytes]]]:
-    """Give the response to a GET request and an iterator over its content as it arrives.
+    """Open a URL; the context is the response and an iterator over its content as it arrives.
 
     Raises requests.HTTPError for a refusal, SilentError if the host sends nothing or too slowly,
-    SourceError if it redirects to something that is no URL, and whatever else requests and urllib3
-    raise. Reading the content raises the same errors.
+    SourceError if the URL is invalid or redirects to an invalid one, and the other errors of
+    requests and urllib3. Reading the content raises the same errors.
     """
     import requests
 
+    # The response comes first, then its content: both run in the thread that is watched, because a
+    # host may be silent before it answers as well.
     def receive() -> Iterator[bytes | requests.Response]:
         limit = silence_limit()
         all_headers = {**_UNCOMPRESSED, **headers}
@@ -205,6 +216,7 @@ def open_url(
                 yield chunk
 
     def count_bytes(item: bytes | requests.Response) -> int:
+        # an answer counts as much as a chunk, so that it ends the silence before it
         return len(item) if isinstance(item, bytes) else _CHUNK_BYTES
 
     items = until_silent(receive(), host_of(url), count_bytes)
@@ -217,8 +229,8 @@ def open_url(
             raise
         reason = hide_password(str(error))
         raise SourceError(
-            f"{hide_password(url)} redirects to an invalid address ({reason}): give "
-            "another address",
+            f"{hide_password(url)}, or what it redirects to, is not a valid address ({reason}): "
+            "give another one",
             code="invalid-redirect",
         ) from None
     with contextlib.closing(items):
@@ -238,17 +250,18 @@ def read_body(
             body += chunk
             if len(body) > LARGEST_BODY_BYTES:
                 raise NetworkError(
-                    f"{hide_password(url)} has more than {format_bytes(LARGEST_BODY_BYTES)}, which "
-                    "no such page has: give another address",
+                    f"{hide_password(url)} has more than {format_bytes(LARGEST_BODY_BYTES)}, too "
+                    "much for such a page: give another address",
                     code="page-too-large",
                 )
     return response, bytes(body)
 
 
 def http_session() -> requests.Session:
-    """Return a session that trusts the system's certificates.
+    """Return a session that trusts the certificates of the system.
 
-    requests would use those of certifi, in which a company's own certificates are missing.
+    By itself, requests trusts those of certifi, which lack the certificates of a company's own
+    authority.
     """
     import requests
 
@@ -264,7 +277,10 @@ def http_session() -> requests.Session:
 
 
 def describe_http_error(error: Exception) -> str:
-    """Return the reason of an error, as a clause: the first cause in the chain of requests."""
+    """Return the reason of an error of requests, as a clause.
+
+    If the host did not answer, that is the error at the start of the chain, which is the system's.
+    """
     response = getattr(error, "response", None)
     if response is not None:
         return f"it answers {response.status_code} {response.reason}"
@@ -278,10 +294,10 @@ def describe_http_error(error: Exception) -> str:
 
 
 def connection_complaint(url: str) -> str | None:
-    """Return why no connection to a URL's host can be made within 5 seconds; None if it can.
+    """Return why a URL's host cannot be connected to within 5 seconds, as a clause.
 
-    None also if a proxy is configured, because only the proxy can tell, and for schemes without a
-    port that is known here.
+    None is returned if it can be, if a proxy is configured (only that can tell), or if the port of
+    the scheme is unknown.
     """
     parts = urlsplit(url)
     has_proxy = not getproxies_environment().keys().isdisjoint(("https", "http", "all"))
