@@ -297,7 +297,7 @@ def test_other_requirements_of_the_suite_get_an_environment_of_their_own(shipped
 
 def test_what_is_for_the_conda_package_reaches_the_container_too(shipped: Facts) -> None:
     asked = order(shipped, "--jobs=2")
-    conda = replace(asked, session="conda-3.10-cpu", own=("--build-number=3",))
+    conda = replace(asked, session="conda-3.10-cpu", session_arguments=("--build-number=3",))
     argv = cross.plan_container(conda, place(), LINUX).argv
     assert argv[3:] == ("conda-3.10-cpu", "--", "--build-number=3", "--jobs=2")
 

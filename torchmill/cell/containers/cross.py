@@ -132,7 +132,7 @@ class CrossBuild:
 
     cell: Cell
     session: str  # its name on a machine of that architecture: "wheel-3.10-cpu"
-    own: tuple[str, ...] = ()  # the session's words after --, if it makes something of the wheel
+    session_arguments: tuple[str, ...] = ()  # after --, if the session makes something of a wheel
     tag: str = ""  # selects its release
     image: str = ""
     # Compilers run without emulation: the image has cross compilers for the engine's machine.
@@ -208,7 +208,7 @@ def plan_container(build: CrossBuild, place: ContainerPlace, engine_host: Engine
     _require_mountable(mounts)
     inner_state = container_layout(place.layout, build.arch).state
     state = PurePosixPath(HOME, *inner_state.relative_to(place.layout.root).parts)
-    words = (*build.own, *format_options(_translate_paths(build.options)))
+    words = (*build.session_arguments, *format_options(_translate_paths(build.options)))
     session = (build.session, "--", *words) if words else (build.session,)
     return Container(
         name=f"torchmill-{build.arch}-{build.session}-{place.process}",
