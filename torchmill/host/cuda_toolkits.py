@@ -173,14 +173,14 @@ def lacking_toolkit_parts(
     home: Path, version: str, parts: Iterable[ToolkitPart]
 ) -> tuple[ToolkitPart, ...]:
     """Return the parts of which a toolkit of that version should have files and lacks some."""
-    lacking: list[ToolkitPart] = []
+    incomplete: list[ToolkitPart] = []
     for part in parts:
         if not is_within(part.cuda, version):
             continue
         has_headers = _has_files(home, part.headers, _HEADERS)
         if not has_headers or not _has_files(home, part.libraries, _LIBRARIES):
-            lacking.append(part)
-    return tuple(lacking)
+            incomplete.append(part)
+    return tuple(incomplete)
 
 
 def _has_files(home: Path, names: Iterable[str], patterns: Iterable[str]) -> bool:

@@ -161,40 +161,43 @@ def _check_arch_list(context: CheckContext) -> Iterator[Finding]:
         )
         yield Finding(_GPU_CODE, listed, "the GPUs here", "ok", because=because)
         return
-    gpus = known_capabilities(context.facts, context.host.gpus.devices)
-    if not gpus or len(gpus) < len(context.host.gpus.devices):
+    devices = context.host.gpus.devices
+    capabilities = known_capabilities(context.facts, devices)  # one for each known device
+    if not capabilities or len(capabilities) < len(devices):
         return
     targets = arch_list.parse_targets(context.facts, listed)
-    if any(serving_kind(context.facts, targets, gpu) != "code" for gpu in gpus):
+    kinds = {serving_kind(context.facts, targets, capability) for capability in capabilities}
+    if kinds != {"code"}:
         return  # the finding on that GPU says it
-    shortest = _shortest_list(context, toolkit, targets, gpus)
+    shortest = _shortest_list(context, toolkit, targets, capabilities)
     needed = arch_list.format_arch_list(shortest)
     # "8.6;8.6+PTX" has code for one capability.
     listed_names = {target.name for target in targets}
     if len(listed_names) > len(shortest):
-        because = _shorter_list_clause(context, toolkit, needed, gpus)
+        because = _shorter_list_clause(context, toolkit, needed, capabilities)
         cure = f"{context.session} -- --arch-list '{needed}'"
         yield Finding(_GPU_CODE, listed, needed, "ok", cure, because)
         return
-    because = _narrow_list_clause(context, listed, gpus)
+    because = _narrow_list_clause(context, listed, capabilities)
     if because:
         yield Finding(_GPU_CODE, listed, needed, "ok", because=because)
 
 
 def _shorter_list_clause(
-    context: CheckContext, toolkit: Toolkit, needed: str, gpus: Iterable[Capability]
+    context: CheckContext, toolkit: Toolkit, needed: str, capabilities: Iterable[Capability]
 ) -> str:
     """Return a clause on the shorter list that is enough here, and on the time it saves."""
     clause = f"the GPUs here need code for {needed} alone"
     saving = _saving(context, _with_list(context.plan, needed), context.plan)
     if saving:
         clause += f", and building that takes {saving}"
-    unmade = {  # an ordered set
-        gpu.name: None for gpu in gpus if takes_no_code(context.facts, context.cell, toolkit, gpu)
-    }
+    unmade: dict[str, None] = {}  # an ordered set
+    for capability in capabilities:
+        if takes_no_code(context.facts, context.cell, toolkit, capability):
+            unmade[capability.name] = None
     if unmade:
         names = ", ".join(unmade)
-        clause += f"; no code is made for {names} itself: it runs that code"
+        clause += f"; GPUs of capability {names} run that code: none can be made for them alone"
     return clause
 
 
@@ -202,27 +205,29 @@ def _shortest_list(
     context: CheckContext,
     toolkit: Toolkit,
     targets: Sequence[ArchTarget],
-    gpus: Iterable[Capability],
+    capabilities: Iterable[Capability],
 ) -> Sequence[ArchTarget]:
-    """Return the shortest list for some GPUs of which toolkit and release can make code.
+    """Return the shortest list for GPUs of some capabilities that toolkit and release can make.
 
-    If they make no code for a GPU, the entry of `targets` that serves it takes its place.
+    If they make no code for a capability, the entry of `targets` that serves it takes its place.
     """
     facts = context.facts
-    capabilities: list[Capability] = []
-    for gpu in gpus:
-        serving = serving_target(facts, targets, gpu)
-        if serving is None or not takes_no_code(facts, context.cell, toolkit, gpu):
-            capabilities.append(gpu)
+    makeable: list[Capability] = []
+    for capability in capabilities:
+        serving = serving_target(facts, targets, capability)
+        if serving is None or not takes_no_code(facts, context.cell, toolkit, capability):
+            makeable.append(capability)
             continue
         _, target = serving
         # A list may name a capability that is newer than the facts.
-        capability = facts.capability(target.capability)
-        capabilities.append(capability or Capability(target.capability, "", ()))
-    return shortest_arch_list(facts, capabilities)
+        substitute = facts.capability(target.capability)
+        makeable.append(substitute or Capability(target.capability, "", ()))
+    return shortest_arch_list(facts, makeable)
 
 
-def _narrow_list_clause(context: CheckContext, listed: str, gpus: Iterable[Capability]) -> str:
+def _narrow_list_clause(
+    context: CheckContext, listed: str, capabilities: Iterable[Capability]
+) -> str:
     """Return a clause on a list that is shorter than the official one; "" if it is not.
 
     Of a board, the clause says instead that its capability is required, so that no user adds others
@@ -231,12 +236,15 @@ def _narrow_list_clause(context: CheckContext, listed: str, gpus: Iterable[Capab
     cell = cell_with_toolkit(context.cell, context.plan.cuda.toolkit)
     official = official_arch_list(context.facts, cell) or ""
     targets = arch_list.parse_targets(context.facts, listed)
-    board = next((gpu.name for gpu in gpus if gpu.tegra), "")  # a board has one GPU
-    if board and board in {target.capability for target in targets}:
-        return f"code for {board} is required here: a board runs no code for another capability"
+    listed_names = {target.capability for target in targets}
+    for capability in capabilities:
+        name = capability.name
+        if capability.tegra and name in listed_names:
+            return f"code for {name} is required here: a board runs no code for another capability"
     if len(arch_list.parse_targets(context.facts, official)) <= len(targets):
         return ""
-    names = ", ".join(dict.fromkeys(gpu.name for gpu in context.host.gpus.devices))
+    devices = context.host.gpus.devices
+    names = ", ".join(dict.fromkeys(device.name for device in devices))
     clause = f"it has code for {names} ({listed}) alone"
     saving = _saving(context, context.plan, _with_list(context.plan, official))
     if saving:
