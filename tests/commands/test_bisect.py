@@ -212,7 +212,7 @@ def test_ends_are_tried_first_unless_they_are_trusted(
 def test_what_the_command_needs_beside_the_wheel_is_in_its_environment(tmp_path: Path) -> None:
     search, _ = searched(tmp_path, {})
     search.record["asked"]["with"] = [str(written_wheels.made(tmp_path, "beside"))]
-    variables = search.make_environment()
+    variables = search.create_venv_variables()
     program = ["python", "-c", "import beside, sys; print(sys.prefix)"]
     done = subprocess.run(
         program, env=variables, cwd=tmp_path, capture_output=True, text=True, check=True
@@ -240,11 +240,23 @@ def test_the_wheels_of_an_earlier_search_for_another_cell_are_not_tried(
         tried.extend(wheels)
         return dict(os.environ)
 
-    monkeypatch.setattr(CommitSearch, "make_environment", provide)
+    monkeypatch.setattr(CommitSearch, "create_venv_variables", provide)
+    with refused("bisect-stopped") as caught:
+        search.verdict(commits[0])
+    assert f"no wheel of {commits[0]}" in str(caught.value)
     assert search.verdict(commits[1]) == "good"
     assert tried == [
         str(search.home.dist / f"tiny-1.0+git{commits[1][:7]}-cp312-cp312-linux_x86_64.whl")
     ]
+
+
+def test_a_build_without_a_log_names_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    search, commits = searched(tmp_path, {})
+    search.record.update(tag="v1", cell="wheel-3.12-cpu", package="torch", dependent=False)
+    search.record["asked"] |= {"mirror": "", "options": []}
+    monkeypatch.setattr(bisect, "_run_or_stop", lambda _, accepted=(): min(accepted, default=0))
+    assert search.verdict(commits[1]) == "skip"
+    assert search.record["tested"][commits[1]][1] == "it is not built"
 
 
 def test_a_search_goes_on_at_a_mirror_whose_password_it_does_not_keep(
@@ -260,7 +272,7 @@ def test_a_search_goes_on_at_a_mirror_whose_password_it_does_not_keep(
         search.verdict("abc")
         return CommandOutput("")
 
-    monkeypatch.setattr(bisect, "_begin", begin)
+    monkeypatch.setattr(bisect, "_start_search", begin)
     monkeypatch.setattr(CommitSearch, "run", go)
     monkeypatch.setattr(CommitSearch, "_try", lambda *_: ("good", "COMMAND ended with 0"))
     monkeypatch.setattr(CommitHistory, "describe", lambda *_: "abc")
@@ -310,7 +322,7 @@ def test_a_commit_that_cannot_be_fetched_stops_the_search(
     for _ in range(2):
         done = run("invoke", *words, home=tmp_path / "home", env=env)
         assert done.returncode == 5, done.stdout + done.stderr
-        assert "failed, as shown above: the same command goes on there" in done.stderr
+        assert "failed, as shown above: the same command continues the search" in done.stderr
         assert "tinymath" in done.stderr
         assert "skip" not in done.stdout
 

@@ -1,11 +1,13 @@
-"""`invoke bisect`: find the commit that changed behaviour, by git bisect, builds and a command."""
+"""`invoke bisect`: find the commit that changed behaviour.
+
+Git selects the commits, each is built, and a command of the user judges the build.
+"""
 
 import json
 import os
 import shlex
 import shutil
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -43,7 +45,9 @@ from torchmill.wheel.dist_files import read_manifest
 from torchmill.wheel.verify.clean_environment import clean_variables, create_environment
 
 RECORD = "search.json"
-# Exit codes of builds that the commit is to blame for: git skips it.
+# Exit codes of builds that fail because of the commit: git skips it. Lack of memory is among them,
+# because the guard of the build has tried with fewer processes by then, so that a second run fails
+# too, while another commit may need less.
 UNBUILDABLE = {BuildError.exit_code, MemoryBuildError.exit_code, VerifyError.exit_code}
 # Exit codes of COMMAND, as `git bisect run` has them: https://git-scm.com/docs/git-bisect
 SKIP = 125
@@ -53,19 +57,20 @@ NO_VERDICT = 126  # and above: it could not be run, or was killed
 class CommitSearch(NamedTuple):
     """A search for a commit.
 
-    Its record is a file: "asked" has the options of the user, "tested" the verdict and the reason
-    of each commit so far, by its id.
+    Its record is written to a file: "asked" has the options of the user, and "tested" the verdict
+    and the reason of each commit that was tried, by its id.
     """
 
     layout: Layout
-    home: Layout  # in which it builds: nothing of the user's is changed
+    home: Layout  # the folders that it builds in, so that the user's own stay as they are
     history: CommitHistory
     record: dict[str, Any]
 
     def run(self) -> CommandOutput:
-        """Try the ends, then the commits that git selects, until one or skipped ones are left.
+        """Try the ends, then the commits that git selects, and return the first bad commit.
 
-        Raises ConfigError if the good end is not good, or the bad one not bad.
+        If commits were skipped, there may be several that can be it. Raises ConfigError if the good
+        end is not good, or the bad one not bad.
         """
         if not self.record["asked"]["trust_ends"]:
             self._require_ends()
@@ -90,22 +95,22 @@ class CommitSearch(NamedTuple):
             )
 
     def verdict(self, commit: str) -> str:
-        """Return "good", "bad" or "skip"; a commit that was not tested yet is built and tried."""
+        """Return "good", "bad" or "skip". A commit that was not tried before is built and tried."""
         tested = self.record["tested"]
         if commit not in tested:
             print_now(f"commit {self.history.describe(commit)}")
             tested[commit] = self._try(commit)
-            # A password in an address is not for a file.
+            # a password in a URL must not be stored
             text = hide_password(json.dumps(self.record, indent=1))
             write_atomically(self.layout.bisect / RECORD, text)
-            # Each commit has a tree of its own, of gigabytes.
+            # Each commit is fetched into a tree of its own, of gigabytes.
             delete_paths([self.home.trees])
         verdict, reason = tested[commit]
         print_now(f"{verdict}: {reason}")
         return str(verdict)
 
     def _try(self, commit: str) -> tuple[str, str]:
-        """Build a commit and run COMMAND with it; return the verdict and the reason."""
+        """Build a commit, run COMMAND with its wheel, and return the verdict and the reason."""
         request = self.record["asked"]
         tag = self.record["tag"]
         cell = self.record["cell"]
@@ -117,26 +122,39 @@ class CommitSearch(NamedTuple):
         _run_or_stop([*fetch, "--package", self.record["package"], "--ref", commit])
         code = _run_or_stop(["nox", "-s", cell, "--", *request["options"]], UNBUILDABLE)
         if code:
-            log = self.home.logs / f"{tag}-{cell}.log"
-            with suppress(FileNotFoundError):  # a build that cannot be prepared has none
-                log = log.rename(log.with_name(f"{commit}.log"))
             problem = "it is not built"
             if code == VerifyError.exit_code:
                 problem = "its wheel is refused"
+            log = self.home.logs / f"{tag}-{cell}.log"
+            if not log.exists():  # the build could not be prepared
+                return "skip", problem
+            # the next commit's build writes to the same name
+            log = log.rename(log.with_name(f"{commit}.log"))
             return "skip", f"{problem} ({log})"
-        return self._run_command(self.make_environment(str(self._find_wheel(commit))))
+        wheel = self._find_wheel(commit)
+        return self._run_command(self.create_venv_variables(str(wheel)))
 
     def _find_wheel(self, commit: str) -> Path:
-        """Return the wheel of a commit: earlier searches, for other cells, left wheels as well."""
-        origin = {"identifier": self.record["cell"], "commit": commit}
-        wheels = self.home.dist.glob("*.whl")
-        return next(wheel for wheel in wheels if origin.items() <= read_manifest(wheel).items())
+        """Return the wheel of a commit. Earlier searches, for other cells, left wheels as well.
 
-    def make_environment(self, *wheels: str) -> dict[str, str]:
-        """Return the variables of a new environment with wheels and the packages of --with."""
+        Raises SourceError if there is none, although the build succeeded.
+        """
+        expected = {"identifier": self.record["cell"], "commit": commit}
+        for wheel in self.home.dist.glob("*.whl"):
+            if expected.items() <= read_manifest(wheel).items():
+                return wheel
+        raise SourceError(
+            f"{self.home.dist} has no wheel of {commit}, which was built just now: the same command "
+            "builds it again",
+            code="bisect-stopped",
+        )
+
+    def create_venv_variables(self, *wheels: str) -> dict[str, str]:
+        """Create an environment with wheels and the packages of --with; return its variables."""
         venv = self.layout.bisect / "env"
         interpreter = resolve_interpreter(self.record["python"])
-        python = create_environment(interpreter, venv, StringIO(), self.layout.environments)
+        unread_log = StringIO()  # an error carries the output of the program that failed
+        python = create_environment(interpreter, venv, unread_log, self.layout.environments)
         requirements = [*wheels, *self.record["asked"]["with"]]
         if requirements:
             _run_or_stop([str(python), "-I", "-m", "pip", "install", "--quiet", *requirements])
@@ -149,9 +167,12 @@ class CommitSearch(NamedTuple):
         return {**variables, "VIRTUAL_ENV": str(venv), "PATH": path}
 
     def require_command(self) -> None:
-        """Raise ConfigError if there is no such program as COMMAND, before anything is built."""
+        """Raise ConfigError if there is no such program as COMMAND.
+
+        It is called before anything is built, which may take hours.
+        """
         program = self.record["asked"]["command"][0]
-        if shutil.which(program, path=self.make_environment()["PATH"]) is None:
+        if shutil.which(program, path=self.create_venv_variables()["PATH"]) is None:
             raise ConfigError(
                 f"there is no program '{program}' on PATH, nor in the environment: correct "
                 "COMMAND, or add it by --with",
@@ -173,7 +194,7 @@ class CommitSearch(NamedTuple):
         return verdict, f"COMMAND ended with {code}"
 
     def _result(self) -> CommandOutput:
-        """Return the first bad commit, or those that may be it; the output fails for several."""
+        """Return the first bad commit, or all that may be it, which is a failure (exit code 1)."""
         suspects = [f"  {self.history.describe(commit)}" for commit in self.history.suspects()]
         several = len(suspects) > 1
         lines = ["", "first bad commit:"]
@@ -193,14 +214,14 @@ class CommitSearch(NamedTuple):
 def _run_or_stop(words: Sequence[str], accepted: Collection[int] = ()) -> int:
     """Run a command, and return its exit code: 0, or one of those that are `accepted`.
 
-    Any other is the machine's or the network's fault, not the commit's: raises an error that ends
-    with the same code.
+    Any other is the machine's or the network's fault, not the commit's. Then SourceError is raised,
+    with the exit code of the command in place of its own.
     """
     line = shlex.join(words)
     code = run_step(line)
     if code and code not in accepted:
         error = SourceError(
-            f"`{hide_password(line)}` failed, as shown above: the same command goes on there",
+            f"`{hide_password(line)}` failed, as shown above: the same command continues the search",
             code="bisect-stopped",
         )
         error.exit_code = code
@@ -222,9 +243,9 @@ def find_bad_commit(  # noqa: PLR0917 - every one is an option
     command: Sequence[str] = (),
     options: Options = NO_OPTIONS,
 ) -> CommandOutput:
-    """Return the commit that changed behaviour, by builds and COMMAND.
+    """Search for the commit that changed behaviour, and return what was found.
 
-    A search that was interrupted goes on with the same options.
+    The same options continue a search that was interrupted.
     """
     # Each build has the commit in its version.
     words = format_options(replace(options, label="git"))
@@ -257,13 +278,14 @@ def find_bad_commit(  # noqa: PLR0917 - every one is an option
         home = replace(layout, root=folder / "home")
         search = CommitSearch(layout, home, CommitHistory(folder / "history.git"), record)
         if not record:
-            _begin(facts, search, request)
-        # The file has no passwords: they are only in the options of this call.
+            _start_search(facts, search, request)
+        # The file has no passwords, so they are taken from the options of this call.
         record["asked"] = request
         variables = {
             "TORCHMILL_HOME": str(home.root),
             "TORCHMILL_TAG": record["tag"],
-            # A session then ends with the exit code that tells the commit's faults from others.
+            # A session then ends with the exit code of its error, not with nox's own, so that
+            # faults of the commit can be told from others.
             "TORCHMILL_EXITS": "1",
         }
         assignments = shlex.join(f"{name}={value}" for name, value in variables.items())
@@ -273,7 +295,7 @@ def find_bad_commit(  # noqa: PLR0917 - every one is an option
 
 
 def _require_same_search(before: Mapping[str, Any], request: Mapping[str, Any]) -> None:
-    """Raise ConfigError if another search is under way than the one that is asked for."""
+    """Raise ConfigError if a search with other options has not ended."""
     changed = []
     for name, value in request.items():
         # The record has no passwords.
@@ -287,13 +309,15 @@ def _require_same_search(before: Mapping[str, Any], request: Mapping[str, Any]) 
         )
 
 
-def _begin(facts: Facts, search: CommitSearch, request: dict[str, Any]) -> None:
-    """Fetch the history; refuse an impossible search before the first build.
+def _start_search(facts: Facts, search: CommitSearch, request: dict[str, Any]) -> None:
+    """Fetch the history, and fill the record of a new search.
 
-    Raises ConfigError, SourceError.
+    Raises ConfigError or SourceError for a search that is impossible, before the first build.
     """
     tag = request["tag"]
     tags = {release.tag for release in facts.releases[base_package(facts).name]}
+    # Without --tag, the commits are built by the rules of a release that is an end; that of the bad
+    # end, which is the newer one, if both are.
     for end in ("bad", "good"):
         if not tag and request[end] in tags:
             tag = request[end]
