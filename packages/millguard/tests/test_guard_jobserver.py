@@ -93,12 +93,12 @@ def test_nobody_gets_more_than_was_offered(pool: TokenPool, tmp_path: Path) -> N
 def test_tokens_of_a_killed_client_are_made_again(pool: TokenPool, tmp_path: Path) -> None:
     pool.offer(2)
     with client(tmp_path, 2) as (process, _):
-        pool.replace_lost()
+        pool.forget_lost()
         assert pool.held == 2  # it lives
         process.send_signal(signal.SIGKILL)
         process.wait(60)
         assert pool.held == 2
-        pool.replace_lost()
+        pool.forget_lost()
         assert pool.held == 0
     pool.offer(2)
     assert lying(tmp_path) == 2
@@ -108,7 +108,7 @@ def test_tokens_of_a_killed_client_are_made_again(pool: TokenPool, tmp_path: Pat
 def test_offering_finds_lost_tokens_by_itself(
     pool: TokenPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobserver, "LOST_AFTER_SECONDS", 0.0)
+    monkeypatch.setattr(jobserver, "SEARCH_INTERVAL_SECONDS", 0.0)
     pool.offer(1)
     with client(tmp_path, 1) as (process, _):
         process.kill()
@@ -122,7 +122,7 @@ def test_a_token_given_up_too_early_does_not_count_twice(pool: TokenPool, tmp_pa
     file = os.open(tmp_path / "jobs", os.O_RDWR)
     token = os.read(file, 1)
     os.close(file)  # a client that opens the fifo for every token
-    pool.replace_lost()
+    pool.forget_lost()
     pool.offer(1)
     file = os.open(tmp_path / "jobs", os.O_RDWR)
     os.write(file, token)
@@ -139,6 +139,19 @@ def test_without_a_place_for_a_fifo_nothing_is_offered(tmp_path: Path) -> None:
     pool.close()
     with jobserver.hold_open(tmp_path / "not there") as fifo:
         assert fifo is None
+
+
+def test_a_file_in_the_place_of_the_fifo_stays_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "jobs").write_text("text")
+    pool = TokenPool(tmp_path)
+    pool.offer(4)
+    jobserver.withdraw_tokens(tmp_path / "jobs")
+    assert (pool.held, (tmp_path / "jobs").read_text()) == (0, "text")
+
+
+def test_taking_back_tokens_makes_no_fifo(tmp_path: Path) -> None:
+    jobserver.withdraw_tokens(tmp_path / "jobs")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_fifo_outlives_the_guard_but_no_new_job_does(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """GNU make's jobserver: a fifo whose bytes are permissions to run one more job.
 
-A client has one job for nothing, takes a byte (a token) before each further one, and writes it back
-at its end. Clients are make since 4.4, ninja since 1.13 without -j, GCC's link-time optimisation
+A client may always run one job. It takes a byte (a token) before each further one, and writes it
+back at its end. Clients are make since 4.4, ninja since 1.13 without -j, GCC's link-time optimisation
 since 13, and nvcc --jobserver; each goes on with its one job if there is no token. The policy
 decides how many are offered (`policy.spare_tokens`).
 
@@ -13,6 +13,7 @@ import glob
 import os
 import re
 import shutil
+import stat
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -24,7 +25,7 @@ from millguard.processes import ProgramError, run_program
 
 # An older make ends with an error if MAKEFLAGS names a fifo.
 FIFO_SINCE_MAKE = Version("4.4")
-LOST_AFTER_SECONDS = 10.0  # between two searches for clients, while tokens are held
+SEARCH_INTERVAL_SECONDS = 10.0  # between two searches for clients, while tokens are held
 _NAME = "jobs"
 _TOKEN = b"+"
 _VERSION = re.compile(r"GNU Make (\d+(?:\.\d+)+)")
@@ -33,12 +34,13 @@ _VERSION = re.compile(r"GNU Make (\d+(?:\.\d+)+)")
 class TokenPool:
     """The tokens of one build, in a fifo below `folder`.
 
-    No method blocks or raises: without a fifo there is no client to hold a token.
+    No method blocks or raises OSError: without a fifo there is no client to hold a token, and the
+    system can always count the bytes of an open fifo.
     """
 
     def __init__(self, folder: Path) -> None:
         self._fifo = folder / _NAME
-        self._file = _open_fifo(self._fifo)
+        self._file = _make_fifo(self._fifo)
         self._total = 0  # tokens in the fifo, or held by clients
         self._searched_at = time.monotonic()
 
@@ -52,17 +54,19 @@ class TokenPool:
         if self._file is None:
             return
         waiting = _waiting_bytes(self._file)
-        self._total = max(self._total, waiting)  # a token that was given up as lost came back
-        search_is_due = time.monotonic() - self._searched_at > LOST_AFTER_SECONDS
+        # There are more than there should be if a client has written back tokens that were given up
+        # as lost. They count again, and the surplus is taken out below.
+        self._total = max(self._total, waiting)
+        search_is_due = time.monotonic() - self._searched_at > SEARCH_INTERVAL_SECONDS
         if waiting < self._total and search_is_due:
-            self.replace_lost()
+            self.forget_lost()
         with contextlib.suppress(OSError):
             if waiting < free:
                 self._total += os.write(self._file, _TOKEN * (free - waiting))
             elif waiting > free:
                 self._total -= len(os.read(self._file, waiting - free))
 
-    def replace_lost(self) -> None:
+    def forget_lost(self) -> None:
         """Give up the held tokens if no client lives: a killed one writes nothing back."""
         self._searched_at = time.monotonic()
         if not _in_use(self._fifo):
@@ -83,7 +87,7 @@ def hold_open(folder: Path) -> Iterator[Path | None]:
     alone. At the end of the context the fifo is emptied first: no new job starts.
     """
     fifo = folder / _NAME
-    file = _open_fifo(fifo)
+    file = _make_fifo(fifo)
     if file is None:
         yield None
         return
@@ -138,17 +142,29 @@ def makeflags(user_flags: str, fifo: Path) -> str | None:
     return f"{options.rstrip()} --jobserver-auth=fifo:{fifo} {dashes}{variables}".strip(" ")
 
 
+def _make_fifo(fifo: Path) -> int | None:
+    """Make a fifo unless it exists, and open it; None if that fails."""
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.mkfifo(fifo, 0o600)
+    except OSError:
+        return None
+    return _open_fifo(fifo)
+
+
 def _open_fifo(fifo: Path) -> int | None:
-    """Open a fifo, and make it if it is missing; None if that fails.
+    """Open a fifo; None if that fails, or if it is another kind of file.
 
     It is opened for both directions, because it keeps its content only while there is a reader.
     """
     try:
-        with contextlib.suppress(FileExistsError):
-            os.mkfifo(fifo, 0o600)
-        return os.open(fifo, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        file = os.open(fifo, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
+    if not stat.S_ISFIFO(os.fstat(file).st_mode):
+        os.close(file)
+        return None
+    return file
 
 
 def _waiting_bytes(file: int | None) -> int:
@@ -169,12 +185,16 @@ def _in_use(fifo: Path) -> bool:
     files of a process, it lists regular ones only.
     """
     if sys.platform != "linux":
-        return True  # unknown
+        # No other system has /proc. Tokens of a killed client are lost there, which costs only
+        # speed; giving up tokens of a living one would start too many jobs.
+        return True
     path = str(fifo.resolve())
     own_pids = {str(os.getpid()), str(os.getppid())}
     for link in glob.iglob("/proc/[0-9]*/fd/*"):  # noqa: PTH207 - only names, and fast
         pid = link.split("/")[2]
-        with contextlib.suppress(OSError):  # it was closed meanwhile
+        # It was closed meanwhile, or belongs to another user, who is no client: clients are
+        # programs of the build, and nobody else may open the fifo.
+        with contextlib.suppress(OSError):
             if pid not in own_pids and os.readlink(link) == path:  # noqa: PTH115
                 return True
     return False
