@@ -144,8 +144,8 @@ class CommitSearch(NamedTuple):
             if expected.items() <= read_manifest(wheel).items():
                 return wheel
         raise SourceError(
-            f"{self.home.dist} has no wheel of {commit}, which was built just now: the same command "
-            "builds it again",
+            f"{self.home.dist} has no wheel of {commit}, which was built just now: the same "
+            "command builds it again",
             code="bisect-stopped",
         )
 
@@ -221,7 +221,8 @@ def _run_or_stop(words: Sequence[str], accepted: Collection[int] = ()) -> int:
     code = run_step(line)
     if code and code not in accepted:
         error = SourceError(
-            f"`{hide_password(line)}` failed, as shown above: the same command continues the search",
+            f"`{hide_password(line)}` failed, as shown above: the same command continues the "
+            "search",
             code="bisect-stopped",
         )
         error.exit_code = code

@@ -74,22 +74,22 @@ def _platform_pins(
     base = request.releases[0]
     for variant in dict.fromkeys((request.variant, CPU)):
         our_pins = [_our_pin(facts, stock, release, variant, arch) for release in request.releases]
+        found_pins = tuple(pin for pin in our_pins if pin is not None)
         if our_pins[0] is not None:
+            if len(found_pins) == len(request.releases):
+                return found_pins
             # Official extensions are not built against a base of ours. Nothing else is tried if
             # one is missing: a base that the user built must not be replaced without a word.
+            found_packages = {pin.package for pin in found_pins}
             missing = [
-                release
-                for release, pin in zip(request.releases, our_pins, strict=True)
-                if pin is None
+                release for release in request.releases if release.package not in found_packages
             ]
-            if missing:
-                requested = replace(request, releases=tuple(missing), variant=variant)
-                hint = f"; or leave it out: --package {base.package}"
-                raise _no_wheel(facts, stock, requested, arch, hint)
-            return tuple(pin for pin in our_pins if pin is not None)
+            requested = replace(request, releases=tuple(missing), variant=variant)
+            hint = f"; or leave it out: --package {base.package}"
+            raise _no_wheel(facts, stock, requested, arch, hint)
         # With the official base, there may be extensions of ours. They are built against the base
         # of the index that installers ask by themselves, so its wheels are preferred then.
-        prefer_default = any(our_pins)
+        prefer_default = bool(found_pins)
         pins = []
         for release, our_pin in zip(request.releases, our_pins, strict=True):
             pin = our_pin or find_official(
@@ -173,21 +173,24 @@ def _common_pythons(
     Pythons without the GIL are among them only if there are no others. `pins` has at least one.
     Raises DeliveryError if there is no such Python.
     """
-    common = set.intersection(*(set(pin.pythons) for pin in pins))
+    common = set(pins[0].pythons)
+    for pin in pins:
+        common.intersection_update(pin.pythons)
     if common:
         with_gil = {python for python in common if not python.endswith("t")}
         return tuple(sorted(with_gil or common, key=python_key))
-    served = [
-        f"{pin.package} on {platform_name(pin.arch)}: {', '.join(pin.pythons)}" for pin in pins
-    ]
     our_pythons = _our_pythons(pins)
+    served: list[str] = []
     missing: list[MissingWheel] = []
-    advice = "choose other platforms, or another release"  # if all wheels are official
     for pin in pins:
-        absent = sorted(our_pythons - set(pin.pythons), key=python_key)
-        missing += [MissingWheel(pin.package, pin.variant, python, pin.arch) for python in absent]
+        pythons = ", ".join(pin.pythons)
+        served.append(f"{pin.package} on {platform_name(pin.arch)}: {pythons}")
+        for python in sorted(our_pythons - set(pin.pythons), key=python_key):
+            missing.append(MissingWheel(pin.package, pin.variant, python, pin.arch))
     if our_pythons:
         advice = build_advice(facts, request, missing)
+    else:  # all wheels are official, so there is nothing of ours to complete
+        advice = "choose other platforms, or another release"
     raise DeliveryError(
         f"no Python has all wheels of {stock.title} ({'; '.join(served)}): {advice}",
         code="no-common-python",
@@ -206,10 +209,10 @@ def _our_pythons(pins: Pins) -> set[str]:
 def _no_wheel(
     facts: Facts, stock: WheelStock, request: SnippetRequest, arch: Arch, hint: str = ""
 ) -> DeliveryError:
-    """Return the error for the releases of a request, of which a platform lacks wheels.
+    """Return the error for a request with releases that have no wheels on a platform.
 
-    It advises to build them for the Pythons that other wheels of ours are for, or else for the
-    newest one. `hint` ends its message.
+    It advises to build them for the Pythons of our other wheels, or for the newest Python if there
+    are no others. `hint` ends its message.
     """
     candidates = request.releases[0].pythons
     offers = [offer for offer in stock.offers if offer.variant == request.variant]

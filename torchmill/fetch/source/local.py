@@ -382,8 +382,8 @@ def _require_submodules(request: SourceRequest, tree: Path, title: str) -> None:
 def _empty_submodules(folder: Path, prefix: str) -> Iterator[str]:
     """Yield the submodules without files in a folder, and in its submodules.
 
-    `git archive` writes an empty folder for each submodule. If only some folders are missing, whoever
-    packed the source left these submodules out on purpose, and they do not count.
+    `git archive` writes an empty folder for each submodule. If only some folders are missing, they
+    do not count, because whoever packed the source left these submodules out on purpose.
     """
     listed = git_proof.listed_submodules(folder)
     filled = [path for path in listed if _has_entries(folder / path)]

@@ -1,9 +1,9 @@
 """GNU make's jobserver: a fifo whose bytes are permissions to run one more job.
 
 A client may always run one job. It takes a byte (a token) before each further one, and writes it
-back at its end. Clients are make since 4.4, ninja since 1.13 without -j, GCC's link-time optimisation
-since 13, and nvcc --jobserver; each goes on with its one job if there is no token. The policy
-decides how many are offered (`policy.spare_tokens`).
+back at its end. Clients are make since 4.4, ninja since 1.13 without -j, GCC's link-time
+optimisation since 13, and nvcc --jobserver; each goes on with its one job if there is no token. The
+policy decides how many are offered (`policy.spare_tokens`).
 
 https://www.gnu.org/software/make/manual/html_node/POSIX-Jobserver.html
 """
