@@ -353,7 +353,9 @@ def _refuse_other_commit(request: SourceRequest, title: str, proof: SourceProof)
     """Raise SourceError if the commit of a tree, proven or declared, is not the release's."""
     recorded = request.release.commit
     actual = proof.commit or proof.declared
-    if actual is not None and recorded not in {None, actual}:
+    if recorded is None or actual is None:
+        return
+    if actual != recorded:
         raise SourceError(
             f"{title} is the commit {actual}, but {request.package.name} "
             f"{request.release.version} was released from {recorded}: check out or get the right "

@@ -177,9 +177,13 @@ def _set_license_files(staged: StagedWheel, head: str) -> str:
     if Version(version) < LICENCE_FILES_VERSION:
         return head
     folder = staged.dist_info / "licenses"
-    files = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+    files = []
+    for path in folder.rglob("*"):
+        if path.is_file():
+            files.append(path.relative_to(folder).as_posix())
     lines = [line for line in head.split("\n") if not line.startswith("License-File:")]
-    lines += [f"License-File: {file}" for file in sorted(files)]
+    for file in sorted(files):
+        lines.append(f"License-File: {file}")
     return "\n".join(lines)
 
 
@@ -191,16 +195,19 @@ def normalize_headers(head: str, pythons: Iterable[str]) -> str:
     that runs it.
     """
     headers = re.split(r"\n(?![ \t])", head)  # each with its continuation lines
-    # Old setuptools wrote "UNKNOWN" for a field that the project leaves empty.
-    fields = [_normalize_header(header) for header in headers if header != "Platform: UNKNOWN"]
-    trailing = []
+    fields = []
+    for header in headers:
+        # Old setuptools wrote "UNKNOWN" for a field that the project leaves empty.
+        if header != "Platform: UNKNOWN":
+            fields.append(_normalize_header(header))
+    trailing: list[str] = []
     for name in TRAILING_HEADERS:
         trailing += [field for field in fields if field.startswith(f"{name}:")]
     declared = [field for field in fields if PYTHON_CLASSIFIER.fullmatch(field)]
     versions = sorted({python.rstrip("t") for python in pythons}, key=Version)
-    classifiers = [
-        f"Classifier: Programming Language :: Python :: {version}" for version in versions
-    ]
+    classifiers = []
+    for version in versions:
+        classifiers.append(f"Classifier: Programming Language :: Python :: {version}")
     leading: list[str] = []
     has_classifiers = False
     for field in fields:
