@@ -169,7 +169,7 @@ def configs(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def known(configs: Path) -> Facts:
+def small_facts(configs: Path) -> Facts:
     """Return the small facts, loaded."""
     return facts_reader.read_facts(configs)
 

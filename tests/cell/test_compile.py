@@ -82,9 +82,9 @@ def test_what_needs_no_gate_is_not_missed(line: str) -> None:
 
 
 @pytest.fixture
-def begun(known: Facts, tmp_path: Path) -> BuildContext:
+def begun(small_facts: Facts, tmp_path: Path) -> BuildContext:
     """Return a job on a machine of four cores whose plan compiles four files at a time."""
-    return job(known, tmp_path, change_host(HOST, resources={"memory": 2**33}))
+    return job(small_facts, tmp_path, change_host(HOST, resources={"memory": 2**33}))
 
 
 def guarded(begun: BuildContext) -> GuardedBuild:

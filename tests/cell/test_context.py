@@ -35,17 +35,17 @@ HOOK = (
 )
 
 
-def test_warnings_are_noted_once_and_stop_nothing(known: Facts, tmp_path: Path) -> None:
+def test_warnings_are_noted_once_and_stop_nothing(small_facts: Facts, tmp_path: Path) -> None:
     noted: list[str] = []
-    preflight(job(known, tmp_path, HOST), noted.append)
+    preflight(job(small_facts, tmp_path, HOST), noted.append)
     assert [line.partition(":")[0] for line in noted] == ["glibc"]
 
 
 @pytest.mark.parametrize("name", ["dist", ".torchmill/logs"])
 def test_a_folder_that_is_written_at_the_end_is_tried_at_the_beginning(
-    known: Facts, tmp_path: Path, name: str
+    small_facts: Facts, tmp_path: Path, name: str
 ) -> None:
-    begun = job(known, tmp_path, HOST)
+    begun = job(small_facts, tmp_path, HOST)
     folder = begun.layout.root / name
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.symlink_to(tmp_path / "a disk that is not mounted")
@@ -61,9 +61,9 @@ def test_a_folder_that_is_written_at_the_end_is_tried_at_the_beginning(
     "name", ["a|b", "a,b", "a:b", 'a"b', "$a", "a;b", "a[b]", "a\\b", "a\nb", "{a}", "a\udce9"]
 )
 def test_a_name_that_cmake_misreads_is_told_before_anything_is_built(
-    known: Facts, tmp_path: Path, name: str
+    small_facts: Facts, tmp_path: Path, name: str
 ) -> None:
-    begun = job(known, tmp_path, HOST)
+    begun = job(small_facts, tmp_path, HOST)
     with refused("host-not-ready") as caught:
         preflight(replace(begun, layout=replace(begun.layout, root=tmp_path / name)), print)
     assert "folder: " in str(caught.value)
@@ -71,15 +71,17 @@ def test_a_name_that_cmake_misreads_is_told_before_anything_is_built(
 
 
 def test_a_wrong_time_of_the_wheel_is_told_before_anything_is_built(
-    known: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small_facts: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "yesterday")
     with refused("invalid-source-date-epoch"):
-        preflight(job(known, tmp_path, HOST), print)
+        preflight(job(small_facts, tmp_path, HOST), print)
 
 
-def test_a_published_wheel_is_noted_with_what_is_known_of_it(known: Facts, tmp_path: Path) -> None:
-    release = replace(known.releases["base"][0], wheels={"manylinux1_x86_64": ("3.10",)})
+def test_a_published_wheel_is_noted_with_what_is_known_of_it(
+    small_facts: Facts, tmp_path: Path
+) -> None:
+    release = replace(small_facts.releases["base"][0], wheels={"manylinux1_x86_64": ("3.10",)})
     index = (
         "pypi",
         "https://pypi.org/simple",
@@ -91,9 +93,9 @@ def test_a_published_wheel_is_noted_with_what_is_known_of_it(known: Facts, tmp_p
         "",
         True,
     )
-    releases = {**known.releases, "base": (release, *known.releases["base"][1:])}
+    releases = {**small_facts.releases, "base": (release, *small_facts.releases["base"][1:])}
     facts, noted = (
-        replace(known, releases=releases, offered_wheels=(OfferedWheels(*index),)),
+        replace(small_facts, releases=releases, offered_wheels=(OfferedWheels(*index),)),
         list[str](),
     )
     host = change_host(HOST, platform={"glibc": "2.36"})
@@ -106,7 +108,9 @@ def test_a_published_wheel_is_noted_with_what_is_known_of_it(known: Facts, tmp_p
     assert not any("would do as well" in line for line in noted)
 
 
-def test_everything_that_is_missing_is_told_with_its_cure(known: Facts, tmp_path: Path) -> None:
+def test_everything_that_is_missing_is_told_with_its_cure(
+    small_facts: Facts, tmp_path: Path
+) -> None:
     place = LinuxDistribution("debian", "12")
     machine = change_host(
         HOST,
@@ -117,7 +121,7 @@ def test_everything_that_is_missing_is_told_with_its_cure(known: Facts, tmp_path
     )
     noted: list[str] = []
     with refused("host-not-ready") as caught:
-        preflight(job(known, tmp_path, machine), noted.append)
+        preflight(job(small_facts, tmp_path, machine), noted.append)
     head, *lines = str(caught.value).splitlines()
     assert head == "wheel-3.10-cpu cannot be built on this machine yet:"
     assert [line.strip().partition(":")[0] for line in lines] == ["interpreter", "C++ compiler"]
@@ -125,8 +129,10 @@ def test_everything_that_is_missing_is_told_with_its_cure(known: Facts, tmp_path
     assert noted == []
 
 
-def test_a_source_whose_bundled_folders_are_empty_is_refused(known: Facts, tmp_path: Path) -> None:
-    begun = job(known, tmp_path, HOST)
+def test_a_source_whose_bundled_folders_are_empty_is_refused(
+    small_facts: Facts, tmp_path: Path
+) -> None:
+    begun = job(small_facts, tmp_path, HOST)
     folders = ("third_party/full", "third_party/empty", "gone")
     tree = replace(begun.plan.tree, required_folders=folders)
     begun = replace(begun, plan=replace(begun.plan, tree=tree))
@@ -138,10 +144,10 @@ def test_a_source_whose_bundled_folders_are_empty_is_refused(known: Facts, tmp_p
 
 
 def test_a_build_that_does_not_fit_is_refused_before_it_starts(
-    known: Facts, tmp_path: Path
+    small_facts: Facts, tmp_path: Path
 ) -> None:
-    large = replace(known.packages["base"], disk=2**60)
-    facts = replace(known, packages={**known.packages, "base": large})
+    large = replace(small_facts.packages["base"], disk=2**60)
+    facts = replace(small_facts, packages={**small_facts.packages, "base": large})
     noted: list[str] = []
     with refused("host-not-ready") as caught:
         preflight(job(facts, tmp_path, HOST), noted.append)
@@ -149,11 +155,11 @@ def test_a_build_that_does_not_fit_is_refused_before_it_starts(
 
 
 def test_a_cache_folder_that_cannot_be_written_is_noted(
-    known: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small_facts: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "cache").touch()  # in place of the folder
     begun = job(
-        known,
+        small_facts,
         tmp_path,
         change_host(HOST, programs={"paths": {**HOST.programs.paths, "ccache": "/usr/bin/ccache"}}),
     )
@@ -169,9 +175,9 @@ def test_a_cache_folder_that_cannot_be_written_is_noted(
 
 
 def test_the_users_own_cache_and_launchers_stay_and_the_plan_has_the_last_word(
-    known: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small_facts: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun = job(known, tmp_path, HOST)
+    begun = job(small_facts, tmp_path, HOST)
     monkeypatch.setenv("CCACHE_PREFIX", "distcc")
     monkeypatch.setenv("MAX_JOBS", "99")
     monkeypatch.setenv("USE_FAST", "1")  # the package unsets USE_*
@@ -193,12 +199,12 @@ def test_the_users_own_cache_and_launchers_stay_and_the_plan_has_the_last_word(
 
 
 def test_compilers_speak_english_whatever_the_users_locale_is(
-    known: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small_facts: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The gate knows by their words which ran out of memory; only the letters of files stay the user's."""
     for name in (one for one in os.environ if one == "LANG" or one.startswith("LC_")):
         monkeypatch.delenv(name)
-    begun = job(known, tmp_path, HOST)
+    begun = job(small_facts, tmp_path, HOST)
     for name, value in {"LANG": "de_DE.UTF-8", "LANGUAGE": "de", "LC_NUMERIC": "de_DE"}.items():
         monkeypatch.setenv(name, value)
 
@@ -215,18 +221,18 @@ def test_compilers_speak_english_whatever_the_users_locale_is(
 
 
 def test_a_shared_cache_of_a_wrong_name_is_told_before_anything_is_built(
-    known: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small_facts: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCHMILL_CACHE", "redis://")
     with refused("invalid-cache-setting"):
-        preflight(job(known, tmp_path, HOST), print)
+        preflight(job(small_facts, tmp_path, HOST), print)
 
 
 @pytest.mark.parametrize("identifier", ["wheel-3.10-cpu", "vision-3.10-cpu"])
 def test_compilers_are_told_of_the_environment_by_a_path_that_is_the_same_in_every_tree(
-    known: Facts, tmp_path: Path, identifier: str
+    small_facts: Facts, tmp_path: Path, identifier: str
 ) -> None:
-    begun = job(known, tmp_path, HOST, identifier)
+    begun = job(small_facts, tmp_path, HOST, identifier)
     assert begun.placeholders["venv"] == str(begun.tree.folder / "env")
     assert begun.placeholders["python"] == str(begun.tree.folder / "env/bin/python")
     windows = replace(begun, host=replace(HOST, system="windows"))
@@ -234,7 +240,7 @@ def test_compilers_are_told_of_the_environment_by_a_path_that_is_the_same_in_eve
 
 
 def test_a_toolkit_that_only_the_shell_names_is_noted_and_not_used(
-    known: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small_facts: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours, other = tmp_path / "cuda-11.8", tmp_path / "cuda-12.4"
     for folder in (ours, other):
@@ -247,7 +253,7 @@ def test_a_toolkit_that_only_the_shell_names_is_noted_and_not_used(
             "libraries": {"cudnn": "8.6.0"},
         },
     )
-    begun = job(known, tmp_path, machine, "wheel-3.10-cu118")
+    begun = job(small_facts, tmp_path, machine, "wheel-3.10-cu118")
     assert begun.placeholders["cuda_home"] == str(ours)
     noted: list[str] = []
     monkeypatch.setenv("CUDA_HOME", str(other))
@@ -259,9 +265,9 @@ def test_a_toolkit_that_only_the_shell_names_is_noted_and_not_used(
     assert not any("CUDA_HOME" in line for line in noted)
 
 
-def test_the_base_is_built_with_the_same_toolkit(known: Facts, tmp_path: Path) -> None:
+def test_the_base_is_built_with_the_same_toolkit(small_facts: Facts, tmp_path: Path) -> None:
     begun = job(
-        known,
+        small_facts,
         tmp_path,
         HOST,
         "vision-3.10-cu118",
@@ -285,9 +291,9 @@ def test_the_base_is_built_with_the_same_toolkit(known: Facts, tmp_path: Path) -
     assert context.base_wheel(begun) is None, "it is not what its manifest says: it is made again"
 
 
-def test_what_a_package_imports_is_built_before_it(known: Facts, tmp_path: Path) -> None:
-    addon = replace(known.packages["addon"], imports=("base",))
-    facts = replace(known, packages={**known.packages, "addon": addon})
+def test_what_a_package_imports_is_built_before_it(small_facts: Facts, tmp_path: Path) -> None:
+    addon = replace(small_facts.packages["addon"], imports=("base",))
+    facts = replace(small_facts, packages={**small_facts.packages, "addon": addon})
     begun = job(facts, tmp_path, HOST, "vision-3.10-cpu", Options(torch="PyPI", jobs=2))
     assert list(context.missing_sessions(begun)) == [
         ["-s", "wheel-3.10-cpu", "--", "--jobs=2", "--torch=PyPI"]
@@ -299,17 +305,17 @@ def test_what_a_package_imports_is_built_before_it(known: Facts, tmp_path: Path)
     wheels[0].parent.mkdir()
     for wheel in wheels:
         wheel.touch()
-    assert context.imported_wheel(begun, known.packages["base"]) == wheels[1]
+    assert context.imported_wheel(begun, small_facts.packages["base"]) == wheels[1]
     assert list(context.missing_sessions(begun)) == []
 
 
 def test_what_the_official_wheel_has_beyond_this_one_is_noted_and_in_the_manifest(
-    known: Facts, tmp_path: Path
+    small_facts: Facts, tmp_path: Path
 ) -> None:
     part = OfficialPart(
         "a fast loop", When(), "a test", ("USE_LOOP=1",), cost="it is slow", brings="set USE_LOOP"
     )
-    made = job(replace(known, official_parts=(part,)), tmp_path, HOST)
+    made = job(replace(small_facts, official_parts=(part,)), tmp_path, HOST)
     noted: list[str] = []
     preflight(made, noted.append)
     assert any(
@@ -323,19 +329,19 @@ def test_what_the_official_wheel_has_beyond_this_one_is_noted_and_in_the_manifes
 
 
 def test_variables_of_the_shell_that_a_build_does_not_get_are_noted(
-    known: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small_facts: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("USE_CUDA", "0")
     monkeypatch.setenv("NO_COLOR", "1")
     noted: list[str] = []
-    preflight(job(known, tmp_path, HOST), noted.append)
+    preflight(job(small_facts, tmp_path, HOST), noted.append)
     (said,) = [line for line in noted if line.startswith("not read from your shell")]
     assert "USE_CUDA" in said
     assert "NO_COLOR" not in said
 
 
 def test_a_build_without_cuda_finds_no_nvcc_and_all_other_programs(
-    known: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small_facts: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     toolkit, distribution = tmp_path / "cuda/bin", tmp_path / "usr/bin"
     for folder, names in ((toolkit, ("nvcc", "cuobjdump")), (distribution, ("nvcc", "c++"))):
@@ -345,7 +351,7 @@ def test_a_build_without_cuda_finds_no_nvcc_and_all_other_programs(
             (folder / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{toolkit}{os.pathsep}{distribution}")
     monkeypatch.setenv("CUDA_HOME", str(toolkit.parent))
-    variables = environment.build_environment(job(known, tmp_path, HOST), {})
+    variables = environment.build_environment(job(small_facts, tmp_path, HOST), {})
     assert "CUDA_HOME" not in variables
     assert shutil.which("nvcc", path=variables["PATH"]) is None
     for program in (toolkit / "cuobjdump", distribution / "c++"):
@@ -353,14 +359,14 @@ def test_a_build_without_cuda_finds_no_nvcc_and_all_other_programs(
         assert visible is not None
         assert Path(visible).resolve() == program
     (distribution / "c++").unlink()
-    variables = environment.build_environment(job(known, tmp_path, HOST), {})
+    variables = environment.build_environment(job(small_facts, tmp_path, HOST), {})
     assert shutil.which("c++", path=variables["PATH"]) is None, (
         "what was removed does not stay visible"
     )
 
 
 def test_a_compiler_that_is_named_by_its_path_is_asked_what_it_is(
-    known: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small_facts: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One of the same name on PATH says nothing of it."""
     seen: list[Host] = []
@@ -382,7 +388,7 @@ def test_a_compiler_that_is_named_by_its_path_is_asked_what_it_is(
     )
     monkeypatch.setattr(context, "resolve_processor", stop)
     monkeypatch.setenv("TORCHMILL_HOME", str(tmp_path))
-    cell = job(known, tmp_path, HOST).cell
+    cell = job(small_facts, tmp_path, HOST).cell
     with pytest.raises(LookupError):
-        context.create_context(tmp_path, known, cell, [f"--set=CXX={own}"], tmp_path / "venv")
+        context.create_context(tmp_path, small_facts, cell, [f"--set=CXX={own}"], tmp_path / "venv")
     assert seen[0].compilers.of_command(str(own)) == Compiler("gcc", "9.5.0")

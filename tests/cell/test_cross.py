@@ -22,9 +22,11 @@ from torchmill.plan.session_names import asked_sessions
 OTHER = "aarch64" if native.native_arch() != "aarch64" else "x86_64"
 
 
-def found(known: Facts, *words: str, further: tuple[str, ...] = ()) -> list[tuple[str, str, str]]:
+def found(
+    small_facts: Facts, *words: str, further: tuple[str, ...] = ()
+) -> list[tuple[str, str, str]]:
     cells = cell_lookup.requested_cells(
-        known,
+        small_facts,
         None,
         asked_sessions(words),
         lambda one: further if one.build.package == "base" else (),
@@ -32,14 +34,14 @@ def found(known: Facts, *words: str, further: tuple[str, ...] = ()) -> list[tupl
     return [(name, cell.release.version, cell.build.arch) for name, cell in cells]
 
 
-def test_a_name_with_an_arch_is_a_cell_of_it(known: Facts) -> None:
-    assert found(known, "nox", "-s", "wheel-3.10-cpu-x86_64") == [
+def test_a_name_with_an_arch_is_a_cell_of_it(small_facts: Facts) -> None:
+    assert found(small_facts, "nox", "-s", "wheel-3.10-cpu-x86_64") == [
         ("wheel-3.10-cpu", "2.0.0", "x86_64")
     ]
-    assert found(known, "nox", "-s", "wheel-3.10-cpu-aarch64") == [
+    assert found(small_facts, "nox", "-s", "wheel-3.10-cpu-aarch64") == [
         ("wheel-3.10-cpu", "2.0.0", "aarch64")
     ]
-    assert found(known, "-s", "vision-3.10-cpu-aarch64,wheel-3.9-cpu-arm64") == [
+    assert found(small_facts, "-s", "vision-3.10-cpu-aarch64,wheel-3.9-cpu-arm64") == [
         ("vision-3.10-cpu", "0.1.0", "aarch64"),
         ("wheel-3.9-cpu", "1.0.0", "arm64"),
     ]
@@ -48,20 +50,20 @@ def test_a_name_with_an_arch_is_a_cell_of_it(known: Facts) -> None:
 @pytest.mark.parametrize(
     "words", [["-s", "wheel-3.10-cpu"], ["-l"], ["-s", "wheel-2.7-cpu-aarch64"], []]
 )
-def test_nothing_else_is(known: Facts, words: list[str]) -> None:
-    assert found(known, *words) == []
+def test_nothing_else_is(small_facts: Facts, words: list[str]) -> None:
+    assert found(small_facts, *words) == []
 
 
-def test_what_conflicts_forbid_is_none(known: Facts) -> None:
-    release = find_release(known, "base", "1.0.0")
+def test_what_conflicts_forbid_is_none(small_facts: Facts) -> None:
+    release = find_release(small_facts, "base", "1.0.0")
     wanted = asked_sessions(["-s", "wheel-3.10-cu118-aarch64"])
-    assert list(cell_lookup.requested_cells(known, release, wanted)) == []
+    assert list(cell_lookup.requested_cells(small_facts, release, wanted)) == []
 
 
-def test_what_is_made_of_the_base_wheel_can_be_made_there(known: Facts) -> None:
+def test_what_is_made_of_the_base_wheel_can_be_made_there(small_facts: Facts) -> None:
     name = "libtorch-3.10-cpu-aarch64"
-    assert found(known, "-rs", name) == []
-    assert found(known, "-rs", name, further=("libtorch",)) == [
+    assert found(small_facts, "-rs", name) == []
+    assert found(small_facts, "-rs", name, further=("libtorch",)) == [
         ("libtorch-3.10-cpu", "2.0.0", "aarch64")
     ]
 
@@ -194,9 +196,11 @@ def place(**changed: object) -> ContainerPlace:
 
 
 def order(
-    known: Facts, *arguments: str, name: str = "wheel-3.10-cpu-aarch64", tag: str = "v1.13.1"
+    small_facts: Facts, *arguments: str, name: str = "wheel-3.10-cpu-aarch64", tag: str = "v1.13.1"
 ) -> CrossBuild:
-    cell = cell_lookup.find_cell(known, name, "x86_64", find_release(known, "torch", tag))
+    cell = cell_lookup.find_cell(
+        small_facts, name, "x86_64", find_release(small_facts, "torch", tag)
+    )
     image, options = (
         "localhost/torch-builder:1.13.1-cpu-aarch64-distribution",
         parse_options(arguments, "test"),

@@ -30,10 +30,10 @@ def make_part(name: str, header: str) -> ToolkitPart:
     return ToolkitPart(name, name, f"nvidia-{name}", (header,), (), None, "", "")
 
 
-def test_the_parts_that_toolkits_lack_are_found(known: Facts, tmp_path: Path) -> None:
+def test_the_parts_that_toolkits_lack_are_found(small_facts: Facts, tmp_path: Path) -> None:
     file(tmp_path / "include/cublas_v2.h")
     parts = (make_part("cublas", "cublas_v2.h"), make_part("cupti", "cupti.h"))
     host = replace(HOST, toolkits=HostToolkits(homes={"11.8": str(tmp_path)}))
-    toolkits = survey_host(replace(known, toolkit_parts=parts), host, {"PATH": ""}).toolkits
+    toolkits = survey_host(replace(small_facts, toolkit_parts=parts), host, {"PATH": ""}).toolkits
     assert toolkits.lacking_parts == {"11.8": "cupti"}
-    assert survey_host(known, host, {"PATH": ""}).toolkits.lacking_parts == {}
+    assert survey_host(small_facts, host, {"PATH": ""}).toolkits.lacking_parts == {}

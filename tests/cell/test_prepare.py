@@ -59,9 +59,9 @@ class Cell:
 
 
 @pytest.fixture
-def begun(known: Facts, tmp_path: Path) -> BuildContext:
+def begun(small_facts: Facts, tmp_path: Path) -> BuildContext:
     """Return a job whose source is fetched."""
-    made = job(known, tmp_path, HOST)
+    made = job(small_facts, tmp_path, HOST)
     fetched = Site(tmp_path / "fetched").tree.source
     fetched.rename(made.source.path)
     shutil.rmtree(made.source.path / "build")

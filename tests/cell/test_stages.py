@@ -162,9 +162,9 @@ def see_what_is_in_the_wheels(pair: Pair) -> None:
 
 
 def test_two_trees_of_a_family_are_kept_and_all_while_somebody_works(
-    known: Facts, tmp_path: Path
+    small_facts: Facts, tmp_path: Path
 ) -> None:
-    begun = job(known, tmp_path, HOST)
+    begun = job(small_facts, tmp_path, HOST)
     folders = {name: begun.tree.folder.with_name(f"wheel-cpu-{name * 8}") for name in "abcd"}
     foreign = [
         begun.tree.folder.with_name(name) for name in ("wheel-3.9-cpu", "wheel-cu118-aaaaaaaa")
@@ -188,8 +188,8 @@ def test_two_trees_of_a_family_are_kept_and_all_while_somebody_works(
     assert all((folder / LOCK_FILE).exists() for folder in folders.values())
 
 
-def test_pip_looks_among_our_wheels_for_ours_alone(known: Facts, tmp_path: Path) -> None:
-    base = job(known, tmp_path, HOST)
+def test_pip_looks_among_our_wheels_for_ours_alone(small_facts: Facts, tmp_path: Path) -> None:
+    base = job(small_facts, tmp_path, HOST)
     assert find_links(base) == []
     dependent = replace(
         base,

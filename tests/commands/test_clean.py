@@ -58,9 +58,9 @@ def nox_variables(home: Path) -> dict[str, str]:
     return {"NOX_ENVDIR": str(home / "envs")}
 
 
-def test_each_thing_is_found_once(tmp_path: Path, known: Facts) -> None:
+def test_each_thing_is_found_once(tmp_path: Path, small_facts: Facts) -> None:
     things.fill(tmp_path)
-    place = things.place(tmp_path, known)
+    place = things.place(tmp_path, small_facts)
     items = [item for kind in stored.KINDS for item in kind.find(place)]
     assert {f"{item.kind} {item.name}" for item in items} == {
         f"trees {things.TREE}",
@@ -87,14 +87,14 @@ def test_each_thing_is_found_once(tmp_path: Path, known: Facts) -> None:
     assert len(paths) == len(set(paths))
 
 
-def test_items_of_other_kinds_stay(tmp_path: Path, known: Facts) -> None:
+def test_items_of_other_kinds_stay(tmp_path: Path, small_facts: Facts) -> None:
     things.fill(tmp_path)
     files_before = things.present(tmp_path)
-    clean(tmp_path, known, "logs")
+    clean(tmp_path, small_facts, "logs")
     assert {path.partition("/")[0] for path in files_before - things.present(tmp_path)} == {
         ".torchmill"
     }
-    clean(tmp_path, known, older="0s")
+    clean(tmp_path, small_facts, older="0s")
     deliveries = {f"dist/{things.WHEEL}{end}" for end in ("", ".json", ".cdx.json")}
     deliveries |= {
         path for path in files_before if path.startswith(("dist/conda/", "dist/libbase"))
@@ -103,74 +103,74 @@ def test_items_of_other_kinds_stay(tmp_path: Path, known: Facts) -> None:
     remaining = deliveries | foreign
     caches = {path for path in files_before if "units.sqlite" in path or "/toolkits/" in path}
     assert things.present(tmp_path) == remaining | caches
-    clean(tmp_path, known, "wheels", "packages", "history", "toolkits")
+    clean(tmp_path, small_facts, "wheels", "packages", "history", "toolkits")
     assert things.present(tmp_path) == foreign, "nobody here built those"
 
 
 def test_folders_that_were_written_for_others_are_shown_and_stay(
-    tmp_path: Path, known: Facts
+    tmp_path: Path, small_facts: Facts
 ) -> None:
     layout = things.layout(tmp_path)
     files = [
         things.write(folder / "a", 10) for folder in (layout.index, layout.channel, layout.images)
     ]
-    place = things.place(tmp_path, known)
+    place = things.place(tmp_path, small_facts)
     items = [item for kind in stored.KINDS for item in kind.find(place)]
     assert [item.kind for item in items if item.find() != ()] == ["index", "channel", "images"]
-    clean(tmp_path, known, older="0s")
+    clean(tmp_path, small_facts, older="0s")
     assert all(path.is_file() for path in files)
 
 
-def test_builds_in_containers_are_shown_and_stay(tmp_path: Path, known: Facts) -> None:
+def test_builds_in_containers_are_shown_and_stay(tmp_path: Path, small_facts: Facts) -> None:
     layout = things.layout(tmp_path)
     tree = things.write(
         layout.state / "aarch64" / "trees" / "v1.0.0" / "wheel-3.10-cpu" / "a.o", 10
     )
     cached = things.write(container_layout(layout, "aarch64").cache / "ccache" / "a", 10)
-    place = things.place(tmp_path, known)
+    place = things.place(tmp_path, small_facts)
     (item,) = (item for kind in stored.KINDS for item in kind.find(place))
     assert (item.kind, item.name) == ("containers", "aarch64")
-    clean(tmp_path, known, older="0s")
+    clean(tmp_path, small_facts, older="0s")
     assert tree.is_file()
     assert cached.is_file()
 
 
-def test_a_lock_keeps_its_file(tmp_path: Path, known: Facts) -> None:
+def test_a_lock_keeps_its_file(tmp_path: Path, small_facts: Facts) -> None:
     things.fill(tmp_path)
     lock = things.layout(tmp_path).trees / things.TREE / "lock"
     inode = lock.stat().st_ino
-    clean(tmp_path, known, "trees")
+    clean(tmp_path, small_facts, "trees")
     assert lock.stat().st_ino == inode
     assert [path.name for path in lock.parent.iterdir()] == ["lock"]
 
 
-def test_a_toolkit_that_is_being_installed_stays(tmp_path: Path, known: Facts) -> None:
+def test_a_toolkit_that_is_being_installed_stays(tmp_path: Path, small_facts: Facts) -> None:
     things.fill(tmp_path)
     lock = things.layout(tmp_path).cache / "toolkits/.making-12.4-x86_64/lock"
     with things.held(lock):
-        outcome = clean(tmp_path, known, "toolkits", "downloads")
+        outcome = clean(tmp_path, small_facts, "toolkits", "downloads")
     assert {item.name for item, _ in outcome.kept} == {"12.4-x86_64 (unfinished)", "downloads"}
     assert "toolkits 11.8-x86_64" in names(outcome)
-    clean(tmp_path, known, "toolkits", "downloads")
+    clean(tmp_path, small_facts, "toolkits", "downloads")
     remaining = {
         path for path in things.present(tmp_path) if "toolkits" in path or "downloads" in path
     }
     assert (remaining, lock.is_file()) == (set(), True)
 
 
-def test_a_toolkit_was_needed_when_its_files_were_read(tmp_path: Path, known: Facts) -> None:
+def test_a_toolkit_was_needed_when_its_files_were_read(tmp_path: Path, small_facts: Facts) -> None:
     things.fill(tmp_path)
     home = things.layout(tmp_path).cache / "toolkits/11.8-x86_64"
     things.age(home, 40)
     os.utime(home / "bin/nvcc", (time.time(), home.stat().st_mtime))
-    assert names(clean(tmp_path, known, "toolkits", older="30d")) == set()
+    assert names(clean(tmp_path, small_facts, "toolkits", older="30d")) == set()
     things.age(home, 0)
-    assert names(clean(tmp_path, known, "toolkits", older="30d")) == {"toolkits 11.8-x86_64"}
+    assert names(clean(tmp_path, small_facts, "toolkits", older="30d")) == {"toolkits 11.8-x86_64"}
 
 
-def test_a_clean_without_a_filter_is_refused(known: Facts) -> None:
+def test_a_clean_without_a_filter_is_refused(small_facts: Facts) -> None:
     with refused("clean-without-filter"):
-        command.parse_criteria(known, (), "", "", "")
+        command.parse_criteria(small_facts, (), "", "", "")
 
 
 @pytest.mark.parametrize(
@@ -184,36 +184,38 @@ def test_a_clean_without_a_filter_is_refused(known: Facts) -> None:
         ({"free": "lots"}, "invalid-free"),
     ],
 )
-def test_bad_filters_are_refused(known: Facts, filters: dict[str, str], code: str) -> None:
+def test_bad_filters_are_refused(small_facts: Facts, filters: dict[str, str], code: str) -> None:
     with refused(code):
         all_filters = {"names": (), "age": "", "release": "", "free": "", **filters}
-        command.parse_criteria(known, **all_filters)  # type: ignore[arg-type]
+        command.parse_criteria(small_facts, **all_filters)  # type: ignore[arg-type]
 
 
-def test_age_is_counted_from_the_last_use(tmp_path: Path, known: Facts) -> None:
+def test_age_is_counted_from_the_last_use(tmp_path: Path, small_facts: Facts) -> None:
     things.fill(tmp_path)
     layout = things.layout(tmp_path)
     things.age(layout.trees / things.TREE, 40)
     things.age(layout.trees / things.VISION, -2)  # the clock went backwards since
-    assert names(clean(tmp_path, known, "trees", older="30d")) == {f"trees {things.TREE}"}
-    assert names(clean(tmp_path, known, "trees", older="1d")) == set()
-    assert names(clean(tmp_path, known, "trees")) == {f"trees {things.VISION}"}
+    assert names(clean(tmp_path, small_facts, "trees", older="30d")) == {f"trees {things.TREE}"}
+    assert names(clean(tmp_path, small_facts, "trees", older="1d")) == set()
+    assert names(clean(tmp_path, small_facts, "trees")) == {f"trees {things.VISION}"}
 
 
-def test_a_source_is_needed_by_what_is_built_of_it(tmp_path: Path, known: Facts) -> None:
+def test_a_source_is_needed_by_what_is_built_of_it(tmp_path: Path, small_facts: Facts) -> None:
     things.fill(tmp_path)
     layout = things.layout(tmp_path)
     for name in ("source.json", "tree"):
         path = layout.source("base") / "v1.0.0" / name
         os.utime(path, (path.stat().st_mtime - 40 * things.DAY,) * 2)
-    assert names(clean(tmp_path, known, "sources", older="30d")) == set(), (
+    assert names(clean(tmp_path, small_facts, "sources", older="30d")) == set(), (
         "its tree was built in today"
     )
     things.age(layout.trees, 35)
-    assert names(clean(tmp_path, known, "sources", older="30d")) == {"sources base v1.0.0"}
+    assert names(clean(tmp_path, small_facts, "sources", older="30d")) == {"sources base v1.0.0"}
 
 
-def test_a_release_goes_with_its_partners(tmp_path: Path, shipped: Facts, known: Facts) -> None:
+def test_a_release_goes_with_its_partners(
+    tmp_path: Path, shipped: Facts, small_facts: Facts
+) -> None:
     of_torch = command.parse_criteria(shipped, (), "", "v1.13.1", "").tags
     assert of_torch == frozenset({"v1.13.1", "v0.14.1", "v0.13.1"})
     assert command.parse_criteria(shipped, (), "", "v0.14.1", "").tags == frozenset({"v0.14.1"})
@@ -223,26 +225,28 @@ def test_a_release_goes_with_its_partners(tmp_path: Path, shipped: Facts, known:
     other_file = things.write(
         things.layout(tmp_path).trees / "v2.0.0" / "wheel-3.10-cpu" / "source" / "a", 10
     )
-    assert f"trees {things.TREE}" in names(clean(tmp_path, known, release="v1.0.0"))
+    assert f"trees {things.TREE}" in names(clean(tmp_path, small_facts, release="v1.0.0"))
     assert other_file.is_file()
     assert (things.layout(tmp_path).cache / "gates").is_dir(), "it belongs to no release"
 
 
-def test_no_more_goes_than_is_needed_and_the_oldest_first(tmp_path: Path, known: Facts) -> None:
+def test_no_more_goes_than_is_needed_and_the_oldest_first(
+    tmp_path: Path, small_facts: Facts
+) -> None:
     things.fill(tmp_path)
     layout = things.layout(tmp_path)
     things.age(layout.trees / things.CELL, 3)
     things.age(layout.demo, 9)
     things.age(layout.logs, 6)
-    assert names(clean(tmp_path, known, free="150 kB")) == {
+    assert names(clean(tmp_path, small_facts, free="150 kB")) == {
         "demo demo",
         "logs v1.0.0-wheel-3.10-cpu",
     }
-    assert names(clean(tmp_path, known, free="90 kB")) == {f"outputs {things.CELL}"}
-    assert names(clean(tmp_path, known, free="0")) == set()
+    assert names(clean(tmp_path, small_facts, free="90 kB")) == {f"outputs {things.CELL}"}
+    assert names(clean(tmp_path, small_facts, free="0")) == set()
 
 
-def test_a_name_that_stays_frees_nothing(tmp_path: Path, known: Facts) -> None:
+def test_a_name_that_stays_frees_nothing(tmp_path: Path, small_facts: Facts) -> None:
     things.fill(tmp_path)
     origin = (
         things.layout(tmp_path).source("base") / "v1.0.0" / "tree" / ".git" / "objects" / "pack"
@@ -250,29 +254,29 @@ def test_a_name_that_stays_frees_nothing(tmp_path: Path, known: Facts) -> None:
     things.write(origin, 400_000)
     copy = things.layout(tmp_path).trees / things.TREE / "source" / "pack"
     os.link(origin, copy)
-    first = clean(tmp_path, known, "trees", dry_run=True).total
+    first = clean(tmp_path, small_facts, "trees", dry_run=True).total
     assert first.size - first.freed >= 400_000
-    both = clean(tmp_path, known, "trees", "sources", dry_run=True).total
+    both = clean(tmp_path, small_facts, "trees", "sources", dry_run=True).total
     assert both.size == both.freed
 
 
-def test_a_dry_run_removes_nothing_and_returns_the_same(tmp_path: Path, known: Facts) -> None:
+def test_a_dry_run_removes_nothing_and_returns_the_same(tmp_path: Path, small_facts: Facts) -> None:
     things.fill(tmp_path)
     files_before = things.present(tmp_path)
-    status = clean(tmp_path, known, older="0s", dry_run=True)
+    status = clean(tmp_path, small_facts, older="0s", dry_run=True)
     assert things.present(tmp_path) == files_before
-    removed = clean(tmp_path, known, older="0s")
+    removed = clean(tmp_path, small_facts, older="0s")
     assert names(status) == names(removed)
     assert status.total.freed == removed.total.freed
 
 
-def test_items_that_a_build_locks_stay_until_it_ends(tmp_path: Path, known: Facts) -> None:
+def test_items_that_a_build_locks_stay_until_it_ends(tmp_path: Path, small_facts: Facts) -> None:
     things.fill(tmp_path)
     lock = things.layout(tmp_path).trees / things.VISION / "lock"
     with things.held(lock) as build:
         for dry_run in (True, False):
             outcome = clean(
-                tmp_path, known, "trees", "outputs", "wheels", older="0s", dry_run=dry_run
+                tmp_path, small_facts, "trees", "outputs", "wheels", older="0s", dry_run=dry_run
             )
             assert {item.name for item, _ in outcome.kept} == {things.VISION, things.WHEEL}
         assert all(reason == f"in use by process {build.pid}" for _, reason in outcome.kept)
@@ -292,14 +296,16 @@ def test_items_that_a_build_locks_stay_until_it_ends(tmp_path: Path, known: Fact
         assert locked <= set(busy)
         # A build of root's may be anywhere, as far as another user can see; root sees where it is.
         assert os.getuid() != 0 or locked == set(busy)
-    assert names(clean(tmp_path, known, "trees", "outputs", "wheels")) == {
+    assert names(clean(tmp_path, small_facts, "trees", "outputs", "wheels")) == {
         f"trees {things.VISION}",
         f"outputs {things.VISION}",
         f"wheels {things.WHEEL}",
     }
 
 
-def test_a_tree_stays_while_a_cell_that_shares_it_is_packed(tmp_path: Path, known: Facts) -> None:
+def test_a_tree_stays_while_a_cell_that_shares_it_is_packed(
+    tmp_path: Path, small_facts: Facts
+) -> None:
     trees = things.layout(tmp_path).trees / "v1.0.0"
     cells = {python: trees / f"wheel-{python}-cpu" for python in ("3.9", "3.10")}
     tree, other_file = trees / "wheel-cpu-0123abcd", trees / "wheel-cu118-0123abcd"
@@ -309,67 +315,69 @@ def test_a_tree_stays_while_a_cell_that_shares_it_is_packed(tmp_path: Path, know
     for cell in cells.values():
         things.write(cell / "lock", 0)
     with things.held(cells["3.10"] / "lock") as build:
-        outcome = clean(tmp_path, known, "trees")
+        outcome = clean(tmp_path, small_facts, "trees")
     assert names(outcome) == {"trees v1.0.0/wheel-cu118-0123abcd"}
     assert [(item.name, reason) for item, reason in outcome.kept] == [
         ("v1.0.0/wheel-cpu-0123abcd", f"in use by process {build.pid}")
     ]
-    assert names(clean(tmp_path, known, "trees")) == {"trees v1.0.0/wheel-cpu-0123abcd"}
+    assert names(clean(tmp_path, small_facts, "trees")) == {"trees v1.0.0/wheel-cpu-0123abcd"}
 
 
-def test_a_source_that_is_being_built_or_fetched_stays(tmp_path: Path, known: Facts) -> None:
+def test_a_source_that_is_being_built_or_fetched_stays(tmp_path: Path, small_facts: Facts) -> None:
     things.fill(tmp_path)
     layout = things.layout(tmp_path)
     for lock in (layout.trees / things.TREE / "lock", layout.source("base") / "lock"):
         with things.held(lock):
-            assert [reason[:6] for _, reason in clean(tmp_path, known, "sources").kept] == [
+            assert [reason[:6] for _, reason in clean(tmp_path, small_facts, "sources").kept] == [
                 "in use"
             ]
-    assert names(clean(tmp_path, known, "sources")) == {"sources base v1.0.0"}
+    assert names(clean(tmp_path, small_facts, "sources")) == {"sources base v1.0.0"}
 
 
-def test_work_of_the_users_stays(tmp_path: Path, known: Facts) -> None:
+def test_work_of_the_users_stays(tmp_path: Path, small_facts: Facts) -> None:
     things.fill(tmp_path)
     tree = things.layout(tmp_path).source("base") / "v1.0.0" / "tree"
     changed = things.write(tree / "mine.py", 10)
-    (kept_source,) = clean(tmp_path, known, "sources").kept
+    (kept_source,) = clean(tmp_path, small_facts, "sources").kept
     assert "mine.py" in kept_source[1]
     changed.unlink()
     branch = things.write(tree / ".git" / "modules" / "a" / "refs" / "heads" / "mine", 40)
     things.write(tree / ".git" / "modules" / "a" / "HEAD", 40)
-    (kept_source,) = clean(tmp_path, known, "sources").kept
+    (kept_source,) = clean(tmp_path, small_facts, "sources").kept
     assert "has commits of yours (refs/heads/mine)" in kept_source[1]
     branch.unlink()
     (tree / ".git" / "packed-refs").write_text(
         "# pack-refs with: peeled\n" + "1" * 40 + " refs/stash\n"
     )
-    (kept_source,) = clean(tmp_path, known, "sources").kept
+    (kept_source,) = clean(tmp_path, small_facts, "sources").kept
     assert "has commits of yours (refs/stash)" in kept_source[1]
     (tree / ".git" / "packed-refs").unlink()
-    assert names(clean(tmp_path, known, "sources")) == {"sources base v1.0.0"}
+    assert names(clean(tmp_path, small_facts, "sources")) == {"sources base v1.0.0"}
 
 
-def test_an_environment_from_which_something_runs_stays(tmp_path: Path, known: Facts) -> None:
+def test_an_environment_from_which_something_runs_stays(tmp_path: Path, small_facts: Facts) -> None:
     things.fill(tmp_path)
     program = tmp_path / "envs" / "wheel-3-10-cpu" / "bin" / "sleep"
     program.parent.mkdir()
     shutil.copy2(shutil.which("sleep") or "", program)
     with subprocess.Popen([program, "600"]) as process:
         try:
-            (environment_kept,) = clean(tmp_path, known, "environments").kept
+            (environment_kept,) = clean(tmp_path, small_facts, "environments").kept
         finally:
             process.kill()
     assert environment_kept[1].startswith(f"in use by process {process.pid} (")
-    assert names(clean(tmp_path, known, "environments")) == {"environments wheel-3-10-cpu"}
+    assert names(clean(tmp_path, small_facts, "environments")) == {"environments wheel-3-10-cpu"}
 
 
-def test_a_folder_that_is_no_environment_stays(tmp_path: Path, known: Facts) -> None:
+def test_a_folder_that_is_no_environment_stays(tmp_path: Path, small_facts: Facts) -> None:
     things.write(tmp_path / "envs" / "photos" / "a.jpg", 10)
-    assert names(clean(tmp_path, known, "environments")) == set()
+    assert names(clean(tmp_path, small_facts, "environments")) == set()
     assert (tmp_path / "envs" / "photos" / "a.jpg").exists()
 
 
-def test_what_an_interrupted_clean_left_goes_with_the_next(tmp_path: Path, known: Facts) -> None:
+def test_what_an_interrupted_clean_left_goes_with_the_next(
+    tmp_path: Path, small_facts: Facts
+) -> None:
     things.fill(tmp_path)
     layout = things.layout(tmp_path)
     remaining = [
@@ -380,20 +388,20 @@ def test_what_an_interrupted_clean_left_goes_with_the_next(tmp_path: Path, known
         things.write(path, 70_000)
     status = json.loads(invoke(tmp_path, "status", "--json").stdout)
     assert status["leftovers"] >= 140_000
-    clean(tmp_path, known, "tools", dry_run=True)
+    clean(tmp_path, small_facts, "tools", dry_run=True)
     assert all(path.exists() for path in remaining)
-    clean(tmp_path, known, "tools")
+    clean(tmp_path, small_facts, "tools")
     assert not any(path.parent.exists() for path in remaining)
 
 
-def test_two_cleans_at_a_time_share_the_work(tmp_path: Path, known: Facts) -> None:
+def test_two_cleans_at_a_time_share_the_work(tmp_path: Path, small_facts: Facts) -> None:
     layout = things.layout(tmp_path)
     for number in range(60):
         for part in range(20):
             things.write(
                 layout.trees / "v1.0.0" / f"wheel-cpu-{number:08}" / "source" / str(part), 5000
             )
-    size = clean(tmp_path, known, "trees", dry_run=True).total.freed
+    size = clean(tmp_path, small_facts, "trees", dry_run=True).total.freed
     command = [sys.executable, "-m", "invoke", "clean", "--kind", "trees", "--json"]
     processes = [
         subprocess.Popen(
@@ -406,7 +414,7 @@ def test_two_cleans_at_a_time_share_the_work(tmp_path: Path, known: Facts) -> No
     ]
     status = [json.loads(process.communicate()[0]) for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
-    assert clean(tmp_path, known, "trees", dry_run=True).removed == []
+    assert clean(tmp_path, small_facts, "trees", dry_run=True).removed == []
     assert sum(entry["freed"] for entry in status) == size, "each says what itself removed"
 
 
@@ -434,20 +442,20 @@ print(made)
 """
 
 
-def test_a_build_never_loses_what_it_works_with(tmp_path: Path, known: Facts) -> None:
+def test_a_build_never_loses_what_it_works_with(tmp_path: Path, small_facts: Facts) -> None:
     folder = things.layout(tmp_path).tree("v1.0.0", "wheel-3.10-cpu")
     folder.mkdir(parents=True)
     command = [sys.executable, "-c", BUILD, str(folder), "1.5"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as build:
         while build.poll() is None:
-            clean(tmp_path, known, "trees")
+            clean(tmp_path, small_facts, "trees")
         assert build.stdout is not None
         assert int(build.stdout.read()) >= 5, "trees went and were made anew"
     assert build.returncode == 0
 
 
 def test_files_of_ccache_go_by_their_last_use_and_statistics_stay(
-    tmp_path: Path, known: Facts
+    tmp_path: Path, small_facts: Facts
 ) -> None:
     program = shutil.which("ccache")
     if program is None:
@@ -464,12 +472,12 @@ def test_files_of_ccache_go_by_their_last_use_and_statistics_stay(
     old = [path for path in folder.rglob("*R") if path.is_file()][:2]
     for path in old:
         things.age(path, 50)
-    assert clean(tmp_path, known, "compilers", older="30d", dry_run=True).total.freed > 0
+    assert clean(tmp_path, small_facts, "compilers", older="30d", dry_run=True).total.freed > 0
     old_names = {f"compilers {path.relative_to(folder.parent)}" for path in old}
-    assert names(clean(tmp_path, known, "compilers", older="30d")) == old_names
+    assert names(clean(tmp_path, small_facts, "compilers", older="30d")) == old_names
     assert not any(path.exists() for path in old)
     assert len(list(folder.rglob("*R"))) == 2
-    clean(tmp_path, known, "compilers")
+    clean(tmp_path, small_facts, "compilers")
     assert list(folder.rglob("*R")) == []
     assert len(list(theirs.rglob("*R"))) == 4
 
@@ -501,14 +509,16 @@ def test_where_nothing_was_made_yet_there_is_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["mine", "tests-3-12", "py312", ".venv"])
-def test_an_environment_that_is_of_no_build_stays(tmp_path: Path, known: Facts, name: str) -> None:
+def test_an_environment_that_is_of_no_build_stays(
+    tmp_path: Path, small_facts: Facts, name: str
+) -> None:
     """NOX_ENVDIR may be where a user has environments, .nox that of a project with sessions of its own."""
     things.fill(tmp_path)
     theirs = things.write(tmp_path / "envs" / name / "pyvenv.cfg", 10)
     hashed = things.write(
         tmp_path / "envs" / "0a1b2c3d" / "pyvenv.cfg", 10
     )  # as nox names what has a long path
-    assert names(clean(tmp_path, known, "environments")) == {
+    assert names(clean(tmp_path, small_facts, "environments")) == {
         "environments wheel-3-10-cpu",
         "environments 0a1b2c3d",
     }

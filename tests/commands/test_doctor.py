@@ -24,10 +24,10 @@ THIS = f"{sys.version_info.major}.{sys.version_info.minor}"
 SAMPLE = {"TORCHMILL_CONFIGS": str(ROOT / "sample" / "build_configs")}
 
 
-def visit(known: Facts, name: str, identifier: str = "") -> machine_report.DoctorReport:
-    release = known.releases["torch"][-1] if not identifier else None
+def visit(small_facts: Facts, name: str, identifier: str = "") -> machine_report.DoctorReport:
+    release = small_facts.releases["torch"][-1] if not identifier else None
     return machine_report.examine_host(
-        known, None, description.load_host(HOSTS / f"{name}.toml"), identifier, release
+        small_facts, None, description.load_host(HOSTS / f"{name}.toml"), identifier, release
     )
 
 

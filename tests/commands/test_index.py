@@ -36,13 +36,13 @@ MACOS = "tinytorch-1.0-py3-none-macosx_11_0_arm64.whl"
 
 
 @pytest.fixture
-def home(tmp_path: Path, known: Facts) -> Home:
+def home(tmp_path: Path, small_facts: Facts) -> Home:
     """Return a checkout with wheels of two variants, one for macOS, and one that depends on another."""
     made(tmp_path / "dist", python=">=3.9")
     made(tmp_path / "dist", version="1.0+cu118")
     made(tmp_path / "dist", version="1.0", tag="py3-none-macosx_11_0_arm64")
     made(tmp_path / "dist", "tiny_vision", "0.5+cpu", requires=["tinytorch==1.0+cpu"])
-    return Home(tmp_path, known)
+    return Home(tmp_path, small_facts)
 
 
 class Anchors(HTMLParser):

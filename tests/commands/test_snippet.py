@@ -104,15 +104,15 @@ BOTH = {"base": "3.0.0", "addon": "0.3.0"}
 
 
 @pytest.fixture
-def known(configs: Path) -> Facts:
+def small_facts(configs: Path) -> Facts:
     """Return facts with a release for the Python that runs this, whose wheels need nothing from PyPI."""
     (configs / "releases" / "3.0.0.toml").write_text(RELEASE)
     return facts_reader.read_facts(configs)
 
 
 @pytest.fixture
-def shop(tmp_path: Path, known: Facts) -> Iterator[Shop]:
-    home = Home(tmp_path / "my checkout", known)
+def shop(tmp_path: Path, small_facts: Facts) -> Iterator[Shop]:
+    home = Home(tmp_path / "my checkout", small_facts)
     stocked(home.dist, BOTH, "cpu", *TAGS)
     home.index()
     with served(home.out) as port:

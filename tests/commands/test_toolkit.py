@@ -31,14 +31,14 @@ SOURCES = (
 )
 
 
-def test_requests_are_in_the_order_of_the_options(known: Facts) -> None:
-    assert requested_items(ToolkitOptions(), known, "x86_64") == ()
-    assert requested_items(ToolkitOptions(listing=True), known, "x86_64") == ()
-    assert requested_items(ToolkitOptions(complete="11.8"), known, "x86_64") == ()
+def test_requests_are_in_the_order_of_the_options(small_facts: Facts) -> None:
+    assert requested_items(ToolkitOptions(), small_facts, "x86_64") == ()
+    assert requested_items(ToolkitOptions(listing=True), small_facts, "x86_64") == ()
+    assert requested_items(ToolkitOptions(complete="11.8"), small_facts, "x86_64") == ()
     options = ToolkitOptions(
         cuda="11.8", libraries=("cudnn=8.5.0.96", "nccl-cu12"), compiler="gcc-11"
     )
-    assert requested_items(options, known, "aarch64") == (
+    assert requested_items(options, small_facts, "aarch64") == (
         ToolkitRequest("toolkit", "11.8", None, "aarch64"),
         ToolkitRequest("cudnn", "8.5.0.96", "11", "aarch64"),
         ToolkitRequest("nccl", "", "12", "aarch64"),
@@ -46,23 +46,25 @@ def test_requests_are_in_the_order_of_the_options(known: Facts) -> None:
     )
 
 
-def test_a_major_version_with_libraries_is_theirs_and_installs_no_toolkit(known: Facts) -> None:
+def test_a_major_version_with_libraries_is_theirs_and_installs_no_toolkit(
+    small_facts: Facts,
+) -> None:
     options = ToolkitOptions(cuda="11", libraries=("cudnn=8.5.0.96",))
-    assert requested_items(options, known, "x86_64") == (
+    assert requested_items(options, small_facts, "x86_64") == (
         ToolkitRequest("cudnn", "8.5.0.96", "11", "x86_64"),
     )
     with refused("unknown-toolkit"):
-        requested_items(ToolkitOptions(cuda="11"), known, "x86_64")
+        requested_items(ToolkitOptions(cuda="11"), small_facts, "x86_64")
 
 
-def test_magma_goes_with_one_toolkit(known: Facts) -> None:
+def test_magma_goes_with_one_toolkit(small_facts: Facts) -> None:
     for options in (
         ToolkitOptions(libraries=("magma-cu118=2.6.1",), arch_list="8.6 7.0+PTX"),
         ToolkitOptions(libraries=("magma=2.6.1",), cuda="11.8", arch_list="7.0+PTX;8.6"),
         ToolkitOptions(libraries=("magma=2.6.1",), cuda="cu118", arch_list="7.0+PTX;8.6"),
     ):
         magma = ToolkitRequest("magma", "2.6.1", "11.8", "x86_64", "7.0+PTX;8.6")
-        assert requested_items(options, known, "x86_64")[-1] == magma
+        assert requested_items(options, small_facts, "x86_64")[-1] == magma
         assert magma.name == "magma-2.6.1-cu118"
 
 
@@ -101,14 +103,14 @@ def test_a_request_has_the_name_of_its_folder() -> None:
     ],
 )
 def test_options_that_contradict_each_other_are_refused(
-    known: Facts, options: ToolkitOptions, code: str
+    small_facts: Facts, options: ToolkitOptions, code: str
 ) -> None:
     with refused(code):
-        requested_items(options, replace(known, toolkit_sources=SOURCES), "aarch64")
+        requested_items(options, replace(small_facts, toolkit_sources=SOURCES), "aarch64")
 
 
-def test_similar_toolkits_and_known_compilers_are_named(known: Facts) -> None:
-    facts = replace(known, toolkit_sources=SOURCES)
+def test_similar_toolkits_and_known_compilers_are_named(small_facts: Facts) -> None:
+    facts = replace(small_facts, toolkit_sources=SOURCES)
     for options, names in (
         (ToolkitOptions(cuda="11.9"), ".*11.8"),
         (ToolkitOptions(cuda="nonsense"), "10.2, 11.8, 12.4"),
@@ -118,15 +120,15 @@ def test_similar_toolkits_and_known_compilers_are_named(known: Facts) -> None:
             requested_items(options, facts, "x86_64")
 
 
-def test_capabilities_that_the_toolkit_does_not_know_are_refused(known: Facts) -> None:
+def test_capabilities_that_the_toolkit_does_not_know_are_refused(small_facts: Facts) -> None:
     with refused("arch-list-impossible"):
         requested_items(
-            ToolkitOptions(libraries=("magma-cu118",), arch_list="7.0;10.0"), known, "x86_64"
+            ToolkitOptions(libraries=("magma-cu118",), arch_list="7.0;10.0"), small_facts, "x86_64"
         )
 
 
-def test_one_provider_can_be_asked_alone(known: Facts) -> None:
-    facts = replace(known, toolkit_sources=SOURCES)
+def test_one_provider_can_be_asked_alone(small_facts: Facts) -> None:
+    facts = replace(small_facts, toolkit_sources=SOURCES)
     assert list(ordered_providers(ToolkitOptions())) == ["conda", "debian", "pypi"]
     assert list(ordered_providers(ToolkitOptions(provider="debian"))) == ["debian"]
     assert list(ordered_providers(ToolkitOptions(channel="file:///here"))) == ["conda"]

@@ -141,9 +141,9 @@ def problems(configs: Path) -> str:
     return str(caught.value)
 
 
-def test_releases_are_oldest_first_and_dependents_are_paired(known: Facts) -> None:
-    assert [release.version for release in known.releases["base"]] == ["1.0.0", "2.0.0"]
-    addon = known.releases["addon"][0]
+def test_releases_are_oldest_first_and_dependents_are_paired(small_facts: Facts) -> None:
+    assert [release.version for release in small_facts.releases["base"]] == ["1.0.0", "2.0.0"]
+    addon = small_facts.releases["addon"][0]
     assert (addon.torch, addon.tag) == ("1.0.0", "v0.1.0")
     assert addon.pythons == ("3.9", "3.10"), (
         "by default, a dependent release has the axes of its partner"
@@ -182,8 +182,14 @@ def test_a_report_may_be_sparse(tmp_path: Path) -> None:
     assert (run.wall_seconds, run.cpu_seconds, run.cores, run.peak) == (60, None, None, None)
 
 
-def test_optional_files_may_be_missing(known: Facts) -> None:
-    assert (known.runs, known.peaks, known.assumptions, known.linking, known.conda) == (
+def test_optional_files_may_be_missing(small_facts: Facts) -> None:
+    assert (
+        small_facts.runs,
+        small_facts.peaks,
+        small_facts.assumptions,
+        small_facts.linking,
+        small_facts.conda,
+    ) == (
         (),
         (),
         None,
@@ -191,17 +197,17 @@ def test_optional_files_may_be_missing(known: Facts) -> None:
         None,
     )
     assert (
-        known.known_units,
-        known.offered_wheels,
-        known.toolkit_sources,
-        known.toolkit_parts,
+        small_facts.known_units,
+        small_facts.offered_wheels,
+        small_facts.toolkit_sources,
+        small_facts.toolkit_parts,
     ) == (
         (),
         (),
         (),
         (),
     )
-    assert (known.images.bases, known.causes) == ((), ())
+    assert (small_facts.images.bases, small_facts.causes) == ((), ())
 
 
 @pytest.mark.parametrize(

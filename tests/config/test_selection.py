@@ -20,44 +20,44 @@ def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
     return Layout(tmp_path / "root", tmp_path / "cache")
 
 
-def test_nothing_is_selected_at_first(known: Facts, layout: Layout) -> None:
-    assert selected_release(known, layout) is None
-    assert selected_or_newest(known, layout) == known.releases["base"][-1]
+def test_nothing_is_selected_at_first(small_facts: Facts, layout: Layout) -> None:
+    assert selected_release(small_facts, layout) is None
+    assert selected_or_newest(small_facts, layout) == small_facts.releases["base"][-1]
 
 
-def test_the_selection_is_remembered(known: Facts, layout: Layout) -> None:
-    select_release(layout, known.releases["base"][0])
-    assert selected_release(known, layout) == known.releases["base"][0]
-    assert selected_or_newest(known, layout) == known.releases["base"][0]
+def test_the_selection_is_remembered(small_facts: Facts, layout: Layout) -> None:
+    select_release(layout, small_facts.releases["base"][0])
+    assert selected_release(small_facts, layout) == small_facts.releases["base"][0]
+    assert selected_or_newest(small_facts, layout) == small_facts.releases["base"][0]
 
 
 def test_the_environment_beats_the_record_and_the_command_line_both(
-    known: Facts, layout: Layout, monkeypatch: pytest.MonkeyPatch
+    small_facts: Facts, layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    old, new = known.releases["base"]
+    old, new = small_facts.releases["base"]
     select_release(layout, old)
     monkeypatch.setenv("TORCHMILL_TAG", new.tag)
-    assert selected_release(known, layout) == new
-    assert selected_release(known, layout, old.tag) == old
+    assert selected_release(small_facts, layout) == new
+    assert selected_release(small_facts, layout, old.tag) == old
 
 
-def test_a_damaged_record_is_refused(known: Facts, layout: Layout) -> None:
+def test_a_damaged_record_is_refused(small_facts: Facts, layout: Layout) -> None:
     layout.state.mkdir(parents=True)
     for text in ("", "[]", '{"tag": 1}'):
         layout.selection.write_text(text)
         with refused("selection-invalid"):
-            selected_release(known, layout)
+            selected_release(small_facts, layout)
     layout.selection.unlink()
     layout.selection.mkdir()
     with refused("selection-invalid"):
-        selected_release(known, layout)
+        selected_release(small_facts, layout)
 
 
-def test_a_tag_that_left_the_facts_is_refused(known: Facts, layout: Layout) -> None:
+def test_a_tag_that_left_the_facts_is_refused(small_facts: Facts, layout: Layout) -> None:
     layout.state.mkdir(parents=True)
     layout.selection.write_text('{"tag": "v0.0.1"}')
     with refused("unknown-release"):
-        selected_release(known, layout)
+        selected_release(small_facts, layout)
 
 
 def test_sessions_are_remembered_until_facts_or_selection_change(

@@ -202,9 +202,9 @@ def test_a_machine_without_a_folder_and_another_conda_subdir_are_refused(shipped
         requirements.conda_subdir(conda, "arm64", {"CONDA_SUBDIR": "osx-64"})
 
 
-def test_facts_without_conda_are_refused(known: Facts) -> None:
+def test_facts_without_conda_are_refused(small_facts: Facts) -> None:
     with refused("no-conda-facts"):
-        requirements.conda_facts(known)
+        requirements.conda_facts(small_facts)
 
 
 def test_torch_is_pytorch_and_others_keep_their_name(shipped: Facts) -> None:

@@ -21,8 +21,8 @@ from torchmill.deliver.index.folder import LINK, IndexContents
 from torchmill.deliver.index.state import IndexState
 
 
-def test_files_of_a_stopped_run_belong_to_the_index(tmp_path: Path, known: Facts) -> None:
-    home = Home(tmp_path, known)
+def test_files_of_a_stopped_run_belong_to_the_index(tmp_path: Path, small_facts: Facts) -> None:
+    home = Home(tmp_path, small_facts)
     made(home.dist)
     home.index()
     page = (home.out / "index.html").read_bytes()
@@ -42,8 +42,10 @@ def test_files_of_a_stopped_run_belong_to_the_index(tmp_path: Path, known: Facts
     assert home.names("tinytorch") == [wheel.entry.file for wheel in (first, second, third)]
 
 
-def test_a_wheel_that_changed_after_it_was_read_is_not_copied(tmp_path: Path, known: Facts) -> None:
-    home = Home(tmp_path, known)
+def test_a_wheel_that_changed_after_it_was_read_is_not_copied(
+    tmp_path: Path, small_facts: Facts
+) -> None:
+    home = Home(tmp_path, small_facts)
     made(home.dist)
     (wheel,) = scan.scan_wheels([home.dist], {}, ())
     with wheel.path.open("ab") as file:
@@ -55,9 +57,9 @@ def test_a_wheel_that_changed_after_it_was_read_is_not_copied(tmp_path: Path, kn
 
 
 @pytest.fixture
-def home(tmp_path: Path, known: Facts) -> Home:
+def home(tmp_path: Path, small_facts: Facts) -> Home:
     """Return a checkout with an index of one wheel."""
-    home = Home(tmp_path, known)
+    home = Home(tmp_path, small_facts)
     made(home.dist)
     home.index()
     return home
@@ -107,8 +109,8 @@ def test_links_in_the_place_of_the_state_are_refused(home: Home, name: str) -> N
     assert not name or target.read_bytes() == content
 
 
-def test_a_foreign_hidden_folder_makes_no_index(tmp_path: Path, known: Facts) -> None:
-    home = Home(tmp_path, known)
+def test_a_foreign_hidden_folder_makes_no_index(tmp_path: Path, small_facts: Facts) -> None:
+    home = Home(tmp_path, small_facts)
     made(home.dist)
     hidden = home.out / state.FOLDER
     hidden.mkdir(parents=True)
@@ -124,8 +126,8 @@ def test_a_foreign_hidden_folder_makes_no_index(tmp_path: Path, known: Facts) ->
         home.index(out=str(link))
 
 
-def test_documents_about_another_wheel_are_refused(tmp_path: Path, known: Facts) -> None:
-    home = Home(tmp_path, known)
+def test_documents_about_another_wheel_are_refused(tmp_path: Path, small_facts: Facts) -> None:
+    home = Home(tmp_path, small_facts)
     wheel = told_wheels.built(tmp_path / "built")
     shutil.copytree(wheel.parent, home.dist)
     home.index(manifest=True)
@@ -143,9 +145,9 @@ def test_documents_about_another_wheel_are_refused(tmp_path: Path, known: Facts)
         home.index()
 
 
-def test_a_new_wheel_is_examined_with_its_documents(tmp_path: Path, known: Facts) -> None:
+def test_a_new_wheel_is_examined_with_its_documents(tmp_path: Path, small_facts: Facts) -> None:
     """A wheel that the index has already is examined again if one of them changed."""
-    home = Home(tmp_path, known)
+    home = Home(tmp_path, small_facts)
     wheel = told_wheels.built(tmp_path / "built")
     shutil.copytree(wheel.parent, home.dist)
     file = home.dist / f"{wheel.name}.cdx.json"

@@ -555,9 +555,11 @@ def test_an_index_takes_no_signatures(wheel: Path, keys: Path) -> None:
 
 
 def test_our_own_index_has_the_envelope_beside_the_wheel(
-    wheel: Path, known: Facts, keys: Path, tmp_path: Path
+    wheel: Path, small_facts: Facts, keys: Path, tmp_path: Path
 ) -> None:
-    write_index(known, Layout(wheel.parents[1], tmp_path / "cache"), out=str(tmp_path / "index"))
+    write_index(
+        small_facts, Layout(wheel.parents[1], tmp_path / "cache"), out=str(tmp_path / "index")
+    )
     assert problems(tmp_path / "index" / "cu117" / wheel.name, keys) == ()
     page = json.loads((tmp_path / "index" / "tinytorch" / "index.v1_json").read_text())
     assert "provenance" not in page["files"][0], "attestations of PEP 740 have no keys of one's own"

@@ -10,15 +10,15 @@ from torchmill.fetch.source.git_command import mirror_candidates, require_allowe
 from torchmill.fetch.source.request import source_requests
 
 
-def test_a_release_is_requested_alone_or_with_its_partners(known: Facts) -> None:
-    release = find_release(known, "base", "v1.0.0")
-    alone = source_requests(known, [release], ref="abc", mirror="file:///m", origin="")
+def test_a_release_is_requested_alone_or_with_its_partners(small_facts: Facts) -> None:
+    release = find_release(small_facts, "base", "v1.0.0")
+    alone = source_requests(small_facts, [release], ref="abc", mirror="file:///m", origin="")
     assert [(request.title, request.mirror, request.origin) for request in alone] == [
         ("base abc", "file:///m", None)
     ]
     with_partner = source_requests(
-        known,
-        partner_releases(known, release, ["base", "vision"]),
+        small_facts,
+        partner_releases(small_facts, release, ["base", "vision"]),
         ref="",
         mirror="",
         origin="debian",
@@ -29,12 +29,12 @@ def test_a_release_is_requested_alone_or_with_its_partners(known: Facts) -> None
     ]
 
 
-def test_a_ref_of_several_packages_is_refused(known: Facts) -> None:
-    release = find_release(known, "base", "v1.0.0")
+def test_a_ref_of_several_packages_is_refused(small_facts: Facts) -> None:
+    release = find_release(small_facts, "base", "v1.0.0")
     with refused("ref-of-several"):
         source_requests(
-            known,
-            partner_releases(known, release, ["base", "addon"]),
+            small_facts,
+            partner_releases(small_facts, release, ["base", "addon"]),
             ref="abc",
             mirror="",
             origin="",

@@ -18,33 +18,33 @@ from torchmill.plan import build_plan, matrix
 from torchmill.plan.build_options import Options
 
 
-def test_the_official_label_and_name(known: Facts) -> None:
-    plan = plan_base(known)
+def test_the_official_label_and_name(small_facts: Facts) -> None:
+    plan = plan_base(small_facts)
     assert plan.wheel.version == "1.0.0+cpu"
     assert plan.wheel.file_name == "base-1.0.0+cpu-cp310-cp310-manylinux_2_36_x86_64.whl"
     assert plan.variables["BASE_VERSION"] == "1.0.0+cpu"
 
 
-def test_macos_has_no_label(known: Facts) -> None:
-    plan = plan_base(known, host=MACOS)
+def test_macos_has_no_label(small_facts: Facts) -> None:
+    plan = plan_base(small_facts, host=MACOS)
     assert plan.wheel.file_name == "base-1.0.0-cp310-cp310-macosx_11_0_arm64.whl"
 
 
-def test_labels_on_request(known: Facts) -> None:
-    assert plan_base(known, options=Options(label="git")).wheel.version == "1.0.0+git1111111"
-    assert plan_base(known, options=Options(label="none")).wheel.version == "1.0.0"
+def test_labels_on_request(small_facts: Facts) -> None:
+    assert plan_base(small_facts, options=Options(label="git")).wheel.version == "1.0.0+git1111111"
+    assert plan_base(small_facts, options=Options(label="none")).wheel.version == "1.0.0"
     with refused("unknown-commit"):
-        plan_base(known, tag="v2.0.0", options=Options(label="git"))
+        plan_base(small_facts, tag="v2.0.0", options=Options(label="git"))
 
 
-def test_requirements_of_all_rules_are_joined(known: Facts) -> None:
-    assert plan_base(known, tag="v1.0.0").requirements == ("wheel", "numpy<2")
-    assert plan_base(known, tag="v2.0.0").requirements == ("wheel", "numpy")
+def test_requirements_of_all_rules_are_joined(small_facts: Facts) -> None:
+    assert plan_base(small_facts, tag="v1.0.0").requirements == ("wheel", "numpy<2")
+    assert plan_base(small_facts, tag="v2.0.0").requirements == ("wheel", "numpy")
 
 
-def test_requirements_that_serve_every_python_are_in_the_kit(known: Facts) -> None:
-    base = replace(known.packages["base"], kit=("Wheel", "cmake"))
-    facts = replace(known, packages={**known.packages, "base": base})
+def test_requirements_that_serve_every_python_are_in_the_kit(small_facts: Facts) -> None:
+    base = replace(small_facts.packages["base"], kit=("Wheel", "cmake"))
+    facts = replace(small_facts, packages={**small_facts.packages, "base": base})
     plan = plan_base(facts, tag="v2.0.0")
     assert plan.tree.kit == ("wheel",), "cmake is required by no rule"
     assert plan.requirements == ("numpy",)
@@ -52,32 +52,34 @@ def test_requirements_that_serve_every_python_are_in_the_kit(known: Facts) -> No
     assert "--skip-dependency-check" in plan.commands[0].argv, (
         "`build` would not find the kit in the environment"
     )
-    without_kit = plan_base(known, tag="v2.0.0")
+    without_kit = plan_base(small_facts, tag="v2.0.0")
     assert without_kit.variables["PATH"] == "${venv}/bin:${PATH}"
     assert "--skip-dependency-check" not in without_kit.commands[0].argv
 
 
 @pytest.mark.parametrize("python", ["3.10", "3.13t"])
-def test_a_family_has_the_words_of_the_identifier_but_the_python(known: Facts, python: str) -> None:
-    build = replace(plan_base(known).build, python=python)
+def test_a_family_has_the_words_of_the_identifier_but_the_python(
+    small_facts: Facts, python: str
+) -> None:
+    build = replace(plan_base(small_facts).build, python=python)
     assert build.family("x86_64") == "wheel-cpu"
     assert build.family("aarch64") == "wheel-cpu-x86_64"
 
 
-def test_the_old_spelling_follows_from_the_release(known: Facts) -> None:
+def test_the_old_spelling_follows_from_the_release(small_facts: Facts) -> None:
     options = Options(settings={"USE_FAST": "0"})
-    old = plan_base(known, tag="v1.0.0", options=options).variables
+    old = plan_base(small_facts, tag="v1.0.0", options=options).variables
     assert old["NO_CUDA"] == "1"
     assert old["NO_FAST"] == "1"
-    new = plan_base(known, tag="v2.0.0", options=options).variables
+    new = plan_base(small_facts, tag="v2.0.0", options=options).variables
     assert "NO_CUDA" not in new
     assert new["USE_FAST"] == "0"
 
 
-def test_the_user_has_the_last_word(known: Facts) -> None:
-    rule = replace(known.packages["base"].rules[0], set={"USE_FAST": "0"})
-    base = replace(known.packages["base"], rules=(rule,))
-    facts = replace(known, packages={**known.packages, "base": base})
+def test_the_user_has_the_last_word(small_facts: Facts) -> None:
+    rule = replace(small_facts.packages["base"].rules[0], set={"USE_FAST": "0"})
+    base = replace(small_facts.packages["base"], rules=(rule,))
+    facts = replace(small_facts, packages={**small_facts.packages, "base": base})
     assert plan_base(facts, tag="v2.0.0").variables["USE_FAST"] == "0"
     options = Options(settings={"USE_FAST": "1"})
     assert plan_base(facts, tag="v2.0.0", options=options).variables["USE_FAST"] == "1"
@@ -95,19 +97,19 @@ def test_the_user_has_the_last_word(known: Facts) -> None:
     ],
 )
 def test_jobs_are_bounded_by_cores_and_by_memory(
-    known: Facts, host: Host, options: Options, jobs: int
+    small_facts: Facts, host: Host, options: Options, jobs: int
 ) -> None:
-    plan = plan_base(known, host=host, options=options)
+    plan = plan_base(small_facts, host=host, options=options)
     assert plan.jobs == jobs
     assert plan.variables["MAX_JOBS"] == str(jobs)
 
 
-def test_capabilities_are_those_of_the_nearest_official_build(known: Facts) -> None:
+def test_capabilities_are_those_of_the_nearest_official_build(small_facts: Facts) -> None:
     for identifier in ("wheel-3.10-cu102", "wheel-3.10-cu118"):
-        assert plan_base(known, identifier).arch_list == "3.7;7.0"
-    requested = plan_base(known, "wheel-3.10-cu118", options=Options(arch_list="8.6"))
+        assert plan_base(small_facts, identifier).arch_list == "3.7;7.0"
+    requested = plan_base(small_facts, "wheel-3.10-cu118", options=Options(arch_list="8.6"))
     assert requested.arch_list == "8.6"
-    assert "TORCH_CUDA_ARCH_LIST" not in plan_base(known, "wheel-3.10-cpu").variables
+    assert "TORCH_CUDA_ARCH_LIST" not in plan_base(small_facts, "wheel-3.10-cpu").variables
 
 
 def test_capabilities_that_the_toolkit_dropped_are_left_out(shipped: Facts) -> None:
@@ -117,15 +119,17 @@ def test_capabilities_that_the_toolkit_dropped_are_left_out(shipped: Facts) -> N
     assert cu121.arch_list == "5.0;6.0;7.0;7.5;8.0;8.6;9.0", "nvcc 12 refuses 3.7"
 
 
-def test_a_dependent_package_requires_exactly_the_base_it_is_built_against(known: Facts) -> None:
-    plan = plan_base(known, "vision-3.10-cpu")
+def test_a_dependent_package_requires_exactly_the_base_it_is_built_against(
+    small_facts: Facts,
+) -> None:
+    plan = plan_base(small_facts, "vision-3.10-cpu")
     assert plan.wheel.torch == "base==1.0.0+cpu"
     assert plan.variables["BASE_PIN"] == "1.0.0+cpu"
     assert plan.requirements == ("base==1.0.0+cpu",)
-    released = plan_base(known, "vision-3.10-cpu", options=Options(torch="PyPI"))
+    released = plan_base(small_facts, "vision-3.10-cpu", options=Options(torch="PyPI"))
     assert released.requirements == ("base===1.0.0",), "none of ours, which has a label"
     wheel = "/wheels/base-1.0.0+mine-cp310-cp310-linux_x86_64.whl"
-    with_wheel = plan_base(known, "vision-3.10-cpu", options=Options(torch=wheel))
+    with_wheel = plan_base(small_facts, "vision-3.10-cpu", options=Options(torch=wheel))
     assert with_wheel.wheel.torch == "base==1.0.0+mine"
     assert with_wheel.requirements == (wheel,)
 
@@ -139,16 +143,16 @@ def test_a_dependent_package_requires_exactly_the_base_it_is_built_against(known
     ],
 )
 def test_the_source_decides_on_the_front_end(
-    known: Facts, backend: str | None, word: str, tmp_path: Path
+    small_facts: Facts, backend: str | None, word: str, tmp_path: Path
 ) -> None:
-    assert "bdist_wheel" in plan_base(known).commands[0].argv
+    assert "bdist_wheel" in plan_base(small_facts).commands[0].argv
     source = Source("base", "1.0.0", "v1.0.0", "git", "url", "1" * 40, tmp_path, verified=True)
-    plan = plan_base(known, source=replace(source, build_backend=backend))
+    plan = plan_base(small_facts, source=replace(source, build_backend=backend))
     assert word in plan.commands[0].argv
 
 
-def test_facts_decide_on_the_front_end_before_there_is_a_source(known: Facts) -> None:
-    assert "--no-isolation" in plan_base(known, tag="v2.0.0").commands[0].argv
+def test_facts_decide_on_the_front_end_before_there_is_a_source(small_facts: Facts) -> None:
+    assert "--no-isolation" in plan_base(small_facts, tag="v2.0.0").commands[0].argv
 
 
 def with_rules(configs: Path, rules: str) -> Facts:

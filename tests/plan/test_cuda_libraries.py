@@ -37,24 +37,28 @@ def toolkit_source(kind: ToolkitKind, *versions: str, cuda: str = "11") -> Toolk
     return ToolkitSource("pypi", kind, versions, (f"nvidia-{kind}",), ("x86_64",), (), cuda, "test")
 
 
-def with_libraries(known: Facts, *rules: Rule, official: Mapping[str, Cuda] = OFFICIAL) -> Facts:
+def with_libraries(
+    small_facts: Facts, *rules: Rule, official: Mapping[str, Cuda] = OFFICIAL
+) -> Facts:
     """Return facts in which a package takes provisioned cuDNN and NCCL, and a provider has some."""
-    package = known.packages["base"]
+    package = small_facts.packages["base"]
     library_rules = [
         Rule("cudnn", When(cuda=SpecifierSet(">=11"), kept=("cudnn",)), "cudnn"),
         Rule("nccl", When(cuda=SpecifierSet(">=11"), kept=("nccl",)), "nccl"),
         Rule("magma", When(cuda=SpecifierSet(">=0"), lacking=("magma",)), "magma"),
     ]
     package = replace(package, rules=(*package.rules, *library_rules, *rules))
-    releases = [replace(release, cuda_official=official) for release in known.releases["base"]]
+    releases = [
+        replace(release, cuda_official=official) for release in small_facts.releases["base"]
+    ]
     sources = (
         toolkit_source("cudnn", "8.5.0.96", "8.9.5.29", "9.1.0.70"),
         toolkit_source("nccl", "2.14.3", "2.21.5"),
     )
     return replace(
-        known,
-        packages={**known.packages, "base": package},
-        releases={**known.releases, "base": tuple(releases)},
+        small_facts,
+        packages={**small_facts.packages, "base": package},
+        releases={**small_facts.releases, "base": tuple(releases)},
         toolkit_sources=sources,
     )
 
@@ -83,17 +87,17 @@ def has_provisioned(host: Host, *names: str) -> Host:
     return change_host(host, toolkits={"provisioned": folders})
 
 
-def test_the_version_of_the_official_build_is_taken(known: Facts) -> None:
+def test_the_version_of_the_official_build_is_taken(small_facts: Facts) -> None:
     exact = {**OFFICIAL, "11.8": Cuda(cudnn="8.5.0.96", nccl="2.14.3")}
-    libraries = choose_libraries(with_libraries(known, official=exact))
+    libraries = choose_libraries(with_libraries(small_facts, official=exact))
     assert libraries == {"cudnn": "8.5.0.96", "nccl": "2.14.3"}
 
 
-def test_libraries_of_which_no_rule_speaks_are_not_provisioned(known: Facts) -> None:
-    facts = with_libraries(known)
+def test_libraries_of_which_no_rule_speaks_are_not_provisioned(small_facts: Facts) -> None:
+    facts = with_libraries(small_facts)
     assert choose_libraries(facts, identifier="wheel-3.10-cu102") == {}
     assert choose_libraries(facts, identifier="wheel-3.10-cpu") == {}
-    assert choose_libraries(known) == {}
+    assert choose_libraries(small_facts) == {}
 
 
 @pytest.mark.parametrize(
@@ -106,18 +110,20 @@ def test_libraries_of_which_no_rule_speaks_are_not_provisioned(known: Facts) -> 
     ],
 )
 def test_the_nearest_toolkit_of_the_same_major_version_tells_the_official_version(
-    known: Facts, cuda: str, versions: tuple[str | None, ...]
+    small_facts: Facts, cuda: str, versions: tuple[str | None, ...]
 ) -> None:
-    constraints = constraints_of(with_libraries(known))
+    constraints = constraints_of(with_libraries(small_facts))
     build = replace(constraints.cell.build, cuda=cuda)
-    constraints = CellConstraints(known, replace(constraints.cell, build=build))
+    constraints = CellConstraints(small_facts, replace(constraints.cell, build=build))
     names = ("cudnn", "nccl", "magma")
     official = [cuda_libraries.official_version(constraints, name) for name in names]
     assert official == list(versions)
 
 
-def test_another_of_the_same_major_version_replaces_one_that_nobody_offers(known: Facts) -> None:
-    facts = with_libraries(known, official={"11.8": Cuda(cudnn="8.0.5.39")})
+def test_another_of_the_same_major_version_replaces_one_that_nobody_offers(
+    small_facts: Facts,
+) -> None:
+    facts = with_libraries(small_facts, official={"11.8": Cuda(cudnn="8.0.5.39")})
     assert choose_libraries(facts) == {"cudnn": "8.5.0.96"}, "the next of its major version"
     newer = has_provisioned(LINUX, "cudnn-8.6.0.1-cu11", "cudnn-8.7.0.1-cu12", "gcc-11")
     assert choose_libraries(facts, newer) == {"cudnn": "8.6.0.1"}
@@ -155,33 +161,35 @@ def test_it_is_one_with_code_for_the_gpus_of_the_list(
         assert choose_cudnn(shipped, identifier, tag, arch_list, host) == version
 
 
-def test_nccl_of_another_version_is_no_reason_to_leave_torchs_own_source(known: Facts) -> None:
+def test_nccl_of_another_version_is_no_reason_to_leave_torchs_own_source(
+    small_facts: Facts,
+) -> None:
     official = {"11.8": Cuda(cudnn="8.5.0.96", nccl="2.10.3")}
-    assert "nccl" not in choose_libraries(with_libraries(known, official=official))
+    assert "nccl" not in choose_libraries(with_libraries(small_facts, official=official))
 
 
-def test_nothing_is_taken_that_nobody_offers(known: Facts) -> None:
+def test_nothing_is_taken_that_nobody_offers(small_facts: Facts) -> None:
     sources = (toolkit_source("cudnn", "8.5.0.96", cuda="12"),)
-    facts = replace(with_libraries(known), toolkit_sources=sources)
+    facts = replace(with_libraries(small_facts), toolkit_sources=sources)
     assert choose_libraries(facts) == {}
 
 
 @pytest.mark.parametrize("place", ["cudnn", "cudnn@11.8"])
-def test_one_of_the_machine_that_fits_goes_first(known: Facts, place: str) -> None:
-    facts = with_libraries(known)
+def test_one_of_the_machine_that_fits_goes_first(small_facts: Facts, place: str) -> None:
+    facts = with_libraries(small_facts)
     assert "cudnn" not in choose_libraries(facts, has_library(place, "8.9.7"))
     assert "cudnn" not in choose_libraries(facts, has_library(place, ""))
     assert choose_libraries(facts, has_library(place, "9.1.0"))["cudnn"] == "8.5.0.96"
 
 
-def test_one_of_another_toolkit_does_not_count(known: Facts) -> None:
-    libraries = choose_libraries(with_libraries(known), has_library("cudnn@12.4", "8.9.7"))
+def test_one_of_another_toolkit_does_not_count(small_facts: Facts) -> None:
+    libraries = choose_libraries(with_libraries(small_facts), has_library("cudnn@12.4", "8.9.7"))
     assert libraries["cudnn"] == "8.5.0.96"
 
 
-def test_a_rule_decides_which_versions_fit(known: Facts) -> None:
+def test_a_rule_decides_which_versions_fit(small_facts: Facts) -> None:
     rule = Rule("old", When(), "its headers changed", needs={"cudnn": SpecifierSet("<8.7")})
-    libraries = choose_libraries(with_libraries(known, rule), has_library("cudnn", "8.9.7"))
+    libraries = choose_libraries(with_libraries(small_facts, rule), has_library("cudnn", "8.9.7"))
     assert libraries["cudnn"] == "8.5.0.96"
 
 
@@ -189,19 +197,21 @@ def test_a_rule_decides_which_versions_fit(known: Facts) -> None:
     ("name", "value"), [("CUDNN_ROOT", "0"), ("USE_CUDNN", "0"), ("USE_STATIC_CUDNN", "1")]
 )
 def test_a_library_that_the_user_configures_is_not_provisioned(
-    known: Facts, name: str, value: str
+    small_facts: Facts, name: str, value: str
 ) -> None:
-    assert "cudnn" not in choose_libraries(with_libraries(known), settings={name: value})
+    assert "cudnn" not in choose_libraries(with_libraries(small_facts), settings={name: value})
 
 
 @pytest.mark.parametrize("off", ["0", "OFF"])
-def test_a_shared_library_that_the_user_asks_for_is_provisioned(known: Facts, off: str) -> None:
+def test_a_shared_library_that_the_user_asks_for_is_provisioned(
+    small_facts: Facts, off: str
+) -> None:
     settings = {"USE_STATIC_CUDNN": off}
-    assert "cudnn" in choose_libraries(with_libraries(known), settings=settings)
+    assert "cudnn" in choose_libraries(with_libraries(small_facts), settings=settings)
 
 
-def test_lacking_libraries_are_known_of_a_complete_host_only(known: Facts) -> None:
-    constraints = constraints_of(with_libraries(known))
+def test_lacking_libraries_are_known_of_a_complete_host_only(small_facts: Facts) -> None:
+    constraints = constraints_of(with_libraries(small_facts))
 
     def lacking(host: Host, settings: dict[str, str] | None = None) -> frozenset[str]:
         return cuda_libraries.lacking_libraries(constraints, host, settings or {})
@@ -212,7 +222,9 @@ def test_lacking_libraries_are_known_of_a_complete_host_only(known: Facts) -> No
     assert lacking(LINUX, {"MAGMA_HOME": "/opt/magma"}) == frozenset()
 
 
-def test_a_wheel_requires_what_the_official_one_of_the_same_toolkit_does(known: Facts) -> None:
+def test_a_wheel_requires_what_the_official_one_of_the_same_toolkit_does(
+    small_facts: Facts,
+) -> None:
     requires = (
         "nvidia-cudnn-cu11==8.5.0.96",
         "nvidia-cublas-cu11==11.10.3.66",
@@ -221,7 +233,7 @@ def test_a_wheel_requires_what_the_official_one_of_the_same_toolkit_does(known: 
 
     def required(toolkit: str, **libraries: str) -> tuple[str, ...]:
         official = {toolkit: Cuda(cudnn="8.5.0.96", requires=requires)}
-        constraints = constraints_of(with_libraries(known, official=official))
+        constraints = constraints_of(with_libraries(small_facts, official=official))
         return cuda_libraries.required_nvidia_packages(constraints, libraries)
 
     assert required("11.8", cudnn="8.5.0.96") == requires[:2]

@@ -59,8 +59,8 @@ def cuda_findings(facts: Facts, host: Host) -> tuple[Finding, Finding]:
     return own, of_nvcc
 
 
-def test_a_compiler_out_of_the_needed_bounds_is_a_failure(known: Facts) -> None:
-    facts = with_rule(known, needs={"gcc": SpecifierSet(">=7,<12")})
+def test_a_compiler_out_of_the_needed_bounds_is_a_failure(small_facts: Facts) -> None:
+    facts = with_rule(small_facts, needs={"gcc": SpecifierSet(">=7,<12")})
     assert only_finding(facts, with_gccs("11.4.0")).verdict == "ok"
     finding = only_finding(facts, with_gccs("12.2.0", "9.5.0", "11.4.0"))
     assert (finding.verdict, finding.needed) == ("failure", "gcc >=7,<12, a C++ compiler")
@@ -68,38 +68,38 @@ def test_a_compiler_out_of_the_needed_bounds_is_a_failure(known: Facts) -> None:
     assert finding.cure == "CC=gcc-11 CXX=g++-11 nox -s wheel-3.10-cpu"
 
 
-def test_a_compiler_out_of_the_advised_bounds_is_a_warning(known: Facts) -> None:
-    facts = with_rule(known, advises={"gcc": SpecifierSet("<12")})
+def test_a_compiler_out_of_the_advised_bounds_is_a_warning(small_facts: Facts) -> None:
+    facts = with_rule(small_facts, advises={"gcc": SpecifierSet("<12")})
     finding = only_finding(facts, with_gccs("13.2.0", "11.4.0"))
     assert finding.verdict == "warning"
     assert finding.cure == "CC=gcc-11 CXX=g++-11 nox -s wheel-3.10-cpu"
 
 
-def test_a_libstdcxx_that_is_not_the_systems_is_a_warning(known: Facts) -> None:
+def test_a_libstdcxx_that_is_not_the_systems_is_a_warning(small_facts: Facts) -> None:
     libraries = {"libstdc++": "/apps/gcc/11.2.0/lib64/libstdc++.so.6.0.29"}
     host = change_host(with_gccs("11.2.0"), toolkits={"libraries": libraries})
-    findings = compiler.check_compiler(make_context(known, host))
+    findings = compiler.check_compiler(make_context(small_facts, host))
     verdicts = {finding.subject: finding.verdict for finding in findings}
     assert verdicts == {"C++ compiler": "ok", "C++ library": "warning"}
 
 
-def test_an_untried_compiler_is_no_cure_for_another(known: Facts) -> None:
-    facts = with_rule(known, advises={"gcc": SpecifierSet(">=9")})
+def test_an_untried_compiler_is_no_cure_for_another(small_facts: Facts) -> None:
+    facts = with_rule(small_facts, advises={"gcc": SpecifierSet(">=9")})
     finding = only_finding(facts, with_gccs("8.5.0", "7.5.0"))
     assert finding.verdict == "warning"
     assert finding.cure == "install gcc 9, and name it in CC and CXX"
 
 
-def test_an_advised_compiler_goes_before_one_that_merely_fits(known: Facts) -> None:
+def test_an_advised_compiler_goes_before_one_that_merely_fits(small_facts: Facts) -> None:
     bounds = {"needs": {"gcc": SpecifierSet("<14")}, "advises": {"gcc": SpecifierSet("<12")}}
-    facts = with_rule(known, **bounds)
+    facts = with_rule(small_facts, **bounds)
     assert "CXX=g++-9 " in only_finding(facts, with_gccs("14.1.0", "13.2.0", "9.5.0")).cure
     assert "CXX=g++-13 " in only_finding(facts, with_gccs("14.1.0", "13.2.0")).cure
 
 
-def test_a_toolset_older_than_what_the_release_takes_is_not_offered(known: Facts) -> None:
+def test_a_toolset_older_than_what_the_release_takes_is_not_offered(small_facts: Facts) -> None:
     """gcc-toolset-9 of RHEL 8 is gcc 9.2.1: https://github.com/pytorch/pytorch/issues/130278."""
-    facts = with_rule(known, needs={"gcc": SpecifierSet(">=9.3")})
+    facts = with_rule(small_facts, needs={"gcc": SpecifierSet(">=9.3")})
     host = change_host(
         with_gccs("8.5.0"),
         platform={"distribution": LinuxDistribution("rocky", "8.10")},
@@ -154,9 +154,9 @@ def test_a_toolset_older_than_what_the_release_takes_is_not_offered(known: Facts
     ],
 )
 def test_a_compiler_is_installed_only_from_packages_that_are_recorded(
-    known: Facts, distribution: LinuxDistribution | None, manager: str | None, cure: str
+    small_facts: Facts, distribution: LinuxDistribution | None, manager: str | None, cure: str
 ) -> None:
-    facts = with_rule(known, needs={"gcc": SpecifierSet("<12")})
+    facts = with_rule(small_facts, needs={"gcc": SpecifierSet("<12")})
     host = change_host(
         with_gccs("13.2.0"),
         platform={"distribution": distribution},
@@ -165,41 +165,41 @@ def test_a_compiler_is_installed_only_from_packages_that_are_recorded(
     assert only_finding(facts, host).cure == cure
 
 
-def test_the_nearest_version_is_installed(known: Facts) -> None:
-    facts = with_rule(known, needs={"gcc": SpecifierSet(">=9.4")})
+def test_the_nearest_version_is_installed(small_facts: Facts) -> None:
+    facts = with_rule(small_facts, needs={"gcc": SpecifierSet(">=9.4")})
     assert "install gcc 9, " in only_finding(facts, with_gccs("7.5.0")).cure
 
 
-def test_there_is_no_cure_if_no_version_fits(known: Facts) -> None:
-    facts = with_rule(known, needs={"gcc": SpecifierSet("<3")})
+def test_there_is_no_cure_if_no_version_fits(small_facts: Facts) -> None:
+    facts = with_rule(small_facts, needs={"gcc": SpecifierSet("<3")})
     assert only_finding(facts, with_gccs("13.2.0")).cure == ""
 
 
-def test_nvcc_gets_the_compiler_that_is_named_for_it(known: Facts) -> None:
+def test_nvcc_gets_the_compiler_that_is_named_for_it(small_facts: Facts) -> None:
     host = change_host(with_gccs("12.2.0", "11.4.0"), compilers={"cuda": Compiler("gcc", "11.4.0")})
-    own, of_nvcc = cuda_findings(known, host)
+    own, of_nvcc = cuda_findings(small_facts, host)
     assert (own.subject, own.verdict) == ("C++ compiler", "ok")
     assert (of_nvcc.subject, of_nvcc.verdict) == ("host compiler of nvcc", "ok")
     with_clang = change_host(host, compilers={"cuda": Compiler("clang", "14.0.6")})
-    assert cuda_findings(known, with_clang)[1].verdict == "unknown"
+    assert cuda_findings(small_facts, with_clang)[1].verdict == "unknown"
 
 
-def test_a_compiler_that_the_user_names_is_judged_also_for_nvcc(known: Facts) -> None:
+def test_a_compiler_that_the_user_names_is_judged_also_for_nvcc(small_facts: Facts) -> None:
     host = change_host(with_gccs("12.2.0", "11.4.0"), programs={"paths": {"c++": "g++-12"}})
-    _, of_nvcc = cuda_findings(known, host)
+    _, of_nvcc = cuda_findings(small_facts, host)
     assert of_nvcc.verdict == "failure"
     cure = "CC=gcc-11 CXX=g++-11 CUDAHOSTCXX=g++-11 nox -s wheel-3.10-cu118"
     assert of_nvcc.cure == cure
 
 
-def test_the_compiler_that_the_plan_chooses_is_judged(known: Facts) -> None:
-    own, of_nvcc = cuda_findings(known, with_gccs("12.2.0", "11.4.0"))
+def test_the_compiler_that_the_plan_chooses_is_judged(small_facts: Facts) -> None:
+    own, of_nvcc = cuda_findings(small_facts, with_gccs("12.2.0", "11.4.0"))
     assert (own.verdict, own.state) == ("ok", "gcc 11.4.0")
     assert (of_nvcc.verdict, of_nvcc.state) == ("ok", "gcc 11.4.0")
     assert of_nvcc.needed == "gcc >=6,<12"
     reason = "g++-11 compiles everything, because CUDA 11.8 does not take gcc 12.2.0"
     assert of_nvcc.because == reason
-    for finding in cuda_findings(known, with_gccs("11.4.0", "9.5.0")):
+    for finding in cuda_findings(small_facts, with_gccs("11.4.0", "9.5.0")):
         assert finding.because == ""
 
 
@@ -214,20 +214,20 @@ GCC_11_SOURCE = ToolkitSource(
 )
 
 
-def test_packages_bring_a_compiler_that_nvcc_takes(known: Facts) -> None:
-    _, of_nvcc = cuda_findings(known, NOBLE)
+def test_packages_bring_a_compiler_that_nvcc_takes(small_facts: Facts) -> None:
+    _, of_nvcc = cuda_findings(small_facts, NOBLE)
     assert of_nvcc.cure.startswith(f"{INSTALL_GCC_11} && CC=gcc-11 ")
 
 
-def test_with_cuda_a_compiler_in_the_cache_goes_before_packages(known: Facts) -> None:
-    _, of_nvcc = cuda_findings(replace(known, toolkit_sources=(GCC_11_SOURCE,)), NOBLE)
+def test_with_cuda_a_compiler_in_the_cache_goes_before_packages(small_facts: Facts) -> None:
+    _, of_nvcc = cuda_findings(replace(small_facts, toolkit_sources=(GCC_11_SOURCE,)), NOBLE)
     assert (of_nvcc.verdict, of_nvcc.cure) == ("failure", "invoke toolkit --compiler gcc-11")
     assert of_nvcc.other_cures[0].startswith(f"{INSTALL_GCC_11} && CC=gcc-11 ")
 
 
-def test_without_cuda_packages_go_before_a_compiler_in_the_cache(known: Facts) -> None:
+def test_without_cuda_packages_go_before_a_compiler_in_the_cache(small_facts: Facts) -> None:
     facts = with_rule(
-        replace(known, toolkit_sources=(GCC_11_SOURCE,)), needs={"gcc": SpecifierSet("<12")}
+        replace(small_facts, toolkit_sources=(GCC_11_SOURCE,)), needs={"gcc": SpecifierSet("<12")}
     )
     finding = only_finding(facts, NOBLE)
     assert finding.cure.startswith(f"{INSTALL_GCC_11} && CC=gcc-11 ")
@@ -238,19 +238,21 @@ def test_without_cuda_packages_go_before_a_compiler_in_the_cache(known: Facts) -
     assert finding.other_cures[0].startswith(request)
 
 
-def test_a_missing_compiler_is_a_failure_only_if_it_is_sure_to_be_missing(known: Facts) -> None:
-    assert only_finding(known, LINUX).verdict == "failure"
-    assert only_finding(known, replace(LINUX, complete=False)).verdict == "unknown"
-    assert only_finding(known, replace(LINUX, system="windows")).verdict == "unknown"
+def test_a_missing_compiler_is_a_failure_only_if_it_is_sure_to_be_missing(
+    small_facts: Facts,
+) -> None:
+    assert only_finding(small_facts, LINUX).verdict == "failure"
+    assert only_finding(small_facts, replace(LINUX, complete=False)).verdict == "unknown"
+    assert only_finding(small_facts, replace(LINUX, system="windows")).verdict == "unknown"
 
 
-def test_a_compiler_that_does_not_answer_is_unknown(known: Facts) -> None:
-    finding = only_finding(known, change_host(LINUX, programs={"paths": {"c++": "icpx"}}))
+def test_a_compiler_that_does_not_answer_is_unknown(small_facts: Facts) -> None:
+    finding = only_finding(small_facts, change_host(LINUX, programs={"paths": {"c++": "icpx"}}))
     assert (finding.verdict, finding.state) == ("unknown", "icpx, which does not say what it is")
 
 
-def test_a_clang_has_bounds_of_its_own(known: Facts) -> None:
-    facts = with_rule(known, needs={"clang": SpecifierSet("<16"), "gcc": SpecifierSet("<5")})
+def test_a_clang_has_bounds_of_its_own(small_facts: Facts) -> None:
+    facts = with_rule(small_facts, needs={"clang": SpecifierSet("<16"), "gcc": SpecifierSet("<5")})
     compilers = {
         "default": Compiler("clang", "17.0.6"),
         "by_command": {"clang++-15": Compiler("clang", "15.0.7")},
@@ -271,15 +273,15 @@ def visual_studio_finding(facts: Facts, version: str, taken: SpecifierSet | None
     return of_nvcc
 
 
-def test_a_visual_studio_that_nvcc_refuses_gets_an_older_toolset(known: Facts) -> None:
+def test_a_visual_studio_that_nvcc_refuses_gets_an_older_toolset(small_facts: Facts) -> None:
     taken = SpecifierSet(">=19.10,<19.30")
-    finding = visual_studio_finding(known, "19.33", taken)
+    finding = visual_studio_finding(small_facts, "19.33", taken)
     assert (finding.verdict, finding.needed) == ("failure", "msvc >=19.10,<19.30")
     assert "`vcvarsall.bat x64 -vcvars_ver=14.29`" in finding.cure
     assert "19.2x is Visual Studio 2019" in finding.because
-    assert visual_studio_finding(known, "19.29", taken).verdict == "ok"
-    assert visual_studio_finding(known, "19.0", taken).cure == ""  # no older toolset fits
-    assert visual_studio_finding(known, "19.33", None).verdict == "unknown"
+    assert visual_studio_finding(small_facts, "19.29", taken).verdict == "ok"
+    assert visual_studio_finding(small_facts, "19.0", taken).cure == ""  # no older toolset fits
+    assert visual_studio_finding(small_facts, "19.33", None).verdict == "unknown"
 
 
 def test_the_versions_of_visual_studio_that_toolkits_take_are_in_their_headers(

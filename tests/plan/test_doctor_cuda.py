@@ -50,9 +50,9 @@ def toolkit_finding(facts: Facts, host: Host, identifier: str = "wheel-3.10-cu11
     return check_cuda(make_context(facts, host, identifier, "v1.0.0"))["CUDA toolkit"]
 
 
-def test_a_toolkit_that_is_missing_is_named_with_those_that_are_there(known: Facts) -> None:
-    assert toolkit_finding(known, LINUX).verdict == "ok"
-    finding = toolkit_finding(known, LINUX, "wheel-3.10-cu102")
+def test_a_toolkit_that_is_missing_is_named_with_those_that_are_there(small_facts: Facts) -> None:
+    assert toolkit_finding(small_facts, LINUX).verdict == "ok"
+    finding = toolkit_finding(small_facts, LINUX, "wheel-3.10-cu102")
     assert (finding.verdict, finding.state) == ("failure", "CUDA 11.8")
     assert finding.cure == (
         "look for it as cuda-toolkit-10-2 in NVIDIA's archive for rocky 9.4, "
@@ -60,10 +60,14 @@ def test_a_toolkit_that_is_missing_is_named_with_those_that_are_there(known: Fac
     )
 
 
-def test_a_missing_toolkit_is_a_failure_only_if_it_is_sure_to_be_missing(known: Facts) -> None:
-    finding = toolkit_finding(known, WITHOUT_TOOLKIT)
+def test_a_missing_toolkit_is_a_failure_only_if_it_is_sure_to_be_missing(
+    small_facts: Facts,
+) -> None:
+    finding = toolkit_finding(small_facts, WITHOUT_TOOLKIT)
     assert (finding.verdict, finding.state) == ("failure", "none")
-    assert toolkit_finding(known, replace(WITHOUT_TOOLKIT, complete=False)).verdict == "unknown"
+    assert (
+        toolkit_finding(small_facts, replace(WITHOUT_TOOLKIT, complete=False)).verdict == "unknown"
+    )
 
 
 CONDA_TOOLKIT = ToolkitSource(
@@ -71,16 +75,16 @@ CONDA_TOOLKIT = ToolkitSource(
 )
 
 
-def test_a_toolkit_that_a_provider_has_is_provisioned(known: Facts) -> None:
-    facts = replace(known, toolkit_sources=(CONDA_TOOLKIT,))
+def test_a_toolkit_that_a_provider_has_is_provisioned(small_facts: Facts) -> None:
+    facts = replace(small_facts, toolkit_sources=(CONDA_TOOLKIT,))
     finding = toolkit_finding(facts, WITHOUT_TOOLKIT)
     assert (finding.verdict, finding.cure) == ("failure", "invoke toolkit --cuda 11.8")
     older = toolkit_finding(facts, WITHOUT_TOOLKIT, "wheel-3.10-cu102")
     assert older.cure.startswith("look for it as cuda-toolkit-10-2")
 
 
-def test_a_dependent_package_links_no_libraries_of_cuda(known: Facts) -> None:
-    context = make_context(known, LINUX, "vision-3.10-cu118", "v1.0.0")
+def test_a_dependent_package_links_no_libraries_of_cuda(small_facts: Facts) -> None:
+    context = make_context(small_facts, LINUX, "vision-3.10-cu118", "v1.0.0")
     assert list(check_cuda(context)) == ["CUDA toolkit"]
 
 
@@ -169,15 +173,15 @@ def parts_finding(facts: Facts, lacking: Mapping[str, str], home: str = HOME) ->
     return next(cuda.check_toolkit_parts(context), None)
 
 
-def test_there_is_no_finding_on_a_toolkit_that_lacks_nothing(known: Facts) -> None:
-    assert parts_finding(known, {}) is None
-    assert parts_finding(known, {"12.4": "cublas"}) is None  # not the toolkit of the build
+def test_there_is_no_finding_on_a_toolkit_that_lacks_nothing(small_facts: Facts) -> None:
+    assert parts_finding(small_facts, {}) is None
+    assert parts_finding(small_facts, {"12.4": "cublas"}) is None  # not the toolkit of the build
 
 
 def test_parts_that_a_toolkit_lacks_are_named_with_the_command_that_completes_it(
-    known: Facts,
+    small_facts: Facts,
 ) -> None:
-    finding = parts_finding(known, {"11.8": "cublas, cupti"})
+    finding = parts_finding(small_facts, {"11.8": "cublas, cupti"})
     assert finding is not None
     assert (finding.verdict, finding.cure) == ("failure", "invoke toolkit --complete 11.8")
     assert finding.state == f"no cuBLAS, CUPTI in {HOME}"
@@ -191,15 +195,15 @@ def test_parts_that_a_toolkit_lacks_are_named_with_the_command_that_completes_it
     ],
 )
 def test_a_toolkit_that_cannot_be_completed_is_replaced(
-    lacking: str, home: str, known: Facts
+    lacking: str, home: str, small_facts: Facts
 ) -> None:
-    finding = parts_finding(known, {"11.8": lacking}, home)
+    finding = parts_finding(small_facts, {"11.8": lacking}, home)
     assert finding is not None
     assert finding.cure == "invoke toolkit --cuda 11.8"
 
 
-def test_a_part_that_a_build_can_do_without_is_a_warning(known: Facts) -> None:
-    finding = parts_finding(known, {"11.8": "cupti"})
+def test_a_part_that_a_build_can_do_without_is_a_warning(small_facts: Facts) -> None:
+    finding = parts_finding(small_facts, {"11.8": "cupti"})
     assert finding is not None
     assert (finding.verdict, finding.because) == ("warning", "the profiler sees no GPU")
 
@@ -215,13 +219,15 @@ def test_a_part_may_be_vital_for_newer_releases_only(
     assert (finding.verdict, finding.state) == (verdict, f"no NVML in {HOME}")
 
 
-def test_a_toolkit_that_is_not_there_lacks_no_parts(known: Facts) -> None:
+def test_a_toolkit_that_is_not_there_lacks_no_parts(small_facts: Facts) -> None:
     host = change_host(LINUX, toolkits={"lacking_parts": {"12.1": "nvml"}})
-    assert not cuda.lacking_parts(replace(known, toolkit_parts=(CUBLAS,)), host, "12.1")
+    assert not cuda.lacking_parts(replace(small_facts, toolkit_parts=(CUBLAS,)), host, "12.1")
 
 
-def test_the_findings_on_a_machine_name_the_parts_that_its_toolkits_lack(known: Facts) -> None:
-    facts = replace(known, toolkit_parts=(CUBLAS, CCCL))
+def test_the_findings_on_a_machine_name_the_parts_that_its_toolkits_lack(
+    small_facts: Facts,
+) -> None:
+    facts = replace(small_facts, toolkit_parts=(CUBLAS, CCCL))
     host = change_host(LINUX, toolkits={"lacking_parts": {"11.8": "cccl"}})
     findings = examination.examine_machine(facts, host, None)
     (finding,) = [finding for finding in findings if finding.state == "no CCCL"]

@@ -29,14 +29,14 @@ V100 = Gpu("Tesla V100-SXM2-16GB", "7.0")
 
 
 @pytest.fixture
-def gpus(known: Facts) -> Facts:
+def gpus(small_facts: Facts) -> Facts:
     """Return the small facts with GPUs, and drivers for the toolkits."""
     drivers = {"10.2": "440.33", "11.8": "450.80.02", "12.4": "525.60.13"}
     toolkits = [
         replace(toolkit, driver=drivers[toolkit.version], driver_ptx="520.61.05")
-        for toolkit in known.toolkits
+        for toolkit in small_facts.toolkits
     ]
-    return replace(known, capabilities=CAPABILITIES, toolkits=tuple(toolkits))
+    return replace(small_facts, capabilities=CAPABILITIES, toolkits=tuple(toolkits))
 
 
 def with_gpu(gpu: Gpu, driver: str | None = None, host: Host = LINUX) -> Host:

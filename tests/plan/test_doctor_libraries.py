@@ -66,23 +66,23 @@ def with_rules(facts: Facts, *rules: Rule) -> Facts:
     return replace(facts, packages={**facts.packages, "base": changed})
 
 
-def test_a_missing_cudnn_is_a_failure_that_a_switch_avoids(known: Facts) -> None:
-    finding = check_base(known, LINUX)["cuDNN"]
+def test_a_missing_cudnn_is_a_failure_that_a_switch_avoids(small_facts: Facts) -> None:
+    finding = check_base(small_facts, LINUX)["cuDNN"]
     assert finding.verdict == "failure"
     assert "--set USE_CUDNN=0" in finding.because
-    assert "cuDNN" not in check_base(known, LINUX, USE_CUDNN="0")
+    assert "cuDNN" not in check_base(small_facts, LINUX, USE_CUDNN="0")
 
 
-def test_the_cudnn_in_the_toolkit_of_the_build_goes_before_the_systems(known: Facts) -> None:
+def test_the_cudnn_in_the_toolkit_of_the_build_goes_before_the_systems(small_facts: Facts) -> None:
     versions = {"cudnn@11.8": "8.6.0", "cudnn": "9.1.0"}
     host = change_host(LINUX, toolkits={"libraries": versions})
-    assert check_base(known, host)["cuDNN"].state == "8.6.0"
+    assert check_base(small_facts, host)["cuDNN"].state == "8.6.0"
     in_other_toolkit = change_host(LINUX, toolkits={"libraries": {"cudnn@12.4": "8.6.0"}})
-    assert check_base(known, in_other_toolkit)["cuDNN"].verdict == "failure"
+    assert check_base(small_facts, in_other_toolkit)["cuDNN"].verdict == "failure"
 
 
-def test_a_cudnn_that_does_not_tell_its_version_is_accepted(known: Facts) -> None:
-    finding = check_base(known, with_libraries(cudnn=""))["cuDNN"]
+def test_a_cudnn_that_does_not_tell_its_version_is_accepted(small_facts: Facts) -> None:
+    finding = check_base(small_facts, with_libraries(cudnn=""))["cuDNN"]
     assert finding.state == "there, of an unknown version"
 
 
@@ -96,7 +96,7 @@ def test_a_cudnn_that_does_not_tell_its_version_is_accepted(known: Facts) -> Non
     ],
 )
 def test_the_major_version_of_cudnn_to_install_is_that_of_the_official_build(
-    known: Facts, manager: str, tag: str, package: str
+    small_facts: Facts, manager: str, tag: str, package: str
 ) -> None:
     identifier = "wheel-3.10-cu118" if tag == "v1.0.0" else "wheel-3.10-cu124"
     distribution = LINUX.platform.distribution
@@ -105,48 +105,48 @@ def test_the_major_version_of_cudnn_to_install_is_that_of_the_official_build(
     host = change_host(
         LINUX, platform={"distribution": distribution}, packages={"manager": manager}
     )
-    cure = check_base(known, host, identifier, tag)["cuDNN"].cure
+    cure = check_base(small_facts, host, identifier, tag)["cuDNN"].cure
     assert re.search(rf" {re.escape(package)}(?: in NVIDIA's archive|$)", cure)
 
 
-def test_a_folder_that_only_the_shell_names_has_to_be_an_option(known: Facts) -> None:
+def test_a_folder_that_only_the_shell_names_has_to_be_an_option(small_facts: Facts) -> None:
     host = change_host(LINUX, toolkits={"libraries": {"cudnn@/opt/cudnn": "8.7.0"}})
-    finding = check_base(known, host)["cuDNN"]
+    finding = check_base(small_facts, host)["cuDNN"]
     assert (finding.verdict, finding.state) == ("failure", "only in /opt/cudnn")
     assert finding.cure == "nox -s wheel-3.10-cu118 -- --set CUDNN_ROOT=/opt/cudnn"
-    finding = check_base(known, host, CUDNN_ROOT="/opt/cudnn")["cuDNN"]
+    finding = check_base(small_facts, host, CUDNN_ROOT="/opt/cudnn")["cuDNN"]
     assert (finding.verdict, finding.state) == ("ok", "8.7.0")
 
 
-def test_another_major_version_of_cudnn_is_a_warning(known: Facts) -> None:
-    assert check_base(known, with_libraries(cudnn="9.1.0"))["cuDNN"].verdict == "warning"
+def test_another_major_version_of_cudnn_is_a_warning(small_facts: Facts) -> None:
+    assert check_base(small_facts, with_libraries(cudnn="9.1.0"))["cuDNN"].verdict == "warning"
 
 
-def test_a_rule_may_make_another_version_of_cudnn_a_failure(known: Facts) -> None:
+def test_a_rule_may_make_another_version_of_cudnn_a_failure(small_facts: Facts) -> None:
     rule = Rule("rule 9", When(), "it calls what 9 removed", needs={"cudnn": SpecifierSet("<9")})
     host = with_libraries(cudnn="9.1.0")
-    finding = check_base(with_rules(known, rule), host)["cuDNN"]
+    finding = check_base(with_rules(small_facts, rule), host)["cuDNN"]
     assert (finding.verdict, finding.because) == ("failure", "it calls what 9 removed")
     assert finding.needed == "<9, the official build has 8.7.0.84"
 
 
-def test_nccl_is_built_from_the_releases_source_by_default(known: Facts) -> None:
-    assert check_base(known, LINUX)["NCCL"].verdict == "ok"
-    assert "NCCL" not in check_base(known, LINUX, USE_NCCL="OFF")
+def test_nccl_is_built_from_the_releases_source_by_default(small_facts: Facts) -> None:
+    assert check_base(small_facts, LINUX)["NCCL"].verdict == "ok"
+    assert "NCCL" not in check_base(small_facts, LINUX, USE_NCCL="OFF")
 
 
-def test_the_nccl_of_the_system_has_to_be_there_if_it_is_asked_for(known: Facts) -> None:
-    finding = check_base(known, LINUX, USE_SYSTEM_NCCL="1")["NCCL"]
+def test_the_nccl_of_the_system_has_to_be_there_if_it_is_asked_for(small_facts: Facts) -> None:
+    finding = check_base(small_facts, LINUX, USE_SYSTEM_NCCL="1")["NCCL"]
     assert finding.verdict == "failure"
     assert finding.cure == "nox -s wheel-3.10-cu118 -- --set USE_SYSTEM_NCCL=0"
-    finding = check_base(known, with_libraries(nccl="2.14.3"), USE_SYSTEM_NCCL="1")["NCCL"]
+    finding = check_base(small_facts, with_libraries(nccl="2.14.3"), USE_SYSTEM_NCCL="1")["NCCL"]
     assert (finding.verdict, finding.state) == ("ok", "2.14.3")
 
 
-def test_a_missing_magma_is_a_warning_if_the_official_build_has_it(known: Facts) -> None:
-    assert check_base(known, LINUX)["MAGMA"].verdict == "warning"
-    assert check_base(known, with_libraries(magma="2.6.1"))["MAGMA"].verdict == "ok"
-    assert "MAGMA" not in check_base(known, LINUX, "wheel-3.10-cu102")
+def test_a_missing_magma_is_a_warning_if_the_official_build_has_it(small_facts: Facts) -> None:
+    assert check_base(small_facts, LINUX)["MAGMA"].verdict == "warning"
+    assert check_base(small_facts, with_libraries(magma="2.6.1"))["MAGMA"].verdict == "ok"
+    assert "MAGMA" not in check_base(small_facts, LINUX, "wheel-3.10-cu102")
 
 
 # Libraries in torchmill's cache
@@ -168,33 +168,35 @@ def with_providers(facts: Facts) -> Facts:
     return replace(with_rules(facts, *rules), toolkit_sources=(cudnn, nccl))
 
 
-def test_a_library_that_a_provider_has_is_provisioned(known: Facts) -> None:
-    finding = check_base(with_providers(known), LINUX)["cuDNN"]
+def test_a_library_that_a_provider_has_is_provisioned(small_facts: Facts) -> None:
+    finding = check_base(with_providers(small_facts), LINUX)["cuDNN"]
     assert (finding.verdict, finding.needed) == ("failure", "8.7.0.84")
     assert finding.cure == "invoke toolkit --library cudnn-cu11=8.7.0.84"
     assert "--set USE_CUDNN=0` builds without it" in finding.because
 
 
-def test_a_provisioned_library_is_named_with_its_folder(known: Facts) -> None:
+def test_a_provisioned_library_is_named_with_its_folder(small_facts: Facts) -> None:
     provisioned = {"cudnn-8.7.0.84-cu11": "/k/cudnn", "nccl-2.16.5-cu11": "/k/nccl"}
     host = change_host(LINUX, toolkits={"provisioned": provisioned})
-    finding = check_base(with_providers(known), host)["cuDNN"]
+    finding = check_base(with_providers(small_facts), host)["cuDNN"]
     assert (finding.verdict, finding.state) == ("ok", "8.7.0.84 in /k/cudnn")
 
 
-def test_a_second_cudnn_in_the_toolkit_is_a_warning(known: Facts) -> None:
+def test_a_second_cudnn_in_the_toolkit_is_a_warning(small_facts: Facts) -> None:
     toolkits = {
         "provisioned": {"cudnn-8.7.0.84-cu11": "/k/cudnn"},
         "libraries": {"cudnn@11.8": "9.1.0"},
     }
-    finding = check_base(with_providers(known), change_host(LINUX, toolkits=toolkits))["cuDNN"]
+    finding = check_base(with_providers(small_facts), change_host(LINUX, toolkits=toolkits))[
+        "cuDNN"
+    ]
     assert (finding.verdict, finding.state) == ("warning", "8.7.0.84 in /k/cudnn")
     assert finding.because == "the toolkit has 9.1.0 too, whose headers may be read in its place"
     assert finding.cure == "take cudnn*.h out of /usr/local/cuda-11.8/include"
 
 
-def test_a_build_without_magma_is_warned_of_its_loss(known: Facts) -> None:
-    finding = check_base(with_providers(known), LINUX)["MAGMA"]
+def test_a_build_without_magma_is_warned_of_its_loss(small_facts: Facts) -> None:
+    finding = check_base(with_providers(small_facts), LINUX)["MAGMA"]
     assert (finding.verdict, finding.state) == ("warning", "left out")
     assert finding.because == "without it, parts of torch.linalg do not run on the GPU"
 

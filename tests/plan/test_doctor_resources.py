@@ -40,8 +40,10 @@ def test_a_disk_that_may_not_be_enough_is_a_warning(free: int | None, verdict: s
     assert resources.disk_finding(free, CostRange(100, 200)).verdict == verdict
 
 
-def test_the_needs_of_a_package_without_measured_builds_are_in_its_facts(known: Facts) -> None:
-    package = known.packages["base"]
+def test_the_needs_of_a_package_without_measured_builds_are_in_its_facts(
+    small_facts: Facts,
+) -> None:
+    package = small_facts.packages["base"]
     scarce = {"free_disk": package.disk - 1, "memory": package.memory_per_job - 1}
     small = change_host(LINUX, resources=scarce)
 
@@ -50,8 +52,8 @@ def test_the_needs_of_a_package_without_measured_builds_are_in_its_facts(known: 
 
     assert verdicts(small) == ["failure", "warning"]
     assert verdicts(LINUX) == ["ok", "ok"]
-    cell = find_cell(known, "wheel-3.10-cpu", "v1.0.0", "base")
-    findings = check_resources(known, cell, small).values()
+    cell = find_cell(small_facts, "wheel-3.10-cpu", "v1.0.0", "base")
+    findings = check_resources(small_facts, cell, small).values()
     assert [finding.verdict for finding in findings] == ["failure", "warning"]
 
 

@@ -37,83 +37,83 @@ def host_with_gcc(*versions: str, **others: Compiler) -> Host:
 
 
 def choose_compiler(
-    known: Facts,
+    small_facts: Facts,
     host: Host,
     identifier: str = "wheel-3.10-cu118",
     settings: dict[str, str] | None = None,
 ) -> tuple[Compiler | None, dict[str, str]]:
-    release = find_release(known, "base", "v1.0.0")
-    cell = cell_lookup.find_cell(known, identifier, "x86_64", release)
-    constraints = CellConstraints(known, cell)
+    release = find_release(small_facts, "base", "v1.0.0")
+    cell = cell_lookup.find_cell(small_facts, identifier, "x86_64", release)
+    constraints = CellConstraints(small_facts, cell)
     return host_compiler.choose_host_compiler(constraints, host, settings or {})
 
 
-def test_the_usual_compiler_stays_if_nvcc_takes_it(known: Facts) -> None:
+def test_the_usual_compiler_stays_if_nvcc_takes_it(small_facts: Facts) -> None:
     host = host_with_gcc("11.4.0", "9.5.0")
-    assert choose_compiler(known, host) == (gcc("11.4.0"), {})
+    assert choose_compiler(small_facts, host) == (gcc("11.4.0"), {})
 
 
-def test_the_newest_that_nvcc_takes_compiles_everything(known: Facts) -> None:
-    compiler, variables = choose_compiler(known, host_with_gcc("12.2.0", "9.5.0", "11.4.0"))
+def test_the_newest_that_nvcc_takes_compiles_everything(small_facts: Facts) -> None:
+    compiler, variables = choose_compiler(small_facts, host_with_gcc("12.2.0", "9.5.0", "11.4.0"))
     assert compiler == gcc("11.4.0")
     assert variables == {"CC": "gcc-11", "CXX": "g++-11", "CUDAHOSTCXX": "g++-11"}
 
 
-def test_a_provisioned_compiler_is_named_by_its_path(known: Facts) -> None:
+def test_a_provisioned_compiler_is_named_by_its_path(small_facts: Facts) -> None:
     host = host_with_gcc("12.2.0", **{PROVISIONED_GCC: gcc("11.3.0")})
-    compiler, variables = choose_compiler(known, host)
+    compiler, variables = choose_compiler(small_facts, host)
     assert compiler == gcc("11.3.0")
     assert variables["CC"] == "/cache/toolkits/gcc-11-x86_64/bin/gcc-11"
     without_usual = change_host(host, compilers={"default": None})
-    _, variables = choose_compiler(known, without_usual)
+    _, variables = choose_compiler(small_facts, without_usual)
     assert variables["CXX"] == PROVISIONED_GCC
 
 
-def test_the_release_refuses_compilers_too(known: Facts) -> None:
-    package = known.packages["base"]
+def test_the_release_refuses_compilers_too(small_facts: Facts) -> None:
+    package = small_facts.packages["base"]
     rule = Rule("base.toml: rule 9", When(), "it is old", needs={"gcc": SpecifierSet("<10")})
     package = replace(package, rules=(*package.rules, rule))
-    facts = replace(known, packages={**known.packages, "base": package})
+    facts = replace(small_facts, packages={**small_facts.packages, "base": package})
     compiler, _ = choose_compiler(facts, host_with_gcc("11.4.0", "9.5.0"))
     assert compiler == gcc("9.5.0")
 
 
-def test_the_usual_compiler_stays_if_none_fits(known: Facts) -> None:
+def test_the_usual_compiler_stays_if_none_fits(small_facts: Facts) -> None:
     host = host_with_gcc("13.2.0", "12.2.0")
-    assert choose_compiler(known, host) == (gcc("13.2.0"), {})
+    assert choose_compiler(small_facts, host) == (gcc("13.2.0"), {})
 
 
-def test_a_build_without_cuda_has_the_usual_one(known: Facts) -> None:
+def test_a_build_without_cuda_has_the_usual_one(small_facts: Facts) -> None:
     host = host_with_gcc("12.2.0", "11.4.0")
-    assert choose_compiler(known, host, "wheel-3.10-cpu") == (gcc("12.2.0"), {})
+    assert choose_compiler(small_facts, host, "wheel-3.10-cpu") == (gcc("12.2.0"), {})
 
 
 @pytest.mark.parametrize("name", host_compiler.COMPILER_VARIABLES)
-def test_a_compiler_that_a_setting_names_stays(known: Facts, name: str) -> None:
+def test_a_compiler_that_a_setting_names_stays(small_facts: Facts, name: str) -> None:
     host = host_with_gcc("12.2.0", "11.4.0")
-    compiler, variables = choose_compiler(known, host, settings={name: "g++-12"})
+    compiler, variables = choose_compiler(small_facts, host, settings={name: "g++-12"})
     assert compiler == gcc("12.2.0")
     assert variables == {}
 
 
-def test_a_compiler_that_the_shell_names_stays(known: Facts) -> None:
+def test_a_compiler_that_the_shell_names_stays(small_facts: Facts) -> None:
     host = host_with_gcc("12.2.0", "11.4.0")
     with_cxx = change_host(host, programs={"paths": {"c++": "g++-12"}})
-    assert choose_compiler(known, with_cxx)[1] == {}
+    assert choose_compiler(small_facts, with_cxx)[1] == {}
     for_nvcc = change_host(host, compilers={"cuda": gcc("11.4.0")})
-    assert choose_compiler(known, for_nvcc)[1] == {}
+    assert choose_compiler(small_facts, for_nvcc)[1] == {}
     usual = change_host(host, programs={"paths": {"c++": "c++"}})
-    assert choose_compiler(known, usual)[1]["CXX"] == "g++-11"
+    assert choose_compiler(small_facts, usual)[1]["CXX"] == "g++-11"
 
 
 @pytest.mark.parametrize("command", ["g++-11", "/usr/bin/g++-11"])
-def test_a_compiler_is_known_by_its_path_too(known: Facts, command: str) -> None:
+def test_a_compiler_is_known_by_its_path_too(small_facts: Facts, command: str) -> None:
     host = host_with_gcc("12.2.0", "11.4.0")
-    compiler, _ = choose_compiler(known, host, settings={"CXX": command})
+    compiler, _ = choose_compiler(small_facts, host, settings={"CXX": command})
     assert compiler == gcc("11.4.0")
 
 
-def test_a_clang_of_which_nothing_is_known_stays(known: Facts) -> None:
+def test_a_clang_of_which_nothing_is_known_stays(small_facts: Facts) -> None:
     clang = Compiler("clang", "14.0.6")
     host = change_host(host_with_gcc("11.4.0"), compilers={"default": clang})
-    assert choose_compiler(known, host) == (clang, {})
+    assert choose_compiler(small_facts, host) == (clang, {})

@@ -23,43 +23,48 @@ MACHINE = {"g++": "12.2"}
 
 
 @pytest.fixture
-def plan(known: Facts) -> Plan:
-    return plan_base(known)
+def plan(small_facts: Facts) -> Plan:
+    return plan_base(small_facts)
 
 
 def tree_key_of(
-    known: Facts, plan: Plan, source: Source = SOURCE, machine_inputs: dict[str, str] = MACHINE
+    small_facts: Facts,
+    plan: Plan,
+    source: Source = SOURCE,
+    machine_inputs: dict[str, str] = MACHINE,
 ) -> str:
-    return tree_key(tree_inputs(plan, source, known.patches, machine_inputs))
+    return tree_key(tree_inputs(plan, source, small_facts.patches, machine_inputs))
 
 
-def test_a_tree_serves_every_interpreter_at_any_speed(known: Facts, plan: Plan) -> None:
-    key = tree_key_of(known, plan)
+def test_a_tree_serves_every_interpreter_at_any_speed(small_facts: Facts, plan: Plan) -> None:
+    key = tree_key_of(small_facts, plan)
     for options in (Options(jobs=1), Options(memory=2**30)):
-        slower = plan_base(known, options=options)
+        slower = plan_base(small_facts, options=options)
         assert slower.jobs < plan.jobs
-        assert tree_key_of(known, slower) == key
-    assert tree_key_of(known, plan_base(known, "wheel-3.9-cpu")) == key
-    assert tree_key_of(known, replace(plan, requirements=("numpy<3",))) == key
+        assert tree_key_of(small_facts, slower) == key
+    assert tree_key_of(small_facts, plan_base(small_facts, "wheel-3.9-cpu")) == key
+    assert tree_key_of(small_facts, replace(plan, requirements=("numpy<3",))) == key
 
 
-def test_a_tree_follows_machine_source_settings_and_preparation(known: Facts, plan: Plan) -> None:
+def test_a_tree_follows_machine_source_settings_and_preparation(
+    small_facts: Facts, plan: Plan
+) -> None:
     keys = {
-        tree_key_of(known, plan),
-        tree_key_of(known, plan, machine_inputs={"g++": "13.1"}),
-        tree_key_of(known, plan, replace(SOURCE, commit="2" * 40)),
-        tree_key_of(known, plan, replace(SOURCE, submodules={"a": "3"})),
-        tree_key_of(known, plan_base(known, options=Options(settings={"USE_X": "1"}))),
-        tree_key_of(known, replace(plan, tree=replace(plan.tree, kit=("cmake<4",)))),
+        tree_key_of(small_facts, plan),
+        tree_key_of(small_facts, plan, machine_inputs={"g++": "13.1"}),
+        tree_key_of(small_facts, plan, replace(SOURCE, commit="2" * 40)),
+        tree_key_of(small_facts, plan, replace(SOURCE, submodules={"a": "3"})),
+        tree_key_of(small_facts, plan_base(small_facts, options=Options(settings={"USE_X": "1"}))),
+        tree_key_of(small_facts, replace(plan, tree=replace(plan.tree, kit=("cmake<4",)))),
         tree_key_of(
-            known, replace(plan, tree=replace(plan.tree, preparation=(Command("a", ("a",)),)))
+            small_facts, replace(plan, tree=replace(plan.tree, preparation=(Command("a", ("a",)),)))
         ),
     }
     assert len(keys) == 7
 
 
 def test_what_is_compiled_follows_the_interpreter_and_its_requirements(
-    known: Facts, plan: Plan
+    small_facts: Facts, plan: Plan
 ) -> None:
     def key(plan: Plan, tree: str = "tree", python: str = "3.10.13") -> str:
         environment = environment_key(plan, {"python": python, "base": ""})
@@ -71,14 +76,14 @@ def test_what_is_compiled_follows_the_interpreter_and_its_requirements(
         key(plan, python="3.10.14"),
         key(replace(plan, requirements=("numpy<3",))),
         key(replace(plan, commands=())),
-        key(plan_base(known, "wheel-3.9-cpu")),
+        key(plan_base(small_facts, "wheel-3.9-cpu")),
     }
     assert len(keys) == 6
 
 
-def test_a_tree_follows_the_bytes_of_a_patch(known: Facts, plan: Plan) -> None:
+def test_a_tree_follows_the_bytes_of_a_patch(small_facts: Facts, plan: Plan) -> None:
     patched = replace(plan, tree=replace(plan.tree, patches=("base/a.patch",)))
-    patch = known.patches / "base" / "a.patch"
+    patch = small_facts.patches / "base" / "a.patch"
     patch.parent.mkdir(parents=True)
     contents = (
         b"one",
@@ -93,16 +98,18 @@ def test_a_tree_follows_the_bytes_of_a_patch(known: Facts, plan: Plan) -> None:
     keys = set()
     for content in contents:
         patch.write_bytes(content)
-        keys.add(tree_key_of(known, patched))
+        keys.add(tree_key_of(small_facts, patched))
     assert len(keys) == len(contents)
 
 
-def test_changes_since_another_tree_are_described_without_digests(known: Facts, plan: Plan) -> None:
+def test_changes_since_another_tree_are_described_without_digests(
+    small_facts: Facts, plan: Plan
+) -> None:
     machine = {"compiler": "gcc 12.2.0", "C++: cc1plus": "a" * 64, "old": ""}
-    before = tree_inputs(plan, SOURCE, known.patches, machine)
+    before = tree_inputs(plan, SOURCE, small_facts.patches, machine)
     switched = replace(plan, variables={**plan.variables, "USE_MPI": "1"})
     machine = {"compiler": "gcc 13.1.0", "C++: cc1plus": "b" * 64}
-    after = tree_inputs(switched, SOURCE, known.patches, machine)
+    after = tree_inputs(switched, SOURCE, small_facts.patches, machine)
     assert describe_changed_inputs(before, after) == [
         "machine's C++: cc1plus",
         "machine's compiler (gcc 13.1.0, was gcc 12.2.0)",

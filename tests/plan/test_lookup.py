@@ -11,10 +11,10 @@ from torchmill.core.errors import ImpossibleBuildError
 from torchmill.plan import cell_lookup
 
 
-def test_the_error_names_possible_cells(known: Facts) -> None:
-    release = find_release(known, "base", "v1.0.0")
+def test_the_error_names_possible_cells(small_facts: Facts) -> None:
+    release = find_release(small_facts, "base", "v1.0.0")
     with pytest.raises(ImpossibleBuildError) as caught:
-        cell_lookup.find_cell(known, "wheel-3.13-cpu", "x86_64", release)
+        cell_lookup.find_cell(small_facts, "wheel-3.13-cpu", "x86_64", release)
     text = str(caught.value)
     assert (
         "wheel-3.13-cpu is untried: base 1.0.0 was released for Python 3.9, 3.10: nobody " in text
@@ -23,9 +23,9 @@ def test_the_error_names_possible_cells(known: Facts) -> None:
     assert "releases that may be built this way, untried: v2.0.0" in text
 
 
-def test_a_name_that_is_no_cell_gets_near_matches(known: Facts) -> None:
+def test_a_name_that_is_no_cell_gets_near_matches(small_facts: Facts) -> None:
     with refused("unknown-build") as caught:
-        cell_lookup.find_cell(known, "Wheel-3.10-CU181", "x86_64", None)
+        cell_lookup.find_cell(small_facts, "Wheel-3.10-CU181", "x86_64", None)
     assert "wheel-3.10-cu118" in str(caught.value).partition("did you mean")[2]
     assert cell_lookup.usual_spelling("wheel-cp39-cuda11.8") == "wheel-3.9-cu118"
     assert cell_lookup.usual_spelling("wheel-3.9") == "wheel-3.9", "it names no toolkit"
@@ -52,16 +52,20 @@ def test_a_package_that_no_fact_describes_is_told_apart_from_a_misspelt_name(
         assert "add-a-package" not in str(caught.value)
 
 
-def test_a_name_is_looked_up_in_the_selected_release_only(known: Facts) -> None:
-    old = find_release(known, "base", "v1.0.0")
-    new = find_release(known, "base", "v2.0.0")
-    assert cell_lookup.find_cell(known, "wheel-3.10-cpu", "x86_64", old).release is old
-    assert cell_lookup.find_cell(known, "wheel-3.10-cpu", "x86_64", None).release is new
+def test_a_name_is_looked_up_in_the_selected_release_only(small_facts: Facts) -> None:
+    old = find_release(small_facts, "base", "v1.0.0")
+    new = find_release(small_facts, "base", "v2.0.0")
+    assert cell_lookup.find_cell(small_facts, "wheel-3.10-cpu", "x86_64", old).release is old
+    assert cell_lookup.find_cell(small_facts, "wheel-3.10-cpu", "x86_64", None).release is new
     with refused("no-partner-release"):
-        cell_lookup.find_cell(known, "vision-3.10-cpu", "x86_64", new)  # no addon goes with it
+        cell_lookup.find_cell(
+            small_facts, "vision-3.10-cpu", "x86_64", new
+        )  # no addon goes with it
 
 
-def test_only_a_name_with_the_arch_asks_for_a_container_and_never_on_a_mac(known: Facts) -> None:
+def test_only_a_name_with_the_arch_asks_for_a_container_and_never_on_a_mac(
+    small_facts: Facts,
+) -> None:
     for name, native, contained in (
         ("wheel-3.10-cpu-x86_64", "x86_64", True),
         ("wheel-3.10-cpu", "x86_64", False),
@@ -69,19 +73,19 @@ def test_only_a_name_with_the_arch_asks_for_a_container_and_never_on_a_mac(known
         ("wheel-3.10-cpu-arm64", "arm64", False),
         ("wheel-3.10-cpu-linux_riscv64", "linux_riscv64", False),
     ):
-        uncontained = cell_lookup.uncontained_arch(known, [name], native)
+        uncontained = cell_lookup.uncontained_arch(small_facts, [name], native)
         assert uncontained == ("" if contained else native)
 
 
-def test_a_foreign_machine_is_looked_up_by_its_full_name(known: Facts) -> None:
-    cell = cell_lookup.find_cell(known, "wheel-3.10-cpu-x86_64", "aarch64", None)
+def test_a_foreign_machine_is_looked_up_by_its_full_name(small_facts: Facts) -> None:
+    cell = cell_lookup.find_cell(small_facts, "wheel-3.10-cpu-x86_64", "aarch64", None)
     assert cell.build.arch == "x86_64"
 
 
-def test_on_an_unknown_machine_only_a_full_name_is_a_build(known: Facts) -> None:
+def test_on_an_unknown_machine_only_a_full_name_is_a_build(small_facts: Facts) -> None:
     with refused("unknown-machine"):
-        cell_lookup.find_cell(known, "wheel-3.10-cpu", "linux_ppc64le", None)
-    cell = cell_lookup.find_cell(known, "wheel-3.10-cpu-x86_64", "linux_ppc64le", None)
+        cell_lookup.find_cell(small_facts, "wheel-3.10-cpu", "linux_ppc64le", None)
+    cell = cell_lookup.find_cell(small_facts, "wheel-3.10-cpu-x86_64", "linux_ppc64le", None)
     assert cell.build.arch == "x86_64"
 
 
@@ -97,14 +101,16 @@ def test_owners_of_other_machines_get_a_place_to_look(shipped: Facts) -> None:
         assert advice in str(caught.value)
 
 
-def test_the_native_machine_may_be_named_too(known: Facts) -> None:
-    short = cell_lookup.find_cell(known, "wheel-3.10-cpu", "x86_64", None)
-    assert cell_lookup.find_cell(known, "wheel-3.10-cpu-x86_64", "x86_64", None) == short
+def test_the_native_machine_may_be_named_too(small_facts: Facts) -> None:
+    short = cell_lookup.find_cell(small_facts, "wheel-3.10-cpu", "x86_64", None)
+    assert cell_lookup.find_cell(small_facts, "wheel-3.10-cpu-x86_64", "x86_64", None) == short
 
 
-def test_explain_gives_every_reason(known: Facts) -> None:
-    old = find_release(known, "base", "v1.0.0")
-    assert cell_lookup.explain_cell(known, "wheel-3.13-cu124", "x86_64", old).splitlines() == [
+def test_explain_gives_every_reason(small_facts: Facts) -> None:
+    old = find_release(small_facts, "base", "v1.0.0")
+    assert cell_lookup.explain_cell(
+        small_facts, "wheel-3.13-cu124", "x86_64", old
+    ).splitlines() == [
         (
             "wheel-3.13-cu124 is untried: base 1.0.0 was released for Python 3.9, 3.10: "
             "nobody is known to have tried a newer one"
@@ -119,8 +125,8 @@ def test_explain_gives_every_reason(known: Facts) -> None:
     ]
 
 
-def test_explain_takes_the_release_that_comes_nearest(known: Facts) -> None:
-    lines = cell_lookup.explain_cell(known, "wheel-3.9-cu124", "x86_64", None).splitlines()
+def test_explain_takes_the_release_that_comes_nearest(small_facts: Facts) -> None:
+    lines = cell_lookup.explain_cell(small_facts, "wheel-3.9-cu124", "x86_64", None).splitlines()
     assert lines[0] == (
         "wheel-3.9-cu124 is impossible with every release; with v2.0.0: "
         "base 2.0.0 is written for Python 3.10 or newer"

@@ -34,9 +34,9 @@ def test_only_the_arch_of_another_machine_is_named() -> None:
     assert build.identifier("x86_64") == "wheel-3.10-cpu-aarch64"
 
 
-def test_a_selected_release_gives_exactly_its_cells(known: Facts) -> None:
-    release = find_release(known, "base", "v1.0.0")
-    assert identifiers(buildable_cells(known, release, "x86_64")) == [
+def test_a_selected_release_gives_exactly_its_cells(small_facts: Facts) -> None:
+    release = find_release(small_facts, "base", "v1.0.0")
+    assert identifiers(buildable_cells(small_facts, release, "x86_64")) == [
         "wheel-3.9-cpu",
         "wheel-3.9-cu102",
         "wheel-3.9-cu118",
@@ -52,9 +52,9 @@ def test_a_selected_release_gives_exactly_its_cells(known: Facts) -> None:
     ]
 
 
-def test_toolkits_and_conflicts_narrow_another_machine(known: Facts) -> None:
-    release = find_release(known, "base", "1.0.0")
-    names = identifiers(buildable_cells(known, release, "aarch64"), "aarch64")
+def test_toolkits_and_conflicts_narrow_another_machine(small_facts: Facts) -> None:
+    release = find_release(small_facts, "base", "1.0.0")
+    names = identifiers(buildable_cells(small_facts, release, "aarch64"), "aarch64")
     assert [name for name in names if name.startswith("wheel")] == [
         "wheel-3.9-cpu",
         "wheel-3.9-cu118",
@@ -62,9 +62,11 @@ def test_toolkits_and_conflicts_narrow_another_machine(known: Facts) -> None:
     ]
 
 
-def test_without_a_selection_a_cell_is_of_the_newest_release_that_supports_it(known: Facts) -> None:
+def test_without_a_selection_a_cell_is_of_the_newest_release_that_supports_it(
+    small_facts: Facts,
+) -> None:
     versions: dict[str, str] = {}
-    for cell in buildable_cells(known, None, "x86_64"):
+    for cell in buildable_cells(small_facts, None, "x86_64"):
         versions[cell.build.identifier("x86_64")] = cell.release.version
     assert versions["wheel-3.10-cpu"] == "2.0.0"
     assert versions["wheel-3.9-cpu"] == "1.0.0"
@@ -81,15 +83,15 @@ def test_without_a_selection_a_cell_is_of_the_newest_release_that_supports_it(kn
         ("wheel-3.10-cu118-aarch64", NEVER_TOGETHER),
     ],
 )
-def test_an_impossible_cell_has_its_reason(known: Facts, name: str, reason: str) -> None:
-    release = find_release(known, "base", "v1.0.0")
-    cells = {cell.build.identifier("x86_64"): cell for cell in release_grid(known, release)}
+def test_an_impossible_cell_has_its_reason(small_facts: Facts, name: str, reason: str) -> None:
+    release = find_release(small_facts, "base", "v1.0.0")
+    cells = {cell.build.identifier("x86_64"): cell for cell in release_grid(small_facts, release)}
     assert cells[name].reason == reason
 
 
-def test_a_cell_has_all_its_reasons_the_axes_first(known: Facts) -> None:
+def test_a_cell_has_all_its_reasons_the_axes_first(small_facts: Facts) -> None:
     build = Build("base", "wheel", "3.13", "cu124", "arm64", "12.4")
-    assert make_cell(known, known.releases["base"][0], build).reasons == (
+    assert make_cell(small_facts, small_facts.releases["base"][0], build).reasons == (
         TOO_NEW,
         f"base 1.0.0 takes CUDA >=10.2,<12: {UNTRIED}",
         "CUDA 12.4 exists for x86_64, aarch64 only",
@@ -113,24 +115,24 @@ def test_a_dependent_package_has_reasons_of_its_own_axes_or_else_of_its_base(con
     assert {cell.build.python for cell in possible_cells(facts, addon, "x86_64")} == {"3.9"}
 
 
-def test_a_dependent_package_is_impossible_if_its_base_is(known: Facts) -> None:
-    release = known.releases["addon"][0]
-    cells = {cell.build.identifier("x86_64"): cell for cell in release_grid(known, release)}
+def test_a_dependent_package_is_impossible_if_its_base_is(small_facts: Facts) -> None:
+    release = small_facts.releases["addon"][0]
+    cells = {cell.build.identifier("x86_64"): cell for cell in release_grid(small_facts, release)}
     assert cells["vision-3.10-cu118-aarch64"].reason == NEVER_TOGETHER
 
 
-def test_an_unknown_tag_gets_near_matches(known: Facts) -> None:
+def test_an_unknown_tag_gets_near_matches(small_facts: Facts) -> None:
     with refused("unknown-release") as caught:
-        find_release(known, "base", "v1.0.1")
+        find_release(small_facts, "base", "v1.0.1")
     assert "there is v1.0.0" in str(caught.value)
     with refused("unknown-release") as caught:
-        find_release(known, "base", "nightly")
+        find_release(small_facts, "base", "nightly")
     assert "there is v1.0.0 to v" in str(caught.value)
 
 
-def test_listing_names_every_cell_of_the_grid(known: Facts) -> None:
-    cells = list(release_grid(known, known.releases["base"][0]))
-    entries = matrix.cells_as_data(known, cells, "x86_64")
+def test_listing_names_every_cell_of_the_grid(small_facts: Facts) -> None:
+    cells = list(release_grid(small_facts, small_facts.releases["base"][0]))
+    entries = matrix.cells_as_data(small_facts, cells, "x86_64")
     assert len(entries) == 3 * 4 * 4, "arches x pythons x (cpu and three toolkits)"
     keys = {"identifier", "package", "python", "variant", "arch", "possible", "reason"}
     assert set(entries[0]) == {*keys, "standing", "because", "source"}
@@ -138,12 +140,14 @@ def test_listing_names_every_cell_of_the_grid(known: Facts) -> None:
         assert (entry["reason"] is None) == entry["possible"]
 
 
-def test_listing_as_text_shows_cells_and_reasons(known: Facts) -> None:
-    release = known.releases["base"][0]
-    text = matrix.cells_as_text(known, cells_of_machine(known, release, "x86_64"))
+def test_listing_as_text_shows_cells_and_reasons(small_facts: Facts) -> None:
+    release = small_facts.releases["base"][0]
+    text = matrix.cells_as_text(small_facts, cells_of_machine(small_facts, release, "x86_64"))
     assert text.startswith("base 1.0.0 on x86_64\n  Python  3.9   3.10\n  cpu     tried tried\n")
     assert "untried cu124: base 1.0.0 takes CUDA >=10.2,<12" in text
-    text_of_arm = matrix.cells_as_text(known, cells_of_machine(known, release, "aarch64"))
+    text_of_arm = matrix.cells_as_text(
+        small_facts, cells_of_machine(small_facts, release, "aarch64")
+    )
     assert "no cu118 with Python 3.10: nobody has made" in text_of_arm
 
 

@@ -12,8 +12,8 @@ from torchmill.plan import render
 from torchmill.plan.build_options import Options
 
 
-def test_json_has_the_keys_that_programs_rely_on(known: Facts) -> None:
-    data = json.loads(json.dumps(render.plan_as_data(plan_base(known))))
+def test_json_has_the_keys_that_programs_rely_on(small_facts: Facts) -> None:
+    data = json.loads(json.dumps(render.plan_as_data(plan_base(small_facts))))
     assert list(data) == [
         "identifier",
         "package",
@@ -59,9 +59,9 @@ def test_the_text_names_toolkit_and_libraries_with_their_places(shipped: Facts) 
 
 @pytest.mark.parametrize(("system", "guarded"), [("linux", True), ("windows", False)])
 def test_the_text_tells_what_decides_on_the_number_of_compilers(
-    known: Facts, system: str, guarded: bool
+    small_facts: Facts, system: str, guarded: bool
 ) -> None:
-    plan = plan_base(known, options=Options(jobs=3))
+    plan = plan_base(small_facts, options=Options(jobs=3))
     line = render.plan_as_text(plan, replace(LINUX, system=system)).splitlines()[1]
     assert "3 compilers at a time" in line
     assert ("when there is memory for it" in line) is guarded

@@ -15,8 +15,8 @@ from torchmill.plan.build_options import NO_OPTIONS, Options
 from torchmill.plan.script import plan_as_script
 
 
-def script_of_base(known: Facts, options: Options = NO_OPTIONS) -> str:
-    return plan_as_script(plan_base(known, options=options), known, LINUX)
+def script_of_base(small_facts: Facts, options: Options = NO_OPTIONS) -> str:
+    return plan_as_script(plan_base(small_facts, options=options), small_facts, LINUX)
 
 
 def run_bash(text: str, folder: Path, environment: dict[str, str] | None = None) -> str:
@@ -32,9 +32,13 @@ def run_bash(text: str, folder: Path, environment: dict[str, str] | None = None)
     return done.stdout
 
 
-def test_the_script_is_bash(known: Facts) -> None:
+def test_the_script_is_bash(small_facts: Facts) -> None:
     done = subprocess.run(
-        ["bash", "-n"], input=script_of_base(known), capture_output=True, text=True, check=False
+        ["bash", "-n"],
+        input=script_of_base(small_facts),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0
     assert done.stderr == ""
@@ -69,12 +73,14 @@ def test_toolkit_and_libraries_are_where_the_host_has_them_unless_the_user_names
         b"a\nEND_OF_PATCH\ntouch evil\n",
     ],
 )
-def test_a_patch_is_in_the_script_to_the_byte(known: Facts, tmp_path: Path, content: bytes) -> None:
+def test_a_patch_is_in_the_script_to_the_byte(
+    small_facts: Facts, tmp_path: Path, content: bytes
+) -> None:
     patch = tmp_path / "fix $(touch evil).patch"
     patch.write_bytes(content)
     options = Options(patches={f"given/{patch.name}": str(patch)})
     commands = re.search(
-        r'(?s)mkdir -p "\$patches".*?\nEND_OF_PATCH\n', script_of_base(known, options)
+        r'(?s)mkdir -p "\$patches".*?\nEND_OF_PATCH\n', script_of_base(small_facts, options)
     )
     assert commands is not None
     folder = tmp_path / "work"
@@ -97,8 +103,10 @@ def test_a_patch_is_in_the_script_to_the_byte(known: Facts, tmp_path: Path, cont
         "$$",
     ],
 )
-def test_a_setting_arrives_as_the_user_wrote_it(known: Facts, tmp_path: Path, value: str) -> None:
-    lines = script_of_base(known, Options(settings={"FLAGS": value})).splitlines()
+def test_a_setting_arrives_as_the_user_wrote_it(
+    small_facts: Facts, tmp_path: Path, value: str
+) -> None:
+    lines = script_of_base(small_facts, Options(settings={"FLAGS": value})).splitlines()
     export = next(line for line in lines if line.startswith("export FLAGS="))
     assert run_bash(f'{export}\nprintf %s "$FLAGS"', tmp_path) == value
     assert not (tmp_path / "evil").exists()

@@ -63,5 +63,5 @@ def test_builds_of_this_machine_narrow_the_range(shipped: Facts) -> None:
         assert require_needs(shipped, plan, other)["tree"] == before["tree"]
 
 
-def test_a_package_without_recorded_builds_has_none(known: Facts) -> None:
-    assert storage_needs(known, plan_base(known)) is None
+def test_a_package_without_recorded_builds_has_none(small_facts: Facts) -> None:
+    assert storage_needs(small_facts, plan_base(small_facts)) is None

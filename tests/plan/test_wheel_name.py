@@ -65,11 +65,11 @@ def test_python_tags(python: str, tags: str) -> None:
     assert wheel_name.python_tag(python) == tags
 
 
-def test_a_wheel_is_called_by_the_normalised_name_of_its_package(known: Facts) -> None:
-    package = replace(known.packages["addon"], name="torch-Scatter.extra")
+def test_a_wheel_is_called_by_the_normalised_name_of_its_package(small_facts: Facts) -> None:
+    package = replace(small_facts.packages["addon"], name="torch-Scatter.extra")
     build = Build("addon", "vision", "3.10", "cu118", "x86_64", "11.8")
     name = wheel_name.wheel_file_name(
-        package, known.releases["addon"][0], build, "2.1.2+cu118", "linux_x86_64"
+        package, small_facts.releases["addon"][0], build, "2.1.2+cu118", "linux_x86_64"
     )
     assert name == "torch_scatter_extra-2.1.2+cu118-cp310-cp310-linux_x86_64.whl"
 
@@ -79,9 +79,9 @@ def test_a_wheel_for_every_python_is_named_so(shipped: Facts) -> None:
     assert wheel.file_name == "torchvision-0.29.2+cpu-py3-none-manylinux_2_36_x86_64.whl"
 
 
-def test_a_host_of_unknown_glibc_promises_no_manylinux(known: Facts) -> None:
+def test_a_host_of_unknown_glibc_promises_no_manylinux(small_facts: Facts) -> None:
     host = change_host(LINUX, platform={"glibc": None})
-    assert plan_base(known, host=host).wheel.platform_tag == "linux_x86_64"
+    assert plan_base(small_facts, host=host).wheel.platform_tag == "linux_x86_64"
 
 
 @pytest.mark.parametrize(
@@ -98,9 +98,9 @@ def test_a_host_of_unknown_glibc_promises_no_manylinux(known: Facts) -> None:
     ],
 )
 def test_the_platform_is_computed_or_the_requested_one(
-    known: Facts, platform: str, tag: str, upper_bound: bool
+    small_facts: Facts, platform: str, tag: str, upper_bound: bool
 ) -> None:
-    wheel = plan_base(known, options=Options(platform=platform)).wheel
+    wheel = plan_base(small_facts, options=Options(platform=platform)).wheel
     assert wheel.platform_tag == tag
     assert wheel.tag_is_upper_bound == upper_bound
     assert wheel.file_name == f"base-1.0.0+cpu-cp310-cp310-{tag}.whl"
@@ -125,20 +125,20 @@ def test_the_platform_is_computed_or_the_requested_one(
     ],
 )
 def test_a_platform_that_no_wheel_can_have_is_refused(
-    known: Facts, platform: str, host: Host, code: str
+    small_facts: Facts, platform: str, host: Host, code: str
 ) -> None:
     with refused(code):
-        plan_base(known, host=host, options=Options(platform=platform))
+        plan_base(small_facts, host=host, options=Options(platform=platform))
 
 
-def test_each_machine_has_its_oldest_tag_and_its_own_c_library(known: Facts) -> None:
+def test_each_machine_has_its_oldest_tag_and_its_own_c_library(small_facts: Facts) -> None:
     """Nothing is known of the system in a container for another machine but its wheels' tags."""
     identifier = "wheel-3.10-cpu-aarch64"
     for old in ("manylinux1", "manylinux_2_12"):
         with refused("platform-too-old") as caught:
-            plan_base(known, identifier, options=Options(platform=old))
+            plan_base(small_facts, identifier, options=Options(platform=old))
         assert str(caught.value).endswith("manylinux_2_17")
-    newer = plan_base(known, identifier, options=Options(platform="manylinux_2_39"))
+    newer = plan_base(small_facts, identifier, options=Options(platform="manylinux_2_39"))
     assert newer.wheel.platform_tag == "manylinux_2_39_aarch64"
 
 

@@ -31,20 +31,33 @@ HOST = Host(
 
 
 def job(
-    known: Facts,
+    small_facts: Facts,
     tmp_path: Path,
     host: Host,
     identifier: str = "wheel-3.10-cpu",
     options: Options = Options(),  # noqa: B008 (it is frozen)
 ) -> context.BuildContext:
-    cell = cell_lookup.find_cell(known, identifier, "x86_64", find_release(known, "base", "v1.0.0"))
+    cell = cell_lookup.find_cell(
+        small_facts, identifier, "x86_64", find_release(small_facts, "base", "v1.0.0")
+    )
     fetched = Source(
         "base", "1.0.0", "v1.0.0", "git", "url", "1" * 40, tmp_path / "source", verified=True
     )
-    computed = build_plan.compute_plan(known, cell, host, options, fetched)
+    computed = build_plan.compute_plan(small_facts, cell, host, options, fetched)
     layout = Layout(tmp_path, tmp_path / "cache")
     stat_cache = StatCache(tmp_path / "stat-cache.json")
     venv, python = tmp_path / "venv", Path("/python")
     return context.BuildContext(
-        layout, known, host, cell, options, fetched, computed, venv, python, {}, {}, stat_cache
+        layout,
+        small_facts,
+        host,
+        cell,
+        options,
+        fetched,
+        computed,
+        venv,
+        python,
+        {},
+        {},
+        stat_cache,
     )

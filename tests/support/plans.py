@@ -36,7 +36,7 @@ def plan_torch(
 
 
 def plan_base(
-    known: Facts,
+    small_facts: Facts,
     identifier: str = "wheel-3.10-cpu",
     tag: str = "v1.0.0",
     host: Host = LINUX,
@@ -45,6 +45,6 @@ def plan_base(
     source: Source | None = None,
 ) -> Plan:
     """Return the plan of a cell of the small facts, whose base package is called base."""
-    release = find_release(known, "base", tag)
-    cell = cell_lookup.find_cell(known, identifier, host.arch, release)
-    return build_plan.compute_plan(known, cell, host, options, source)
+    release = find_release(small_facts, "base", tag)
+    cell = cell_lookup.find_cell(small_facts, identifier, host.arch, release)
+    return build_plan.compute_plan(small_facts, cell, host, options, source)

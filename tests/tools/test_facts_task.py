@@ -114,9 +114,9 @@ def test_without_options_the_facts_are_counted(tmp_path: Path, configs: Path) ->
     ]
 
 
-def test_writing_without_drafting_is_refused(known: Facts, tmp_path: Path) -> None:
+def test_writing_without_drafting_is_refused(small_facts: Facts, tmp_path: Path) -> None:
     options = FactsOptions(
         check=False, releases=(), new=False, code=False, write=True, reference=None
     )
     with pytest.raises(ConfigError, match="give one of them"):
-        run_facts(options, known, Layout(tmp_path, tmp_path))
+        run_facts(options, small_facts, Layout(tmp_path, tmp_path))

@@ -176,7 +176,7 @@ def test_own_targets_are_those_of_the_largest_library(
 
 
 def test_packages_of_libraries_are_found_with_their_exact_versions(
-    known: Facts, tmp_path: Path
+    small_facts: Facts, tmp_path: Path
 ) -> None:
     index = Index()
     required = (
@@ -203,7 +203,7 @@ def test_packages_of_libraries_are_found_with_their_exact_versions(
             library(tmp_path, fat(70), fat(80)), "nvidia/lib/libx.so.1"
         )
         index.add(f"{name}-{version}-py3-none-{PLATFORM}.whl", content_of_library)
-    facts = replace(known, wheel_code=(), package_code=())
+    facts = replace(small_facts, wheel_code=(), package_code=())
     with serving(index):
         wheels, _ = wheels_on(index, tmp_path)
         with requests.Session() as session:

@@ -110,9 +110,11 @@ def test_a_share_is_drawn_by_names(tmp_path: Path) -> None:
     )
 
 
-def test_what_a_plan_lacks_explains_the_tests_that_need_it(known: Facts, tmp_path: Path) -> None:
+def test_what_a_plan_lacks_explains_the_tests_that_need_it(
+    small_facts: Facts, tmp_path: Path
+) -> None:
     shortfall = Shortfall("ITT", "slow", "bring it")
-    plan = replace(job(known, tmp_path, HOST).plan, official=OfficialComparison((shortfall,)))
+    plan = replace(job(small_facts, tmp_path, HOST).plan, official=OfficialComparison((shortfall,)))
     skipped = {"ITT": ("emit_itt",), "FBGEMM": ("fb_fc",)}
     tests = UpstreamTests("test", {}, (), "test", explained={"other": "known"}, skipped=skipped)
     assert tests.explained_for(plan) == {"other": "known", "emit_itt": "built without ITT"}

@@ -53,9 +53,9 @@ ADDONS = [
 ]
 
 
-def facts_of(known: Facts, **changes: Any) -> Facts:
+def facts_of(small_facts: Facts, **changes: Any) -> Facts:
     """Return facts that agree with WHEELS, except for the changes of the base release."""
-    old = known.releases["base"][0]
+    old = small_facts.releases["base"][0]
     release = replace(
         old,
         date="2022-12-15",
@@ -73,20 +73,25 @@ def facts_of(known: Facts, **changes: Any) -> Facts:
         sizes={"libtorch_cpu.so": 5_000_000},
     )
     addon = replace(
-        known.releases["addon"][0], date="2022-12-15", wheels={LINUX: ("3.9",), ARM: ("3.10",)}
+        small_facts.releases["addon"][0],
+        date="2022-12-15",
+        wheels={LINUX: ("3.9",), ARM: ("3.10",)},
     )
     releases = {"base": (replace(release, **changes),), "addon": (addon,)}
     return replace(
-        known,
+        small_facts,
         releases=releases,
-        wheel_code=(*readings_of("base", "1.0.0", known), *readings_of("addon", "0.1.0", known)),
+        wheel_code=(
+            *readings_of("base", "1.0.0", small_facts),
+            *readings_of("addon", "0.1.0", small_facts),
+        ),
     )
 
 
-def readings_of(package: str, version: str, known: Facts) -> list[WheelCode]:
+def readings_of(package: str, version: str, small_facts: Facts) -> list[WheelCode]:
     """Return readings of a release for every arch; the base package has CUDA on x86_64."""
     readings = []
-    for arch in known.arches:
+    for arch in small_facts.arches:
         reading = WheelCode(package, version, arch, (), None, {})
         if arch == "x86_64" and package == "base":
             reading = replace(reading, cuda="11.7", own="3.7;7.0+PTX")
@@ -107,9 +112,9 @@ def with_first_changed(**changes: Any) -> list[RemoteWheel]:
     return [replace(WHEELS[0], **changes), *WHEELS[1:]]
 
 
-def test_agreement_is_not_reported(known: Facts) -> None:
-    assert names(facts_of(known)) == []
-    assert names(facts_of(known), [*WHEELS, make_wheel("2.7", LINUX, commit=None)]) == [], (
+def test_agreement_is_not_reported(small_facts: Facts) -> None:
+    assert names(facts_of(small_facts)) == []
+    assert names(facts_of(small_facts), [*WHEELS, make_wheel("2.7", LINUX, commit=None)]) == [], (
         "Python 2 is left out"
     )
 
@@ -137,20 +142,22 @@ def test_agreement_is_not_reported(known: Facts) -> None:
     ],
 )
 def test_each_difference_of_one_wheel_is_found(
-    known: Facts, changes: dict[str, Any], expected: list[str]
+    small_facts: Facts, changes: dict[str, Any], expected: list[str]
 ) -> None:
-    assert names(facts_of(known), with_first_changed(**changes)) == expected
+    assert names(facts_of(small_facts), with_first_changed(**changes)) == expected
 
 
-def test_pythons_are_compared_with_the_wheels(known: Facts) -> None:
+def test_pythons_are_compared_with_the_wheels(small_facts: Facts) -> None:
     wheels = {LINUX: ("3.9", "3.10"), ARM: ("3.9", "3.10")}
-    assert names(facts_of(known, pythons=("3.9", "3.10", "3.13"), wheels=wheels)) == ["pythons"]
-    assert "pythons" in names(facts_of(known, pythons=("3.10",)))
+    assert names(facts_of(small_facts, pythons=("3.9", "3.10", "3.13"), wheels=wheels)) == [
+        "pythons"
+    ]
+    assert "pythons" in names(facts_of(small_facts, pythons=("3.10",)))
 
 
-def test_requires_python_that_admits_more_is_reported(known: Facts) -> None:
-    base = facts_of(known, pythons=("3.10", "3.13"))
-    other = known.releases["base"][0]
+def test_requires_python_that_admits_more_is_reported(small_facts: Facts) -> None:
+    base = facts_of(small_facts, pythons=("3.10", "3.13"))
+    other = small_facts.releases["base"][0]
     facts = replace(
         base,
         releases={**base.releases, "base": (*base.releases["base"], replace(other, version="0.9"))},
@@ -163,13 +170,18 @@ def test_requires_python_that_admits_more_is_reported(known: Facts) -> None:
     assert text["requires-python"] == "Requires-Python is >=3.9, which admits 3.9"
 
 
-def test_commits_may_be_recorded_for_single_wheels(known: Facts) -> None:
+def test_commits_may_be_recorded_for_single_wheels(small_facts: Facts) -> None:
     wheels = with_first_changed(commit=CANDIDATE)
-    assert names(facts_of(known, built_from={CANDIDATE: ("3.9 manylinux1_x86_64",)}), wheels) == []
-    assert names(facts_of(known, built_from={CANDIDATE: (LINUX,)}), wheels) == ["commit 11111111"]
+    assert (
+        names(facts_of(small_facts, built_from={CANDIDATE: ("3.9 manylinux1_x86_64",)}), wheels)
+        == []
+    )
+    assert names(facts_of(small_facts, built_from={CANDIDATE: (LINUX,)}), wheels) == [
+        "commit 11111111"
+    ]
     rebuilt = [replace(wheel, commit=CANDIDATE) for wheel in WHEELS]
-    assert names(facts_of(known, built_from={CANDIDATE: ()}), rebuilt) == []
-    assert names(facts_of(known, built_from={"3" * 40: (ARM,)})) == [
+    assert names(facts_of(small_facts, built_from={CANDIDATE: ()}), rebuilt) == []
+    assert names(facts_of(small_facts, built_from={"3" * 40: (ARM,)})) == [
         "commit 11111111",
         "commit 33333333",
     ]
@@ -197,10 +209,10 @@ def test_commits_are_grouped_as_a_file_records_them() -> None:
     ],
 )
 def test_the_pairing_is_compared_with_the_requirements(
-    known: Facts, requires: str, text: str
+    small_facts: Facts, requires: str, text: str
 ) -> None:
     addon = [replace(wheel, requires=(requires,)) for wheel in ADDONS]
-    (difference,) = release_differences(facts_of(known), {"base": WHEELS, "addon": addon}, ())
+    (difference,) = release_differences(facts_of(small_facts), {"base": WHEELS, "addon": addon}, ())
     assert (difference.package, difference.version, difference.name, difference.text) == (
         "addon",
         "0.1.0",
@@ -209,28 +221,30 @@ def test_the_pairing_is_compared_with_the_requirements(
     )
 
 
-def test_a_release_without_a_file_is_reported_unless_withdrawn(known: Facts) -> None:
+def test_a_release_without_a_file_is_reported_unless_withdrawn(small_facts: Facts) -> None:
     newer = make_wheel("3.10", LINUX, version="1.0.1")
-    assert names(facts_of(known), [*WHEELS, newer]) == ["release 1.0.1"]
-    assert names(facts_of(known), [*WHEELS, replace(newer, yanked=True)]) == []
-    assert names(facts_of(known), [*WHEELS, replace(newer, version="0.4")]) == [], (
+    assert names(facts_of(small_facts), [*WHEELS, newer]) == ["release 1.0.1"]
+    assert names(facts_of(small_facts), [*WHEELS, replace(newer, yanked=True)]) == []
+    assert names(facts_of(small_facts), [*WHEELS, replace(newer, version="0.4")]) == [], (
         "older than all known releases"
     )
-    explained = facts_of(known, explained={"release 1.0.1": "replaced on the same day"})
+    explained = facts_of(small_facts, explained={"release 1.0.1": "replaced on the same day"})
     (difference,) = release_differences(explained, {"base": [*WHEELS, newer]}, ())
     assert difference.reason == "replaced on the same day"
 
 
-def test_a_release_that_left_the_index_is_reported(known: Facts) -> None:
-    assert names(facts_of(known), []) == ["absent"]
-    assert names(facts_of(known, wheels={}), []) == [], "the file says that there are no wheels"
-    assert names(facts_of(known), [replace(wheel, yanked=True) for wheel in WHEELS]) == [
+def test_a_release_that_left_the_index_is_reported(small_facts: Facts) -> None:
+    assert names(facts_of(small_facts), []) == ["absent"]
+    assert names(facts_of(small_facts, wheels={}), []) == [], (
+        "the file says that there are no wheels"
+    )
+    assert names(facts_of(small_facts), [replace(wheel, yanked=True) for wheel in WHEELS]) == [
         "withdrawn"
     ]
 
 
-def test_an_explanation_belongs_to_its_difference(known: Facts) -> None:
-    facts = facts_of(known, explained={"rebuild 2 manylinux1_x86_64": "a folder too many"})
+def test_an_explanation_belongs_to_its_difference(small_facts: Facts) -> None:
+    facts = facts_of(small_facts, explained={"rebuild 2 manylinux1_x86_64": "a folder too many"})
     differences = release_differences(
         facts, {"base": with_first_changed(build=2, uploaded="2022-12-01")}, ()
     )
@@ -240,16 +254,18 @@ def test_an_explanation_belongs_to_its_difference(known: Facts) -> None:
     }
 
 
-def test_a_wheel_for_every_python_covers_those_of_the_release(known: Facts) -> None:
+def test_a_wheel_for_every_python_covers_those_of_the_release(small_facts: Facts) -> None:
     universal = make_wheel(
         "3.9", "any", interpreter="py3", abi="none", libraries={}, cuda=None, requires=()
     )
-    facts = facts_of(known, wheels={"any": ("3.9", "3.10")}, cuda_pypi=None, sizes={}, partners={})
+    facts = facts_of(
+        small_facts, wheels={"any": ("3.9", "3.10")}, cuda_pypi=None, sizes={}, partners={}
+    )
     assert names(facts, [universal]) == []
 
 
-def test_a_check_may_be_restricted(known: Facts) -> None:
-    facts = facts_of(known)
+def test_a_check_may_be_restricted(small_facts: Facts) -> None:
+    facts = facts_of(small_facts)
     assert (
         release_differences(
             facts, {"base": with_first_changed(build=2), "addon": ADDONS}, ("2.0.0",)
@@ -266,8 +282,8 @@ def test_a_check_may_be_restricted(known: Facts) -> None:
     )
 
 
-def test_wheels_that_were_not_read_are_reported(known: Facts) -> None:
-    facts = replace(facts_of(known), wheel_code=())
+def test_wheels_that_were_not_read_are_reported(small_facts: Facts) -> None:
+    facts = replace(facts_of(small_facts), wheel_code=())
     differences = release_differences(facts, {"base": WHEELS}, ())
     assert [difference.name for difference in differences] == [
         f"code {LINUX}",
@@ -283,9 +299,9 @@ def test_wheels_that_were_not_read_are_reported(known: Facts) -> None:
     [(1_000_000, []), (1_004_096, []), (1_100_000, [f"code {LINUX}"]), (0, None)],
 )
 def test_a_library_of_another_size_was_not_read(
-    known: Facts, size: int, expected: list[str] | None
+    small_facts: Facts, size: int, expected: list[str] | None
 ) -> None:
-    facts = facts_of(known)
+    facts = facts_of(small_facts)
     name = "base/lib/libtorch_cuda.so"
     first, *other_readings = facts.wheel_code
     library = ReadLibrary(name, (1_000_000,), {"3.7;7.0;7.0 PTX": 3})
@@ -304,8 +320,8 @@ def test_a_library_of_another_size_was_not_read(
     assert difference_names == ([f"code {LINUX}"] if expected is None else expected)
 
 
-def test_a_list_of_capabilities_that_differs_is_reported(known: Facts) -> None:
-    facts = facts_of(known)
+def test_a_list_of_capabilities_that_differs_is_reported(small_facts: Facts) -> None:
+    facts = facts_of(small_facts)
     first, *other_readings = facts.wheel_code
     facts = replace(
         facts, wheel_code=(replace(first, own="5.0", files=("a.whl",)), *other_readings)

@@ -164,18 +164,18 @@ def test_sizes_are_summed_by_capability(tmp_path: Path) -> None:
     assert device_code.format_device_code({}) == ""
 
 
-def test_a_plan_says_what_was_asked_for(known: Facts) -> None:
+def test_a_plan_says_what_was_asked_for(small_facts: Facts) -> None:
     host = Host("x86_64", "linux", HostResources(4, 2**34), complete=True)
     cell = cell_lookup.find_cell(
-        known, "wheel-3.10-cu118", "x86_64", find_release(known, "base", "v1.0.0")
+        small_facts, "wheel-3.10-cu118", "x86_64", find_release(small_facts, "base", "v1.0.0")
     )
-    computed = build_plan.compute_plan(known, cell, host, Options(arch_list="7.0 8.6+PTX"))
+    computed = build_plan.compute_plan(small_facts, cell, host, Options(arch_list="7.0 8.6+PTX"))
     wheel = computed.wheel
-    assert device_code.requested_targets(known, wheel, computed.arch_list) == WANTED
-    assert device_code.requested_targets(known, wheel, "All") is None
-    assert device_code.requested_targets(known, wheel, "") is None
+    assert device_code.requested_targets(small_facts, wheel, computed.arch_list) == WANTED
+    assert device_code.requested_targets(small_facts, wheel, "All") is None
+    assert device_code.requested_targets(small_facts, wheel, "") is None
     windows = replace(wheel, platform_tag="win_amd64")
-    assert device_code.requested_targets(known, windows, computed.arch_list) is None
+    assert device_code.requested_targets(small_facts, windows, computed.arch_list) is None
 
 
 def test_what_nvcc_made_is_read(tmp_path: Path) -> None:
