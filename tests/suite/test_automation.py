@@ -596,3 +596,12 @@ def test_a_cache_that_is_typed_in_goes_before_the_secret() -> None:
         filled(said, {"inputs": {"cache": ""}, "secrets": {"cache": "redis://u:p@c"}})
         == "redis://u:p@c"
     )
+
+
+def test_programs_of_the_release_are_those_of_the_constraints() -> None:
+    """The job that publishes has no checkout, so it cannot read constraints.txt itself."""
+    constraints = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
+    release = (ROOT / ".github" / "workflows" / "release.yml").read_text("utf-8")
+    pins = re.findall(r"[\w-]+==[\d.]+", release)
+    assert pins
+    assert set(pins) <= set(constraints)

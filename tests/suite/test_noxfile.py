@@ -1,6 +1,7 @@
 """The real noxfile, through the real nox."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -343,3 +344,15 @@ def test_a_list_has_what_it_is_asked_for(words: tuple[str, ...], tmp_path: Path)
 def test_a_session_that_the_environment_names_is_found_without_a_release(tmp_path: Path) -> None:
     done = run("nox", "-l", home=tmp_path, env={"NOXSESSION": "conda-3.12-cpu"})
     assert (done.returncode, "* conda-3.12-cpu " in done.stdout) == (0, True), done.stderr
+
+
+def test_the_noxfile_asks_for_the_nox_that_is_installed_with_it() -> None:
+    """Nox reads its bound from the noxfile, and pip from requirements.txt."""
+    requirements = (ROOT / "requirements.txt").read_text("utf-8")
+    required = re.search(r"^nox(\S+)", requirements, re.MULTILINE)
+    needed = re.search(
+        r'^nox\.needs_version = "(.+)"', (ROOT / "noxfile.py").read_text("utf-8"), re.MULTILINE
+    )
+    assert required is not None
+    assert needed is not None
+    assert needed[1] == required[1]
