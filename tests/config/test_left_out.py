@@ -66,11 +66,15 @@ def test_a_package_left_out_is_known_by_its_session(configs: Path) -> None:
         cell_lookup.find_cell(facts, "scatter-3.10-cpu", "x86_64", None)
 
 
-def test_dependents_of_a_package_left_out_are_left_out_too(configs: Path) -> None:
-    (configs / "packages" / "tiny-scatter.toml").write_text(BROKEN, encoding="utf-8")
+@pytest.mark.parametrize("text", [BROKEN, "nonsense = 1"])
+def test_dependents_of_a_package_left_out_are_left_out_too(text: str, configs: Path) -> None:
+    (configs / "packages" / "tiny-scatter.toml").write_text(text, encoding="utf-8")
     facts = left_out(configs, "packages/other.toml", OTHER)
-    names = {file.name for file in facts.left_out}
-    assert names == {"packages/tiny-scatter.toml", "packages/other.toml"}
+    problems = {file.name: file.problems for file in facts.left_out}
+    assert set(problems) == {"packages/tiny-scatter.toml", "packages/other.toml"}
+    (unknown_name,) = problems["packages/other.toml"]
+    choices = unknown_name.partition("packages/ has ")[2].split(", ")
+    assert "" not in choices, "a file without a name is no choice"
 
 
 def test_a_package_with_the_session_of_the_base_does_not_stop_the_base(configs: Path) -> None:

@@ -148,7 +148,7 @@ def _unknown_names(package: Package, names: Collection[str]) -> Iterator[str]:
     for key, dependencies in (("after", after), ("imports", package.imports)):
         for name in dependencies:
             if name not in names:
-                choices = ", ".join(names)
+                choices = ", ".join(filter(None, names))  # a file with mistakes may have no name
                 yield f"{package.name}.toml: '{key}' names '{name}'; packages/ has {choices}"
 
 
