@@ -1,62 +1,89 @@
-"""torchmill as pip installs it: the whole suite lies in this folder, and works for the folder it is called in."""
+"""The installed torchmill: the whole suite lies in this package, and works for a home elsewhere.
+
+pip installs the files of a checkout into this package (pyproject.toml lists them). Its home, the
+folder of wheels, environments and state, is the folder in which the command `torchmill` is called.
+"""
 
 import atexit
 import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 SUITE = Path(__file__).parent
-EARLY_ERROR = 1  # exit code of what is wrong before the suite could say so itself
 
 
 def start(home: Path) -> None:
-    """Let the suite work for a folder: what it makes lies there, and facts in its build_configs/ go before its own.
+    """Let the suite work for a home: wheels and state lie there, and its facts replace shipped ones.
 
-    A folder that the user did not name (TORCHMILL_HOME) may be a clone of somebody's repository: what lies there is
-    used only if the user made it. Ends the program with a message if something is wrong.
+    Ends the program with a message for facts with mistakes, and for state that may not be the
+    user's. TORCHMILL_HOME, if it is set, names another home.
     """
+    add_suite_to_path()
+    with end_with_message():
+        _choose_home(home)
+        _choose_facts(home / "build_configs")
+
+
+def add_suite_to_path() -> None:
+    """Let Python import the package `torchmill` of this suite."""
     if str(SUITE) not in sys.path:
         sys.path.insert(0, str(SUITE))
-    from torchmill.core.errors import TorchmillError
-    from torchmill.core.exits import format_error
+
+
+@contextmanager
+def end_with_message() -> Iterator[None]:
+    """End the program with one message and an exit code if the block fails."""
+    from torchmill.core.exits import as_torchmill_error, format_error
 
     try:
-        _start(home)
-    except (TorchmillError, OSError) as error:
-        sys.stderr.write(f"{format_error(error)}\n")
-        sys.exit(error.exit_code if isinstance(error, TorchmillError) else EARLY_ERROR)
+        yield
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is one message
+        torchmill_error = as_torchmill_error(error)
+        sys.stderr.write(f"{format_error(torchmill_error)}\n")
+        sys.exit(torchmill_error.exit_code)
 
 
-def _start(home: Path) -> None:
-    from torchmill.config.own_facts import merge_facts
+def _choose_home(home: Path) -> None:
+    """Set the variables for the home and its environments, unless the user has set them."""
     from torchmill.core.homes import require_own_home
-    from torchmill.core.paths import CONFIGS, Layout
+    from torchmill.core.paths import Layout
 
-    named = bool(os.environ.get("TORCHMILL_HOME"))
-    if not named:
+    if os.environ.get("TORCHMILL_HOME"):
+        layout = Layout.of_checkout(SUITE)
+    else:
         os.environ["TORCHMILL_HOME"] = str(home)
-    layout = Layout.of_checkout(SUITE)
-    if not named:
+        layout = Layout.of_checkout(SUITE)
+        # The user did not name this folder: it may be a clone of somebody's repository, whose files
+        # torchmill must neither trust nor delete.
         require_own_home(layout)
     os.environ.setdefault("NOX_ENVDIR", str(layout.root / ".nox"))
-    own = home / "build_configs"
-    os.environ.setdefault("TORCHMILL_OWN_CONFIGS", str(own))
-    if "TORCHMILL_CONFIGS" not in os.environ:
-        shipped = SUITE / "build_configs"
-        try:
-            merged = merge_facts(own, shipped, layout.cache / CONFIGS)
-        except (
-            OSError
-        ):  # a cache that is closed to us costs time in all other commands, and nothing else
-            merged = merge_facts(own, shipped, _temporary_folder())
-        if merged is not None:
-            os.environ["TORCHMILL_CONFIGS"] = str(merged)
+
+
+def _choose_facts(project_facts: Path) -> None:
+    """Set the variables for the facts: those of a project are put before those of the suite."""
+    from torchmill.config.own_facts import merge_facts
+    from torchmill.core.paths import CONFIGS, Layout
+
+    os.environ.setdefault("TORCHMILL_OWN_CONFIGS", str(project_facts))
+    if "TORCHMILL_CONFIGS" in os.environ:
+        return
+    shipped_facts = SUITE / "build_configs"
+    cache = Layout.of_checkout(SUITE).cache
+    try:
+        merged = merge_facts(project_facts, shipped_facts, cache / CONFIGS)
+    except OSError:
+        # A cache that cannot be written must not stop the commands: they run slower without it.
+        merged = merge_facts(project_facts, shipped_facts, _temporary_folder())
+    if merged is not None:
+        os.environ["TORCHMILL_CONFIGS"] = str(merged)
 
 
 def _temporary_folder() -> Path:
-    """Return a folder that goes when this program ends."""
+    """Return a new folder, which is removed when this program ends."""
     folder = tempfile.mkdtemp(prefix="torchmill-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return Path(folder)

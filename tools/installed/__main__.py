@@ -1,117 +1,160 @@
-"""The command `torchmill`: `torchmill TASK` is invoke's, `torchmill nox -s SESSION` is nox, `torchmill init` begins."""
+"""The command `torchmill` of an installed suite; it works for the current folder.
+
+- `torchmill TASK` runs a task, as `invoke TASK` does in a checkout.
+- `torchmill nox -s SESSION` runs a session of nox.
+- `torchmill init` writes the files of a project: a repository of the user's own wheels.
+- `torchmill trust` records that the state in the folder is the user's (`torchmill/core/homes.py`).
+"""
 
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from . import SUITE, start
+from . import SUITE, add_suite_to_path, end_with_message, start
 
-LISTING: tuple[list[str], ...] = ([], ["--list"], ["-l"], ["--help"], ["-h"], ["help"])  # the tasks
-INIT = "torchmill init [--github]: write what a repository of wheels needs into this folder; files that are there stay"
+LIST_WORDS = {"--list", "-l", "--help", "-h", "help"}
+INIT = (
+    "torchmill init [--github]: write what a repository of wheels needs into this folder; "
+    "files that are there stay"
+)
 TRUST = (
     "torchmill trust: record that what torchmill keeps in this folder, and links to it, are yours"
 )
-WORKFLOW = (
-    "for GitHub: in .github/workflows/wheels.yml, put your repository of torchmill in the place of OWNER/torchmill,\n"
-    "and a tag or commit of it in the place of REF; push; in Settings, Pages, choose GitHub Actions as the source;\n"
-    "run the workflow Wheels from the page Actions"
-)
+WORKFLOW = """\
+for GitHub: in .github/workflows/wheels.yml, put your repository of torchmill in the place of \
+OWNER/torchmill,
+and a tag or commit of it in the place of REF; push; in Settings, Pages, choose GitHub Actions as \
+the source;
+run the workflow Wheels from the page Actions"""
 
 
 def main() -> None:
-    """Run a task, a session, begin a project in this folder, or record that its state is the user's."""
-    words = sys.argv[1:]
-    sys.excepthook = lambda _, error, __: sys.stderr.write(
-        f"error: {error}\n"
-    )  # until tasks.py has its own
-    if str(SUITE) not in sys.path:
-        sys.path.insert(0, str(SUITE))
-    from torchmill.core import programs
+    """Run the command line of this process."""
+    add_suite_to_path()
+    from torchmill.core import exits, programs
 
+    sys.excepthook = exits.show_uncaught
+    words = sys.argv[1:]
     program = programs.started_program(sys.argv[0], Path(sys.executable), os.environ)
     programs.record_programs(os.environ, program)
-    if words in LISTING:
-        sys.exit(list_commands())
-    if words[:1] == ["init"]:
-        sys.exit(begin_project(words[1:], Path.cwd()))
-    if words[:1] == ["trust"]:
-        sys.exit(trust_folder(words[1:], Path.cwd()))
-    start(Path.cwd())
-    if words[:1] == ["nox"]:
-        from nox.__main__ import main as run_nox
-
-        sys.argv = ["nox", "--noxfile", str(SUITE / "noxfile.py"), *words[1:]]
-        run_nox()
-        return
-    from invoke import Program
-
-    sys.argv = ["torchmill", "--search-root", str(SUITE), *words]
-    Program(name="torchmill", binary=program, version=version("torchmill")).run()
+    command = words[0] if words else ""
+    if not words or (len(words) == 1 and command in LIST_WORDS):
+        list_commands()
+    elif command == "init":
+        with end_with_message():
+            begin_project(words[1:], Path.cwd())
+    elif command == "trust":
+        with end_with_message():
+            trust_folder(words[1:], Path.cwd())
+    elif command == "nox":
+        start(Path.cwd())
+        run_nox(words[1:])
+    else:
+        start(Path.cwd())
+        run_task(words, program)
 
 
-def list_commands() -> int:
-    """Print the tasks and how sessions are run, which needs nothing of this folder; return the exit code."""
+def list_commands() -> None:
+    """Print the tasks, and how sessions are run. This needs nothing of the current folder."""
     from torchmill.core.exits import print_now
     from torchmill.core.task_lines import list_tasks
 
     print_now(f"{list_tasks()}\n\nIn a folder of your own:\n  {INIT}\n  {TRUST}")
-    return 0
 
 
-def trust_folder(words: list[str], folder: Path) -> int:
-    """Record that a folder's state and links are the user's, and return the exit code."""
-    if words:
-        sys.stderr.write(f"error: {' '.join(words)}: {TRUST}\n")
-        return 2
-    from torchmill.core.errors import TorchmillError
-    from torchmill.core.exits import format_error
+def run_nox(words: Sequence[str]) -> None:
+    """Run nox with the suite's sessions. Ends the program."""
+    from nox.__main__ import main as nox_main
+
+    sys.argv = ["nox", "--noxfile", str(SUITE / "noxfile.py"), *words]
+    nox_main()
+
+
+def run_task(words: Sequence[str], program: str) -> None:
+    """Run invoke with the suite's tasks; `program` is its name in messages. Ends the program."""
+    from invoke import Program
+
+    # The tasks read the command line from here as well (`torchmill/commands/command_line.py`).
+    sys.argv = ["torchmill", "--search-root", str(SUITE), *words]
+    Program(name="torchmill", binary=program, version=version("torchmill")).run()
+
+
+def trust_folder(words: Sequence[str], folder: Path) -> None:
+    """Record that a folder's state and links are the user's.
+
+    Raises ConfigError for words, which this command does not take, and for files that git tracks;
+    HostError if the record cannot be written.
+    """
+    from torchmill.core.exits import print_now
     from torchmill.core.homes import trust_home
     from torchmill.core.paths import Layout
     from torchmill.core.system_errors import report_unwritable
 
+    _refuse_words(words, TRUST)
     os.environ.setdefault("TORCHMILL_HOME", str(folder))
-    try:
-        with report_unwritable(folder):
-            lines = trust_home(Layout.of_checkout(SUITE))
-    except TorchmillError as error:
-        sys.stderr.write(f"{format_error(error)}\n")
-        return error.exit_code
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
-    return 0
+    with report_unwritable(folder):
+        lines = trust_home(Layout.of_checkout(SUITE))
+    for line in lines:
+        print_now(line)
 
 
-def begin_project(words: list[str], folder: Path) -> int:
-    """Write the files of a project into a folder and return the exit code; nothing is written through a link."""
-    if {*words} - {"--github"}:
-        sys.stderr.write(f"error: {' '.join(words)}: {INIT}\n")
-        return 2
-    for top in (SUITE / "project", *([SUITE / "github"] if words else [])):
-        for path in sorted(
-            path for path in top.rglob("*") if path.is_file() and path.parent.name != "__pycache__"
-        ):
-            name = Path(*(part.replace("dot-", ".") for part in path.relative_to(top).parts))
-            present = os.path.lexists(folder / name)
-            link = next((place for place in name.parents if (folder / place).is_symlink()), None)
-            if link is not None and not present:
-                sys.stderr.write(
-                    f"error: {folder / link} is a link: remove it, then {name} can be written here\n"
-                )
-                return 2
-            if not present:
-                (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(path, folder / name)
-            sys.stdout.write(f"{name}: {'is there, and stays' if present else 'written'}\n")
+def begin_project(words: Sequence[str], folder: Path) -> None:
+    """Write the files of a project into a folder; those that exist stay as they are.
+
+    With the word "--github", a workflow is written that builds the wheels. Raises ConfigError for
+    any other word, and for a link in the place of a folder of the project.
+    """
     from torchmill.core.exits import print_now
 
+    _refuse_words([word for word in words if word != "--github"], INIT)
+    templates = [SUITE / "project"]
+    if words:
+        templates.append(SUITE / "github")
+    for template in templates:
+        for source in sorted(template.rglob("*")):
+            # An installed package has compiled its modules, also those of the template.
+            if source.is_file() and source.parent.name != "__pycache__":
+                print_now(_copy_into_project(source, template, folder))
     print_now(
-        "noxfile.py and tasks.py are programs: whoever runs `nox` or `invoke` in this folder runs them"
+        "noxfile.py and tasks.py are programs: "
+        "whoever runs `nox` or `invoke` in this folder runs them"
     )
     print_now("next: invoke build --tag v2.4.1 --python 3.12")
     if words:
         print_now(WORKFLOW)
-    return 0
+
+
+def _copy_into_project(source: Path, template: Path, folder: Path) -> str:
+    """Copy a file of a template into a folder, unless it exists; return a line about it."""
+    from torchmill.core.errors import ConfigError
+
+    # A template has "dot-gitignore": as ".gitignore" it would hold for the suite's own checkout.
+    parts = [part.replace("dot-", ".") for part in source.relative_to(template).parts]
+    name = Path(*parts)
+    target = folder / name
+    if os.path.lexists(target):
+        return f"{name}: is there, and stays"
+    for parent in name.parents:
+        # A link may have come with a clone, and lead out of the folder.
+        if (folder / parent).is_symlink():
+            raise ConfigError(
+                f"{folder / parent} is a link: remove it, then {name} can be written here",
+                code="foreign-link",
+            )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, target)
+    return f"{name}: written"
+
+
+def _refuse_words(words: Sequence[str], usage: str) -> None:
+    """Raise ConfigError if there are words that a command does not take."""
+    from torchmill.core.errors import ConfigError
+
+    if words:
+        raise ConfigError(f"{' '.join(words)}: {usage}", code="invalid-option")
 
 
 if __name__ == "__main__":
