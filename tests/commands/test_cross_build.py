@@ -18,7 +18,7 @@ from tests.support.commands import ROOT, run
 from tests.support.refusals import refused
 from tests.support.sampled import THIS, Sample, fetched
 from tools.requirements_hook import read_requirements
-from torchmill.cell.containers import engine
+from torchmill.cell.containers import emulation
 from torchmill.cell.containers.cross import CrossBuild
 from torchmill.commands import cross_build
 from torchmill.config.facts import Facts
@@ -197,7 +197,7 @@ def test_a_name_in_full_means_a_container_of_the_machines_own_kind(
     platform.system() != "Linux", reason="the kernel of a virtual machine decides elsewhere"
 )
 @pytest.mark.skipif(
-    engine.explain_no_emulation(OTHER, engine.read_binfmt_entries()) is None,
+    emulation.explain_no_emulation(OTHER, emulation.read_binfmt_entries()) is None,
     reason=f"this kernel runs programs for {OTHER}",
 )
 def test_a_kernel_that_does_not_run_it_is_told_with_the_cure(

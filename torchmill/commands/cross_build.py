@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from torchmill.cell.containers import cross
+from torchmill.cell.containers import cross, emulation
 from torchmill.cell.containers import engine as engines
 from torchmill.cell.containers.cross import IMAGE_VARIABLE, ContainerPlace, CrossBuild
 from torchmill.cell.containers.engine import Container, ContainerCommands, Engine, EngineHost
@@ -212,7 +212,7 @@ def look_for_image(
 
 
 def _handlers() -> dict[str, str] | None:
-    return engines.read_binfmt_entries() if sys.platform == "linux" else None
+    return emulation.read_binfmt_entries() if sys.platform == "linux" else None
 
 
 def parse_options(arguments: Sequence[str], prog: str) -> tuple[Options, str, str]:
@@ -292,7 +292,7 @@ def _run(run: PreparedRun) -> None:
             ) from None
         reason = str(error)
         if "exec format error" in error.output.lower():
-            reason = str(engines.explain_no_emulation(run.container.arch, {}))
+            reason = str(emulation.explain_no_emulation(run.container.arch, {}))
         raise HostError(
             f"{identifier}: {run.engine.name} cannot run {image} for {run.goal.arch}: {reason}",
             code="container-engine-failed",
@@ -388,11 +388,11 @@ def _examine_emulation(context: CheckContext, present: ContainerFacts) -> Findin
         return Finding(subject, "run by the processor", needed, "ok")
     emulator = "emulated"
     if present.handlers is not None:
-        refusal = engines.explain_no_emulation(arch, present.handlers)
+        refusal = emulation.explain_no_emulation(arch, present.handlers)
         if refusal is not None:
             reason, _, fix = refusal.partition(": ")
             return Finding(subject, "not run", needed, "failure", fix, reason)
-        handler = engines.find_handler(arch, present.handlers)
+        handler = emulation.find_handler(arch, present.handlers)
         if handler:
             emulator = f"emulated by {handler.name}"
     *pace, faster = describe_pace(

@@ -1,133 +1,37 @@
-"""Container engines, the kernel's emulation, and runs of programs in containers."""
+"""Container engines: find the engine that answers, and run a program in a container by it.
 
-import contextlib
+Docker, podman and buildah are engines. Docker's containers are children of its daemon; those of the
+other two are processes that the command itself starts.
+"""
+
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from pathlib import Path
 from typing import TextIO
 
 from torchmill.core import process, reaper
 from torchmill.core.errors import HostError, InterruptedBuildError, require_choice
-from torchmill.core.lenient_paths import find_paths, read_text
 from torchmill.core.package_data import read_table_beside
 from torchmill.core.process import CommandError
 
-# Numbers in the header of an ELF file: https://refspecs.linuxfoundation.org/elf/gabi4+/ch4.eheader.html
-_ELF_MACHINES = {"x86_64": 0x3E, "aarch64": 0xB7}  # e_machine
-_ELF_START = b"\x7fELF\x02\x01\x01" + bytes(9)  # 64 bits, little-endian
-# e_type. A program has the type of a shared library if it may lie anywhere in memory.
-_ELF_EXECUTABLE = 2
-_ELF_SHARED = 3
-
-_DOCKER_ARCHES = {"x86_64": "amd64", "aarch64": "arm64"}  # the engines' names of architectures
-PLATFORMS = {arch: f"linux/{name}" for arch, name in _DOCKER_ARCHES.items()}
+ARCHES_OF_ENGINES = {"x86_64": "amd64", "aarch64": "arm64"}  # our names -> theirs
+PLATFORMS = {arch: f"linux/{name}" for arch, name in ARCHES_OF_ENGINES.items()}
 _ENGINES = read_table_beside(__file__, "engines.toml")  # in order of preference
 # For an engine to print its version: its daemon may run on another machine.
 ANSWER_TIMEOUT_SECONDS = 60.0
-INSTALL = (
+INSTALL = (  # advice on how to get an engine
     "Debian and Ubuntu: `apt-get install podman` or `buildah`; Fedora: `dnf install podman`; "
     "macOS: Docker Desktop, or `brew install podman` and `podman machine init --now`"
 )
-# If the kernel offers no overlay (in a container without privileges), whole copies still work.
+# Options of podman and buildah that store each layer of an image as a whole copy. That works even
+# if the kernel offers no overlay, as in a container without privileges.
 COPIES = ("--storage-driver", "vfs")
 CROSS_LABEL = "torchmill.cross-compilers"  # of an image: the arch its cross compilers run on
-# The variable that marks all processes of a container. Builds pass it on.
+# The variable that marks all processes of a container, so that the reaper finds those of buildah. A
+# build passes it on to its compilers.
 MARK = "INSIDE_TORCHMILL"
-
-
-@dataclass(frozen=True, slots=True)
-class BinfmtHandler:
-    """An entry of binfmt_misc: the interpreter of all files with a certain header.
-
-    https://docs.kernel.org/admin-guide/binfmt-misc.html
-    """
-
-    name: str
-    interpreter: str
-    flags: (
-        str  # "F": the kernel opened the interpreter at registration; containers need not have it
-    )
-    magic: bytes
-    mask: bytes
-
-    def handles(self, header: bytes) -> bool:
-        """Tell whether the kernel runs a file with this header by the interpreter."""
-        if len(header) < len(self.magic):
-            return False
-        for byte, expected, mask in zip(header, self.magic, self.mask, strict=False):
-            if byte & mask != expected & mask:
-                return False
-        return True
-
-
-def read_binfmt_entries(root: Path = Path("/")) -> dict[str, str]:
-    """Return the kernel's description of each entry by name, if binfmt_misc is mounted."""
-    paths = find_paths(root / "proc/sys/fs/binfmt_misc", "*")
-    controls = {"register", "status"}
-    return {path.name: read_text(path) for path in paths if path.name not in controls}
-
-
-def find_handler(arch: str, entries: Mapping[str, str]) -> BinfmtHandler | None:
-    """Return the enabled entry that runs programs of an arch, or None.
-
-    Of several, one that works in containers is preferred.
-    """
-    machine = _ELF_MACHINES[arch].to_bytes(2, "little")
-    headers = [
-        _ELF_START + elf_type.to_bytes(2, "little") + machine
-        for elf_type in (_ELF_EXECUTABLE, _ELF_SHARED)
-    ]
-    fitting = []
-    for name, description in entries.items():
-        handler = _parse_handler(name, description)
-        if handler is not None and all(handler.handles(header) for header in headers):
-            fitting.append(handler)
-    return max(fitting, key=lambda handler: "F" in handler.flags, default=None)
-
-
-def explain_no_emulation(arch: str, entries: Mapping[str, str]) -> str | None:
-    """Return why no container can run programs of an arch, with the fix; None if one can."""
-    handler = find_handler(arch, entries)
-    register = f"`docker run --privileged --rm tonistiigi/binfmt --install {_DOCKER_ARCHES[arch]}`"
-    if handler is None:
-        return (
-            f"the kernel of this machine does not run programs for {arch}: register QEMU with it, "
-            f"by {register}, or on Debian "
-            "and Ubuntu `apt-get install qemu-user-static binfmt-support` "
-            "(if /proc/sys/fs/binfmt_misc is "
-            "empty, with `mount -t binfmt_misc none /proc/sys/fs/binfmt_misc` and "
-            f"`update-binfmts --enable qemu-{arch}` after it)"
-        )
-    if "F" not in handler.flags:
-        return (
-            f"programs for {arch} are run by {handler.interpreter}, which containers cannot see: "
-            "register one that is opened beforehand (flag F), as Debian's qemu-user-static is, or "
-            f"{register}"
-        )
-    return None
-
-
-def _parse_handler(name: str, description: str) -> BinfmtHandler | None:
-    """Parse the kernel's description of an entry.
-
-    Returns None if the entry is disabled, or goes by the extension of a file's name.
-    """
-    lines = description.splitlines()
-    rows = {}
-    for line in lines:
-        key, _, value = line.partition(" ")
-        rows[key.rstrip(":")] = value
-    with contextlib.suppress(KeyError, ValueError):
-        magic = bytes.fromhex(rows["magic"])
-        mask = b"\xff" * len(magic)
-        if "mask" in rows:
-            mask = bytes.fromhex(rows["mask"])
-        if lines[0] == "enabled" and int(rows.get("offset", "0")) == 0:
-            return BinfmtHandler(name, rows["interpreter"], rows.get("flags", ""), magic, mask)
-    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +49,10 @@ class Engine:
 
 
 def find_engine(environ: Mapping[str, str], requested: str = "") -> Engine:
-    """Return the requested engine, or the first of the three that answers.
+    """Return the requested engine, or else the first of docker, podman and buildah that answers.
 
-    `environ` is the environment whose PATH is searched and in which the engine runs.
-    Raises ConfigError if the requested name is none of the three, HostError if no engine answers.
+    `environ` is the environment whose PATH is searched and in which the engine runs. Raises
+    ConfigError if the requested name is none of these three, HostError if no engine answers.
     """
     names = tuple(_ENGINES)
     if requested:
@@ -194,11 +98,11 @@ def _read_version(
         return answer
     # `buildah info` has no version: "buildah version 1.28.2 (image-spec …)" is of --version.
     words = _ask((program, "--version"), environ).split()
-    version_at = 2
-    return words[version_at] if len(words) > version_at else "unknown"
+    version_words = words[2:3]
+    return version_words[0] if version_words else "unknown"
 
 
-def _ask(argv: Sequence[str], environ: Mapping[str, str] | None) -> str:
+def _ask(argv: Sequence[str], environ: Mapping[str, str]) -> str:
     return process.ask(argv, environ, ANSWER_TIMEOUT_SECONDS).strip()
 
 
@@ -209,10 +113,9 @@ def _explain_no_engine(names: tuple[str, ...], complaints: Mapping[str, str]) ->
         if len(names) == 1:
             subject = f"{names[0]} is not"
         return f"{subject} on PATH: install a container engine ({INSTALL})"
-    clauses = [
-        f"{name} is installed but does not answer ({complaint})"
-        for name, complaint in complaints.items()
-    ]
+    clauses = []
+    for name, complaint in complaints.items():
+        clauses.append(f"{name} is installed but does not answer ({complaint})")
     first = next(iter(complaints))
     cure = "start its daemon" if first == "docker" else f"make `{first} info` work"
     alternative = f", or install one that needs no daemon ({INSTALL})"
@@ -260,9 +163,9 @@ class Container:
 class ContainerCommands:
     """The commands of one run, in their order."""
 
-    before: tuple[tuple[str, ...], ...]
+    before: tuple[tuple[str, ...], ...]  # creates the container; none if `main` does
     trial: tuple[str, ...]  # prints the machine (`uname -m`) that a program in the container sees
-    main: tuple[str, ...]
+    main: tuple[str, ...]  # runs the program
     after: tuple[str, ...]  # ends and removes the container; fails if it is gone
 
 
@@ -275,9 +178,9 @@ def container_commands(
         *_mount_options(engine, container),
         *_variable_options(container),
     )
-    # A build is cut off from the network by namespaces (cell/sandbox.py). Docker and buildah let
-    # nobody make any without this capability, and users other than root cannot acquire it; podman
-    # lets everybody.
+    # A build is cut off from the network by a namespace of its own (cell/sandbox.py). In a
+    # container of docker or buildah nobody can make one without this capability, and only root can
+    # have it; in podman's everybody can.
     namespaces = ("--cap-add", "CAP_SYS_ADMIN")
     platform = ("--platform", PLATFORMS[container.arch])
     if engine.name == "buildah":
@@ -291,7 +194,7 @@ def container_commands(
     identity = ("--name", container.name, "--network", "host", "--security-opt", "label=disable")
     program, *arguments = container.argv
     entry = ("--entrypoint", program, container.image, *arguments)
-    uname = ("--entrypoint", "uname", container.image, "-m")
+    uname = ("--entrypoint", "uname", container.image, "-m")  # prints the machine
     return ContainerCommands(
         before=(),
         trial=engine.command("run", "--rm", *local, *uname),
@@ -325,13 +228,14 @@ def _user_options(engine: Engine, engine_host: EngineHost, container: Container)
         if engine_host.rootless:
             return ("--userns", "keep-id", "--user", numbers)
         return ("--user", numbers)
-    # Root in the container is our user then.
+    # Root in such a container is the user who started it.
     if engine_host.rootless or engine.name == "buildah":
         return ("--user", "0:0")
     return ("--user", numbers)
 
 
 def _mount_options(engine: Engine, container: Container) -> list[str]:
+    """Return the options that show files of this machine to a container."""
     # Without ",rw" buildah mounts everything read-only.
     writable_suffix = ",rw" if engine.name == "buildah" else ""
     words = []
@@ -342,6 +246,7 @@ def _mount_options(engine: Engine, container: Container) -> list[str]:
 
 
 def _variable_options(container: Container) -> list[str]:
+    """Return the options that set a container's variables, and its mark among them."""
     words = []
     for name, value in container.variables.items():
         words += ["--env", f"{name}={value}"]
@@ -352,12 +257,13 @@ def _variable_options(container: Container) -> list[str]:
 
 
 def find_engine_host(engine: Engine, environ: Mapping[str, str], system: str) -> EngineHost:
-    """Ask an engine where its containers run; `system` is this machine's: "linux", "macos".
+    """Return the machine on which an engine runs its containers, as the engine describes it.
 
-    Raises HostError if the answer is not clear.
+    `environ` is the environment in which the engine is asked, and `system` is this machine's:
+    "linux", "macos". Raises HostError if the answer is not clear.
     """
     try:
-        answer = _ask(engine.command(*_ENGINES[engine.name]["host"]), None)
+        answer = _ask(engine.command(*_ENGINES[engine.name]["host"]), environ)
         machine, rootless, remote = json.loads(answer)
     except (CommandError, ValueError) as error:
         raise HostError(
@@ -365,16 +271,16 @@ def find_engine_host(engine: Engine, environ: Mapping[str, str], system: str) ->
             f"make `{engine.name} info` work",
             code="container-engine-unclear",
         ) from None
-    if (
-        engine.name == "docker"
-    ):  # its second field lists security options, not whether it is rootless
-        rootless = any("name=rootless" in option for option in rootless or ())
-        remote = _docker_daemon(engine, environ).startswith(
-            ("tcp://", "ssh://", "http://", "https://")
-        )
+    if engine.name == "docker":
+        # Its second value is the list of its security options, and it does not tell whether its
+        # daemon runs elsewhere.
+        security_options = rootless or ()
+        rootless = any("name=rootless" in option for option in security_options)
+        daemon = _docker_daemon(engine, environ)
+        remote = daemon.startswith(("tcp://", "ssh://", "http://", "https://"))
     # Podman and buildah print the architecture as uname does, or as images name it ("arm64").
     arch = machine
-    for our_name, docker_name in _DOCKER_ARCHES.items():
+    for our_name, docker_name in ARCHES_OF_ENGINES.items():
         if machine == docker_name:
             arch = our_name
     # On a Mac every engine has a virtual machine, which sees the user's folders.
@@ -388,7 +294,7 @@ def _docker_daemon(engine: Engine, environ: Mapping[str, str]) -> str:
         return daemon
     try:
         template = "{{.Endpoints.docker.Host}}"
-        return _ask(engine.command("context", "inspect", "--format", template), None)
+        return _ask(engine.command("context", "inspect", "--format", template), environ)
     except CommandError:
         return ""
 
@@ -402,33 +308,36 @@ def run_container(
 ) -> None:
     """Run a program in a container, write its output to `out`, and remove the container.
 
-    If this process is killed, the reaper ends the container. `check_machine` gets the machine that
-    programs in the container see ("aarch64"), and raises if it is the wrong one.
-
-    Raises HostError if the engine cannot run it, CommandError if the program fails,
-    InterruptedBuildError if the user stops it.
+    `environ` is the environment of the engine. `check_machine` gets the machine that programs in
+    the container see ("aarch64"), and raises an error if it is the wrong one. If this process is
+    killed, the reaper, a process that outlives it, ends the container. Raises HostError if the
+    engine cannot run it, CommandError if the program fails, InterruptedBuildError if the user stops
+    it.
     """
-    # Buildah has no daemon: its programs are processes of this machine, marked by the variable, and
-    # buildah itself lives as long as they do.
+    # Buildah alone has commands before. It has no daemon: the programs in its container are
+    # processes of this machine, which the variable marks, and buildah lives as long as they do.
     is_buildah = bool(steps.before)
     mark = {MARK: container.name} if is_buildah else {}
-    marked = {**environ, **mark}
+    engine_environ = {**environ, **mark}
     with process.interrupt_on_sigterm(), reaper.watch_container(mark, steps.after, environ):
         try:
             for argv in steps.before:
-                process.capture(argv, env=marked)
-            check_machine(process.capture(steps.trial, env=marked).strip())
+                process.capture(argv, env=engine_environ)
+            check_machine(process.capture(steps.trial, env=engine_environ).strip())
             process.stream(
-                _fill_in_values(steps, marked),
+                _fill_in_values(steps, engine_environ),
                 cwd=None,
-                env=marked,
+                env=engine_environ,
                 log=out,
                 on_line=lambda _: None,
                 kills_others=is_buildah,  # it stops the container's programs itself
             )
         except CommandError as error:
-            # The command that ran has the values of variables: the message gets the one without.
-            argv = error.argv if error.argv in {*steps.before, steps.trial} else steps.main
+            argv = error.argv
+            if argv not in (*steps.before, steps.trial):
+                # The main command that ran may have secret values of variables (_fill_in_values):
+                # the message shows the command without them.
+                argv = steps.main
             raise CommandError(argv, error.returncode, error.output) from None
         except (KeyboardInterrupt, InterruptedBuildError):
             raise InterruptedBuildError(
@@ -441,9 +350,9 @@ def run_container(
 
 
 def _fill_in_values(steps: ContainerCommands, environ: Mapping[str, str]) -> list[str]:
-    """Return the main command with the values of variables, if the engine is buildah.
+    """Return the main command, with the values of variables if the engine is buildah.
 
-    Buildah does not take `--env NAME` from its own environment.
+    Buildah does not take the value of `--env NAME` from its own environment.
     """
     if not steps.before:
         return list(steps.main)
@@ -457,10 +366,10 @@ def _fill_in_values(steps: ContainerCommands, environ: Mapping[str, str]) -> lis
 
 
 def describe_image(engine: Engine, image: str, environ: Mapping[str, str]) -> str | None:
-    """Return an image's description by its engine, JSON without spaces; None if it has none."""
+    """Return the description of an image, JSON without blanks; None if the engine lacks the image."""
     question = ("inspect", "--type", "image") if engine.name == "buildah" else ("image", "inspect")
     try:
         answer = _ask(engine.command(*question, image), environ)
     except CommandError:
         return None
-    return "".join(answer.split())
+    return "".join(answer.split())  # callers look for `"key":"value"` in it
