@@ -1,4 +1,9 @@
-"""Plan the container of a build for another architecture: mounts, variables, settings."""
+"""Plan the container of a build for another architecture: mounts, variables, settings.
+
+The container runs the same session of the same checkout, which it sees at /suite. Its state and
+cache lie beside this machine's, under the name of its architecture, and its wheels arrive in the
+same dist/. All of this is computed here without asking an engine.
+"""
 
 import ast
 import contextlib
@@ -20,15 +25,15 @@ from torchmill.plan.build_options import Options
 from torchmill.plan.cell import Cell
 from torchmill.plan.options import format_options
 
-_PASSED = read_table_beside(__file__, "passed.toml")
-# The folders in a container. They do not depend on this machine, because what is compiled in the
-# container contains their names.
+_PASSED = read_table_beside(__file__, "passed.toml")  # names of variables, by how they are treated
+# The folders in a container. They do not depend on this machine, because their names get into what
+# is compiled in the container.
 SUITE = "/suite"
 HOME = "/torchmill"
 CONFIGS = "/configs"
-GIVEN = "/given"  # the torch wheel that the user names
+GIVEN = "/given"  # holds the torch wheel and the patches that the user names
 CACHE = "/cache"
-PARTS = "/parts"
+PARTS = "/parts"  # the folder of --parts
 SCRIPT = f"{SUITE}/torchmill/cell/containers/inside.sh"
 IMAGE_VARIABLE = "TORCHMILL_IMAGE"  # the variable that names the image
 # In an image with CROSS_LABEL: the programs that gcc starts, see cross-compilers.sh.
@@ -40,26 +45,31 @@ class PassedSettings:
     """The part of the user's environment that a container gets."""
 
     variables: Mapping[str, str]
-    mounts: tuple[Mount, ...]  # of the files that they name, each at its own path
+    mounts: tuple[Mount, ...]  # of the files that the variables name, each at its own path
 
 
 def select_settings(
     environ: Mapping[str, str], pip: Mapping[str, str], exists: Callable[[str], bool]
 ) -> PassedSettings:
-    """Return the settings to pass on, of an environment and of pip's settings (option -> value).
+    """Return the settings of the user that a container gets, with the files that they name.
 
+    `environ` is the user's environment, and `pip` has the values of pip's options by their names.
     `exists` tells whether there is something at a path of this machine.
     """
     variables = {name: value for name, value in environ.items() if _is_passed(name, value)}
     for option, value in pip.items():
         if option in _PASSED["pip"]:
+            # pip reads an option from a variable of this name:
+            # https://pip.pypa.io/en/stable/topics/configuration/#environment-variables
             variables[f"PIP_{option.upper().replace('-', '_')}"] = value
     mounts = _read_only_mounts(variables, exists) + _writable_mounts(variables)
     return PassedSettings(variables, tuple(dict.fromkeys(mounts)))
 
 
 def _is_passed(name: str, value: str) -> bool:
-    # An empty TORCHMILL_KEYS names nobody, and is refused as such: without it, nothing would be.
+    """Tell whether a container gets a variable of the user's environment."""
+    # An empty TORCHMILL_KEYS allows no signer, and is refused. A container without the variable
+    # would ask for no signature.
     if not value and name != "TORCHMILL_KEYS":
         return False
     if name in _PASSED["places"]:
@@ -73,12 +83,12 @@ def _is_passed(name: str, value: str) -> bool:
 
 def _read_only_mounts(variables: Mapping[str, str], exists: Callable[[str], bool]) -> list[Mount]:
     """Return the mounts of certificates, wheels and indexes."""
-    words = []
+    places = []
     for name in (*_PASSED["certificates"], "PIP_CERT", "PIP_CLIENT_CERT"):
-        words.append(variables.get(name, ""))
+        places.append(variables.get(name, ""))  # one path, which may have blanks
     for name in _PASSED["lists"]:
-        words += variables.get(name, "").split()
-    paths = [path for path in _local_paths(words) if exists(path)]
+        places += variables.get(name, "").split()
+    paths = [path for path in _local_paths(places) if exists(path)]
     for name in _PASSED["indexes"]:
         for path in _local_paths(variables.get(name, "").split()):
             if exists(path):
@@ -87,23 +97,26 @@ def _read_only_mounts(variables: Mapping[str, str], exists: Callable[[str], bool
 
 
 def _folder_of_index(path: str) -> str:
-    """Return the folder above an index, whose pages link to files beside it, unless that is /."""
+    """Return the folder above an index, because its pages link to files beside it.
+
+    This is the index itself if that folder is the root, which cannot be mounted.
+    """
     return posixpath.dirname(path) if path.count("/") > 1 else path
 
 
 def _writable_mounts(variables: Mapping[str, str]) -> list[Mount]:
-    """Return the mounts of compiler caches in folders."""
-    remote = variables.get("TORCHMILL_CACHE", "").partition("#")[0]
+    """Return the mounts of compiler caches that are folders of this machine."""
+    remote = variables.get("TORCHMILL_CACHE", "").partition("#")[0]  # without its options
     paths = _local_paths([variables.get("CCACHE_DIR", ""), remote])
     return [Mount(path, path, writable=True) for path in paths]
 
 
-def _local_paths(words: Iterable[str]) -> Iterator[str]:
-    """Yield the absolute paths among some words, also those written as file:// URLs."""
-    for word in words:
-        path = word
-        if word.lower().startswith("file:"):
-            path = unquote(urlsplit(word).path)
+def _local_paths(places: Iterable[str]) -> Iterator[str]:
+    """Yield the absolute paths among paths and URLs; those of file:// URLs are among them."""
+    for place in places:
+        path = place
+        if place.lower().startswith("file:"):
+            path = unquote(urlsplit(place).path)
         if path.startswith("/"):
             yield path.rstrip("/") or "/"
 
@@ -119,7 +132,7 @@ def parse_pip_settings(listing: str) -> dict[str, str]:
         name, _, value = line.partition("=")
         section, _, option = name.partition(".")
         if section in sections and value:
-            # pip prints the repr of a string.
+            # pip prints a value as Python writes a string: 'https://…'.
             with contextlib.suppress(ValueError, SyntaxError):
                 value = str(ast.literal_eval(value))
             sections[section][option] = " ".join(value.split())
@@ -133,8 +146,8 @@ class CrossBuild:
     cell: Cell
     session: str  # its name on a machine of that architecture: "wheel-3.10-cpu"
     session_arguments: tuple[str, ...] = ()  # after --, if the session makes something of a wheel
-    tag: str = ""  # selects its release
-    image: str = ""
+    tag: str = ""  # that selects the release
+    image: str = ""  # its name
     # Compilers run without emulation: the image has cross compilers for the engine's machine.
     crossed: bool = False
     options: Options = field(default_factory=Options)
@@ -156,15 +169,15 @@ class ContainerPlace:
 
     checkout: Path
     layout: Layout  # this machine's
-    configs: Path | None  # the folder of the facts, unless it is the checkout's
+    configs: Path | None  # the folder of the facts; None: the checkout's
     passed: PassedSettings
     requirements: str  # the text of the suite's requirements.txt
-    process: int  # its number distinguishes containers
+    process: int  # the number of this process, which distinguishes names of containers
     user: tuple[int, int] | None  # numbers of user and group, if the system has them
 
 
 def has_containers(arch: Arch) -> bool:
-    """Tell whether a container can have this architecture."""
+    """Tell whether an engine has containers of this architecture."""
     return arch.system == "linux" and arch.name in PLATFORMS
 
 
@@ -192,16 +205,16 @@ def refuse_impossible(facts: Facts, goal: CrossBuild) -> None:
 
 
 def container_layout(layout: Layout, arch: str) -> Layout:
-    """Return the layout of a suite in a container of an arch, with its paths on this machine."""
+    """Return the folders of the suite in a container of an arch, as paths of this machine."""
     return Layout(layout.root, layout.cache.with_name(f"torchmill-{arch}"), arch)
 
 
 def plan_container(build: CrossBuild, place: ContainerPlace, engine_host: EngineHost) -> Container:
     """Return the container in which a build runs.
 
-    Raises HostError if the engine's machine does not see this one's files, ConfigError if a folder
-    has a name that no engine accepts, ImpossibleBuildError if the build is for the processor of
-    this machine (--cpu native), but that is emulated.
+    Raises HostError if the engine's machine does not see the files of this one, ConfigError if a
+    folder has a name that no engine accepts, ImpossibleBuildError if the build is for the processor
+    of this machine (--cpu native), but the container's processor is emulated.
     """
     _refuse_host(build, engine_host)
     mounts = _plan_mounts(build, place)
@@ -241,7 +254,7 @@ def _refuse_host(build: CrossBuild, engine_host: EngineHost) -> None:
 
 
 def _require_mountable(mounts: Iterable[Mount]) -> None:
-    """Raise ConfigError for a path that cannot stand in the list of values of --mount."""
+    """Raise ConfigError for a path that cannot stand in --mount, whose value is a line of CSV."""
     for mount in mounts:
         if "," in mount.source or '"' in mount.source:
             raise ConfigError(
@@ -254,7 +267,7 @@ def _require_mountable(mounts: Iterable[Mount]) -> None:
 def _plan_variables(
     build: CrossBuild, place: ContainerPlace, state: PurePosixPath
 ) -> dict[str, str]:
-    """Return the variables of a container; `state` is its state folder in it."""
+    """Return the variables of a container; `state` is the path of its state folder inside it."""
     variables = {
         "TORCHMILL_HOME": HOME,
         CONTAINER_ARCH: build.arch,
@@ -276,7 +289,7 @@ def _suite_environment(build: CrossBuild, place: ContainerPlace, state: PurePosi
     """Return the folder into which a container installs the suite's own requirements.
 
     Each image has one, because its Python may be another: a run in a second image must not replace
-    the environment in which the first one works.
+    the environment in which a run in the first one works. So has each text of the requirements.
     """
     digest = hashlib.sha256(f"{build.image}\n{place.requirements}".encode()).hexdigest()
     return f"{state}/suite-{digest[:8]}"
@@ -286,12 +299,14 @@ def _translate_paths(options: Options) -> Options:
     """Return a build's options with the paths that the container sees."""
     if options.torch_wheel:
         options = replace(options, torch=f"{GIVEN}/{options.torch_wheel.name}")
+    # A user's patch has a name such as "given/fix.patch", and so it lies in GIVEN.
     patches = {name: f"/{name}" for name in options.patches}
-    return replace(options, patches=patches, parts=options.parts and PARTS)
+    parts = None if options.parts is None else PARTS
+    return replace(options, patches=patches, parts=parts)
 
 
 def required_folders(build: CrossBuild, place: ContainerPlace) -> tuple[Path, ...]:
-    """Return the folders to make before the run: an engine would make them root's."""
+    """Return the folders to make before the run: an engine would make them as root."""
     inner = container_layout(place.layout, build.arch)
     folders = [inner.sources, inner.state / "home", inner.logs, place.layout.dist, inner.cache]
     folders += [Path(mount.source) for mount in place.passed.mounts if mount.writable]
@@ -301,6 +316,7 @@ def required_folders(build: CrossBuild, place: ContainerPlace) -> tuple[Path, ..
 
 
 def _plan_mounts(build: CrossBuild, place: ContainerPlace) -> tuple[Mount, ...]:
+    """Return all files and folders of this machine that a build's container sees."""
     layout = place.layout
     cache = container_layout(layout, build.arch).cache
     mounts = [

@@ -1,4 +1,8 @@
-"""Container images: choose a base image, and build an image from a folder with a Dockerfile."""
+"""Container images: choose a base image, and build an image from a folder with a Dockerfile.
+
+The facts (images.toml) have base images for several roles, such as "system" (a distribution with
+its compilers) and "manylinux". With `--base` users name one of their own.
+"""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -38,15 +42,15 @@ _REFUSAL = re.compile(r"(?:#\d+ )?(?:[\d.]+ )?torchmill: (?P<reason>.+)")
 
 
 def manylinux_image(images: ImageFacts, arch: str, glibc: str | None) -> BaseImage:
-    """Return the image with the newest C library that is not newer than `glibc`.
+    """Return the manylinux image with the newest glibc that is not newer than `glibc`, "2.28".
 
-    If there is none, this is the image with the oldest C library. Raises ConfigError if the facts
-    have no image for the architecture.
+    If every image is newer, or `glibc` is None, this is the oldest image. Raises ConfigError if the
+    facts have no image for the architecture.
     """
-    candidates = sorted(_list_images(images, "manylinux", arch), key=_glibc_version)
-    best = candidates[0]
+    oldest_first = sorted(_list_images(images, "manylinux", arch), key=_glibc_version)
+    best = oldest_first[0]
     if glibc:
-        for image in candidates:
+        for image in oldest_first:
             if _glibc_version(image) <= Version(glibc):
                 best = image
     return best
@@ -59,7 +63,10 @@ def _glibc_version(image: BaseImage) -> Version:
 def toolkit_image(
     images: ImageFacts, role: str, arch: str, toolkit: str | None
 ) -> BaseImage | None:
-    """Return the image of a role ("cuda", "toolkit") that has a CUDA toolkit, or None."""
+    """Return the image of a role ("cuda", "toolkit") that has a CUDA toolkit, such as "11.8".
+
+    None if there is no such image, or no toolkit.
+    """
     if not toolkit:
         return None
     for image in images.bases:
@@ -75,11 +82,11 @@ def system_image(
     pythons: Sequence[str] = (),
     suite: str = "",
 ) -> BaseImage:
-    """Return the image of a distribution with a gcc in bounds.
+    """Return the image of a Linux distribution that has a gcc within the bounds `gcc`.
 
-    Of several, the one with most of the `pythons` is taken, then one whose default gcc is in
-    bounds. `suite` is how its tag begins, "trixie". Raises ConfigError if the facts have no image
-    for the architecture, or none with such a gcc.
+    Of several, an image that lacks the fewest of `pythons` is taken, and of those an image whose
+    default gcc is in bounds. `suite` is the beginning of its tag, "trixie". Raises ConfigError if
+    the facts have no image for the architecture, or no image with such a gcc.
     """
     fitting = []
     for image in _list_images(images, "system", arch):
@@ -88,10 +95,13 @@ def system_image(
         if image.tag.startswith(suite) and has_gcc:
             fitting.append(image)
     if not fitting:
-        bounds = format_bounds(gcc or SpecifierSet())
-        raise _no_image("system", arch, f" of {suite}" if suite else f" with gcc {bounds}")
+        requirement = (
+            f" of {suite}" if suite else f" with gcc {format_bounds(gcc or SpecifierSet())}"
+        )
+        raise _no_image("system", arch, requirement)
 
     def rank(image: BaseImage) -> tuple[int, bool]:
+        """Return a key that is smallest for the best image."""
         available = {*image.pythons, *image.compiled, *images.uv_pythons}
         missing = set(pythons) - available
         return len(missing), not is_within(gcc, image.gcc)
@@ -100,11 +110,11 @@ def system_image(
 
 
 def python_image(images: ImageFacts, arch: str, python: str, *, given: bool = False) -> BaseImage:
-    """Return Python's own image of a version.
+    """Return the official image of a version of Python.
 
-    If the user names an image of his own (`given`), this returns the expectations of that one:
-    everything that the facts say of their first image, except for the Python and the digest.
-    Raises ConfigError if the facts have no image with this Python; it lists those that they have.
+    If the user names another image (`given`), this returns what is expected of it: everything that
+    the facts say of their first image of Python, except for the Python and the digest. Raises
+    ConfigError, which lists the Pythons that have an image, if the facts have none for this one.
     """
     candidates = _list_images(images, "python", arch)
     if given:
@@ -118,10 +128,11 @@ def python_image(images: ImageFacts, arch: str, python: str, *, given: bool = Fa
 
 
 def user_image(images: ImageFacts, reference: str, like: BaseImage) -> BaseImage:
-    """Return the user's image in place of `like`; everything but the name is expected to be alike.
+    """Return the image that the user names by `reference`, in place of `like`.
 
-    An image that the facts have is returned as they describe it, with its digest. Raises
-    ConfigError for an invalid name, and for an image on which none of our wheels runs.
+    Everything but its name is expected to be as that of `like`. An image that the facts have is
+    returned as they describe it, with its digest. Raises ConfigError for an invalid name, and for
+    an image on which none of our wheels runs.
     """
     match = _REFERENCE.fullmatch(reference)
     if match is None:
@@ -145,7 +156,7 @@ def user_image(images: ImageFacts, reference: str, like: BaseImage) -> BaseImage
 
 
 def _refuse_unsupported(images: ImageFacts, reference: str, like: BaseImage) -> None:
-    """Raise ConfigError if a word of an image's name says that it cannot be used."""
+    """Raise ConfigError if a word of an image's name, such as "alpine", rules the image out."""
     words = re.split(r"[^a-z0-9]+", reference.lower())
     for prefix, reason in images.unsupported.items():
         if any(word.startswith(prefix) for word in words):
@@ -169,6 +180,7 @@ def _list_images(images: ImageFacts, role: str, arch: str) -> list[BaseImage]:
 
 
 def _no_image(role: str, arch: str, requirement: str = "") -> ConfigError:
+    """Return the error for a missing image; `requirement` is a clause, " with gcc <11"."""
     return ConfigError(
         f"build_configs/images.toml has no {role} image for {arch}{requirement}: "
         "give one of your own with --base, or add it there",
@@ -212,13 +224,15 @@ def build_image(
     report: Callable[[str], None],
     catalogue: Sequence[FailureCause] = (),
 ) -> str:
-    """Build an image, reporting each step; return its size as the engine prints it ("812 MB").
+    """Build an image, and return its size as the engine prints it ("812 MB").
 
-    The engine's output goes to the file `log`. A failure that the catalogue has is reported with
+    `report` gets a line for each step of the Dockerfile, and `environ` is the engine's. The
+    engine's output goes to the file `log`. A failure that `catalogue` describes is reported with
     its fix. Raises HostError if a step refused the base image, BuildError if anything else failed.
     """
 
     def on_line(line: str) -> None:
+        """Report a line of the engine's output if it announces a step."""
         if not _STEP.fullmatch(line):
             return
         if len(line) > _SHOWN_CHARACTERS:
@@ -260,6 +274,7 @@ def _find_reason(lines: Sequence[str], catalogue: Sequence[FailureCause]) -> str
     if match is not None:
         cause = match.cause
         return f"{cause.cause}: {cause.cure} (in an image, of the image that --base names)"
+    # The engine's own last lines say only that a step failed: the step's last line says why.
     for line in reversed(lines):
         if not _ENGINE_LINE.fullmatch(line):
             return line
