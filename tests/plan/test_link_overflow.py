@@ -125,6 +125,16 @@ def test_device_code_that_is_not_compressed_weighs_more(shipped: Facts) -> None:
     assert compressed.cures == ()
 
 
+def test_a_cure_keeps_the_flags_of_the_build(shipped: Facts) -> None:
+    variables = {"TORCH_NVCC_FLAGS": "-Xptxas -v"}
+    risk = require_risk(shipped, "2.11.0", "13.0", "8.0;9.0;10.0;12.0", variables)
+    settings = [cure for cure in risk.cures if cure.startswith("TORCH_NVCC_FLAGS=")]
+    assert [cure.partition(": ")[0] for cure in settings] == [
+        'TORCH_NVCC_FLAGS="-Xptxas -v -Xfatbin -compress-all"',
+        'TORCH_NVCC_FLAGS="-Xptxas -v -Xfatbin -compress-mode=size"',
+    ]
+
+
 def test_a_list_that_cannot_fit(shipped: Facts) -> None:
     entries = [f"{major}.{minor}" for major in range(3, 10) for minor in range(3)]
     risk = require_risk(shipped, "1.8.0", "11.1", ";".join(entries), {**COMPRESSED, **STATIC})

@@ -1,12 +1,16 @@
-"""Predict whether the link of libtorch_cuda overflows: its code reaches only so many bytes.
+"""Predict whether the link of libtorch_cuda overflows: its code reaches at most 2 GiB.
 
-The code of a library refers to its data by 32-bit offsets, so everything must lie within 2 GiB.
-Device code (.nv_fatbin) stands between them. With too many compute capabilities, the linker ends
-with "relocation truncated to fit".
+The host code of a library refers to its data by 32-bit offsets, so both must lie within 2 GiB.
+Device code (the section .nv_fatbin) stands between them. With too many compute capabilities, the
+linker ends with "relocation truncated to fit".
+
+Device code is counted in images: one for each entry of the list of compute capabilities, and one
+for each PTX. An image weighs what it weighs in the official wheels, which compress device code by
+`-compress-all`. Every other compression is a factor on that weight.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torchmill.config.arch_list import SEPARATORS, parse_targets
 from torchmill.config.costs import CostRange
@@ -34,36 +38,49 @@ class OverflowRisk:
     level: str  # "none", "possible", "likely"
     expected: CostRange  # bytes of the largest library
     limit: int  # bytes
-    sentence: str
-    cures: tuple[str, ...]
+    sentence: str  # for users, without its full stop
+    cures: tuple[str, ...]  # each is a clause; () for the level "none"
 
 
 @dataclass(frozen=True, slots=True)
 class _DeviceLink:
-    """A link whose size is predicted."""
+    """A link of libraries with device code, whose size is predicted."""
 
     facts: LinkFacts
     release: Release
     cuda: str  # version of the toolkit
-    weight: float  # bytes of one image of device code
+    image_bytes: float  # of one image of device code, compressed by `-compress-all`
     variables: Mapping[str, str]  # of the build
 
     def is_on(self, switch: str) -> bool:
-        """Tell whether the build switches something on."""
+        """Tell whether a variable of the build switches something on, such as USE_STATIC_NCCL."""
         return self.variables.get(switch, "").upper() in SWITCHED_ON
 
-    def library_bytes(self, **changes: str) -> CostRange:
-        """Return the bytes of the largest library, if some variables of the build are changed."""
-        link = _DeviceLink(
-            self.facts, self.release, self.cuda, self.weight, {**self.variables, **changes}
-        )
-        return _library_bytes(link)
+    def largest_library(self) -> CostRange:
+        """Return the bytes of the largest library that is linked."""
+        factor = _compression_factor(self.facts, self.variables.get("TORCH_NVCC_FLAGS", ""))
+        images = count_code_images(self.variables["TORCH_CUDA_ARCH_LIST"])
+        code = images * self.image_bytes
+        margin = self.facts.margin
+        device = CostRange(code * (1 - margin) * factor.low, code * (1 + margin) * factor.high)
+        static = CostRange(0, 0)
+        for library in self.facts.static:
+            if is_within(library.cuda, self.cuda) and self.is_on(library.variable):
+                static += library.size
+        if is_within(self.facts.split, self.release.version) and self.is_on("BUILD_SPLIT_CUDA"):
+            # Two libraries: one with torch's device code, the other with cuDNN and its like.
+            return CostRange(max(device.low, static.low), max(device.high, static.high))
+        return device + static
+
+    def largest_library_with(self, name: str, value: str) -> CostRange:
+        """Return the bytes of the largest library if one variable of the build had this value."""
+        return replace(self, variables={**self.variables, name: value}).largest_library()
 
 
 def count_code_images(capabilities: str) -> int:
-    """Return how many times device code is compiled for a list of compute capabilities.
+    """Return the number of images of device code for a list: "8.0;8.6+PTX" makes three.
 
-    It is compiled once for each, and once more for the PTX of "8.6+PTX".
+    Each entry makes one, and "+PTX" a second one.
     """
     entries = _split_capabilities(capabilities)
     return len(entries) + sum(entry.endswith("+PTX") for entry in entries)
@@ -76,19 +93,21 @@ def predict_overflow(
     variables: Mapping[str, str],
     gpus: Sequence[Capability] = (),
 ) -> OverflowRisk | None:
-    """Return the risk of a build with these variables, TORCH_CUDA_ARCH_LIST among them.
+    """Return the risk that the link of a build overflows.
 
-    A shorter list is proposed only if it serves `gpus` as the whole list does. None if nothing is
-    known: there is no list, or no official wheel by which to weigh device code.
+    `cuda` is the version of the toolkit, and `variables` are those of the build, with
+    TORCH_CUDA_ARCH_LIST. Among the cures, a shorter list is proposed only if it serves `gpus` as
+    the whole list does. None if nothing can be predicted: there is no list, or no official wheel by
+    which to weigh device code.
     """
     capabilities = variables.get("TORCH_CUDA_ARCH_LIST", "")
     weight = capability_weight(facts, release)
     if facts.linking is None or weight is None or not count_code_images(capabilities):
         return None
-    weight_bytes, weighed_release = weight
-    link = _DeviceLink(facts.linking, release, cuda, weight_bytes, variables)
+    image_bytes, weighed_release = weight
+    link = _DeviceLink(facts.linking, release, cuda, image_bytes, variables)
     limit = facts.linking.limit
-    expected = link.library_bytes()
+    expected = link.largest_library()
     if expected.low > limit:
         level = "likely"
     elif expected.high > limit:
@@ -107,9 +126,10 @@ def predict_overflow(
 
 
 def capability_weight(facts: Facts, release: Release) -> tuple[float, Release] | None:
-    """Return the bytes of one image of device code, and the release whose wheel shows them.
+    """Return the bytes of one image of device code, and the release in whose wheel it weighs them.
 
-    It is the release itself, or else the nearest whose sizes are recorded.
+    That is the release itself if the sizes of its wheel are recorded, else the release nearest to
+    it in the list of releases. None if no wheel of the package can be weighed.
     """
     releases = facts.releases[release.package]
     position = [candidate.version for candidate in releases].index(release.version)
@@ -127,8 +147,9 @@ def capability_weight(facts: Facts, release: Release) -> tuple[float, Release] |
 def _weight_in_wheel(facts: Facts, release: Release) -> float | None:
     """Return the bytes of one image of device code in a release's wheel on PyPI.
 
-    What is linked statically, such as cuDNN, is subtracted, and the rest scaled to the unit of
-    sizes: compressed by `-compress-all`.
+    Libraries that are linked statically, such as cuDNN, are subtracted. The rest is divided by the
+    factor of the wheel's compression, so that all weights are of code under `-compress-all`. None
+    if the wheel has no device code, or if its sizes are not recorded.
     """
     linking = facts.linking
     cuda = release.cuda_pypi
@@ -141,7 +162,7 @@ def _weight_in_wheel(facts: Facts, release: Release) -> float | None:
         return None
     # A wheel that requires NVIDIA's package of a library has not linked it statically.
     required = " ".join(official.requires)
-    static = 0.0
+    static = 0.0  # bytes
     for library in linking.static:
         if is_within(library.cuda, cuda) and f"nvidia-{library.name.lower()}" not in required:
             static += _mean(library.size)
@@ -149,42 +170,28 @@ def _weight_in_wheel(facts: Facts, release: Release) -> float | None:
     for flag, toolkits in linking.official_compression.items():
         if is_within(toolkits, cuda):
             flags.append(flag)
-    device = (libraries - static) / _mean(_compression(linking, " ".join(flags)))
+    device = (libraries - static) / _mean(_compression_factor(linking, " ".join(flags)))
+    # The sizes in the facts are those of the wheels for x86_64.
     images = count_code_images(official.capabilities.get("x86_64", ""))
-    return device / images if images and device > 0 else None
-
-
-def _library_bytes(link: _DeviceLink) -> CostRange:
-    """Return the bytes of the largest library of device code."""
-    facts = link.facts
-    factor = _compression(facts, link.variables.get("TORCH_NVCC_FLAGS", ""))
-    code = count_code_images(link.variables["TORCH_CUDA_ARCH_LIST"]) * link.weight
-    device = CostRange(
-        code * (1 - facts.margin) * factor.low, code * (1 + facts.margin) * factor.high
-    )
-    static = CostRange(0, 0)
-    for library in facts.static:
-        if is_within(library.cuda, link.cuda) and link.is_on(library.variable):
-            static += library.size
-    if is_within(facts.split, link.release.version) and link.is_on("BUILD_SPLIT_CUDA"):
-        # Two libraries: one with torch's device code, the other with cuDNN and its like.
-        return CostRange(max(device.low, static.low), max(device.high, static.high))
-    return device + static
+    if not images or device <= 0:
+        return None
+    return device / images
 
 
 def _fitting_list(facts: Facts, link: _DeviceLink, gpus: Sequence[Capability]) -> str:
     """Return the longest part of a build's list whose library fits for certain; "" if none does."""
     capabilities = link.variables["TORCH_CUDA_ARCH_LIST"]
     for shorter in _shorter_lists(facts, capabilities, gpus):
-        if link.library_bytes(TORCH_CUDA_ARCH_LIST=shorter).high <= link.facts.limit:
+        if link.largest_library_with("TORCH_CUDA_ARCH_LIST", shorter).high <= link.facts.limit:
             return shorter
     return ""
 
 
 def _shorter_lists(facts: Facts, capabilities: str, gpus: Sequence[Capability]) -> Iterator[str]:
-    """Yield ever shorter parts of a list, each without one more of its oldest entries.
+    """Yield ever shorter parts of a list, each without one more entry.
 
-    Entries stay if some of `gpus` would be served otherwise without them.
+    Entries go in the order of the list, which begins with the oldest capability. An entry stays if
+    one of `gpus` would be served otherwise without it.
     """
     targets = parse_targets(facts, capabilities)
     served = {gpu.name: serving_kind(facts, targets, gpu) for gpu in gpus}
@@ -200,11 +207,14 @@ def _shorter_lists(facts: Facts, capabilities: str, gpus: Sequence[Capability]) 
 
 
 def _find_cures(link: _DeviceLink, shorter_list: str) -> Iterator[str]:
-    """Yield the ways to make a library smaller; `shorter_list` is one that fits, or ""."""
+    """Yield the ways to make a library smaller, each as a clause.
+
+    `shorter_list` is the list of compute capabilities to propose; "" proposes none.
+    """
     for name, value in _smaller_settings(link):
         if link.variables.get(name) != value:
             quoted = f'"{value}"' if " " in value else value
-            yield f"{name}={quoted}: {link.library_bytes(**{name: value}).in_bytes}"
+            yield f"{name}={quoted}: {link.largest_library_with(name, value).in_bytes}"
     if shorter_list:
         yield f"a shorter list, such as TORCH_CUDA_ARCH_LIST={shorter_list!r}"
     yield (
@@ -220,18 +230,23 @@ def _smaller_settings(link: _DeviceLink) -> Iterator[tuple[str, str]]:
     if link.is_on("USE_STATIC_CUDNN"):
         yield "USE_STATIC_CUDNN", "0"
     flags = link.variables.get("TORCH_NVCC_FLAGS", "")
+    # The flags of the build stay: a value of --set replaces the whole variable.
     if "-compress-all" not in flags and "-compress-mode" not in flags:
-        yield "TORCH_NVCC_FLAGS", "-Xfatbin -compress-all"
+        yield "TORCH_NVCC_FLAGS", f"{flags} -Xfatbin -compress-all".strip()
     for flag, toolkits in link.facts.official_compression.items():
         if is_within(toolkits, link.cuda) and flag not in flags:
-            yield "TORCH_NVCC_FLAGS", f"-Xfatbin {flag}"
+            yield "TORCH_NVCC_FLAGS", f"{flags} -Xfatbin {flag}".strip()
 
 
-def _compression(linking: LinkFacts, flags: str) -> CostRange:
-    """Return the factor of the strongest compression that flags ask for."""
-    asked_for = [option for option in linking.compression if option.flag and option.flag in flags]
+def _compression_factor(linking: LinkFacts, flags: str) -> CostRange:
+    """Return the factor on the bytes of device code by the strongest compression among flags.
+
+    `flags` are those of nvcc. Device code under `-compress-all` has the factor 1, and device code
+    without compression one above it.
+    """
+    requested = [option for option in linking.compression if option.flag and option.flag in flags]
     uncompressed = [option for option in linking.compression if not option.flag]
-    strongest = min(asked_for or uncompressed, key=lambda option: option.factor.high)
+    strongest = min(requested or uncompressed, key=lambda option: option.factor.high)
     return strongest.factor
 
 
