@@ -1,5 +1,7 @@
 """Which official builds run on which GPUs, and the newest wheel for a GPU."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.support.hosts import change_host
@@ -106,6 +108,20 @@ def test_a_gpu_is_served_from_a_first_to_a_last_release(
         if text == support
     ]
     assert (supporting[0], supporting[-1]) == releases
+
+
+def test_code_goes_before_ptx_if_both_were_read(shipped: Facts) -> None:
+    reading = next(
+        reading
+        for reading in shipped.wheel_code
+        if (reading.package, reading.release, reading.arch) == ("torch", "2.4.1", "x86_64")
+    )
+    alike = replace(reading, code={}, beside=())
+    with_code = replace(alike, cuda="11.8", own="9.0")
+    with_ptx = replace(alike, cuda="12.1", own="8.0+PTX")
+    facts = replace(shipped, wheel_code=(with_code, with_ptx))
+    support = published.official_support(facts, find_capability(shipped, "9.0"), "x86_64")
+    assert support["2.4.1"] == "code for 9.0"
 
 
 @pytest.mark.parametrize("name", ["5.3", "7.2", "8.7"])

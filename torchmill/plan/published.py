@@ -1,6 +1,7 @@
 """Published wheels: which a release has, where to get them, and which of them fit a machine.
 
-All is as the facts recorded it: no index is asked.
+All is as the facts recorded it: no index is asked. A wheel was "read" if the device code in its
+files is recorded. Only a wheel that was read can be certain to fit.
 """
 
 import re
@@ -29,17 +30,25 @@ from torchmill.plan.drivers import is_driven, is_known_older, is_ptx_compiled, o
 from torchmill.plan.published_wheel import PublishedWheel, WheelVerdict
 from torchmill.plan.wheel_name import promised_glibc
 
-OFFICIAL_ARCHES = ("x86_64", "aarch64")  # official builds with CUDA, on Linux, are for these
+OFFICIAL_ARCHES = ("x86_64", "aarch64")  # of official builds with CUDA on Linux
 UNRECORDED = "not recorded"  # a value of `official_support`
 READ_CODE = re.compile(r"code for [\d.]+")  # the values of `official_support` that are certain
+# How an official build runs on GPUs, the surest kind first. The order in between is a judgement:
+# code that upstream announces goes before a library that is known to lack code.
+_CODE_READ = 0
+_PTX_READ = 1
+_CODE_ANNOUNCED = 2
+_READ_WITH_GAPS = 3
+_PTX_ANNOUNCED = 4
+_NOT_RECORDED = 5
 # The largest file that can be published, in bytes. PyPI may grant a project more.
 PYPI_LARGEST = 100 * 2**20
 GITHUB_LARGEST = 2 * 2**30 - 1
 _OLDEST_GLIBC = "2.17"  # no official wheel runs with an older one, whatever its tag promises
 # The ranks of candidates in `find_published`, the best last.
-_REFUSED = 0  # it does not fit
+_REFUSED = 0  # the wheel does not fit
 _UNKNOWN = 1
-_FAVOURED = 2  # upstream says that it has code for each GPU, or its own kernels have
+_FAVOURED = 2  # the wheel has code for each GPU, as read in its own kernels or as announced
 _FITTING = 3
 
 
@@ -71,13 +80,21 @@ def official_macos(wheels: Collection[str], arch: str) -> str | None:
     return min(versions, key=Version, default=None)
 
 
+def _as_released(facts: Facts, release: Release) -> Release:
+    """Return the entry of a release that goes with the torch for which upstream released it.
+
+    The facts may pair one release of an extension with later torch versions too. Upstream's wheels
+    of it are for the first of these alone, which `find_release` returns.
+    """
+    return find_release(facts, release.package, release.tag)
+
+
 def published_wheels(facts: Facts, release: Release, arch: str) -> Iterator[PublishedWheel]:
-    """Yield the wheels of a release for a machine, not yet judged.
+    """Yield the wheels of a release for an arch, not yet judged.
 
     First comes the wheel without CUDA, then one for each toolkit, the oldest first.
     """
-    # An extension's release in a cell may be one of a later torch; the wheels are of its own.
-    release = find_release(facts, release.package, release.tag)
+    release = _as_released(facts, release)
     for toolkit in (None, *facts.toolkits):
         variant = toolkit.variant if toolkit else CPU
         places = list(wheel_places(facts, release, variant, arch))
@@ -86,12 +103,12 @@ def published_wheels(facts: Facts, release: Release, arch: str) -> Iterator[Publ
         # PyPI goes first: there pip finds the wheel without an option.
         place = next((place for place in places if place.default), places[0])
         readings: tuple[WheelCode, ...] = ()
-        listed = ""
+        announced = ""
         cuda = toolkit.version if toolkit else None
         if place.default:  # wheels of other indexes are never read
             readings = wheel_fit.find_readings(facts, release.package, release.version, arch, cuda)
         if cuda:
-            listed = release.cuda_official[cuda].capabilities.get(arch, "")
+            announced = release.cuda_official[cuda].capabilities.get(arch, "")
         yield PublishedWheel(
             package=release.package,
             version=release.version + place.label.format(variant=variant),
@@ -100,17 +117,19 @@ def published_wheels(facts: Facts, release: Release, arch: str) -> Iterator[Publ
             pythons=wheel_pythons(facts, release, arch),
             arch=arch,
             readings=readings,
-            announced=listed,
+            announced=announced,
         )
 
 
 def target_host(facts: Facts, host: Host, arch: str) -> Host:
-    """Return the machine that wheels of an arch are for, as far as it is known.
+    """Return the machine on which wheels for an arch will run, as far as it is known.
 
-    That is the host, or if its arch is another, a machine of which nothing else is known.
+    That is the host. For another arch than the host's, it is a machine of which nothing but its
+    arch and system is known.
     """
     if host.arch == arch:
         return host
+    # The resources stay: estimates of a cross build are for this machine.
     return Host(
         arch, facts.arches[arch].system, HostResources(host.resources.cores, host.resources.memory)
     )
@@ -119,13 +138,14 @@ def target_host(facts: Facts, host: Host, arch: str) -> Host:
 def find_published(
     facts: Facts, cell: Cell, host: Host, listed: str | None
 ) -> PublishedWheel | None:
-    """Return the published wheel that comes nearest to a cell's; None if there is none.
+    """Return the published wheel that can best replace a cell's wheel, judged and with remarks.
 
-    It is judged, and has remarks. Candidates are the wheel with the cell's toolkit, and wheels with
-    other toolkits that need no newer driver. Among them, one that fits goes first; then one that
-    nobody read, but which has code for the host's GPUs by upstream's build scripts.
+    Candidates are the wheel with the cell's toolkit, and wheels with other toolkits that need no
+    newer driver. Among them, a wheel that fits goes first, then a wheel that is not certain to fit
+    but is known or announced to have code for the host's GPUs. None if there is no candidate.
 
-    Wheels are judged for the GPUs of the host; if none are known, for those of `listed`.
+    Wheels are judged for the GPUs of the host. If the host has none, they are judged for the
+    capabilities in `listed`, the arch list of the cell.
     """
     build = cell.build
     toolkit = facts.toolkit(build.cuda)
@@ -137,7 +157,7 @@ def find_published(
     gpus = known_capabilities(facts, machine.gpus.devices)
     candidates: list[PublishedWheel] = []
     for wheel in published_wheels(facts, cell.release, build.arch):
-        if build.python not in wheel.pythons or not _stands_for(wheel, toolkit, machine):
+        if build.python not in wheel.pythons or not _can_replace(wheel, toolkit, machine):
             continue
         judged = replace(wheel, verdict=judge(facts, cell.release, wheel, judged_for))
         if judged.toolkit is toolkit or _rank(facts, judged, gpus) >= _FAVOURED:
@@ -152,15 +172,15 @@ def find_published(
         return None
     remarks = list(_remarks(facts, cell.release, best, judged_for))
     for wheel in candidates:
-        # If a wheel with another toolkit is named, say why it is not the one of the build's own.
-        passed_over = wheel is not best and wheel.toolkit is toolkit
-        if passed_over and wheel.verdict.fit == "does not fit":
+        # Say why the best wheel is one with another toolkit than the build's.
+        was_passed_over = wheel is not best and wheel.toolkit is toolkit
+        if was_passed_over and wheel.verdict.fit == "does not fit":
             remarks.append(f"{wheel.version} does not fit: {wheel.verdict.reason}")
     return replace(best, remarks=tuple(remarks))
 
 
 def _rank(facts: Facts, wheel: PublishedWheel, gpus: Sequence[Capability]) -> int:
-    """Return a number from 0 to 3 that is the higher, the more speaks for a judged wheel."""
+    """Return the rank of a judged wheel, from _REFUSED to _FITTING; `gpus` are the host's."""
     if wheel.would_do:
         return _FITTING
     if wheel.verdict.fit == "does not fit":
@@ -172,7 +192,7 @@ def _rank(facts: Facts, wheel: PublishedWheel, gpus: Sequence[Capability]) -> in
 
 
 def with_gpus(host: Host, capabilities: Sequence[str]) -> Host:
-    """Return a host that has GPUs of some capabilities, whose names are not known."""
+    """Return a host with GPUs of these compute capabilities, whose names are not known."""
     return replace(
         host,
         gpus=replace(host.gpus, devices=tuple(Gpu("", capability) for capability in capabilities)),
@@ -184,10 +204,11 @@ def _major(toolkit: Toolkit | None) -> str:
     return toolkit.version.partition(".")[0] if toolkit else ""
 
 
-def _stands_for(wheel: PublishedWheel, toolkit: Toolkit | None, host: Host) -> bool:
+def _can_replace(wheel: PublishedWheel, toolkit: Toolkit | None, host: Host) -> bool:
     """Tell whether a wheel can replace a build with a toolkit: it needs no newer driver.
 
-    A wheel with a toolkit of another major version can only if the host's GPUs are known.
+    A wheel with a toolkit of another major version can do so only if the host's GPUs are known. A
+    build without CUDA (None) is replaced by a wheel without CUDA alone.
     """
     if wheel.toolkit is toolkit:
         return True
@@ -207,10 +228,10 @@ def _stands_for(wheel: PublishedWheel, toolkit: Toolkit | None, host: Host) -> b
 def newest_published(
     facts: Facts, releases: Sequence[Release], host: Host
 ) -> PublishedWheel | None:
-    """Return the newest wheel of some releases, oldest first, that fits the GPUs of a host.
+    """Return the newest wheel with CUDA that fits a host, judged and with remarks.
 
-    If none is sure to fit, return the newest wheel that was read and against which nothing is
-    known; None if there is no such wheel either.
+    `releases` are the oldest first. If no wheel is certain to fit, it is the newest wheel that was
+    read and against which nothing is known; None if there is no such wheel either.
     """
     unsure: PublishedWheel | None = None
     for release in reversed(releases):
@@ -218,6 +239,7 @@ def newest_published(
             if wheel.toolkit is None or not wheel.readings:
                 continue
             judged = replace(wheel, verdict=judge(facts, release, wheel, host))
+            # The remarks depend on the verdict.
             judged = replace(judged, remarks=tuple(_remarks(facts, release, judged, host)))
             if judged.would_do:
                 return judged
@@ -227,10 +249,10 @@ def newest_published(
 
 
 def newest_for_gpus(facts: Facts, releases: Sequence[Release], host: Host) -> PublishedWheel | None:
-    """Return the newest wheel of some releases for the GPUs of a host of which nothing else is known.
+    """Return the newest wheel for a host of which only the GPUs are known.
 
-    It is chosen as in `newest_published`, as if the processor served every wheel. What the wheel
-    asks of the processor is a remark.
+    It is chosen as by `newest_published`, but the processor is taken to have every feature that a
+    wheel needs. The features that the wheel in fact needs become its first remark.
     """
     flags: dict[str, None] = {}  # an ordered set
     for need in facts.processor_needs:
@@ -248,51 +270,56 @@ def newest_for_gpus(facts: Facts, releases: Sequence[Release], host: Host) -> Pu
 def official_support(facts: Facts, gpu: Capability, arch: str) -> dict[str, str]:
     """Return how the official builds for Linux run on GPUs of a capability, by torch's version.
 
-    A release whose builds do not run on them is left out. Texts that match READ_CODE are certain:
-    "code for 5.0" was read in the wheels, and all of their libraries have code. Other texts name
-    their doubt; UNRECORDED stands for builds of which nothing is recorded.
+    Of the builds of a release, the surest counts. A release whose builds do not run on such GPUs is
+    left out. Texts that match READ_CODE are certain: "code for 5.0" was read in the wheels, and all
+    of their libraries have code. Other texts name their doubt. UNRECORDED stands for builds of
+    which nothing is recorded.
     """
     support: dict[str, str] = {}
     for release in facts.releases[base_package(facts).name]:
-        builds: list[tuple[int, str]] = []
+        ranked_texts: list[tuple[int, str]] = []
         for cuda in release.cuda_official:
-            builds.extend(_support_of_build(facts, release, cuda, gpu, arch))
-        if builds:
-            _, support[release.version] = min(builds)
+            ranked_texts.extend(_support_of_build(facts, release, cuda, gpu, arch))
+        if ranked_texts:
+            _, support[release.version] = min(ranked_texts)
     return support
 
 
 def _support_of_build(
     facts: Facts, release: Release, cuda: str, gpu: Capability, arch: str
 ) -> Iterator[tuple[int, str]]:
-    """Yield how an official build runs on GPUs of a capability.
+    """Yield the ways in which an official build runs on GPUs of a capability, as rank and text.
 
-    The number before each text is the lower, the surer it is.
+    A build has several if its wheels for several Pythons have different code.
     """
-    recorded = release.cuda_official[cuda].capabilities
+    announced = release.cuda_official[cuda].capabilities
     readings = wheel_fit.find_readings(facts, release.package, release.version, arch, cuda)
-    lists = [reading.own for reading in readings] or [recorded.get(arch, "")]
+    lists = [reading.own for reading in readings] or [announced.get(arch, "")]
+    has_gaps = any(wheel_fit.code_gap(facts, reading, gpu) for reading in readings)
     for listed in lists:
         targets = arch_list.parse_targets(facts, listed) if listed else []
         served = serving_target(facts, targets, gpu)
         if served is None:
             continue
         kind, target = served
-        text = f"code for {target.name}" if kind == "code" else f"PTX of {target.name}"
-        if not readings:
-            yield (1 if kind == "code" else 3), f"{text}, as upstream says, not read"
-        elif any(wheel_fit.code_gap(facts, reading, gpu) for reading in readings):
-            yield 2, f"{text}, not in all of its libraries"
+        is_code = kind == "code"
+        text = f"code for {target.name}" if is_code else f"PTX of {target.name}"
+        if has_gaps:
+            yield _READ_WITH_GAPS, f"{text}, not in all of its libraries"
+        elif readings:
+            yield (_CODE_READ if is_code else _PTX_READ), text
         else:
-            yield 0, text
-    if not recorded and not readings and _can_make_code(facts, cuda, gpu, arch):
-        yield 4, UNRECORDED
+            rank = _CODE_ANNOUNCED if is_code else _PTX_ANNOUNCED
+            yield rank, f"{text}, as upstream says, not read"
+    if not announced and not readings and _can_make_code(facts, cuda, gpu, arch):
+        yield _NOT_RECORDED, UNRECORDED
 
 
 def _can_make_code(facts: Facts, cuda: str, gpu: Capability, arch: str) -> bool:
-    """Tell whether a toolkit of x86_64 can make code for GPUs of a capability.
+    """Tell whether a build with a toolkit may have code for GPUs of a capability.
 
-    Old releases, of which nothing is recorded, were published for that machine only.
+    Only builds for x86_64 may: the old releases of which nothing is recorded were published for no
+    other arch.
     """
     toolkit = facts.toolkit(cuda)
     if toolkit is None or arch != OFFICIAL_ARCHES[0]:
@@ -302,9 +329,10 @@ def _can_make_code(facts: Facts, cuda: str, gpu: Capability, arch: str) -> bool:
 
 
 def judge(facts: Facts, release: Release, wheel: PublishedWheel, host: Host) -> WheelVerdict:
-    """Return whether a wheel runs on a machine: it fits only if it was read and no doubt is left.
+    """Return the verdict on a wheel for a machine: it fits only if it was read and nobody doubts it.
 
-    Of several verdicts against it, the first that is certain counts, else the first doubt.
+    The first "does not fit" counts, else the first "cannot tell". `release` is that of the cell,
+    whose torch may be later than the one for which the wheel was published.
     """
     doubt: WheelVerdict | None = None
     for verdict in _verdicts(facts, release, wheel, host):
@@ -319,8 +347,8 @@ def _verdicts(
     facts: Facts, release: Release, wheel: PublishedWheel, host: Host
 ) -> Iterator[WheelVerdict]:
     """Yield the verdicts on the system, the driver, the GPUs, the processor, and the base wheel."""
-    own_release = find_release(facts, release.package, release.tag)
-    refusal = _system_refusal(own_release, host)
+    published_release = _as_released(facts, release)
+    refusal = _system_refusal(published_release, host)
     if refusal:
         yield WheelVerdict("does not fit", refusal)
     if wheel.toolkit and not is_driven(wheel.toolkit, host):
@@ -331,18 +359,19 @@ def _verdicts(
         )
     if wheel.toolkit:
         yield from _gpu_verdicts(facts, wheel, wheel.toolkit, host)
-        yield from _unread_driver(wheel.toolkit, host)
+        yield from _driver_doubt(wheel.toolkit, host)
     elif not wheel.readings:
         yield WheelVerdict("cannot tell", wheel_fit.unread_reason(wheel))
-    yield wheel_fit.judge_processor(facts, own_release, host)
+    yield wheel_fit.judge_processor(facts, published_release, host)
     yield from _base_verdicts(facts, release, wheel, host)
 
 
 def _system_refusal(release: Release, host: Host) -> str:
-    """Return why pip does not install a release's wheels on a system, or why they do not load.
+    """Return why pip does not install a release's wheels on a host, or why they do not load.
 
     "" if nothing is known against it.
     """
+    # The glibc that the facts give a release was read in its wheels for x86_64.
     glibc = release.glibc if host.arch == "x86_64" else None
     glibc = glibc or official_glibc(release.wheels, host.arch)
     macos = official_macos(release.wheels, host.arch)
@@ -358,7 +387,7 @@ def _system_refusal(release: Release, host: Host) -> str:
 def _gpu_verdicts(
     facts: Facts, wheel: PublishedWheel, toolkit: Toolkit, host: Host
 ) -> Iterator[WheelVerdict]:
-    """Yield the verdicts on the GPUs of a host, and on PTX for them."""
+    """Yield the verdicts on the GPUs of a host, and on the driver if it has to compile PTX."""
     unknown = {  # an ordered set: several GPUs of a host often have one name
         gpu.name: None
         for gpu in host.gpus.devices
@@ -379,10 +408,11 @@ def _gpu_verdicts(
         )
 
 
-def _unread_driver(toolkit: Toolkit, host: Host) -> Iterator[WheelVerdict]:
-    """Yield a doubt if a host's driver was asked for and did not answer.
+def _driver_doubt(toolkit: Toolkit, host: Host) -> Iterator[WheelVerdict]:
+    """Yield a doubt if nvidia-smi was run on a host and did not tell its driver.
 
-    A driver that nobody asked for, as that of a machine with other GPUs, is a remark instead.
+    If it was not run, as on a machine that only the user describes, there is no doubt: then the
+    needed driver is a remark.
     """
     silence = host.programs.unanswered.get("nvidia-smi")
     version = host.gpus.running_driver or board_driver_support(host, toolkit.version)
@@ -393,18 +423,19 @@ def _unread_driver(toolkit: Toolkit, host: Host) -> Iterator[WheelVerdict]:
 def _base_verdicts(
     facts: Facts, release: Release, wheel: PublishedWheel, host: Host
 ) -> Iterator[WheelVerdict]:
-    """Yield the verdict against the torch that pip installs with the wheel of an extension."""
+    """Yield the verdict against the official torch that goes with an extension's wheel, if any.
+
+    That is the wheel of the same index; with CUDA if the extension's wheel is, else without.
+    """
     if not release.torch:
         return
     base_release = find_release(facts, base_package(facts).name, release.torch)
-    base_wheels = [
-        base
-        for base in published_wheels(facts, base_release, wheel.arch)
-        if bool(base.toolkit) == bool(wheel.toolkit) and base.index == wheel.index
-    ]
-    if not base_wheels:
+    base: PublishedWheel | None = None
+    for candidate in published_wheels(facts, base_release, wheel.arch):
+        if bool(candidate.toolkit) == bool(wheel.toolkit) and candidate.index == wheel.index:
+            base = candidate
+    if base is None:
         return
-    base = base_wheels[-1]
     verdict = judge(facts, base_release, base, host)
     if verdict.fit == "fits":
         return
@@ -421,12 +452,12 @@ def _remarks(facts: Facts, release: Release, wheel: PublishedWheel, host: Host) 
     """Yield clauses that a user should read before installing a judged wheel."""
     if wheel.verdict.fit == "does not fit":
         return
-    own_release = find_release(facts, release.package, release.tag)
+    published_release = _as_released(facts, release)
     gpus = known_capabilities(facts, host.gpus.devices)
-    if own_release.torch:
-        yield f"it goes with the official {facts.packages[own_release.package].after}"
+    if published_release.torch:
+        yield f"it goes with the official {facts.packages[release.package].after}"
     if wheel.toolkit:
-        yield from _cudnn_remark(own_release, wheel.toolkit, gpus)
+        yield from _cudnn_remark(published_release, wheel.toolkit, gpus)
     if wheel.would_do:
         for gpu in gpus:
             features = wheel_fit.missing_features(facts, wheel.readings, gpu)
@@ -454,7 +485,7 @@ def unpublished_reason(facts: Facts, cell: Cell) -> str:
     build = cell.build
     release = cell.release
     pythons = wheel_pythons(facts, release, build.arch)
-    # Of a package with editions, this list has the toolkits of torch's official builds.
+    # A package with editions takes its official toolkits from torch: they are not upstream's own.
     has_editions = bool(facts.packages[release.package].editions)
     toolkits = () if has_editions else tuple(release.cuda_official)
     if build.cuda and toolkits and build.cuda not in toolkits:

@@ -1,4 +1,4 @@
-"""A wheel that upstream published, and whether it would do on a machine."""
+"""A wheel that upstream published, and whether it would do instead of a build on a machine."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ class PublishedWheel:
     package: str
     version: str  # "2.4.1+cu118"
     toolkit: Toolkit | None
-    index: str  # the URL for pip's --extra-index-url; "": pip asks that index by default
+    index: str  # the URL for pip's --extra-index-url; "": the wheel is on PyPI
     pythons: tuple[str, ...]
     arch: str
     readings: tuple[WheelCode, ...] = ()  # of the code in its files; (): nobody read them
     announced: str = ""  # the compute capabilities in upstream's build script
     verdict: WheelVerdict = WheelVerdict("cannot tell", "it was held against no machine")
-    remarks: tuple[str, ...] = ()  # clauses
+    remarks: tuple[str, ...] = ()  # clauses to read before the wheel is installed
 
     @property
     def command(self) -> str:
-        """Return the command that installs it."""
+        """Return the command that installs the wheel."""
         return f"pip install {self.requirement}"
 
     @property
     def requirement(self) -> str:
-        """Return the arguments by which pip finds the wheel."""
+        """Return the arguments by which pip finds the wheel: a pin, and an index if it needs one."""
         requirement = f"{self.package}=={self.version}"
         return f"{requirement} --extra-index-url {self.index}" if self.index else requirement
 
@@ -57,7 +57,7 @@ class PublishedWheel:
 
     @property
     def summary(self) -> str:
-        """Return the command and the verdict, without its reasons."""
+        """Return the command and the verdict, without its reason and the remarks."""
         if self.would_do:
             return f"`{self.command}` would do as well"
         return f"`{self.command}`: {self._doubt}"
