@@ -35,6 +35,6 @@ def _is_used(facts: Facts, package: Package, rule: Rule) -> bool:
             for build in terms.builds(arch):
                 case = make_case(facts, build, release, provider)
                 # a conflict makes its builds impossible, so they cannot be asked for
-                if rule_matches(conditions, case) and (rule.conflict or terms.allow(build)):
+                if rule_matches(conditions, case) and (rule.conflict or terms.allows(build)):
                     return True
     return False

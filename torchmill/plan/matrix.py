@@ -1,4 +1,10 @@
-"""The matrix: which cells exist, which a release can build, and why not."""
+"""The matrix: which cells exist, which of them a release can build, and why not the others.
+
+A cell is a build of one release. The axes of the matrix are the arch, the Python and the toolkit:
+a release supports some values of each. Of the cells on these axes, conflicts (rules of packages)
+forbid some more. A dependent release, such as one of torchvision, has the terms of its base
+release, a torch, too.
+"""
 
 from __future__ import annotations
 
@@ -20,20 +26,21 @@ from torchmill.config.versions import format_bounds, is_within, python_key
 from torchmill.plan.cell import Cell
 from torchmill.plan.rules import make_case, rule_matches
 
-NOWHERE = SpecifierSet("<0")  # no version is in these bounds
-# The end of reasons that are none but that nobody tried.
+_NO_VERSION = SpecifierSet("<0")  # no version is in these bounds
+# Reasons that end so say that nobody tried a cell, not that it is impossible.
 UNTRIED = "nobody is known to have tried a newer one"
-_number = cache(Version)
+# Sorting thousands of cells parses the few versions of toolkits again and again.
+_parse_version = cache(Version)
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseTerms:
-    """What a release demands of its builds, with the same of its base release."""
+    """What a release demands of its builds, and what its base release demands of them."""
 
     facts: Facts
     release: Release
-    conflicts: tuple[Rule, ...]  # of the package, that may hold for this release
-    base: ReleaseTerms | None
+    conflicts: tuple[Rule, ...]  # rules of the package that forbid some builds of this release
+    base: ReleaseTerms | None  # None: the release has no base release
 
     @classmethod
     def for_release(cls, facts: Facts, release: Release) -> ReleaseTerms:
@@ -50,34 +57,35 @@ class ReleaseTerms:
         return cls(facts, release, conflicts, base)
 
     def axes(self, arch: str) -> tuple[tuple[str, ...], tuple[Toolkit, ...]]:
-        """Return the Pythons and toolkits that the release and its base support on a machine."""
+        """Return the Pythons and toolkits that the release and its base both support on an arch."""
         release = self.release
         if arch not in release.arches:
             return (), ()
         if self.base is None:
             pythons = release.pythons
             toolkits = self.facts.toolkits
-            inherits_toolkits = False
+            has_bounds_of_base = False
         else:
             base_pythons, toolkits = self.base.axes(arch)
             pythons = tuple(python for python in release.pythons if python in base_pythons)
-            # Bounds taken over from the base are the same object, and need no second test.
-            inherits_toolkits = self.base.release.cuda is release.cuda
-        bounds = release.cuda or NOWHERE
-        supported = [
-            toolkit
-            for toolkit in toolkits
-            if arch in toolkit.arches and (inherits_toolkits or is_within(bounds, toolkit.version))
-        ]
+            # A release without bounds of its own has the very object of its base, whose toolkits
+            # are in bounds already. To compare versions again would take most of the time here.
+            has_bounds_of_base = self.base.release.cuda is release.cuda
+        bounds = release.cuda or _NO_VERSION
+        supported: list[Toolkit] = []
+        for toolkit in toolkits:
+            is_in_bounds = has_bounds_of_base or is_within(bounds, toolkit.version)
+            if arch in toolkit.arches and is_in_bounds:
+                supported.append(toolkit)
         return pythons, tuple(supported)
 
     def builds(self, arch: str) -> Iterator[Build]:
-        """Return the builds that the axes allow on a machine."""
+        """Return the builds that the axes allow on an arch; conflicts may forbid some of them."""
         pythons, toolkits = self.axes(arch)
-        return _combine(self.facts.packages[self.release.package], arch, pythons, toolkits)
+        return _combine_axes(self.facts.packages[self.release.package], arch, pythons, toolkits)
 
-    def forbidding(self, build: Build) -> Iterator[Rule]:
-        """Yield the conflicts that forbid a build, the release's own before its base's."""
+    def forbidding_rules(self, build: Build) -> Iterator[Rule]:
+        """Yield the conflicts that forbid a build: the release's first, then those of its base."""
         case = make_case(self.facts, build, self.release)
         for rule in self.conflicts:
             if rule_matches(rule.when, case):
@@ -85,27 +93,31 @@ class ReleaseTerms:
         if self.base is not None:
             package = self.facts.packages[self.base.release.package]
             base_build = replace(build, package=package.name, session=package.session)
-            yield from self.base.forbidding(base_build)
+            yield from self.base.forbidding_rules(base_build)
 
-    def allow(self, build: Build) -> bool:
-        """Tell whether no conflict forbids a build."""
-        return next(self.forbidding(build), None) is None
+    def allows(self, build: Build) -> bool:
+        """Tell whether no conflict forbids a build that the axes allow."""
+        return not any(self.forbidding_rules(build))
 
     def reasons(self, build: Build) -> tuple[str, ...]:
-        """Return every reason why a build is impossible, each once.
+        """Return every reason why a build is impossible, each once; () if it is possible.
 
-        Reasons of the axes come first; those of the base only if the release itself has none.
+        Reasons of the axes come first. The axes of the base are asked only if those of the release
+        allow the build.
         """
         toolkit = self.facts.toolkit(build.cuda)
         reasons = list(_axes_reasons(self.release, build, toolkit))
         if not reasons and self.base is not None:
             reasons = list(_axes_reasons(self.base.release, build, toolkit))
-        reasons.extend(rule.reason for rule in self.forbidding(build))
+        reasons.extend(rule.reason for rule in self.forbidding_rules(build))
         return tuple(dict.fromkeys(reasons))
 
 
 def _axes_reasons(release: Release, build: Build, toolkit: Toolkit | None) -> Iterator[str]:
-    """Yield why the axes themselves exclude a build."""
+    """Yield the reasons for which the axes of a release exclude a build.
+
+    `toolkit` is that of the build; None for a build without CUDA.
+    """
     if build.arch not in release.arches:
         yield f"{release} builds on {', '.join(release.arches)}"
     if build.python not in release.pythons:
@@ -116,45 +128,55 @@ def _axes_reasons(release: Release, build: Build, toolkit: Toolkit | None) -> It
         yield f"{release} is built without CUDA"
     elif not is_within(release.cuda, toolkit.version):
         reason = f"{release} takes CUDA {format_bounds(release.cuda)}"
-        yield f"{reason}: {UNTRIED}" if _is_above(release.cuda, toolkit.version) else reason
+        if _is_above(release.cuda, toolkit.version):
+            reason += f": {UNTRIED}"
+        yield reason
     if build.arch not in toolkit.arches:
         yield f"CUDA {toolkit.version} exists for {', '.join(toolkit.arches) or 'no machine'} only"
 
 
 def _is_above(bounds: SpecifierSet, version: str) -> bool:
-    """Tell whether a version is beyond an upper bound."""
+    """Tell whether a version is beyond an upper bound, as opposed to below a lower one."""
     return any(bound.operator.startswith("<") and not bound.contains(version) for bound in bounds)
 
 
 def _python_reason(release: Release, python: str) -> str:
-    """Return why a release has no build for a Python: its sources, or nobody tried."""
+    """Return why a release has no build for a Python.
+
+    Older Pythons lack what the sources use. Newer ones may do: the reason ends with UNTRIED.
+    """
     keys = sorted(python_key(supported) for supported in release.pythons)
     if not keys:
         return f"{release} takes none of the Pythons that torch {release.torch_version} does"
-    oldest, _ = keys[0]
-    if python_key(python) < keys[0]:
-        return f"{release} is written for Python {oldest} or newer"
+    oldest = keys[0]
+    newest = keys[-1]
+    if python_key(python) < oldest:
+        version, _ = oldest
+        return f"{release} is written for Python {version} or newer"
     listed = ", ".join(release.pythons)
-    if python_key(python) > keys[-1]:
+    if python_key(python) > newest:
         return f"{release} was released for Python {listed}: {UNTRIED}"
     return f"{release} was released for Python {listed}, and not for {python}"
 
 
 def make_cell(facts: Facts, release: Release, build: Build) -> Cell:
-    """Return one cell of a release's grid, possible or not."""
+    """Return the cell of a build, possible or not, with the reasons if it is impossible."""
     return Cell(build, release, ReleaseTerms.for_release(facts, release).reasons(build))
 
 
 def all_builds(facts: Facts, package: Package) -> Iterator[Build]:
-    """Yield every build that a package has a name for, whichever release may make it."""
+    """Yield the builds of a package for every arch, Python and toolkit of the facts.
+
+    No release may be able to make some of them.
+    """
     for arch in facts.arches:
-        yield from _combine(package, arch, all_pythons(facts), facts.toolkits)
+        yield from _combine_axes(package, arch, all_pythons(facts), facts.toolkits)
 
 
-def _combine(
+def _combine_axes(
     package: Package, arch: str, pythons: Iterable[str], toolkits: Collection[Toolkit]
 ) -> Iterator[Build]:
-    """Yield the builds of a package for every Python without CUDA, and with every toolkit."""
+    """Yield the builds of a package: for each Python one without CUDA, and one for each toolkit."""
     name = package.name
     session = package.session
     for python in pythons:
@@ -164,31 +186,31 @@ def _combine(
 
 
 def release_grid(facts: Facts, release: Release) -> Iterator[Cell]:
-    """Yield the whole grid of one release, impossible cells too."""
+    """Yield the cell of every build of a release's package, impossible cells with their reasons."""
     terms = ReleaseTerms.for_release(facts, release)
     for build in all_builds(facts, facts.packages[release.package]):
         yield Cell(build, release, terms.reasons(build))
 
 
 def possible_cells(facts: Facts, release: Release, arch: str) -> Iterator[Cell]:
-    """Yield the possible cells of a release on a machine, sorted by Python, then toolkit."""
+    """Yield the possible cells of a release on an arch, in order of their Python, then toolkit."""
     terms = ReleaseTerms.for_release(facts, release)
     for build in terms.builds(arch):
-        if terms.allow(build):
+        if terms.allows(build):
             yield Cell(build, release)
 
 
 def buildable_cells(facts: Facts, selected: Release | None, arch: str) -> tuple[Cell, ...]:
-    """Return the possible cells of one machine.
+    """Return the possible cells on an arch, sorted: those of the base package first.
 
-    Without a selected release each cell is that of the newest release that supports it.
+    Without a selected release, each cell is that of the newest release that supports it.
     """
-    # Releases come newest first, so the first one that allows a build is the newest.
+    # `releases_of` has the newest release first, so the first one that allows a build is taken.
     cells: dict[Build, Cell] = {}
     for release in releases_of(facts, selected):
         terms = ReleaseTerms.for_release(facts, release)
         for build in terms.builds(arch):
-            if build not in cells and terms.allow(build):
+            if build not in cells and terms.allows(build):
                 cells[build] = Cell(build, release)
     return tuple(sorted(cells.values(), key=lambda cell: _cell_key(facts, cell.build)))
 
@@ -198,7 +220,7 @@ def _cell_key(facts: Facts, build: Build) -> tuple[bool, str, Version, bool, Ver
     package = facts.packages[build.package]
     version, is_free_threaded = python_key(build.python)
     is_dependent = package.after is not None
-    cuda = _number(build.cuda or "0")
+    cuda = _parse_version(build.cuda or "0")
     return (is_dependent, package.name, version, is_free_threaded, cuda)
 
 
@@ -207,6 +229,6 @@ def can_build_with(facts: Facts, release: Release, toolkit: Toolkit) -> bool:
     terms = ReleaseTerms.for_release(facts, release)
     for arch in release.arches:
         for build in terms.builds(arch):
-            if build.cuda == toolkit.version and terms.allow(build):
+            if build.cuda == toolkit.version and terms.allows(build):
                 return True
     return False
