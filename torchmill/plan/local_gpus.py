@@ -1,4 +1,7 @@
-"""The GPUs of the machine that builds: the default for a list of compute capabilities."""
+"""The GPUs of the machine that builds: a build without an arch list makes code for these.
+
+An arch list is a list of compute capabilities, the value of TORCH_CUDA_ARCH_LIST: "8.0;8.6+PTX".
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,7 +21,7 @@ from torchmill.plan.drivers import is_driven
 
 
 def with_local_gpus(facts: Facts, cell: Cell, host: Host, options: Options) -> Options:
-    """Return the options of a build, with an arch list for the host's GPUs if none was given.
+    """Return the options of a build, with an arch list for the host's GPUs if the user gave none.
 
     The options stay as they are, and with them the official list, if
 
@@ -42,7 +45,7 @@ def with_local_gpus(facts: Facts, cell: Cell, host: Host, options: Options) -> O
 
 
 def is_local_list(facts: Facts, host: Host, listed: str | None) -> bool:
-    """Tell whether a list is the shortest one for the host's GPUs, as `with_local_gpus` gives."""
+    """Tell whether an arch list is the one that `with_local_gpus` gives a build on a host."""
     gpus = known_capabilities(facts, host.gpus.devices)
     if not gpus:
         return False
@@ -50,7 +53,9 @@ def is_local_list(facts: Facts, host: Host, listed: str | None) -> bool:
 
 
 def servable_gpus(facts: Facts, cell: Cell, toolkit: Toolkit, host: Host) -> Sequence[Capability]:
-    """Return the capabilities of a host's GPUs that a toolkit and a release make code for.
+    """Return the compute capabilities of a host's GPUs for which a build can make code.
+
+    They are those that neither the toolkit nor the cell's release refuses.
 
     There are none if the capability of any GPU is not known: a list for the other GPUs alone would
     make a wheel that does not run on all of this machine.
@@ -60,13 +65,13 @@ def servable_gpus(facts: Facts, cell: Cell, toolkit: Toolkit, host: Host) -> Seq
         capability = gpu_capability(facts, gpu)
         if capability is None or facts.capability(capability.name) is None:
             return []
-        if not takes_no_code(facts, cell, toolkit, capability):
+        if not refuses_capability(facts, cell, toolkit, capability):
             servable.append(capability)
     return servable
 
 
-def takes_no_code(facts: Facts, cell: Cell, toolkit: Toolkit, gpu: Capability) -> bool:
-    """Tell whether a toolkit or a release refuses every arch list that has a capability."""
+def refuses_capability(facts: Facts, cell: Cell, toolkit: Toolkit, gpu: Capability) -> bool:
+    """Tell whether a toolkit, or the release of a cell, makes no code for a compute capability."""
     problems = find_arch_problems(facts, [ArchTarget(gpu.name)], toolkit, cell.release)
     return any(problems)
 

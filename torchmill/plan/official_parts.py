@@ -1,4 +1,9 @@
-"""What official wheels are built with, and which of these parts a plan has not."""
+"""The parts of official wheels that a plan leaves out, such as MKL, MAGMA or Kineto.
+
+Whether a plan has a part follows from statements about the plan, which the facts match by patterns.
+A part with the pattern `shown` is there only if a statement matches it; every other part is there
+unless a statement matches its pattern `unless`.
+"""
 
 import fnmatch
 from collections.abc import Collection, Iterable, Mapping
@@ -17,16 +22,20 @@ def missed_parts(
     variables: Mapping[str, str],
     platform_tag: str,
 ) -> list[OfficialPart]:
-    """Return the parts of the official wheel that a plan with such rules and variables has not."""
+    """Return the parts that the official wheel of a case has, and that a plan leaves out.
+
+    `rules`, `variables` and `platform_tag` are those of the plan.
+    """
     statements = _plan_statements(case, rules, variables, platform_tag)
-    return [
-        part
-        for part in facts.official_parts
-        if rule_matches(part.when, case) and not _has_part(part, statements)
-    ]
+    missed: list[OfficialPart] = []
+    for part in facts.official_parts:
+        if rule_matches(part.when, case) and not _has_part(part, statements):
+            missed.append(part)
+    return missed
 
 
 def _has_part(part: OfficialPart, statements: Collection[str]) -> bool:
+    """Tell whether the statements about a plan show that it has a part of the official wheel."""
     if part.shown and not _any_matches(part.shown, statements):
         return False
     return not _any_matches(part.unless, statements)
@@ -63,7 +72,11 @@ def _plan_statements(
 def split_missed(
     missed: Iterable[OfficialPart], variant: str
 ) -> tuple[tuple[Shortfall, ...], tuple[Shortfall, ...]]:
-    """Return missed parts as shortfalls, and those that are left out on purpose apart from them."""
+    """Return the shortfalls of a plan, and the differences that are on purpose.
+
+    `missed` are the parts that the plan leaves out. Facts give the reason for a part that is left
+    out on purpose, and the cost of any other.
+    """
     shortfalls: list[Shortfall] = []
     differences: list[Shortfall] = []
     for part in missed:

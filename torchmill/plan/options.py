@@ -1,4 +1,8 @@
-"""The options of sessions (after `--`) and of tasks that plan a build: parse and check them."""
+"""The options of sessions (after `--`) and of tasks that plan a build: parse and check them.
+
+`prog` is throughout the command that messages name: "nox -s wheel-3.10-cpu --", "invoke plan".
+Every refusal is a ConfigError.
+"""
 
 import argparse
 import os
@@ -20,8 +24,9 @@ from torchmill.toolchain.shards import parse_shard
 # More is a slip: each job has a thread of its own, and machines have no more processors.
 _MOST_JOBS = 4096
 _LEAST_MEMORY = 2**20  # bytes; less is a slip, such as a unit that was left out
-_VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)  # that every shell can set
-HELP = read_table_beside(__file__, "options.toml")  # options with a value -> what they mean
+_VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)  # names of variables that every shell can set
+# Destination of an option with a value -> its help: "set_" -> "set a variable of the build, …".
+HELP = read_table_beside(__file__, "options.toml")
 _REPEATED = ("set_", "patch")  # options that may be given several times
 _SWITCHES = ("--network", "--no-guard")  # options without a value
 
@@ -29,9 +34,9 @@ _SWITCHES = ("--network", "--no-guard")  # options without a value
 class OptionParser(argparse.ArgumentParser):
     """A parser that raises instead of ending the process: nox and invoke end in their own way."""
 
-    def __init__(self, prog: str, **forms: Any) -> None:
-        # The usage is folded by the length of the name.
-        super().__init__(prog=name_programs(prog), **forms)
+    def __init__(self, prog: str, **settings: Any) -> None:
+        # The installed programs are named at once: argparse folds the usage by the name's length.
+        super().__init__(prog=name_programs(prog), **settings)
 
     def format_help(self) -> str:
         """Return the help, whose commands name the programs that are installed."""
@@ -46,21 +51,21 @@ class OptionParser(argparse.ArgumentParser):
 
 
 def _flag(name: str) -> str:
-    """Return how a user writes an option: "--arch-list" for "arch_list", "--set" for "set_"."""
+    """Return the flag of a destination: "--arch-list" for "arch_list", "--set" for "set_"."""
     return f"--{name.strip('_').replace('_', '-')}"
 
 
 def _make_parser(prog: str) -> OptionParser:
     # An abbreviation would mean something else as soon as an option like it is added.
     parser = OptionParser(prog=prog, allow_abbrev=False)
-    forms: dict[str, dict[str, Any]] = {
+    settings: dict[str, dict[str, Any]] = {
         "label": {"choices": LABELS, "default": "official"},
         "patch": {"action": "append", "default": [], "metavar": "FILE"},
         "set_": {"action": "append", "default": [], "metavar": "NAME=VALUE"},
         "plat": {"default": AUTO_PLATFORM},
     }
-    for name, meaning in HELP.items():
-        parser.add_argument(_flag(name), dest=name, help=meaning, **forms.get(name, {}))
+    for name, text in HELP.items():
+        parser.add_argument(_flag(name), dest=name, help=text, **settings.get(name, {}))
     parser.add_argument(
         "--network", action="store_true", help="let the build itself download things, unrecorded"
     )
@@ -74,7 +79,7 @@ def _make_parser(prog: str) -> OptionParser:
 
 
 def parse_options(arguments: Sequence[str], prog: str) -> Options:
-    """Return the options in `arguments`; `prog` is the command that messages name.
+    """Return the options in the words of a command line.
 
     Raises ConfigError for a word that is not an option, and for a value that makes no sense.
     """
@@ -130,7 +135,7 @@ def _refuse_repetitions(arguments: Sequence[str], prog: str) -> None:
 
 
 def _parse_settings(texts: Sequence[str], prog: str) -> dict[str, str]:
-    """Return the variables of `--set NAME=VALUE`."""
+    """Return the variables of `--set NAME=VALUE`; one may be repeated with the same value."""
     settings: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -173,9 +178,10 @@ def _parse_parts(text: str | None, prog: str) -> str | None:
 
 
 def _parse_shard(text: str | None, parts: str | None, prog: str) -> str | None:
-    """Return the share of `--shard`, "3/16"; "auto" is looked up in this process's environment.
+    """Return the share of `--shard`, "3/16".
 
-    A container would not see the variables of the engine that started this process.
+    For "auto", the engine that started this process (Slurm, GitLab, …) tells the share in its
+    variables. They are read here, because a container that builds would not see them.
     """
     if text is None:
         return None
@@ -191,7 +197,7 @@ def _parse_shard(text: str | None, parts: str | None, prog: str) -> str | None:
 
 
 def _parse_until(text: str | None, prog: str) -> float | None:
-    """Return the seconds of `--until`."""
+    """Return the seconds of `--until`, after which a build has to end."""
     if text is None:
         return None
     seconds = parse_option(f"{prog}: --until", text, parse_duration, "invalid-option")
@@ -204,9 +210,9 @@ def _parse_until(text: str | None, prog: str) -> float | None:
 
 
 def _find_patches(paths: Sequence[str], prog: str) -> dict[str, str]:
-    """Return the user's patches: their names in a plan, "given/fix.patch", with their paths.
+    """Return the paths of the user's patches by their names in a plan, "given/fix.patch".
 
-    Of a folder these are the patches in it, in the order of their names.
+    A folder stands for the patches in it, in the order of their names.
     """
     patches: dict[str, str] = {}
     for text in paths:
@@ -230,12 +236,15 @@ def _find_patches(paths: Sequence[str], prog: str) -> dict[str, str]:
 
 
 def _find_torch(text: str, prog: str) -> str:
-    """Return the path that `--torch` names: of a wheel, or of a folder of installed packages."""
+    """Return the absolute path of the wheel or environment that `--torch` names, or PYPI."""
     if text.casefold() == PYPI.casefold():
         return PYPI
     path = Path(text)
-    is_valid = path.is_file() if path.suffix == ".whl" else path.is_dir()
-    if not is_valid:
+    if path.suffix == ".whl":
+        exists_as_named = path.is_file()
+    else:
+        exists_as_named = path.is_dir()
+    if not exists_as_named:
         raise ConfigError(
             f"{prog}: --torch {text}: no such wheel or folder; give a .whl file, an environment "
             "that torch is installed in, or PyPI",
@@ -245,12 +254,13 @@ def _find_torch(text: str, prog: str) -> str:
 
 
 def format_options(options: Options) -> list[str]:
-    """Return the words that `parse_options` reads as these options; defaults are left out."""
+    """Return the words that `parse_options` reads as these options, without the defaults."""
     defaults: dict[str, Any] = {"label": NO_OPTIONS.label, "plat": NO_OPTIONS.platform}
     words: list[str] = []
     for name in HELP:
         if name in _REPEATED:
             continue
+        # `--plat` is the only option whose field has another name.
         value = getattr(options, "platform" if name == "plat" else name)
         if name == "until" and value is not None:
             value = f"{value:.0f}s"
@@ -266,12 +276,15 @@ def format_options(options: Options) -> list[str]:
 
 
 def options_of_task(task: str, values: Mapping[str, str | Sequence[str] | None]) -> Options:
-    """Return the options of an invoke task, whose values are by the names in `HELP`.
+    """Return the options of an invoke task; `values` has the keys of `HELP`.
 
-    None stands for an option that is not given. Raises ConfigError for a value that makes no sense.
+    The value of an option that may be repeated is a sequence. None stands for an option that is not
+    given. Raises ConfigError for a value that makes no sense.
     """
     words: list[str] = []
     for name, value in values.items():
-        texts = [value] if isinstance(value, str) else value or ()
+        if value is None:
+            continue
+        texts = [value] if isinstance(value, str) else value
         words += [f"{_flag(name)}={text}" for text in texts]
     return parse_options(words, f"invoke {task}")

@@ -39,7 +39,8 @@ class PlannedTree:
 
     kit: tuple[str, ...] = ()  # requirements that serve every interpreter: CMake, ninja
     patches: tuple[str, ...] = ()  # names below build_configs/patches, in their order
-    user_patches: Mapping[str, str] = no_entries()  # those of `patches` by the user -> their paths
+    # The user's patches: their names, which are in `patches` too, -> their paths.
+    user_patches: Mapping[str, str] = no_entries()
     preparation: tuple[Command, ...] = ()  # run once in the fresh tree
     required_folders: tuple[str, ...] = ()  # folders of the source that may not be empty
 
@@ -49,8 +50,9 @@ class PlannedCuda:
     """The toolkit that compiles a build, and the libraries beside it."""
 
     toolkit: str | None = None  # "11.8"; None: a build without CUDA
-    libraries: Mapping[str, str] = no_entries()  # provisioned: "cudnn" -> "8.5.0.96"
-    provisioned: Mapping[str, str] = no_entries()  # "cudnn" -> "cudnn-8.5.0.96-cu11"
+    # The libraries that `invoke toolkit` fetches for the build, by their names.
+    libraries: Mapping[str, str] = no_entries()  # "cudnn" -> its version, "8.5.0.96"
+    provisioned: Mapping[str, str] = no_entries()  # "cudnn" -> its folder, "cudnn-8.5.0.96-cu11"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +60,8 @@ class Shortfall:
     """A part of the official wheel that ours will not have."""
 
     part: str
-    cost: str  # of being without it; or, if the difference is on purpose, its reason
-    cure: str  # how to bring it
+    cost: str  # of being without the part; of a difference on purpose, its reason
+    cure: str  # how to bring the part; "" of a difference on purpose
 
     def __str__(self) -> str:
         """Return it as a sentence without its full stop."""
@@ -120,7 +122,10 @@ class Plan:
 
 
 def expected_values(plan: Plan, package: Package) -> dict[str, object]:
-    """Return the values that the scripts in checks/ compare a finished wheel with."""
+    """Return the values that the scripts in checks/ compare a finished wheel with.
+
+    Their keys are those of the scripts.
+    """
     return {
         "package": package.name,
         "import": package.import_name,
@@ -129,7 +134,7 @@ def expected_values(plan: Plan, package: Package) -> dict[str, object]:
         "cuda": plan.cuda.toolkit or plan.build.cuda,
         "capabilities": plan.variables.get("TORCH_CUDA_ARCH_LIST"),
         "libraries": dict(plan.cuda.libraries),
-        "switches": dict(plan.variables),
+        "switches": dict(plan.variables),  # the scripts pick the switches among them
         "base": plan.wheel.torch,
         "smoke": list(package.smoke),
     }

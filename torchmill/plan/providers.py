@@ -1,4 +1,8 @@
-"""Which providers of toolkits, libraries and compilers a machine can use."""
+"""Which providers of toolkits, libraries and compilers a machine can use.
+
+A provider (conda, PyPI, Debian's archives) has sources: packages that together make one toolkit,
+one library or one compiler.
+"""
 
 from collections.abc import Sequence
 
@@ -19,15 +23,16 @@ _DEBIAN = "debian"
 # https://docs.nvidia.com/jetson/jetpack/
 _FIRST_JETPACK_WITH_SERVER_CUDA = 7
 _TABLE = read_table_beside(__file__, "providers.toml")
-_RATTLER_GLIBC: dict[str, str] = _TABLE["rattler_glibc"]  # by arch
+# Arch -> the oldest glibc for py-rattler, the program by which packages of conda are fetched.
+_RATTLER_GLIBC: dict[str, str] = _TABLE["rattler_glibc"]
 _KEYRING_PACKAGES: dict[str, str] = _TABLE["keys"]  # by vendor: "debian", "ubuntu"
 
 
 def archive_vendor(distribution: LinuxDistribution) -> str | None:
     """Return the vendor whose archive the apt of a distribution reads: "debian", "ubuntu".
 
-    Derived distributions have the keys of the vendor's archive, too. None if there is no such
-    vendor.
+    A derived distribution, such as Mint, reads the archive of the vendor from which it is derived.
+    None for a distribution of another family.
     """
     for name in (distribution.id, *distribution.like):
         if name in _KEYRING_PACKAGES:
@@ -36,7 +41,10 @@ def archive_vendor(distribution: LinuxDistribution) -> str | None:
 
 
 def trusted_archives(host: Host) -> tuple[str, ...] | None:
-    """Return the vendors whose packages a host can verify; None if that is not known."""
+    """Return the vendors whose packages a host can verify; None if that is not known.
+
+    A host that does not tell the keys of its apt is taken to have those of its own vendor.
+    """
     if host.packages.archives:
         return host.packages.archives
     if host.platform.distribution is None:
@@ -48,7 +56,7 @@ def trusted_archives(host: Host) -> tuple[str, ...] | None:
 def provider_obstacle(source: ToolkitSource, host: Host) -> str:
     """Return a clause that says why a host cannot use a source; "" if nothing is known against it.
 
-    The first obstacle counts: a machine with another C library needs no word about its apt.
+    Of several obstacles it is the most fundamental: a machine without glibc gains nothing from apt.
     """
     if host.system != "linux":
         return "it is for Linux"
@@ -69,7 +77,7 @@ def provider_obstacle(source: ToolkitSource, host: Host) -> str:
 
 
 def has_other_libc(host: Host) -> bool:
-    """Tell whether the C library of a Linux host is known not to be glibc."""
+    """Tell whether the C library of a Linux host is known to be another than glibc."""
     if host.system != "linux" or host.platform.glibc is not None:
         return False
     return host.complete or _has_musl(host)
@@ -96,7 +104,10 @@ def has_own_cuda(host: Host) -> bool:
 
 
 def _isl_obstacle(source: ToolkitSource, host: Host) -> str:
-    """Return why a host cannot run the compiler of a source, which loads the system's libisl."""
+    """Return why a host cannot run the compiler of a source; "" if nothing is known against it.
+
+    The gcc of a distribution loads libisl of the system, whose version is part of its file name.
+    """
     release = distributions.find_recorded_release(host.platform.distribution)
     if not source.isl or release is None or not release.isl or release.isl == source.isl:
         return ""
@@ -104,7 +115,7 @@ def _isl_obstacle(source: ToolkitSource, host: Host) -> str:
 
 
 def _apt_obstacle(source: ToolkitSource, host: Host) -> str:
-    """Return why a host cannot take packages from an archive of Debian or Ubuntu."""
+    """Return why a host cannot take packages from an archive of Debian or Ubuntu; "" if it can."""
     if host.packages.managers and "apt" not in host.packages.managers:
         return "it needs apt-get and dpkg-deb, which this machine does not have"
     vendor, suite, _ = source.where[0].split("/")  # "debian/bookworm/non-free"

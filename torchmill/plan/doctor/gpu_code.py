@@ -19,7 +19,7 @@ from torchmill.plan.arch_toolkits import first_makers
 from torchmill.plan.doctor import other_toolkits
 from torchmill.plan.doctor.finding import CheckContext, Finding
 from torchmill.plan.drivers import is_ptx_compiled
-from torchmill.plan.local_gpus import takes_no_code
+from torchmill.plan.local_gpus import refuses_capability
 
 _SUBJECT = "GPU"
 
@@ -94,7 +94,7 @@ def _without_code(
     facts = context.facts
     because = "the wheel builds, but holds no code for this GPU"
     finding = replace(finding, verdict="warning")
-    if takes_no_code(facts, context.cell, toolkit, gpu):
+    if refuses_capability(facts, context.cell, toolkit, gpu):
         knows_gpu = gpu.name in toolkit.capabilities
         maker = context.cell.release if knows_gpu else f"CUDA {toolkit.version}"
         because += f", nor can {maker} make any"
@@ -111,7 +111,7 @@ def _without_code(
     servable = [
         capability
         for capability in known_capabilities(facts, context.host.gpus.devices)
-        if not takes_no_code(facts, context.cell, toolkit, capability)
+        if not refuses_capability(facts, context.cell, toolkit, capability)
     ]
     cure = _list_cure(context, shortest_arch_list(facts, servable))
     return replace(finding, cure=cure, because=because)

@@ -19,7 +19,7 @@ from torchmill.plan.doctor.gpu_code import check_gpus
 from torchmill.plan.doctor.gpu_driver import DRIVER, check_driver
 from torchmill.plan.doctor.libraries import check_cudnn_code
 from torchmill.plan.doctor.other_toolkits import serves_as_well
-from torchmill.plan.local_gpus import takes_no_code
+from torchmill.plan.local_gpus import refuses_capability
 from torchmill.plan.plan import Plan
 from torchmill.plan.published import find_published
 from torchmill.plan.trial import find_trial, nearest_tried
@@ -193,7 +193,7 @@ def _shorter_list_clause(
         clause += f", and building that takes {saving}"
     unmade: dict[str, None] = {}  # an ordered set
     for capability in capabilities:
-        if takes_no_code(context.facts, context.cell, toolkit, capability):
+        if refuses_capability(context.facts, context.cell, toolkit, capability):
             unmade[capability.name] = None
     if unmade:
         names = ", ".join(unmade)
@@ -215,7 +215,7 @@ def _shortest_list(
     makeable: list[Capability] = []
     for capability in capabilities:
         serving = serving_target(facts, targets, capability)
-        if serving is None or not takes_no_code(facts, context.cell, toolkit, capability):
+        if serving is None or not refuses_capability(facts, context.cell, toolkit, capability):
             makeable.append(capability)
             continue
         _, target = serving

@@ -10,7 +10,7 @@ from torchmill.plan.arch_choice import official_arch_list
 from torchmill.plan.cell import Cell
 from torchmill.plan.doctor.finding import CheckContext
 from torchmill.plan.drivers import is_driven
-from torchmill.plan.local_gpus import takes_no_code
+from torchmill.plan.local_gpus import refuses_capability
 from torchmill.plan.matrix import possible_cells
 from torchmill.plan.trial import find_trial
 
@@ -28,7 +28,7 @@ def coded_gpus(facts: Facts, cell: Cell, host: Host) -> frozenset[str]:
     for gpu in known_capabilities(facts, host.gpus.devices):
         # Code for an older capability may serve a GPU for which the release takes no code.
         is_served = serving_kind(facts, official, gpu) == "code"
-        if is_served or not takes_no_code(facts, cell, toolkit, gpu):
+        if is_served or not refuses_capability(facts, cell, toolkit, gpu):
             gpus.add(gpu.name)
     return frozenset(gpus)
 
