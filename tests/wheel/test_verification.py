@@ -210,6 +210,17 @@ def test_a_crash_names_the_check_it_happened_in(
     assert "SIGABRT" in str(caught.value)
 
 
+@pytest.mark.parametrize("output", ["", "print('not results')"])
+def test_a_script_that_ends_without_results_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str
+) -> None:
+    """A library can end the program with success while it is imported."""
+    (tmp_path / "early.py").write_text(f"import sys\n{output}\nsys.exit(0)\n")
+    monkeypatch.setattr(clean_environment, "CHECK_SCRIPTS", tmp_path)
+    with refused("check-script-stopped"):
+        clean_environment.run_checks(PYTHON, "early.py", {}, io.StringIO())
+
+
 def test_results_are_the_last_line() -> None:
     assert parse_results('a library says hello\n\n{"import": {"ok": true, "detail": "x"}}\n') == {
         "import": CheckResult(ok=True, detail="x")

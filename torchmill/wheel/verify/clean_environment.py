@@ -16,7 +16,7 @@ from packaging.version import Version
 from torchmill.core.errors import VerifyError
 from torchmill.core.paths import CHECKOUT
 from torchmill.core.process import CommandError, capture, stream
-from torchmill.core.strict_json import parse_json
+from torchmill.core.strict_json import parse_json_object
 from torchmill.core.system_errors import blame_disk
 from torchmill.host import environments
 
@@ -44,7 +44,9 @@ def clean_variables(variables: Mapping[str, str] = os.environ) -> dict[str, str]
 def create_environment(python: Path, folder: Path, log: TextIO, empty: Path) -> Path:
     """Create a virtual environment in place of `folder`, and return its interpreter.
 
-    It is a copy of one in `empty`. Raises HostError if `python` cannot create one.
+    `empty` is a folder of stored environments with nothing but pip, one for each interpreter: the
+    packages are copied from there, because to install them takes seconds. Raises HostError if
+    `python` cannot create an environment.
     """
     environments.make_environment(python, folder, empty, partial(_run_logged, log=log))
     venv = environments.in_environment(folder)
@@ -89,7 +91,8 @@ def run_checks(
 ) -> dict[str, CheckResult]:
     """Run the check `script` with the environment's interpreter, away from any source tree.
 
-    Raises VerifyError if the script does not run to its end.
+    `expected` are the values that the script compares the wheel with; it reads them from a JSON
+    file. Raises VerifyError if the script does not run to its end.
     """
     with tempfile.TemporaryDirectory(prefix="verify-") as name:
         folder = Path(name)
@@ -108,12 +111,23 @@ def run_checks(
             problem = f"{script} stopped while {last}: {error}; see the log"
             raise VerifyError(problem, code="check-script-stopped") from None
     log.write(output)
-    return parse_results(output)
+    try:
+        return parse_results(output)
+    except ValueError:
+        # A library can end the program with success while it is imported.
+        raise VerifyError(
+            f"{script} stopped before it printed its results; see the log",
+            code="check-script-stopped",
+        ) from None
 
 
 def parse_results(output: str) -> dict[str, CheckResult]:
-    """Return the results in the last line of a script's output; libraries may print before it."""
-    results = parse_json(output.strip().splitlines()[-1])
+    """Return the results in the last line of a script's output; libraries may print before it.
+
+    Raises ValueError if the last line has no results.
+    """
+    last_line = output.strip().rpartition("\n")[2]
+    results = parse_json_object(last_line)
     return {
         name: CheckResult(bool(result["ok"]), str(result["detail"]))
         for name, result in results.items()
