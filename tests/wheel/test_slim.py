@@ -19,23 +19,27 @@ from tests.support.made_up_magma import static
 from tests.support.refusals import refused
 from torchmill.config.facts import Facts
 from torchmill.wheel import slim
-from torchmill.wheel.slim import LibraryPlan, Request
+from torchmill.wheel.slim import LibraryPlan, RequestedGpu, SlimRequest
 from torchmill.wheel.verify import device_code, slimming
 
 LARGE = 40_000
 
 
-def request(facts: Facts, *listed: str) -> Request:
-    named = [(facts.capability(one.removesuffix("+PTX")), one.endswith("+PTX")) for one in listed]
-    return Request(facts, tuple((gpu, ptx) for gpu, ptx in named if gpu is not None))
+def request(facts: Facts, *names: str) -> SlimRequest:
+    gpus = []
+    for name in names:
+        capability = facts.capability(name.removesuffix("+PTX"))
+        if capability is not None:
+            gpus.append(RequestedGpu(capability, with_ptx=name.endswith("+PTX")))
+    return SlimRequest(facts, tuple(gpus))
 
 
-def slimmed(path: Path, asked: Request) -> tuple[Path, LibraryPlan]:
-    plan = slim.plan_library(path, asked)
+def slimmed(path: Path, slim_request: SlimRequest) -> tuple[Path, LibraryPlan]:
+    plan = slim.plan_library(path, slim_request)
     assert plan is not None
-    small = path.with_name(f"slim-{path.name}")
-    slim.write_library(path, small, plan)
-    return small, plan
+    slim_path = path.with_name(f"slim-{path.name}")
+    slim.write_library(path, slim_path, plan)
+    return slim_path, plan
 
 
 def pieces(path: Path) -> list[str]:

@@ -21,7 +21,7 @@ from torchmill.core.units import format_bytes
 from torchmill.deliver.agreement import DOCUMENT_ERRORS
 from torchmill.host.measurement import measure_host
 from torchmill.wheel import slim_wheel
-from torchmill.wheel.slim import Request
+from torchmill.wheel.slim import RequestedGpu, SlimRequest
 from torchmill.wheel.slim_wheel import SlimLibrary, StagedLibraries
 from torchmill.wheel.verify.device_code import code_order
 
@@ -58,7 +58,7 @@ def slim_wheels(  # noqa: PLR0917 - every one is an option
 
 def _request(
     facts: Facts, layout: Layout, arch_list: str, gpu_names: Sequence[str], local: bool
-) -> Request:
+) -> SlimRequest:
     """Return the GPUs that are named in any way, each with whether it needs PTX.
 
     Raises ConfigError if there is none, or for one that nobody knows.
@@ -79,23 +79,23 @@ def _request(
     needs_ptx = {gpu.capability.name: False for gpu in gpus}
     for target in targets:
         needs_ptx[target.capability] = target.ptx or needs_ptx.get(target.capability, False)
-    pairs = []
+    requested = []
     unknown = []
     for name in sorted(needs_ptx, key=code_order):
         capability = facts.capability(name)
         if capability is None:
             unknown.append(name)
         else:
-            pairs.append((capability, needs_ptx[name]))
+            requested.append(RequestedGpu(capability, with_ptx=needs_ptx[name]))
     if unknown:
         raise ConfigError(
             f"gpus.toml knows no GPU of {', '.join(unknown)}", code="unknown-capability"
         )
-    if not pairs:
+    if not requested:
         raise ConfigError(
             "for which GPUs? --arch-list 8.6, --gpu 'RTX 3090', or --local", code="no-capability"
         )
-    return Request(facts, tuple(pairs))
+    return SlimRequest(facts, tuple(requested))
 
 
 def slim_for_image(
@@ -115,7 +115,7 @@ def slim_for_image(
 
 
 def _slim_each(
-    wheels: Sequence[Path], request: Request, destination: Path, dry_run: bool
+    wheels: Sequence[Path], request: SlimRequest, destination: Path, dry_run: bool
 ) -> Iterator[str]:
     """Slim wheels one after the other, and yield the outcome of each."""
     # torch goes first: other wheels may pin its version, which changes.
@@ -127,7 +127,7 @@ def _slim_each(
 
 def _slim_one(  # noqa: PLR0917
     wheel: Path,
-    request: Request,
+    request: SlimRequest,
     destination: Path,
     new_pins: dict[str, str],
     alone: bool,
@@ -150,7 +150,7 @@ def _slim_one(  # noqa: PLR0917
         folder.mkdir()
         files = slim_wheel.stage_libraries(wheel, folder, request.facts.unslimmed_libraries)
         libraries = slim_wheel.plan_libraries(files, request)
-        pins_new_base = slim_wheel.new_base(distribution, new_pins) is not None
+        pins_new_base = slim_wheel.slim_requirement(distribution, new_pins) is not None
         if libraries or alone:
             slim_wheel.require_served(wheel.name, libraries, request)
         elif not pins_new_base:
@@ -178,7 +178,7 @@ def _slim_one(  # noqa: PLR0917
     yield f"{slimmed}: {format_bytes(distribution.size)} before, {format_bytes(new_size)} now"
 
 
-def _slim_environment(environment: Path, request: Request, dry_run: bool) -> Iterator[str]:
+def _slim_environment(environment: Path, request: SlimRequest, dry_run: bool) -> Iterator[str]:
     """Slim the packages of an environment, and yield the outcome of each."""
     pins = []
     for package in slim_wheel.list_packages(environment, request.facts.unslimmed_libraries):

@@ -1,4 +1,12 @@
-"""Leave out of libraries the code for GPUs that none of some GPUs runs."""
+"""Leave out of libraries the GPU code that the requested GPUs do not run.
+
+Code for GPUs lies in sections of fatbins (see verify/device_code.py). The pieces of a fatbin that no
+requested GPU needs are left out, and the rest moves together. Then the section ends earlier, and the
+whole pages of memory (4 KiB or more) behind its new end are cut out of the file. Everything else of
+the library keeps its address in memory, so that no code has to be changed. Only the words that hold
+the address of a fatbin are written anew; they are in the wrappers, small structures by which CUDA's
+runtime finds the fatbins.
+"""
 
 import struct
 from collections import Counter
@@ -23,17 +31,25 @@ from torchmill.wheel.verify.device_code import (
     list_fatbins,
 )
 
-WRAPPER_SECTION = ".nvFatBinSegment"  # of the structures by which the runtime finds fatbins
-SIZE_AT = 8  # offset in the header of a fatbin
+WRAPPER_SECTION = ".nvFatBinSegment"  # of the wrappers
+SIZE_AT = 8  # offset of the size of all pieces in the header of a fatbin
 ALIGNMENT_BYTES = 256  # no fatbin needs more
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """The GPUs that code is kept for."""
+class RequestedGpu:
+    """The GPUs of a compute capability, for which code is kept."""
+
+    capability: Capability
+    with_ptx: bool = False  # keep PTX, too, which drivers of later GPUs compile
+
+
+@dataclass(frozen=True, slots=True)
+class SlimRequest:
+    """All GPUs that code is kept for."""
 
     facts: Facts
-    gpus: tuple[tuple[Capability, bool], ...]  # and whether PTX is wanted for later ones
+    gpus: tuple[RequestedGpu, ...]
 
 
 @dataclass
@@ -44,65 +60,67 @@ class LibraryPlan:
     fatbins: int = 0
     code: Counter[str] = field(default_factory=Counter)  # bytes by capability: "8.6", "9.0 PTX"
     kept_code: Counter[str] = field(default_factory=Counter)  # the part of `code` that stays
-    served: Counter[str] = field(
-        default_factory=Counter
-    )  # fatbins with code for a GPU, by its name
-    # `extents` and `writes` are planned before whole pages are cut out, `headers` after that.
-    extents: list[Extent] = field(default_factory=list)
-    writes: list[FileWrite] = field(default_factory=list)
-    headers: list[FileWrite] = field(default_factory=list)
-    cuts: Cuts = field(default_factory=Cuts)
+    # How many fatbins have code that runs on a GPU, by the GPU's capability.
+    served: Counter[str] = field(default_factory=Counter)
+    # Offsets in `extents` and `writes` are those before pages are cut out, in `headers` those after.
+    extents: list[Extent] = field(default_factory=list)  # ranges of bytes that are copied
+    writes: list[FileWrite] = field(default_factory=list)  # new sizes and addresses of fatbins
+    headers: list[FileWrite] = field(default_factory=list)  # new tables of sections and segments
+    cuts: Cuts = field(default_factory=Cuts)  # the pages that are cut out
     planned_end: int = 0  # offset of the first byte that is not planned yet
 
     def keep_until(self, end: int) -> None:
-        """Keep all bytes from the last section of fatbins to the offset `end` at their places."""
+        """Keep the bytes from `planned_end` to the offset `end` at their places."""
         self.extents.append(Extent(self.planned_end, self.planned_end, end - self.planned_end))
         self.planned_end = end
 
 
 def kept_pieces(
-    facts: Facts, gpu: Capability, ptx: bool, pieces: Sequence[FatbinPiece]
+    facts: Facts, gpu: RequestedGpu, pieces: Sequence[FatbinPiece]
 ) -> list[FatbinPiece]:
     """Return the pieces of a fatbin that a driver may choose for a GPU.
 
-    Of machine code: the newest that runs, and so for code that is specific to an architecture or a
-    family, because nothing says which of them a driver prefers. PTX: if `ptx` asks for it, or if no
-    machine code runs.
+    There are three sorts of machine code: plain ("9.0"), specific to an architecture ("9.0a") and to
+    a family ("10.0f"). It is not documented which of them a driver prefers, so the newest code of
+    each sort that runs on the GPU is kept. PTX is kept if the request asks for it, or if no machine
+    code runs on the GPU.
     """
     machine_code = []
     ptx_code = []
     for piece in pieces:
         if piece.target.ptx:
             ptx_code.append(piece)
-        elif code_runs(facts, piece.target, gpu):
+        elif code_runs(facts, piece.target, gpu.capability):
             machine_code.append(piece)
     chosen: list[FatbinPiece] = []
     for suffix in ("", "a", "f"):
         chosen += _newest([piece for piece in machine_code if piece.target.suffix == suffix])
-    if ptx or not machine_code:
-        runnable = [piece for piece in ptx_code if ptx_runs(facts, piece.target, gpu)]
+    if gpu.with_ptx or not machine_code:
+        runnable = [piece for piece in ptx_code if ptx_runs(facts, piece.target, gpu.capability)]
         chosen += _newest(runnable)
-        if ptx and not runnable:  # it serves later GPUs
+        # PTX for a newer capability only: this GPU cannot run it, but later GPUs can.
+        if gpu.with_ptx and not runnable:
             chosen += ptx_code
     return chosen
 
 
 def _newest(pieces: Sequence[FatbinPiece]) -> list[FatbinPiece]:
-    """Return the pieces for the newest capability among these."""
+    """Return the pieces that have the newest capability of all `pieces`."""
     newest = max((capability_key(piece.target.capability) for piece in pieces), default=None)
     return [piece for piece in pieces if capability_key(piece.target.capability) == newest]
 
 
-def plan_library(path: Path, request: Request) -> LibraryPlan | None:
-    """Return the parts that stay of a shared or static library or a program.
+def plan_library(path: Path, request: SlimRequest) -> LibraryPlan | None:
+    """Return the parts of a shared or static library, or of a program, that stay.
 
-    None if it has no code for GPUs. Raises InputError if it is damaged, or holds code of an unknown
-    kind.
+    None if the file has no code for GPUs. Raises InputError if the file is damaged, or has code of
+    an unknown kind.
     """
     plan = LibraryPlan(path.stat().st_size)
     if elf.is_elf(path):
         with elf.open_elf(path) as image:
             new_ends = _add_image(plan, image, request)
+            # between the new and the old end of each section
             free = [
                 (new_ends[section.at], section.end)
                 for section in device_sections(image)
@@ -112,6 +130,8 @@ def plan_library(path: Path, request: Request) -> LibraryPlan | None:
             if plan.cuts.ranges:
                 plan.headers.extend(elf_cut.plan_headers(image, plan.cuts, new_ends))
     else:
+        # The objects in a static library keep their sizes: nothing can be cut out, but the bytes
+        # that are left out become zeros, which take no space in a compressed wheel.
         with elf.refuse_damaged(path, elf.DAMAGED_OBJECT):
             for image in elf.static_objects(path):
                 _add_image(plan, image, request)
@@ -119,10 +139,11 @@ def plan_library(path: Path, request: Request) -> LibraryPlan | None:
     return plan if plan.fatbins else None
 
 
-def _add_image(plan: LibraryPlan, image: ElfImage, request: Request) -> dict[int, int]:
-    """Plan the parts of an ELF file that stay.
+def _add_image(plan: LibraryPlan, image: ElfImage, request: SlimRequest) -> dict[int, int]:
+    """Add the parts of an ELF file that stay to the plan.
 
-    Returns the new ends of sections whose fatbins moved together, by the offset of their headers.
+    Returns the offset at which each section of fatbins will end, by the offset of the section's
+    header. It is empty if the fatbins may not move.
     """
     sections = device_sections(image)
     fatbins = {section: list(list_fatbins(image, section)) for section in sections}
@@ -130,42 +151,47 @@ def _add_image(plan: LibraryPlan, image: ElfImage, request: Request) -> dict[int
     new_ends = {}
     for section in sections:
         plan.keep_until(image.start + section.offset)
-        at = section.offset
+        new_start = section.offset
         for fatbin in fatbins[section]:
             if pointers is None:
-                at = fatbin.start
+                new_start = fatbin.start
             else:
-                # as close to the one before as its alignment allows
-                at += (fatbin.start - at) % ALIGNMENT_BYTES
+                # Close to the fatbin before it, at an offset with the same remainder: so it keeps
+                # any alignment that it has.
+                new_start += (fatbin.start - new_start) % ALIGNMENT_BYTES
                 address = section.address + fatbin.start - section.offset
-                new_address = section.address + at - section.offset
+                new_address = section.address + new_start - section.offset
                 packed_address = struct.pack(image.byte_order + "Q", new_address)
-                plan.writes += [(word, packed_address) for word in pointers[address]]
-            at = _add_fatbin(plan, image, fatbin, at, request)
+                plan.writes += [(offset, packed_address) for offset in pointers[address]]
+            new_start = _add_fatbin(plan, image, fatbin, new_start, request)
         if pointers is not None:
-            new_ends[section.at] = at
+            new_ends[section.at] = new_start
         plan.planned_end = image.start + section.end
     return new_ends
 
 
 def _add_fatbin(
-    plan: LibraryPlan, image: ElfImage, fatbin: Fatbin, at: int, request: Request
+    plan: LibraryPlan, image: ElfImage, fatbin: Fatbin, new_start: int, request: SlimRequest
 ) -> int:
-    """Plan the parts of a fatbin that stay, beginning at the offset `at`, and return their end."""
+    """Add the parts of a fatbin that stay to the plan, from an offset on; return their end.
+
+    Offsets are those in the image, which may be a member of a static library; those in the plan are
+    offsets in the file.
+    """
     unknown_kinds = {piece.kind for piece in fatbin.pieces}.difference(CODE_KINDS.values())
     if unknown_kinds:
         raise ValueError(f"it has code of {', '.join(sorted(unknown_kinds))}, which is not known")
     chosen: set[FatbinPiece] = set()
-    for gpu, ptx in request.gpus:
-        pieces = kept_pieces(request.facts, gpu, ptx, fatbin.pieces)
+    for gpu in request.gpus:
+        pieces = kept_pieces(request.facts, gpu, fatbin.pieces)
         if pieces:
-            plan.served[gpu.name] += 1
+            plan.served[gpu.capability.name] += 1
         chosen.update(pieces)
     plan.fatbins += 1
     header_bytes = fatbin.code - fatbin.start
     base = image.start
-    plan.extents.append(Extent(base + at, base + fatbin.start, header_bytes))
-    end = at + header_bytes
+    plan.extents.append(Extent(base + new_start, base + fatbin.start, header_bytes))
+    end = new_start + header_bytes
     for piece in fatbin.pieces:
         plan.code[piece.name] += piece.size
         if piece in chosen:
@@ -173,22 +199,23 @@ def _add_fatbin(
             piece_bytes = piece.end - piece.start
             plan.extents.append(Extent(base + end, base + piece.start, piece_bytes))
             end += piece_bytes
-    size = struct.pack(image.byte_order + "Q", end - at - header_bytes)
-    plan.writes.append((base + at + SIZE_AT, size))
+    size = struct.pack(image.byte_order + "Q", end - new_start - header_bytes)
+    plan.writes.append((base + new_start + SIZE_AT, size))
     return end
 
 
 def fatbin_pointers(
     image: ElfImage, fatbins: Mapping[Section, Sequence[Fatbin]]
 ) -> dict[int, list[int]] | None:
-    """Return the offsets of the words that hold each fatbin's address, by that address.
+    """Return the offsets of the words that hold a fatbin's address, for each fatbin's address.
 
-    None if the fatbins may not move. The runtime finds a fatbin by its wrapper, and nothing else
-    refers to one; if anything does, or a fatbin has no wrapper, all stay at their places.
+    None if the fatbins may not move: if a fatbin has no wrapper, or if anything else than wrappers
+    and symbols for debuggers refers to an address in the sections of fatbins.
     """
-    has_plain_relocations = elf.RELR not in dict(image.dynamic)
-    is_known = image.is_64 and image.header[1] in elf.RELATIVE and has_plain_relocations
-    if image.header[0] != elf.SHARED or not is_known:
+    if image.header[0] != elf.SHARED or not image.is_64:
+        return None
+    # Relocations are read in DT_RELA only, and only for processors whose numbers are known.
+    if image.header[1] not in elf.RELATIVE or elf.RELR in dict(image.dynamic):
         return None
     words: dict[int, list[int]] = {}
     for section, section_fatbins in fatbins.items():
@@ -198,32 +225,33 @@ def fatbin_pointers(
         return None
     if any(_is_within(value, fatbins) for _, value in image.symbol_values(elf.DYNSYM)):
         return None
-    # for debuggers; the runtime reads none of these
-    for at, value in image.symbol_values(elf.SYMBOLS):
+    # Symbols for debuggers move with the fatbins; nothing reads them when a program runs.
+    for offset, value in image.symbol_values(elf.SYMBOLS):
         if value in words:
-            words[value].append(at)
+            words[value].append(offset)
     return words
 
 
 def _add_relocated_words(
     words: dict[int, list[int]], image: ElfImage, sections: Iterable[Section]
 ) -> bool:
-    """Add the offsets of the words in wrappers that hold the address of a fatbin.
+    """Add the offsets of the words by which wrappers refer to fatbins.
 
-    Returns False if anything but a wrapper holds an address in `sections`, or if an address there
-    is not that of a fatbin.
+    `words` has a key for the address of each fatbin. Returns False if anything but a wrapper refers
+    to an address in `sections`, or if a wrapper refers to one at which no fatbin begins.
     """
     wrappers = list(image.sections_named(WRAPPER_SECTION))
-    for place, value, at in image.pointers():
-        if not _is_within(value, sections):
+    # A relocation says: write the address `target` to the address `place` when loading.
+    for place, target, target_offset in image.pointers():
+        if not _is_within(target, sections):
             continue
-        if value not in words or not _is_within(place, wrappers):
+        if target not in words or not _is_within(place, wrappers):
             return False
-        words[value].append(at)
-        # linkers differ in whether they write the value to its place, too
-        word = image.file_offset(place)
-        if image.unpack("Q", word) == (value,):
-            words[value].append(word)
+        words[target].append(target_offset)
+        # Some linkers write the address to its place, too, and others leave zeros there.
+        place_offset = image.file_offset(place)
+        if image.unpack("Q", place_offset) == (target,):
+            words[target].append(place_offset)
     return True
 
 
@@ -233,11 +261,11 @@ def _is_within(address: int, sections: Iterable[Section]) -> bool:
 
 
 def write_library(path: Path, destination: Path, plan: LibraryPlan) -> None:
-    """Write the parts of a library that stay."""
+    """Write the parts of a library that stay to a new file, `destination`."""
     elf_cut.write_extents(path, destination, plan.extents, plan.cuts)
-    writes = [(plan.cuts.new_offset(at), data) for at, data in plan.writes]
+    writes = [(plan.cuts.new_offset(offset), content) for offset, content in plan.writes]
     writes += plan.headers
     with destination.open("r+b") as file:
-        for at, data in writes:
-            file.seek(at)
-            file.write(data)
+        for offset, content in writes:
+            file.seek(offset)
+            file.write(content)

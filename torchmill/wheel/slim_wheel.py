@@ -1,6 +1,8 @@
 """Slim a wheel, under a version of its own, or a package in an environment.
 
-A slim wheel has no code for other GPUs than those that were asked for.
+A slim wheel has code only for the requested GPUs. It is a new wheel, whose version names these GPUs
+("2.6.0+cu124.sm86"), with its own manifest, statement and SBOM. A package in an environment is
+slimmed in place: its libraries and the rows about them in its RECORD are replaced.
 """
 
 import csv
@@ -42,7 +44,7 @@ from torchmill.core.errors import BuildError, ConfigError, DeliveryError
 from torchmill.core.system_errors import report_unwritable
 from torchmill.wheel import dist_files, finished_wheel, sbom, slim, statement
 from torchmill.wheel.finished_wheel import SLIM_LABEL, FinishedWheel
-from torchmill.wheel.slim import LibraryPlan, Request
+from torchmill.wheel.slim import LibraryPlan, SlimRequest
 from torchmill.wheel.verify import slimming
 from torchmill.wheel.verify.device_code import FATBIN_SECTIONS, code_order
 
@@ -51,8 +53,9 @@ READ_BYTES = 1 << 20
 LONGEST_NAME_BYTES = 32  # of a section of fatbins
 MOST_PROBLEMS = 3  # that a message names
 SIGNATURES = (".dist-info/RECORD.jws", ".dist-info/RECORD.p7s")
-DATA_FOLDER = re.compile(r"^[^/]+\.data/")
+DATA_FOLDER = re.compile(r"^[^/]+\.data/")  # its name has the version: "torch-2.6.0.data/"
 CUDA_OF_PACKAGE = re.compile(r"^cuda\b[^=\n]*= *'(\d+\.\d+)", re.MULTILINE)  # in torch/version.py
+PERMISSION_BITS = 0o777
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +72,10 @@ class SlimLibrary:
         return self.plan.cuts.new_offset(self.plan.size)
 
 
-def slim_version(version: Version, request: Request, cuda: str) -> str:
+def slim_version(version: Version, request: SlimRequest, cuda: str) -> str:
     """Return the version of a slim wheel: "2.6.0+cu124.sm86.ptx86".
 
-    `cuda`, such as "12.4", is for wheels without a local label.
+    If the original's version has no local label, `cuda` ("12.4", or "") gives the first label.
     """
     labels = []
     for label in (version.local or "").split("."):
@@ -80,18 +83,19 @@ def slim_version(version: Version, request: Request, cuda: str) -> str:
             labels.append(label)
     if not labels and cuda:
         labels = [f"cu{cuda.replace('.', '')}"]
-    for gpu, ptx in request.gpus:
-        number = gpu.name.replace(".", "")
+    for gpu in request.gpus:
+        number = gpu.capability.name.replace(".", "")
         labels.append(f"sm{number}")
-        if ptx:
+        if gpu.with_ptx:
             labels.append(f"ptx{number}")
     return f"{version.public}+{'.'.join(labels)}"
 
 
 def require_sound(path: Path) -> FinishedWheel:
-    """Return a wheel that may be slimmed.
+    """Return the description of a wheel that may be slimmed.
 
-    Raises DeliveryError if it is signed or its RECORD is not true, WheelError if it is not a wheel.
+    Raises DeliveryError if the wheel is signed, or if its files are not those in its RECORD.
+    Raises WheelError if the file is not a wheel.
     """
     wheel = finished_wheel.read_wheel(path)
     with wheel_file.open_wheel(path) as archive:
@@ -108,13 +112,16 @@ def require_sound(path: Path) -> FinishedWheel:
 
 
 def is_untouched(name: str, patterns: Iterable[str]) -> bool:
-    """Tell whether a file is one of the libraries that are kept as they are, by its name."""
+    """Tell whether a library must stay as it is: its file name matches one of the patterns.
+
+    The patterns are those of NVIDIA's libraries in build_configs/kept_libraries.toml.
+    """
     file_name = name.rpartition("/")[2]
     return any(fnmatch(file_name, pattern) for pattern in patterns)
 
 
-def plan_libraries(files: Iterable[tuple[str, Path]], request: Request) -> list[SlimLibrary]:
-    """Return the libraries with code for GPUs among some files, each with its name in the wheel.
+def plan_libraries(files: Iterable[tuple[str, Path]], request: SlimRequest) -> list[SlimLibrary]:
+    """Return the libraries with code for GPUs among `files`: pairs of name in the wheel and path.
 
     Raises InputError if a library is damaged.
     """
@@ -126,8 +133,13 @@ def plan_libraries(files: Iterable[tuple[str, Path]], request: Request) -> list[
     return libraries
 
 
-def require_served(title: str, libraries: Sequence[SlimLibrary], request: Request) -> None:
-    """Raise DeliveryError if most of the code is for other GPUs than those that were asked for."""
+def require_served(title: str, libraries: Sequence[SlimLibrary], request: SlimRequest) -> None:
+    """Raise DeliveryError if a requested GPU runs the code of less than half of all fatbins.
+
+    `title` names the wheel or package in messages. Half, because releases compile single kernels
+    for few capabilities, and libraries that are linked in for lists of their own: even on a GPU that
+    a wheel was built for, some fatbins have nothing to run.
+    """
     fatbin_count = sum(library.plan.fatbins for library in libraries)
     if not fatbin_count:
         raise DeliveryError(
@@ -136,12 +148,13 @@ def require_served(title: str, libraries: Sequence[SlimLibrary], request: Reques
     code = Counter[str]()
     for library in libraries:
         code += library.plan.code
-    for gpu, _ in request.gpus:
-        served_count = sum(library.plan.served[gpu.name] for library in libraries)
+    for gpu in request.gpus:
+        capability = gpu.capability.name
+        served_count = sum(library.plan.served[capability] for library in libraries)
         if 2 * served_count < fatbin_count:
             listed = ", ".join(sorted(code, key=code_order))
             raise DeliveryError(
-                f"{title}: has no code that runs on GPUs of {gpu.name}; it has {listed}",
+                f"{title}: has no code that runs on GPUs of {capability}; it has {listed}",
                 code="capability-not-in-wheel",
             )
 
@@ -152,47 +165,48 @@ def removes_code(libraries: Iterable[SlimLibrary]) -> bool:
 
 
 def stage_libraries(wheel: Path, folder: Path, patterns: Iterable[str]) -> list[tuple[str, Path]]:
-    """Extract the metadata of a wheel, and its libraries and programs that may have code for GPUs.
+    """Extract the parts of a wheel that slimming changes into `folder`.
 
-    Those whose names match `patterns` are kept as they are. Returns the names and paths of the
-    others.
+    These are its .dist-info, and its libraries and programs that may have code for GPUs, without
+    those whose names match `patterns`. Returns the name in the wheel and the path of each library
+    and program.
     """
     libraries = []
-    described = []
+    metadata_files = []
     with ZipFile(wheel) as archive:
         for info in archive.infolist():
             if info.is_dir():
                 continue
-            if not is_untouched(info.filename, patterns) and _has_code(archive, info):
+            if not is_untouched(info.filename, patterns) and _may_have_code(archive, info):
                 libraries.append(info)
             if info.filename.partition("/")[0].endswith(".dist-info"):
-                described.append(info)
-    targets = [(info, f"{folder}/{info.filename}") for info in libraries + described]
+                metadata_files.append(info)
+    targets = [(info, f"{folder}/{info.filename}") for info in libraries + metadata_files]
     zip_archive.extract_members(wheel, targets, EXTRACT_THREADS)
     return [(info.filename, folder / info.filename) for info in libraries]
 
 
-def _has_code(archive: ZipFile, info: ZipInfo) -> bool:
-    """Tell whether a member is a library or program that names the sections of fatbins.
+def _may_have_code(archive: ZipFile, info: ZipInfo) -> bool:
+    """Tell whether a member is a library or program with the name of a section of fatbins in it.
 
-    It is read without being written to a disk.
+    It is read in parts, without being written to a disk: most libraries have no code for GPUs.
     """
-    names = [name.encode() for name in FATBIN_SECTIONS]
+    section_names = [name.encode() for name in FATBIN_SECTIONS]
     with archive.open(info) as file:
         part = file.read(READ_BYTES)
         if not part.startswith((elf.ELF_MAGIC, elf.AR_MAGIC)):
             return False
-        before = b""  # the end of the part before: a name may lie on both sides
+        overlap = b""  # the end of the previous part: a name may begin in it and end in this part
         while part:
-            if any(name in before + part for name in names):
+            if any(name in overlap + part for name in section_names):
                 return True
-            before = part[-LONGEST_NAME_BYTES:]
+            overlap = part[-LONGEST_NAME_BYTES:]
             part = file.read(READ_BYTES)
     return False
 
 
-def cuda_of(wheel: Path) -> str:
-    """Return the CUDA that a wheel's own version module names: "12.4"; "" if it names none."""
+def read_cuda_version(wheel: Path) -> str:
+    """Return the CUDA version in a wheel's own version module: "12.4"; "" if it names none."""
     module = f"{wheel.name.partition('-')[0]}/version.py"
     with ZipFile(wheel) as archive:
         if module not in archive.namelist():
@@ -204,7 +218,7 @@ def cuda_of(wheel: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StagedLibraries:
-    """A wheel, and its libraries with code for GPUs in a folder."""
+    """A wheel whose metadata and libraries with code for GPUs are extracted to a folder."""
 
     wheel: FinishedWheel
     folder: Path
@@ -212,15 +226,16 @@ class StagedLibraries:
 
 
 def write_slim_wheel(
-    staged: StagedLibraries, request: Request, destination: Path, bases: Mapping[str, str]
+    staged: StagedLibraries, request: SlimRequest, destination: Path, bases: Mapping[str, str]
 ) -> Path:
-    """Write the slim wheel, and the documents about it, into the folder `destination`.
+    """Write the slim wheel and the files beside it into the folder `destination`; return its path.
 
-    `bases` are the requirements of wheels that are slimmed with it, each with the one that replaces
-    it: "torch==2.1.0+cu118" -> "torch==2.1.0+cu118.sm86".
+    `bases` is for a wheel that pins another wheel, its base, which was slimmed before it: it maps
+    the requirement on the original base to the requirement on the slim base
+    ("torch==2.1.0+cu118" -> "torch==2.1.0+cu118.sm86").
     """
     original = staged.wheel
-    cuda = str(original.manifest.get("toolkit") or cuda_of(original.path))
+    cuda = str(original.manifest.get("toolkit") or read_cuda_version(original.path))
     version = slim_version(original.version, request, cuda)
     for library in staged.libraries:
         smaller = library.path.with_name(f"{library.path.name}.slim")
@@ -228,10 +243,13 @@ def write_slim_wheel(
         smaller.replace(library.path)
     project, _, *tags = original.path.name.split("-")
     name = "-".join([project, version, *tags])
-    kept_for = [f"{gpu.name}+PTX" if ptx else gpu.name for gpu, ptx in request.gpus]
+    kept_for = []
+    for gpu in request.gpus:
+        suffix = "+PTX" if gpu.with_ptx else ""
+        kept_for.append(f"{gpu.capability.name}{suffix}")
     with fresh_path(destination / name) as packed:
-        manifest: dict[str, Any] = {formats.KEY: formats.MANIFEST} | _known_manifest(original)
-        manifest.pop("planned", None)  # the name that the original was to have
+        manifest: dict[str, Any] = {formats.KEY: formats.MANIFEST} | _original_manifest(original)
+        manifest.pop("planned", None)  # a file name that the plan gave to the original
         manifest |= {
             "wheel": name,
             "version": version,
@@ -248,7 +266,7 @@ def write_slim_wheel(
             },
             "builder": statement.describe_builder(os.environ),
         }
-        stamped = _stamp(staged, version, bases)
+        stamped = _stamp_metadata(staged, version, bases)
         _write_inner_sbom(staged, stamped, manifest)
         manifest["packing"] = {"codec": _write_archive(staged, stamped, packed)}
         manifest |= {"sha256": hash_file(packed), "size": packed.stat().st_size}
@@ -257,14 +275,14 @@ def write_slim_wheel(
     return destination / name
 
 
-def _known_manifest(wheel: FinishedWheel) -> dict[str, Any]:
-    """Return the facts in the manifest of a wheel; without one, those in its name."""
+def _original_manifest(wheel: FinishedWheel) -> dict[str, Any]:
+    """Return the manifest of a wheel, in today's format; without one, the facts in its name."""
     manifest = dict(wheel.manifest)
     if not manifest:
         return {"package": wheel.name, "tag": f"v{wheel.version.public}", "identifier": wheel.name}
     if formats.judge_format(manifest, formats.MANIFEST) == "same":
         return manifest
-    # an older torchmill may have called a commit what nothing proved
+    # In other formats, "commit" may be a commit that was declared, not proven.
     manifest |= {
         "commit": None,
         "commit_verified": False,
@@ -279,7 +297,11 @@ def _known_manifest(wheel: FinishedWheel) -> dict[str, Any]:
 def _write_inner_sbom(
     staged: StagedLibraries, stamped: StagedWheel, manifest: Mapping[str, Any]
 ) -> None:
-    """Write the SBOM in the wheel anew; without a manifest of the original, leave it out."""
+    """Write the SBOM in the wheel anew, or remove it if the original has no manifest.
+
+    Without the manifest the materials of the original are not known, so its SBOM cannot be composed
+    for changed libraries.
+    """
     file = stamped.dist_info / sbom.INNER_PATH
     if not staged.wheel.manifest:
         file.unlink(missing_ok=True)
@@ -292,7 +314,10 @@ def _write_inner_sbom(
 
 
 def _write_proved(library: SlimLibrary, destination: Path) -> None:
-    """Write the parts of a library that stay. Raises BuildError if anything else differs."""
+    """Write a slim library, and compare it with its original.
+
+    Raises BuildError if they differ in more than removed code for GPUs.
+    """
     slim.write_library(library.path, destination, library.plan)
     problem = next(slimming.library_differences(library.path, destination), None)
     if problem is not None:
@@ -301,8 +326,11 @@ def _write_proved(library: SlimLibrary, destination: Path) -> None:
         )
 
 
-def _stamp(staged: StagedLibraries, version: str, bases: Mapping[str, str]) -> StagedWheel:
-    """Write the new version, and those of wheels that are slimmed with it, into the metadata."""
+def _stamp_metadata(staged: StagedLibraries, version: str, bases: Mapping[str, str]) -> StagedWheel:
+    """Write the new version, and the requirement on a slim base, into the extracted metadata.
+
+    Returns the extracted wheel under its new version: its .dist-info is renamed.
+    """
     wheel = staged.wheel
     (dist_info,) = staged.folder.glob("*.dist-info")
     unstamped = StagedWheel(
@@ -313,13 +341,17 @@ def _stamp(staged: StagedLibraries, version: str, bases: Mapping[str, str]) -> S
         version=str(wheel.version),
         package="",
     )
-    # PyTorch's own wheels name another platform in WHEEL than in the file's name
+    # PyTorch's own wheels have one platform tag in WHEEL ("linux_x86_64") and another in their file
+    # name ("manylinux_2_28_x86_64"), which installers go by.
     metadata.set_platform_tag(unstamped, wheel.path.stem.rpartition("-")[2])
-    return metadata.stamp_version(unstamped, version, new_base(wheel, bases))
+    return metadata.stamp_version(unstamped, version, slim_requirement(wheel, bases))
 
 
-def new_base(wheel: FinishedWheel, bases: Mapping[str, str]) -> str | None:
-    """Return the slim requirement in place of one that a wheel pins, or None."""
+def slim_requirement(wheel: FinishedWheel, bases: Mapping[str, str]) -> str | None:
+    """Return the requirement on a slim base that a slim wheel has, or None if it pins no base.
+
+    `bases` is that of `write_slim_wheel`.
+    """
     needs = dependencies.declared_needs(None, wheel.requires, ())
     for requirement in sorted(needs):
         if requirement in bases:
@@ -328,18 +360,19 @@ def new_base(wheel: FinishedWheel, bases: Mapping[str, str]) -> str | None:
 
 
 def _write_archive(staged: StagedLibraries, stamped: StagedWheel, packed: Path) -> str:
-    """Write the archive of a slim wheel, and return the codec.
+    """Write the archive of a slim wheel, and return the codec that compressed it.
 
-    Members that stay as they are are copied as they are compressed; the others are compressed.
+    Members that did not change are copied from the original without compressing them again, with
+    their rows in RECORD. Slim libraries and the metadata are compressed.
     """
     original = staged.wheel.path
-    info_name = stamped.dist_info.name
-    data_folder = f"{info_name.removesuffix('dist-info')}data/"
+    dist_info = stamped.dist_info.name
+    data_folder = f"{dist_info.removesuffix('dist-info')}data/"
     with ZipFile(original) as archive:
         infos = [info for info in archive.infolist() if not info.is_dir()]
-        old_info = f"{wheel_file.dist_info_folders(archive.namelist())[0]}/"
-        rows = record_file.parse_record(archive.read(f"{old_info}RECORD").decode())
-    changed = {library.name for library in staged.libraries}
+        old_dist_info = f"{wheel_file.dist_info_folders(archive.namelist())[0]}/"
+        rows = record_file.parse_record(archive.read(f"{old_dist_info}RECORD").decode())
+    changed_names = {library.name for library in staged.libraries}
     copied_rows: list[Sequence[str]] = []
     with (
         packed.open("wb") as sink,
@@ -348,24 +381,28 @@ def _write_archive(staged: StagedLibraries, stamped: StagedWheel, packed: Path) 
     ):
         target = ZipWriter(sink, time.gmtime(wheel_writer.source_date_epoch(os.environ)))
         for info in infos:
-            if info.filename in changed or info.filename.startswith(old_info):
+            if info.filename in changed_names or info.filename.startswith(old_dist_info):
                 continue
             name = DATA_FOLDER.sub(data_folder, info.filename)
-            mode = zip_archive.READABLE_MODE | (info.external_attr >> 16 & 0o777)
+            # Unix keeps the file's mode in the upper half of this field.
+            permissions = info.external_attr >> 16 & PERMISSION_BITS
+            mode = zip_archive.READABLE_MODE | permissions
             member = ZipMember(name, mode, info.file_size, info.CRC, info.compress_type)
             target.add_parts(member, zip_archive.stored_parts(source, info))
-            copied_rows.append((name, *rows[info.filename][1:]))
-        names = sorted(DATA_FOLDER.sub(data_folder, name) for name in changed)
+            digest_and_size = rows[info.filename][1:]
+            copied_rows.append((name, *digest_and_size))
+        names = sorted(DATA_FOLDER.sub(data_folder, name) for name in changed_names)
+        # The metadata is last, as PEP 427 recommends: then it can be changed in place.
         names += sorted(
-            f"{info_name}/{path.relative_to(stamped.dist_info)}"
+            f"{dist_info}/{path.relative_to(stamped.dist_info)}"
             for path in stamped.dist_info.rglob("*")
         )
         files = []
         for name in names:
             path = stamped.root / name
-            if path.is_file() and name != f"{info_name}/RECORD":
+            if path.is_file() and name != f"{dist_info}/RECORD":
                 files.append(wheel_writer.member_source(name, path, path.stat()))
-        compressor.add_recorded(target, files, f"{info_name}/RECORD", copied_rows)
+        compressor.add_recorded(target, files, f"{dist_info}/RECORD", copied_rows)
         target.close()
     return str(compressor.codec)
 
@@ -377,16 +414,17 @@ class InstalledPackage:
     name: str
     version: str
     record: Path
-    rows: Mapping[str, list[str]]  # of RECORD, by path
-    files: list[tuple[str, Path]]  # by their names there
+    rows: Mapping[str, list[str]]  # of RECORD, by the name in their first column
+    files: list[tuple[str, Path]]  # libraries and programs, with their names in RECORD
 
 
 def list_packages(environment: Path, patterns: Sequence[str]) -> Iterator[InstalledPackage]:
     """Yield the packages in an environment, without NVIDIA's.
 
-    Their files are without those whose names match `patterns`. Raises ConfigError if it is not an
-    environment, DeliveryError for a RECORD that cannot be read.
+    Their `files` are without those whose names match `patterns`. Raises ConfigError if the folder
+    is not an environment, DeliveryError for a RECORD that cannot be read.
     """
+    # Resolved, because lib64 is often a link to lib.
     sites = {folder.resolve() for folder in environment.glob("lib*/python*/site-packages")}
     if not sites:
         raise ConfigError(
@@ -398,6 +436,8 @@ def list_packages(environment: Path, patterns: Sequence[str]) -> Iterator[Instal
         records += site.glob("*.dist-info/RECORD")
     for record in sorted(records):
         name, _, version = record.parent.name.removesuffix(".dist-info").partition("-")
+        # The licences of NVIDIA's wheels (cuDNN, cuBLAS, …) forbid to change them:
+        # docs/how-to/make-slim-wheels.md quotes the sections.
         if name.startswith("nvidia"):
             continue
         rows = _read_record(record, name)
@@ -424,7 +464,8 @@ def require_unchanged(package: InstalledPackage, libraries: Iterable[SlimLibrary
     """Raise DeliveryError if a library is not as it was installed."""
     for library in libraries:
         digest = bytes.fromhex(hash_file(library.path))
-        if package.rows[library.name][1:2] != [record_file.record_digest(digest)]:
+        recorded_digest = package.rows[library.name][1:2]  # empty if the row has no digest
+        if recorded_digest != [record_file.record_digest(digest)]:
             raise DeliveryError(
                 f"{library.path}: is not what was installed: reinstall {package.name}",
                 code="changed-library",
@@ -432,10 +473,11 @@ def require_unchanged(package: InstalledPackage, libraries: Iterable[SlimLibrary
 
 
 def slim_package(package: InstalledPackage, libraries: Sequence[SlimLibrary]) -> None:
-    """Replace the libraries of a package, and RECORD, once all of them are written.
+    """Replace the libraries of a package by slim ones, and the rows about them in RECORD.
 
-    Running programs keep the files that they opened. Raises HostError if the disk is full: nothing
-    has changed then.
+    All slim libraries are written before the first is replaced, and they replace the others by
+    renaming, so that running programs keep the files that they opened. Raises HostError if the disk
+    is full: nothing has changed then.
     """
     rows = dict(package.rows)
     with report_unwritable(package.record), ExitStack() as stack:
