@@ -4,10 +4,10 @@ What any wheel needs (reading, repairing, packing, checking) is the distribution
 packages/.
 
 - dist_files: a verified wheel in dist/ and the files beside it: manifest, statement, SBOM
-- finished_wheel: what a wheel's file says, and the manifest beside it
+- finished_wheel: a wheel's metadata, and the manifest beside it
 - planned_wheel: the wheel that a plan promises, and by which the finished one is judged
 - sbom: the SBOM of a wheel
-- slim: leave out of libraries the code for GPUs that none of some GPUs runs
+- slim: leave out of libraries the GPU code that the requested GPUs do not run
 - slim_wheel: slim a wheel, or a package in an environment
 - statement: the in-toto statement of a wheel with SLSA provenance, its builder and materials
 - verify/: check a wheel against its plan: static_checks, device_code, slimming, clean_environment

@@ -1,4 +1,9 @@
-"""A verified wheel in dist/ and the files beside it: its manifest, its statement, its SBOM."""
+"""A verified wheel in dist/ and the files beside it: its manifest, its statement, its SBOM.
+
+The manifest is torchmill's own JSON file about a wheel: its plan, its source, the stages of its
+build and the results of its checks. The statement and the SBOM are composed from it, for other
+programs. A wheel without a manifest does not count as built.
+"""
 
 import errno
 import glob
@@ -17,22 +22,25 @@ from torchmill.wheel.planned_wheel import PlannedWheel
 
 # Suffixes to the wheel's file name.
 MANIFEST_SUFFIX = ".json"
-STATEMENT_SUFFIX = ".intoto.json"
-SBOM_SUFFIX = ".cdx.json"
+STATEMENT_SUFFIX = ".intoto.json"  # how the wheel was built, unsigned (in-toto, SLSA)
+SBOM_SUFFIX = ".cdx.json"  # CycloneDX
 DOCUMENT_SUFFIXES = (STATEMENT_SUFFIX, SBOM_SUFFIX)
-ENVELOPE_SUFFIX = ".intoto.jsonl"
-BUNDLE_SUFFIX = ".sigstore.json"
+# The three forms of a signed statement.
+ENVELOPE_SUFFIX = ".intoto.jsonl"  # signed with a key (DSSE)
+BUNDLE_SUFFIX = ".sigstore.json"  # signed with an identity (Sigstore)
 PROVENANCE_SUFFIX = ".provenance"  # for clients of indexes (PEP 740)
 SIGNATURE_SUFFIXES = (ENVELOPE_SUFFIX, BUNDLE_SUFFIX, PROVENANCE_SUFFIX)
 
 
 def find_wheel(dist: Path, expected: PlannedWheel, *, contained: bool = False) -> Path:
-    """Return where a planned wheel is, or would be, in `dist`.
+    """Return the path of a planned wheel in `dist`, if the wheel is built or not.
 
     The final platform tag may be known only after the build. Then this is the most recently built
-    wheel whose manifest names this plan; if there is none, the planned path, which has the newest
-    tag that is possible. For a wheel that was built in a container any manylinux tag matches,
-    because the container's glibc decided it.
+    wheel whose manifest has the expected file name as "planned". If there is none, this is the path
+    with the expected file name, which has the newest tag that is possible.
+
+    `contained` says that the wheel is built in a container. Then any manylinux tag matches, because
+    the tag follows from the container's glibc and not from this machine's.
     """
     planned = dist / expected.file_name
     if not expected.tag_is_upper_bound:
@@ -41,7 +49,7 @@ def find_wheel(dist: Path, expected: PlannedWheel, *, contained: bool = False) -
     pattern = glob.escape(expected.file_name)
     if contained:
         pattern = f"{stem}manylinux_*_{expected.build.arch}.whl"
-    # the manifest says which tag was planned: the file's name has the one that was computed
+    # "planned" has the tag of the plan; the file's own name has the tag that its symbols allow.
     wheels = [
         wheel
         for wheel in dist.glob(f"{stem}*.whl")
@@ -75,8 +83,12 @@ def read_manifest(wheel: Path) -> dict[str, Any]:
 
 
 def proven_commit(manifest: Mapping[str, Any]) -> str:
-    """Return the commit that a wheel was proven to be built from, unchanged; "" for none."""
-    # in a manifest of another format, nothing may prove what it calls the commit
+    """Return the commit that a wheel is proven to be built from, unchanged; "" if none is proven.
+
+    A commit is proven if the source's files were compared with its objects in git. "edits" are the
+    files that a user changed after that.
+    """
+    # In other formats of the manifest "commit" may be a commit that was declared, not proven.
     if formats.judge_format(manifest, formats.MANIFEST) != "same" or manifest.get("edits"):
         return ""
     return str(manifest.get("commit") or "")
@@ -87,7 +99,7 @@ def compose_documents(manifest: Mapping[str, Any], wheel: Path) -> dict[str, byt
 
     The same manifest and wheel give the same bytes, on any machine and at any time.
     """
-    # slow to load, and a session whose wheel is up to date goes without them
+    # These modules are slow to load, and are not needed if the wheel is up to date.
     from millpress import record_file
 
     from torchmill.wheel import sbom, statement
@@ -110,18 +122,20 @@ def publish_wheel(
 ) -> None:
     """Move a verified wheel into dist/, with its manifest and its `documents` by suffix.
 
-    Each file appears whole. `replaced` is the earlier wheel of the same cell; its name differs if
-    its platform tag does.
+    Each file appears whole. `replaced` is the earlier wheel of the same cell, which is removed. Its
+    name differs from the new wheel's if its platform tag does.
     """
     wheel.parent.mkdir(parents=True, exist_ok=True)
     files = {document_path(wheel, suffix): content for suffix, content in (documents or {}).items()}
-    # the manifest is renamed last: it says that all files are there
+    # Files are renamed in the order of this mapping. The manifest is the last, because it is read
+    # as the mark that all files are in place.
     files[manifest_path(wheel)] = _manifest_text(manifest).encode()
     for file, content in files.items():
         _temporary_path(file).write_bytes(content)
-    # First, because this disk may be full: until then nothing is removed.
+    # Before anything is removed, because the disk of dist/ may be too full for the wheel.
     move_file(packed, _temporary_path(wheel))
-    # A wheel without a manifest is built again; the manifest of another wheel would be believed.
+    # If the next lines are interrupted, a wheel without a manifest is only built again, but a new
+    # wheel beside an old manifest would be taken for the old one.
     _remove_companions(wheel)
     for file in (wheel, *files):
         _temporary_path(file).replace(file)
@@ -131,7 +145,10 @@ def publish_wheel(
 
 
 def withdraw_wheel(wheel: Path, destination: Path) -> None:
-    """Move a wheel that must be verified again out of dist/, and remove the files beside it."""
+    """Move a wheel out of dist/ to `destination`, and remove the files beside it.
+
+    For a wheel that must be verified again: until then nobody may take it from dist/.
+    """
     destination.parent.mkdir(parents=True, exist_ok=True)
     move_file(wheel, destination)
     _remove_companions(wheel)
@@ -153,8 +170,10 @@ def _manifest_text(manifest: Mapping[str, Any]) -> str:
 
 
 def _plain_value(value: Any) -> object:
-    """Return a path or a dataclass in a manifest as JSON can hold it."""
-    return str(value) if isinstance(value, Path) else asdict(value)
+    """Return a value of a manifest as JSON can hold it. TypeError if no path and no dataclass."""
+    if isinstance(value, Path):
+        return str(value)
+    return asdict(value)
 
 
 def move_file(file: Path, destination: Path) -> None:

@@ -1,4 +1,4 @@
-"""A finished wheel: what its file says, and the manifest that torchmill wrote beside it."""
+"""A finished wheel: its metadata, and the manifest that torchmill wrote beside it."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,8 @@ SLIM_LABEL = re.compile(r"sm\d+|ptx\d+")
 class FinishedWheel(Wheel):
     """A wheel and its manifest."""
 
-    # empty if there is none, or if the one beside the wheel describes another file
+    # Empty if the wheel has no manifest, or if the manifest has the digest of another file: the
+    # wheel was replaced by hand then.
     manifest: Mapping[str, Any] = field(repr=False, compare=False)
 
 

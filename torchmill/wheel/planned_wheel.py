@@ -30,12 +30,13 @@ class PlannedWheel:
 
     @property
     def torch_requirement(self) -> str | None:
-        """Return the wheel's requirement on torch: "torch==1.13.1+cpu", or "torch>=2.10".
+        """Return the wheel's requirement on torch, or None if the wheel is torch itself.
 
-        The latter is of a wheel that uses only libtorch's stable ABI.
+        A wheel works with one torch only ("torch==1.13.1+cpu"), unless it uses nothing but
+        libtorch's stable ABI: then it works with a range of them ("torch>=2.10").
         """
-        served = self.release.stable_abi
-        if self.torch is None or served is None:
+        torch_range = self.release.stable_abi
+        if self.torch is None or torch_range is None:
             return self.torch
         name = self.torch.partition("==")[0]
-        return f"{name}{served}"
+        return f"{name}{torch_range}"

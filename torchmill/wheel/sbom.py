@@ -43,7 +43,7 @@ IDENTIFIER_PROPERTY = "torchmill:identifier"
 INNER_PATH = "sboms/torchmill.cdx.json"  # below .dist-info (PEP 770)
 _LONGEST_LICENCE_CHARACTERS = 100  # a longer `License` is the licence's text, not its name
 # Keys of the manifest that differ between two builds of the same wheel.
-_OF_THE_BUILD = {
+_BUILD_KEYS = {
     "wheel",
     "sha256",
     "identifier",
@@ -90,7 +90,7 @@ def compose_sbom(manifest: Mapping[str, Any], metadata: bytes, digests: Mapping[
     )
     bom.register_dependency(wheel, [*contents, *required])
     document = json.loads(JsonV1Dot6(bom).output_as_string())
-    del document["metadata"]["timestamp"]  # the library sets one
+    del document["metadata"]["timestamp"]  # cyclonedx sets it to the present time
     document["serialNumber"] = serial_number(document, manifest.get("sha256"))
     text = json.dumps(document, sort_keys=True, indent=1, ensure_ascii=False)
     return f"{text}\n".encode()
@@ -101,11 +101,13 @@ def compose_inner_sbom(
 ) -> bytes:
     """Return the SBOM that a wheel contains, of its contents and not of the tools that built it.
 
-    `digests` are those of the bundled libraries. It cannot have the digest of the wheel, which
-    covers it. It is the same for any place that the source was fetched from: if that is the
-    release's own source, the manifest names the `repository` that has it.
+    `digests` are the sha256 of the bundled libraries, by path. The SBOM does not have the digest of
+    the wheel, because that digest depends on the SBOM.
     """
-    inner_manifest = {name: manifest[name] for name in manifest if name not in _OF_THE_BUILD}
+    inner_manifest = {name: manifest[name] for name in manifest if name not in _BUILD_KEYS}
+    # Not the place that the source was fetched from (a mirror, a folder): two builds of the same
+    # commit give the same wheel. The repository is known if the commit is proven to be the
+    # release's.
     inner_manifest["source"] = manifest.get("repository", "")
     return compose_sbom(inner_manifest, metadata, digests)
 
@@ -121,8 +123,8 @@ def serial_number(document: Mapping[str, Any], sha256: str | None) -> str:
 def _wheel_component(manifest: Mapping[str, Any], headers: Message) -> Component:
     name = headers.get("Name", manifest["package"])
     version = headers.get("Version", manifest["version"])
-    file = {"file_name": manifest["wheel"]} if "wheel" in manifest else None
-    purl = PackageURL("pypi", name=name, version=version, qualifiers=file)
+    qualifiers = {"file_name": manifest["wheel"]} if "wheel" in manifest else None
+    purl = PackageURL("pypi", name=name, version=version, qualifiers=qualifiers)
     licence = headers.get("License-Expression") or headers.get("License") or ""
     is_text = "\n" in licence or len(licence) > _LONGEST_LICENCE_CHARACTERS
     if is_text or licence == "UNKNOWN":
@@ -157,7 +159,8 @@ def _material_component(material: Material, digests: Mapping[str, str]) -> Compo
         scope = ComponentScope.EXCLUDED
     elif material.kind in {statement.PATCH_KIND, statement.EDIT_KIND}:
         kind = ComponentType.FILE
-    # The library replaces equal references by random ones, and two requirements can have one name.
+    # cyclonedx replaces equal references by random ones, which would differ in every build; and two
+    # requirements can have the same name.
     reference = f"{material.kind}:{material.name}"
     if material.kind == statement.REQUIREMENT_KIND:
         reference += f"=={material.version}"
@@ -195,7 +198,7 @@ def _caveats(material: Material) -> Iterator[Property]:
 
 
 def _bundled_component(material: Material, digests: Mapping[str, str]) -> Component:
-    """Return a bundled library as the wheel has it, edited; its ancestor is the machine's."""
+    """Return a bundled library as the wheel has it, edited; its ancestor is the machine's file."""
     path = material.notes["path"]
     version = material.version or None
     ancestor = Component(

@@ -1,5 +1,8 @@
 """The in-toto statement of a wheel with SLSA provenance, unsigned; its builder and materials.
 
+The statement says in a form that other programs read who built a wheel (the builder), with which
+parameters, and from which files (the materials). All of it is taken from the wheel's manifest.
+
 https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md
 https://slsa.dev/spec/v1.0/provenance
 """
@@ -33,10 +36,10 @@ ORIGINAL_KIND = "original wheel"
 INTERPRETER_KIND = "interpreter"
 REQUIREMENT_KIND = "requirement"
 
-_REMOTE = re.compile(r"(https?|git|ssh|file)://\S+")
-_GITHUB = re.compile(r"https://github\.com/([\w.-]+)/([\w.-]+?)(?:\.git)?/?")
 CAVEAT = "caveat"  # the annotation that says what was not proven
 LOCAL_BUILDER = "urn:torchmill:local"  # nobody vouches for the machine
+_REMOTE = re.compile(r"(https?|git|ssh|file)://\S+")
+_GITHUB = re.compile(r"https://github\.com/([\w.-]+)/([\w.-]+?)(?:\.git)?/?")
 _GITHUB_ACTIONS = ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_WORKFLOW_REF", "GITHUB_RUN_ID")
 
 
@@ -50,7 +53,7 @@ class Material:
     purl: PackageURL | None = None
     uri: str = ""  # the address that it was fetched from, unless `purl` says so
     digest: Mapping[str, str] = field(default_factory=dict)  # "gitCommit" or "sha256" -> hex
-    notes: Mapping[str, str] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)  # annotations: "origin", CAVEAT, …
 
 
 def compose_statement(manifest: Mapping[str, Any]) -> dict[str, Any]:
@@ -135,17 +138,20 @@ def _resource_descriptor(material: Material) -> dict[str, Any]:
 
 
 def list_materials(manifest: Mapping[str, Any]) -> Iterator[Material]:
-    """Yield everything that a manifest says the wheel was made of or with, in a fixed order.
+    """Yield the materials of a wheel, from its manifest, in a fixed order.
 
-    A slim wheel was made of another one, of which nothing but the digest may be known.
+    Materials are what the wheel contains, and what it was built with. A slim wheel was made of
+    another wheel, its original.
     """
     original = manifest.get("original")
     if original:
         yield _original_wheel(manifest["package"], original)
+    # An original that torchmill did not build has no manifest: its source is not known.
     if not original or "source" in manifest:
         yield _source(manifest)
     for path, commit in sorted(manifest.get("submodules", {}).items()):
         yield _submodule(path, commit)
+    # The digests of patches are among the inputs of the stage that compiles.
     inputs = manifest.get("stages", {}).get("compile", {}).get("inputs", {})
     for name in manifest.get("patches", ()):
         sha256 = inputs.get(f"patch {name}")
@@ -157,7 +163,7 @@ def list_materials(manifest: Mapping[str, Any]) -> Iterator[Material]:
 
 
 def _original_wheel(package: str, original: Mapping[str, Any]) -> Material:
-    """Return the wheel that a slim one was made of."""
+    """Return the wheel that a slim wheel was made of."""
     version = original["version"]
     name = original["wheel"]
     purl = PackageURL("pypi", name=package, version=version, qualifiers={"file_name": name})
@@ -175,27 +181,25 @@ def _submodule(path: str, commit: str) -> Material:
 
 
 def _source(manifest: Mapping[str, Any]) -> Material:
-    """Return the fetched source, with its commit only if that was proven.
-
-    Without a proven commit it has the digest of the archive or of its contents instead.
-    """
-    origin = str(manifest.get("source") or "")
+    """Return the fetched source, by its commit if that is proven, else by a sha256."""
     commit = str(manifest.get("commit") or "")
-    package = str(manifest.get("package"))
-    tag = str(manifest.get("tag"))
-    notes = {"origin": origin, "commit proven": "yes" if commit else "no"}
+    notes = {
+        "origin": str(manifest.get("source") or ""),
+        "commit proven": "yes" if commit else "no",
+    }
     caveat = source_caveat(manifest)
     if caveat:
         notes[CAVEAT] = caveat
-    if not commit:
-        contents = str(manifest.get("contents") or "")
-        if contents:
-            notes["contents sha256"] = contents  # over names, modes and contents of all files
-        sha256 = str(manifest.get("archive") or "") or contents
-        digest = {"sha256": sha256} if sha256 else {}
-        purl = PackageURL("generic", name=package, version=tag)
-        return Material(SOURCE_KIND, package, tag, purl, digest=digest, notes=notes)
-    match = _REMOTE.match(origin)
+    if commit:
+        return _proven_source(manifest, commit, notes)
+    return _unproven_source(manifest, notes)
+
+
+def _proven_source(manifest: Mapping[str, Any], commit: str, notes: Mapping[str, str]) -> Material:
+    """Return a source whose files are proven to be those of a commit."""
+    package = str(manifest.get("package"))
+    tag = str(manifest.get("tag"))
+    match = _REMOTE.match(notes["origin"])
     remote = match[0] if match else ""
     uri = f"git+{remote}@{tag}" if remote.endswith(".git") else ""
     purl = PackageURL("generic", name=package, version=commit)
@@ -203,6 +207,19 @@ def _source(manifest: Mapping[str, Any]) -> Material:
     if github is not None:
         purl = PackageURL("github", namespace=github[1], name=github[2], version=commit)
     return Material(SOURCE_KIND, package, tag, purl, uri, {"gitCommit": commit}, notes)
+
+
+def _unproven_source(manifest: Mapping[str, Any], notes: dict[str, str]) -> Material:
+    """Return a source without a proven commit, with the sha256 of its archive or its files."""
+    package = str(manifest.get("package"))
+    tag = str(manifest.get("tag"))
+    contents = str(manifest.get("contents") or "")
+    if contents:
+        notes["contents sha256"] = contents  # over names, modes and contents of all files
+    sha256 = str(manifest.get("archive") or "") or contents
+    digest = {"sha256": sha256} if sha256 else {}
+    purl = PackageURL("generic", name=package, version=tag)
+    return Material(SOURCE_KIND, package, tag, purl, digest=digest, notes=notes)
 
 
 def source_caveat(manifest: Mapping[str, Any]) -> str:
@@ -220,16 +237,17 @@ def source_caveat(manifest: Mapping[str, Any]) -> str:
 
 
 def _build_tools(manifest: Mapping[str, Any]) -> Iterator[Material]:
-    """Yield the interpreter's files, the pieces of the toolkit, and the packages for the build."""
+    """Yield the interpreter's files, the toolkit and its libraries, and the build's packages."""
+    # "tools" has the interpreter's sys.version under "version", and the sha256 of files by name.
     tools = dict(manifest.get("tools", {}))
     version = str(tools.pop("version", "")).partition(" ")[0]
     for name, sha256 in sorted(tools.items()):
         purl = PackageURL("generic", name="python", version=version, subpath=name)
         yield Material(INTERPRETER_KIND, name, version, purl=purl, digest={"sha256": sha256})
-    pieces = dict(sorted(manifest.get("libraries", {}).items()))
+    toolkit_versions = dict(sorted(manifest.get("libraries", {}).items()))  # cuDNN, NCCL, …
     if manifest.get("toolkit"):
-        pieces = {"cuda": manifest["toolkit"]} | pieces
-    for name, version in pieces.items():
+        toolkit_versions = {"cuda": manifest["toolkit"]} | toolkit_versions
+    for name, version in toolkit_versions.items():
         purl = PackageURL("generic", name=name, version=version)
         yield Material(TOOLKIT_KIND, name, version, purl=purl)
     for line in sorted(manifest.get("requirements", ())):
@@ -239,8 +257,12 @@ def _build_tools(manifest: Mapping[str, Any]) -> Iterator[Material]:
 
 
 def _libraries(manifest: Mapping[str, Any]) -> Iterator[Material]:
-    """Yield the libraries of the machine that were bundled, as before any edit, or linked in."""
-    origins = manifest.get("origins", {})
+    """Yield the libraries of the machine that were bundled or linked statically.
+
+    A bundled library is edited (its name, its run path). The digest here is that of the file on the
+    machine, before the edits.
+    """
+    origins = manifest.get("origins", {})  # the system's package that a file is from, as a purl
     libraries = [*manifest.get("bundled", ()), *manifest.get("static", ())]
     for library in sorted(libraries, key=lambda library: library.get("path", library["source"])):
         package = origins.get(library["source"])
@@ -248,7 +270,7 @@ def _libraries(manifest: Mapping[str, Any]) -> Iterator[Material]:
         version = (purl.version or "") if purl else ""
         kind = STATIC_KIND
         notes = {}
-        if "path" in library:  # in the wheel
+        if "path" in library:  # its place in the wheel; a static library has none
             kind = BUNDLED_KIND
             notes["path"] = library["path"]
         name = PurePath(library["source"]).name
@@ -259,8 +281,10 @@ def _libraries(manifest: Mapping[str, Any]) -> Iterator[Material]:
 def describe_builder(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the builder as a manifest records it: "id" (a URI), "invocation" if it has one.
 
-    TORCHMILL_BUILDER names it; in GitHub Actions it is the workflow, at the commit that runs
-    (https://docs.github.com/actions/reference/workflows-and-actions/variables).
+    The builder is the URI in TORCHMILL_BUILDER. Without that variable it is, in GitHub Actions, the
+    workflow at the commit that runs
+    (https://docs.github.com/actions/reference/workflows-and-actions/variables), and elsewhere
+    LOCAL_BUILDER.
     """
     version = suite_version()
     builder = environ.get("TORCHMILL_BUILDER")

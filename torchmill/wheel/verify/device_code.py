@@ -1,9 +1,9 @@
 """Read the GPU code in a library: for which compute capabilities it was compiled, and its size.
 
-nvcc writes one fatbin for each source file: machine code (SASS) and PTX, one piece for each
-capability, each with a header. Fatbins lie one after the other in a section of the library. They
-are read here, because cuobjdump must be installed and refuses code that is too old or too new for
-it.
+nvcc writes one fatbin for each source file. A fatbin has a header and then pieces: machine code
+(SASS) or PTX for one capability each, which have headers of their own. Fatbins lie one after the
+other in a section of the library. They are read here, because NVIDIA's cuobjdump is not installed
+everywhere, and refuses code that is too old or too new for it.
 """
 
 import mmap
@@ -29,7 +29,8 @@ from torchmill.core.lenient_paths import real_path
 from torchmill.core.units import format_bytes
 from torchmill.wheel.planned_wheel import PlannedWheel
 
-FATBIN_SECTIONS = (".nv_fatbin", "__nv_relfatbin")  # the second is still to be linked
+# The second is for code that calls code in other files: nvlink links it, in a later step.
+FATBIN_SECTIONS = (".nv_fatbin", "__nv_relfatbin")
 FATBIN_MAGIC = 0xBA55ED50
 FATBIN_VERSION = 1
 FATBIN_LAYOUT = "IHHQ"  # magic, version, size of this header, size of the pieces after it
@@ -38,7 +39,7 @@ FATBIN_BYTES = struct.calcsize("<" + FATBIN_LAYOUT)
 PIECE_LAYOUT = "HHIQIIHHIIIQQQ"
 PIECE_BYTES = struct.calcsize("<" + PIECE_LAYOUT)
 PADDING_BYTES = 8  # the gap between two fatbins is a multiple of it
-LONGEST_GAP_BYTES = 1 << 16  # that is looked at in one step
+LONGEST_GAP_BYTES = 1 << 16  # how much of a gap is read in one step
 MOST_PIECES = 1 << 10  # nvcc writes one or two for each capability
 ARCH_SPECIFIC_FLAG = 1 << 20  # code for sm_90a
 FAMILY_SPECIFIC_FLAG = 1 << 21  # code for the family of sm_100f
@@ -46,8 +47,8 @@ SASS = "sass"
 PTX = "ptx"
 LTO = "lto"
 CODE_KINDS = {1: PTX, 2: SASS, 8: LTO}
-# torch's own sources in it are C++ (from torch 1.13 on: native/cuda/linalg/*.cpp): its code for
-# GPUs is all of MAGMA, which was compiled for a list of its own.
+# All GPU code in this library is MAGMA's, which was compiled for its own list of capabilities:
+# torch's sources for it are C++ (from torch 1.13 on: native/cuda/linalg/*.cpp).
 MAGMA_ALONE = "libtorch_cuda_linalg.so"
 Unpack = Callable[[str, int], tuple[int, ...]]  # returns the numbers of a layout at an offset
 
@@ -57,21 +58,24 @@ class FatbinPiece:
     """One piece of a fatbin, as it is in the file."""
 
     capability: str  # "8.6", "9.0a"
-    kind: str  # "sass", "ptx", "lto" (compiled when it is linked), or "kind 64" of an unknown one
+    kind: str  # "sass", "ptx", "lto" (compiled when it is linked); "kind 64" if unknown
     start: int  # offset of its header
     end: int
     size: int  # bytes without its header, compressed or not
 
     @property
     def name(self) -> str:
-        """Return "8.6" for machine code, "8.6 PTX" for PTX."""
-        return self.capability if self.kind == SASS else f"{self.capability} {self.kind.upper()}"
+        """Return the name of this code: "8.6" of machine code, "8.6 PTX" of PTX."""
+        if self.kind == SASS:
+            return self.capability
+        return f"{self.capability} {self.kind.upper()}"
 
     @property
     def target(self) -> ArchTarget:
-        """Return the target that it was compiled for."""
-        short = self.capability.rstrip("af")
-        return ArchTarget(short, self.capability[len(short) :], self.kind != SASS)
+        """Return the target that the piece was compiled for."""
+        number = self.capability.rstrip("af")
+        suffix = self.capability.removeprefix(number)
+        return ArchTarget(number, suffix, self.kind != SASS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +88,7 @@ class Fatbin:
 
     @property
     def targets(self) -> set[str]:
-        """Return the names of its pieces."""
+        """Return the names of the code in its pieces: {"8.6", "8.6 PTX"}."""
         return {piece.name for piece in self.pieces}
 
 
@@ -108,8 +112,8 @@ def read_device_code(path: Path) -> list[Fatbin]:
 def common_arch_list(fatbins: Sequence[Fatbin]) -> str:
     """Return the capabilities that every fatbin has code for: "7.0;8.6+PTX".
 
-    That is the form of TORCH_CUDA_ARCH_LIST. PTX alone counts as its capability, too: a driver
-    compiles it.
+    That is the form of TORCH_CUDA_ARCH_LIST. A capability counts if there is only PTX for it, too,
+    because a driver compiles PTX.
     """
     if not fatbins:
         return format_arch_list(())
@@ -136,10 +140,10 @@ def read_device_code_of_files(root: Path, names: Iterable[str]) -> LibraryCode:
 def requested_targets(
     facts: Facts, expected: PlannedWheel, arch_list: str
 ) -> tuple[ArchTarget, ...] | None:
-    """Return the compute capabilities that a list asks for, if a wheel can be checked for them.
+    """Return the compute capabilities in the list that a wheel was built for.
 
-    None if the list is left to the build ("") or cannot be parsed, and for Windows, whose libraries
-    are not read.
+    None if the wheel's code cannot be compared with them: the list is left to the build ("") or
+    cannot be parsed, or the wheel is for Windows, whose libraries are not read.
     """
     if expected.platform_tag.startswith("win"):
         arch_list = ""
@@ -150,10 +154,11 @@ def requested_targets(
 def device_code_problems(libraries: LibraryCode, targets: Sequence[ArchTarget]) -> Iterator[str]:
     """Yield a clause for each library whose code does not match a list of compute capabilities.
 
-    Static libraries that are linked in were compiled for lists of their own: NCCL or gloo for some
-    fatbins of a library, MAGMA for all of MAGMA_ALONE, which can be the largest. So only the
-    largest of the others is always judged, and every library in which a fatbin matches. A release
-    may compile single kernels for one capability ("9.0a").
+    Two kinds of libraries are judged: the largest, which has torch's own kernels, and each with at
+    least one fatbin that has all requested code. Others may consist of static libraries that were
+    compiled for lists of their own (NCCL, gloo), or of kernels that the release compiles for a
+    single capability ("9.0a"). MAGMA_ALONE can have more code than torch's own kernels, and does
+    not count as the largest.
     """
     if all(_is_magma(name) for name in libraries):
         yield "no library has GPU code of torch: the build left CUDA out; its log says why"
@@ -163,8 +168,8 @@ def device_code_problems(libraries: LibraryCode, targets: Sequence[ArchTarget]) 
     for library, fatbins in libraries.items():
         has_match = any(requested <= fatbin.targets for fatbin in fatbins)
         if library == largest or has_match:
-            code = [fatbin.targets for fatbin in fatbins]
-            yield from _library_problems(library, code, requested)
+            code_names = [fatbin.targets for fatbin in fatbins]
+            yield from _library_problems(library, code_names, requested)
 
 
 def _is_magma(library: str) -> bool:
@@ -211,19 +216,49 @@ def format_device_code(sizes: Mapping[str, Mapping[str, int]]) -> str:
 
 
 def _library_problems(
-    library: str, fatbins: Sequence[set[str]], requested: set[str]
+    library: str, code_names: Sequence[set[str]], requested: set[str]
 ) -> Iterator[str]:
-    """Yield a clause if a library lacks requested code, or if most fatbins have other code."""
-    present = set[str]().union(*fatbins)
+    """Yield a clause if a library lacks requested code, or if most fatbins have other code.
+
+    `code_names` are the names of the code in each fatbin.
+    """
+    present = set[str]().union(*code_names)
     missing = requested - present
     if missing:
         yield f"{library} lacks {_format_pieces(missing)} of {_format_pieces(requested)}"
-    surpluses = [_surplus(pieces, requested) for pieces in fatbins]
+    surpluses = [_surplus(names, requested) for names in code_names]
     surplus_count = sum(1 for surplus in surpluses if surplus)
-    if 2 * surplus_count > len(fatbins):
+    if 2 * surplus_count > len(code_names):
         surplus = set[str]().union(*surpluses)
         listed = _format_pieces(surplus)
         yield f"{library} has {listed}, not asked for, beside {_format_pieces(requested)}"
+
+
+def _surplus(names: set[str], requested: set[str]) -> set[str]:
+    """Return the code that was not requested.
+
+    Arch-specific code ("9.0a") does not count if its capability was requested ("9.0").
+    """
+    surplus = set()
+    for name in names - requested:
+        capability = name.partition(" ")[0]
+        is_specific = not is_plain_target(capability) and capability[:-1] in requested
+        if not is_specific:
+            surplus.add(name)
+    return surplus
+
+
+def _format_pieces(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names, key=code_order)) or "nothing"
+
+
+def code_order(name: str) -> tuple[str, tuple[int, int], str]:
+    """Return the key that sorts names of code, "9.0a" or "8.6 PTX".
+
+    Machine code comes first, each kind from the oldest capability on.
+    """
+    capability, _, kind = name.partition(" ")
+    return kind, capability_key(capability.rstrip("af")), name
 
 
 def _image_fatbins(image: ElfImage) -> Iterator[Fatbin]:
@@ -237,10 +272,11 @@ def _image_fatbins(image: ElfImage) -> Iterator[Fatbin]:
 def scattered_fatbins(
     data: mmap.mmap | bytes, sections: Sequence[Section] = ()
 ) -> Iterator[Fatbin]:
-    """Yield the fatbins with code outside the sections for them.
+    """Yield the fatbins with code outside of the sections for them.
 
-    cuFFT 12 keeps nearly all of its kernels so, and no header says where they are: bytes that begin
-    as a fatbin does, and hold together, are taken for one.
+    cuFFT 12 keeps nearly all of its kernels outside of these sections, and no header says where. So
+    all bytes of `data` are searched for the beginning of a fatbin, and bytes behind it count as a
+    fatbin if its pieces can be read to their end. `sections` are those for fatbins, and left out.
     """
 
     def unpack(layout: str, at: int) -> tuple[int, ...]:
@@ -318,35 +354,8 @@ def _list_pieces(unpack: Unpack, start: int, end: int) -> Iterator[FatbinPiece]:
             suffix = "a"
         elif flags & FAMILY_SPECIFIC_FLAG:
             suffix = "f"
-        capability = f"{arch // 10}.{arch % 10}{suffix}"
+        capability = f"{arch // 10}.{arch % 10}{suffix}"  # 103 is 10.3
         kind_name = CODE_KINDS.get(kind, f"kind {kind}")
         yield FatbinPiece(capability, kind_name, start, piece_end, size)
         start = piece_end
     raise ValueError(f"a fatbin has more than {MOST_PIECES} pieces")
-
-
-def _surplus(names: set[str], requested: set[str]) -> set[str]:
-    """Return the code that was not asked for.
-
-    Arch-specific code ("9.0a") of a capability that was asked for does not count.
-    """
-    surplus = set()
-    for name in names - requested:
-        capability = name.partition(" ")[0]
-        is_specific = not is_plain_target(capability) and capability[:-1] in requested
-        if not is_specific:
-            surplus.add(name)
-    return surplus
-
-
-def _format_pieces(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names, key=code_order)) or "nothing"
-
-
-def code_order(name: str) -> tuple[str, tuple[int, int], str]:
-    """Return the key that sorts names of code, "9.0a" or "8.6 PTX".
-
-    Machine code comes first, each kind from the oldest capability on.
-    """
-    capability, _, kind = name.partition(" ")
-    return kind, capability_key(capability.rstrip("af")), name

@@ -1,6 +1,7 @@
-"""Prove that a slim wheel, or library, has everything of its original but some code for GPUs.
+"""Prove that a slim wheel, or library, has everything of its original except some code for GPUs.
 
-This reads both files anew, and uses nothing that was planned.
+Both files are read anew, and compared without the plan by which the slim file was written: so a
+mistake in the plan is found, too.
 """
 
 import re
@@ -21,20 +22,22 @@ from torchmill.wheel.verify.device_code import Fatbin, device_sections, list_fat
 
 CHUNK_BYTES = 1 << 20
 WORD_BYTES = 8
-IDENTITY_BYTES = 16  # that an ELF file begins with
-# Numbers of the header that may differ: the offsets of both tables, and the count of segments.
+IDENTITY_BYTES = 16  # of e_ident, with which an ELF file begins
+# Positions in `ElfImage.header` of the numbers that may differ: the offsets of the tables of segments
+# and of sections (e_phoff, e_shoff), and the count of segments (e_phnum).
 CHANGED_HEADER_FIELDS = {4, 5, 9}
 CHANGED_HEADERS = re.compile("Version|Tag|Root-Is-Purelib")  # of METADATA and WHEEL
 # The parts of a requirement that may differ: its spelling, and the label that slimming gave it.
 _CHANGED_SPELLING = re.compile(r"[ ()]|(?<=\w)\+[\w.]+")
-Range = tuple[int, int]  # offsets of its start and its end
+Range = tuple[int, int]  # start and end, as offsets in a section
 Fatbins = Mapping[Section, Sequence[Fatbin]]
 
 
 def wheel_differences(original: Path, slimmed: Path) -> Iterator[str]:
-    """Yield a clause for each difference of a wheel from its original, but removed code.
+    """Yield a clause for each difference of a slim wheel from its original that is not removed code.
 
-    RECORD must be true in both. Raises InputError if a library is damaged.
+    Files with the same digest in both RECORDs are not read: the caller has compared the files with
+    RECORD. Raises InputError if a library is damaged.
     """
     old_files = _recorded_files(original)
     new_files = _recorded_files(slimmed)
@@ -64,9 +67,11 @@ def _extract_member(wheel: Path, name: str, file: Path) -> None:
 
 
 def _recorded_files(wheel: Path) -> dict[str, tuple[str, list[str]]]:
-    """Return name and hash in RECORD of each file of a wheel, by its name without the version.
+    """Return the name and the digest in RECORD of each file in a wheel, by a name for comparison.
 
-    The SBOM in the wheel is left out: it names the version, and the digests of changed libraries.
+    The latter has no version: "dist-info/WHEEL" for "torch-2.6.0.dist-info/WHEEL". The digest is a
+    list, which is empty for a row without digest (RECORD's own). The SBOM in the wheel is left out:
+    it names the version, and the digests of changed libraries.
     """
     record = (record_file.read_described(wheel, "RECORD") or b"").decode()
     files = {}
@@ -79,6 +84,7 @@ def _recorded_files(wheel: Path) -> dict[str, tuple[str, list[str]]]:
 
 def _header_differences(original: Path, slimmed: Path) -> Iterator[str]:
     """Yield a clause if METADATA or WHEEL differ in more than slimming changes."""
+    # read_text turns CR LF into LF: the slim wheel's metadata has LF only
     old = wheel_file.parse_headers(original.read_text("utf-8").encode())
     new = wheel_file.parse_headers(slimmed.read_text("utf-8").encode())
     old_headers = _comparable_headers(old.items())
@@ -97,9 +103,10 @@ def _comparable_headers(headers: Iterable[tuple[str, str]]) -> set[tuple[str, st
 
 
 def library_differences(original: Path, slimmed: Path) -> Iterator[str]:
-    """Yield a clause for each difference of a library from its original, but removed code.
+    """Yield a clause for each difference of a slim library that is not removed code for GPUs.
 
-    Everything must be loaded to its old address. Raises InputError if either is damaged.
+    Everything must be loaded to the same address as in the original. Raises InputError if either
+    file is damaged.
     """
     if elf.is_elf(original) and elf.is_elf(slimmed):
         with elf.open_elf(original) as old, elf.open_elf(slimmed) as new:
@@ -126,7 +133,12 @@ def library_differences(original: Path, slimmed: Path) -> Iterator[str]:
 
 
 def _image_differences(old: ElfImage, new: ElfImage) -> Iterator[str]:
-    if _overlaps_in_memory(new) or _description(old) != _description(new):
+    """Yield a clause for each difference of an ELF file that is not removed code for GPUs.
+
+    Compared are, in this order: the headers, the fatbins, the pointers to fatbins, and the contents
+    of all other sections around these pointers.
+    """
+    if _overlaps_in_memory(new) or _kept_headers(old) != _kept_headers(new):
         yield "its headers say something else"
         return
     old_fatbins = _list_all_fatbins(old)
@@ -141,6 +153,7 @@ def _image_differences(old: ElfImage, new: ElfImage) -> Iterator[str]:
         problem = _fatbin_difference(old, old_fatbin, new, new_fatbin)
         if problem is not None:
             yield f"the fatbin at {old_fatbin.start:#x} {problem}"
+    # The n-th list is of the n-th fatbin in both files, so equal lists mean equal pointers.
     words = _pointer_words(old, old_fatbins)
     if words != _pointer_words(new, new_fatbins):
         yield "a pointer leads to another fatbin"
@@ -150,7 +163,8 @@ def _image_differences(old: ElfImage, new: ElfImage) -> Iterator[str]:
         if section.kind == elf.NOBITS or section in old_fatbins:
             continue
         has_moved = _is_loaded(old, section) and not _is_loaded(new, new_section)
-        parts = _unchanged_parts(section, [at for index, at in changed_words if index == number])
+        offsets = [offset for index, offset in changed_words if index == number]
+        parts = _unchanged_parts(section, offsets)
         is_same = all(
             _is_same(old, new, section.offset, new_section.offset, part) for part in parts
         )
@@ -159,7 +173,7 @@ def _image_differences(old: ElfImage, new: ElfImage) -> Iterator[str]:
 
 
 def _overlaps_in_memory(image: ElfImage) -> bool:
-    """Tell whether two segments are loaded to the same address."""
+    """Tell whether two segments are loaded to the same address, or are not in order."""
     loads = [segment for segment in image.segments if segment.kind == elf.LOAD]
     return any(
         segment.address + segment.memory > following.address
@@ -171,10 +185,11 @@ def _list_all_fatbins(image: ElfImage) -> Fatbins:
     return {section: list(list_fatbins(image, section)) for section in device_sections(image)}
 
 
-def _description(image: ElfImage) -> list[object]:
-    """Return the facts in headers that slimming keeps.
+def _kept_headers(image: ElfImage) -> list[object]:
+    """Return everything in the headers that slimming must not change.
 
-    It changes where in the file tables and contents are, and how large sections of fatbins are.
+    It may change the offsets of tables and contents in the file, and the sizes of the sections of
+    fatbins.
     """
     fatbin_sections = device_sections(image)
     header = [
@@ -191,7 +206,7 @@ def _description(image: ElfImage) -> list[object]:
 
 
 def _is_loaded(image: ElfImage, section: Section) -> bool:
-    """Tell whether a section is loaded to the address in its header."""
+    """Tell whether a segment loads a section to the address in the section's header."""
     for segment in image.segments:
         holds_section = segment.offset <= section.offset < segment.end
         is_congruent = section.address - segment.address == section.offset - segment.offset
@@ -207,7 +222,7 @@ def _fatbin_difference(
     old_pieces = iter(old_fatbin.pieces)
     for piece in new_fatbin.pieces:
         content = new.data[piece.start : piece.end]
-        # goes on behind the last piece that was found: the order must be the same
+        # This goes on behind the last piece that was found, so the order must be the same.
         is_in_old = any(
             old.data[old_piece.start : old_piece.end] == content for old_piece in old_pieces
         )
@@ -221,36 +236,43 @@ def _fatbin_difference(
 
 
 def _pointer_words(image: ElfImage, fatbins: Fatbins) -> list[list[tuple[int, int]]]:
-    """Return the words that hold the address of each fatbin, in order: section and offset in it."""
+    """Return the places of the words that hold a fatbin's address, for each fatbin in their order.
+
+    A place is the number of a section and the offset in it.
+    """
     pointers = fatbin_pointers(image, fatbins) or {}
     words = []
-    for _, offsets in sorted(pointers.items()):
+    for _address, file_offsets in sorted(pointers.items()):
         places = []
-        for at in offsets:
+        for file_offset in file_offsets:
             for number, section in enumerate(image.sections):
-                if section.kind != elf.NOBITS and section.offset <= at < section.end:
-                    places.append((number, at - section.offset))
+                if section.kind != elf.NOBITS and section.offset <= file_offset < section.end:
+                    places.append((number, file_offset - section.offset))
         words.append(sorted(places))
     return words
 
 
-def _unchanged_parts(section: Section, changed_words: Iterable[int]) -> list[Range]:
-    """Return the ranges of a section around the words at these offsets."""
+def _unchanged_parts(section: Section, offsets: Iterable[int]) -> list[Range]:
+    """Return the ranges of a section between the words at these offsets, which are sorted."""
     parts = []
     start = 0
-    for at in changed_words:
-        parts.append((start, at))
-        start = at + WORD_BYTES
+    for offset in offsets:
+        parts.append((start, offset))
+        start = offset + WORD_BYTES
     parts.append((start, section.size))
     return parts
 
 
 def _is_same(old: ElfImage, new: ElfImage, old_start: int, new_start: int, part: Range) -> bool:
-    """Tell whether a part of a section is the same in both; the section begins at two offsets."""
-    for at in range(*part, CHUNK_BYTES):
-        end = min(at + CHUNK_BYTES, part[1])
-        old_content = old.data[old_start + at : old_start + end]
-        if old_content != new.data[new_start + at : new_start + end]:
+    """Tell whether a part of a section is the same in both files.
+
+    The section begins at the offset `old_start` in one file and at `new_start` in the other.
+    """
+    part_start, part_end = part
+    for start in range(part_start, part_end, CHUNK_BYTES):
+        end = min(start + CHUNK_BYTES, part_end)
+        old_content = old.data[old_start + start : old_start + end]
+        if old_content != new.data[new_start + start : new_start + end]:
             return False
         old.release()
         new.release()

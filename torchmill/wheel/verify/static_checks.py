@@ -32,13 +32,16 @@ import json, sys, sysconfig
 flags = getattr(sys, "abiflags", "") or ("t" if sysconfig.get_config_var("Py_GIL_DISABLED") else "")
 print(json.dumps(["cp%d%d" % sys.version_info[:2] + flags, sysconfig.get_config_var("EXT_SUFFIX")]))
 """
-# A symbol of C++ with a namespace of torch in it.
+# A mangled name of C++ with a namespace of torch in it: "_ZN2at4_ops10empty_like4callE…".
 _TORCH_NAME = r"^_Z.*(?<!\d)(2at|3c10|5torch|6caffe2)(?=[\dEI])"
-_PYTHON_NAME = r"^_?Py[A-Z_]"
+_PYTHON_NAME = r"^_?Py[A-Z_]"  # of Python's C interface: "PyList_New", "_Py_Dealloc"
 
 
 def probe_interpreter(python: Path) -> TargetInterpreter:
-    """Run `python` and return its ABI and suffix. Raises CommandError or HostError."""
+    """Run `python` and return its ABI tag ("cp310") and the suffix of its extension modules.
+
+    Raises CommandError or HostError.
+    """
     answer = ask([str(python), "-I", "-c", INTERPRETER_PROBE], clean_variables())
     abi, suffix = json.loads(answer)
     return TargetInterpreter(abi, suffix)
@@ -58,7 +61,9 @@ def static_problems(
             return problems + list(_archive_problems(wheel, archive, expected, interpreter))
     except WheelError as error:
         return [str(error).removeprefix(f"{wheel}: ")]
-    except (BadZipFile, zlib.error) as error:  # of a member that is read again; RECORD found it
+    except (BadZipFile, zlib.error) as error:
+        # A damaged member cannot be read by later checks either; if it is one of RECORD's files,
+        # the first check has named it.
         return problems or [str(error)]
 
 
@@ -82,7 +87,11 @@ def _archive_problems(
 
 
 def _is_planned(name: str, expected: PlannedWheel) -> bool:
-    """Tell whether a wheel is named as planned, or with an older tag if that is computed."""
+    """Tell whether a wheel has the planned file name.
+
+    If the plan has only the newest possible platform tag, an older manylinux tag counts, too: it is
+    computed from the symbols of the libraries.
+    """
     platform_tag = name.removeprefix(expected.stem).removesuffix(".whl")
     match = bundling.LIBC_TAG.fullmatch(platform_tag)
     if not expected.tag_is_upper_bound or not name.startswith(expected.stem) or match is None:
@@ -94,7 +103,10 @@ def _is_planned(name: str, expected: PlannedWheel) -> bool:
 
 
 def _unstable_libraries(archive: ZipFile, expected: PlannedWheel) -> Iterator[str]:
-    """Yield a clause for each library that needs more of torch or Python than is promised."""
+    """Yield a clause for each library that uses more than the stable ABI of torch.
+
+    A wheel for any Python ("py3-none-…") may not use Python's C interface either.
+    """
     any_python = "-none-" in expected.file_name
     with tempfile.TemporaryDirectory() as folder:
         for path in library_checks.extract_libraries(archive, Path(folder)):
@@ -106,11 +118,11 @@ def _unstable_libraries(archive: ZipFile, expected: PlannedWheel) -> Iterator[st
 
 
 def unstable_symbols(undefined: Iterable[str], *, any_python: bool) -> list[str]:
-    """Return the undefined symbols of a library that change with torch: names of its C++, sorted.
+    """Return the undefined symbols of a library that may change with each torch, sorted.
 
-    libtorch keeps functions of C stable: aoti_torch_... and torch_... (see
-    https://docs.pytorch.org/docs/stable/notes/libtorch_stable_abi.html). With `any_python` the
-    library must not use Python's interface either.
+    These are the C++ names of torch. Its C functions aoti_torch_… and torch_… stay
+    (https://docs.pytorch.org/docs/stable/notes/libtorch_stable_abi.html). `any_python` adds the
+    symbols of Python's C interface.
     """
     pattern = f"{_TORCH_NAME}|{_PYTHON_NAME}" if any_python else _TORCH_NAME
     unstable = re.compile(pattern)

@@ -34,14 +34,16 @@ def verify_wheel(
 ) -> tuple[Mapping[str, CheckResult], Mapping[str, Mapping[str, int]]]:
     """Check `wheel` against the planned one, install it in a clean environment, and run its checks.
 
-    `values` are what the check scripts compare it with; `python` is the interpreter that it is for;
-    `extra` are wheels and requirements that the checks need. The environment is created in
-    `scratch`, out of one in `empty`; if the build borrowed torch from a folder, so does this
-    environment. Output of pip goes to `log`. `targets` are the compute capabilities that were asked
-    for; None accepts any.
+    - `values`: expectations of the check scripts, such as the version of CUDA
+    - `python`: the interpreter that the wheel is for
+    - `scratch`: the folder in which the environment is created
+    - `extra`: wheels and requirements that the checks need
+    - `empty`: the folder of stored environments with nothing but pip, of which this is a copy
+    - `log`: takes the output of pip and of the check scripts
+    - `targets`: the requested compute capabilities; None accepts any
 
-    Returns the results for the manifest, and the bytes of code for GPUs: library -> target ->
-    bytes. Raises VerifyError with every check that failed.
+    Returns the results of the checks, by name, and the bytes of code for GPUs, by library and by
+    capability; both are for the manifest. Raises VerifyError with every check that failed.
     """
     needed_flags = expected.processor.needs if expected.processor else ()
     _require(wheel, processor_problems(needed_flags, processor_flags()))
@@ -53,11 +55,13 @@ def verify_wheel(
     clean_environment.install_packages(venv, [wheel, *extra], log)
     site = clean_environment.site_packages(venv)
     if expected.torch_folder is not None:
+        # The run paths of the wheel's libraries lead to NVIDIA's packages beside it.
         nvidia = expected.torch_folder / library_checks.NVIDIA_FOLDER
-        if nvidia.is_dir():  # run paths lead there
+        if nvidia.is_dir():
             (site / nvidia.name).symlink_to(nvidia)
     with ZipFile(wheel) as archive:
         names = [info.filename for info in archive.infolist() if not info.is_dir()]
+    # Bundled libraries were compiled by others, for lists of their own.
     built_names = [name for name in names if not is_bundled(Path(name).name)]
     code = device_code.read_device_code_of_files(site, built_names)
     platform_tag = library_checks.platform_tags(wheel.name)[0]
