@@ -309,6 +309,18 @@ def test_what_a_package_imports_is_built_before_it(small_facts: Facts, tmp_path:
     assert list(context.missing_sessions(begun)) == []
 
 
+def test_of_several_imported_wheels_the_newest_version_counts(
+    small_facts: Facts, tmp_path: Path
+) -> None:
+    begun = job(small_facts, tmp_path, HOST, "vision-3.10-cpu", Options(torch="PyPI"))
+    begun.layout.dist.mkdir(parents=True)
+    for version in ("2.10", "2.9"):
+        (begun.layout.dist / f"base-{version}+cpu-cp310-cp310-linux_x86_64.whl").touch()
+    wheel = context.imported_wheel(begun, small_facts.packages["base"])
+    assert wheel is not None
+    assert wheel.name.startswith("base-2.10+cpu-")
+
+
 def test_what_the_official_wheel_has_beyond_this_one_is_noted_and_in_the_manifest(
     small_facts: Facts, tmp_path: Path
 ) -> None:

@@ -56,7 +56,7 @@ def compile_stage(
             added_files.begin_build(context.tree, additions)
         with _timed(seconds, "compile"):
             try:
-                with prepare.trust_copies(context.tree):
+                with prepare.mark_unfinished(context.tree):
                     raw, compile_report = compile_wheel(context, line)
             finally:
                 # Recorded after a failure as well, for the run that goes on in this tree.

@@ -1,4 +1,9 @@
-"""Everything that one session works with: plan, source, folders, interpreter and machine of a cell."""
+"""Everything that one session works with: plan, source, folders, interpreter and machine of a cell.
+
+A context is made before a build starts and never changes. It also computes the keys of the cell:
+digests of everything that can change a part of the result, by which a later run tells whether that
+part is up to date.
+"""
 
 import contextlib
 import os
@@ -11,8 +16,15 @@ from pathlib import Path
 
 from millguard.costs import KnownCost
 from millguard.timeline import SUFFIX as TIMELINE_SUFFIX
+from packaging.version import Version
 
-from torchmill.cell.folders import BuildFolders, BuildTree, CellOutputs
+from torchmill.cell.folders import (
+    BuildFolders,
+    BuildTree,
+    CellOutputs,
+    find_shared_trees,
+    shared_tree_folder,
+)
 from torchmill.cell.machine_inputs import collect_machine_inputs, describe_interpreter
 from torchmill.config.facts import Facts
 from torchmill.config.package import Package
@@ -61,7 +73,7 @@ class BuildContext:
     plan: Plan
     venv: Path
     interpreter: Path  # the base interpreter, for the clean environment of the checks
-    tools: Mapping[str, str]  # version and digests of the interpreter, by name
+    interpreter_identity: Mapping[str, str]  # its version and the digests of its files, by name
     machine_inputs: Mapping[str, str]  # compilers, libraries and variables of the machine
     stat_cache: StatCache  # digests of files, output of programs
 
@@ -72,7 +84,7 @@ class BuildContext:
 
     @property
     def base(self) -> Package | None:
-        """Return the package that this one is built against."""
+        """Return the package that this one is built against; None for the base package itself."""
         return self.facts.packages[self.package.after] if self.package.after else None
 
     @property
@@ -84,16 +96,18 @@ class BuildContext:
     def shares_tree(self) -> bool:
         """Tell whether the builds for all interpreters share one tree.
 
-        A package that is built against another one depends on the interpreter in all its files, and
-        has a tree for each. So has every package on Windows, where not everybody may make links.
+        All files of a package that is built against another one depend on the interpreter, and so
+        it has a tree for each. Every package has on Windows, where not everybody may make the link
+        to the environment that a shared tree needs.
         """
         return self.package.after is None and self.links_environment
 
     @property
     def links_environment(self) -> bool:
-        """Tell whether the build knows its environment by a link in the tree.
+        """Tell whether the build sees its environment under the path of a link in the tree.
 
-        A compiler cache can then take the environment's path for one below its base folder.
+        The path of the environment itself differs between checkouts. A path in the tree lies below
+        the base folder of the compiler cache, which takes such paths for the same everywhere.
         """
         return self.host.system != "windows"
 
@@ -102,35 +116,54 @@ class BuildContext:
         """Return the tree that the cell is built in."""
         if not self.shares_tree:
             return BuildTree(self.outputs.folder)
-        family = self.plan.build.family(self.host.arch)
-        return BuildTree(self.layout.tree(self.plan.release.tag, f"{family}-{self.tree_key[:8]}"))
+        trees = self.layout.trees / self.plan.release.tag
+        return BuildTree(shared_tree_folder(trees, self.tree_family, self.tree_key))
+
+    @property
+    def tree_family(self) -> str:
+        """Return the name of the family of cells that may share a tree: "wheel-cpu"."""
+        return self.plan.build.family(self.host.arch)
 
     @property
     def folders(self) -> BuildFolders:
-        """Return where the build writes to."""
+        """Return the folders that the build writes to."""
         return BuildFolders(self.tree.folder, self.outputs.folder, self.venv)
 
     @cached_property
     def tree_key(self) -> str:
-        """Return the digest of everything that can change what all interpreters share."""
+        """Return the digest of everything that can change a shared tree."""
         return input_digests.tree_key(self.tree_inputs)
 
     @cached_property
     def tree_inputs(self) -> Mapping[str, str]:
-        """Return, by name, everything that can change what all interpreters share."""
+        """Return, by name, everything that can change a shared tree.
+
+        An interpreter is not among it: whatever depends on an interpreter is compiled anew for the
+        next one.
+        """
         return input_digests.tree_inputs(
             self.plan, self.source, self.facts.patches, self.machine_inputs
         )
 
     @cached_property
     def environment_key(self) -> str:
-        """Return the digest of the session's environment; the whole base wheel is read for it."""
+        """Return the digest of everything that decides what the session's environment holds.
+
+        For a package that is built against another one, its base wheel is read as a whole.
+        """
         options = self.options
-        base = base_wheel(self) if options.torch is None else options.torch_wheel
+        base: Path | None
         if self.base and options.torch_folder:
+            # An installed package has no wheel any more. Its RECORD has the digests of its files:
+            # https://packaging.python.org/en/latest/specifications/recording-installed-packages/
             base = base_package.find_installed(self.base.name, options.torch_folder) / "RECORD"
+        elif options.torch is None:
+            base = base_wheel(self)
+        else:
+            base = options.torch_wheel  # None for a torch that pip fetches from PyPI
         digest = (self.stat_cache.digest(base) if base else None) or ""
-        return input_digests.environment_key(self.plan, {**self.tools, "base": digest})
+        inputs = {**self.interpreter_identity, "base": digest}
+        return input_digests.environment_key(self.plan, inputs)
 
     @cached_property
     def compile_key(self) -> str:
@@ -149,7 +182,7 @@ class BuildContext:
 
     @property
     def log(self) -> Path:
-        """Return the file of everything that the build prints."""
+        """Return the file that takes everything that the build prints."""
         return self.layout.logs / f"{self.plan.release.tag}-{self.plan.identifier}.log"
 
     @property
@@ -159,12 +192,13 @@ class BuildContext:
 
     @property
     def placeholders(self) -> Mapping[str, str]:
-        """Return the values of the plan's ${…} on this machine."""
+        """Return the values of the placeholders ${…} in the plan, on this machine."""
         venv = self.tree.env if self.links_environment else self.venv
         places = {
             "tree": str(self.tree.folder),
             "source": str(self.tree.source),
             "raw": str(self.outputs.raw),
+            # A tree of one interpreter has no kit: its tools are installed in the environment.
             "kit": str(self.tree.kit if self.shares_tree else venv),
             "venv": str(venv),
             "python": str(in_environment(venv)),
@@ -176,14 +210,16 @@ class BuildContext:
 def create_context(
     root: Path, facts: Facts, cell: Cell, arguments: Sequence[str], venv: Path
 ) -> BuildContext:
-    """Return the context of a build; it tells whether there is anything to do, and changes nothing.
+    """Return the context of a build; nothing is changed for it.
 
-    Only as much of the machine is measured as a plan needs. Raises TorchmillError for everything
-    that forbids the build before it starts.
+    `arguments` are the session's options, and `venv` is its environment. Only as much of the
+    machine is measured as the plan needs, because often there is nothing to build: `preflight`
+    measures the rest. Raises TorchmillError for everything that the plan forbids.
     """
     layout = Layout.of_checkout(root)
     stat_cache = StatCache(layout.stat_cache)
     options = parse_options(arguments, f"nox -s {cell.build.identifier(cell.build.arch)} --")
+    # Only then does the plan depend on the machine's compilers and toolkits.
     needs_compilers = bool(cell.build.cuda) or "CXX" in options.settings
     if needs_compilers:
         host = measure_host(layout.root, gpus=bool(cell.build.cuda))
@@ -207,7 +243,7 @@ def create_context(
         plan=plan,
         venv=venv,
         interpreter=interpreter,
-        tools=describe_interpreter(interpreter, stat_cache),
+        interpreter_identity=describe_interpreter(interpreter, stat_cache),
         machine_inputs=collect_machine_inputs(host, plan, os.environ, stat_cache),
         stat_cache=stat_cache,
     )
@@ -215,7 +251,11 @@ def create_context(
 
 @contextlib.contextmanager
 def hold_cell(context: BuildContext) -> Iterator[None]:
-    """Hold the cell's folder and environment; in the end save what was learned about files."""
+    """Hold the locks of the cell's folder and environment; in the end save the digests of files.
+
+    Raises BusyError if another run holds one of the locks. An error of the disk inside becomes one
+    that names the folder which cannot be written.
+    """
     identifier = context.plan.identifier
     layout = context.layout
     other_folders = (layout.dist, layout.logs, layout.cache, Path(tempfile.gettempdir()))
@@ -246,24 +286,28 @@ def require_source(layout: Layout, facts: Facts, cell: Cell) -> Source:
 
 
 def has_finished_tree(layout: Layout, facts: Facts, cell: Cell, native: str) -> bool:
-    """Tell whether a tree that all Pythons share holds a build that ended well.
+    """Tell whether a tree that the cell may share holds a build that ended well.
 
-    It is one of the cell's release and variant; `native` is this machine's arch.
+    `native` is this machine's arch.
     """
     if facts.packages[cell.build.package].after:
         return False
-    keys = (layout.trees / cell.release.tag).glob(f"{cell.build.family(native)}-????????/key")
-    return any(not BuildTree(key.parent).unfinished_file.exists() for key in keys)
+    for folder in find_shared_trees(layout.trees / cell.release.tag, cell.build.family(native)):
+        tree = BuildTree(folder)
+        if tree.key_file.exists() and not tree.unfinished_file.exists():
+            return True
+    return False
 
 
 def missing_sessions(context: BuildContext) -> Iterator[list[str]]:
     """Yield nox's arguments for each session whose wheel this build needs and dist/ lacks.
 
-    It needs the wheel of the base package to be built, and those of imported ones to be checked.
+    To be compiled, a package needs the wheel of its base package. To be checked, it needs the
+    wheels of the packages that it imports.
     """
     build = context.plan.build
-    # Variables and patches are meant for one package. The limits are the machine's, and the GPUs
-    # are the same for all.
+    # The other sessions get the options about the machine and its GPUs. Variables, patches and
+    # shares are meant for one package.
     shared = replace(context.options, settings={}, patches={}, shard=None, parts=None)
     words = format_options(shared)
     packages = []
@@ -280,7 +324,7 @@ def missing_sessions(context: BuildContext) -> Iterator[list[str]]:
 
 
 def base_wheel(context: BuildContext) -> Path | None:
-    """Return the wheel in dist/ that a dependent package is built against."""
+    """Return the wheel in dist/ that a dependent package is built against; None if there is none."""
     if context.base is None or context.plan.wheel.torch is None:
         return None
     version = context.plan.wheel.torch.partition("==")[2]
@@ -288,9 +332,9 @@ def base_wheel(context: BuildContext) -> Path | None:
 
 
 def imported_wheel(context: BuildContext, package: Package) -> Path | None:
-    """Return the wheel in dist/ of another package that this one imports.
+    """Return the wheel in dist/ of another package that this one imports; None if there is none.
 
-    It has the same label, and so is for the same torch.
+    Wheels with the same local label ("+cpu.torch2.11.0") are for the same torch.
     """
     _, plus, label = context.plan.wheel.version.partition("+")
     return _wheel_in_dist(context, package, f"*{plus}{label}")
@@ -309,19 +353,25 @@ def session_command(context: BuildContext, *options: str) -> str:
 
 
 def _wheel_in_dist(context: BuildContext, package: Package, version: str) -> Path | None:
-    """Return the last by name of the whole wheels in dist/ of a package and version (a glob)."""
+    """Return the newest undamaged wheel of a package in dist/; `version` is a glob."""
     build = context.plan.build
-    # The architecture is part of the name: containers make wheels for other machines there.
+    # The pattern names the architecture, because containers put wheels for other machines here.
     python = wheel_name.python_tag(build.python)
     pattern = f"{wheel_name.distribution_name(package)}-{version}-{python}-*_{build.arch}.whl"
     wheels = []
     for wheel in context.layout.dist.glob(pattern):
-        if _is_whole(wheel, context.stat_cache):
+        if _is_undamaged(wheel, context.stat_cache):
             wheels.append(wheel)
-    return max(wheels, default=None)
+    # Of one version with several platform tags, the last by name is taken.
+    return max(wheels, key=lambda wheel: (_version_of(wheel), wheel.name), default=None)
 
 
-def _is_whole(wheel: Path, stat_cache: StatCache) -> bool:
-    """Tell whether a wheel is what its manifest says; one from elsewhere has no manifest."""
+def _version_of(wheel: Path) -> Version:
+    """Return the version in a wheel's file name, which lies between its first two hyphens."""
+    return Version(wheel.name.split("-")[1])
+
+
+def _is_undamaged(wheel: Path, stat_cache: StatCache) -> bool:
+    """Tell whether a wheel has the digest in its manifest; a wheel from elsewhere has no manifest."""
     sha256 = dist_files.read_manifest(wheel).get("sha256")
     return sha256 is None or sha256 == stat_cache.digest(wheel)

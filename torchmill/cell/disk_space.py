@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from torchmill.cell.folders import BuildFolders
+from torchmill.cell.folders import BuildFolders, BuildTree, find_shared_trees
 from torchmill.config.facts import Facts
 from torchmill.core.errors import SourceError
 from torchmill.core.locks import list_contents
@@ -17,48 +17,55 @@ from torchmill.core.system_errors import free_files, nearest_existing
 from torchmill.fetch.source.source import Source
 from torchmill.fetch.source.source_dir import read_record
 from torchmill.host import disk_usage
-from torchmill.host.disk_usage import list_children
 from torchmill.host.host import DiskSpace, Host
 from torchmill.host.own_runs import read_own_runs
 
-_KIT = "kit"
-# Characters in a tree's path that CMake 4.4, linkers and PATH misread, and bytes that are no UTF-8,
-# in which scripts are written. setuptools takes braces for a variable in the paths of `install`
-# (distutils.util.subst_vars).
+# Characters in a tree's path that a tool of the build misreads: CMake 4.4, linkers, or PATH, whose
+# separator is one of them. setuptools takes braces for a variable in the paths of `install`
+# (distutils.util.subst_vars). The last range stands for bytes that are no UTF-8, in which the
+# scripts of a build are written.
 _MISREAD = re.compile(rf'[|\n"$;\\\[\],{{}}{os.pathsep}\udc80-\udcff]')
 
 
 def with_disk_space(
     host: Host, facts: Facts, layout: Layout, folders: BuildFolders, source: Source | None
 ) -> Host:
-    """Return this machine with the disks of a build, and with the builds that it has made before."""
+    """Return a host with the disks of a build, and with the measurements of its earlier builds."""
     disks = disk_spaces(folders, layout.cache, source)
     runs = read_own_runs(facts, layout.dist)
     return replace(host, resources=replace(host.resources, disks=disks), runs=runs)
 
 
 def disk_spaces(folders: BuildFolders, cache: Path, source: Source | None) -> tuple[DiskSpace, ...]:
-    """Return the disks that a build writes to, and the size of its parts that exist already."""
+    """Return the disks that a build writes to, with the sizes of the parts that exist already.
+
+    `cache` is the folder of the compiler cache. Without `source` it is not fetched yet.
+    """
+    # The parts are those of `storage_needs` in plan/storage.py.
     parts = {
         "tree": (folders.tree, _size(_without_kit(folders))),
-        "kit": (folders.tree, _size([folders.tree / _KIT])),
+        "kit": (folders.tree, _size([BuildTree(folders.tree).kit])),
         "environment": (folders.environment, _size([folders.environment])),
+        # Nothing of these two counts as present: an earlier trial is deleted before the next one,
+        # and the estimate is of the bytes by which the cache grows.
         "trial": (folders.outputs, 0),
         "cache": (cache, 0),
     }
-    places: dict[int, Path] = {}  # by device: the first folder that is on it
-    present: dict[int, dict[str, int]] = {}
+    places: dict[int, Path] = {}  # number of a device -> the first folder that is on it
+    present: dict[int, dict[str, int]] = {}  # number of a device -> bytes of each part
     for part, (folder, size) in parts.items():
         existing = nearest_existing(folder)
         device = existing.stat().st_dev
         places.setdefault(device, existing)
         present.setdefault(device, {})[part] = size
-    is_copied = (folders.tree / "source").is_dir() or source is None
-    source_files = 0 if is_copied else _count_files(source)
+    # The copy of a source takes as many inodes as the source has files.
+    source_files = 0
+    if source is not None and not BuildTree(folders.tree).source.is_dir():
+        source_files = _count_files(source)
+    misread = "".join(_MISREAD.findall(folders.tree.as_posix()))
     disks = []
     for device, place in places.items():
         holds_tree = "tree" in present[device]
-        misread = "".join(_MISREAD.findall(folders.tree.as_posix()))
         disk = DiskSpace(
             folder=str(place),
             free=shutil.disk_usage(place).free,
@@ -75,8 +82,8 @@ def disk_spaces(folders: BuildFolders, cache: Path, source: Source | None) -> tu
 def written_bytes(folders: BuildFolders) -> dict[str, int]:
     """Return the bytes that a finished build has written, by part.
 
-    The next build is foreseen by them. The kit is left out, because the size of requirements is
-    known.
+    The manifest has them, and the needs of later builds are estimated by them. The kit is left out,
+    because the sizes of requirements are known from the facts.
     """
     paths = _without_kit(folders)
     tree = [path for path in paths if path.parent == folders.tree]
@@ -89,43 +96,44 @@ def written_bytes(folders: BuildFolders) -> dict[str, int]:
 
 
 def newest_tree(layout: Layout, tag: str, family: str, identifier: str) -> Path:
-    """Return the tree that a build of a cell may go on in, before its key is known.
+    """Return the folder of the tree that a build of a cell probably goes on in.
 
-    It need not exist.
+    The key of the tree is not known yet, so this is the cell's own tree, or the newest one of the
+    cells of its `family`. It need not exist.
     """
     own_tree = layout.tree(tag, identifier)
-    trees = [own_tree]
-    for path in list_children(layout.trees / tag):
-        if path.name.startswith(f"{family}-"):
-            trees.append(path)
-    prepared = [path for path in trees if (path / "source").is_dir()]
-    return max(prepared, key=lambda path: path.stat().st_mtime, default=own_tree)
+    prepared = []
+    for folder in (own_tree, *find_shared_trees(layout.trees / tag, family)):
+        if BuildTree(folder).source.is_dir():
+            prepared.append(folder)
+    return max(prepared, key=lambda folder: folder.stat().st_mtime, default=own_tree)
 
 
 def _without_kit(folders: BuildFolders) -> list[Path]:
     """Return the contents of a tree without its kit, and of the folder of a cell's outputs."""
+    kit = BuildTree(folders.tree).kit
     paths = []
+    # The two are one folder if no other cell shares the tree.
     for folder in dict.fromkeys((folders.tree, folders.outputs)):
         if folder.is_dir():
-            paths += [path for path in list_contents(folder) if path != folders.tree / _KIT]
+            paths += [path for path in list_contents(folder) if path != kit]
     return paths
 
 
 def _is_noexec(folder: Path) -> bool:
-    """Tell whether a disk is mounted so that no program on it can run."""
+    """Tell whether a disk is mounted so that no program on it can run; false on Windows."""
     if not hasattr(os, "statvfs"):
         return False
     return bool(os.statvfs(folder).f_flag & getattr(os, "ST_NOEXEC", 0))
 
 
 def _size(paths: Iterable[Path]) -> int:
+    """Return the bytes on disk of files and folders."""
     return disk_usage.measure_paths(paths).size
 
 
-def _count_files(source: Source | None) -> int:
-    """Return the number of files in a fetched source, as it was counted then; 0 if unknown."""
-    if source is None:
-        return 0
+def _count_files(source: Source) -> int:
+    """Return the number of files in a source, as `invoke fetch` recorded it; 0 if unknown."""
     with contextlib.suppress(SourceError):
         record = read_record(source.path.parent)
         if record:

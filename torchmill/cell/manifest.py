@@ -55,7 +55,7 @@ def compose_manifest(context: BuildContext, stages: StageLog, wheel: str) -> dic
         "patches": list(plan.tree.patches),
         # what the official wheel has and this one lacks
         "lacks": [str(shortfall) for shortfall in plan.official.shortfalls],
-        "tools": dict(context.tools),
+        "tools": dict(context.interpreter_identity),
         "key": digest_data([record.inputs for record in records.values()]),
         "stages": records_as_data(records),
     }

@@ -1,14 +1,19 @@
-"""Make a tree ready to compile: a fresh copy, the old one, or that of another interpreter."""
+"""Make a tree ready to compile: a fresh copy, the old one, or that of another interpreter.
+
+A tree is used again as long as its key file names the same inputs. In such a tree only the objects
+that depend on something that changed are deleted, and the build makes them anew.
+"""
 
 import contextlib
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 
 from torchmill.cell import added_files, machine_inputs
 from torchmill.cell.context import BuildContext
 from torchmill.cell.environment import build_environment, fill_placeholders
-from torchmill.cell.folders import BuildTree, copy_source
+from torchmill.cell.folders import BuildTree, copy_source, find_shared_trees
 from torchmill.cell.recorded_inputs import (
     find_foreign_object,
     has_future_objects,
@@ -36,28 +41,32 @@ from torchmill.host.shared_tools import provide_shared_tools
 from torchmill.host.tree_users import TreeUser
 from torchmill.plan import estimate_report, input_digests
 
-_KEY_LENGTH = 8  # of a tree's key, in the name of its folder
-# setuptools copies and links these, and judges them by their age, even if one is half of a file.
+# setuptools copies files here and links its extensions here. It takes a file that is newer than its
+# sources for complete, even if the process was killed while it wrote the file.
 _COPIES = ("build/lib", "build/lib.*", "build/bdist.*", "*.egg-info")
 
 
 def prepare_tree(
     context: BuildContext, user: TreeUser, install: Install, note: Callable[[str], None]
 ) -> None:
-    """Make the cell's tree, whose lock is held, ready for an interpreter. Raises TorchmillError."""
+    """Make the cell's tree, whose lock is held, ready for an interpreter.
+
+    `user` is that interpreter with its packages, and `install` puts requirements into the session's
+    environment. Raises TorchmillError.
+    """
     tree = context.tree
     if context.shares_tree:
         provide_shared_tools(tree.kit, context.plan.tree.kit, install, context.layout.environments)
         inputs_key = context.tree_key
     else:
         inputs_key = f"{context.compile_key} {user.identity}"
-    # With the path, because CMake remembers where everything lay.
+    # The path is a part of the key, because CMake remembers where everything lay.
     key = f"{inputs_key} {tree.folder}"
     if read_text(tree.key_file) == key:
-        unfit = _reuse_tree(context, user, note)
-        if unfit is None:
+        obstacle = _reuse_tree(context, user, note)
+        if obstacle is None:
             return
-        note(f"recreating {tree.folder}: {unfit}")
+        note(f"recreating {tree.folder}: {obstacle}")
     changes = _changes_since_last_tree(context)
     if changes:
         note(f"a new tree, because of what changed since the last build: {name_few(changes, 3)}")
@@ -66,45 +75,52 @@ def prepare_tree(
     duration = estimate_report.expected_duration(context.facts, context.plan, own_runs)
     if duration:
         note(duration)
-    added_files.forget(tree)
-    with fetcher.hold_source(context.layout, context.source):
-        copy_source(tree, context.source)
-    if context.links_environment:
-        claim_tree(tree, user, context.venv)
+    _copy_source_into_tree(context, user)
     _run_preparations(context)
+    # What differs now was changed by a patch or a command, and by nobody else.
     write_atomically(tree.patched_file, json.dumps(differing_sources(context, {})))
     write_atomically(tree.inputs_file, json.dumps(dict(context.tree_inputs)))
     tree.key_file.write_text(key, encoding="utf-8")  # last: the tree is complete
 
 
+def _copy_source_into_tree(context: BuildContext, user: TreeUser) -> None:
+    """Put a fresh copy of the source into the tree, and make an interpreter the tree's user."""
+    tree = context.tree
+    added_files.forget(tree)
+    with fetcher.hold_source(context.layout, context.source):
+        copy_source(tree, context.source)
+    if context.links_environment:
+        claim_tree(tree, user, context.venv)
+
+
 def record_external_inputs(
     context: BuildContext, user: TreeUser, began: float
 ) -> Mapping[str, str]:
-    """Record in the tree the files outside of it that a build read, and return their digests.
+    """Record in the tree the files outside of it that a build read; return all with their digests.
 
-    `began` is when the build began, in seconds since 1970. An interpreter's own files are left out
-    of the record: the tree is retargeted when they change.
+    `began` is when the build began, in seconds since 1970. The files of the interpreter `user` are
+    returned, and left out of the record: if they change, the tree gets another user.
     """
     tree = context.tree
     digests = machine_inputs.read_external_inputs(
         tree.source, [tree.folder, context.venv], context.stat_cache, began
     )
-    interpreter_folders = tuple(f"{folder}/" for folder in user.folders)
-    lasting = {}
+    interpreter_folders = tuple(f"{folder}{os.sep}" for folder in user.folders)
+    recorded = {}
     for path, digest in digests.items():
         if not path.startswith(interpreter_folders):
-            lasting[path] = digest
-    write_atomically(tree.external_inputs_file, json.dumps(lasting))
+            recorded[path] = digest
+    write_atomically(tree.external_inputs_file, json.dumps(recorded))
     return digests
 
 
 def refuse_foreign_objects(context: BuildContext, user: TreeUser) -> None:
-    """Raise BuildError if an object was compiled with the headers of another interpreter."""
+    """Raise BuildError, and give up the tree, if an object read the headers of another interpreter."""
     foreign = find_foreign_object(read_recorded_inputs(context.tree.source) or (), user)
     if foreign is None:
         return
     path, header = foreign
-    context.tree.key_file.unlink()  # the next run begins with a fresh tree
+    context.tree.key_file.unlink()  # so that the next run begins with a fresh tree
     raise BuildError(
         f"{context.plan.identifier}: {path} was compiled with {header}, which belongs to "
         "another Python: run the same command again to start with a fresh tree",
@@ -113,24 +129,27 @@ def refuse_foreign_objects(context: BuildContext, user: TreeUser) -> None:
 
 
 @contextlib.contextmanager
-def trust_copies(tree: BuildTree) -> Iterator[None]:
-    """Let a build begin without the copies of one that did not end well: each may be half a file."""
+def mark_unfinished(tree: BuildTree) -> Iterator[None]:
+    """Mark a tree as unfinished while a build runs in it; the mark stays if the build fails.
+
+    If an earlier build left the mark, what setuptools copied is deleted first.
+    """
     if tree.unfinished_file.exists():
         delete_matches(tree, _COPIES)
     tree.unfinished_file.touch()
     yield
-    tree.unfinished_file.unlink()
+    tree.unfinished_file.unlink()  # not after an error, and so outside of a `finally`
 
 
 def _changes_since_last_tree(context: BuildContext) -> list[str]:
-    """Return the differences to the newest tree of the same release and variant; none without one."""
+    """Return what differs from the inputs of the cell's newest earlier tree; none if it has none."""
     folder = context.tree.folder
-    family = folder.name
+    folders = [folder]
     if context.shares_tree:
-        family = family.removesuffix(context.tree_key[:_KEY_LENGTH]) + "?" * _KEY_LENGTH
+        folders = list(find_shared_trees(folder.parent, context.tree_family))
     records = []
-    for tree in folder.parent.glob(family):
-        record = BuildTree(tree).inputs_file
+    for tree_folder in folders:
+        record = BuildTree(tree_folder).inputs_file
         if is_file(record):
             records.append(record)
     if not records:
@@ -140,7 +159,10 @@ def _changes_since_last_tree(context: BuildContext) -> list[str]:
 
 
 def _reuse_tree(context: BuildContext, user: TreeUser, note: Callable[[str], None]) -> str | None:
-    """Delete what is out of date in a prepared tree; return why that is impossible, or None."""
+    """Bring a prepared tree up to date for an interpreter: delete objects, restore sources.
+
+    Returns None if that succeeded, or else the reason why the tree has to be made anew.
+    """
     tree = context.tree
     if has_future_objects(tree):
         return "object files are dated in the future (was the clock set back?)"
@@ -151,14 +173,14 @@ def _reuse_tree(context: BuildContext, user: TreeUser, note: Callable[[str], Non
         if deleted is None:
             return change
         note(f"{change}: recompiling {deleted} objects")
-    unfit = _restore_missing_sources(context)
-    if unfit is not None:
-        return unfit
+    obstacle = _restore_missing_sources(context)
+    if obstacle is not None:
+        return obstacle
     edited = sorted(find_edits(context))
     if edited:
         note(
-            f"{name_few(edited, 1)} in {tree.source} has local edits, which every wheel of this tree will "
-            "contain: turn them into a patch (`--patch FILE`)"
+            f"{name_few(edited, 1)} in {tree.source} has local edits, which every wheel of this "
+            "tree will contain: turn them into a patch (`--patch FILE`)"
         )
     if not context.shares_tree:
         note(f"reusing {tree.folder}")
@@ -172,9 +194,10 @@ def _reuse_tree(context: BuildContext, user: TreeUser, note: Callable[[str], Non
 
 
 def _restore_missing_sources(context: BuildContext) -> str | None:
-    """Copy source files back that somebody deleted; return why that is impossible, or None.
+    """Copy source files back that somebody deleted.
 
-    A file that a patch or a build made cannot be had from the source.
+    Returns None if all are back. A file that a patch or a build changed cannot be copied from the
+    source: then this is a sentence about it, and nothing is copied.
     """
     tree = context.tree
     patched = load_object(tree.patched_file)
@@ -184,32 +207,33 @@ def _restore_missing_sources(context: BuildContext) -> str | None:
         return f"{name_few(missing, 1)} is gone"
     for name in missing:
         (tree.source / name).parent.mkdir(parents=True, exist_ok=True)
-        # With its old date, so that nothing is recompiled.
+        # copy2 keeps the date, so that nothing is recompiled.
         shutil.copy2(context.source.path / name, tree.source / name)
     return None
 
 
 def _changed_inputs(context: BuildContext) -> list[str]:
-    """Return the files outside of the tree that changed since they were read.
-
-    A build that was killed recorded no digests: for its inputs the time of a change decides.
-    """
+    """Return the files outside of the tree that changed since a build read them."""
     digests = load_object(context.tree.external_inputs_file)
-    own_folders = (f"{context.tree.folder}/", f"{context.venv}/")
+    own_folders = (f"{context.tree.folder}{os.sep}", f"{context.venv}{os.sep}")
     recorded = read_recorded_inputs(context.tree.source) or ()
 
     def has_no_digest(file: str) -> bool:
         return file not in digests and not file.startswith(own_folders)
 
-    late = inputs_newer_than_objects(recorded, has_no_digest)
-    return sorted({*machine_inputs.find_changed_inputs(digests, context.stat_cache), *late})
+    changed = set(machine_inputs.find_changed_inputs(digests, context.stat_cache))
+    # A build that was killed recorded no digests. An input of it counts as changed if it is newer
+    # than an object that read it.
+    changed.update(inputs_newer_than_objects(recorded, has_no_digest))
+    return sorted(changed)
 
 
 def _run_preparations(context: BuildContext) -> None:
     """Run the commands that a fresh tree needs, patches first. Raises BuildError if one fails."""
     plan = context.plan
+    # The mark lets the reaper end the commands if this process is killed.
     variables = build_environment(context, {}) | reaper.mark_of_run()
-    user_patches = {}
+    user_patches = {}  # word of a command -> path of the patch that the user gave
     for name, path in plan.tree.user_patches.items():
         user_patches[f"${{patches}}/{name}"] = path
     for step in plan.tree.preparation:

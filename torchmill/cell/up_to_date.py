@@ -217,7 +217,7 @@ def _compile_inputs(context: BuildContext) -> dict[str, str]:
     inputs["source"] = digest_data([source.provider, source.identity])
     inputs["requirements"] = digest_data([plan.requirements, plan.tree.kit])
     inputs["commands"] = digest_data([plan.tree.preparation, plan.commands])
-    for name, text in context.tools.items():
+    for name, text in context.interpreter_identity.items():
         inputs[f"interpreter: {name}"] = digest_data(text)
     for name, text in context.machine_inputs.items():
         inputs[name] = digest_data(text)
