@@ -1,5 +1,6 @@
-"""Read which files git tracks, without running git: its settings may name programs to run.
+"""Read which files git tracks, without running git.
 
+A repository's settings may name programs that git starts, and the repository may be a stranger's.
 Formats: https://git-scm.com/docs/index-format and https://git-scm.com/docs/gitrepository-layout.
 """
 
@@ -16,7 +17,9 @@ _HEADER_BYTES = 12  # "DIRC", version, number of entries
 _STAT_BYTES = 40  # of an entry, before its digest
 _MODE_OFFSET = 24
 _EXTENDED_FLAG = 0x4000
-_SPLIT_INDEX = re.compile(rb"link\0\0\0[\x14-\xff]")  # the extension: its name and its size
+# The extension of a split index: its name, and its size, which is well below 16 MiB. A path in an
+# index that matches by chance costs some time and nothing else.
+_SPLIT_INDEX = re.compile(rb"link\0")
 _VERSIONS = (2, 3, 4)
 _COMPRESSED = 4  # the version whose paths are compressed
 _SHA1_BYTES = 20
@@ -27,7 +30,7 @@ class TrackedFile(NamedTuple):
     """An entry of git's index."""
 
     path: str  # relative to the folder of `list_tracked`, with slashes
-    link: bool
+    is_link: bool
 
 
 class WorkTree(NamedTuple):
@@ -56,19 +59,19 @@ def find_work_tree(folder: Path) -> WorkTree | None:
     return None
 
 
-def list_tracked(folder: Path, names: re.Pattern[bytes]) -> list[TrackedFile] | None:
-    """Return the files in a folder that git tracks.
+def list_tracked(folder: Path, interest: re.Pattern[bytes]) -> list[TrackedFile] | None:
+    """Return all files in a folder that git tracks, for a caller with interest in some paths.
 
-    The list is empty if `names` matches no path, which saves parsing a large index without anything
-    of interest. None means that the answer is unknown: git's index is damaged, split, or of an
-    unknown format.
+    If `interest` matches none of the paths, the list may be empty, which saves parsing a large
+    index. None means that the answer is unknown, because git's index is damaged, split over two
+    files, or of an unknown format.
     """
     tree = find_work_tree(folder)
     if tree is None:
         return []
     try:
         data = _read_index(tree.index_file)
-        if not _mentions(data, names):
+        if not _mentions(data, interest):
             return []
         is_sha256 = b"sha256" in _read_start(tree.settings).lower()
         entries = list(_read_entries(data, _SHA256_BYTES if is_sha256 else _SHA1_BYTES))
@@ -83,7 +86,11 @@ def list_tracked(folder: Path, names: re.Pattern[bytes]) -> list[TrackedFile] | 
 
 
 def _read_index(file: Path) -> bytes:
-    """Return an index, or nothing if git tracks nothing yet. Raises ValueError if it is unknown."""
+    """Return the content of an index; b"" if there is none, because git tracks nothing yet.
+
+    Raises ValueError if the file is no index, or one of an unknown format, OSError if it cannot be
+    read.
+    """
     try:
         status = file.stat()
     except FileNotFoundError:
@@ -96,19 +103,19 @@ def _read_index(file: Path) -> bytes:
     return data
 
 
-def _mentions(data: bytes, names: re.Pattern[bytes]) -> bool:
-    """Tell whether an index may have a path that `names` matches."""
+def _mentions(data: bytes, interest: re.Pattern[bytes]) -> bool:
+    """Tell whether an index may have a path that `interest` matches."""
     if not data:
         return False
     if _read_number(data, 4) == _COMPRESSED or _SPLIT_INDEX.search(data):
-        return True  # its paths do not stand there in full
-    return names.search(data) is not None
+        return True  # it does not hold all of its paths in full
+    return interest.search(data) is not None
 
 
 def _read_entries(data: bytes, digest_bytes: int) -> Iterator[TrackedFile]:
-    """Yield the entries of an index.
+    """Yield the files in an index, whose digests have `digest_bytes` bytes each.
 
-    Raises ValueError or IndexError if it is damaged, or another file has the rest.
+    Raises ValueError or IndexError if the index is damaged, or if a second file has the rest of it.
     """
     version = _read_number(data, 4)
     count = _read_number(data, 8)
@@ -134,12 +141,16 @@ def _read_entries(data: bytes, digest_bytes: int) -> Iterator[TrackedFile]:
             # One to eight zeros fill an entry up to a multiple of eight bytes.
             at = start + (end - start + 8) // 8 * 8
         yield TrackedFile(os.fsdecode(path), stat.S_ISLNK(mode))
+    # Extensions follow the entries; git writes this one first.
     if data[at : at + 4] == b"link":
         raise ValueError("it is split: another file has more entries")
 
 
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return a number in the variable width of offsets in pack files, and its end."""
+    """Return the number of variable width at a position, and the position behind it.
+
+    The encoding is that of offsets in pack files (https://git-scm.com/docs/gitformat-pack).
+    """
     byte = data[at]
     value = byte & 127
     while byte & 128:
@@ -150,13 +161,14 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _read_number(data: bytes, at: int) -> int:
+    """Return the number in the four bytes at a position. Raises ValueError if they are missing."""
     if at + 4 > len(data):
         raise ValueError("the index ends early")
     return int.from_bytes(data[at : at + 4])
 
 
 def _read_start(file: Path) -> bytes:
-    """Return the first bytes of a small file; none if it cannot be read."""
+    """Return the first _MAX_TEXT_BYTES of a file; b"" if it cannot be read."""
     try:
         if not stat.S_ISREG(file.stat().st_mode):
             return b""

@@ -67,7 +67,7 @@ def require_untracked_state(root: Path) -> None:
                 "name another folder",
                 code="tracked-state",
             )
-        if place and entry.link:
+        if place and entry.is_link:
             raise ConfigError(
                 f"{path} is a link that came with the repository (git tracks it), and torchmill "
                 f"would follow it to {path.readlink()}: remove it (`git rm {entry.path}`), or let "
@@ -105,8 +105,8 @@ def _is_same(path: Path, other: Path) -> bool:
 def require_own_home(layout: Layout) -> None:
     """Raise ConfigError if a home has state or links that may not be the user's.
 
-    For a home that the user did not name. Changes nothing: a home without any state is nobody's,
-    and may become the user's.
+    To be called for a home that the user did not name. A home without any state passes, and is not
+    marked yet.
     """
     require_untracked_state(layout.root)
     record = _read_record(layout)
@@ -133,9 +133,9 @@ def require_own_home(layout: Layout) -> None:
 def mark_home(layout: Layout) -> None:
     """Mark the state folder of a home as made by this user; make it if it is missing.
 
-    Errors are ignored: the next writer meets the same one, and reports it.
+    Errors are ignored: whatever writes to the folder next meets the same error, and reports it.
     """
-    if layout.container_arch:  # its state lies in the home of its machine
+    if layout.container_arch:  # a container uses the home of its machine, which is marked there
         return
     record = _read_record(layout)
     if _is_marked(layout.root, record):
@@ -151,7 +151,9 @@ def mark_home(layout: Layout) -> None:
 
 
 def trust_home(layout: Layout) -> list[str]:
-    """Record that all state and all links in a home are the user's; return a line for each.
+    """Record that all state and all links in a home are the user's.
+
+    Returns the lines to print about them.
 
     Raises ConfigError for files that git tracks, OSError if the record cannot be written.
     """
@@ -168,9 +170,9 @@ def trust_home(layout: Layout) -> list[str]:
 
 
 def _first_state(root: Path) -> Path | None:
-    """Return something in a home that torchmill would trust, or None.
+    """Return a path in a home whose content torchmill would trust; None if there is none.
 
-    That is a state folder with any content, or the environment of a build.
+    That is the state folder if it is not empty, or else the environment of a build.
     """
     state = root / STATE
     with contextlib.suppress(OSError):
@@ -197,8 +199,8 @@ def _list_links(root: Path) -> Iterator[str]:
 def _is_own_link(root: Path, name: str, record: HomeRecord | None) -> bool:
     """Tell whether the user made a link.
 
-    Either he trusts it, or it lies in a work tree of git that does not track it. Outside of a work
-    tree it may come from an archive.
+    That is so if he said so (`trust_home`), or if the link lies in a work tree of git that does not
+    track it. A link outside of any work tree may come from an archive.
     """
     if record is not None and record.links.get(name) == str((root / name).readlink()):
         return True
@@ -206,11 +208,13 @@ def _is_own_link(root: Path, name: str, record: HomeRecord | None) -> bool:
 
 
 def _record_file(layout: Layout) -> Path:
+    """Return the file in the user's cache that has the record of a home."""
     digest = hashlib.sha256(os.fsencode(layout.root)).hexdigest()
     return layout.cache / HOMES / f"{digest[:32]}.json"
 
 
 def _read_record(layout: Layout) -> HomeRecord | None:
+    """Return the record of a home; None if it has none, or a damaged one."""
     data = load_object(_record_file(layout))
     number = data.get("number")
     links = data.get("links")
@@ -238,7 +242,7 @@ def _record_home(layout: Layout, links: Mapping[str, str]) -> HomeRecord:
 
 
 def _read_mark(root: Path) -> list[str]:
-    """Return the numbers in the mark of a home; none if that is a link."""
+    """Return the numbers in the mark of a home; [] if there is no mark, or if it is a link."""
     mark = root / STATE / MARK
     if not mark.is_file() or mark.is_symlink():
         return []
@@ -246,4 +250,5 @@ def _read_mark(root: Path) -> list[str]:
 
 
 def _is_marked(root: Path, record: HomeRecord | None) -> bool:
+    """Tell whether the mark of a home has the number that the user's cache records for it."""
     return record is not None and record.number in _read_mark(root)
