@@ -91,6 +91,15 @@ def test_of_a_very_long_line_its_beginning_and_end_are_read(tmp_path: Path) -> N
     assert second == "next\n"
 
 
+def test_a_line_longer_than_a_block_is_marked_as_cut(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    log.write_text(f"{'x' * (3000 + (1 << 20))}{'y' * 500}\n")
+    (line,) = read_log(str(log))
+    beginning, end = line.split(" … ")
+    assert beginning == "x" * 3000
+    assert end.endswith("y\n")
+
+
 def test_a_mark_stands_for_the_lines_in_the_middle_of_a_very_long_log(tmp_path: Path) -> None:
     log = tmp_path / "a.log"
     with log.open("w") as file:

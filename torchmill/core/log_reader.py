@@ -15,19 +15,19 @@ from torchmill.core.silence import until_silent
 from torchmill.core.urls import hide_password
 
 _STANDARD_INPUT = "-"
-# Characters of a line that are read, of its beginning and of its end: link commands are far
-# longer.
+# How many characters of a line's beginning and end are read. Commands that link are far longer.
 _HEAD_CHARACTERS = 3000
 _TAIL_CHARACTERS = 1000
-# The beginning and the end of a log that are read, about 20 MB each. A step is a character; a line
-# costs some more, because to look at a short line takes as long as to look at so many characters.
+# How much of a log's beginning and end is read, about 20 MB each, counted in steps so that any log
+# takes the same time. Each character is a step. Each line costs _STEPS_OF_LINE more: to search a
+# short line takes about as long as so many characters.
 _HEAD_STEPS = 20_000_000
 _TAIL_STEPS = 20_000_000
 _STEPS_OF_LINE = 150
 _BLOCK_BYTES = 1 << 20
-_ENCODING_BYTES = 4096  # bytes of the beginning that tell the encoding
+_ENCODING_BYTES = 4096  # of the beginning, from which the encoding is guessed
 _CONTROL_BYTES = frozenset(range(32)) - frozenset(b"\t\n\r\f\b\x1b")
-_BYTES_PER_CONTROL = 20  # a text has fewer control characters than one in so many bytes
+_BYTES_PER_CONTROL = 20  # with more than one control character in 20 bytes, a file is no text
 
 
 class SkippedLines(str):
@@ -37,7 +37,7 @@ class SkippedLines(str):
     line_count: int
 
     def __new__(cls, count: int) -> Self:
-        """Return one that stands for `count` lines."""
+        """Return the empty line that stands for `count` lines."""
         line = super().__new__(cls, "\n")
         line.line_count = count
         return line
@@ -71,6 +71,7 @@ def read_log(name: str) -> Iterator[str]:
 
 
 def _read_lines(name: str) -> Iterator[str]:
+    """Yield the lines of a log as `read_log` does, which has checked its name."""
     try:
         # Standard input stays open: others may still read from it.
         is_input = name == _STANDARD_INPUT
@@ -105,22 +106,27 @@ def _read_head(text: TextIOWrapper) -> Iterator[str]:
 
 
 def _read_line_end(text: TextIOWrapper) -> str:
-    """Return the rest of a line whose beginning is read; of a long rest, its end."""
+    """Read a line, whose beginning has been read, to its end, and return the last characters.
+
+    If characters between the two are left out, the result begins with " … ".
+    """
     end = ""
+    is_cut = False
     while not end.endswith("\n"):
         block = text.readline(_BLOCK_BYTES)
         if not block:
             break
-        end = (end + block)[-max(_TAIL_CHARACTERS, len(block)) :]
-    if len(end) <= _TAIL_CHARACTERS:
-        return end
-    return f" … {end[-_TAIL_CHARACTERS:]}"
+        end += block
+        if len(end) > _TAIL_CHARACTERS:
+            end = end[-_TAIL_CHARACTERS:]
+            is_cut = True
+    return f" … {end}" if is_cut else end
 
 
 def _read_end(text: TextIOWrapper) -> tuple[int, list[str]]:
-    """Return the number of lines that are skipped, and the last lines of a log.
+    """Read a log to its end; return the number of lines that are skipped, and the lines after them.
 
-    On the last lines, _TAIL_STEPS are spent.
+    So many last lines are returned as cost _TAIL_STEPS.
     """
     blocks: deque[str] = deque()
     skipped = 0
@@ -143,7 +149,7 @@ def _read_end(text: TextIOWrapper) -> tuple[int, list[str]]:
 
 
 def cut_line(line: str) -> str:
-    """Return a line without the middle, if it is very long."""
+    """Return a line; of one that is longer than is read, the beginning, " … " and the end."""
     if len(line) <= _HEAD_CHARACTERS + _TAIL_CHARACTERS:
         return line
     return f"{line[:_HEAD_CHARACTERS]} … {line[-_TAIL_CHARACTERS:]}"
