@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from torchmill.core.atomic_writes import write_atomically
+from torchmill.core.atomic_writes import fresh_path, write_atomically
 
 
 def test_a_file_is_replaced_and_who_reads_the_old_one_goes_on(tmp_path: Path) -> None:
@@ -22,3 +22,16 @@ def test_where_it_cannot_be_written_what_was_there_stays(tmp_path: Path) -> None
     with pytest.raises(OSError, match="taken"):
         write_atomically(folder, "content")
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
+
+
+def test_a_path_of_a_killed_run_with_the_number_of_this_process_is_removed(tmp_path: Path) -> None:
+    """In a container, the processes of each run have the same numbers."""
+    target = tmp_path / "folder"
+    with fresh_path(target) as fresh:
+        hidden = fresh
+    hidden.mkdir()
+    (hidden / "half").touch()
+    with fresh_path(target) as fresh:
+        fresh.mkdir()
+        fresh.rename(target)
+    assert list(tmp_path.rglob("*")) == [target]

@@ -1,4 +1,8 @@
-"""Write files in one move, so that nobody reads half of one and a killed run leaves the old one."""
+"""Write files in one move: readers see the old content or the new one, never half of it.
+
+A file or folder is written under a hidden name beside its target, and then renamed. If the run is
+killed before that, the target keeps its old content.
+"""
 
 import contextlib
 import functools
@@ -16,10 +20,10 @@ _MARK_LENGTH = 8  # hexadecimal digits
 
 
 def write_atomically(file: Path, content: str | bytes, mode: int | None = None) -> None:
-    """Write `content` to a file in one move, with its permissions (0o755) if they are given.
+    """Write `content` to a file in one move.
 
-    The folder is made if it is missing. Raises OSError if the file cannot be written; the old one
-    stays then.
+    `mode` are the file's permissions, such as 0o755; None leaves them to the umask. The folder is
+    made if it is missing. If the file cannot be written, raises OSError, and the old file stays.
     """
     with fresh_path(file) as fresh:
         fresh.write_bytes(content.encode() if isinstance(content, str) else content)
@@ -28,24 +32,25 @@ def write_atomically(file: Path, content: str | bytes, mode: int | None = None) 
         fresh.replace(file)
 
 
-def write_script(file: Path, script: Path, names: Mapping[str, str]) -> None:
-    """Write an executable from a template with @names@, unless it is there already, unchanged.
+def write_script(file: Path, template: Path, values: Mapping[str, str]) -> None:
+    """Write an executable script: the text of `template` with a value for each @NAME@ in it.
 
-    A shell reads its script while it runs, so one that somebody may be running is not replaced by
-    its own copy. Raises OSError.
+    `values` maps the names to the values. A script that has this text already is not written
+    again. Raises OSError if the script cannot be written, KeyError if a value is missing.
     """
-    template = script.read_text(encoding="utf-8")
-    text = re.sub(r"@(\w+)@", lambda match: names[match[1]], template)
-    if not (file.is_file() and file.read_bytes() == text.encode()):
-        write_atomically(file, text, 0o755)
+    text = re.sub(r"@(\w+)@", lambda match: values[match[1]], template.read_text("utf-8"))
+    if file.is_file() and file.read_bytes() == text.encode():
+        return
+    write_atomically(file, text, 0o755)
 
 
 @contextlib.contextmanager
 def fresh_path(target: Path) -> Iterator[Path]:
-    """Yield a hidden path beside `target`, for a file or folder that is to take its place.
+    """Yield a hidden path beside `target`, at which the block makes the target's replacement.
 
-    The folder is made if it is missing. In the end the path is removed if something is still there.
-    Paths that a killed run left there are removed first.
+    The block itself renames the path to `target`. If it does not, the path is deleted after the
+    block. Hidden paths that killed runs left beside `target` are deleted first. The folder is made
+    if it is missing. Raises OSError.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     start = f".{target.name}."
@@ -53,6 +58,8 @@ def fresh_path(target: Path) -> Iterator[Path]:
     hidden = [target.with_name(name) for name in names if name.startswith(start)]
     delete_paths(path for path in hidden if _is_abandoned(path))
     fresh = target.with_name(f"{start}{_machine_mark()}-{os.getpid()}")
+    # A killed run may have had the number of this process: in a container they begin at 1.
+    delete_paths([fresh])
     try:
         yield fresh
     finally:
@@ -60,10 +67,11 @@ def fresh_path(target: Path) -> Iterator[Path]:
 
 
 def _is_abandoned(path: Path) -> bool:
-    """Tell whether the run that wrote a path of `fresh_path` has ended.
+    """Tell whether the run that made a hidden path of `fresh_path` has ended.
 
-    Processes of another machine or container cannot be seen from here: a path of theirs is
-    abandoned when it is a day old.
+    Its name ends with "MARK-NUMBER", the mark of the machine and the number of the process.
+    Processes of another machine or container cannot be seen from here: their paths count as
+    abandoned when they are a day old.
     """
     mark, _, number = path.name.rpartition(".")[2].partition("-")
     if len(mark) != _MARK_LENGTH or not number.isdecimal():
@@ -79,7 +87,7 @@ def _is_abandoned(path: Path) -> bool:
 
 @functools.cache
 def _machine_mark() -> str:
-    """Return a digest of the machine and its container, because process numbers are each one's own."""
+    """Return a digest of the machine and the container within which process numbers are unique."""
     namespace = Path("/proc/self/ns/pid")
     container = os.readlink(namespace) if os.path.lexists(namespace) else ""  # noqa: PTH115
     return f"{zlib.crc32(f'{platform.node()} {container}'.encode()):0{_MARK_LENGTH}x}"
