@@ -85,7 +85,7 @@ def test_an_end_that_invoke_itself_asks_for_passes() -> None:
 )
 def test_what_the_system_refuses_is_named(number: int, code: str, tmp_path: Path) -> None:
     place = tmp_path / "not" / "there"
-    with refused(code) as caught, report_unwritable(place, wanted=5 << 30):
+    with refused(code) as caught, report_unwritable(place, needed_bytes=5 << 30):
         raise OSError(number, os.strerror(number))
     assert str(place) in str(caught.value)
     told = read_refusal(f"fatal: cannot write: {os.strerror(number)}", place)
@@ -94,7 +94,7 @@ def test_what_the_system_refuses_is_named(number: int, code: str, tmp_path: Path
 
 
 def test_a_full_disk_says_how_much_is_wanted(tmp_path: Path) -> None:
-    with refused("disk-full") as caught, report_unwritable(tmp_path, wanted=5 << 30):
+    with refused("disk-full") as caught, report_unwritable(tmp_path, needed_bytes=5 << 30):
         raise OSError(errno.ENOSPC, "No space left on device")
     assert "5.0 GiB wanted" in str(caught.value)
 

@@ -1,4 +1,8 @@
-"""Say in one sentence why the system refused something: a full disk, a closed folder, a limit."""
+"""Say in one sentence why the operating system refused something, such as room on a disk.
+
+A "refusal" is an error of the system that has to do with the machine: its disks, permissions and
+limits. Each becomes a HostError with a code and a cure.
+"""
 
 import contextlib
 import errno
@@ -13,16 +17,16 @@ from torchmill.core.errors import HostError
 from torchmill.core.lenient_paths import exists
 from torchmill.core.units import format_bytes
 
-# Room that a disk is tried for, in bytes and in files: more than pip and setuptools take in a new
-# environment, because the program that failed may have given some room back.
+# A disk counts as full if it has no room for this. It is more than pip and setuptools take in a new
+# environment, because a program that failed may have deleted its files.
 _TRIAL_BYTES = 2**25
 _TRIAL_FILES = 2**11
-# bytes; pip and compilers fail if no file may be larger than this (`ulimit -f`)
+# pip and compilers fail if no file may be larger than this (`ulimit -f`).
 _SMALLEST_LIMIT_BYTES = 2**26
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _CLOSED = ("not-writable", "see who owns it, or use another folder")
 _TAKEN = ("not-writable", "see what has that name, or use another folder")
-# Refusals for reasons of the machine and not of the file: error code, and what helps.
+# The system's error number of each refusal -> the code of the error to show, and its cure.
 _REFUSALS = {
     errno.ENOSPC: ("disk-full", ""),
     errno.EDQUOT: ("disk-full", ""),
@@ -44,45 +48,52 @@ _REFUSALS = {
 
 
 @contextlib.contextmanager
-def report_unwritable(where: Path, *others: Path, wanted: int = 0) -> Iterator[None]:
+def report_unwritable(path: Path, *more_paths: Path, needed_bytes: int = 0) -> Iterator[None]:
     """Raise HostError if the system refuses what is done in the block.
 
-    `where` is the path that is written, `wanted` its size in bytes if that is known; `others` may
-    be on other disks. Errors that a library raises, and errors of connections, pass.
+    The block writes `path`, which needs `needed_bytes` (0: unknown), and `more_paths`, which may be
+    on other disks. Other errors pass, such as those of connections and of libraries.
     """
     try:
         yield
     except shutil.Error as error:  # copytree gathers its errors as text
-        refusal = read_refusal(str(error), where, wanted=wanted)
+        refusal = read_refusal(str(error), path, needed_bytes=needed_bytes)
         if refusal is None:
             raise
         raise refusal from None
     except OSError as error:
         if isinstance(error, ConnectionError | TimeoutError) or not is_of_system(error):
             raise
-        raise machine_error(error, where, *others, wanted=wanted) from None
+        raise machine_error(error, path, *more_paths, needed_bytes=needed_bytes) from None
 
 
-def read_refusal(text: str, where: Path, *, wanted: int = 0) -> HostError | None:
-    """Return the error to show if a program's output says that the system refused it something."""
-    for number, (code, advice) in _REFUSALS.items():
+def read_refusal(text: str, path: Path, *, needed_bytes: int = 0) -> HostError | None:
+    """Return the error to show if a program's output has the system's words for a refusal.
+
+    The error names the path in the output, or else `path`, which the program was writing. None if
+    the output has no such words.
+    """
+    for number, cure in _REFUSALS.items():
         message = os.strerror(number)
-        if (code, advice) == _TAKEN or message.lower() not in text.lower():
+        # Programs also say "File exists" and the like in other matters.
+        if cure == _TAKEN or message.lower() not in text.lower():
             continue
-        path = where
-        if number not in DISK_FULL:  # of a copy, a full disk may name the file that is read
-            named = re.search(rf"(?i){re.escape(message)}: '(.+?)'", text)
-            path = Path(named[1]) if named else where
-        return machine_error(OSError(number, message), path, wanted=wanted)
+        refused_path = path
+        # A full disk is that of `path`, though a copying program may name the file that it reads.
+        if number not in DISK_FULL:
+            match = re.search(rf"(?i){re.escape(message)}: '(.+?)'", text)
+            if match is not None:
+                refused_path = Path(match[1])
+        return machine_error(OSError(number, message), refused_path, needed_bytes=needed_bytes)
     return None
 
 
 def blame_disk(text: str, *folders: Path) -> HostError | None:
-    """Return the error to show if a program failed because a folder that it writes to has no room.
+    """Return the error to show if a program failed because the disk of one of its folders is full.
 
-    The program says so in its output `text`, or not at all: then each folder, and the one for
-    temporary files, is tried for a small file and for as many files as an environment has. None if
-    there is room.
+    Some programs say so in their output, `text`. For the others, each of the `folders` that they
+    write to, and the folder for temporary files, is tried: for a file of _TRIAL_BYTES, and for
+    _TRIAL_FILES more files. None if all have room.
     """
     from millguard.limits import process_limit
 
@@ -110,53 +121,60 @@ def blame_disk(text: str, *folders: Path) -> HostError | None:
 
 
 def is_of_system(error: BaseException) -> bool:
-    """Tell whether the system refused something: gzip, ssl and requests raise OSErrors as well."""
+    """Tell whether an error comes from the system; gzip, ssl and requests raise OSErrors, too."""
     if not isinstance(error, OSError) or error.errno is None:
         return False
     return type(error).__module__ == "builtins"
 
 
-def machine_error(error: OSError, where: Path | None, *others: Path, wanted: int = 0) -> HostError:
-    """Return the error to show if the system refused something in `where`, or in `others`.
+def machine_error(
+    error: OSError, path: Path | None, *more_paths: Path, needed_bytes: int = 0
+) -> HostError:
+    """Return the error to show if the system refused something at `path`, or at `more_paths`.
 
-    `where` is None if nobody knows the path. The system does not always say which disk is full:
-    the one with the least room is named. `wanted` is in bytes, 0 if unknown.
+    `path` is None if nobody knows it. An error that names a file is about that file, unless a disk
+    is full: the system does not always say which, so the disk with the least room is named.
+    `needed_bytes` is 0 if unknown.
     """
-    path = where
+    refused_path = path
     if isinstance(error.filename, str | bytes):
-        path = Path(os.fsdecode(error.filename))
+        refused_path = Path(os.fsdecode(error.filename))
     if error.errno in DISK_FULL:
-        candidates = [candidate for candidate in (where, path, *others) if candidate]
-        first = candidates[0] if candidates else Path()
-        if others and error.errno == errno.ENOSPC:
-            first = min(candidates, key=_room)
-        return disk_full_error(first, wanted, error.errno)
-    code, advice = _REFUSALS.get(error.errno or 0, ("system-error", "see what is wrong there"))
-    return HostError(f"{path or 'the system'}: {error.strerror or error}: {advice}", code=code)
+        candidates = [
+            candidate for candidate in (path, refused_path, *more_paths) if candidate is not None
+        ]
+        full_path = candidates[0] if candidates else Path()
+        if more_paths and error.errno == errno.ENOSPC:
+            full_path = min(candidates, key=_room)
+        return disk_full_error(full_path, needed_bytes, error.errno)
+    code, cure = _REFUSALS.get(error.errno or 0, ("system-error", "see what is wrong there"))
+    return HostError(
+        f"{refused_path or 'the system'}: {error.strerror or error}: {cure}", code=code
+    )
 
 
-def disk_full_error(where: Path, wanted: int = 0, number: int = errno.ENOSPC) -> HostError:
-    """Return the error for a disk without room for `wanted` bytes (0: unknown).
+def disk_full_error(path: Path, needed_bytes: int = 0, number: int = errno.ENOSPC) -> HostError:
+    """Return the error for a disk that has no room for `needed_bytes` (0: unknown) at a path.
 
-    `number` is the system's errno: it tells a full disk from a quota and a limit on files' sizes.
+    `number` is the system's: it differs for a full disk, a quota, and a limit on the size of files.
     """
-    existing = nearest_existing(where)
+    existing = nearest_existing(path)
     free = shutil.disk_usage(existing).free
     if number == errno.EFBIG:
-        reason = f"{where} would be larger than files may be here (`ulimit -f`)"
+        reason = f"{path} would be larger than files may be here (`ulimit -f`)"
     elif number == errno.EDQUOT:
-        reason = f"your quota on the disk of {where} is used up (`quota -s`)"
+        reason = f"your quota on the disk of {path} is used up (`quota -s`)"
     elif _lacks_files(existing):
         files = free_files(existing) or "no"
         reason = (
-            f"the disk of {where} can hold {files} more files, "
+            f"the disk of {path} can hold {files} more files, "
             f"though {format_bytes(free)} are free (`df -i`)"
         )
     else:
         room = f"{format_bytes(free)} free"
-        if wanted:
-            room += f", {format_bytes(wanted)} wanted"
-        reason = f"the disk of {where} is full ({room})"
+        if needed_bytes:
+            room += f", {format_bytes(needed_bytes)} wanted"
+        reason = f"the disk of {path} is full ({room})"
     return HostError(
         f"{reason}: make room (`invoke status` shows what builds keep, `invoke clean` removes it), "
         "and run the command again to go on",
@@ -188,5 +206,6 @@ def _room(folder: Path) -> int:
 
 
 def _lacks_files(folder: Path) -> bool:
+    """Tell whether the disk of a folder can hold few more files, however small."""
     files = free_files(folder)
     return files is not None and files < _TRIAL_FILES

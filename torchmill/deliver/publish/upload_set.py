@@ -224,7 +224,7 @@ class FolderTarget(PublishTarget):
         """Copy a file; it appears by rename, and never replaces another one."""
         target = self.path / file.name
         with (
-            report_unwritable(self.path, wanted=file.path.stat().st_size),
+            report_unwritable(self.path, needed_bytes=file.path.stat().st_size),
             fresh_path(target) as fresh,
         ):
             shutil.copyfile(file.path, fresh)
