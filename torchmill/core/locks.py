@@ -20,60 +20,66 @@ HOLDER_FILE = "holder"  # names the run that took the folder last; its time says
 SHORT_WAIT_SECONDS = 1.0  # within which a run that only looks at a folder has let go of it
 CLEAN_WAIT_SECONDS = 0.2  # within which another `status` or `clean` has let go of a lock
 _LONGEST_COMMAND = 300  # characters of another process's command that a message shows
-_FOREVER = -1.0  # as filelock spells it
+_FOREVER = -1.0  # filelock's number for a wait without an end
 
 
-def hold_lock(folder: Path, what: str) -> AbstractContextManager[None]:
-    """Hold the folder for this process alone. Raises BusyError if another run holds it."""
-    message = f"{what} is being built by another run: wait for it, or stop it"
+def hold_lock(folder: Path, product: str) -> AbstractContextManager[None]:
+    """Hold a folder in which `product` is built for this process alone.
+
+    Raises BusyError if another run holds it, HostError if it cannot be locked.
+    """
+    message = f"{product} is being built by another run: wait for it, or stop it"
     return hold_folder(folder, SHORT_WAIT_SECONDS, message, "cell-locked")
 
 
 @contextlib.contextmanager
 def hold_folder(folder: Path, seconds: float, message: str, code: str) -> Iterator[None]:
-    """Hold the folder for this process alone.
+    """Hold a folder for this process alone.
 
-    Raises BusyError, with the message and code, if another run holds it for `seconds`.
+    Raises BusyError, with the message and code, if another run still holds it after `seconds`,
+    HostError if it cannot be locked.
     """
     lock = _try_lock(folder, seconds)
     if lock is None:
-        raise BusyError(f"{message}{describe_owner(folder)}{_stale_lock_cure(folder)}", code=code)
+        raise BusyError(f"{message}{describe_holder(folder)}{_stale_lock_cure(folder)}", code=code)
     with lock:
         yield
 
 
 @contextlib.contextmanager
-def wait_for_lock(folder: Path, who: str, note: Callable[[str], None]) -> Iterator[None]:
-    """Hold the folder for this process alone, as soon as the run that holds it has ended.
+def wait_for_lock(folder: Path, run: str, report: Callable[[str], None]) -> Iterator[None]:
+    """Hold a folder for this process alone, as soon as the run that holds it has ended.
 
-    `who` names this run to those that will wait for it; `note` is told what is waited for. Raises
-    InterruptedBuildError if the user stops the waiting.
+    `run` is the name of this run, which is shown to runs that wait for it. If this run has to wait,
+    `report` gets a line that says for what. Raises InterruptedBuildError if the user stops the
+    waiting, HostError if the folder cannot be locked.
     """
     lock = _try_lock(folder)
     try:
         if lock is None:
-            note(
+            report(
                 f"waiting for {read_holder(folder)}, which is building in the tree that both share "
-                f"({folder}){describe_owner(folder)}{_stale_lock_cure(folder)}"
+                f"({folder}){describe_holder(folder)}{_stale_lock_cure(folder)}"
             )
         while lock is None:
             lock = _try_lock(folder, _FOREVER)
     except KeyboardInterrupt:
         raise InterruptedBuildError(
-            f"interrupted: {who} was waiting for {read_holder(folder)}; run the same command again",
+            f"interrupted: {run} was waiting for {read_holder(folder)}; run the same command again",
             code="interrupted",
         ) from None
     with lock:
-        (folder / HOLDER_FILE).write_text(who, encoding="utf-8")
+        (folder / HOLDER_FILE).write_text(run, encoding="utf-8")
         yield
 
 
 @contextlib.contextmanager
 def hold_locks(locks: Iterable[Path]) -> Iterator[None]:
-    """Hold all of some lock files; one whose folder is missing counts as held.
+    """Hold several lock files at once.
 
-    Raises BusyError with the path of the first that another run holds, and PermissionError for one
-    of another user.
+    A lock file whose folder is missing is skipped: nobody can hold it. Raises BusyError with the
+    path of the first lock file that another run holds, PermissionError for one that belongs to
+    another user.
     """
     from filelock import FileLock
 
@@ -86,16 +92,21 @@ def hold_locks(locks: Iterable[Path]) -> Iterator[None]:
             except PermissionError:
                 raise
             except OSError as error:
-                # On a full disk that takes no lock file, and on one that is read only, nobody has
-                # a lock; and a full disk is why the user cleans.
-                nobody_locks = error.errno in DISK_FULL and not lock.exists()
-                if error.errno != errno.EROFS and not nobody_locks:
+                # Nobody can lock a folder on a read-only disk, nor on a full disk that has no room
+                # for the lock file. A full disk must not stop `invoke clean`, which makes room.
+                is_read_only = error.errno == errno.EROFS
+                is_full = error.errno in DISK_FULL and not lock.exists()
+                if not is_read_only and not is_full:
                     raise BusyError(str(lock), code="locked") from None
         yield
 
 
 def list_contents(folder: Path) -> list[Path]:
-    """Return the paths in a folder without its lock, in the order in which they may be deleted."""
+    """Return the paths in a folder, except its lock and what is being deleted.
+
+    They are in the order in which they may be deleted: the file that marks a tree as complete is
+    the first.
+    """
     if not folder.is_dir():
         return []
     contents = []
@@ -106,10 +117,10 @@ def list_contents(folder: Path) -> list[Path]:
     return sorted(contents, key=lambda path: (path.name != DELETED_KEY, path.name))
 
 
-def describe_owner(folder: Path) -> str:
+def describe_holder(folder: Path) -> str:
     """Return " (held by process 123: `nox -s wheel-3.10-cpu`)" for the holder of a folder's lock.
 
-    It is "" if the system does not say: only Linux lists locks with their processes
+    Returns "" if the system does not say: only Linux lists locks with their processes
     (https://man7.org/linux/man-pages/man5/proc_locks.5.html), and not those of another container.
     """
     import psutil
@@ -118,6 +129,8 @@ def describe_owner(folder: Path) -> str:
         inode = (folder / LOCK_FILE).stat().st_ino
         for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
             fields = line.split()  # "1:", "FLOCK", "ADVISORY", "WRITE", process, "08:01:INODE", …
+            # The disk is not compared: for some file systems, such as btrfs, the list and
+            # `stat` give it different numbers.
             if fields[1] == "FLOCK" and fields[5].rpartition(":")[2] == str(inode):
                 process = psutil.Process(int(fields[4]))
                 program, *arguments = process.cmdline()
@@ -129,7 +142,7 @@ def describe_owner(folder: Path) -> str:
 
 
 def read_holder(folder: Path) -> str:
-    """Return the name of the run that took the folder last."""
+    """Return the name of the run that took a folder last, "another run" if it is unknown."""
     with contextlib.suppress(OSError):
         holder = (folder / HOLDER_FILE).read_text(encoding="utf-8", errors="replace")
         if holder:
@@ -138,10 +151,10 @@ def read_holder(folder: Path) -> str:
 
 
 def _stale_lock_cure(folder: Path) -> str:
-    """Return the cure, a clause, for a lock whose holder was killed on a disk without locks.
+    """Return a clause with the command that removes a dead lock; "" if the lock needs none.
 
-    filelock falls back to a file that exists or not there, and only there writes its process into
-    it.
+    On a disk without locks, filelock takes the mere existence of the file as the lock, and writes
+    its process and machine into it. If that process is killed, the file stays.
     """
     try:
         text = (folder / LOCK_FILE).read_text(encoding="utf-8", errors="replace")
@@ -156,10 +169,10 @@ def _stale_lock_cure(folder: Path) -> str:
 
 
 def _try_lock(folder: Path, patience: float = 0.0) -> AbstractContextManager[object] | None:
-    """Take the folder's lock and return the context that releases it.
+    """Take a folder's lock and return the context that releases it.
 
-    None if another run holds it for `patience` seconds. Raises HostError if nothing can be locked
-    there, as in another user's folder and on a full disk.
+    None if another run still holds it after `patience` seconds. Raises HostError if the folder
+    cannot be locked, because it is another user's, or its disk is full.
     """
     from filelock import FileLock, Timeout  # loaded only by commands that lock
 
@@ -170,8 +183,8 @@ def _try_lock(folder: Path, patience: float = 0.0) -> AbstractContextManager[obj
         return None
     except OSError as error:
         raise HostError(
-            f"{folder} cannot be locked ({error.strerror or error}): see who owns it, and how much room its "
-            "disk has (`invoke status`), or let TORCHMILL_HOME (of the cache XDG_CACHE_HOME, of nox's environments "
-            "NOX_ENVDIR) name another folder",
+            f"{folder} cannot be locked ({error.strerror or error}): see who owns it, and how much "
+            "room its disk has (`invoke status`), or let TORCHMILL_HOME (of the cache "
+            "XDG_CACHE_HOME, of nox's environments NOX_ENVDIR) name another folder",
             code="not-lockable",
         ) from error

@@ -24,22 +24,23 @@ from torchmill.core.urls import hide_password
 if TYPE_CHECKING:
     import psutil
 
-WATCHERS: set[int] = set()  # processes of the reaper, which end by themselves
+WATCHERS: set[int] = set()  # numbers of the reaper's processes, which end by themselves
 CAPTURE_TIMEOUT_SECONDS = 1800.0  # for a program that makes or unpacks something
-NOTICE_SECONDS = 5.0  # of waiting, until people are told what for
-# Of waiting for a killed program: the kernel may hold it in a driver for ever.
+NOTICE_SECONDS = 5.0  # after which a line says which program this process waits for
+# The wait for a killed program to end: a driver in the kernel may keep it for ever.
 KILL_SECONDS = 1.0
 TAIL_LINES = 200  # lines of output that an error carries
 _SHOWN_CHARACTERS = 200  # of a command that an error names
+# The innermost frame of a Python that crashed, and the words above it:
 # https://docs.python.org/3/library/faulthandler.html
 _PYTHON_CRASH = re.compile(r"\(most recent call first\):\n +(File .+)")
 INTERRUPT_TIMEOUT_SECONDS = 20.0  # for ninja and its compilers to remove incomplete files
 _TERMINATE_TIMEOUT_SECONDS = 5.0  # after SIGTERM, and after SIGKILL
-_CREATE_NEW_PROCESS_GROUP = 0x200  # of Windows: subprocess has the name on Windows only
+_CREATE_NEW_PROCESS_GROUP = 0x200  # a flag of Windows: elsewhere, subprocess lacks its name
 
 
 def end_children() -> None:
-    """End all processes that this one has started, except for the watchers."""
+    """End all processes that this one has started, and their children, except for the watchers."""
     import psutil
     from millguard import processes
 
@@ -48,10 +49,12 @@ def end_children() -> None:
 
 
 class CommandError(TorchmillError):
-    """A program ended with an exit code other than zero."""
+    """A program ended with an exit code other than zero.
+
+    `output` has the last lines that it printed, in which a caller may look for the cause.
+    """
 
     def __init__(self, argv: Sequence[str], returncode: int, output: str) -> None:
-        """Keep the last lines of `output`, in which a caller may look for the cause."""
         lines = output.splitlines()[-TAIL_LINES:]
         self.argv = tuple(argv)
         self.returncode = returncode
@@ -63,6 +66,7 @@ class CommandError(TorchmillError):
 
 
 def _last_text(lines: Sequence[str]) -> str:
+    """Return the last line with any text, or a clause that says that there is none."""
     for line in reversed(lines):
         if line.strip():
             return line.strip()
@@ -76,10 +80,10 @@ def capture(
     env: Mapping[str, str] | None = None,
     seconds: float = CAPTURE_TIMEOUT_SECONDS,
 ) -> str:
-    """Return the standard output of a program.
+    """Return the standard output of a program that may change files, and may take long.
 
-    Raises CommandError if it fails, HostError if it cannot be started, or has not ended after
-    `seconds`.
+    A program that has not ended after `seconds` gets time to clean up and is ended; HostError is
+    raised then. Raises CommandError if the program fails, HostError if it cannot be started.
     """
     process = _start(argv, cwd, env, stderr=subprocess.PIPE)
     try:
@@ -106,11 +110,11 @@ class NoAnswerError(HostError):
 def ask(
     argv: Sequence[str], env: Mapping[str, str] | None = None, seconds: float | None = None
 ) -> str:
-    """Return the standard output of a program that changes nothing.
+    """Return the standard output of a program that only prints information.
 
-    A program that has not ended after `seconds`, by default those of `answer_limit`, is killed with
-    its process group at once, because it has no files to clean up. Raises NoAnswerError then,
-    CommandError if it fails, HostError if it cannot be started.
+    A program that has not ended after `seconds` (by default those of `answer_limit`) is killed at
+    once with its process group, because it has no files to clean up; NoAnswerError is raised then.
+    Raises CommandError if the program fails, HostError if it cannot be started.
     """
     if seconds is None:
         seconds = answer_limit(Path(argv[0]).name)
@@ -128,6 +132,11 @@ def ask(
 def _await_answer(
     process: subprocess.Popen[str], argv: Sequence[str], seconds: float
 ) -> tuple[str, str]:
+    """Return standard output and standard error of a program when it has ended.
+
+    After NOTICE_SECONDS, a line tells people what they wait for. Raises NoAnswerError after
+    `seconds`.
+    """
     notice_seconds = min(NOTICE_SECONDS, seconds)
     try:
         return process.communicate(timeout=notice_seconds)
@@ -160,7 +169,7 @@ def _abandon(process: subprocess.Popen[str]) -> None:
 
 
 def program_output(*argv: str, env: Mapping[str, str] | None = None) -> str:
-    """Return the standard output of a program; "" if it fails, is missing or does not answer."""
+    """Return the standard output of a program, from `ask`; "" if `ask` raises an error."""
     try:
         return ask(argv, env)
     except (CommandError, HostError):
@@ -186,23 +195,29 @@ def stream(
     waits_for: str = "",
     kills_others: bool = False,
 ) -> None:
-    """Run `argv`, and pass each line of its output to `log` and, without its end, to `on_line`.
+    """Run a program until it ends, and pass on each line of its output.
 
-    The program leads a process group of its own. So Ctrl-C reaches it once, from this process, and
-    it gets INTERRUPT_TIMEOUT_SECONDS to stop. A program with `kills_others` ends the rest of its
-    group itself: only that rest is interrupted. `waits_for` names the sender of the output, if its
-    silence shall be limited.
+    `log` gets the lines as they are, `on_line` gets them without the newline.
+
+    The program leads a process group of its own. So the terminal's Ctrl-C reaches this process
+    only, which interrupts the group once and gives it INTERRUPT_TIMEOUT_SECONDS to stop.
+    `kills_others` is for a program that stays until the programs that it has started end, and then
+    cleans up, such as buildah: these programs are interrupted and the leader is not.
+
+    `waits_for` names the sender of the output, such as a server. If it is given, the silence of the
+    sender is limited (`until_silent`).
 
     Raises InterruptedBuildError after Ctrl-C, CommandError if the program fails, HostError if it
     cannot be started, SilentError if `waits_for` is silent for too long.
     """
     tail: deque[str] = deque(maxlen=TAIL_LINES)
-    # With a limit, another thread reads the output.
+    # `until_silent` reads the output in another thread.
     reads_here = not waits_for
     with interrupt_on_sigterm():
         process = _start(argv, cwd, env)
         try:
-            # Not _read_lines in this thread: Ctrl-C would close the pipe, which _stop still reads.
+            # Not by _read_lines in this thread: after Ctrl-C it would close the pipe, from which
+            # _stop still reads the last output.
             lines: Iterable[str] = process.stdout or ()
             if waits_for:
                 lines = until_silent(_read_lines(process), waits_for)
@@ -219,7 +234,7 @@ def stream(
                 code="interrupted",
             ) from None
         except BaseException:
-            # No compiler may go on after an error of ours.
+            # No compiler may go on if this process fails, as when its log cannot be written.
             _stop(process, reads=reads_here)
             raise
         finally:
@@ -231,14 +246,14 @@ def stream(
 
 
 class TimeUpError(Exception):
-    """The time of a block of `end_after` is over."""
+    """The time that `end_after` gives a block is over."""
 
 
 @contextlib.contextmanager
 def end_after(seconds: float | None) -> Iterator[None]:
-    """Raise TimeUpError in the block after so many seconds; None: never.
+    """Raise TimeUpError in the block when it has run for `seconds`; None sets no limit.
 
-    Raises ConfigError if the system cannot do so.
+    Raises ConfigError on Windows, and outside of the main thread.
     """
     if seconds is None:
         yield
@@ -247,10 +262,10 @@ def end_after(seconds: float | None) -> Iterator[None]:
     if sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
         raise ConfigError("--until needs Linux or macOS", code="until-on-windows")
 
-    def end(*_: object) -> None:
+    def raise_time_up(*_: object) -> None:
         raise TimeUpError
 
-    previous_handler = signal.signal(signal.SIGALRM, end)
+    previous_handler = signal.signal(signal.SIGALRM, raise_time_up)
     # 0 would switch the timer off, and macOS refuses more than 1e9 or so.
     timer_seconds = min(max(seconds, 0.001), 1e9)
     signal.setitimer(signal.ITIMER_REAL, timer_seconds)
@@ -264,8 +279,9 @@ def end_after(seconds: float | None) -> Iterator[None]:
 def run_in_terminal(argv: Sequence[str], env: Mapping[str, str]) -> int:
     """Run a program that has the terminal to itself, and return its exit code.
 
-    Ctrl-C reaches the program, too, and it gets INTERRUPT_TIMEOUT_SECONDS to stop. Raises
-    InterruptedBuildError then, HostError if it cannot be started.
+    The terminal's Ctrl-C reaches both this process and the program, which gets
+    INTERRUPT_TIMEOUT_SECONDS to stop; InterruptedBuildError is raised then. Raises HostError if the
+    program cannot be started.
     """
     with interrupt_on_sigterm():
         process = _start(argv, None, env, in_terminal=True)
@@ -281,6 +297,7 @@ def run_in_terminal(argv: Sequence[str], env: Mapping[str, str]) -> int:
 
 
 def _read_lines(process: subprocess.Popen[str]) -> Iterator[str]:
+    """Yield the lines of a program's output, and close the pipe in the end."""
     if process.stdout:
         with process.stdout as lines:
             yield from lines
@@ -293,6 +310,7 @@ def _shorten(argv: Sequence[str]) -> str:
 
 
 def _describe_end(returncode: int) -> str:
+    """Return how a program ended, "was killed by SIGKILL"; subprocess negates a signal's number."""
     if returncode >= 0:
         return f"ended with exit code {returncode}"
     try:
@@ -309,9 +327,10 @@ def _start(
     *,
     in_terminal: bool = False,
 ) -> subprocess.Popen[str]:
-    """Start a program; raise HostError, with a cure, if the system cannot.
+    """Start a program and return its process.
 
-    Unless it is `in_terminal`, it leads a process group of its own, and its output is a pipe.
+    Unless the program runs `in_terminal`, it leads a process group of its own, its input is empty,
+    and its output is a pipe. Raises HostError, with a cure, if the program cannot be started.
     """
     options: dict[str, Any] = {"encoding": "utf-8", "errors": "replace"}
     if not in_terminal:
@@ -346,7 +365,7 @@ def _start(
 
 @contextlib.contextmanager
 def interrupt_on_sigterm() -> Iterator[None]:
-    """Treat SIGTERM (a cancelled CI job) as Ctrl-C, so that the group does not outlive us."""
+    """Let SIGTERM in the block act as Ctrl-C, so that the programs of a cancelled CI job end."""
     try:
         previous_handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
     except ValueError:  # not in the main thread, and other threads get no signals
@@ -359,22 +378,26 @@ def interrupt_on_sigterm() -> Iterator[None]:
 
 
 def _stop(process: subprocess.Popen[str], *, reads: bool = True, kills_others: bool = False) -> str:
-    """End a program's group, with ever stronger signals, and return the rest of its output.
+    """End a program and its process group, and return the output that was not read before.
 
-    The output is "" if another thread reads it (`reads` is false).
+    `kills_others` is that of `stream`. If another thread reads the output, `reads` is false, and
+    the result is "".
     """
     from millguard import processes
 
     members = _other_programs(process) if kills_others else []
     output = _end_step_by_step(process, members, reads=reads)
-    # Members without our pipe may outlive the leader for the moment that they need to clean up.
+    # Members of the group may need a moment to clean up after their leader has ended.
     remaining = processes.wait_until_ended(processes.find_by_group(process.pid), 1.0)
     processes.end_processes(remaining)
     return output
 
 
 def _other_programs(leader: subprocess.Popen[str]) -> list[psutil.Process]:
-    """Return the group members that run another program than its leader, which may have forked."""
+    """Return the processes in a group that run another program than the group's leader.
+
+    Processes of the leader's program are copies of the leader, which end with it.
+    """
     from millguard import processes
 
     leader_name = _program_name(leader.pid)
@@ -400,9 +423,10 @@ def _program_name(pid: int) -> str:
 def _end_step_by_step(
     process: subprocess.Popen[str], members: Sequence[psutil.Process], *, reads: bool
 ) -> str:
-    """Interrupt, then terminate, then kill a group until its leader has ended; return its output.
+    """Interrupt a group, then terminate it, then kill it, until its leader has ended.
 
-    If `members` of the group are given, only these are interrupted.
+    If `members` of the group are given, only these are interrupted. Returns the output that was not
+    read before, "" if another thread reads it (`reads` is false).
     """
 
     def interrupt() -> None:
@@ -414,7 +438,7 @@ def _end_step_by_step(
             with contextlib.suppress(psutil.Error):
                 member.send_signal(signal.SIGINT)
 
-    # The members may have programs of their own to end.
+    # The leader begins to clean up only when the members have ended.
     interrupt_seconds = INTERRUPT_TIMEOUT_SECONDS * (2 if members else 1)
     steps: tuple[tuple[Callable[[], None], float], ...] = (
         (interrupt, interrupt_seconds),
@@ -424,7 +448,7 @@ def _end_step_by_step(
     for send, seconds in steps:
         send()
         try:
-            if reads:  # while waiting: a full pipe would keep the program from ending
+            if reads:  # a program cannot end while it writes into a full pipe
                 return process.communicate(timeout=seconds)[0] or ""
             process.wait(timeout=seconds)
         except subprocess.TimeoutExpired:
@@ -435,7 +459,10 @@ def _end_step_by_step(
 
 
 def _kill(process: subprocess.Popen[str]) -> None:
-    """Kill a group and its descendants: ninja gives each compiler a group of its own."""
+    """Kill a program, its process group, and its descendants in other groups.
+
+    ninja starts each compiler in a group of its own.
+    """
     import psutil
 
     with contextlib.suppress(psutil.NoSuchProcess):
@@ -448,9 +475,10 @@ def _kill(process: subprocess.Popen[str]) -> None:
 
 
 def _signal_group(process: subprocess.Popen[str], number: signal.Signals) -> None:
+    """Send a signal to the process group that a program leads; no error if the group is gone."""
     if sys.platform == "win32":
         process.send_signal(signal.CTRL_BREAK_EVENT if number == signal.SIGINT else number)
     else:
-        # All are gone; or only zombies are left, for which macOS gives no permission.
+        # macOS refuses signals to a group in which only zombies are left.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, number)

@@ -1,7 +1,10 @@
-"""End the processes of a run that was killed itself: `python -m torchmill.core.reaper JSON`.
+"""End the processes that a run has started if the run itself is killed.
 
-Compilers have a guard for that; this is for all other processes: pip and venv, git, their children,
-and containers.
+Nothing in a killed process can do that. So a run starts a watcher, which waits until the run has
+ended in any way, and then ends the processes of the run: pip, git, their children, and containers.
+Compilers are ended by the memory guard. Processes of a run are found by their "mark", a variable in
+their environment, which they inherit. The watcher starts this module:
+`python -m torchmill.core.reaper JSON`.
 """
 
 import atexit
@@ -19,21 +22,26 @@ from torchmill.core.paths import CHECKOUT
 from torchmill.core.process import CommandError
 
 VARIABLE = "TORCHMILL_RUN"  # the variable that marks every process of a run
-# Between two passes: an engine may have been about to start the container during the first.
+# Containers are ended a second time after this: when they are ended first, the container engine may
+# be about to start one.
 SECOND_PASS_SECONDS = 5.0
-# A shell waits, because it is small. It becomes the reaper if the pipe ends without a line. It
-# ignores the signals that Slurm sends to every process of a job: the run must end first.
+# The watcher is a shell, because a Python would take more memory. It becomes the reaper if the pipe
+# ends without a line. It ignores the signals that Slurm sends to every process of a job, because
+# the run must end first.
 _WAIT = 'trap "" TERM INT; read -r _ || exec "$@"'
 _DISMISSAL = b"done\n"
 
 
 def watch_run() -> None:
-    """Have all processes that this one starts from now on ended if it is killed. Not on Windows."""
+    """Start the watcher of this run, which ends processes that are started from now on.
+
+    Nothing happens on Windows, or without a shell.
+    """
     if sys.platform == "win32":
         return
     run = f"{os.getpid()}-{time.time_ns()}"
     os.environ[VARIABLE] = run
-    with contextlib.suppress(OSError):  # without a shell there is no watcher
+    with contextlib.suppress(OSError):
         _, pipe = _start_watcher({VARIABLE: run}, (), os.environ)
         atexit.register(_dismiss, os.getpid(), pipe)
 
@@ -42,7 +50,11 @@ def watch_run() -> None:
 def watch_container(
     mark: Mapping[str, str], after: Sequence[str], environ: Mapping[str, str]
 ) -> Iterator[None]:
-    """Have a container ended, as by `end_marked`, if this process is killed in the block."""
+    """Let a watcher end a container if this process is killed in the block.
+
+    The watcher calls `end_marked` with `mark` and `after`; `environ` is its environment. Raises
+    OSError if there is no shell.
+    """
     watcher, pipe = _start_watcher(mark, after, without_mark(environ))
     try:
         yield
@@ -56,7 +68,10 @@ def watch_container(
 def end_marked(
     mark: Mapping[str, str], after: Sequence[str], environ: Mapping[str, str] | None = None
 ) -> None:
-    """End all processes that have the variable in `mark`, then run the command `after`, if any."""
+    """End all processes of this machine that have a variable of `mark` with its value.
+
+    Then runs the command `after`, which removes a container; empty if there is none.
+    """
     if sys.platform != "win32":
         from millguard import processes
 
@@ -70,10 +85,11 @@ def end_marked(
 def _start_watcher(
     mark: Mapping[str, str], after: Sequence[str], environ: Mapping[str, str]
 ) -> tuple[subprocess.Popen[bytes], int]:
-    """Have another process call `end_marked` if this one is killed.
+    """Start a watcher, which calls `end_marked` if this process is killed.
 
-    Returns that process and the writing end of its pipe: a line on it dismisses the watcher. The
-    kernel closes the pipe when this process ends in any way. Raises OSError.
+    Returns the watcher and the writing end of its pipe: a line on the pipe dismisses the watcher.
+    The kernel closes the pipe when this process ends in any way. Raises OSError if there is no
+    shell.
     """
     python_path = os.pathsep.join(filter(None, [str(CHECKOUT), environ.get("PYTHONPATH")]))
     arguments = json.dumps([dict(mark), list(after)])
@@ -89,6 +105,9 @@ def _start_watcher(
             stderr=subprocess.DEVNULL,
             start_new_session=True,  # neither Ctrl-C nor `kill -9` of the run's group reaches it
         )
+    except OSError:
+        os.close(writing_end)
+        raise
     finally:
         os.close(reading_end)
     process.WATCHERS.add(watcher.pid)
@@ -96,23 +115,24 @@ def _start_watcher(
 
 
 def _dismiss(run_pid: int, pipe: int) -> None:
-    """Dismiss the watcher at the end of the run; its forks inherit the handler, and must not."""
-    if os.getpid() == run_pid:
+    """Dismiss the watcher at the end of the run, whose process has the number `run_pid`."""
+    if os.getpid() == run_pid:  # a fork inherits the handler of atexit, and ends earlier
         with contextlib.suppress(OSError):
             os.write(pipe, _DISMISSAL)
 
 
 def mark_of_run() -> dict[str, str]:
-    """Return the variable that marks processes of this run; nothing if there is no watcher."""
+    """Return the variable that marks processes of this run; {} if there is no watcher."""
     return {VARIABLE: os.environ[VARIABLE]} if VARIABLE in os.environ else {}
 
 
 def without_mark(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a process that outlives the run, or ends by itself."""
+    """Return an environment for a process that the watcher must not end."""
     return {name: value for name, value in environ.items() if name != VARIABLE}
 
 
 def _main() -> None:
+    """End what the arguments of the command name."""
     mark, after = json.loads(sys.argv[1])
     end_marked(mark, after)
     if after:

@@ -1,6 +1,7 @@
-"""How long a sender may stay silent, and how long an answer may take.
+"""Limit how long a sender, such as a server, may be silent, and how long a program may answer.
 
-A silent sender is reported after 15 seconds, and its connection ended after 60.
+A silent sender is reported after 15 seconds, and its connection is ended after 60. Variables of the
+environment change these limits.
 """
 
 import contextlib
@@ -17,14 +18,15 @@ from torchmill.core.plain_text import as_plain_text
 
 REPORTED_AFTER_SECONDS = 15.0
 ENDED_AFTER_SECONDS = 60.0
-VARIABLE = "TORCHMILL_SILENCE"  # seconds, in place of 60
-# For a program that only prints information. From a cold network disk it needs some seconds.
+VARIABLE = "TORCHMILL_SILENCE"  # seconds, in place of ENDED_AFTER_SECONDS
+# For a program that only prints information. To load it from a network disk takes some seconds.
 ANSWER_SECONDS = 20.0
 # Without its persistence daemon, nvidia-smi initialises every GPU of the machine first.
 # https://docs.nvidia.com/deploy/driver-persistence/
 _ANSWER_SECONDS: Mapping[str, float] = {"nvidia-smi": 30.0}
-ANSWER_VARIABLE = "TORCHMILL_ANSWER"  # seconds, in place of both
+ANSWER_VARIABLE = "TORCHMILL_ANSWER"  # seconds, in place of all limits for answers
 LOWEST_RATE = 100  # bytes per second; a slower sender counts as silent for a part of the time
+# Between two looks at the clock.
 _POLL_SECONDS = 0.5
 _QUEUE_ITEMS = 8
 
@@ -36,27 +38,31 @@ class SilentError(NetworkError):
 
 
 def silence_limit(environ: Mapping[str, str] = os.environ) -> float:
-    """Return the seconds of silence after which a connection is ended. Raises ConfigError."""
+    """Return the seconds of silence after which a connection is ended.
+
+    Raises ConfigError if the variable is no number of seconds.
+    """
     return _read_seconds(environ, VARIABLE, ENDED_AFTER_SECONDS, "a silent connection is ended")
 
 
 def answer_limit(program: str, environ: Mapping[str, str] = os.environ) -> float:
-    """Return the seconds that a program, by its file's name, has for an answer.
+    """Return the seconds that a program has for an answer; `program` is the name of its file.
 
-    Raises ConfigError.
+    Raises ConfigError if the variable is no number of seconds.
     """
     default = _ANSWER_SECONDS.get(program, ANSWER_SECONDS)
-    event = "a program that only tells something is ended"
+    event = "a program that only prints information is ended"
     return _read_seconds(environ, ANSWER_VARIABLE, default, event)
 
 
 def _read_seconds(environ: Mapping[str, str], variable: str, default: float, event: str) -> float:
+    """Return the seconds in a variable; `event` says in a message what happens after them."""
     text = environ.get(variable, "")
     try:
         seconds = float(text or default)
     except ValueError:
         seconds = 0.0
-    # Longer waits raise OverflowError; the comparison is false for "nan", too.
+    # Python's locks raise OverflowError for longer waits. "nan" fails this comparison, too.
     if not 0 < seconds < threading.TIMEOUT_MAX:
         raise ConfigError(
             f"{variable} is '{text}': give the seconds after which {event}, such as {default:g}",
@@ -66,9 +72,9 @@ def _read_seconds(environ: Mapping[str, str], variable: str, default: float, eve
 
 
 class _Silence:
-    """The seconds that a sender has been silent, counted by the time spent waiting for it.
+    """The seconds that a sender has been silent: the sum of the times spent waiting for it.
 
-    A clock would go on while this process is stopped (Ctrl-Z), or works on an item.
+    A clock would also count the time in which this process is stopped (Ctrl-Z) or works on an item.
     """
 
     def __init__(self, sender: str, limit: float) -> None:
@@ -78,10 +84,14 @@ class _Silence:
         self._reported = False
 
     def add_waiting(self, seconds: float) -> None:
+        """Add the seconds of one wait, which _POLL_SECONDS limits unless the process is stopped."""
         self._seconds += min(seconds, _POLL_SECONDS)
 
-    def end(self, item_bytes: int | None) -> None:
-        """Note an item; a small one ends only a part of the silence. None: its size is unknown."""
+    def note_item(self, item_bytes: int | None) -> None:
+        """Reduce the silence by an item: by the seconds that it takes at LOWEST_RATE.
+
+        An item of unknown size (None) ends the silence.
+        """
         if item_bytes is None:
             self._seconds = 0.0
         else:
@@ -106,11 +116,11 @@ class _Silence:
 def until_silent(
     source: Iterable[Item], sender: str, size: Callable[[Item], int] | None = None
 ) -> Generator[Item]:
-    """Yield the items of `source`, which runs in a thread of its own.
+    """Yield the items of `source`, which is read in another thread, as long as they keep coming.
 
-    `size` returns the bytes of an item; None: any item shows that all is well, however small.
-    Raises SilentError after the limit of `silence_limit`, and whatever `source` raises. A source
-    that never answers keeps its thread.
+    `sender` names the source in messages. `size` returns the number of bytes of an item; without
+    it, any item ends the silence. Raises SilentError after the seconds of `silence_limit`, and any
+    error that `source` raises. If `source` never returns, its thread stays until the process ends.
     """
     silence = _Silence(sender, silence_limit())
     items = queue.Queue[Item | BaseException](_QUEUE_ITEMS)
@@ -131,7 +141,7 @@ def until_silent(
                 raise item
             if item is not None:
                 yield item
-                silence.end(size(item) if size else None)
+                silence.note_item(size(item) if size else None)
             silence.check()
     finally:
         abandoned.set()
@@ -140,7 +150,7 @@ def until_silent(
 def _forward(
     source: Iterable[Item], items: queue.Queue[Item | BaseException], abandoned: threading.Event
 ) -> None:
-    """Put the items of a source into a queue; its end is a StopIteration, or what it raised."""
+    """Put the items of a source into a queue, and then a StopIteration, or the source's error."""
 
     def put(item: Item | BaseException) -> None:
         while not abandoned.is_set():
