@@ -22,7 +22,7 @@ def settled(path: Path, text: str) -> Path:
     """Write a file, and wait until its last change is long enough ago."""
     path.write_text(text)
     stat = stat_file(path)
-    while stat is not None and not stat.settled:
+    while stat is not None and not stat.is_settled:
         time.sleep(0.01)
     return path
 

@@ -108,7 +108,7 @@ def read_external_inputs(
         headers = {}
         for header_folder in _HEADER_FOLDERS:
             look = stat_folder(header_folder)
-            headers[header_folder] = UNKNOWN if look.since > began_ns else look.text
+            headers[header_folder] = UNKNOWN if look.changed_ns > began_ns else look.text
         return headers
     try:
         files = _recorded_files(logs)
@@ -122,7 +122,7 @@ def read_external_inputs(
         if path.startswith(tuple(left_out)):
             continue
         status = stat_file(path)
-        changed_meanwhile = status is not None and status.since > began_ns
+        changed_meanwhile = status is not None and status.changed_ns > began_ns
         digest = UNKNOWN if changed_meanwhile else stat_cache.digest(path)
         if digest is not None:
             digests[path] = digest

@@ -1,6 +1,6 @@
 """Imports nothing of ours: errors, processes, locks, atomic writes, digests, URLs, units.
 
-- atomic_writes: write files in one move, so that nobody reads half of one
+- atomic_writes: write files in one move: readers see the old content or the new one
 - console: text for people: progress bars, tables, folded lines, colours
 - deletion: delete files and folders, out of sight first, also while others delete them
 - digests: digests of files
@@ -9,23 +9,23 @@
 - formats: the formats of files that outlive the torchmill that wrote them, one integer each
 - git_index: read which files git tracks, without running git
 - homes: tell whether the contents of a home are the user's, by a mark that no repository can bring
-- lenient_paths: ask the file system about paths that may be closed to us
+- lenient_paths: ask about paths that this user may not be allowed to look at, without errors
 - locks: lock folders against other runs: refuse, or wait for the holder to end
 - log_reader: read the log of a build, in any encoding and of any size
-- ninja: read ninja's progress and its record of files read
-- package_data: tables that lie beside the modules that read them
+- ninja: read ninja's progress, estimate the remaining time, read its record of dependencies
+- package_data: read tables that lie in the package, beside the modules that use them
 - paths: the folders of everything: the only module that knows their names
-- plain_text: the gate for all text that people read: no control characters, no workflow commands
+- plain_text: make text safe to print: no control characters, no commands to a workflow
 - process: run programs, watch their output, and end them with all processes that they started
-- programs: the commands of tasks and sessions: `invoke` and `nox`, or an installed `torchmill`
-- reaper: end the processes of a run that was killed itself
+- programs: rewrite the commands in messages to those that work in the user's shell
+- reaper: end the processes that a run has started if the run itself is killed
 - running_python: end a Python that is too old with a sentence
-- silence: how long a sender may stay silent, and how long an answer may take
+- silence: limit how long a sender may be silent, and how long a program may answer
 - stat_cache: cache digests of files and answers of programs while the files look the same
 - strict_json: read JSON that somebody else may have written
-- suite_version: which torchmill this is
-- system_errors: say in one sentence why the system refused something
-- task_lines: the tasks by stage, each with a line about it
+- suite_version: the version of the torchmill that runs
+- system_errors: say in one sentence why the operating system refused something
+- task_lines: the names of all tasks by stage, each with a line about it
 - units: bytes and durations as people write them
 - urls: URLs from users: checked before use, and shown without secrets
 """

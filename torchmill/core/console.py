@@ -21,8 +21,9 @@ if TYPE_CHECKING:  # rich is slow to import, and most commands show no bar
     from rich.progress import Progress
 
 SCREEN_WIDTH = 80  # columns of folded text
-_NARROWEST = 12  # columns that a folded column keeps
-# A command, also after its label, as in "install:  pip install torch", or after a variable's value.
+_NARROWEST = 12  # characters; a column of a table is not made narrower than this
+# The beginning of a line with a command, which must stay whole so that it can be copied: also one
+# after a label ("install:  pip install torch", "run it: nox -l") or after a variable ("CC=gcc pip").
 _COMMAND_LINE = re.compile(
     r" *(\w+=|'?\$\{|(\w+( it)?: +)?(\$ )?"
     r"(\S*/)?(invoke|nox|torchmill|pip|uv|python3?|bash|git|sudo|apt-get|dnf|yum|brew|conda|docker)"
@@ -65,7 +66,7 @@ Clock = Callable[[], float]
 
 
 class ThrottledOutput:
-    """A file that gets few lines."""
+    """A file, such as the log of a CI job, that gets a line of progress only now and then."""
 
     def __init__(self, file: TextIO, clock: Clock = time.monotonic) -> None:
         self._file = file
@@ -73,19 +74,23 @@ class ThrottledOutput:
         self._written_at = clock()
 
     def write(self, text: str) -> None:
-        """Write a line."""
+        """Write a line at once."""
         self._written_at = self._clock()
         self._file.write(f"{as_plain_text(text)}\n")
         self._file.flush()
 
     def write_throttled(self, text: Callable[[], str]) -> None:
-        """Write a line if the last one is old."""
+        """Write the line that `text` returns if the last line is INTERVAL_SECONDS old."""
         if self._clock() - self._written_at >= INTERVAL_SECONDS:
             self.write(text())
 
 
 class ProgressDisplay:
-    """The place of progress bars: they move on a `live` display, else they are lines in a file."""
+    """The screen or file on which progress bars are shown.
+
+    `live` is the display of rich on which bars move. Without it, progress is written to `file`, a
+    line now and then.
+    """
 
     def __init__(
         self, file: TextIO, clock: Clock = time.monotonic, live: "Progress | None" = None
@@ -95,14 +100,14 @@ class ProgressDisplay:
         self._live = live
 
     def task(self, title: str, total: int | None = None) -> "ProgressBar":
-        """Begin a bar."""
+        """Begin a bar with a title; `total` is the number of units to do, None if unknown."""
         return ProgressBar(ThrottledOutput(self._file, self._clock), title, total, self._live)
 
 
 class ProgressBar:
-    """The progress of one long task.
+    """The progress of one long task: a bar that moves, or lines in a log.
 
-    It is a bar that moves, or lines: at the beginning, now and then, and at the end.
+    The lines are written at the beginning, now and then, and at the end.
     """
 
     def __init__(
@@ -119,7 +124,11 @@ class ProgressBar:
             out.write(title)
 
     def update(self, done: int, total: int | None = None, note: str = "") -> None:
-        """Show how much is done, of how much if that is known, and a note such as a file's name."""
+        """Show the progress.
+
+        `done` and `total` count units of any kind, such as files or percent; 0 and None mean that
+        they are unknown. `note` is shown beside them, such as the name of a file.
+        """
         self._total = total or self._total
         if self._total:
             count = f"{done}/{self._total}"
@@ -135,7 +144,10 @@ class ProgressBar:
             self._out.write_throttled(lambda: f"{self._title}: {self._last_text}")
 
     def close(self) -> None:
-        """End the bar, and show the last progress, whether the task succeeded or not."""
+        """End the bar, and leave a line with the last progress in its place.
+
+        To be called whether the task succeeded or not.
+        """
         line = f"{self._title}: {self._last_text}" if self._last_text else self._title
         if self._live is not None:
             from rich.text import Text
@@ -148,7 +160,7 @@ class ProgressBar:
 
 @contextmanager
 def show_progress(file: TextIO | None = None) -> Iterator[ProgressDisplay]:
-    """Show progress bars for as long as the context lasts."""
+    """Yield a display of progress bars on a file, by default standard error."""
     file = file or sys.stderr
     if not is_live_terminal(file):
         yield ProgressDisplay(file)
@@ -169,9 +181,10 @@ def show_progress(file: TextIO | None = None) -> Iterator[ProgressDisplay]:
 
 
 def format_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return an aligned table, a row a line.
+    """Return a table with aligned columns as text.
 
-    If standard output is a terminal that is narrower, the widest columns are folded.
+    If standard output is a terminal that is narrower than the table, the cells of the widest
+    columns are folded onto several lines.
     """
     table_rows = [list(headers), *(list(row) for row in rows)]
     columns = zip(*table_rows, strict=True)
@@ -190,7 +203,7 @@ def format_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _narrow(widths: list[int], screen_columns: int) -> None:
-    """Shrink the widest columns of a table until it fits a screen or cannot shrink."""
+    """Reduce `widths`, in place, until the table fits a screen; columns keep _NARROWEST."""
     gap = 2  # columns between two columns of the table
     available = screen_columns - gap * (len(widths) - 1)
     while sum(widths) > available and max(widths) > _NARROWEST:
@@ -199,9 +212,10 @@ def _narrow(widths: list[int], screen_columns: int) -> None:
 
 
 def fold_text(text: str, columns: int = SCREEN_WIDTH) -> str:
-    """Return a text whose long lines are folded at spaces; lines with commands stay whole.
+    """Return a text whose lines longer than `columns` are folded at spaces.
 
-    The rest of a folded "name    value" goes below the value, that of another line is indented.
+    Lines that begin with a command stay whole. The rest of a folded line is indented: below the
+    value if the line has the form "name    value", else by two more spaces than its beginning.
     """
     lines = []
     for line in text.split("\n"):
@@ -213,10 +227,12 @@ def fold_text(text: str, columns: int = SCREEN_WIDTH) -> str:
 
 
 def _fold_line(line: str, columns: int) -> str:
+    """Return a line, folded as `fold_text` says."""
     stripped = line.lstrip()
     indent = len(line) - len(stripped)
     row = _ROW.match(line)
     hanging_indent = indent + 2
+    # Below a value that begins farther right, too little room would be left for it.
     if row is not None and row.end() <= columns // 2:
         hanging_indent = row.end()
     wrapper = TextWrapper(
@@ -234,9 +250,9 @@ def _fold_line(line: str, columns: int) -> str:
 def fit_screen(text: str, file: TextIO | None = None) -> str:
     """Return a text as it is written to a file, by default standard output.
 
-    For a terminal it is folded. Its commands name the programs of this environment already, because
-    these are longer, and the lines must have room for them.
+    For a terminal it is folded to the terminal's width.
     """
+    # Before the folding, because the names of the programs are longer than those in the text.
     text = name_programs(text)
     if (file or sys.stdout).isatty():
         return fold_text(text, shutil.get_terminal_size().columns)
@@ -244,10 +260,11 @@ def fit_screen(text: str, file: TextIO | None = None) -> str:
 
 
 def colour_words(text: str, file: TextIO | None = None) -> str:
-    """Return a text with its verdicts, judgements and marks in colour.
+    """Return a text with the words of `_COLOURS` in colour.
 
-    It stays as it is if the file, by default standard output, is no terminal, or if NO_COLOR is set
-    (https://no-color.org).
+    A word is coloured only if it stands as a verdict of the doctor, as a judgement of a build or as
+    a mark of the matrix. The text stays as it is if the file, by default standard output, is no
+    terminal, or if NO_COLOR is set (https://no-color.org).
     """
     has_colours = is_live_terminal(file or sys.stdout) and "NO_COLOR" not in os.environ
     if not has_colours:
@@ -257,9 +274,11 @@ def colour_words(text: str, file: TextIO | None = None) -> str:
 
 
 def _colour(word: re.Match[str]) -> str:
+    """Return a matched word between the sequences that set and reset its colour."""
     return f"\x1b[{_COLOURS[word[0]]}m{word[0]}\x1b[0m"
 
 
 def is_live_terminal(file: TextIO) -> bool:
-    """Tell whether a line can be overwritten; rich would say yes in CI if FORCE_COLOR is set."""
+    """Tell whether a file is a terminal on which a line can be overwritten."""
+    # Not rich's `is_terminal`: in CI, FORCE_COLOR makes it say yes.
     return file.isatty() and os.environ.get("TERM") != "dumb"

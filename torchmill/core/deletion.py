@@ -8,9 +8,12 @@ from collections.abc import Iterable
 from itertools import count
 from pathlib import Path
 
-DELETED_NAME = ".gone-"  # begins the name of a path that is out of sight and not yet deleted
-DELETED_KEY = "key"  # the file that says that a tree is complete, so it goes first
-ABANDONED_SECONDS = 86400  # after which a process of that number is another one
+DELETED_NAME = ".gone-"  # begins the name of a path that is hidden and not yet deleted
+# A tree counts as complete while it has this file: it is deleted before the tree's other files.
+DELETED_KEY = "key"
+# A hidden path names the process that made it by number. After a day, a process with this number
+# is taken for another one, because systems use numbers again.
+ABANDONED_SECONDS = 86400
 
 
 def move_out_of_sight(paths: Iterable[Path]) -> list[Path]:
@@ -31,7 +34,10 @@ def move_out_of_sight(paths: Iterable[Path]) -> list[Path]:
 
 
 def is_being_deleted(path: Path) -> bool:
-    """Tell whether the process that hid a path may still be deleting it, or has just finished."""
+    """Tell whether the process that hid a path may still be deleting it.
+
+    Also true if the path is gone: the process has just finished.
+    """
     import psutil
 
     number = path.name.removeprefix(DELETED_NAME).partition("-")[0]
@@ -39,8 +45,8 @@ def is_being_deleted(path: Path) -> bool:
         hidden_at = path.lstat().st_ctime
     except FileNotFoundError:
         return True
-    recent = time.time() - hidden_at < ABANDONED_SECONDS
-    return number.isdecimal() and psutil.pid_exists(int(number)) and recent
+    is_recent = time.time() - hidden_at < ABANDONED_SECONDS
+    return number.isdecimal() and psutil.pid_exists(int(number)) and is_recent
 
 
 def delete_paths(paths: Iterable[Path]) -> None:
@@ -58,7 +64,8 @@ def delete_paths(paths: Iterable[Path]) -> None:
 
 
 def _delete_folder(folder: Path) -> None:
-    # Errors are ignored at first: two processes that delete one folder meet each other's gaps.
+    """Delete a folder; raise OSError if something in it cannot be deleted."""
+    # Errors are ignored at first: another process may be deleting files of the same folder.
     shutil.rmtree(folder, ignore_errors=True)
     if not folder.exists():
         return
@@ -72,20 +79,20 @@ def _delete_folder(folder: Path) -> None:
 def trim_folder(folder: Path, limit: int) -> None:
     """Delete the files that were used least recently until a folder holds at most `limit` bytes.
 
-    A file counts as used when it was last written, or its time was renewed. Hidden files younger
-    than a day, which somebody may be writing, stay.
+    A file counts as used at its time of modification: whoever reads a cached file renews it. Hidden
+    files younger than a day stay, because somebody may be writing them.
     """
     files = []
     total = 0
-    # os.walk, unlike rglob, goes on if a folder vanishes meanwhile
+    # os.walk, unlike rglob, goes on if somebody deletes a folder while it runs.
     for parent, _, names in os.walk(folder):
         for name in names:
             path = Path(parent, name)
             with contextlib.suppress(OSError):
                 status = path.stat()
                 age = time.time() - status.st_mtime
-                being_written = name.startswith(".") and age < ABANDONED_SECONDS
-                if path.is_file() and not being_written:
+                is_being_written = name.startswith(".") and age < ABANDONED_SECONDS
+                if path.is_file() and not is_being_written:
                     files.append((status.st_mtime_ns, status.st_size, path))
                     total += status.st_size
     excess = total - limit

@@ -75,7 +75,7 @@ class GpuError(TorchmillError, exit_code=13):
 
 
 class DeliveryError(TorchmillError, exit_code=14):
-    """The goods are not what their records say, or the destination belongs to somebody else."""
+    """The delivered files are not what their records say, or somebody else owns the destination."""
 
 
 class UnfinishedBuildError(TorchmillError, exit_code=15):
@@ -83,7 +83,7 @@ class UnfinishedBuildError(TorchmillError, exit_code=15):
 
 
 class StepError(TorchmillError, exit_code=16):
-    """A step of a build is impossible, which was noticed before the first step began."""
+    """A step of a build is impossible; raised before the first step begins."""
 
 
 class InterruptedBuildError(TorchmillError, exit_code=130):
@@ -95,9 +95,10 @@ class UnforeseenError(TorchmillError, exit_code=70):  # EX_SOFTWARE of sysexits.
 
 
 def did_you_mean(word: str, choices: Iterable[str], most: int = 1) -> str:
-    """Return the choices that resemble a word, as the end of a message; "" if none does.
+    """Return the end of a message, "; did you mean --arch-list?"; "" if no choice resembles a word.
 
-    A word that is a choice itself is the only one to be named.
+    At most `most` choices are suggested. A word that is itself a choice, which the user may have
+    written in the wrong place, is the only suggestion.
     """
     suggestions = _suggest(word, list(choices), most)
     if not suggestions:
@@ -106,22 +107,27 @@ def did_you_mean(word: str, choices: Iterable[str], most: int = 1) -> str:
 
 
 def _suggest(word: str, choices: list[str], most: int) -> list[str]:
+    """Return at most `most` of the choices that resemble a word, the most similar one first."""
     from difflib import get_close_matches  # slow to import, and only needed for a wrong word
 
     if word in choices:
         return [word]
     if word.startswith("--"):
         # An abbreviation: --arch means --arch-list, though --torch resembles it more.
-        longer = [choice for choice in choices if choice.startswith(word)]
-        if longer:
-            return longer[:most]
+        completions = [choice for choice in choices if choice.startswith(word)]
+        if completions:
+            return completions[:most]
     by_lowercase = {choice.lower(): choice for choice in choices}
-    close = get_close_matches(word.strip().lower(), by_lowercase, most)
-    return [by_lowercase[lowercase] for lowercase in close]
+    matches = get_close_matches(word.strip().lower(), by_lowercase, most)
+    return [by_lowercase[match] for match in matches]
 
 
 def require_choice(subject: str, word: str, choices: Collection[str], code: str) -> str:
-    """Return a word that is one of several choices; raise ConfigError, with all of them, if not."""
+    """Return `word` if it is one of the choices.
+
+    Raises ConfigError with `code`, which lists the choices, for any other word. `subject` says what
+    is chosen, such as "kind".
+    """
     if word in choices:
         return word
     hint = did_you_mean(word, choices)
@@ -131,7 +137,10 @@ def require_choice(subject: str, word: str, choices: Collection[str], code: str)
 
 
 def require_count(option: str, text: str, least: int, most: int, code: str) -> int:
-    """Return an option's number; raise ConfigError if it is out of bounds, or not a number."""
+    """Return the whole number that is an option's text.
+
+    Raises ConfigError with `code` if it is no number, or not between `least` and `most`.
+    """
     # int() also accepts other digits, signs and underscores, and takes long for a million digits.
     is_number = text.isascii() and text.isdecimal() and len(text) <= len(str(most))
     if not is_number or not least <= int(text) <= most:
@@ -142,7 +151,10 @@ def require_count(option: str, text: str, least: int, most: int, code: str) -> i
 
 
 def parse_option(option: str, text: str, parse: Callable[[str], T], code: str) -> T:
-    """Return the parsed text of an option; raise ConfigError if that raises ValueError."""
+    """Return `parse(text)` for the text of an option.
+
+    Raises ConfigError with `code` if `parse` raises ValueError.
+    """
     try:
         return parse(text)
     except ValueError as error:
@@ -151,7 +163,10 @@ def parse_option(option: str, text: str, parse: Callable[[str], T], code: str) -
 
 @contextlib.contextmanager
 def require_package(subject: str, requirement: str, code: str) -> Iterator[None]:
-    """Raise HostError if a package that `subject` needs cannot be imported in the block."""
+    """Raise HostError if the block, in which a package is imported, raises ImportError.
+
+    `subject` says what needs the package, `requirement` is the one that pip gets ("boto3>=1").
+    """
     try:
         yield
     except ImportError:

@@ -1,4 +1,7 @@
-"""The end of a command: every error becomes one message and an exit code, never a traceback."""
+"""The end of a command: every error becomes one message and an exit code, never a traceback.
+
+The "runners" are nox and invoke, the programs that start sessions and tasks.
+"""
 
 import atexit
 import functools
@@ -37,7 +40,7 @@ _GIST_CHARACTERS = 200  # of an unforeseen error
 def exit_with_error(
     body: TaskBody, make_exit: Callable[[str, int], Exception], *, as_json: bool = False
 ) -> TaskBody:
-    """Return `body` such that an error raises the result of `make_exit(message, exit code)`.
+    """Return a function that calls `body` and raises `make_exit(message, exit_code)` for any error.
 
     With `as_json` the error is also printed as JSON, for a program that reads standard output.
     """
@@ -46,7 +49,7 @@ def exit_with_error(
     def wrapper(*args: Any, **kwargs: Any) -> None:
         try:
             body(*args, **kwargs)
-            # Flushes: a pipe without a reader or a full disk must be met here, not at Python's end.
+            # Flushes: a closed pipe or a full disk must raise here, not when Python ends.
             print_now("", end="")
         except BrokenPipeError:
             _close_stdout()
@@ -55,7 +58,8 @@ def exit_with_error(
                 raise
             torchmill_error = as_torchmill_error(error)
             _drop_unwritable_output()
-            # Output of the command before the error is one JSON document already.
+            # The command prints its JSON document at once. If it has, a second document behind it
+            # would make the output invalid.
             if as_json and not _Output.printed:
                 print_now(json.dumps(error_data(torchmill_error), indent=1))
             message = format_error(torchmill_error)
@@ -65,7 +69,7 @@ def exit_with_error(
 
 
 def format_error(error: BaseException) -> str:
-    """Return any exception as people and programs read it: "error[no-timeline]: …"."""
+    """Return the message for any exception, with its error code: "error[no-timeline]: …"."""
     torchmill_error = as_torchmill_error(error)
     return as_plain_text(f"error[{torchmill_error.code}]: {torchmill_error}")
 
@@ -73,8 +77,8 @@ def format_error(error: BaseException) -> str:
 def error_data(error: TorchmillError) -> dict[str, Any]:
     """Return an error as --json prints it: code, exit code, message, and the command that helps.
 
-    "cure" is the first command that the message names, without a promise that it is enough; None
-    if it names none.
+    That command, "cure", is the first one that the message names; None if it names none. More may
+    be needed than to run it.
     """
     commands = _CURE.findall(str(error))
     description = {
@@ -87,7 +91,11 @@ def error_data(error: TorchmillError) -> dict[str, Any]:
 
 
 def prepare_program() -> None:
-    """Let every error of nox or invoke end it with one message; record how people run them."""
+    """Prepare the process of a runner, before any other work.
+
+    An error that a runner does not catch is shown as one message. The environment gets the commands
+    by which people start the runners (`record_programs`).
+    """
     sys.excepthook = show_uncaught
     open_closed_streams()
     atexit.register(_write_last_output)
@@ -112,7 +120,11 @@ def open_closed_streams() -> None:
 
 
 def show_uncaught(_: type[BaseException], error: BaseException, __: object) -> None:
-    """Show an error from outside of tasks and sessions, of Invoke or Nox: for `sys.excepthook`."""
+    """Show an error that no task and no session has caught; to be used as `sys.excepthook`.
+
+    Python then exits with 1, as nox does for every failure. An error of standard output has the
+    exit code that `print_now` would give it.
+    """
     if isinstance(error, BrokenPipeError):
         _close_stdout()
         return
@@ -128,12 +140,16 @@ def show_uncaught(_: type[BaseException], error: BaseException, __: object) -> N
 
 
 def is_of_runner(error: BaseException) -> bool:
-    """Tell whether Nox or Invoke itself ends a session or a task by this error."""
+    """Tell whether an error is one of nox or invoke, by which they end a session or a task."""
     return type(error).__module__.partition(".")[0] in {"nox", "invoke"}
 
 
 def as_torchmill_error(error: BaseException) -> TorchmillError:
-    """Return the error to show for any exception; one of our own stays as it is."""
+    """Return the error to show for any exception; a TorchmillError is returned as it is.
+
+    An exception that nobody has foreseen becomes an UnforeseenError, and its traceback is written
+    into a file for the user's report.
+    """
     translated = error if isinstance(error, TorchmillError) else _translate_millpress(error)
     if translated is not None:
         return translated
@@ -150,7 +166,7 @@ def as_torchmill_error(error: BaseException) -> TorchmillError:
         )
     if isinstance(error, ModuleNotFoundError):
         package = (error.name or "").partition(".")[0]
-        if package != "torchmill":  # one of torchmill is a bug
+        if package != "torchmill":  # a missing module of torchmill itself is a bug
             return _package_missing(error)
     gist = " ".join(f"{type(error).__name__}: {error}".split())
     gist = hide_password(gist)[:_GIST_CHARACTERS]
@@ -169,11 +185,14 @@ def _package_missing(error: ModuleNotFoundError) -> HostError:
 
 
 def _translate_millpress(error: BaseException) -> TorchmillError | None:
-    """Return our error for one of millpress, with its message and code; None for any other."""
+    """Return the TorchmillError for an error of millpress, with the same message and code.
+
+    None if the error is not one of millpress.
+    """
     errors = sys.modules.get("millpress.errors")  # not imported: `nox -l` runs without millpress
     if errors is None or not isinstance(error, errors.MillpressError):
         return None
-    kinds = (
+    classes = (
         (errors.InputError, BuildError),
         (errors.OptionError, ConfigError),
         (errors.RepairError, VerifyError),
@@ -181,9 +200,9 @@ def _translate_millpress(error: BaseException) -> TorchmillError | None:
         (errors.ToolError, HostError),
         (errors.WheelError, DeliveryError),
     )
-    for kind, our_kind in kinds:
-        if isinstance(error, kind):
-            return our_kind(str(error), code=error.code)
+    for millpress_class, torchmill_class in classes:
+        if isinstance(error, millpress_class):
+            return torchmill_class(str(error), code=error.code)
     return TorchmillError(str(error), code=error.code)
 
 
@@ -210,15 +229,16 @@ def _write_traceback(error: BaseException) -> str:
 
 
 class _Output:
-    """Whether this program has printed something."""
+    """The state of this process's standard output."""
 
-    printed = False
+    printed = False  # `print_now` has printed some text
 
 
 def print_now(value: object, end: str = "\n") -> None:
-    """Print a value at once; a reader that has gone, such as `head`, does not end the command.
+    """Print a value, and flush it.
 
-    Raises HostError, with the name of the file behind standard output, if that cannot be written.
+    If the reader of the output has ended, as `head` does, later output is dropped, and the command
+    goes on. Raises HostError if standard output cannot be written, with the name of its file.
     """
     try:
         text = as_plain_text(str(value), colours=True)
@@ -231,9 +251,9 @@ def print_now(value: object, end: str = "\n") -> None:
 
 
 def _write_last_output() -> None:
-    """Flush the last output of the runners.
+    """Flush the last output of a runner when the process ends.
 
-    If the disk is full, Python's own end would name neither the file nor a cure.
+    If the disk is full, the message that Python would show names neither the file nor a cure.
     """
     try:
         sys.stdout.flush()
@@ -248,7 +268,11 @@ def _write_last_output() -> None:
 
 
 def _drop_unwritable_output() -> None:
-    """Drop output that cannot be written: some Pythons would try again, and exit with 120."""
+    """Drop buffered output that cannot be written.
+
+    Otherwise Python tries to write it again at its end, and exits with 120
+    (https://docs.python.org/3/library/sys.html#sys.exit).
+    """
     try:
         sys.stdout.flush()
     except OSError:
@@ -256,5 +280,5 @@ def _drop_unwritable_output() -> None:
 
 
 def _close_stdout() -> None:
-    """Send all further output to nowhere: standard output stays valid, and its flush succeeds."""
+    """Drop all further output: standard output stays valid, and to flush it succeeds."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,6 +1,7 @@
-"""Ask the file system about paths that may be closed to us, and take no for an answer.
+"""Ask the file system about paths that this user may not be allowed to look at, without errors.
 
-pathlib raises OSError, or RuntimeError for links in a circle, in some of these cases.
+A path that cannot be looked at counts as missing. The methods of pathlib raise OSError in some of
+these cases, and RuntimeError for links in a circle.
 """
 
 import os
@@ -8,22 +9,22 @@ from pathlib import Path
 
 
 def exists(path: Path) -> bool:
-    """Tell whether something is at a path that may be looked at."""
+    """Tell whether a path exists; False if that cannot be seen."""
     return os.path.exists(path)  # noqa: PTH110
 
 
 def is_file(path: Path) -> bool:
-    """Tell whether a path is a file that may be looked at."""
+    """Tell whether a path is a file, or a link to one; False if that cannot be seen."""
     return os.path.isfile(path)  # noqa: PTH113
 
 
 def real_path(path: Path | str) -> Path:
-    """Return the path with all links followed, as far as they lead."""
+    """Return the absolute path with its links followed, as far as they can be."""
     return Path(os.path.realpath(path))
 
 
 def find_paths(folder: Path, pattern: str) -> list[Path]:
-    """Return the paths in a folder that match a glob, sorted; none if it cannot be read."""
+    """Return the paths in a folder that match a glob, sorted; [] if it cannot be read."""
     try:
         return sorted(folder.glob(pattern))
     except OSError:
@@ -39,12 +40,12 @@ def read_text(file: Path) -> str:
 
 
 def link_file(file: Path, target: Path) -> bool:
-    """Give a file a second name (a hard link), and tell whether that was possible.
+    """Make `target` a hard link to a file, and tell whether that was possible.
 
-    It is not across disks, and not on every file system.
+    Not every file system has hard links, and none has them from one disk to another.
     """
     try:
-        # the link's target, because the system would make a second link to a link
+        # If `file` is a symbolic link, the system would link to the link and not to the file.
         target.hardlink_to(real_path(file))
     except OSError:
         return False

@@ -1,4 +1,8 @@
-"""Read ninja's progress, how long the rest of it takes, and its record of files read."""
+"""Read ninja's progress, estimate the remaining time, and read its record of dependencies.
+
+An edge is ninja's word for a command of the build with its outputs, most often the compilation of
+one file.
+"""
 
 import re
 import struct
@@ -15,20 +19,22 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _NINJA = re.compile(r"\s*\[\s*(?P<done>\d+)/(?P<total>\d+)\]\s+(?P<title>\S.*)")
 _MAKE = re.compile(r"\s*\[\s*(?P<done>\d+)%\]\s+(?P<title>\S.*)")
 _FAILED = re.compile(r"FAILED: (?:\[code=\d+\] )?(?P<output>\S+)")  # the code since ninja 1.13
-_FEWEST_EDGES = 5  # before an estimate is worth showing
-# The share of the work that must be done before an estimate: the first files of torch are its
-# quickest. It may be smaller if it is known which edges take long.
+_FEWEST_EDGES = 5  # that must be done before an estimate is worth showing
+# The share of the work that must be done before an estimate is shown, because the first files of
+# torch are its quickest. If the weights of the edges are known, less must be done.
 _EARLIEST_SHARE = 0.25
 _EARLIEST_WEIGHED_SHARE = 0.01
-# An edge of build.ninja, with its outputs; edges of "phony" make nothing.
+# An edge in build.ninja; the group is its first output. Edges of the rule "phony" make nothing.
 _EDGE = re.compile(r"^build ((?:[^\s:|$]|\$.)++)(?:[^:\n$]|\$.)*+: (?!phony\b)", re.MULTILINE)
-# A line of .ninja_log: begun, ended, time of the file, its path, hash of the command.
+# A line of .ninja_log has five fields with tabs between them: start, end, time of the file, path of
+# the file, hash of the command.
 _LOG_TABS = 4
-_LOG_PATH = 3
+_LOG_PATH = 3  # the index of the path
 # .ninja_deps: https://github.com/ninja-build/ninja/blob/master/src/deps_log.h
 _SIGNATURE = b"# ninjadeps\n"
-_BEFORE_DEPENDENCIES = {3: 8, 4: 12}  # version of the log -> bytes of a record before them
-_IS_DEPENDENCIES = 1 << 31  # a bit in the size of a record
+# Version of the log -> bytes of a record before its inputs: the output's number, and its time.
+_BEFORE_INPUTS = {3: 8, 4: 12}
+_HAS_INPUTS = 1 << 31  # a bit in the size of a record: it lists inputs, and not the path of a file
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +47,7 @@ class Edge:
 
 
 def strip_colours(line: str) -> str:
-    """Return `line` without terminal colours, which CMake and gcc may be told to use in a pipe."""
+    """Return a line without terminal colours, which options make CMake and gcc write into pipes."""
     return _COLOUR.sub("", line) if "\x1b" in line else line
 
 
@@ -63,9 +69,10 @@ def parse_edge(line: str) -> Edge | None:
 
 
 def parse_failure(line: str) -> str | None:
-    """Return the output that a line of ninja says could not be made; None for every other line.
+    """Return the path of the output that a line of ninja reports as failed; None for other lines.
 
-    ninja says it as soon as a command fails, and then waits for the commands that still run.
+    ninja prints this line as soon as a command fails, and then waits for the commands that still
+    run.
     """
     match = _FAILED.match(strip_colours(line))
     return match["output"] if match else None
@@ -85,62 +92,68 @@ def made_path(title: str) -> str:
 
 
 def unmade_outputs(folder: Path) -> list[str]:
-    """Return the outputs of a build folder that no edge has made yet; [] without a build.ninja."""
+    """Return the outputs in a build folder that ninja has not made yet; [] without a build.ninja."""
     manifest = read_text(folder / "build.ninja")
     log = read_text(folder / ".ninja_log")
-    made = set()
-    for line in log.splitlines()[1:]:
-        if line.count("\t") == _LOG_TABS:
-            made.add(line.split("\t")[_LOG_PATH])
+    made_outputs = set()
+    for line in log.splitlines()[1:]:  # the first line is the version of the format
+        if line.count("\t") == _LOG_TABS:  # a killed ninja may have written half of the last line
+            made_outputs.add(line.split("\t")[_LOG_PATH])
     unmade = []
     for match in _EDGE.finditer(manifest):
         output = re.sub(r"\$(.)", r"\1", match[1])  # "$ " and "$:" are escaped characters
-        if output not in made:
+        if output not in made_outputs:
             unmade.append(output)
     return unmade
 
 
 class EdgePace:
-    """The speed at which edges are done, from which the remaining time follows.
+    """The speed at which a build's edges are done, and the remaining time that follows from it.
 
-    Edges count by their weight: the seconds that `weigh` expects for the path of an output.
-    `list_coming` returns the outputs to be made, when a run begins.
+    Each edge has a weight, more than 0: the seconds that `weigh` expects its output, given by its
+    path, to take. By default all weigh the same. `list_coming` is called when a run of ninja
+    begins, and returns the outputs that the run may make; by default they are unknown. Times are
+    seconds on any steady clock.
 
-    The pace is that of the later half of the work or of the time, whichever is shorter: a run often
-    begins with cached edges, which are much of its work and take no time, and so say nothing about
-    those that are compiled. Times are seconds on any steady clock.
+    The speed is measured over the later half of the work or the later half of the time, whichever
+    began later. The reason are cached edges: many runs begin with them, they are much of the work,
+    take no time, and say nothing about the edges that are compiled after them.
     """
 
     def __init__(
         self,
         weigh: Callable[[str], float] = lambda _: 1.0,
-        coming: Callable[[], Iterable[str]] = tuple,
+        list_coming: Callable[[], Iterable[str]] = tuple,
     ) -> None:
-        self.edge: Edge | None = None
-        # The outputs are known, so that the share of the work says more than the number of edges.
+        self.edge: Edge | None = None  # the last one that was recorded
+        # Whether the outputs are known: then `share` says more than the number of edges.
         self.weighed = False
         self._weigh = weigh
-        self._list_coming = coming
-        self._coming: dict[str, float] = {}  # outputs to be made -> their weight
-        self._coming_weight = 0.0  # the sum of these
-        # One element per line of progress: the weight done until then, and when.
+        self._list_coming = list_coming
+        self._coming: dict[str, float] = {}  # the outputs that are not made yet -> their weights
+        self._coming_weight = 0.0  # the sum of these weights
+        # For each recorded edge, the weight that was done with it, and the time.
         self._done: list[float] = []
         self._at: list[float] = []
 
     def record(self, edge: Edge, now: float) -> None:
-        """Take note of an edge."""
-        if self.edge is None or edge.done < self.edge.done:  # another run of ninja
+        """Note that an edge was reported at the time `now`.
+
+        A number of edges that is lower than before shows that another run of ninja has begun.
+        """
+        if self.edge is None or edge.done < self.edge.done:
             self._begin_run()
             count = edge.done or 1
         else:
             count = edge.done - self.edge.done
         self.edge = edge
-        if count:
+        if count:  # CMake's makefiles repeat a percentage
             done_before = self._done[-1] if self._done else 0.0
             self._done.append(done_before + self._take_weight(edge, count))
             self._at.append(now)
 
     def _begin_run(self) -> None:
+        """Forget the edges of an earlier run of ninja, and list the outputs of this one."""
         self._coming = {path: self._weigh(path) for path in self._list_coming()}
         self._coming_weight = sum(self._coming.values())
         self.weighed = bool(self._coming)
@@ -148,7 +161,10 @@ class EdgePace:
         self._at = []
 
     def _take_weight(self, edge: Edge, count: int) -> float:
-        """Return the weight of `count` edges, the last of which is `edge`."""
+        """Return the weight of the last `count` edges, and remove the output of `edge` from the list.
+
+        Of several edges that one line of progress stands for, only the title of the last is known.
+        """
         path = made_path(edge.title)
         if path in self._coming:
             weight = self._coming.pop(path)
@@ -158,43 +174,44 @@ class EdgePace:
 
     @property
     def share(self) -> float:
-        """Return which share of the work is done, from 0 to 1."""
+        """Return the share of the work that is done, from 0 to 1."""
         if self.edge is None:
             return 0.0
         done = self._done[-1]
-        return done / (done + self._weight_left(self.edge))
+        return done / (done + self._remaining_weight(self.edge))
 
-    def _weight_left(self, edge: Edge) -> float:
+    def _remaining_weight(self, edge: Edge) -> float:
+        """Return the weight of the edges that remain after `edge`."""
         edges_left = edge.total - edge.done
-        # Not all outputs of build.ninja are made in this run, so that their sum would be too much:
-        # a remaining edge weighs what they do on average.
+        # This run does not make all outputs of build.ninja, so the sum of their weights would be
+        # too large. Their average is taken for each remaining edge.
         if self._coming:
             return edges_left * self._coming_weight / len(self._coming)
         return edges_left * self._done[-1] / max(1, edge.done)
 
     def seconds_left(self, now: float) -> float | None:
-        """Return the seconds that the rest may take; None while there is no estimate."""
+        """Return the seconds that the rest of the build may take; None if it is too early to say."""
         if self.edge is None or len(self._done) <= _FEWEST_EDGES:
             return None
         earliest = _EARLIEST_WEIGHED_SHARE if self.weighed else _EARLIEST_SHARE
         if self.share < earliest:
             return None
         later_half = max(_last_before_middle(self._done), _last_before_middle(self._at))
-        since = min(later_half, len(self._done) - 1 - _FEWEST_EDGES)
-        seconds = self._at[-1] - self._at[since]
-        weight = self._done[-1] - self._done[since]
-        left = self._weight_left(self.edge) * seconds / weight
-        return max(0.0, left - (now - self._at[-1]))
+        start = min(later_half, len(self._done) - 1 - _FEWEST_EDGES)
+        seconds = self._at[-1] - self._at[start]
+        weight = self._done[-1] - self._done[start]
+        seconds_at_last_edge = self._remaining_weight(self.edge) * seconds / weight
+        return max(0.0, seconds_at_last_edge - (now - self._at[-1]))
 
 
 def _last_before_middle(series: list[float]) -> int:
-    """Return the index of the last number of a rising series that is in the lower half of it."""
+    """Return the index of the last number in a rising series that is not above its middle value."""
     middle = (series[0] + series[-1]) / 2
     return bisect_right(series, middle) - 1
 
 
 def read_dependencies(log: Path) -> dict[str, list[str]]:
-    """Return the files read for each output, as the compilers reported them, from a `.ninja_deps`.
+    """Return the input files of each output, as the compilers reported them, from a `.ninja_deps`.
 
     `ninja -t deps` prints the same in a hundred times as much text, and needs a valid build.ninja.
     The incomplete last record of a stopped build is left out. Raises ValueError for an invalid log,
@@ -204,17 +221,18 @@ def read_dependencies(log: Path) -> dict[str, list[str]]:
     start = len(_SIGNATURE) + 4
     version = int.from_bytes(data[len(_SIGNATURE) : start], "little")
     is_complete = len(data) >= start
-    if not data.startswith(_SIGNATURE) or not is_complete or version not in _BEFORE_DEPENDENCIES:
+    if not data.startswith(_SIGNATURE) or not is_complete or version not in _BEFORE_INPUTS:
         raise ValueError(f"{log}: cannot be read as ninja's log of dependencies")
-    header_bytes = _BEFORE_DEPENDENCIES[version]
-    paths: list[str] = []
-    # Numbers of paths. An array takes an eighth of a list's memory.
+    header_bytes = _BEFORE_INPUTS[version]
+    paths: list[str] = []  # the n-th path in the log is that of the file with the number n
+    # Numbers of outputs -> those of their inputs. An array takes an eighth of a list's memory.
     inputs: dict[int, array[int]] = {}
     try:
-        for is_dependencies, record in _read_records(data, start):
-            if is_dependencies:
+        for has_inputs, record in _read_records(data, start):
+            if has_inputs:
                 (output,) = struct.unpack_from("<i", record)
-                inputs[output] = array("i", record[header_bytes:])  # a later record replaces it
+                # The last record of an output counts.
+                inputs[output] = array("i", record[header_bytes:])
             else:
                 # A path is padded with zeros to a multiple of four, and followed by a checksum.
                 path = record[:-4].rstrip(b"\0")
@@ -228,12 +246,12 @@ def read_dependencies(log: Path) -> dict[str, list[str]]:
 
 
 def _read_records(data: bytes, at: int) -> Iterator[tuple[bool, bytes]]:
-    """Yield the records of a log from a position on: is it one of dependencies, and its content."""
+    """Yield the records of a log from a position on: whether a record has inputs, and its content."""
     while at + 4 <= len(data):
         (word,) = struct.unpack_from("<I", data, at)
-        size = word & ~_IS_DEPENDENCIES
+        size = word & ~_HAS_INPUTS
         record = data[at + 4 : at + 4 + size]
-        if len(record) < size:  # cut off
+        if len(record) < size:  # a killed ninja wrote a part of it
             return
-        yield word != size, record
+        yield bool(word & _HAS_INPUTS), record
         at += 4 + size

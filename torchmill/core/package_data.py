@@ -1,4 +1,4 @@
-"""Tables that lie beside the modules that read them."""
+"""Read tables (TOML files) that lie in the package, beside the module that uses them."""
 
 import tomllib
 from pathlib import Path
@@ -6,5 +6,5 @@ from typing import Any
 
 
 def read_table_beside(module: str, name: str) -> dict[str, Any]:
-    """Return a TOML file of this package, from the folder of a module (its `__file__`)."""
+    """Return the content of a TOML file in the folder of a module, which is its `__file__`."""
     return tomllib.loads(Path(module).with_name(name).read_text("utf-8"))

@@ -1,7 +1,7 @@
-"""The gate for all text that people read.
+"""Make text safe to print: `as_plain_text` treats all text that people read.
 
-It lets no foreign text control the terminal or the workflow, and names in commands the programs of
-this environment.
+Text of others, such as the output of a program or the answer of a server, could otherwise control
+the terminal, or give commands to a workflow of GitHub.
 """
 
 import os
@@ -10,14 +10,14 @@ from collections.abc import Mapping
 
 from torchmill.core.programs import name_programs
 
-# C0 without tab and newline, C1, the bidirectional controls of
+# Control characters: C0 without tab and newline, C1, the bidirectional controls of
 # https://www.unicode.org/reports/tr9/ (they show text in another order than it has), and characters
-# without width, which hide in names.
+# without width, by which two names can differ and look the same.
 _CONTROL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028\u2029"
     "\u202a-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]"
 )
-# The sequences that torchmill itself writes: they set a colour, and do not move the cursor.
+# The sequences that torchmill itself writes. They set a colour, and cannot move the cursor.
 _COLOUR = re.compile(r"(\x1b\[[0-9;]{0,20}m)")
 # https://docs.github.com/actions/reference/workflows-and-actions/workflow-commands
 _WORKFLOW_COMMAND = re.compile(r"(?m)^(\s*)(::|##\[)(?=[A-Za-z])")

@@ -1,8 +1,9 @@
-"""The commands in messages name the programs by which people run torchmill in their environment.
+"""Rewrite the commands in messages to those that work in the user's shell.
 
-Code and tables write `invoke TASK` and `nox -s SESSION`, as in a checkout. An installed torchmill
-may have put no more than `torchmill` on PATH, and an environment that is not activated puts nothing
-there.
+Code and tables write `invoke TASK` and `nox -s SESSION`, as in a checkout whose environment is
+activated. An installed torchmill may have only `torchmill` on PATH, and an environment that is not
+activated has nothing there. `record_programs` finds the right commands when the process begins, and
+`name_programs` writes them into each message.
 """
 
 import os
@@ -17,18 +18,19 @@ from pathlib import Path
 
 from torchmill.core.task_lines import LINES
 
-# The variables with the commands that run tasks and sessions.
+# Names of environment variables that hold the commands for tasks and sessions.
 INVOKE = "TORCHMILL_INVOKE"
 NOX = "TORCHMILL_NOX"
 _VARIABLES = {"invoke": INVOKE, "nox": NOX}
-_UNQUOTABLE = re.compile(r"[\"\\\x00-\x1f]")  # characters that JSON escapes
+# Characters that JSON escapes: a command with one of them would be broken in the output of --json.
+_UNQUOTABLE = re.compile(r"[\"\\\x00-\x1f]")
 
 
 def name_programs(text: str, environ: Mapping[str, str] = os.environ) -> str:
-    """Return a text whose commands `invoke TASK` and `nox -s` name the programs to run them.
+    """Return a text with its commands `invoke TASK` and `nox -s SESSION` rewritten.
 
-    The programs are those that `record_programs` has recorded in the environment. A text that was
-    treated before stays as it is.
+    `invoke` and `nox` are replaced by the commands that `record_programs` has recorded in the
+    environment. Commands that are rewritten already stay as they are.
     """
     invoke = environ.get(INVOKE, "invoke")
     nox = environ.get(NOX, "nox")
@@ -45,12 +47,14 @@ def name_programs(text: str, environ: Mapping[str, str] = os.environ) -> str:
 
 @cache
 def _command_pattern(invoke: str, nox: str) -> re.Pattern[str]:
-    """Return a pattern of commands in a text; its group `as_is` has those that must stay."""
-    # Commands in a container, or by `python -m`, find the programs there; and those that were
-    # renamed before.
+    """Return a pattern of the commands in a text.
+
+    Its groups `invoke` and `nox` match the words to replace, its group `as_is` matches what must
+    stay: commands that run in a container or by `python -m`, and commands that are rewritten.
+    """
     container = r"\b(?:docker|podman) run [^`\n]*"
     as_is = rf"{container}|-m (?:invoke|nox)\b|{re.escape(nox)} |{re.escape(invoke)} "
-    # In JSON, a line may begin after the two characters of an escaped newline.
+    # A word begins after none of these characters, or in JSON after the escaped newline "\\n".
     start = r"(?:(?<![\w./\\-])|(?<=\\n))"
     option = "--?[a-z]"
     tasks = "|".join(LINES)
@@ -60,10 +64,10 @@ def _command_pattern(invoke: str, nox: str) -> re.Pattern[str]:
 
 
 def record_programs(environ: MutableMapping[str, str], program: str = "") -> None:
-    """Record in the environment how tasks and sessions are run; an earlier record stays.
+    """Set the variables INVOKE and NOX to the commands that run tasks and sessions.
 
-    `program` is the command of an installed torchmill that started this process, "" if that was
-    `invoke` or `nox` itself.
+    Variables that are set already stay: this process was then started by torchmill. `program` is
+    the command of an installed torchmill that started this process; "" if `invoke` or `nox` did.
     """
     if program:
         environ.setdefault(INVOKE, program)
@@ -73,10 +77,10 @@ def record_programs(environ: MutableMapping[str, str], program: str = "") -> Non
 
 
 def find_program(name: str, python: Path, environ: Mapping[str, str]) -> str:
-    """Return the command by which a person runs a program of a Python's environment.
+    """Return the command that runs a program of the environment of `python` in the user's shell.
 
-    That is its name if PATH leads to it, else its path, relative to the shell's folder if it is
-    below that, or `python -m NAME` if there is no such program.
+    It is the program's name if PATH leads to the program. Otherwise it is the program's path, or
+    `python -m NAME` if the environment has no such program.
     """
     script = python.parent / name
     on_path = shutil.which(name, path=environ.get("PATH", ""))
@@ -109,10 +113,10 @@ def started_program(argument: str, python: Path, environ: Mapping[str, str]) -> 
 def install_command(
     words: Sequence[str], python: Path, environ: Mapping[str, str] = os.environ
 ) -> str:
-    """Return the command that installs something into the environment of this Python.
+    """Return the command that installs packages into the environment of the running Python.
 
-    `words` are those after `pip install`. Environments made by uv, also those of `uv tool install`,
-    have no pip.
+    `words` are the arguments of `pip install`, `python` is the path of the running Python. If the
+    environment has no pip, as those made by uv and by `uv tool install`, uv installs.
     """
     on_path = shutil.which("python", path=environ.get("PATH", ""))
     if on_path and Path(on_path).parent == python.parent:
@@ -126,10 +130,10 @@ def install_command(
 
 
 def _has_pip() -> bool:
-    """Tell whether the Python that runs this has pip.
+    """Tell whether the running Python has pip.
 
-    Reads its metadata: a search for the module would make setuptools replace Python's distutils by
-    its own.
+    Looks for the metadata of pip: a search for its module would start a hook of setuptools, which
+    replaces Python's distutils.
     """
     try:
         distribution("pip")
@@ -139,10 +143,10 @@ def _has_pip() -> bool:
 
 
 def _relative_to_shell(path: Path, environ: Mapping[str, str]) -> str:
-    """Return a path as a word of a command in the shell, whose folder is PWD.
+    """Return a path relative to the folder of the user's shell, PWD, if it is in a folder below.
 
-    A program in that folder itself keeps its absolute path, because a shell searches a bare name on
-    PATH.
+    Other paths stay as they are. So does the path of a program in that very folder: a shell would
+    search a bare name on PATH.
     """
     folder = Path(environ.get("PWD", ""))
     if folder.is_absolute() and path.is_relative_to(folder) and path.parent != folder:

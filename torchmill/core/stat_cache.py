@@ -1,6 +1,7 @@
 """Cache digests of files and answers of programs for as long as the files look the same.
 
-A cache that is lost, or does not fit, costs time and nothing else.
+A file looks the same while its stat does: size, times and inode number. A lost entry of the cache
+costs time and nothing else.
 """
 
 import contextlib
@@ -22,10 +23,10 @@ from torchmill.core.strict_json import load_object
 
 _CODE_SUFFIXES = frozenset({".py", ".cpp", ".txt", ".toml"})
 
-# A file that changed shortly before it was read may change again and still look the same: the
-# clocks of file systems tick every few milliseconds, those of some every two seconds.
+# A file that changed shortly before its stat was read may change again and still look the same:
+# the clocks of file systems tick every few milliseconds, those of some every two seconds.
 SETTLED_SECONDS = 2.0
-# A cache of this size is read in 10 ms. A larger one is reduced to the entries of this run.
+# A cache of this size is read in 10 ms. A larger one is reduced to the entries that this run used.
 MAX_BYTES = 1 << 21
 _pack_stat = Struct("<qqqQ").pack
 # The first bytes of programs on Linux, macOS (two), Windows.
@@ -33,15 +34,18 @@ _NATIVE = (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe", b"MZ")
 
 
 class FileStat(NamedTuple):
-    """The appearance of a file or a folder: a text that changes if its content does."""
+    """The appearance of a file or of a folder with all its files."""
 
-    text: str
-    since: int  # when it last changed, in nanoseconds
+    text: str  # differs if the content has changed
+    changed_ns: int  # the time of the last change, in nanoseconds
 
     @property
-    def settled(self) -> bool:
-        """Tell whether the last change is long enough ago; never if the file's clock is ahead."""
-        return self.since < (time.time() - SETTLED_SECONDS) * 1e9
+    def is_settled(self) -> bool:
+        """Tell whether the last change is so long ago that a later one would change the text.
+
+        False if the clock of the file system is ahead of this machine's.
+        """
+        return self.changed_ns < (time.time() - SETTLED_SECONDS) * 1e9
 
 
 class StatCache:
@@ -63,25 +67,26 @@ class StatCache:
     def program_output(
         self, question: str, files: Iterable[Path | str], ask: Callable[[], str]
     ) -> str:
-        """Return the result of `ask`, called once for as long as its programs look the same.
+        """Return the result of `ask`, which runs programs, from the cache if they look the same.
 
-        `files` are the programs that decide the answer. A script may start any other program: if
-        there is one among them, `ask` is called each time.
+        `question` is the key in the cache, `files` are the programs that decide the answer. If one
+        of them is a script, `ask` is called each time, because a script may start any program.
         """
         stats = [stat_file(path) if is_native(path) else None for path in files]
         return self.remember(question, stats, ask)
 
     def remember(self, key: str, stats: Sequence[FileStat | None], ask: Callable[[], str]) -> str:
-        """Return the result of `ask`, called once for as long as all files look the same.
+        """Return the result of `ask`, from the cache if all files look the same.
 
-        `ask` is called each time if there are no stats, or a file is missing (None).
+        `stats` are those of the files. `ask` is called each time if there are none, or if one is
+        None because its file is missing.
         """
         present = [stat for stat in stats if stat is not None]
         if not present or len(present) < len(stats):
             return ask()
         combined = FileStat(
             text=", ".join(stat.text for stat in present),
-            since=max(stat.since for stat in present),
+            changed_ns=max(stat.changed_ns for stat in present),
         )
         answer = self.lookup(key, combined)
         if not answer:  # "" is the answer of a program that did not run, and may run now
@@ -90,23 +95,23 @@ class StatCache:
         return answer
 
     def lookup(self, key: str, stat: FileStat) -> str | None:
-        """Return the stored answer if the files looked like this then; None if there is none."""
+        """Return the stored answer if the files looked like `stat` then; None otherwise."""
         self._used.add(key)
         entry = self._entries.get(key)
-        if not isinstance(entry, list) or len(entry) <= 1:  # anybody may have edited the file
+        if not isinstance(entry, list) or len(entry) <= 1:  # somebody has edited the file
             return None
         text, answer = entry[:2]
         return str(answer) if text == stat.text else None
 
     def store(self, key: str, stat: FileStat, answer: str) -> None:
         """Store an answer, unless its files changed just now."""
-        if stat.settled:
+        if stat.is_settled:
             self._used.add(key)
             self._entries[key] = [stat.text, answer]
             self._changed = True
 
     def save(self) -> None:
-        """Write the cache if it has changed; an error loses the new entries."""
+        """Write the cache if it has changed. If it cannot be written, the new entries are lost."""
         if not self._changed:
             return
         text = json.dumps(self._entries, separators=(",", ":"))
@@ -134,9 +139,9 @@ def stat_file(path: Path | str) -> FileStat | None:
 
 
 def stat_folder(folder: Path | str, skip: Container[str] = (".git",)) -> FileStat:
-    """Return one stat of all files below a folder, without the folders to skip.
+    """Return one stat of all files below a folder, except those in folders with a name in `skip`.
 
-    Links are not followed.
+    Links are not followed. Folders that cannot be read count as empty.
     """
     digest = hashlib.blake2b(digest_size=16)
     newest = 0
@@ -164,28 +169,31 @@ def stat_folder(folder: Path | str, skip: Container[str] = (".git",)) -> FileSta
 def changed_at_ns(status: os.stat_result) -> int:
     """Return when a file last changed, in nanoseconds.
 
-    That is the time which no program can set; on Windows there is none, and st_ctime is the time of
-    creation.
+    That is st_ctime, which no program can set. On Windows st_ctime is the time of creation, and
+    st_mtime is taken.
     """
     return status.st_mtime_ns if os.name == "nt" else status.st_ctime_ns
 
 
 def is_native(path: Path | str) -> bool:
-    """Tell whether a file is a program itself, and no script that starts others."""
+    """Tell whether a file is machine code, and no script."""
     try:
-        with open(path, "rb") as file:  # noqa: PTH123 - as above
+        with open(path, "rb") as file:  # noqa: PTH123 - called for many files
             return file.read(4).startswith(_NATIVE)
     except OSError:
         return False
 
 
 def digest_data(value: object) -> str:
-    """Return a digest of plain data."""
+    """Return the sha256, in hexadecimal, of plain data (as JSON can hold it)."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def package_folder(name: str) -> Path:
-    """Return the folder of an installed package, such as "millpress", without importing it."""
+    """Return the folder of an installed package, such as "millpress", without importing it.
+
+    Raises FileNotFoundError if the package is not installed.
+    """
     spec = importlib.util.find_spec(name)
     if spec is None or not spec.submodule_search_locations:
         raise FileNotFoundError(f"the package {name} is not installed")
@@ -193,11 +201,11 @@ def package_folder(name: str) -> Path:
 
 
 def digest_code(cache: StatCache, *places: str | Path) -> str:
-    """Return a digest of the code in some folders and files.
+    """Return a digest of the code in some folders and files, which changes if the code does.
 
-    A place is a path in this package ("wheel/verify", "wheel/sbom.py"), or the absolute folder of
-    another one (`package_folder("millpress")`). Raises FileNotFoundError if a place has no code:
-    the digest of nothing would never change.
+    A place is a path in torchmill's package ("wheel/verify", "wheel/sbom.py"), or the absolute
+    folder of another package (`package_folder("millpress")`). Raises FileNotFoundError if a place
+    has no code, as after a renaming: its digest would never change.
     """
     digests: list[tuple[str, str | None]] = []
     for place in places:

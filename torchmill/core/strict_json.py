@@ -10,9 +10,10 @@ LARGEST_JSON_BYTES = 1 << 26
 
 
 def read_document(file: Path) -> bytes:
-    """Return the content of a file that describes a wheel.
+    """Return the content of a JSON file.
 
-    Raises OSError if it cannot be read, ValueError if it is too large or no regular file.
+    Raises OSError if it cannot be read, ValueError if it is larger than LARGEST_JSON_BYTES or no
+    regular file.
     """
     if file.stat().st_size > LARGEST_JSON_BYTES:
         raise ValueError(f"it is larger than {LARGEST_JSON_BYTES} bytes")
@@ -27,7 +28,7 @@ def read_json_object(file: Path) -> dict[str, Any]:
 
 
 def load_object(file: Path) -> dict[str, Any]:
-    """Return the JSON object in a file; an empty one if it is missing, damaged or something else."""
+    """Return the JSON object in a file; {} if the file is missing, or holds no JSON object."""
     try:
         return read_json_object(file)
     except (OSError, ValueError):
@@ -35,9 +36,9 @@ def load_object(file: Path) -> dict[str, Any]:
 
 
 def parse_json(text: str | bytes, **hooks: Any) -> Any:
-    """Return the value of a JSON text, read with `hooks` of `json.loads`.
+    """Return the value of a JSON text; `hooks` are further arguments for `json.loads`.
 
-    Raises ValueError if it is no JSON, or nested too deeply to be read.
+    Raises ValueError if the text is no JSON, or nested too deeply to be read.
     """
     try:
         return json.loads(text, **hooks)
@@ -46,13 +47,16 @@ def parse_json(text: str | bytes, **hooks: Any) -> Any:
 
 
 def parse_json_object(content: str | bytes) -> dict[str, Any]:
-    """Return the object in a JSON text. Raises ValueError with what is wrong with it.
+    """Return the object in a JSON text.
 
-    A name that an object has twice is refused, because programs differ in which of the two they
-    believe.
+    Raises ValueError, with a clause that says what is wrong ("it is empty"), for any other text.
+    An object that has a name twice is refused: programs differ in which of the two values they
+    take, so the text could mean one thing to a checker and another to its user.
     """
     try:
-        value = parse_json(content, object_pairs_hook=_unique_names, parse_constant=_refuse)
+        value = parse_json(
+            content, object_pairs_hook=_unique_names, parse_constant=_refuse_constant
+        )
     except UnicodeDecodeError:
         raise ValueError("it is not UTF-8 text") from None
     except json.JSONDecodeError as error:
@@ -63,6 +67,7 @@ def parse_json_object(content: str | bytes) -> dict[str, Any]:
 
 
 def _unique_names(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of these names and values. Raises ValueError if it has a name twice."""
     members = dict(pairs)
     if len(members) < len(pairs):
         names = [name for name, _ in pairs]
@@ -71,5 +76,6 @@ def _unique_names(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
-def _refuse(constant: str) -> NoReturn:
+def _refuse_constant(constant: str) -> NoReturn:
+    """Raise ValueError for NaN and Infinity, which Python's parser accepts."""
     raise ValueError(f"it says {constant}, which is not JSON")

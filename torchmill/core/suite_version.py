@@ -1,4 +1,4 @@
-"""Which torchmill this is."""
+"""The version of the torchmill that runs."""
 
 import subprocess
 from pathlib import Path
@@ -7,19 +7,21 @@ from torchmill.core.paths import CHECKOUT
 
 UNKNOWN = "unknown"
 _TIMEOUT_SECONDS = 10.0
+_FOLDER_IN_WHEEL = "torchmill_suite"  # of the files that a wheel of torchmill installs
 _DESCRIBE = ("describe", "--tags", "--always", "--dirty", "--match", "v[0-9]*")
 
 
 def suite_version(folder: Path = CHECKOUT) -> str:
-    """Return the version of torchmill in a folder.
+    """Return the version of the torchmill in a folder.
 
-    In a checkout it is git's description, "v0.2.0-12-gab12cd3" or a commit alone, because a version
-    that was installed from it earlier says nothing about its files now. Installed from a wheel it
-    is the wheel's version. A copy of a checkout without its repository is "unknown".
+    For a checkout it is git's description, "v0.2.0-12-gab12cd3", or the commit if there is no tag.
+    The metadata of an installed torchmill would not do: it does not change with the files of a
+    checkout. For a torchmill that was installed from a wheel it is the wheel's version. It is
+    "unknown" for a copy of a checkout without its repository.
     """
     if (folder / ".git").exists():
         return _describe_checkout(folder)
-    if folder.name != "torchmill_suite":
+    if folder.name != _FOLDER_IN_WHEEL:
         return UNKNOWN
     from importlib.metadata import PackageNotFoundError, version
 
@@ -30,11 +32,13 @@ def suite_version(folder: Path = CHECKOUT) -> str:
 
 
 def _describe_checkout(folder: Path) -> str:
+    """Return git's description of a checkout's commit, "unknown" without git."""
+    # core.fsmonitor may name a program, which git would start.
     argv = ["git", "-C", str(folder), "-c", "core.fsmonitor=false", *_DESCRIBE]
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             argv, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return UNKNOWN
-    return done.stdout.strip() or UNKNOWN
+    return result.stdout.strip() or UNKNOWN

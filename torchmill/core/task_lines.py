@@ -1,4 +1,7 @@
-"""The tasks by stage of the work, each with a line about it, for lists and for their names."""
+"""The names of all tasks by stage of the work, each with a line about it.
+
+A module of its own, because messages name tasks, and must not import them for that.
+"""
 
 from collections.abc import Mapping
 
@@ -38,11 +41,11 @@ STAGES: Mapping[str, Mapping[str, str]] = {
         "clean": "Remove what can be made again; never what is in use.",
     },
 }
-LINES: dict[str, str] = {}
+LINES: dict[str, str] = {}  # task -> the line about it
 for _tasks in STAGES.values():
     LINES.update(_tasks)
-_COLUMNS = max(map(len, LINES)) + 2  # of a name
-_BEGIN = {
+_NAME_COLUMNS = max(map(len, LINES)) + 2
+_FIRST_COMMANDS = {
     "invoke build wheel-3.12-cpu": "all that a wheel needs; asks before it begins",
     "nox -l": "list the sessions, one for each wheel",
     "nox -s wheel-3.12-cpu": "build that wheel",
@@ -51,15 +54,15 @@ _BEGIN = {
 
 
 def list_tasks() -> str:
-    """Return the tasks by stage, and how sessions are run; its commands name `invoke` and `nox`."""
+    """Return the list of tasks that `invoke --list` prints, and how sessions of nox are run."""
     lines = [
         "Tasks, by stage. Run one with `invoke TASK`; `invoke TASK --help` explains its options."
     ]
     for stage, tasks in STAGES.items():
         lines += ["", f"{stage}:"]
         for task, line in tasks.items():
-            lines.append(f"  {task:{_COLUMNS}}{line}")
+            lines.append(f"  {task:{_NAME_COLUMNS}}{line}")
     lines += ["", "Wheels are built by sessions of nox:"]
-    for command, meaning in _BEGIN.items():
+    for command, meaning in _FIRST_COMMANDS.items():
         lines += [f"  {command}", f"      {meaning}"]
     return "\n".join(lines)

@@ -47,7 +47,7 @@ def format_bytes(count: float) -> str:
 
 
 def format_share(part: float, whole: float) -> str:
-    """Return a part of a number of bytes, in the unit of the whole: "5.2 of 7.8 GiB"."""
+    """Return `part` bytes of `whole` bytes, in the unit of the whole: "5.2 of 7.8 GiB"."""
     text = format_bytes(whole)
     unit = text.split()[1]
     if unit == "B":
@@ -70,7 +70,10 @@ def parse_duration(text: str) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """Return a duration in the largest unit that gives at least two: "13 days", "90 minutes"."""
+    """Return a duration in the largest unit that gives at least two: "13 days", "90 minutes".
+
+    Anything shorter than two seconds is "a second".
+    """
     for length, name in _NAMES:
         if seconds >= 2 * length:
             return f"{seconds // length:.0f} {name}s"

@@ -9,9 +9,10 @@ from torchmill.core.errors import ConfigError, parse_option
 # https://www.rfc-editor.org/rfc/rfc3986 allows no other characters.
 _SIGNS = re.compile(r"[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")
 SCP_URL = re.compile(r"^(?:[\w.+-]+@)?[\w.-]{2,}:(?![:\\])(?!//)")  # "git@host:path"
-# A user without a password may be a token, except for ssh, whose user is "git".
+# The user and password of a URL. A user alone is hidden in http and https only, where it may be a
+# token; in ssh it is "git".
 _LOGIN = re.compile(r"(?i)(?<=//)[^/\s]*:[^/\s]*@|(?:(?<=https://)|(?<=http://))[^/\s]*@")
-# A query may be a signature that opens a bucket, or contain a token.
+# A query is hidden because it may be a signature that opens a bucket, or contain a token.
 _QUERY = re.compile(r"\?[^\s?'\")\\]*=[^\s'\")\\]*")
 # The form of conda's servers: https://HOST/t/TOKEN/CHANNEL
 _CONDA_TOKEN = re.compile(r"(//[^\s/]+(?:/[^\s/]+)*?/t)/[\w-]{8,}(?=/)")
@@ -21,11 +22,12 @@ _LOCAL_HOSTS = {"", "localhost"}  # in a file: URL
 def validate_url(
     option: str, url: str, schemes: Collection[str], example: str, no_login: str = ""
 ) -> SplitResult:
-    """Return the parts of a folder's URL, which may contain a user and a password.
+    """Return the parts of a URL that names a folder, such as a mirror or an index.
 
-    `option` is where the URL comes from, `example` how it should look. If `no_login` is given, it
-    says why the URL must name no user, because others would see it.
-    Raises ConfigError for an invalid URL; the message has no user, password or query.
+    `option` is where the user has written the URL, `example` is a valid URL. The URL may contain a
+    user and a password, unless `no_login` says why not, in a message.
+
+    Raises ConfigError for an invalid URL, with a message without user, password or query.
     """
     problem = _find_problem(url, schemes)
     if problem:
@@ -33,13 +35,13 @@ def validate_url(
             f"{option} {redact_url(url)}: {problem}: write it as {example}", code="invalid-url"
         )
     parts = urlsplit(url)
-    if no_login and "@" in parts.netloc:  # even a user without a password, who may be a token
+    if no_login and "@" in parts.netloc:  # a user without a password may be a token
         raise ConfigError(f"{option} {redact_url(url)}: {no_login}", code="password-in-url")
     return parts
 
 
 def _find_problem(url: str, schemes: Collection[str]) -> str:
-    """Return why something is not the URL of a folder; "" if it is."""
+    """Return a clause that says why a text is not the URL of a folder; "" if it is."""
     if not _SIGNS.fullmatch(url):
         return "has characters that are not allowed in a URL (a space is %20)"
     try:
@@ -66,14 +68,17 @@ def strip_login(url: str) -> str:
 
 
 def redact_url(url: str) -> str:
-    """Return a user's text in place of a URL without anything that may be a secret."""
-    # The text may be no valid URL: everything before the last @ could be a password.
+    """Return a text that a user gave as a URL, for a message, without anything secret.
+
+    Other than for `hide_password`, the text need not be a valid URL.
+    """
+    # Everything before the last @ could be a part of a password.
     hidden = re.sub(r"^([A-Za-z][\w+.-]*:/*)?.*@", r"\1", url, flags=re.DOTALL)
     return re.split(r"[?#]", hide_password(hidden), maxsplit=1)[0]
 
 
 def host_of(url: str) -> str:
-    """Return the host of a URL, or the URL itself if it is a folder's.
+    """Return the host of a URL, also of the form "git@host:path"; a path is returned as it is.
 
     Raises ConfigError for an invalid URL such as http://[bad/.
     """
@@ -84,7 +89,7 @@ def host_of(url: str) -> str:
 
 
 def hide_password(text: str) -> str:
-    """Return a URL, or a text that contains some, without passwords, tokens and queries."""
+    """Return a text without the passwords, tokens and queries of the URLs in it."""
     text = _LOGIN.sub("", text)
     text = _CONDA_TOKEN.sub(r"\1", text)
     return _QUERY.sub("", text)

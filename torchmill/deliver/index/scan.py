@@ -40,7 +40,7 @@ class ScannedWheel:
         systems are coarse. The next run reads it again.
         """
         changed_ns = int(self.stamp.split()[1])
-        settled = stat_cache.FileStat(self.stamp, since=changed_ns).settled
+        settled = stat_cache.FileStat(self.stamp, changed_ns=changed_ns).is_settled
         return RememberedWheel(self.stamp if settled else "", self.entry)
 
 

@@ -116,7 +116,7 @@ def load_examined_source(layout: Layout, package: str, tag: str, cache: StatCach
 
 def touched_since_check(folder: Path) -> bool:
     """Tell whether a file of the source in `folder` was touched after its record was written."""
-    return stat_folder(folder / "tree").since >= (folder / RECORD).stat().st_mtime_ns
+    return stat_folder(folder / "tree").changed_ns >= (folder / RECORD).stat().st_mtime_ns
 
 
 def refetch_command(source: Source, options: str = "") -> str:
