@@ -1,7 +1,8 @@
 """The sessions that nox lists: the buildable cells of a checkout, remembered between runs.
 
-Facts and matrix are imported only if nothing is remembered: to list sessions takes half the time
-without them.
+A cell is one build of one release: a package, a Python, and a variant such as "cpu" or "cu118".
+Facts and matrix are imported only if nothing is remembered: without them, sessions are listed in
+half the time.
 """
 
 import json
@@ -13,7 +14,8 @@ from torchmill.core.paths import Layout, facts_folder
 from torchmill.core.strict_json import parse_json
 
 FACT_FILES = ("*.toml", "packages/*.toml", "releases/*.toml")  # the files of facts
-_CODE = ("config", "core", "plan")  # wings that decide which sessions there are
+# The folders whose modules decide which sessions there are; this module decides what is remembered.
+_CODE = ("config", "core", "plan")
 
 
 class MatrixSession(NamedTuple):
@@ -27,7 +29,7 @@ class MatrixSession(NamedTuple):
     tag: str  # of the release
     title: str  # "torch 1.13.1"
     dependent: bool  # its package is built against another
-    standing: str  # "wheel", "tried" or "untried", as plan/trial.py has it
+    standing: str  # how well it is known to build: "wheel", "tried" or "untried" (plan/trial.py)
 
     @property
     def description(self) -> str:
@@ -45,22 +47,24 @@ class SessionList(NamedTuple):
 def list_sessions(root: Path, arch: str, tag: str | None) -> SessionList:
     """Return the sessions of a checkout on a machine, for the release with a tag or for all.
 
-    They are remembered for as long as the files of facts and code have the same names, sizes and
-    times. Raises ConfigError for broken facts, UnknownReleaseError for a tag that no release has.
+    They are remembered in the user's cache for as long as the files of facts and code have the same
+    names, sizes and times. Raises ConfigError for broken facts, UnknownReleaseError for a tag that
+    no release has.
     """
     from torchmill.core.stat_cache import FileStat, StatCache, stat_file
 
     facts = facts_folder(root)
     package = Path(__file__).parents[1]
-    files: list[Path] = []
+    files = [Path(__file__)]
     for wing in _CODE:
         files.extend((package / wing).glob("*.py"))
     for pattern in FACT_FILES:
         files.extend(facts.glob(pattern))
     files.sort()
-    # A file that came or went changes the list, and none of the other files.
-    names = FileStat(" ".join(str(file) for file in files), 0)
-    states = [names, *(stat_file(file) for file in files)]
+    # The names are part of the state: no stat changes if a file is added or removed. Their time is
+    # 0, so that the cache regards them as settled.
+    names = FileStat(" ".join(map(str, files)), since=0)
+    states = [names, *map(stat_file, files)]
     cache = StatCache(Layout.of_checkout(root).sessions_cache)
     key = f"{facts.absolute()} {arch} {tag}"
     text = cache.remember(key, states, lambda: _compute_sessions(root, arch, tag))
@@ -71,18 +75,22 @@ def list_sessions(root: Path, arch: str, tag: str | None) -> SessionList:
 
 
 def newest_release_alone(sessions: Iterable[MatrixSession]) -> list[MatrixSession]:
-    """Return the sessions of the newest release of the base package."""
+    """Return the sessions of the newest release of torch.
+
+    torch is the base package: the only one whose sessions do not depend on another package.
+    """
     from packaging.version import Version
 
     base_sessions = [session for session in sessions if not session.dependent]
-    if not base_sessions:
-        return []
-    newest = max(base_sessions, key=lambda session: Version(session.title.rpartition(" ")[2]))
-    return [session for session in base_sessions if session.tag == newest.tag]
+    versions: dict[str, Version] = {}
+    for session in base_sessions:
+        versions[session.tag] = Version(session.title.rpartition(" ")[2])
+    newest_tag = max(versions, key=lambda tag: versions[tag], default="")
+    return [session for session in base_sessions if session.tag == newest_tag]
 
 
 def _compute_sessions(root: Path, arch: str, tag: str | None) -> str:
-    """Return the list of sessions as JSON."""
+    """Return the `SessionList` as JSON: the text that is remembered."""
     from torchmill.config.facts_reader import load_facts
     from torchmill.config.release_lookup import base_package, find_release
     from torchmill.plan.matrix import buildable_cells
