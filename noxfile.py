@@ -55,22 +55,25 @@ def register_matrix() -> None:
     """Register the sessions of the matrix that this call of nox can mean."""
     layout = Layout.of_checkout(ROOT)
     require_untracked_state(layout.root)
-    os.environ["PATH"] = interpreters.search_path()  # with Pythons behind broken shims of pyenv
+    # Nox searches PATH for Pythons: this one also has those that shims of pyenv hide.
+    os.environ["PATH"] = interpreters.search_path()
     installed = interpreters.installed_interpreters()
     tag = selection.selected_tag(layout)
-    own_environments = []
+    environments = []  # names of the sessions to run for which nox makes an environment
     for listed in session_choice.list_wheel_sessions(CALL, layout):
         has_environment = session_choice.can_have_environment(listed, CALL, layout, installed)
-        add_wheel(listed, listed.python if has_environment else False)
+        python = listed.python if has_environment else False  # False: nox makes no environment
+        add_wheel(listed, python)
         if has_environment and listed.name in CALL.names:
-            own_environments.append(listed.name)
+            environments.append(listed.name)
         for product in session_choice.product_words(listed, CALL, tag):
             add_product(listed, product)
     for facts, cell, name in session_choice.list_container_sessions(CALL, layout):
         add_container(facts, cell, name)
     session_choice.refuse_unknown_names(CALL, nox.registry.get(), layout)
-    if not CALL.lists and (own_environments or CALL.filtered):
-        session_choice.prepare_environments(CALL, own_environments, layout)
+    # With a filter, nox chooses among the registered sessions: any of them may be made.
+    if not CALL.lists and (environments or CALL.filtered):
+        session_choice.prepare_environments(CALL, environments, layout)
 
 
 def add_wheel(listed: MatrixSession, python: str | bool) -> None:
@@ -92,7 +95,7 @@ def add_wheel(listed: MatrixSession, python: str | bool) -> None:
 
 
 def run_pipeline(context: "BuildContext", install: Callable[..., None]) -> Path:
-    """Return the wheel of a cell: compiled, packed and verified. It is the main job."""
+    """Compile, pack and verify the wheel of a cell, and return it: the main job."""
     from torchmill.cell import pipeline, progress_line
 
     with progress_line.show_build_progress() as line:
@@ -101,12 +104,14 @@ def run_pipeline(context: "BuildContext", install: Callable[..., None]) -> Path:
 
 def add_product(listed: MatrixSession, word: str) -> None:
     """Register a session that makes something else of a wheel, "conda-3.10-cpu"."""
+    # "conda-3.10-cpu" of "wheel-3.10-cpu"; "conda-vision-3.10-cpu" has the word "conda-vision".
     name = word + listed.name.removeprefix(listed.word)
+    product_name, _ = split_product(name)
     tags = [word, listed.package, listed.variant, listed.tag]
 
     @nox.session(name=name, python=False, tags=tags, default=False)
     def product(session: nox.Session) -> None:
-        session_work.make_product(session, listed, split_product(name)[0])
+        session_work.make_product(session, listed, product_name)
 
     product.__doc__ = f"{word} of {listed.title}"
 
@@ -124,7 +129,7 @@ def add_container(facts: "Facts", cell: "Cell", name: str) -> None:
 
 @nox.session(name="help", python=False, default=not CALL.as_json)
 def print_help(session: nox.Session) -> None:
-    """Say what to do: what `nox` alone runs."""
+    """Print the commands to begin with: what `nox` alone runs."""
     session_work.refuse_words(session)
     print_now(session_choice.format_help(Layout.of_checkout(ROOT)))
 
@@ -158,7 +163,7 @@ def demo(session: nox.Session) -> None:
     env = session_work.demo_variables(folder)
     cell = f"vision-{sys.version_info.major}.{sys.version_info.minor}-cpu"
     session.run(sys.executable, str(ROOT / "sample" / "upstream.py"), str(folder / "git"))
-    # The commands that it ends with are for the folder in which nox was called.
+    # The commands that its output suggests at the end are for the folder in which nox was called.
     with session.chdir(session.invoked_from):
         invoke = [sys.executable, "-P", "-m", "invoke", "--search-root", str(ROOT)]
         options = ["--tag=v1.0.0", f"--mirror=file://{folder}/git", "--yes", *session.posargs]

@@ -10,7 +10,7 @@ from torchmill.core import running_python  # noqa: F401, I001
 
 import sys
 
-# Invoke has no bytecode written: every command would compile the modules that it loads again.
+# Invoke forbids Python to write bytecode, so that each command would compile all modules again.
 sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
 
 from typing import Any
@@ -68,6 +68,7 @@ def fetch(
     show(output)
 
 
+# Not watched: a package manager that is killed at work leaves packages half-installed.
 @task(watched=False)
 def deps(context: Context, tag: str = "", print_: bool = False, manager: str = "") -> None:
     """Install what the selected release needs from the system.
@@ -416,6 +417,7 @@ def cluster(
     show(output)
 
 
+# Without --label: bisect gives its wheels a label of its own.
 @task(argument="cell", iterable=["with_"], options=BUILD_OPTIONS[1:], takes_rest=True)
 def bisect(
     _: Context,
@@ -447,7 +449,7 @@ def bisect(
         with_=with_,
         trust_ends=trust_ends,
         reset=reset,
-        command=command_line.LINE.rest,
+        command=command_line.COMMAND_LINE.rest,
         options=build_options("bisect", options),
     )
     show(output)

@@ -32,8 +32,8 @@ def invoke(
     monkeypatch.setenv("TORCHMILL_PROBE", "off")
 
     def run(line: str) -> tuple[int, str, str]:
-        words = command_line.read_words(["invoke", *shlex.split(line)])
-        monkeypatch.setattr(command_line, "LINE", words)
+        words = command_line.read_command_line(["invoke", *shlex.split(line)])
+        monkeypatch.setattr(command_line, "COMMAND_LINE", words)
         monkeypatch.setattr(exits._Output, "printed", False)  # by an earlier line
         code = run_tasks(words.words)
         printed = capsys.readouterr()
@@ -47,7 +47,9 @@ def run_tasks(words: Sequence[str]) -> int:
 
     class Loaded(Program):
         def parse_collection(self) -> None:
-            exit_with_error(command_line.answer_words, as_exit)(tasks.namespace, command_line.LINE)
+            exit_with_error(command_line.answer_words, as_exit)(
+                tasks.namespace, command_line.COMMAND_LINE
+            )
             super().parse_collection()
 
     try:

@@ -17,7 +17,7 @@ from tests.support.task_options import task_options
 from torchmill.commands import command_line
 from torchmill.commands.clean.command import KIND_NAMES
 from torchmill.commands.command import read_help
-from torchmill.core.task_lines import LINES
+from torchmill.core.task_lines import TASK_LINES
 from torchmill.deliver.publish.targets import TARGET_FORMS
 from torchmill.fetch.toolkit.request import LIBRARIES
 from torchmill.host.native import native_arch
@@ -32,15 +32,15 @@ def flag_of(option: Argument) -> str:
 
 
 def test_every_task_is_listed() -> None:
-    assert list(tasks.namespace.tasks) == list(LINES)
+    assert list(tasks.namespace.tasks) == list(TASK_LINES)
 
 
-@pytest.mark.parametrize("name", LINES)
+@pytest.mark.parametrize("name", TASK_LINES)
 def test_the_line_of_a_task_is_what_its_code_says(name: str) -> None:
-    assert (tasks.namespace[name].body.__doc__ or "").partition("\n")[0] == LINES[name]
+    assert (tasks.namespace[name].body.__doc__ or "").partition("\n")[0] == TASK_LINES[name]
 
 
-@pytest.mark.parametrize("name", LINES)
+@pytest.mark.parametrize("name", TASK_LINES)
 def test_the_help_of_a_task_explains_each_option(name: str) -> None:
     """To read them fails for help without an option."""
     assert [option.name for option in task_options(name) if not option.help] == []
@@ -59,7 +59,7 @@ def test_tasks_take_the_options_of_sessions_that_make_a_whole_build() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", LINES)
+@pytest.mark.parametrize("name", TASK_LINES)
 def test_the_help_of_a_task_has_examples_that_can_be_typed(name: str) -> None:
     """They are parsed by invoke itself, which refuses options that do not exist and values that are missing."""
     examples = command_line.examples(tasks.namespace[name])
@@ -72,13 +72,13 @@ def test_the_help_of_a_task_has_examples_that_can_be_typed(name: str) -> None:
         assert parsed.name == name
 
 
-@pytest.mark.parametrize("name", LINES)
+@pytest.mark.parametrize("name", TASK_LINES)
 def test_the_help_of_a_task_fits_a_page(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     words = ["invoke", "--help", name]
-    monkeypatch.setattr(command_line, "LINE", command_line.read_words(words))
+    monkeypatch.setattr(command_line, "COMMAND_LINE", command_line.read_command_line(words))
     Program(namespace=Collection(tasks.namespace[name])).run(words, exit=False)
     help_ = capsys.readouterr().out
     assert "For example:\n    " in help_
@@ -86,7 +86,7 @@ def test_the_help_of_a_task_fits_a_page(
     assert max(map(len, help_.partition("Options:")[2].splitlines())) <= 80
 
 
-@pytest.mark.parametrize("name", LINES)
+@pytest.mark.parametrize("name", TASK_LINES)
 def test_an_option_that_is_given_twice_or_without_its_value_is_named(name: str) -> None:
     """Invoke itself takes an empty list, and the last value of two."""
     for option in task_options(name):
@@ -179,7 +179,7 @@ COMPANIONS |= {
     "explain": f"{DESCRIBED} {CELL}",
 }
 COMPANIONS |= {"diagnose": str(ROOT / "README.md"), "clean": "--dry-run"}
-QUICK_TASKS = {*LINES} - {
+QUICK_TASKS = {*TASK_LINES} - {
     "deps",
     "build",
     "facts",
@@ -241,7 +241,7 @@ def test_a_word_that_is_no_variant_is_explained(
     assert (code, message in error, error.count("\n")) == (4, True, 1)
 
 
-@pytest.mark.parametrize("name", LINES)
+@pytest.mark.parametrize("name", TASK_LINES)
 def test_an_option_has_one_letter_at_most_and_h_is_help(name: str) -> None:
     letters = [form for option in task_options(name) for form in option.names if len(form) == 1]
     assert "h" not in letters
@@ -259,8 +259,8 @@ def test_help_of_an_option_that_no_task_has_is_refused(monkeypatch: pytest.Monke
 def test_no_help_is_left_over() -> None:
     shared, *tables = read_help().values()
     assert next(iter(read_help())) == "shared"
-    assert read_help().keys() <= {"shared", *LINES}
-    options = [str(option.name) for name in LINES for option in task_options(name)]
+    assert read_help().keys() <= {"shared", *TASK_LINES}
+    options = [str(option.name) for name in TASK_LINES for option in task_options(name)]
     assert [name for name in shared if options.count(name) < 2] == []
     assert [item for table in tables for item in table.items() if item in shared.items()] == []
 
@@ -350,7 +350,7 @@ def test_all_wheels_that_a_shell_names_are_looked_at(tmp_path: Path) -> None:
 
 
 def test_short_options_mean_the_same_in_every_task() -> None:
-    options = [option for name in LINES for option in task_options(name)]
+    options = [option for name in TASK_LINES for option in task_options(name)]
     short = {(option.names[1], option.names[0]) for option in options if len(option.names) > 1}
     assert short == {("j", "json"), ("t", "tag"), ("y", "yes")}
 

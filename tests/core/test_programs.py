@@ -13,7 +13,7 @@ from torchmill.core.programs import (
     record_programs,
     started_program,
 )
-from torchmill.core.task_lines import LINES, STAGES, list_tasks
+from torchmill.core.task_lines import STAGES, TASK_LINES, list_tasks
 
 INSTALLED = {"TORCHMILL_INVOKE": "torchmill", "TORCHMILL_NOX": "torchmill nox"}
 UNACTIVATED = {"TORCHMILL_INVOKE": ".venv/bin/invoke", "TORCHMILL_NOX": "/a/venv/bin/python -m nox"}
@@ -145,4 +145,6 @@ def test_the_list_of_tasks_has_a_line_for_each_by_stage() -> None:
     assert [line[:-1] for line in text.splitlines() if line.endswith(":")][: len(STAGES)] == [
         *STAGES
     ]
-    assert {line.split()[0] for line in text.splitlines() if line.startswith("  ")} >= LINES.keys()
+    assert {
+        line.split()[0] for line in text.splitlines() if line.startswith("  ")
+    } >= TASK_LINES.keys()

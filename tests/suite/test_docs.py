@@ -10,7 +10,7 @@ from millpress import errors as millpress_errors
 from tests.support.task_options import task_options
 from torchmill.core import errors
 from torchmill.core.exits import as_torchmill_error
-from torchmill.core.task_lines import LINES
+from torchmill.core.task_lines import TASK_LINES
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -91,7 +91,7 @@ def test_pages_name_tasks_and_options_that_exist() -> None:
     wrong = []
     for page in pages():
         for task, named in commands(page):
-            if task not in options and task in LINES:
+            if task not in options and task in TASK_LINES:
                 arguments = task_options(task)
                 options[task] = {name.replace("_", "-") for one in arguments for name in one.names}
             wrong += [f"{page.name}: invoke {task}"] if task not in options else []

@@ -11,7 +11,7 @@ from torchmill.commands import command_line
 
 def task_options(name: str, words: Sequence[str] | None = None) -> list[Argument]:
     """Return the options of a task of tasks.py; `words` are the command line, by default "invoke" and the name."""
-    line = command_line.read_words(words or ["invoke", name])
-    with patch.object(command_line, "LINE", line):
+    line = command_line.read_command_line(words or ["invoke", name])
+    with patch.object(command_line, "COMMAND_LINE", line):
         options: list[Argument] = tasks.namespace[name].get_arguments()
     return options

@@ -11,7 +11,7 @@ Only `noxfile.py` and `tasks.py` import it; `command_line` alone imports invoke.
 - cluster: `invoke cluster`: write the jobs that build a cell in shares, with Slurm or another
   engine
 - command: the output of the functions that tasks call, and the help of options
-- command_line: the command line of `invoke`: additions to it, behind the `klass` of its tasks
+- command_line: the command line of `invoke`: the class of the tasks, and the answers to slips
 - cross_build: build for another architecture in a container: options, image, checks beforehand, the
   run
 - deps: `invoke deps`: the command that installs the system packages of a release
@@ -34,9 +34,9 @@ Only `noxfile.py` and `tasks.py` import it; `command_line` alone imports invoke.
 - publish: `invoke publish`: bring verified wheels to an index, GitHub, a folder or a bucket;
   replace nothing
 - report/: `invoke report`
-- session_work: the work of nox's sessions: build a wheel, make products of it, try it on a GPU
 - session_choice: the sessions of nox that a command line can mean, and the help of `nox` alone
 - session_matrix: the sessions that nox lists: the buildable cells, remembered between runs
+- session_work: the work of nox's sessions: build a wheel, make products of it, try it on a GPU
 - shards: `invoke shards`: the time and the cost of a build on several machines
 - slim: `invoke slim`: leave out of wheels, or of an environment, the GPU code that its GPUs do not
   run

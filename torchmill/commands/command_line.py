@@ -1,6 +1,6 @@
-"""The command line of `invoke`: additions to it, behind the `klass` of its tasks.
+"""The command line of `invoke`: the class of the suite's tasks, and the answers to slips.
 
-Invoke lets a task be of a class of one's own: `klass` in
+Invoke's decorator takes a class of tasks, `klass` in
 https://docs.pyinvoke.org/en/stable/api/tasks.html. The class `SuiteTask` adds:
 
 - an argument that may be left out, or given without its name, once or several times;
@@ -8,9 +8,10 @@ https://docs.pyinvoke.org/en/stable/api/tasks.html. The class `SuiteTask` adds:
 - help that is read only if the task is named, so that `invoke --list` reads none;
 - an error as one message with its own exit code.
 
-Invoke loads tasks.py before it reads the words of tasks. At the end of tasks.py, `answer_first`
-reads them with invoke's own parser: it lists the tasks by stage, and answers a slip with the
-nearest word and the command for help.
+Invoke loads tasks.py before it parses the words of the command line that name tasks and their
+options. At the end of tasks.py, `answer_first` parses these words with invoke's own parser. It
+lists the tasks by stage, and answers a slip (a mistake in the command line) with the nearest word
+and the command for help.
 """
 
 import inspect
@@ -36,7 +37,7 @@ from torchmill.core.homes import mark_home, require_untracked_state
 from torchmill.core.paths import CHECKOUT, Layout
 from torchmill.core.plain_text import as_plain_text
 from torchmill.core.programs import name_programs
-from torchmill.core.task_lines import LINES, list_tasks
+from torchmill.core.task_lines import TASK_LINES, list_tasks
 
 if TYPE_CHECKING:
     from torchmill.config.facts import Facts
@@ -61,7 +62,8 @@ _SHORT_FORMS = {"json": "j", "tag": "t", "yes": "y"}
 _HELP_FLAGS = {"--help", "-h"}
 # A shell completes the argument of these: it names a build.
 _TASKS_OF_BUILDS = {"bisect", "build", "cluster", "doctor", "explain", "jobs", "plan", "shards"}
-# Whoever imports tasks.py without one of these, such as a test, has a command line of his own.
+# Modules of the programs that run tasks: `invoke` and the installed `torchmill`. If neither is
+# loaded, a test has imported tasks.py, and the command line of the process is not invoke's.
 _RUNNERS = {"invoke.main", "torchmill_suite"}
 
 
@@ -73,10 +75,11 @@ class CommandLine(NamedTuple):
     completes: bool  # a shell asks for completions
 
 
-def read_words(argv: Sequence[str]) -> CommandLine:
-    """Return a command line; `argv` is `sys.argv`."""
+def read_command_line(argv: Sequence[str]) -> CommandLine:
+    """Return the words of a command line; `argv` is `sys.argv`."""
     if ("--complete", "--") in pairwise(argv):
-        # So a shell asks for completions. `invoke toolkit` has an option of that name.
+        # A shell asks for completions: invoke's scripts for shells call `invoke --complete -- LINE`.
+        # Without the "--" it would be the option --complete of `invoke toolkit`.
         return CommandLine(argv, [], completes=True)
     words = list(argv)
     if "--" not in words:
@@ -85,16 +88,18 @@ def read_words(argv: Sequence[str]) -> CommandLine:
     return CommandLine(words[:end], words[end + 1 :], completes=False)
 
 
-LINE = read_words(sys.argv)
+COMMAND_LINE = read_command_line(sys.argv)
 
 
 class SuiteTask(Task[Any]):
-    """A task of tasks.py.
+    """A task of tasks.py; `body` is the decorated function.
 
-    `argument` is the option that may also be given without its name; it is required if it has no
-    default. `options` are the options of sessions that the body takes as `**options`. Only with
-    `takes_rest` may words follow --. If a task is killed, the processes that it started are ended,
-    unless it is not `watched`.
+    - `argument` is the option that may also be given without its name: `invoke explain BUILD` means
+      `invoke explain --identifier BUILD`. It is required if the body has no default for it.
+    - `options` are the options of sessions that the body takes as `**options`.
+    - `takes_rest` allows words after `--`.
+    - `watched`: if the task is killed, the processes that it started are ended.
+    - `iterable` are the options that may be given several times.
     """
 
     def __init__(
@@ -116,7 +121,10 @@ class SuiteTask(Task[Any]):
         self.watched = watched
 
     def argspec(self, body: Callable[..., None]) -> inspect.Signature:
-        """Return the options: the body's parameters, and those of sessions for `**options`."""
+        """Return the body's parameters, with the options of sessions in the place of `**options`.
+
+        Invoke makes an option of each.
+        """
         parameters = [
             parameter
             for parameter in super().argspec(body).parameters.values()
@@ -127,18 +135,22 @@ class SuiteTask(Task[Any]):
         return inspect.Signature(parameters)
 
     def arg_opts(self, name: str, default: Any, taken_names: set[str]) -> dict[str, Any]:
-        """Return how an option is written, with its short form if it has one."""
-        form = super().arg_opts(name, default, taken_names)
+        """Return the settings from which invoke makes the `Argument` of a parameter.
+
+        Invoke calls this for each parameter; here the short form of the option is added.
+        """
+        settings = super().arg_opts(name, default, taken_names)
         if name in _SHORT_FORMS:
-            form["names"].append(_SHORT_FORMS[name])
-        return form
+            settings["names"].append(_SHORT_FORMS[name])
+        return settings
 
     def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
-        """Return the options; none if the command line does not name the task.
+        """Return the options, for invoke's parser; none if the command line does not name the task.
 
+        Invoke asks each task for its options, and those of the others would cost start-up time.
         Raises ConfigError for an option that is given twice, or without its value.
         """
-        if self.name not in LINE.words:
+        if self.name not in COMMAND_LINE.words:
             return []
         self.__doc__ = _docstring(self.body)
         self.help = _option_meanings(self)
@@ -147,41 +159,48 @@ class SuiteTask(Task[Any]):
         for argument in arguments:
             if not argument.takes_value:
                 switches.update(map(to_flag, argument.names))
-        if not LINE.completes:
-            _refuse_slips(self.name, arguments, LINE.words, switches)
+        if not COMMAND_LINE.completes:
+            _refuse_slips(self.name, arguments, COMMAND_LINE.words, switches)
         if not self.argument:
             return arguments
         return [self._as_positional(argument, switches) for argument in arguments]
 
     def _as_positional(self, argument: Argument, switches: Container[str]) -> Argument:
-        """Return an argument, without its name if it is this task's and so given."""
+        """Return an argument as it is parsed: `self.argument` may be given without its name.
+
+        A positional argument of invoke takes a word without a name, and invoke refuses a task
+        whose positional argument is missing. So it is positional only if there is such a word, or
+        if the task requires it.
+        """
         if argument.name != self.argument:
             return argument
-        words = words_of_task(self.name, LINE.words, switches)
-        count = count_unnamed(words, switches)
-        if argument.kind is list and count == 0:
-            return argument
+        words = words_of_task(self.name, COMMAND_LINE.words, switches)
+        unnamed_count = count_unnamed(words, switches)
         if argument.kind is list:
-            flags = [to_flag(name) for name in argument.names]
-            count += sum(word.partition("=")[0] in flags for word in words)
-            return WordsArgument(argument, count)
+            if unnamed_count == 0:
+                return argument
+            flags = {to_flag(name) for name in argument.names}
+            named_values = [word for word in words if word.partition("=")[0] in flags]
+            return WordsArgument(argument, unnamed_count + len(named_values))
         parameter = inspect.signature(self.body).parameters[self.argument]
         required = parameter.default is inspect.Parameter.empty
         # Invoke would take -h for the value of an argument that is still missing.
-        argument.positional = count > 0 or (required and _HELP_FLAGS.isdisjoint(LINE.words))
+        asks_for_help = not _HELP_FLAGS.isdisjoint(COMMAND_LINE.words)
+        argument.positional = unnamed_count > 0 or (required and not asks_for_help)
         return argument
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the task; whatever it raises ends invoke with one message and an exit code."""
+        """Run the task; any error ends invoke with one message and an exit code."""
         as_json = bool(kwargs.get("json"))
         return exit_with_error(self._run, _as_exit, as_json=as_json)(*args, **kwargs)
 
     def _run(self, *args: Any, **kwargs: Any) -> None:
+        """Run the body. Raises ConfigError for words after `--` that the task does not take."""
         if self.watched:
             from torchmill.core import reaper
 
             reaper.watch_run()
-        if LINE.rest and not self.takes_rest:
+        if COMMAND_LINE.rest and not self.takes_rest:
             raise ConfigError(
                 f"invoke {self.name} takes its options without `--`: leave it out",
                 code="words-after-dash",
@@ -190,7 +209,12 @@ class SuiteTask(Task[Any]):
 
 
 class WordsArgument(Argument):
-    """A list that takes several words without its name: invoke hands one to each such argument."""
+    """A positional list that takes several words.
+
+    Invoke gives a word without a name to the first positional argument whose value is None
+    (`see_positional_arg` in invoke/parser/parser.py), so that a list would take one. This list's
+    value stays None until it has `count` words, including those given with its name.
+    """
 
     def __init__(self, argument: Argument, count: int) -> None:
         super().__init__(
@@ -200,12 +224,12 @@ class WordsArgument(Argument):
             positional=True,
             attr_name=argument.attr_name,
         )
-        self.count = count  # of values, with and without the name
+        self.count = count
         self._values: list[str] = []
 
     @property
     def value(self) -> Any:
-        """Return the values; None while some are still to come: then invoke hands over more."""
+        """Return the values; None if some are still to come."""
         return self._values if len(self._values) >= self.count else None
 
     @value.setter
@@ -222,10 +246,7 @@ def task(
     takes_rest: bool = False,
     watched: bool = True,
 ) -> Callable[[Callable[..., None]], SuiteTask]:
-    """Return invoke's decorator `task` for a `SuiteTask`, which explains the parameters.
-
-    `iterable` are options that may be given several times, as for invoke.
-    """
+    """Return invoke's decorator `task` for a `SuiteTask`, which explains the parameters."""
     decorator: Callable[[Callable[..., None]], SuiteTask] = invoke.task(
         klass=SuiteTask,
         argument=argument,
@@ -238,14 +259,20 @@ def task(
 
 
 def _docstring(body: Callable[..., None]) -> str:
-    """Return a task's docstring: its first line fits the terminal, commands name programs here."""
+    """Return a task's docstring as its help shows it.
+
+    The first line is folded for the terminal, and commands name the programs of this environment.
+    """
     first, _, rest = inspect.cleandoc(body.__doc__ or "").partition("\n")
-    columns = shutil.get_terminal_size().columns - 2  # by which invoke indents it
+    columns = shutil.get_terminal_size().columns - 2  # invoke indents the docstring by 2
     return name_programs(f"{fold_text(first, columns)}\n{rest}")
 
 
 def _option_meanings(task: SuiteTask) -> dict[str, str]:
-    """Return the help of a task's options, by name."""
+    """Return the help of a task's options, by name.
+
+    From help.toml, except for the options of sessions, which have theirs in plan/options.py.
+    """
     table = read_help()
     names = task.argspec(task.body).parameters
     meanings = {name: text for name, text in table["shared"].items() if name in names}
@@ -263,25 +290,28 @@ def takes_next(word: str, switches: Container[str]) -> bool:
 
 
 def words_of_task(task: str, words: Sequence[str], switches: Container[str]) -> list[str]:
-    """Return the words of a command line that are a task's: its name and those up to the next task.
+    """Return the words of a command line that belong to a task, its name first.
 
-    `switches` are the options that take no value. The value of an option may be the name of a task.
+    They end before the name of the next task, unless that is the value of an option. `switches` are
+    the options that take no value.
     """
+    if task not in words:
+        return [task]
     task_words = [task]
-    if task in words:
-        for previous, word in pairwise(words[words.index(task) :]):
-            if word in LINES and not takes_next(previous, switches):
-                break
-            task_words.append(word)
+    for previous, word in pairwise(words[words.index(task) :]):
+        if word in TASK_LINES and not takes_next(previous, switches):
+            break
+        task_words.append(word)
     return task_words
 
 
 def count_unnamed(words: Sequence[str], switches: Container[str]) -> int:
     """Return how many words of a task, after its name, are neither options nor their values."""
-    return sum(
-        not word.startswith("-") and not takes_next(previous, switches)
-        for previous, word in pairwise(words)
-    )
+    count = 0
+    for previous, word in pairwise(words):
+        if not word.startswith("-") and not takes_next(previous, switches):
+            count += 1
+    return count
 
 
 def _refuse_slips(
@@ -289,21 +319,21 @@ def _refuse_slips(
 ) -> None:
     """Raise ConfigError for an option that is given twice, or without its value.
 
-    Invoke's own messages say little of either. An empty value is none: `--sign-key "$KEY"` must
-    not publish unsigned wheels if there is no such variable.
+    Invoke's own messages do not name the problem. An empty value counts as missing:
+    `--sign-key "$KEY"` must not publish unsigned wheels if there is no such variable.
     """
     options = {}
     for argument in arguments:
         options.update({to_flag(name): argument for name in argument.names})
-    # An empty word at the end stands for the value that the last option lacks.
-    task_words = [*words_of_task(task, words, switches)[1:], ""]
+    task_words = words_of_task(task, words, switches)[1:]
     flags = [word.partition("=")[0] for word in task_words]
-    for number, word in enumerate(task_words):
+    no_values = {"", *_HELP_FLAGS, *options}
+    for word, next_word in pairwise([*task_words, ""]):
         flag, equals, value = word.partition("=")
         option = options.get(flag)
         if option is None or not option.takes_value:
             continue
-        if not value and (equals or task_words[number + 1] in {"", *_HELP_FLAGS, *options}):
+        if not value and (equals or next_word in no_values):
             raise ConfigError(f"invoke {task}: {flag} needs a value", code="option-without-value")
         if option.kind is not list and flags.count(flag) > 1:
             raise ConfigError(
@@ -312,41 +342,43 @@ def _refuse_slips(
 
 
 def answer_first(tasks: Collection) -> None:
-    """Answer a command line before invoke reads the words of tasks, if its own answer is poor.
+    """Answer a command line that asks for the list of tasks, for completions, or has a slip.
 
-    Raises Exit, with which invoke ends: after the list of tasks, with --list and if no task is
-    named; with exit code 2 for a slip. Does nothing unless a runner of invoke has loaded tasks.py.
+    Is called before invoke parses the words of tasks, because invoke's own answers would say less.
+    Raises Exit, with which invoke ends, after the list of tasks; with exit code 2 for a slip. Does
+    nothing if tasks.py is imported without invoke, as by a test.
     """
     if not _RUNNERS.isdisjoint(sys.modules):
-        exit_with_error(answer_words, _as_exit)(tasks, LINE)
+        exit_with_error(answer_words, _as_exit)(tasks, COMMAND_LINE)
 
 
 def answer_words(tasks: Collection, line: CommandLine) -> None:
-    """Do as `answer_first` does for a command line. Raises ConfigError for a slip."""
+    """Answer a command line as `answer_first` does. Raises ConfigError for a slip."""
     require_untracked_state(layout().root)
     if line.completes:
         _complete_builds(line.words[line.words.index("--complete") + 1 :])
         return
+    # As invoke does: its own options first ("core"), then the tasks with theirs.
     core = Program().initial_context
-    core_words = Parser(initial=core, ignore_unknown=True).parse_argv(list(line.words[1:]))
-    if _asks_for_list(core_words[0].args, core_words.unparsed):
+    parsed = Parser(initial=core, ignore_unknown=True).parse_argv(list(line.words[1:]))
+    if _asks_for_list(parsed[0].args, parsed.unparsed):
         print_now(on_terminal(list_tasks()))
         raise Exit
     try:
-        Parser(initial=core, contexts=tasks.to_contexts()).parse_argv(core_words.unparsed)
+        Parser(initial=core, contexts=tasks.to_contexts()).parse_argv(parsed.unparsed)
     except ParseError as error:
         raise ConfigError(_explain_slip(tasks, error), code="invalid-option") from None
 
 
 def _asks_for_list(core: Mapping[str, Argument], task_words: Sequence[str]) -> bool:
-    """Tell whether invoke's own options ask for the list of all tasks, or no task is named."""
-    if core["list"].value:
-        return (
-            core["list"].value is True
-            and core["list-format"].value == "flat"
-            and not core["list-depth"].value
-        )
-    return not (task_words or core["help"].value)
+    """Tell whether invoke's own options ask for the list of all tasks, or no task is named.
+
+    Other lists, such as those of --list-format=json and `--list NAMESPACE`, are left to invoke.
+    """
+    if not core["list"].value:
+        return not task_words and not core["help"].value
+    lists_all = core["list"].value is True
+    return lists_all and core["list-format"].value == "flat" and not core["list-depth"].value
 
 
 def _explain_slip(tasks: Collection, error: ParseError) -> str:
@@ -360,6 +392,11 @@ def _explain_slip(tasks: Collection, error: ParseError) -> str:
 
 
 def _explain_slip_of_task(task: SuiteTask, error: ParseError) -> str:
+    """Return the problem that invoke's parser has with the words of a task.
+
+    Invoke has one class of errors for all problems, so they are told apart by their messages (in
+    invoke/parser/parser.py). An unknown message is returned as it is.
+    """
     message = str(error)
     missing = error.context.missing_positional_args if error.context else []
     if missing:
@@ -379,12 +416,14 @@ def _explain_slip_of_task(task: SuiteTask, error: ParseError) -> str:
 
 
 def _explain_unknown_word(error: ParseError) -> str:
+    """Return the problem of a word before any task, with the nearest task."""
     unknown = re.fullmatch(r"No idea what '(.*)' is!", str(error))
     if not unknown:
         return str(error)
     word = unknown[1]
     kind = "option" if word.startswith("-") else "task"
-    hint = did_you_mean(word, LINES)
+    hint = did_you_mean(word, TASK_LINES)
+    # The name of a build, such as "wheel-3.10-cpu", without the task.
     if not hint and re.match(r"[\w-]+-(cp|py)?\d", word):
         hint = "; `invoke build` and such a name builds a wheel"
     return f"there is no {kind} {word}{hint}"
@@ -416,6 +455,7 @@ def _complete_builds(words: Sequence[str]) -> None:
 
 
 def _as_exit(message: str, code: int) -> Exit:
+    """Return the exception with which invoke ends: it prints the message on standard error."""
     return Exit(fit_screen(message, sys.stderr), code=code)
 
 
@@ -425,7 +465,7 @@ def layout() -> Layout:
 
 
 def marked_layout() -> Layout:
-    """Return the folders of this checkout, for a task that writes state: it is the user's now."""
+    """Return the folders of this checkout, for a task that writes state: mark that as the user's."""
     folders = layout()
     mark_home(folders)
     return folders
@@ -449,9 +489,10 @@ def build_options(task: str, values: Mapping[str, Any]) -> "Options":
 
 
 def show(output: object, *, json: bool = False, folded: bool = True) -> None:
-    """Print the output of a command, and end as it says: it may fail, or have an exit code.
+    """Print the output of a command, and end with its exit code.
 
-    `json` prints its data. Text is folded and coloured on a terminal, unless it is that of a file.
+    With `json`, its data is printed. Text is folded to the width of a terminal and coloured there,
+    unless `folded` is False, as for the lines of a file. Raises what `output.require` raises.
     """
     if json and isinstance(output, CommandOutput):
         print_now(dumps(stamp_output(output.data), indent=1))

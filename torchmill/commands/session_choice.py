@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 _LIST_OPTIONS = {"-l", "--list", "--list-sessions"}
 _FILTER_OPTIONS = {"-t", "--tags", "-k", "--keywords", "-p", "--python", "--pythons"}
 _CONTAINER_NAME = re.compile(r"\w[\w-]*-\d[.\w]*-\w+-\w+")  # "wheel-3.10-cpu-aarch64"
-# The first word of a session's name is a tag as well, and "wheel" is also a standing.
+# A session's tags for `nox -t` contain the first word of its name and its standing (how well it is
+# known to build). "wheel" is both, so that this standing gets another tag.
 _TAG_OF_STANDING = {"wheel": "official"}
 _HELP = (
     ("nox -s demo", "the main job on a small sample, in a minute"),
@@ -46,20 +47,20 @@ _COMMAND_COLUMNS = 32  # of the help
 
 
 class NoxCall(NamedTuple):
-    """A call of nox, as far as it decides which sessions there are."""
+    """The part of nox's command line that decides which sessions are registered."""
 
-    names: tuple[str, ...]  # of the sessions that are to run, from -s and NOXSESSION
+    names: tuple[str, ...]  # of the sessions to run, from -s and NOXSESSION
     lists: bool  # sessions are listed, and none runs
-    as_json: bool  # for a program, which gets the matrix and nothing else
-    filtered: bool  # by a tag, keyword or Python
-    names_product: bool  # a word such as "conda" is somewhere in it
-    asks_for_help: bool  # of a session's options: nox -s wheel-3.10-cpu -- --help
-    environments: Path  # the folder that holds a session's environment
+    as_json: bool  # they are listed for a program, which gets the matrix and nothing else
+    filtered: bool  # they are chosen by a tag, keyword or Python
+    names_product: bool  # a word such as "conda" is somewhere in the line
+    asks_for_help: bool  # help of a session's options: nox -s wheel-3.10-cpu -- --help
+    environments: Path  # the folder with the environments of all sessions
 
     def environment(self, session: str) -> Path:
-        """Return where nox keeps the environment of a session, unless that path is too long.
+        """Return the folder in which nox keeps the environment of a session.
 
-        Nox shortens a long path to a digest of the name: nothing is at this one then.
+        Nox uses a digest of the name instead if this path is too long: then nothing exists here.
         """
         return self.environments / nox_environment_name(session)
 
@@ -83,7 +84,7 @@ def read_call(words: Sequence[str], environ: Mapping[str, str] = os.environ) -> 
 
 
 def _environments_folder(words: Sequence[str]) -> Path:
-    """Return the folder of environments, from --envdir or NOX_ENVDIR; nox's default without."""
+    """Return the folder of environments: from --envdir, else NOX_ENVDIR, else nox's default."""
     folder = nox_environments_folder()
     for number, word in enumerate(words):
         flag, equals, value = word.partition("=")
@@ -131,15 +132,17 @@ def can_have_environment(
 ) -> bool:
     """Tell whether nox is to make an environment for a session, with the Python of the wheel.
 
-    Nox would say little of a Python that is not installed, and make an environment for a source
-    that is not fetched. Without one the session begins all the same, and says what is missing. A
-    program gets the Python in any case.
+    Not if the Python or the source is missing: nox's message would name no cure, and an environment
+    without a source is of no use. The session then begins without an environment, and its own
+    message says what is missing.
     """
     if call.as_json:
+        # Nothing is made, and the Python of an environment is in the JSON.
         return True
     if session.python not in installed:
         return False
     if session.name not in call.names or call.lists:
+        # It does not run: the source, which takes time to look up, does not matter.
         return True
     if call.asks_for_help:
         return False
@@ -151,26 +154,33 @@ def can_have_environment(
 
 
 def product_words(session: MatrixSession, call: NoxCall, tag: str | None) -> tuple[str, ...]:
-    """Return the words of the sessions that make products of a session's wheel, such as "conda".
+    """Return the first words of the sessions that make products of a session's wheel.
 
-    If no release is selected, they would be two thirds of all sessions: only a call that names one
-    has them.
+    () for a call that cannot mean such a session. They would be most of all sessions: a list has
+    them only if it names a product, and so has a call while no release (`tag`) is selected.
     """
-    if call.as_json or not (call.names_product or (tag is not None and not call.lists)):
+    if call.as_json:
         return ()
-    return _product_words(session.word, dependent=session.dependent)
+    if call.names_product or (tag is not None and not call.lists):
+        return _words_of_products(session.word, dependent=session.dependent)
+    return ()
 
 
-def _product_words(word: str, *, dependent: bool) -> tuple[str, ...]:
+def _words_of_products(word: str, *, dependent: bool) -> tuple[str, ...]:
+    """Return the first words of the products of the wheel "WORD-3.10-cpu": "conda" or "conda-WORD".
+
+    `dependent`: the package is built against torch, and can be packed for conda and checked.
+    """
     if dependent:
         return (f"conda-{word}", f"check-{word}")
     return MADE_FROM_WHEELS
 
 
 def list_container_sessions(call: NoxCall, layout: Layout) -> list[tuple[Facts, Cell, str]]:
-    """Return the named sessions that build in a container: their names end in an architecture.
+    """Return the sessions of a call that build in a container for another architecture.
 
-    Each comes as the facts, its cell and its name without the architecture: "wheel-3.10-cpu".
+    Their names end in that architecture: "wheel-3.10-cpu-aarch64". Each is returned as the facts,
+    its cell, and its name without the architecture.
     """
     if not any(_CONTAINER_NAME.fullmatch(name) for name in call.names):
         return []
@@ -182,10 +192,10 @@ def list_container_sessions(call: NoxCall, layout: Layout) -> list[tuple[Facts, 
     base = base_package(facts).name
     selected = selection.selected_release(facts, layout)
 
-    def words(cell: Cell) -> tuple[str, ...]:
-        return _product_words(cell.build.session, dependent=cell.build.package != base)
+    def words_of_cell(cell: Cell) -> tuple[str, ...]:
+        return _words_of_products(cell.build.session, dependent=cell.build.package != base)
 
-    cells = cell_lookup.requested_cells(facts, selected, call.names, words)
+    cells = cell_lookup.requested_cells(facts, selected, call.names, words_of_cell)
     return [(facts, cell, name) for name, cell in cells]
 
 
@@ -203,18 +213,21 @@ def load_cell(name: str, layout: Layout) -> tuple[Facts, Cell]:
 
 
 def refuse_unknown_names(call: NoxCall, registered: Collection[str], layout: Layout) -> None:
-    """Raise UnknownReleaseError for a session that is named like a wheel's and does not exist."""
+    """Raise UnknownReleaseError for a name like that of a wheel's session that does not exist.
+
+    Nox's own message would not name the nearest session.
+    """
     for name in call.names:
         if name not in registered and ("-" in name or "_" in name):
             _, wheel = split_product(name)
-            load_cell(wheel, layout)
+            load_cell(wheel, layout)  # raises it, with the nearest names
 
 
 def prepare_environments(call: NoxCall, sessions: Collection[str], layout: Layout) -> None:
-    """Prepare the folder of environments, so that nox makes those of some sessions without fail.
+    """Prepare the folder of environments, in which nox will make those of some sessions.
 
-    Nox itself shows a traceback for a folder that cannot be written. Raises HostError, with the
-    command that names another folder.
+    Raises HostError for a folder that cannot be written and for a full disk: nox would show a
+    traceback.
     """
     from torchmill.core.exits import as_torchmill_error
     from torchmill.core.system_errors import blame_disk
@@ -228,13 +241,14 @@ def prepare_environments(call: NoxCall, sessions: Collection[str], layout: Layou
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(call.environments))
         for name in sessions:
             settings = call.environment(name) / "pyvenv.cfg"
+            # read_text has U+FFFD for bytes that are not UTF-8, as after a crash of the machine.
+            # Nox would fail to read such a file; it replaces an environment that has none.
             if "\ufffd" in read_text(settings):
-                # Nox fails to read a file that is no text, and replaces an environment without it.
                 settings.unlink()
     except OSError as error:
         refusal = as_torchmill_error(error)
         raise HostError(f"{refusal} (`export NOX_ENVDIR=FOLDER`)", code=refusal.code) from None
-    # The module venv says "No space left on device", but not on which.
+    # The module venv, which nox runs, does not name the disk that is full.
     full_disk = blame_disk("", call.environments) if missing else None
     if full_disk is not None:
         raise full_disk

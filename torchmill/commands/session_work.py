@@ -83,20 +83,28 @@ def prepare_nox() -> None:
     prepare_program()
     logger = logging.getLogger("nox")
     logger.addFilter(_show_plainly)
+    # Nox sets the level of the root logger, so that it also shows what libraries log, and some log
+    # addresses with their secrets. Nox's own logger keeps that level, and the root's is raised.
     logger.setLevel(logger.getEffectiveLevel())
-    # Nox shows the logs of libraries, and some log addresses with their secrets.
     logging.getLogger().setLevel(logging.WARNING)
 
 
 def _show_plainly(record: logging.LogRecord) -> bool:
-    """Keep texts of others, such as the answers of an index, from steering a terminal."""
+    """Remove control characters from a record of a log, and keep it: for `addFilter`.
+
+    A log has texts of others, such as the answers of an index, which must not steer a terminal.
+    """
     record.msg = as_plain_text(str(record.msg))
     return True
 
 
 @contextmanager
 def end_with_message(session: NoxSession) -> Iterator[None]:
-    """End a session with one message, whatever stops it; mark its state as the user's."""
+    """End a session with one message if an error stops it; mark the state folder as the user's.
+
+    Nox ends with 1 for any failed session. With TORCHMILL_EXITS in the environment, and for an
+    error of a GPU, it ends with the exit code of the error.
+    """
     try:
         mark_home(Layout.of_checkout(CHECKOUT))
         yield
@@ -109,8 +117,8 @@ def end_with_message(session: NoxSession) -> Iterator[None]:
         if is_of_runner(error):
             raise
         refusal = as_torchmill_error(error)
-        # `invoke bisect` has to know whether the commit or the machine is at fault, and so has
-        # whoever tries a GPU.
+        # `invoke bisect` sets the variable: it has to know whether the commit or the machine is at
+        # fault. So does whoever tries a GPU.
         if os.environ.get("TORCHMILL_EXITS") or isinstance(refusal, GpuError):
             session.warn(format_error(refusal))
             sys.exit(refusal.exit_code)
@@ -128,12 +136,16 @@ def refuse_words(session: NoxSession) -> None:
 
 
 def build_wheel(session: NoxSession, listed: MatrixSession, run_pipeline: RunPipeline) -> None:
-    """Build the wheel of a session, after those that it needs; do nothing if it is up to date."""
+    """Build the wheel of a session, after those that it needs; do nothing if it is up to date.
+
+    `listed` is the session as nox lists it. If TORCHMILL_WHEELS names places of wheels that were
+    built elsewhere, and one of them offers this wheel, it is taken instead.
+    """
     from torchmill.cell.context import create_context, missing_sessions
     from torchmill.cell.up_to_date import find_delivered_wheel
 
     with end_with_message(session):
-        venv = _own_environment(session, listed)
+        venv = _require_environment(session, listed)
         facts, cell = load_cell(listed.name, Layout.of_checkout(CHECKOUT))
         # The words after -- may name files, from the folder in which nox was called.
         with chdir(session.invoked_from):
@@ -153,20 +165,22 @@ def build_wheel(session: NoxSession, listed: MatrixSession, run_pipeline: RunPip
         session.log(f"{wheel} is verified")
 
 
-def _own_environment(session: NoxSession, listed: MatrixSession) -> Path:
-    """Return the folder of a session's environment.
+def _require_environment(session: NoxSession, listed: MatrixSession) -> Path:
+    """Return the folder of the environment that nox made for a session.
 
-    Raises HostError if that is not its own, or its Python is missing; SourceError if its source is
-    not fetched.
+    Raises HostError if nox made none, or one of another Python, and if the Python is missing;
+    SourceError if the source is not fetched.
     """
     if session.python is False:
-        # So the session was registered because it cannot be built yet.
+        # The session is registered without an environment, because its Python or source is missing
+        # (`session_choice.can_have_environment`): one of these calls says which.
         from torchmill.cell.context import require_source
         from torchmill.host.interpreters import resolve_interpreter
         from torchmill.plan.options import parse_options
 
         with chdir(session.invoked_from):
-            parse_options(session.posargs, f"nox -s {listed.name} --")  # ends here with --help
+            # With --help, this prints the help and ends the program.
+            parse_options(session.posargs, f"nox -s {listed.name} --")
         resolve_interpreter(listed.python)
         layout = Layout.of_checkout(CHECKOUT)
         facts, cell = load_cell(listed.name, layout)
@@ -184,9 +198,9 @@ def _own_environment(session: NoxSession, listed: MatrixSession) -> Path:
 def _install(session: NoxSession, *requirements: str) -> None:
     """Install requirements into a session's environment with pip.
 
-    Not with `session.install`: it uses uv if the user's settings say so, does nothing with -R, and
-    ignores Ctrl-C if pip ends well all the same. Raises HostError for a full disk, and for a
-    requirement that no index has; CommandError.
+    `session.install` does not serve here: it uses uv if the user's settings say so, does nothing
+    with -R, and ignores Ctrl-C if pip succeeds nevertheless. Raises HostError for a full disk, and
+    for a requirement that no index has; CommandError for other failures of pip.
     """
     from torchmill.host import environments
 
@@ -225,7 +239,11 @@ def _install(session: NoxSession, *requirements: str) -> None:
 
 
 def _run_session(session: NoxSession, environments: Path, *words: str) -> None:
-    """Run another session, with its environment in a folder; if its time is up, so is ours."""
+    """Run another session in a process; a failure ends this session, too.
+
+    `environments` is the folder of all environments, `words` the options of nox. If the other
+    session ends because its time (`--until`) is up, this one ends with the same exit code.
+    """
     noxfile = str(CHECKOUT / "noxfile.py")
     options = ("--noxfile", noxfile, "--envdir", str(environments))
     argv = [sys.executable, "-m", "nox", *options, *words]
@@ -237,9 +255,9 @@ def _run_session(session: NoxSession, environments: Path, *words: str) -> None:
 
 
 def make_product(session: NoxSession, listed: MatrixSession, product: str) -> None:
-    """Make a product of a wheel, such as a "conda" package; a session builds the wheel first.
+    """Make a product of a wheel, such as "conda" (a package), after the session of the wheel.
 
-    The words after -- are for the wheel's session, except the product's own options.
+    Of the words after --, those that are not options of the product go to the session of the wheel.
     """
     from torchmill.deliver import products
 
@@ -255,7 +273,7 @@ def make_product(session: NoxSession, listed: MatrixSession, product: str) -> No
 
 
 def _product_options(product: str, session: NoxSession) -> "tuple[ProductOptions, list[str]]":
-    """Return the options of a product, and the words after -- for the wheel's own session."""
+    """Return the options of a product, and the words after -- that go to the wheel's session."""
     from torchmill.deliver.products import ProductOptions, parse_conda_options
 
     command = f"nox -s {session.name} --"
@@ -300,7 +318,7 @@ def build_in_container(session: NoxSession, facts: "Facts", cell: "Cell", name: 
 
 
 def try_on_gpu(session: NoxSession) -> None:
-    """Try the wheels after -- on this machine's GPU; without any, the newest with CUDA."""
+    """Try wheels on this machine's GPU: those named after --, else the newest with CUDA."""
     from torchmill.commands.gpu import try_wheels
     from torchmill.config import facts_reader
 
@@ -311,7 +329,7 @@ def try_on_gpu(session: NoxSession) -> None:
 
 
 def make_demo_folder(session: NoxSession) -> Path:
-    """Return the folder of the demonstration, which is made."""
+    """Make the folder of the demonstration, and return it."""
     from torchmill.core.system_errors import report_unwritable
 
     folder = Layout.of_checkout(CHECKOUT).demo
@@ -321,7 +339,7 @@ def make_demo_folder(session: NoxSession) -> Path:
 
 
 def demo_variables(folder: Path) -> dict[str, str]:
-    """Return the variables with which commands find the sample of the demonstration."""
+    """Return the variables by which commands use the facts, home and environments of the sample."""
     return {
         "TORCHMILL_CONFIGS": str(CHECKOUT / "sample" / "build_configs"),
         "TORCHMILL_HOME": str(folder / "home"),

@@ -1,4 +1,7 @@
-"""Questions to a person in a terminal, and the commands that are run there for them."""
+"""Questions to a person in a terminal, and the commands that are run there for them.
+
+A *cure* is a command that the doctor names for a finding, such as `apt install ninja-build`.
+"""
 
 import os
 import shlex
@@ -15,15 +18,15 @@ from torchmill.core.process import run_in_terminal
 from torchmill.core.urls import hide_password
 from torchmill.plan.doctor.cures import Cures
 
-# The doctor is asked before there are sources: that they are missing is a warning then, but a
-# build does not go on without them.
+# The beginning of the cure for missing sources. The doctor reports them as a warning, because a
+# machine can be judged without them; but no build goes on without them.
 FETCH = "invoke fetch"
 STOPPED = "stopped: the same command goes on from here"
-# The Python that runs this runs these as modules: PATH may have those of another environment.
+# Programs that are run as modules of this Python: PATH may have those of another environment.
 _MODULES = {"invoke", "nox", "pip", "uv"}
 
-# A command, and the finding before it ran. The same command may be due once more if another step
-# has changed the finding.
+# A cure that was run, and the state of its finding before that. The same cure is run again only
+# if the state has changed, as when another cure has installed half of what is missing.
 Trial = tuple[str, str]
 
 
@@ -52,11 +55,12 @@ def bring_missing(
     yes: bool = False,
     agreed: Collection[str] = (),
 ) -> CommandOutput | None:
-    """Run the cures of a machine, and those that become due only then; ask before each.
+    """Run the cures of a machine until none is left, and ask before each round of them.
 
-    Nothing is asked about commands that were `agreed` to. Return how it ended if it did not
-    succeed. Raises HostError if `all_of_it` is needed, and something is missing that no command
-    brings.
+    `examine` returns the cures that the machine needs now: a cure may lead to findings that nobody
+    could see before it. Nothing is asked about commands that were `agreed` to before. With
+    `all_of_it`, raises HostError for a failure that no command cures. Returns None, or the output
+    of a command that ends because the user said no or a cure failed.
     """
     tried: set[Trial] = set()
     while True:
@@ -75,7 +79,8 @@ def bring_missing(
             print_now(fit_screen(hide_password(show_cures(cures, unseen))))
             if not agree("Go on?", yes=yes):
                 return CommandOutput(STOPPED if tried else "nothing was done", exit_code=1)
-        tried.update((command, cures.commands[command].state) for command in commands)
+        for command in commands:
+            tried.add((command, cures.commands[command].state))
         code = _run_cures(cures, commands)
         if code:
             return CommandOutput(STOPPED, exit_code=code)
@@ -91,13 +96,13 @@ def show_cures(cures: Cures, commands: Iterable[str]) -> str:
 
 
 def _require_curable(cures: Cures, tried: Collection[Trial]) -> None:
-    """Raise HostError for failures that no command cures, or that are the same after theirs."""
+    """Raise HostError for failures that no command cures, or that their cure did not change."""
     failures = [*cures.incurable]
     for command, finding in cures.commands.items():
         if (command, finding.state) in tried and finding.verdict == "failure":
             failures.append(finding)
     if failures:
-        # Several cells lack the same: it is said once.
+        # Several builds may lack the same thing: its line is shown once.
         lines = dict.fromkeys(f"  {finding.sentence()}" for finding in failures)
         raise HostError(
             "this machine lacks what no command can install:\n" + "\n".join(lines),
@@ -134,11 +139,11 @@ def run_step(line: str) -> int:
         argv = [sys.executable, "-P", "-m", "uv", "pip"]
         variables["UV_PYTHON"] = sys.executable
     else:
-        argv = _start_of(program)
+        argv = _program_argv(program)
     return run_in_terminal([*argv, *arguments], {**os.environ, **variables})
 
 
-def _start_of(program: str) -> list[str]:
+def _program_argv(program: str) -> list[str]:
     """Return the words that start a program; nox and invoke find the suite from any folder."""
     if program not in _MODULES:
         return [program]

@@ -1,4 +1,11 @@
-"""The walk of `invoke build`: every step is asked for its needs before the first one runs."""
+"""The walk of `invoke build`: every step is asked for its needs before the first one runs.
+
+A *walk* is the sequence of steps to some wheels: the commands that make the machine ready (the
+*foresight*, from the doctor's findings), then the sessions of nox. A step downloads from an
+*origin*, such as a channel of conda, into a *place* (cache, checkout or environments), and a *stop*
+is a step that cannot be done. These values and the decisions about them are in plan/walk.py; here
+the machine, its disks and the hosts are asked.
+"""
 
 import os
 import shutil
@@ -46,13 +53,14 @@ from torchmill.plan.walk import (
 )
 
 _SUDO_SECONDS = 5.0
+# Kind of a stop -> the code of its error.
 _CODES = {
     "impossible": "step-impossible",
     "unreachable": "step-unreachable",
     "room": "step-without-room",
     "permission": "step-not-permitted",
 }
-# Of parts of a build; all others are in the checkout.
+# The places of the parts of a build (keys of its costs); all other parts are in the checkout.
 _PLACES: dict[str, Place] = {"environment": "environments", "cache": "cache"}
 _ALL_PLACES: frozenset[Place] = frozenset(("cache", "checkout", "environments"))
 # Settings of pip that name other places than its index.
@@ -69,18 +77,21 @@ class Walk:
     stops: tuple[Stop, ...]
 
     def notes(self, command: str) -> list[str]:
-        """Return lines on the sources of a command, and on other things that it brings."""
+        """Return lines about a command: the origins of what it downloads, and those that fail.
+
+        A step without a command is a download that a command makes on the way; such steps follow
+        the step of the command.
+        """
         lines = []
-        is_part = False
+        current_command = ""
         for step in self.steps:
-            # The steps without a command follow the one whose command does them.
-            is_part = step.command == command or (is_part and not step.command)
-            if not is_part:
+            current_command = step.command or current_command
+            if current_command != command:
                 continue
             descriptions = describe_step(step, self.answers)
-            if step.command or not descriptions:
+            if step.command:
                 lines += descriptions
-            else:
+            elif descriptions:
                 lines.append(f"{step.purpose} {'; '.join(descriptions)}")
         return lines
 
@@ -111,7 +122,7 @@ class Walk:
     def require(self) -> None:
         """Raise StepError if the last step cannot be reached."""
         if self.stops:
-            # Several cells stop for the same reason: it is said once.
+            # Several cells may stop for the same reason: its line is shown once.
             lines = dict.fromkeys(f"  {stop}" for stop in self.stops)
             raise StepError(
                 "nothing was begun, because the last step cannot be reached:\n" + "\n".join(lines),
@@ -122,7 +133,10 @@ class Walk:
 def walk_steps(
     context: WalkContext, foresight: Foresight, sessions: Sequence[Session], answers: Answers
 ) -> Walk:
-    """Return the walk to some sessions; `answers` is empty if nobody was asked."""
+    """Return the walk to some sessions.
+
+    `answers` are those of this machine and the hosts; `Answers()` if they were not asked.
+    """
     steps = plan_steps(context, foresight, sessions)
     stops = [_stop_of(finding) for finding in foresight.incurable]
     stops += find_stops(steps, answers, context.host)
@@ -143,14 +157,19 @@ def plan_steps(
     context: WalkContext, foresight: Foresight, sessions: Sequence[Session]
 ) -> tuple[Step, ...]:
     """Return every step to some sessions, in the order in which they are done."""
-    steps = [command_step(context, *item) for item in foresight.commands.items()]
+    steps = [
+        command_step(context, command, finding) for command, finding in foresight.commands.items()
+    ]
     for session in sessions:
         steps += session_steps(session, context)
     return tuple(steps)
 
 
 def ask_machine(steps: Iterable[Step], layout: Layout) -> Answers:
-    """Ask hosts, disks and the system of this machine about the needs of steps."""
+    """Return the answers of hosts, disks and the system of this machine about the needs of steps.
+
+    Sends a request to each address of the steps' origins.
+    """
     addresses: list[str] = []
     wants_sudo = False
     for step in steps:
@@ -177,7 +196,7 @@ def _sudo_needs_password() -> bool:
 
 
 def own_disks(layout: Layout) -> tuple[Disk, ...]:
-    """Return the disks to which builds of a checkout write."""
+    """Return the disks of this machine to which builds of a checkout write."""
     folders: dict[Place, os.PathLike[str]] = {
         "checkout": layout.state,
         "cache": layout.cache,
@@ -187,38 +206,40 @@ def own_disks(layout: Layout) -> tuple[Disk, ...]:
     for place, folder in folders.items():
         existing = nearest_existing(layout.root / folder)
         device = existing.stat().st_dev
-        obstacle = ""
-        if not os.access(existing, os.W_OK | os.X_OK):
-            obstacle = "it may not be written"
         disk = disks.get(device)
-        if disk is None or obstacle:
-            # A folder that is closed stands for its disk: it is the one to name.
+        if disk is None:
             free = shutil.disk_usage(existing).free
-            places = disk.places if disk else frozenset()
-            disks[device] = Disk(str(existing), free, places | {place}, obstacle)
-        else:
-            disks[device] = Disk(disk.folder, disk.free, disk.places | {place}, disk.closed)
+            disk = Disk(folder=str(existing), free=free, places=frozenset())
+        if not os.access(existing, os.W_OK | os.X_OK):
+            # The disk is named by the folder that the user has to make writable.
+            disk = replace(disk, folder=str(existing), closed="it may not be written")
+        disks[device] = replace(disk, places=disk.places | {place})
     return tuple(disks.values())
 
 
 def described_disks(host: Host) -> tuple[Disk, ...]:
-    """Return the disk of a described machine; none if its description has no size of one."""
-    if host.resources.free_disk is None:
+    """Return the disk of a machine that is known by its description only (`--host FILE`).
+
+    () if the description does not have its free bytes.
+    """
+    free = host.resources.free_disk
+    if free is None:
         return ()
-    return (Disk("the machine", host.resources.free_disk, _ALL_PLACES),)
+    return (Disk(folder="the machine", free=free, places=_ALL_PLACES),)
 
 
 def own_places(
     facts: Facts, layout: Layout, requests: Iterable[SourceRequest], environ: Mapping[str, str]
 ) -> Places:
-    """Return the places from which this machine takes things.
+    """Return the servers from which this machine downloads, as user and system configured them.
 
-    Raises SourceError for an address that git must not be given.
+    `requests` are the sources that builds need. Raises SourceError for an address that git must not
+    be given.
     """
     try:
         index = package_index.configured_index(environ)
     except NetworkError:
-        index = ""  # a folder: pip reads it, and nobody can be asked
+        index = ""  # the index is a folder: there is no server to ask
     settings = program_output(sys.executable, "-P", "-m", "pip", "config", "list", env=environ)
     in_settings = any(name in settings for name in _OTHER_INDEX_SETTINGS)
     in_variables = any(environ.get(name) for name in _OTHER_INDEX_VARIABLES)
@@ -235,7 +256,7 @@ def own_places(
 
 
 def with_sources(places: Places, requests: Iterable[SourceRequest]) -> Places:
-    """Return places with the origins of some sources."""
+    """Return places to which the origins of some sources are added."""
     sources = {}
     remedies = {}
     for request in requests:
@@ -246,9 +267,9 @@ def with_sources(places: Places, requests: Iterable[SourceRequest]) -> Places:
 
 
 def _suites(facts: Facts) -> dict[str, str]:
-    """Return the archives from which this machine reads Debian's suites that facts name.
+    """Return the addresses of archives for Debian's suites that facts name, by suite: "bookworm".
 
-    Suites that it does not read are left out.
+    They are those of this machine's /etc/apt. A suite that no known archive has is left out.
     """
     suites = set()
     for source in facts.toolkit_sources:
@@ -270,23 +291,25 @@ def _suites(facts: Facts) -> dict[str, str]:
 def session_requirements(plan: Plan, present: Mapping[str, int]) -> tuple[str, ...]:
     """Return the requirements that pip gets from an index for a session.
 
-    `present` are the bytes of parts of the build that earlier runs left: those are not fetched
-    again. A local label, as in torch==2.4.1+cpu, is of a wheel of our own.
+    `present` are the bytes, by part of the build, that earlier runs have left on the disk: these
+    parts are not downloaded again.
     """
     requirements: list[str] = []
     if not present.get("kit"):
         requirements += plan.tree.kit
     if not present.get("environment"):
         requirements += plan.requirements
+    # A local label, as in torch==2.4.1+cpu, names a wheel that was built here: no index has it.
     return tuple(requirement for requirement in requirements if "+" not in requirement)
 
 
 def session_needs(
     parts: Mapping[str, CostRange] | None, present: Mapping[str, int]
 ) -> dict[Place, CostRange]:
-    """Return the bytes that a session brings to each place, less those that are `present`.
+    """Return the bytes that a session writes to each place.
 
-    Nothing is returned if nothing is known of its parts.
+    `parts` are the bytes of the parts of its build; None if they are not known, and then the result
+    is empty. `present` are bytes of parts that earlier runs have left: these are subtracted.
     """
     needs: dict[Place, CostRange] = {}
     for part, need in (parts or {}).items():

@@ -16,7 +16,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-from torchmill.core.task_lines import LINES
+from torchmill.core.task_lines import TASK_LINES
 
 # Names of environment variables that hold the commands for tasks and sessions.
 INVOKE = "TORCHMILL_INVOKE"
@@ -57,7 +57,7 @@ def _command_pattern(invoke: str, nox: str) -> re.Pattern[str]:
     # A word begins after none of these characters, or in JSON after the escaped newline "\\n".
     start = r"(?:(?<![\w./\\-])|(?<=\\n))"
     option = "--?[a-z]"
-    tasks = "|".join(LINES)
+    tasks = "|".join(TASK_LINES)
     task = rf"(?P<invoke>invoke)(?= (?:(?:{tasks}|TASK)\b|{option}))"
     session = rf"(?P<nox>nox)(?= {option})"
     return re.compile(f"(?P<as_is>{as_is})|{start}(?:{task}|{session})")

@@ -41,10 +41,10 @@ STAGES: Mapping[str, Mapping[str, str]] = {
         "clean": "Remove what can be made again; never what is in use.",
     },
 }
-LINES: dict[str, str] = {}  # task -> the line about it
+TASK_LINES: dict[str, str] = {}  # task -> the line about it
 for _tasks in STAGES.values():
-    LINES.update(_tasks)
-_NAME_COLUMNS = max(map(len, LINES)) + 2
+    TASK_LINES.update(_tasks)
+_NAME_COLUMNS = max(map(len, TASK_LINES)) + 2
 _FIRST_COMMANDS = {
     "invoke build wheel-3.12-cpu": "all that a wheel needs; asks before it begins",
     "nox -l": "list the sessions, one for each wheel",
