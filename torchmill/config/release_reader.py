@@ -1,6 +1,7 @@
 """Read the files of releases: a table for each package, those of dependents after their base."""
 
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -134,12 +135,12 @@ def _read_cuda(official: TomlTable, version: str) -> Cuda:
             Requirement(text)
         except InvalidRequirement:
             table.problem(f"'requires' has '{text}', which is not a requirement (PEP 508)")
-    return table.read(
-        Cuda,
-        capabilities={arch: listed for arch, listed in lists.items() if listed},
-        requires=requires,
-        cusparselt=table.optional("cusparselt") or _required_version(requires, "cusparselt"),
-        nvshmem=table.optional("nvshmem") or _required_version(requires, "nvshmem"),
+    capabilities = {arch: listed for arch, listed in lists.items() if listed}
+    cuda = table.read(Cuda, capabilities=capabilities, requires=requires)
+    return replace(
+        cuda,
+        cusparselt=cuda.cusparselt or _required_version(requires, "cusparselt"),
+        nvshmem=cuda.nvshmem or _required_version(requires, "nvshmem"),
     )
 
 
