@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from tools.fact_schemas import schema_line
 from torchmill.config.facts import Facts
 from torchmill.config.wheel_code import PackageCode, WheelCode
 from torchmill.core.atomic_writes import write_atomically
@@ -19,7 +20,8 @@ LIBRARIES_HEAD = """\
 
 def write_wheel_code(folder: Path, package: str, wheels: Sequence[WheelCode]) -> Path:
     """Write the code in the wheels of a package, and return the file."""
-    lines = [WHEELS_HEAD.format(package=package)]
+    name = f"wheel_code/{package}.toml"
+    lines = [schema_line(name), "", WHEELS_HEAD.format(package=package)]
     for wheel in wheels:
         lines += [
             "[[wheel]]",
@@ -39,7 +41,7 @@ def write_wheel_code(folder: Path, package: str, wheels: Sequence[WheelCode]) ->
             lines.append(f"[{table}.fatbins]" if library.fatbins else "fatbins = {}")
             lines += [f'"{targets}" = {number}' for targets, number in library.fatbins.items()]
         lines.append("")
-    path = folder / "wheel_code" / f"{package}.toml"
+    path = folder / name
     write_atomically(path, "\n".join(lines))
     return path
 
@@ -49,7 +51,8 @@ def write_package_code(folder: Path, facts: Facts, packages: Sequence[PackageCod
 
     The tables [[feature]], which are written by hand, are kept.
     """
-    lines = [LIBRARIES_HEAD]
+    name = "wheel_code/nvidia.toml"
+    lines = [schema_line(name), "", LIBRARIES_HEAD]
     for feature in facts.feature_libraries:
         lines += [
             "[[feature]]",
@@ -70,7 +73,7 @@ def write_package_code(folder: Path, facts: Facts, packages: Sequence[PackageCod
         ]
         lines += [f'"{name}" = "{targets}"' for name, targets in package.code.items()]
         lines.append("")
-    path = folder / "wheel_code" / "nvidia.toml"
+    path = folder / name
     write_atomically(path, "\n".join(lines))
     return path
 

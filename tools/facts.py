@@ -8,6 +8,7 @@ from pathlib import Path
 from tools import (
     code_files,
     compatibility_page,
+    fact_schemas,
     failures_page,
     official_code,
     official_code_page,
@@ -39,7 +40,8 @@ class FactsOptions:
     new: bool
     code: bool  # read the device code in the wheels on the index
     write: bool  # write the drafts, and what was read
-    reference: Path | None  # docs/reference, if its generated pages are to be written
+    # docs/reference, if its generated pages are to be written, and the schemas of the facts
+    reference: Path | None
 
 
 def run_facts(options: FactsOptions, facts: Facts, layout: Layout) -> str:
@@ -57,6 +59,7 @@ def run_facts(options: FactsOptions, facts: Facts, layout: Layout) -> str:
     texts = []
     if options.reference:
         texts.append(write_pages(options.reference, facts))
+        texts.append(fact_schemas.write_schemas(CHECKOUT / "build_configs"))
     if options.new:
         drafts = draft_releases(facts, layout)
         if options.write:

@@ -7,6 +7,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from tools import upstream_check, upstream_wheels
+from tools.fact_schemas import schema_line
 from tools.remote_wheel import RemoteWheel
 from torchmill.config.facts import Facts
 from torchmill.config.release_lookup import base_package
@@ -34,6 +35,8 @@ def draft_release(facts: Facts, observed: Mapping[str, Sequence[RemoteWheel]], v
         partners["triton"] = triton
     date = upstream_wheels.first_upload(wheels)
     lines = [
+        schema_line(f"releases/{version}.toml"),
+        "",
         f"# {base} {version} ({date}): drafted from PyPI, which knows no tag commit",
         "# and no other toolkit.",
         *_package_tables(facts, base, wheels, None),

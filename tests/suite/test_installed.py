@@ -115,6 +115,10 @@ def test_the_installed_command_names_itself_in_all_that_it_says(
     assert [*tmp_path.iterdir()] == [], "to list tasks nothing is needed of a folder"
     begun = run(programs, tmp_path, "torchmill", "init", "--github")
     assert "\nnext: torchmill build --tag v2.4.1 --python 3.12\n" in begun.stdout
+    schema = Path("build_configs", "schemas", "package.schema.json")
+    (tmp_path / schema).write_text("of an older torchmill")
+    run(programs, tmp_path, "torchmill", "init")
+    assert (tmp_path / schema).read_bytes() == (ROOT / schema).read_bytes()
     (tmp_path / "build.log").write_text("error: the flux capacitor is not charged\nFAILED: a.o\n")
     unknown = run(programs, tmp_path, "torchmill", "diagnose", "build.log").stdout
     assert [

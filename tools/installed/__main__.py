@@ -118,6 +118,7 @@ def begin_project(words: Sequence[str], folder: Path) -> None:
             # An installed package has compiled its modules, also those of the template.
             if source.is_file() and source.parent.name != "__pycache__":
                 print_now(_copy_into_project(source, template, folder))
+    _copy_schemas(folder / "build_configs" / "schemas")
     print_now(
         "noxfile.py and tasks.py are programs: "
         "whoever runs `nox` or `invoke` in this folder runs them"
@@ -155,6 +156,23 @@ def _refuse_words(words: Sequence[str], usage: str) -> None:
 
     if words:
         raise ConfigError(f"{' '.join(words)}: {usage}", code="invalid-option")
+
+
+def _copy_schemas(folder: Path) -> None:
+    """Copy the schemas of facts into a folder of facts; those of an older torchmill are replaced.
+
+    Nothing is written through a link.
+    """
+    from torchmill.core.exits import print_now
+
+    if folder.is_symlink() or folder.parent.is_symlink():
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in sorted((SUITE / "build_configs" / "schemas").glob("*.json")):
+        target = folder / path.name
+        if not target.is_symlink():
+            shutil.copyfile(path, target)
+    print_now("build_configs/schemas: written, for editors")
 
 
 if __name__ == "__main__":

@@ -45,19 +45,19 @@ class MeasuredRun:
 
     package: str
     release: str  # of the sources; of a development branch, the release that it became
-    variant: str
+    variant: str  # "cpu", "cu118"
     machine: str  # for people: "c5.12xlarge: 48 vCPU, 96 GiB"
     scope: Scope  # of `wall_seconds`; "job": with checkout and start of containers
     source: str
     cores: int | None = None  # that it could use
     jobs: int | None = None  # compilers at a time; None: as many as cores
     cpu_seconds: float | None = None  # of all compilers together
-    wall_seconds: float | None = None
+    wall_seconds: float | None = None  # from start to end
     peak: Bytes | None = None  # of the largest single compile
     typical: Bytes | None = None  # of a compile at its peak, averaged over time
     tree: Bytes | None = None  # on disk at the end: the tree and everything made in it
     environment: Bytes | None = None  # on disk: packages that were installed for the build
-    wheel: Bytes | None = None
+    wheel: Bytes | None = None  # the file
     capabilities: str = ""  # TORCH_CUDA_ARCH_LIST, "" without CUDA
     arch: str = "x86_64"
 
@@ -69,7 +69,7 @@ class CompilePeak:
     package: str
     release: SpecifierSet
     cuda: SpecifierSet | None  # None: builds without CUDA
-    memory: ByteRange
+    memory: ByteRange  # of each
     source: str
 
 
@@ -77,10 +77,10 @@ class CompilePeak:
 class Spread:
     """The factor by which an estimate errs either way, by the kind of run that it is based on."""
 
-    own: float  # a build of this machine
-    cpu: float
-    cuda: float
-    other: float
+    own: float  # builds of this machine
+    cpu: float  # builds without CUDA
+    cuda: float  # builds with CUDA
+    other: float  # builds of another package
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class KnownUnit:
 
     pattern: str  # of the end of a source's path: "native/cpu/*Kernel.cpp.AVX2.cpp"
     peak: Bytes  # for CUDA, of each thread of nvcc
-    seconds: float | None = None
+    seconds: float | None = None  # of processor time
     package: str = ""  # "": any
     release: SpecifierSet | None = None  # None: any
     source: str = ""

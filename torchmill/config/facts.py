@@ -51,12 +51,12 @@ class FailureCause:
 
     name: str  # "memory"
     patterns: tuple[str, ...]  # regular expressions; one that matches a line is enough
-    cause: str
-    cure: str
+    cause: str  # what went wrong, in a sentence
+    cure: str  # what to do, in sentences; commands are in backticks
     source: str
     examples: tuple[str, ...]  # lines that must be recognized
     release: SpecifierSet | None = None  # releases of torch in which it occurs; None: all
-    precedence: Precedence = "specific"
+    precedence: Precedence = "specific"  # if a log has lines of several causes
     # Lines "answer: NAME …", from known_names.toml, for names that the group (?P<name>…) of the
     # patterns matches. `cause` and `cure` then have the placeholders {name} and {answer}.
     answers: str = ""
@@ -68,7 +68,7 @@ class OfferedWheels:
 
     name: VariantTemplate  # of the index in project files, which need one: "pytorch-{variant}"
     url: VariantTemplate
-    packages: tuple[str, ...]
+    packages: tuple[str, ...]  # that it has
     release: SpecifierSet  # of torch, for which there are such wheels
     # "cpu"; "cuda" for every toolkit that the release was officially built with
     variants: tuple[str, ...]

@@ -19,15 +19,15 @@ ImageRole = Literal["manylinux", "system", "cuda", "toolkit", "python"]
 class BaseImage:
     """An image that others are built on."""
 
-    role: ImageRole  # see images.toml
+    role: ImageRole  # what it is for, as the head of images.toml explains
     image: str  # in full, without tag and digest: "docker.io/library/debian"
     tag: str  # "bookworm-slim"; "": none is recorded
     digest: str  # "sha256:…" of an index of all its arches, or of its only one; "": unknown
     arches: tuple[str, ...]
     distribution: str  # ID in its /etc/os-release: "debian", "almalinux"; "": unknown
     version: str  # the beginning of its VERSION_ID: "12"
-    manager: SystemManager
-    glibc: str | None = None
+    manager: SystemManager  # of its packages
+    glibc: str | None = None  # the version of its C library
     pythons: Pythons = ()  # that it has, or that its package manager can bring
     compiled: Pythons = ()  # that are compiled in it from the sources in archives.toml
     toolkit: str | None = None  # the CUDA toolkit in /usr/local/cuda-<toolkit>
@@ -65,7 +65,7 @@ class Companion:
 class Archive:
     """A file that a builder image downloads from its vendor."""
 
-    kind: ArchiveKind
+    kind: ArchiveKind  # what is in it
     version: str  # "11.0.3", "8.0.5.39"; of a Python "3.5"
     arches: tuple[str, ...]
     url: str
@@ -86,7 +86,8 @@ class ImageFacts:
     uv_pythons: Pythons = ()  # that this release can bring
     unsupported: Mapping[str, str] = no_entries()  # word in an image's name -> why not
     companions: tuple[Companion, ...] = ()
-    # manager -> packages that unpack an archive, and packages that compile a Python
+    # manager -> packages that unpack an archive
     unpacking: Mapping[str, tuple[str, ...]] = no_entries()
+    # manager -> packages that compile a Python
     compiling: Mapping[str, tuple[str, ...]] = no_entries()
     archives: tuple[Archive, ...] = ()

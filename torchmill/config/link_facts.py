@@ -19,7 +19,7 @@ class StaticLibrary:
     name: str  # "cuDNN"
     variable: str  # that asks for it: "USE_STATIC_CUDNN"
     cuda: SpecifierSet  # toolkits for which the size holds
-    size: ByteRange
+    size: ByteRange  # of what a link takes of it
     source: str
 
 
@@ -27,7 +27,7 @@ class StaticLibrary:
 class CodeCompression:
     """The size of device code with an option of fatbinary, relative to `-compress-all`."""
 
-    factor: CostRange
+    factor: CostRange  # of the sizes
     source: str
     flag: str = ""  # in TORCH_NVCC_FLAGS; "" for none
 

@@ -21,7 +21,7 @@ class Edition:
     """A release that a package's own file declares: it goes with every torch in bounds."""
 
     version: str
-    torch: SpecifierSet
+    torch: SpecifierSet  # that it goes with
     source: str
     # None, in this and the next fields: as that torch has it.
     python: SpecifierSet | None = None
@@ -44,7 +44,7 @@ class Package:
 
     name: str  # "torch": the distribution and the key of everything else
     session: str  # "wheel", "vision", "audio"
-    import_name: str
+    import_name: str  # of its module
     after: str | None  # the package that it is built against
     tag: VersionTemplate  # "v{version}"
     # environment variable that fixes the version -> its value, with {version}
@@ -57,7 +57,7 @@ class Package:
     repository: str = ""  # "": it is fetched from PyPI
     checks: str = "package"  # name of its checks: checks/<checks>_checks.py
     kit: tuple[str, ...] = ()  # projects that its build needs, whatever the interpreter: "cmake"
-    compilers: Launch = "cmake"
+    compilers: Launch = "cmake"  # how its build starts them
     # version -> suite and source package in Debian: "trixie/pytorch"
     debian_sources: Mapping[str, str] = no_entries()
     # suite -> path of a submodule -> source package that fills it

@@ -15,7 +15,7 @@ from torchmill.config.toml_reader import TomlTable, read_toml
 from torchmill.core.stat_cache import StatCache
 
 # Of a file or a folder, on every system. Facts may come from anybody, and must not name "../x".
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")
+PLAIN_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")
 
 
 @dataclass
@@ -111,13 +111,13 @@ def _check_names(file: TomlTable, package: Package) -> None:
         "checks": package.checks,
     }
     for key, name in names.items():
-        if name and not _PLAIN_NAME.fullmatch(name):
+        if name and not PLAIN_NAME.fullmatch(name):
             file.problem(
                 f"'{key}' is '{name}', which cannot name a folder: use letters, digits and . _ + -"
             )
     for rule in package.rules:
         for patch in rule.patches:
-            if not all(_PLAIN_NAME.fullmatch(part) for part in patch.split("/")):
+            if not all(PLAIN_NAME.fullmatch(part) for part in patch.split("/")):
                 file.problem(
                     f"patch '{patch}' cannot be a file in patches/{package.name}/: "
                     "use letters, digits and . _ + -"

@@ -14,14 +14,14 @@ from torchmill.config.field_types import Commit, DateText, Pythons, VersionText,
 class Cuda:
     """Facts about the official wheels of a release with one toolkit."""
 
+    # The versions of libraries that they were built with; None: not known.
     cudnn: VersionText | None = None
-    nccl: VersionText | None = None
-    magma: VersionText | None = None
+    nccl: VersionText | None = None  # the same
+    magma: VersionText | None = None  # the same
     capabilities: Mapping[str, str] = no_entries()  # arch -> TORCH_CUDA_ARCH_LIST
     requires: tuple[str, ...] = ()  # NVIDIA's packages that the wheels require on Linux
-    # None, in both: as `requires` has it.
-    cusparselt: VersionText | None = None
-    nvshmem: VersionText | None = None
+    cusparselt: VersionText | None = None  # None: as `requires` has it
+    nvshmem: VersionText | None = None  # the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Release:
     torch: str | None  # the torch release that a dependent package goes with
     wheel_tag: str | None  # "py3-none" if one wheel serves every Python
     source: str
-    date: DateText | None = None  # "2022-12-15"
+    date: DateText | None = None  # of the first upload to PyPI: "2022-12-15"
     wheels: Mapping[str, tuple[str, ...]] = no_entries()  # platform tag on PyPI -> Pythons
     # That the official Linux x86_64 builds were made with; their tag may name an older one.
     glibc: VersionText | None = None

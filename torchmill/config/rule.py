@@ -16,12 +16,12 @@ class When:
 
     release: SpecifierSet | None = None
     python: SpecifierSet | None = None
-    cuda: SpecifierSet | None = None  # never holds for a build without CUDA
+    cuda: SpecifierSet | None = None  # of the toolkit; never holds for a build without CUDA
     variant: tuple[str, ...] | None = None
     arch: tuple[str, ...] | None = None
     system: tuple[str, ...] | None = None
-    provider: tuple[str, ...] | None = None  # of the source
-    gcc: SpecifierSet | None = None  # never holds for another compiler
+    provider: tuple[str, ...] | None = None  # of the source: "git", "debian"
+    gcc: SpecifierSet | None = None  # of its version; never holds for another compiler
     clang: SpecifierSet | None = None  # the same
     kept: tuple[str, ...] | None = None  # libraries that are taken from the user's cache: "cudnn"
     lacking: tuple[str, ...] | None = None  # libraries that the machine is known to lack: "magma"

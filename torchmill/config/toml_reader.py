@@ -11,7 +11,7 @@ from datetime import date
 from functools import cache
 from pathlib import Path
 from string import Formatter
-from typing import Any, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
@@ -22,8 +22,8 @@ from torchmill.core.stat_cache import StatCache, stat_file
 from torchmill.core.units import parse_bytes
 
 T = TypeVar("T")
-_PYTHON = re.compile(r"\d{1,2}\.\d{1,3}t?", re.ASCII)
-_COMMIT = re.compile(r"[0-9a-f]{40}")
+PYTHON = re.compile(r"\d{1,2}\.\d{1,3}t?", re.ASCII)
+COMMIT = re.compile(r"[0-9a-f]{40}")
 VERSION_NAMES = ("version", "torch", "requires", "jobs")
 
 
@@ -57,7 +57,7 @@ class TomlTable:
         `keys` are those of fields that are called otherwise: {"homes": "toolkits"}. For the rest
         see `read`.
         """
-        for field in _field_readers(kind):  # type: ignore[arg-type]
+        for field in field_readers(kind):  # type: ignore[arg-type]
             if field.name in given:
                 continue
             key = keys.get(field.name, field.key)
@@ -133,7 +133,7 @@ class TomlTable:
     def commit(self, key: str) -> str | None:
         """Take a commit that may be absent."""
         text = self.optional(key)
-        if text and not _COMMIT.fullmatch(text):
+        if text and not COMMIT.fullmatch(text):
             self.problem(
                 f"'{key}' is '{text}', expected a commit, with all of its 40 hexadecimal digits"
             )
@@ -146,7 +146,7 @@ class TomlTable:
             self.problem(f"'{key}' is empty: expected Pythons such as '3.10', or leave the key out")
         pythons: list[str] = []
         for text in self.texts(key, default):
-            if _PYTHON.fullmatch(text):
+            if PYTHON.fullmatch(text):
                 pythons.append(text)
             elif text:  # "" stands for a value that is no string, which was reported
                 self.problem(
@@ -266,16 +266,23 @@ def _is_template(text: str, names: Collection[str]) -> bool:
 
 
 Reader = Callable[[TomlTable, str], Any]
+Shape = Literal["value", "map", "choice", "table", "tables"]
 
 
 @dataclass(frozen=True, slots=True)
-class _FieldReader:
-    """How a field of a dataclass is read from a table."""
+class FieldReader:
+    """How a field of a dataclass is read from a table.
+
+    `shape` and `of` say the same as `read`, for a schema of the table: a "value" or a "map" is of
+    an annotation in `READERS`, a "choice" of words, a "table" or "tables" of a dataclass.
+    """
 
     name: str
     key: str
     read: Reader
     has_default: bool
+    shape: Shape
+    of: Any
 
 
 def _template(*names: str) -> Reader:
@@ -303,7 +310,7 @@ def _byte_range(table: TomlTable, key: str) -> CostRange:
 # How a field is read, by its annotation; "… | None" as "…", unless it is listed. cattrs could do
 # it, but takes 70 ms to import (cattrs 26.1), a third of the time of `invoke --list`, and has
 # neither "did you mean" nor the places of mistakes.
-_READERS: dict[str, Reader] = {
+READERS: dict[str, Reader] = {
     "str": TomlTable.text,
     "str | None": TomlTable.optional,
     "Commit | None": TomlTable.commit,
@@ -329,38 +336,39 @@ _READERS: dict[str, Reader] = {
 
 
 @cache
-def _field_readers(kind: Any) -> tuple[_FieldReader, ...]:
+def field_readers(kind: Any) -> tuple[FieldReader, ...]:
     """Return how each field of a dataclass is read, but for those that only its caller can read.
 
     Annotations are texts, because the modules of these classes import annotations from
-    __future__. A name in them that is no key of `_READERS` is looked up in the class's module.
+    __future__. A name in them that is no key of `READERS` is looked up in the class's module.
     """
     module = vars(sys.modules[kind.__module__])
     readers = (_field_reader(field, module) for field in fields(kind))
     return tuple(reader for reader in readers if reader is not None)
 
 
-def _field_reader(field: Field[Any], module: Mapping[str, Any]) -> _FieldReader | None:
+def _field_reader(field: Field[Any], module: Mapping[str, Any]) -> FieldReader | None:
     """Return how a field is read; `module` has the names of its annotation."""
     name = field.name
     annotation = str(field.type)
     has_default = field.default is not MISSING or field.default_factory is not MISSING
-    reader = _READERS.get(annotation) or _READERS.get(annotation.removesuffix(" | None"))
-    if reader:
-        return _FieldReader(name, name, reader, has_default)
-    value = _READERS.get(annotation.removeprefix("Mapping[str, ").removesuffix("]"))
-    if value:
-        return _FieldReader(name, name, _map_reader(value), has_default)
+    for written in (annotation, annotation.removesuffix(" | None")):
+        if written in READERS:
+            return FieldReader(name, name, READERS[written], has_default, "value", written)
+    entry = annotation.removeprefix("Mapping[str, ").removesuffix("]")
+    if entry in READERS:
+        return FieldReader(name, name, _map_reader(READERS[entry]), has_default, "map", entry)
     # "tuple[ToolkitPart, ...]" is a list of tables, "CondaName" a table, "Scope" a Literal.
     inner: Any = module.get(annotation.removeprefix("tuple[").removesuffix(", ...]"))
     words = get_args(inner)  # of a Literal
     if words:
-        return _FieldReader(name, name, _choice_reader(words), has_default)
+        return FieldReader(name, name, _choice_reader(words), has_default, "choice", words)
     if not isinstance(inner, type) or not is_dataclass(inner):
         return None
     if annotation in module:
-        return _FieldReader(name, name, _table_reader(inner), has_default)
-    return _FieldReader(name, name.removesuffix("s"), _tables_reader(inner), has_default)
+        return FieldReader(name, name, _table_reader(inner), has_default, "table", inner)
+    key = name.removesuffix("s")
+    return FieldReader(name, key, _tables_reader(inner), has_default, "tables", inner)
 
 
 def _map_reader(value: Reader) -> Reader:

@@ -24,12 +24,12 @@ class Toolkit:
     variant: str  # "cu118"
     arches: tuple[str, ...]
     gcc: SpecifierSet  # host compilers that nvcc takes
-    clang: SpecifierSet
+    clang: SpecifierSet  # the same
     capabilities: tuple[str, ...]  # that it compiles for, oldest first: "5.0" … "9.0", "9.0a"
     driver: str | None  # the oldest Linux driver that runs its code; None: not known
     source: str
     deprecated: tuple[str, ...] = ()  # capabilities that it warns about
-    driver_windows: VersionText | None = None
+    driver_windows: VersionText | None = None  # the oldest Windows driver, as `driver`
     # The Linux driver that came with it: any older one may fail to compile the PTX that it makes.
     driver_ptx: VersionText | None = None
     # Capabilities of the Jetson boards that "aarch64" means for this toolkit; (): servers.
@@ -57,7 +57,7 @@ class ToolkitSource:
     """Things of one kind that a provider has: their packages, and their place at the provider."""
 
     provider: str  # "conda", "debian", "pypi"
-    kind: ToolkitKind
+    kind: ToolkitKind  # of things
     versions: tuple[str, ...]  # known ones, oldest first: "11.8", "gcc-11", "8.5.0.96"
     packages: tuple[str, ...]  # as the provider writes them, with pins and its own {…}
     arches: tuple[str, ...]

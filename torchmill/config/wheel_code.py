@@ -44,8 +44,8 @@ class PackageCode:
     name: str  # "nvidia-cudnn-cu13"
     version: str
     arch: str
-    file: str
-    date: DateText | None
+    file: str  # that was read
+    date: DateText | None  # of the reading
     code: Mapping[str, str]  # library -> targets that any of its fatbins has code for
 
 

@@ -1,0 +1,521 @@
+"""Write JSON Schemas of the files in build_configs/, by which editors check and explain facts.
+
+`invoke facts --table` writes them into build_configs/schemas/. A table of a file is mostly a
+dataclass, whose fields are read by their annotations; the schema takes them from the same list as
+the reader (`field_readers`). Keys that a reader takes by itself are listed here, file by file.
+tests/tools/test_fact_schemas.py compares both in both directions.
+
+A description is the key's row in docs/reference/facts.md, or else the comment at its field.
+
+No schema has `$ref`, because Taplo ignores a description beside one
+(https://taplo.tamasfe.dev/configuration/developing-schemas.html).
+"""
+
+import ast
+import inspect
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tools.proof.check import UpstreamTests
+from tools.proof.speed import SpeedTrial
+from torchmill.config import facts_reader, package_reader, toml_reader
+from torchmill.config.build import Arch
+from torchmill.config.conda_facts import CondaFacts, CondaName
+from torchmill.config.costs import CompilePeak, CostAssumptions, KnownUnit, MeasuredRun
+from torchmill.config.facts import FailureCause, OfferedWheels
+from torchmill.config.gpu import ArchName, BoardIndex, Capability, DeviceMaker, GpuHost
+from torchmill.config.images import Archive, BaseImage, ImageFacts
+from torchmill.config.link_facts import LinkFacts
+from torchmill.config.package import Edition, Package
+from torchmill.config.release import Cuda, Release
+from torchmill.config.rule import OfficialPart, Rule, When
+from torchmill.config.toolkit import PROVIDERS, Toolkit, ToolkitPart, ToolkitSource
+from torchmill.config.wheel_code import (
+    FeatureLibrary,
+    PackageCode,
+    ProcessorNeed,
+    ReadLibrary,
+    WheelCode,
+)
+from torchmill.core.paths import CHECKOUT
+
+Schema = dict[str, Any]
+# Draft 7 has all that is needed, and is older than every editor's support of schemas.
+DIALECT = "http://json-schema.org/draft-07/schema#"
+FOLDER = "schemas"  # in build_configs/
+_REFERENCE = CHECKOUT / "docs" / "reference" / "facts.md"
+# Tables of the reference that describe keys, by the first cell of their heads.
+_DOCUMENTED = {
+    Release: "in `[torch]`, `[torchvision]`, `[torchaudio]`",
+    When: "key of `when`",
+    Rule: "effect",
+    WheelCode: "key",
+}
+# Keys that mean the same in every table that does not say otherwise.
+_COMMON = {
+    "source": "where the fact comes from: an address, or what was read or measured",
+    "arches": "machines, as arches.toml names them",
+    "arch": "a machine, as arches.toml names it",
+    "release": "bounds of releases of torch, such as '>=2.4,<2.8'",
+    "cuda": "bounds of CUDA toolkits, such as '>=11.8,<13'",
+    "package": "a package, as its file in packages/ names it",
+    "version": "a version (PEP 440)",
+    "requires": "requirements for pip (PEP 508)",
+    "name": "the name",
+    "url": "an address",
+    "commit": "the full commit of its tag",
+    "date": "a date: '2022-12-15'",
+    "glibc": "the version of a C library",
+    "reason": "why, as a sentence without its full stop; it is shown to users",
+    "low": "the lower bound",
+    "high": "the upper bound",
+}
+
+
+class Key(NamedTuple):
+    """A key of a table."""
+
+    schema: Schema
+    required: bool
+
+
+def _text(pattern: str, *examples: str) -> Schema:
+    return {"type": "string", "pattern": pattern, "examples": list(examples)}
+
+
+def _texts(element: Schema) -> Schema:
+    """Return the schema of a list of texts; a single text may be written without brackets."""
+    single = {key: value for key, value in element.items() if key != "type"}
+    return {"type": ["array", "string"], "items": element, **single}
+
+
+def _template(*names: str) -> Schema:
+    braced = "|".join(names)
+    # Doubled braces stand for a brace, as in str.format.
+    pattern = rf"^([^{{}}]|\{{\{{|\}}\}}|\{{({braced})\}})*$"
+    return _text(pattern, f"{{{names[0]}}}")
+
+
+def _range(bound: Schema) -> Schema:
+    return table({"low": Key(bound, True), "high": Key(bound, True)})
+
+
+# Editors show a problem while a version is typed; the reader alone knows all of PEP 440.
+_VERSION = _text(r"^\s*[vV]?[0-9]", "2.35")
+_BOUNDS = _text(r"^\s*$|^\s*(~=|==|!=|<=|>=|<|>)\s*[vV]?[0-9]", ">=1.8,<2")
+_BYTES = _text(r"^\s*[0-9]{1,20}(\.[0-9]+)?\s*([kKmMgGtT]?[iI]?[bB]|[kKmMgGtT])?\s*$", "2.2 GiB")
+_STRING: Schema = {"type": "string"}
+_NUMBER: Schema = {"type": "number"}
+_INTEGER: Schema = {"type": "integer"}
+
+
+def table(keys: Mapping[str, Key], description: str = "") -> Schema:
+    """Return the schema of a table that has these keys and no others."""
+    schema: Schema = {"type": "object"}
+    if description:
+        schema["description"] = description
+    properties = {}
+    for name, key in keys.items():
+        described = key.schema
+        if "description" not in described and name in _COMMON:
+            described = {"description": _COMMON[name], **described}
+        properties[name] = described
+    schema["properties"] = properties
+    required = [name for name, key in keys.items() if key.required]
+    if required:
+        schema["required"] = required
+    schema["additionalProperties"] = False
+    return schema
+
+
+def mapping(value: Schema, description: str = "") -> Schema:
+    """Return the schema of a table of any keys, whose values are alike."""
+    schema: Schema = {"type": "object"}
+    if description:
+        schema["description"] = description
+    return {**schema, "additionalProperties": value}
+
+
+def tables(element: Schema, description: str = "") -> Schema:
+    """Return the schema of a list of tables; its description is that of a table by default."""
+    schema: Schema = {"type": "array"}
+    description = description or element.get("description", "")
+    if description:
+        schema["description"] = description
+    return {**schema, "items": element}
+
+
+# The values of annotations, as `toml_reader.READERS` reads them.
+VALUES: dict[str, Schema] = {
+    "str": _STRING,
+    "str | None": _STRING,
+    "Commit | None": _text(rf"^({toml_reader.COMMIT.pattern})?$", "0123456789" * 4),
+    "Pythons": _texts(_text(rf"^{toml_reader.PYTHON.pattern}$", "3.10")) | {"minItems": 1},
+    "PlatformTemplate": _template("glibc", "macos"),
+    "VariantTemplate": _template("variant"),
+    "VersionTemplate": _template(*toml_reader.VERSION_NAMES),
+    "CompilerTemplate": _template("major"),
+    "bool": {"type": "boolean"},
+    "float": _NUMBER,
+    "int": _INTEGER,
+    "Bytes": _BYTES,
+    "VersionText | None": _VERSION,
+    "DateText | None": _text(r"^([0-9]{4}-[0-9]{2}-[0-9]{2})?$", "2022-12-15"),
+    "SpecifierSet": _BOUNDS,
+    "SpecifierSet | None": _BOUNDS,
+    "tuple[str, ...]": _texts(_STRING),
+    "tuple[int, ...]": {"type": "array", "items": _INTEGER},
+    "tuple[tuple[str, ...], ...]": {"type": "array", "items": _texts(_STRING)},
+    "CostRange": _range(_NUMBER),
+    "ByteRange": _range(_BYTES),
+}
+# Annotations whose reader takes an absent key for an empty value.
+_MAY_BE_ABSENT = {
+    "str | None",
+    "Commit | None",
+    "bool",
+    "DateText | None",
+    "SpecifierSet",
+    "SpecifierSet | None",
+}
+
+
+def keys_of(kind: type, *absent: str, **changed: Key) -> dict[str, Key]:
+    """Return the keys of a dataclass, without those that are `absent`, with those `changed`.
+
+    Keys that no field has may be among the latter.
+    """
+    descriptions = _describe_keys(kind)
+    keys: dict[str, Key] = {}
+    for field in toml_reader.field_readers(kind):
+        if field.key in absent or field.name in absent:
+            continue
+        schema = _field_schema(field)
+        description = descriptions.get(field.name) or descriptions.get(field.key)
+        if description:
+            schema = {"description": description, **schema}
+        keys[field.key] = Key(schema, not field.has_default and _is_required(field, schema))
+    for name, key in changed.items():
+        described = key.schema
+        if name in descriptions:
+            described = {"description": descriptions[name], **described}
+        keys[name] = Key(described, key.required)
+    return keys
+
+
+def _field_schema(field: toml_reader.FieldReader) -> Schema:
+    match field.shape:
+        case "value":
+            return VALUES[field.of]
+        case "map":
+            return mapping(VALUES[field.of])
+        case "choice":
+            return {"type": "string", "enum": list(field.of)}
+        case "table":
+            return of_class(field.of)
+        case "tables":
+            return tables(of_class(field.of))
+
+
+def _is_required(field: toml_reader.FieldReader, schema: Schema) -> bool:
+    if field.shape in {"map", "tables"}:
+        return False
+    if field.shape == "table" or schema.get("type") == "object":
+        # An absent table is read as an empty one.
+        return "required" in schema
+    return field.of not in _MAY_BE_ABSENT
+
+
+def of_class(kind: type, *absent: str, **changed: Key) -> Schema:
+    """Return the schema of a table that is read into a dataclass; see `keys_of`."""
+    return table(keys_of(kind, *absent, **changed), _first_sentence(kind))
+
+
+def _first_sentence(kind: type) -> str:
+    return _without_python((inspect.getdoc(kind) or "").partition("\n")[0])
+
+
+@cache
+def _describe_keys(kind: type) -> Mapping[str, str]:
+    """Return what is said of the keys of a dataclass, by the names of keys or fields."""
+    comments: dict[str, str] = {}
+    last = ""
+    for name, text in _field_comments(kind):
+        if text != "the same":
+            last = _without_python(text)
+        comments[name] = last
+    rows = _documented_keys(_DOCUMENTED[kind]) if kind in _DOCUMENTED else {}
+    descriptions = dict(comments)
+    for keys, meaning in rows.items():
+        for key in keys:
+            # A row for several keys says less of each than its comment.
+            if len(keys) == 1 or key not in comments:
+                descriptions[key] = meaning
+    return descriptions
+
+
+def _without_python(text: str) -> str:
+    """Return what is said of a value of Python in the words of a TOML file."""
+    return re.sub(r"\bNone\b|\(\)", "absent", text)
+
+
+def _field_comments(kind: type) -> Iterator[tuple[str, str]]:
+    """Yield each field of a class with the comment before it and behind it, or its docstring."""
+    source = inspect.getsource(kind)
+    lines = source.splitlines()
+    (definition,) = ast.parse(source).body
+    assert isinstance(definition, ast.ClassDef)  # noqa: S101 - for the type checker
+    for statement, following in zip(definition.body, [*definition.body[1:], None], strict=True):
+        if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
+            continue
+        number = statement.lineno - 2  # of the line before it, counted from 0
+        before: list[str] = []
+        while lines[number].lstrip().startswith("#"):
+            before.insert(0, lines[number].lstrip("# "))
+            number -= 1
+        last = (statement.end_lineno or statement.lineno) - 1
+        behind = lines[last][statement.end_col_offset or 0 :].partition("#")[2].strip()
+        texts = [" ".join(before), behind]
+        if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
+            texts.append(str(following.value.value))
+        comment = " ".join(text for text in texts if text)
+        if comment:
+            yield statement.target.id, comment
+
+
+@cache
+def _documented_keys(head: str) -> Mapping[tuple[str, ...], str]:
+    """Return the rows of a table of the reference: the keys, and their meaning without links."""
+    meanings: dict[tuple[str, ...], str] = {}
+    _, _, rows = _REFERENCE.read_text("utf-8").partition(f"| {head} |")
+    for line in rows.partition("\n\n")[0].splitlines()[2:]:
+        names, meaning = line.strip("| ").split(" | ", 1)
+        keys = tuple(re.findall(r"`(\w+)\b[^`]*`", names))
+        meanings[keys] = re.sub(r"\[(.*?)\]\(.*?\)", r"\1", meaning)
+    return meanings
+
+
+def _optional(schema: Schema, description: str = "") -> Key:
+    return Key({"description": description, **schema} if description else schema, False)
+
+
+def _required(schema: Schema, description: str = "") -> Key:
+    return Key({"description": description, **schema} if description else schema, True)
+
+
+def _named(kind: type, *absent: str) -> Schema:
+    """Return the schema of a file that has a table for each value, called by its name."""
+    return mapping(of_class(kind, *absent), f"One table for each. {_first_sentence(kind)}")
+
+
+def _lists(**kinds: Schema) -> Schema:
+    """Return the schema of a file of lists of tables, by their keys."""
+    return table({name: _optional(tables(element)) for name, element in kinds.items()})
+
+
+def _arch_names() -> Schema:
+    spelling = mapping(
+        _BOUNDS,
+        "releases whose CMake reads a capability that is written so: 'two_digits' for 10.0, "
+        "and the suffixes 'a' and 'f'",
+    )
+    return table({"spelling": _optional(spelling), "name": _optional(tables(of_class(ArchName)))})
+
+
+def _causes() -> Schema:
+    known = _optional(_STRING, "a table of known_names.toml, for the group 'name' of the patterns")
+    return _lists(cause=of_class(FailureCause, "answers", known=known))
+
+
+def _runs() -> Schema:
+    return table(
+        {
+            "assumed": _required(of_class(CostAssumptions)),
+            "run": _optional(tables(of_class(MeasuredRun))),
+            "peak": _optional(tables(of_class(CompilePeak))),
+        }
+    )
+
+
+def _toolkit_sources() -> Schema:
+    known = keys_of(ToolkitSource, "provider")
+    for name in ("versions", "where"):
+        known[name] = Key(known[name].schema, False)
+    source = table(known, _first_sentence(ToolkitSource))
+    return table({provider: _optional(tables(source)) for provider in PROVIDERS})
+
+
+def _images() -> Schema:
+    base = keys_of(BaseImage)
+    pattern = rf"^({facts_reader.DIGEST.pattern})?$"
+    digest = base["digest"].schema | _text(pattern, "sha256:" + "0123456789abcdef" * 4)
+    base["digest"] = Key(digest, False)
+    base["source"] = Key(base["source"].schema, True)
+    uv = {
+        "version": _required(_VERSION, "the release of uv that brings Pythons"),
+        "pythons": _required(VALUES["Pythons"], "that this release can bring"),
+        "source": _required(_STRING),
+    }
+    changed = {
+        "base": _optional(tables(table(base, _first_sentence(BaseImage)))),
+        "uv": _required(table(uv, "How builders get Pythons that their image lacks.")),
+    }
+    absent = ("bases", "archives", "uv", "uv_pythons")
+    return table(keys_of(ImageFacts, *absent) | changed)
+
+
+def _conda() -> Schema:
+    name = keys_of(CondaName, "name")
+    name["pypi"] = _required(
+        _texts(_text(r"^[^A-Z_.]*$", "torch")), "projects on PyPI that it stands for"
+    )
+    name["conda"] = _required(_STRING, "the conda package: 'pytorch'")
+    return table(
+        keys_of(CondaFacts, "names")
+        | {"name": _optional(tables(table(name, _first_sentence(CondaName))))}
+    )
+
+
+def _wheel_code() -> Schema:
+    code = _optional(mapping(of_class(ReadLibrary, "name")))
+    return _lists(wheel=of_class(WheelCode, "package", code=code))
+
+
+def _package() -> Schema:
+    plain = rf"^({package_reader.PLAIN_NAME.pattern})?$"
+    keys = keys_of(
+        Package,
+        "off_spelling",
+        "off_spelling_releases",
+        "debian_sources",
+        "rules",
+        "editions",
+    )
+    for name in ("name", "session", "import_name", "checks"):
+        keys[name] = Key(keys[name].schema | {"pattern": plain}, keys[name].required)
+    keys["tag"] = Key(keys["tag"].schema | _template("version"), False)
+    releases = _optional(_BOUNDS, "releases that want it so")
+    off = table({"releases": releases}) | {"additionalProperties": _STRING}
+    keys["off_spelling"] = _optional(
+        off, "variable that switches something off, by the one that switches it on"
+    )
+    suites = mapping(mapping(_STRING), "suite -> folder of a submodule -> source that fills it")
+    sources = mapping(_STRING, "version -> suite and source package: 'trixie/pytorch'")
+    debian = {"sources": _optional(sources), "fill": _optional(suites)}
+    keys["debian"] = _optional(table(debian), "releases that Debian has the sources of")
+    edition = keys_of(Edition)
+    edition["version"] = _required(_VERSION, "its version")
+    edition["torch"] = Key(edition["torch"].schema, True)
+    keys["release"] = _optional(tables(table(edition, _first_sentence(Edition))))
+    keys["rule"] = _optional(tables(of_class(Rule, "name")))
+    conditions = {
+        "dependencies": {"release": ["after"]},
+        "anyOf": [{"required": ["repository"]}, {"required": ["pypi"]}],
+    }
+    return table(keys, _first_sentence(Package)) | conditions
+
+
+def _release() -> Schema:
+    lists = {
+        "capabilities": _optional(_STRING, "TORCH_CUDA_ARCH_LIST of the wheels for x86_64"),
+        "capabilities_aarch64": _optional(_STRING, "the same of those for aarch64"),
+    }
+    official = of_class(Cuda, "capabilities", **lists)
+    cuda = {
+        "range": _optional(_BOUNDS, "toolkits that the sources take"),
+        "pypi": _optional(_STRING, "the toolkit of the wheels on PyPI"),
+        "official": _optional(mapping(official, "toolkit -> facts about the official wheels")),
+    }
+    built_from = _texts(_STRING) | {"type": ["string", "object"]}
+    del built_from["items"]
+    built_from["additionalProperties"] = VALUES["tuple[str, ...]"]
+    absent = (
+        "package",
+        "tag",
+        "cuda",
+        "cuda_official",
+        "cuda_pypi",
+        "torch",
+        "sha256",
+        "stable_abi",
+    )
+    keys = keys_of(Release, *absent, built_from=_optional(built_from))
+    keys["version"] = _required(_VERSION, "the version of the package")
+    for name in ("pythons", "arches"):
+        keys[name] = Key(keys[name].schema, False)
+    keys["cuda"] = _optional(table(cuda), "CUDA toolkits; without it, those of the torch it is for")
+    return mapping(table(keys), "One table for each package, that of torch first.")
+
+
+# What makes the schema of each kind of file, by the schema's name.
+FILES: Mapping[str, Callable[[], Schema]] = {
+    "arch_names": _arch_names,
+    "arches": lambda: _named(Arch, "name"),
+    "archives": lambda: _lists(archive=of_class(Archive)),
+    "board_indexes": lambda: _lists(index=of_class(BoardIndex)),
+    "causes": _causes,
+    "conda": _conda,
+    "gpu_hosts": lambda: _lists(board=of_class(GpuHost)),
+    "gpus": lambda: _named(Capability, "name"),
+    "images": _images,
+    "indexes": lambda: _lists(wheels=of_class(OfferedWheels)),
+    "kept_libraries": lambda: table({"names": _optional(_texts(_STRING), "patterns of files")}),
+    "known_names": lambda: table({"names": _optional(mapping(_STRING), "lines 'answer: NAME …'")}),
+    "linking": lambda: of_class(LinkFacts),
+    "makers": lambda: _lists(maker=of_class(DeviceMaker)),
+    "official": lambda: _lists(part=of_class(OfficialPart)),
+    "package": _package,
+    "nvidia_code": lambda: _lists(package=of_class(PackageCode), feature=of_class(FeatureLibrary)),
+    "processors": lambda: _lists(need=of_class(ProcessorNeed)),
+    "release": _release,
+    "runs": _runs,
+    "speed": lambda: of_class(SpeedTrial),
+    "toolkit_parts": lambda: _named(ToolkitPart, "name"),
+    "toolkit_sources": _toolkit_sources,
+    "toolkits": lambda: _named(Toolkit, "version", "variant"),
+    "units": lambda: _lists(unit=of_class(KnownUnit)),
+    "upstream_tests": lambda: mapping(tables(of_class(UpstreamTests)), "One list per package."),
+    "wheel_code": _wheel_code,
+}
+
+
+def schema_name(fact: str) -> str:
+    """Return the name of the schema of a file of facts, by its path in build_configs/."""
+    folder, _, name = fact.removesuffix(".toml").rpartition("/")
+    if folder in {"packages", "releases"}:
+        return folder.removesuffix("s")
+    if folder == "wheel_code":
+        return "nvidia_code" if name == "nvidia" else "wheel_code"
+    return name
+
+
+def schema_line(fact: str) -> str:
+    """Return the first line of a file of facts, which names its schema for editors."""
+    up = "../" * fact.count("/") or "./"
+    return f"#:schema {up}{FOLDER}/{schema_name(fact)}.schema.json"
+
+
+def fact_schemas() -> dict[str, str]:
+    """Return every schema as JSON, by the name of its file."""
+    texts: dict[str, str] = {}
+    for name, make in FILES.items():
+        head = {"$schema": DIALECT, "title": f"torchmill: {name}"}
+        text = json.dumps(head | make(), indent=1, ensure_ascii=False)
+        texts[f"{name}.schema.json"] = text + "\n"
+    return texts
+
+
+def write_schemas(folder: Path) -> str:
+    """Write the schemas into a folder of facts, and return the text to print."""
+    place = folder / FOLDER
+    place.mkdir(exist_ok=True)
+    texts = fact_schemas()
+    for old_schema in place.glob("*.json"):
+        old_schema.unlink()
+    for name, text in texts.items():
+        (place / name).write_text(text, encoding="utf-8")
+    return f"wrote {len(texts)} schemas in {place}"
