@@ -488,3 +488,9 @@ def test_the_tags_of_official_wheels_promise_a_glibc(
     tags: list[str], arch: str, glibc: str | None
 ) -> None:
     assert published.official_glibc(tags, arch) == glibc
+
+
+def test_a_wheel_with_device_code_is_no_reading_of_a_build_without_cuda(shipped: Facts) -> None:
+    # Wheels with device code were uploaded by mistake, and replaced by those of build 1.
+    readings = wheel_fit.find_readings(shipped, "torchvision", "0.20.0", "aarch64", None)
+    assert [reading.own for reading in readings] == [""]

@@ -3,6 +3,9 @@
 Only a reading can make a wheel fit: if nobody read its files, the answer is "cannot tell", whatever
 upstream's build scripts say. A bound that is certain without a reading (the driver, glibc, the
 capabilities that a toolkit can make code for) can rule a wheel out.
+
+A library has its device code in fatbins. A fatbin has code for some targets: "9.0" is code for that
+capability, "9.0 PTX" is PTX that a driver compiles for it and all later ones.
 """
 
 import re
@@ -30,7 +33,10 @@ NVIDIA_LIBRARY = re.compile(r"/lib(cu|nccl|nv)\w*[-.]")
 def judge_code(
     facts: Facts, wheel: PublishedWheel, toolkit: Toolkit, gpus: Iterable[Capability]
 ) -> WheelVerdict:
-    """Return whether the device code of a wheel, and of the packages it requires, runs on GPUs."""
+    """Return whether the device code of a wheel, and of the packages it requires, runs on GPUs.
+
+    `toolkit` is that of the wheel. The first "does not fit" counts, else the first "cannot tell".
+    """
     unsure: WheelVerdict | None = None
     for gpu in gpus:
         for verdict in _doubts_about_code(facts, wheel, toolkit, gpu):
@@ -43,7 +49,7 @@ def judge_code(
 def _doubts_about_code(
     facts: Facts, wheel: PublishedWheel, toolkit: Toolkit, gpu: Capability
 ) -> Iterator[WheelVerdict]:
-    """Yield the reasons for which a wheel may not run on GPUs of a capability; none if it does."""
+    """Yield the verdicts against a wheel for GPUs of a capability; no verdict if its code runs."""
     makeable = [
         ArchTarget(name, ptx=True)
         for name in toolkit.capabilities
@@ -77,7 +83,7 @@ def unread_reason(wheel: PublishedWheel) -> str:
 
 
 def code_gap(facts: Facts, reading: WheelCode, gpu: Capability) -> str:
-    """Return a clause that says which code for GPUs of a capability a wheel lacks; "" if none."""
+    """Return a clause on the code for GPUs of a capability that a wheel lacks; "" if it has all."""
     kind = _kind_of_own_code(facts, reading, gpu)
     if kind is None:
         targets = reading.own or "no GPU"
@@ -111,11 +117,11 @@ def _library_gaps(
 ) -> Iterator[str]:
     """Yield a clause about each library of a wheel that lacks code for GPUs of a capability.
 
-    A library need not serve the GPU with each of its fatbins: NVIDIA's libraries have kernels for
-    single capabilities beside the general ones, also if they are linked statically. So one fatbin
-    of a library of NVIDIA's is enough, and half of the fatbins of others. If the wheel's own
-    kernels run as PTX only, the GPU is newer than the wheel; then all fatbins must serve it
-    (`in_all`).
+    A library need not serve a GPU with each of its fatbins: NVIDIA's libraries have kernels for
+    single capabilities beside the general ones, also if they are linked statically into others. So
+    one fatbin that serves the GPU is enough in a library of NVIDIA's, and half of them in any
+    other. `in_all` is true if the wheel's own kernels run as PTX only: then the GPU is newer than
+    the wheel, and all fatbins must serve it.
     """
     for library in reading.code.values():
         if _features_of(facts, library.name):
@@ -138,7 +144,10 @@ def _fatbins_without(facts: Facts, library: ReadLibrary, gpu: Capability) -> int
 
 
 def _package_gaps(facts: Facts, reading: WheelCode, gpu: Capability) -> Iterator[str]:
-    """Yield a clause about each required package of which no library has code for a capability."""
+    """Yield a clause about each required package without any code for a capability.
+
+    Packages that nobody read are left out: they are a doubt of another kind.
+    """
     for requirement, packages in _required_code(facts, reading).items():
         fatbins = _fatbins_of_packages(packages)
         if not fatbins or _features_of(facts, requirement):
@@ -173,7 +182,7 @@ def _fatbins_of_packages(packages: Iterable[PackageCode]) -> list[str]:
 
 
 def _unread_packages(facts: Facts, readings: Sequence[WheelCode]) -> list[str]:
-    """Return the requirements of wheels on packages with device code that nobody read."""
+    """Return the requirements of read wheels on packages whose device code nobody read."""
     unread: dict[str, None] = {}  # an ordered set
     for reading in readings:
         for requirement, packages in _required_code(facts, reading).items():
@@ -200,9 +209,9 @@ def _target_serves(facts: Facts, text: str, gpu: Capability) -> bool:
 
 
 def _features_of(facts: Facts, name: str) -> list[str]:
-    """Return the features that a library or a package is for, if it is for these alone.
+    """Return the features that a library or a package is for; [] if much else depends on it.
 
-    Without its code, all but those features runs.
+    Without its code, everything but those features runs.
     """
     return [
         library.feature for library in facts.feature_libraries if fnmatch(name, library.pattern)
@@ -225,35 +234,33 @@ def missing_features(facts: Facts, readings: Iterable[WheelCode], gpu: Capabilit
 def judge_processor(facts: Facts, release: Release, host: Host) -> WheelVerdict:
     """Return whether the CPU code of a release's official wheels runs on a machine's processor."""
     needs = processor_needs(facts, release, host.arch)
+    features = set(host.platform.processor_features)  # none: the processor is not described
     missing = _missing_flags(needs, host)
     flags = ", ".join(missing)
-    if missing and host.platform.processor_features:
-        reason = next(
-            (need.why for need in needs if need.why and missing.keys() & set(need.needs)), ""
-        )
-        clause = f"this processor has no {flags}"
-        return WheelVerdict("does not fit", f"{clause}: {reason}" if reason else clause)
-    if missing:
+    if missing and not features:
         return WheelVerdict(
             "cannot tell", f"it needs a processor with {flags}; this one is not described"
         )
+    if missing:
+        reason = f"this processor has no {flags}"
+        for need in needs:
+            if need.why and not missing.keys().isdisjoint(need.needs):
+                reason += f": {need.why}"
+                break
+        return WheelVerdict("does not fit", reason)
     tried = [need.enough for need in needs if need.tried]
     if not tried:
         return WheelVerdict("cannot tell", "what it needs of the processor is not known")
-    if any(set(enough) <= set(host.platform.processor_features) for enough in tried):
+    if any(features.issuperset(enough) for enough in tried):
         return FITS
-    doubt = (
-        "this one lacks some of these"
-        if host.platform.processor_features
-        else "this one is not described"
-    )
+    doubt = "this one lacks some of these" if features else "this one is not described"
     return WheelVerdict(
         "cannot tell", f"it is known to run on processors with {', '.join(tried[0])}; {doubt}"
     )
 
 
 def processor_clause(facts: Facts, release: Release, arch: str) -> str:
-    """Return what a release's official wheels ask of a processor; "" if nothing, or if not known."""
+    """Return a clause on what a release's official wheels ask of a processor; "" if unknown."""
     needs = processor_needs(facts, release, arch)
     required = dict.fromkeys(flag for need in needs for flag in need.needs)  # an ordered set
     if required:
@@ -266,7 +273,7 @@ def processor_clause(facts: Facts, release: Release, arch: str) -> str:
 
 def _missing_flags(needs: Iterable[ProcessorNeed], host: Host) -> dict[str, None]:
     """Return the needed flags that a host's processor is not known to have, in order."""
-    missing: dict[str, None] = {}
+    missing: dict[str, None] = {}  # an ordered set
     for need in needs:
         missing |= dict.fromkeys(
             flag for flag in need.needs if flag not in host.platform.processor_features
@@ -294,8 +301,11 @@ def find_readings(
     for reading in facts.wheel_code:
         if (reading.package, reading.release, reading.arch) != (package, version, arch):
             continue
-        # The wheels of torchvision and torchaudio do not name their toolkit: it is that of torch.
-        is_unnamed_match = not reading.cuda and bool(reading.own) == bool(cuda)
-        if reading.cuda == cuda or is_unnamed_match:
+        is_match = reading.cuda == cuda
+        if not reading.cuda:
+            # The wheels of torchvision and torchaudio do not name their toolkit, which is that of
+            # torch. All that they show is whether they have device code.
+            is_match = bool(reading.own) == bool(cuda)
+        if is_match:
             readings.append(reading)
     return tuple(readings)
