@@ -1,4 +1,8 @@
-"""Who has built a cell before: upstream, somebody whose report is recorded, or nobody known."""
+"""Who has built a cell before: upstream, somebody whose report is recorded, or nobody known.
+
+A trial is the evidence of that. Its witness is the party that built the cell, and its standing is
+the word for the evidence in tables.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -20,7 +24,7 @@ STANDINGS: dict[Standing, str] = {
     "untried": "may build: no fact rules it out, but nobody is known to have built it",
     "impossible": "cannot be built, for a reason given above",
 }
-_UPSTREAM_ARCH = "x86_64"  # for which the official toolkits of a release are recorded
+_UPSTREAM_ARCH = "x86_64"  # of the builds whose toolkits a release records as official
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +32,16 @@ class Trial:
     """The evidence of earlier builds of a cell."""
 
     standing: Standing
-    text: str  # who built it, why nobody can, or that nobody is known to, as a clause
-    source: str  # of that fact: a URL, or a file of build_configs/; "" for an absence of facts
+    text: str  # a clause: who built it, why nobody can, or that nobody is known to have done so
+    source: str  # of the text: a URL, or a file of build_configs/; "" if facts are absent
     witness: Witness | None = None  # None: nobody
 
 
 def find_trial(facts: Facts, cell: Cell, own_runs: Iterable[MeasuredRun] = ()) -> Trial:
     """Return who is known to have built a cell; `own_runs` are builds that this machine has made.
 
-    A toolkit and a Python count each for itself: a release that was built with CUDA 12.1 and for
-    Python 3.12 counts as tried with both, although these may have been two wheels.
+    Toolkit and Python are looked up apart: a release that was built with CUDA 12.1, and also for
+    Python 3.12, counts as tried with both together, although these may have been two wheels.
     """
     release = cell.release
     build = cell.build
@@ -48,6 +52,7 @@ def find_trial(facts: Facts, cell: Cell, own_runs: Iterable[MeasuredRun] = ()) -
     if evidence is None:
         return Trial("untried", _describe_untried_toolkit(facts, cell), "")
     pythons = wheel_pythons(facts, release, build.arch)
+    # A release with a `wheel_tag` has one wheel for every Python.
     is_for_each_python = release.wheels and not release.wheel_tag
     if is_for_each_python and build.python not in pythons:
         return Trial("untried", _describe_untried_python(cell, pythons), "")
@@ -62,32 +67,32 @@ def is_merely_untried(cell: Cell) -> bool:
 
 
 def nearest_tried(facts: Facts, cell: Cell, serves: Callable[[Cell], bool]) -> Cell | None:
-    """Return a cell that somebody has built, and that differs from an untried one in the toolkit.
+    """Return the tried cell whose toolkit is nearest to that of an untried cell.
 
-    Of those that serve, it is the newest that is older, or else the oldest.
+    It has the release, Python and arch of `cell`, and is one for which `serves` is true. Of older
+    toolkits the newest is nearest. If there is none, it is the oldest of the newer ones. None for a
+    cell without CUDA, and if no such cell was tried.
     """
     build = cell.build
-    variants = [toolkit.variant for toolkit in facts.toolkits]
+    variants = [toolkit.variant for toolkit in facts.toolkits]  # oldest first
     if build.variant not in variants:
         return None
-    place = variants.index(build.variant)
-    tried: list[Cell] = []
+    position = variants.index(build.variant)
+    older: Cell | None = None
     for other in possible_cells(facts, cell.release, build.arch):
-        differs_in_toolkit = other.build.python == build.python and other.build.cuda
-        if (
-            differs_in_toolkit
-            and find_trial(facts, other).standing in {"wheel", "tried"}
-            and serves(other)
-        ):
-            tried.append(other)
-    older = [other for other in tried if variants.index(other.build.variant) < place]
-    if older:
-        return older[-1]
-    return tried[0] if tried else None
+        if other.build.python != build.python or not other.build.cuda:
+            continue
+        was_tried = find_trial(facts, other).standing in {"wheel", "tried"}
+        if not was_tried or not serves(other):
+            continue
+        if variants.index(other.build.variant) >= position:
+            return older or other
+        older = other
+    return older
 
 
 def _find_evidence(facts: Facts, cell: Cell, own_runs: Iterable[MeasuredRun]) -> Iterator[Trial]:
-    """Yield who has built a release with the toolkit of a cell, the nearest witness first."""
+    """Yield who has built the release of a cell with its toolkit, the nearest witness first."""
     build = cell.build
     release = cell.release
     built = f"{release} was built {_with_cuda(build.cuda)}"
@@ -98,7 +103,7 @@ def _find_evidence(facts: Facts, cell: Cell, own_runs: Iterable[MeasuredRun]) ->
         file = f"build_configs/releases/{release.torch_version}.toml"
         text = f"upstream built {release} {_with_cuda(build.cuda)} for {build.arch}"
         yield Trial("tried", text, file, "upstream")
-    # The arch is left out of keys for the usual one.
+    # Keys of `tried` are "cu118", and "cu118-aarch64" for any arch but the usual one.
     key = build.variant if build.arch == _UPSTREAM_ARCH else f"{build.variant}-{build.arch}"
     if key in release.tried:
         yield Trial("tried", f"{built} for {build.arch}", release.tried[key], "others")
@@ -112,7 +117,7 @@ def _with_cuda(cuda: str | None) -> str:
 
 
 def _is_of_cell(run: MeasuredRun, cell: Cell) -> bool:
-    """Tell whether a run is of a cell's release, toolkit and arch, with whatever Python."""
+    """Tell whether a run is of a cell's release, toolkit and arch; its Python may be another."""
     return (
         run.package == cell.release.package
         and run.release == cell.release.version
