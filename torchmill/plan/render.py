@@ -1,4 +1,4 @@
-"""A plan as text and as JSON-ready data."""
+"""A plan as text and as JSON-ready data, for `invoke plan` and for dry runs."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -47,15 +47,15 @@ def plan_as_data(plan: Plan) -> dict[str, Any]:
 def plan_summary(
     plan: Plan, host: Host, cost: Mapping[str, str], tag: str, options: Sequence[str]
 ) -> str:
-    """Return the most important of a plan in a few lines.
+    """Return what matters most in a plan, in a few lines with a title each.
 
-    `cost` has lines on its cost, by their titles. `tag` selects the release, and `options` are the
-    plan's, so that the commands in the text are of this very plan.
+    `cost` has the lines on its cost, by their titles. `tag` selects the release, and `options` are
+    the words of the plan's options: the commands in the text are of this very plan.
     """
     cell = shlex.join([plan.identifier, f"--tag={tag}", *options])
     toolkit = f", CUDA {plan.cuda.toolkit}" if plan.cuda.toolkit else ""
     older = ", or an older platform tag" if plan.wheel.tag_is_upper_bound else ""
-    missing = ", ".join(_missing_on(host, plan))
+    missing = ", ".join(_missing_needs(plan, host))
     published = plan.official.published
     rows = {
         "builds": f"{plan.release}, Python {plan.build.python}{toolkit}, {plan.build.arch}",
@@ -72,9 +72,10 @@ def plan_summary(
     return fold_text("\n".join(lines))
 
 
-def _missing_on(host: Host, plan: Plan) -> list[str]:
+def _missing_needs(plan: Plan, host: Host) -> list[str]:
     """Return the needs of a build that a host does not meet, as far as it is known."""
     missing: list[str] = []
+    # A host that is described in part may have what its description leaves out.
     if host.complete:
         if not host.interpreters.paths.get(plan.build.python):
             missing.append(f"Python {plan.build.python}")
@@ -139,7 +140,7 @@ def _heading(plan: Plan, host: Host) -> list[str]:
 
 
 def _requirement_lines(plan: Plan) -> list[str]:
-    """Return the lines on the packages that pip installs for the build."""
+    """Return the lines on the packages that pip installs for the build, and how to fetch them."""
     local_torch = _local_torch(plan)
     lines: list[str] = []
     for requirement in plan.requirements:
@@ -168,8 +169,8 @@ def _local_torch(plan: Plan) -> str | None:
 def _download_command(plan: Plan) -> str:
     """Return the command that downloads everything that a build takes from an index.
 
-    That includes what its wheel requires when it is verified: the requirements of the official
-    wheel.
+    To verify the wheel, pip installs its requirements too. They are those of the official wheel, so
+    the command names that wheel if it fits.
     """
     local_torch = _local_torch(plan)
     requirements = [requirement for requirement in plan.requirements if requirement != local_torch]
@@ -182,7 +183,7 @@ def _download_command(plan: Plan) -> str:
 
 
 def _cuda_places(plan: Plan, host: Host) -> dict[str, str]:
-    """Return where a host has the toolkit and the provisioned libraries; "" if they are missing."""
+    """Return the toolkit and libraries of a plan, and where a host has each; "" if it is missing."""
     toolkit = plan.cuda.toolkit
     if toolkit is None:
         return {}

@@ -1,4 +1,8 @@
-"""Which rules hold for a build, and what they demand of compilers and tools together."""
+"""Which rules of the facts hold for a build, and what they together demand of tools.
+
+A rule has conditions, a `When`. Some of them are on the axes of the matrix (Python, CUDA, arch,
+release, …), others on the machine that builds.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +23,15 @@ from torchmill.plan.cell import Cell
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A build of a release, with what is known of the machine: a `When` holds for it or not."""
+    """All that the conditions of a rule are compared with: a build, and its machine."""
 
     build: Build  # its `cuda` is that of the toolkit that compiles it
     version: str  # of the release
     system: str
-    provider: str | None = None  # of the source
-    compiler: Compiler | None = None
-    kept: frozenset[str] = frozenset()  # libraries that are taken from the user's cache
-    lacking: frozenset[str] = frozenset()  # libraries that the machine lacks
+    provider: str | None = None  # of the source: "debian", "pypi"
+    compiler: Compiler | None = None  # None: not known
+    kept: frozenset[str] = frozenset()  # libraries that are taken from the user's cache: "cudnn"
+    lacking: frozenset[str] = frozenset()  # libraries that the machine lacks: "magma"
     another_toolkit: bool = False  # the toolkit is not the variant's own
 
 
@@ -38,17 +42,23 @@ def make_case(
     provider: str | None = None,
     compiler: Compiler | None = None,
 ) -> Case:
-    """Return the case of a build on a machine of which only the compiler is known."""
+    """Return the case of a build on a machine of which at most the compiler is known."""
     return Case(build, release.version, facts.arches[build.arch].system, provider, compiler)
 
 
 def axis_conditions(when: When) -> When:
-    """Return the conditions on the axes alone, without those on the machine."""
+    """Return conditions without those on the machine: on its compiler, libraries and toolkit.
+
+    Those on the provider of the source stay.
+    """
     return replace(when, gcc=None, clang=None, kept=None, lacking=None, another_toolkit=False)
 
 
 def rule_matches(when: When, case: Case) -> bool:
-    """Tell whether every condition of `when` holds; None of a version is in no bounds."""
+    """Tell whether every condition of `when` holds for a case.
+
+    A version that is None, such as the CUDA of a build without CUDA, is outside all bounds.
+    """
     build = case.build
     return (
         _is_among(when.variant, build.variant)
@@ -56,7 +66,7 @@ def rule_matches(when: When, case: Case) -> bool:
         and _is_among(when.system, case.system)
         and _is_among(when.provider, case.provider)
         and is_within(when.release, case.version)
-        # Rules hold for "3.13t" as for "3.13".
+        # A rule on Python 3.13 also holds for the free-threaded "3.13t", which is no version.
         and is_within(when.python, build.python.rstrip("t"))
         and is_within(when.cuda, build.cuda)
         and is_within(when.gcc, _compiler_version(case.compiler, "gcc"))
@@ -68,11 +78,12 @@ def rule_matches(when: When, case: Case) -> bool:
 
 
 def _is_among(names: tuple[str, ...] | None, name: str | None) -> bool:
+    """Tell whether a condition on a name holds; None is no condition, and holds always."""
     return names is None or name in names
 
 
 def _compiler_version(compiler: Compiler | None, family: str) -> str | None:
-    """Return the version of a compiler if it is of a family."""
+    """Return the version of a compiler of a family, "gcc" or "clang"; None for other compilers."""
     if compiler is not None and compiler.family == family:
         return compiler.version
     return None
@@ -80,7 +91,7 @@ def _compiler_version(compiler: Compiler | None, family: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """The bounds that all rules together put on something, and their reasons."""
+    """The bounds that all rules together put on a tool, and their reasons."""
 
     bounds: SpecifierSet
     reasons: tuple[str, ...] = ()
@@ -90,27 +101,33 @@ class Constraint:
         return is_within(self.bounds, version)
 
     def __str__(self) -> str:
-        """Return the bounds as people write them, without those that others imply; "" of none."""
+        """Return the bounds as people write them, without those that others imply: ">=3.18,<4".
+
+        "" if there are no bounds.
+        """
         return format_bounds(narrow_bounds(self.bounds))
 
 
 @dataclass(frozen=True, slots=True)
 class CellConstraints:
-    """The rules of a cell, whose `cuda` is that of the toolkit that compiles it."""
+    """The demands of the rules that hold for a cell."""
 
     facts: Facts
-    cell: Cell
+    cell: Cell  # its `cuda` is that of the toolkit that compiles it
     provider: str | None = None  # of the source
 
     def rules(self, compiler: Compiler | None = None) -> tuple[Rule, ...]:
-        """Return the rules of the package that hold with a compiler."""
+        """Return the rules of the package that hold with a compiler; None: it is not known."""
         build = self.cell.build
         case = make_case(self.facts, build, self.cell.release, self.provider, compiler)
         rules = self.facts.packages[build.package].rules
         return tuple(rule for rule in rules if rule_matches(rule.when, case))
 
     def rules_with_base(self, compiler: Compiler | None) -> tuple[Rule, ...]:
-        """Return the rules of the package and of torch, whose headers a dependent includes."""
+        """Return the rules of the package, and of the torch that it is built against.
+
+        A dependent package includes torch's headers, so the compiler has to suit both.
+        """
         rules = self.rules(compiler)
         build = self.cell.build
         release = self.cell.release
@@ -122,17 +139,17 @@ class CellConstraints:
         return rules + CellConstraints(self.facts, base_cell).rules(compiler)
 
     def needs(self, name: str, compiler: Compiler | None) -> Constraint:
-        """Return the bounds outside which a build with that compiler fails."""
+        """Return the bounds of a tool, such as "cmake", outside which a build fails."""
         return self._join("needs", name, compiler)
 
     def advises(self, name: str, compiler: Compiler | None) -> Constraint:
-        """Return the bounds outside which nobody is known to have built it."""
+        """Return the bounds of a tool outside which nobody is known to have built the cell."""
         return self._join("advises", name, compiler)
 
     def _join(
         self, effect: Literal["needs", "advises"], name: str, compiler: Compiler | None
     ) -> Constraint:
-        """Return the bounds of all rules as one constraint, each reason once."""
+        """Return what one effect of all rules demands of a tool, each reason once."""
         bounds = SpecifierSet()
         reasons: list[str] = []
         for rule in self.rules_with_base(compiler):

@@ -1,6 +1,7 @@
-"""A plan as a shell script that builds the same wheel with nothing of torchmill installed.
+"""A plan as a shell script that builds the same wheel without torchmill (`invoke plan --sh`).
 
-Its parts are the files in build_script/. A part writes @name@ for what a plan fills in.
+The parts of the script are the files in build_script/. A part has @name@ where a value of the plan
+is filled in.
 """
 
 import base64
@@ -16,7 +17,8 @@ from torchmill.plan.plan import Command, Plan
 
 SCRIPTS = Path(__file__).with_name("build_script")
 _END_OF_PATCH = "END_OF_PATCH"  # ends the here-document that holds a patch
-# The shell word for all libraries that the loader of this system finds, as a pattern.
+# The shell word for the names of all libraries that the loader of this system finds, as an extended
+# regular expression: "libc\.so\.6|libm\.so\.6|…".
 SYSTEM_LIBRARIES = (
     r"$(/sbin/ldconfig -p | sed -n 's/^\t\([^ ]*\) .*/\1/p' | sed 's/[.+]/\\&/g' | paste -sd '|')"
 )
@@ -54,9 +56,9 @@ def _fill_part(part: str, **values: str) -> str:
 
 
 def _lending_line(plan: Plan) -> str:
-    """Return the line by which the environment imports packages that another folder lends it.
+    """Return the line that lets the environment import the packages of the folder of --torch.
 
-    They come after its own packages in the search path.
+    They come after the environment's own packages in the search path. "" without such a folder.
     """
     if plan.wheel.torch_folder is None:
         return ""
@@ -73,7 +75,11 @@ def _wheel_word(plan: Plan) -> str:
 
 
 def _home_exports(plan: Plan, host: Host) -> str:
-    """Return the exports of the folders of toolkit and libraries, if the user has not set them."""
+    """Return the lines that export the folders of the toolkit and the libraries.
+
+    A folder that the user of the script has set in a variable stays.
+    """
+    # The usual folders, for what this host does not have.
     folders = {f"{name}_home": "/usr" for name in plan.cuda.libraries}
     if plan.cuda.toolkit:
         folders["cuda_home"] = "/usr/local/cuda"
@@ -110,9 +116,9 @@ def _source_lines(plan: Plan, package: Package) -> str:
 
 
 def _git_version(plan: Plan) -> str:
-    """Return the commit for the wheel's version module.
+    """Return the commit for the wheel's version module; "Unknown" if no commit is known.
 
-    It is proven: the script clones the release, and stops if that is another commit.
+    It needs no mark "unverified": the script clones the release, and stops at another commit.
     """
     commit = plan.source.commit or plan.release.commit
     if not commit:
@@ -121,23 +127,24 @@ def _git_version(plan: Plan) -> str:
 
 
 def _metadata_lines(plan: Plan, package: Package) -> str:
-    """Return the lines that write version and base into the metadata of a wheel.
+    """Return the lines that write the version, and the pin of torch, into a wheel's METADATA.
 
-    A build that takes its version from variables needs none of them.
+    A build that takes its version from variables needs neither.
     """
     if package.version_variables:
         return ":"
-    drop = ""
+    delete_requirement = ""  # a command of sed; any requirement on torch gives way to the pin
     fields = f"Version: {plan.wheel.version}"
     if plan.wheel.torch:
-        drop = f"/^Requires-Dist: *{package.after}([^[:alnum:]._-]|$)/Id; "
+        delete_requirement = f"/^Requires-Dist: *{package.after}([^[:alnum:]._-]|$)/Id; "
         fields += f"\\\nRequires-Dist: {plan.wheel.torch_requirement}"
-    # A build that ignores the version names the folder by another one.
+    write_fields = f"s/^Version: .*/{fields}/"
+    # A build that ignores the version names the folder by another version.
     project, version = plan.wheel.file_name.split("-")[:2]
     info = shlex.quote(f"{project}-{version}.dist-info")
-    # Up to the first empty line: behind it stands the description, which may have such lines too.
+    # "0,/^$/" ends at the first empty line: the description behind it may have such lines too.
     return (
-        f"sed -E -i '0,/^$/{{{drop}s/^Version: .*/{fields}/}}' ./*.dist-info/METADATA\n"
+        f"sed -E -i '0,/^$/{{{delete_requirement}{write_fields}}}' ./*.dist-info/METADATA\n"
         f"[ -e {info} ] || mv ./*.dist-info {info}"
     )
 
@@ -162,9 +169,10 @@ def _patch_lines(plan: Plan, facts: Facts) -> str:
 
 
 def _is_plain(content: bytes) -> bool:
-    """Tell whether a here-document can hold a text as it is.
+    """Tell whether a here-document can hold the bytes of a patch as they are.
 
-    A line like its end would make commands of the rest.
+    It holds UTF-8 without carriage returns. After a line like its end, bash would run the rest of
+    the patch as commands.
     """
     try:
         text = content.decode("utf-8")
@@ -176,7 +184,10 @@ def _is_plain(content: bytes) -> bool:
 
 
 def _repair_lines(plan: Plan, facts: Facts, host: Host) -> str:
-    """Return the lines that bundle libraries, set run paths and write the platform tag."""
+    """Return the lines that bundle libraries, set run paths and write the platform tag.
+
+    The script can do so on Linux with glibc only; elsewhere they copy the wheel as it was built.
+    """
     if host.system != "linux" or host.platform.glibc is None:
         return 'cp "$raw"/*.whl "$dist/"'
     package = facts.packages[plan.build.package]
@@ -203,10 +214,10 @@ def _repair_lines(plan: Plan, facts: Facts, host: Host) -> str:
 
 
 def _platform_libraries(tag: str) -> str:
-    """Return the shell word for the libraries that stay outside of the wheel.
+    """Return the shell word for the libraries that stay outside of the wheel, as a pattern.
 
-    They are those that every system of the platform tag has; for the tag linux_*, all of this
-    system's.
+    They are the libraries that every system of the platform tag has. The tag linux_* promises
+    nothing to other systems: all libraries of this system stay outside.
     """
     from millpress import bundling  # slow to load
 

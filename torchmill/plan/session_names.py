@@ -1,21 +1,23 @@
-"""Names of sessions: those that nox is asked for, and what each makes of a wheel."""
+"""Names of nox's sessions: read them from its command line, and tell what each makes."""
 
 import re
 from collections.abc import Iterable
 
-# First words of sessions that make something of a wheel.
+# First words of sessions that start from a finished wheel.
 MADE_FROM_WHEELS = ("conda", "libtorch", "check", "speed")
-# "conda-3.10-cpu" is made of "wheel-3.10-cpu", and "conda-vision-3.10-cpu" of "vision-3.10-cpu".
+# The second group has a digit if the Python follows, as in "conda-3.10-cpu"; else a package does,
+# as in "conda-vision-3.10-cpu".
 _MADE_FROM_WHEEL = re.compile(rf"({'|'.join(MADE_FROM_WHEELS)})-(?=\D|(\d))")
+# -s, -e, and either as the last of joined options, as in "-rs".
 _SESSION_OPTION = re.compile("-[A-Za-z]*[es]|--sessions?")
 
 
 def asked_sessions(words: Iterable[str], environ_names: str = "") -> list[str]:
-    """Return the names of sessions in the command line of nox: what follows -s, -rs, --session.
+    """Return the names of the sessions that a command line of nox, `words`, asks for.
 
-    `environ_names` is the value of NOXSESSION. What follows "--" are options of sessions.
+    `environ_names` is the value of NOXSESSION. Words behind "--" are options of sessions.
     """
-    lists = [environ_names]
+    lists = [environ_names]  # each has one name, or several with commas between them
     takes_names = False
     for word in words:
         if word == "--":
@@ -34,14 +36,17 @@ def asked_sessions(words: Iterable[str], environ_names: str = "") -> list[str]:
 
 
 def split_product(name: str) -> tuple[str, str]:
-    """Return what a session makes of a wheel, and the session of the wheel.
+    """Return the product that a session makes from a wheel, and the session that builds the wheel.
 
-    "conda-3.10-cpu" is ("conda", "wheel-3.10-cpu"), and "wheel-3.10-cpu" ("", "wheel-3.10-cpu").
+    The result for "conda-3.10-cpu" is ("conda", "wheel-3.10-cpu"), for "conda-vision-3.10-cpu"
+    ("conda", "vision-3.10-cpu"). A session that builds a wheel, "wheel-3.10-cpu", makes no product
+    from one: ("", "wheel-3.10-cpu").
     """
     match = _MADE_FROM_WHEEL.match(name)
     if match is None:
         return "", name
     product = match[1]
     wheel = name[match.end() :]
-    names_python = match[2] is not None
-    return product, f"wheel-{wheel}" if names_python else wheel
+    if match[2] is not None:  # the word of torch's sessions, "wheel", is left out
+        wheel = f"wheel-{wheel}"
+    return product, wheel

@@ -49,6 +49,7 @@ def refuse_settings(settings: Mapping[str, str]) -> None:
 
 
 def _refuse_other_device(name: str, value: str) -> None:
+    """Raise ConfigError for a setting that is for other devices than CPUs and NVIDIA's GPUs."""
     for entry in _TABLE["refused"]:
         if name in entry["names"]:
             raise ConfigError(
@@ -58,6 +59,7 @@ def _refuse_other_device(name: str, value: str) -> None:
 
 
 def _refuse_processor_option(name: str, value: str) -> None:
+    """Raise ConfigError for compiler flags that choose the instructions of one processor."""
     option = _PROCESSOR_OPTION.search(value)
     if option:
         raise ConfigError(
@@ -89,7 +91,7 @@ def version_labels(settings: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def required_linkers(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield each linker that -fuse-ld asks for, and the setting that does: ("mold", "LDFLAGS")."""
+    """Yield each linker that -fuse-ld asks for, and the setting with it: ("mold", "LDFLAGS")."""
     for name, value in settings.items():
         for linker in _LINKER_OPTION.findall(value):
             yield linker, name
@@ -101,4 +103,5 @@ def takes_system_libraries(settings: Mapping[str, str]) -> bool:
 
 
 def _is_on(value: str) -> bool:
+    """Tell whether a setting switches something on: CMake takes any value but "" and OFF so."""
     return bool(value) and value.upper() not in SWITCHED_OFF

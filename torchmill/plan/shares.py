@@ -9,12 +9,12 @@ from torchmill.config.release import Release
 from torchmill.plan.compile_costs import release_costs
 from torchmill.plan.estimate import Estimate
 
-# How much longer than their mean the longest share of a real graph took:
+# The longest share of a real graph took this many times the mean of its shares:
 # docs/measurements/several-machines.md
 _LONGEST_SHARE = 1.1
 # A build that one machine makes in this time is not worth a queue of jobs.
 _ONE_IS_ENOUGH_SECONDS = 90 * 60
-# So many times the machine time of one machine may several machines take together.
+# Several machines may together take up to this many times the machine time of a single one.
 _WORTHWHILE = 1.25
 
 
@@ -51,12 +51,15 @@ def longest_compile(facts: Facts, release: Release) -> float:
 def forecast_shares(
     assumed: CostAssumptions, estimate: Estimate, jobs: int, longest: float, counts: Iterable[int]
 ) -> Iterator[SharedBuild]:
-    """Yield the build on each number of machines, all of which run `jobs` at a time.
+    """Yield the build on each number of machines in `counts`.
 
-    `longest` are the seconds of the longest compile: no share is shorter.
+    Each machine runs `jobs` compilers at a time. `longest` are the seconds of the longest compile:
+    no share is shorter. Every share prepares its tree, as does the last build, which finds the
+    objects of the shares and links them.
     """
+    # In seconds. n jobs do the work of n**scaling.
     compiling = estimate.cpu.likely / jobs**assumed.scaling
-    alone = estimate.wall.likely - compiling  # seconds in which one program runs
+    alone = estimate.wall.likely - compiling  # configuring, linking, packing: one program runs
     preparing = assumed.share_seconds.middle
     for count in counts:
         if count == 1:
@@ -67,9 +70,9 @@ def forecast_shares(
 
 
 def advised_machines(builds: Sequence[SharedBuild]) -> SharedBuild:
-    """Return the quickest of some builds that is worth its machines.
+    """Return the quickest of the builds that are worth their machines.
 
-    The first of `builds` must be that of one machine.
+    `builds` are those of `forecast_shares`, the first of them on one machine.
     """
     single = builds[0]
     if single.wall <= _ONE_IS_ENOUGH_SECONDS:

@@ -1,7 +1,7 @@
 """Seal a build from its user's shell.
 
-Only the variables of shell_seal.toml get through; those of the others that a user may have set for
-the build are named.
+Only the variables that shell_seal.toml lists get through. A user may have set some of the others
+for the build: these are found, so that a message can name them.
 """
 
 import re
@@ -17,7 +17,7 @@ _GROUPS = ("programs", "compilers", "network", "caches")
 # GNU make hands these to a make that it starts; no other option of make matters to a build:
 # https://www.gnu.org/software/make/manual/html_node/Job-Slots.html
 _JOB_OPTIONS = re.compile(r"(?:^|(?<=\s))(?:-j\d*|--jobserver-(?:auth|fds|style)=\S+)(?=\s|$)")
-_MAKE_VARIABLES = re.compile(r"(?:^|\s)-- ")  # variables follow, no more options
+_MAKE_VARIABLES = re.compile(r"(?:^|\s)-- ")  # in MAKEFLAGS, variables follow it
 # In this order the C library asks for the encoding of characters: locale(7).
 _LOCALE_VARIABLES = ("LC_ALL", "LC_CTYPE", "LANG")
 
@@ -34,15 +34,17 @@ def passing_patterns(system: str) -> tuple[str, ...]:
 
 
 def compiler_patterns(system: str, *, in_container: bool) -> tuple[str, ...]:
-    """Return the patterns of the variables by which two builds of one plan may differ.
+    """Return the patterns of the variables that choose compilers.
 
-    These choose compilers. `in_container` tells that torchmill started the container that builds.
+    Two builds of one plan may differ by these, so a tree is built anew if they change.
+    `in_container` tells whether the build runs in a container that torchmill started.
     """
     patterns = _patterns("compilers", system)
     return (*patterns, *CONTAINER_PATTERNS) if in_container else patterns
 
 
 def _patterns(group: str, system: str) -> tuple[str, ...]:
+    """Return the patterns of a group in shell_seal.toml, for all systems and for one of them."""
     of_system = _TABLE.get(system, {})
     return (*_TABLE["everywhere"].get(group, ()), *of_system.get(group, ()))
 
@@ -60,9 +62,9 @@ def matches(name: str, patterns: Iterable[str]) -> bool:
 def sealed_variables(environ: Mapping[str, str], patterns: Sequence[str]) -> dict[str, str]:
     """Return the variables of a user's shell that get through to a build.
 
-    Two of them change on the way. Of MAKEFLAGS only the jobserver of a make that runs the build is
-    left. Of the locale only the encoding of characters is left, because the memory guard and the
-    diagnosis read the messages of compilers in English.
+    Two of them change on the way. MAKEFLAGS is left with the jobserver of a make that runs the
+    build. The locale is left with its encoding of characters: the memory guard and the diagnosis
+    read the messages of compilers in English.
     """
     passed = {name: value for name, value in environ.items() if matches(name, patterns)}
     make_options = _MAKE_VARIABLES.split(environ.get("MAKEFLAGS", ""))[0]
@@ -79,9 +81,10 @@ def sealed_variables(environ: Mapping[str, str], patterns: Sequence[str]) -> dic
 def dropped_settings(
     environ: Mapping[str, str], patterns: Sequence[str], prefixes: Iterable[str]
 ) -> list[str]:
-    """Return the names of variables that do not get through, though a build may be their purpose.
+    """Return the names, sorted, of variables that a user may have set for the build in vain.
 
-    They are sorted. `prefixes` begin the names that a package's own build files read: "XFORMERS_".
+    They do not get through. `prefixes` begin the names of the variables that a package's own build
+    files read: "XFORMERS_".
     """
     table = _TABLE["named"]
     settings = [*table["settings"], *(f"{prefix}*" for prefix in prefixes)]
