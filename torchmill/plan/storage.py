@@ -1,4 +1,4 @@
-"""How many bytes each part of a build takes on disk."""
+"""The bytes that each part of a build takes on disk, before it is built."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -11,9 +11,9 @@ from torchmill.plan.compile_work import find_release_version, host_library_bytes
 from torchmill.plan.estimate import estimate_build, runs_of_same_build
 from torchmill.plan.plan import Plan
 
-# The key of `assumed.installed` for torch from PyPI with CUDA, and what it requires.
+# The key of `assumed.installed` for torch with CUDA from PyPI and everything that it requires.
 _TORCH_WITH_CUDA = "torch with CUDA"
-# Factors for what the same build took on this machine: another Python differs by so much.
+# Factors on the bytes that the same build took on this machine: another Python differs by so much.
 _OWN_SPREAD = CostRange(0.95, 1.1)
 
 
@@ -30,7 +30,7 @@ def storage_needs(
     - "trial": the clean environment in which the wheel is verified
     - "cache": the caches of compilers and of wheel members, if an estimate knows the sizes
 
-    `own_runs` are builds of this machine.
+    `own_runs` are builds that this machine has made: bytes that were measured go before estimates.
     """
     assumed = facts.assumptions
     if assumed is None:
@@ -75,13 +75,14 @@ def _installed_bytes(assumed: CostAssumptions, requirements: Iterable[str]) -> C
 
 
 def _spread_installed(assumed: CostAssumptions, size: float) -> CostRange:
+    """Return the range for the bytes of something installed: a project's releases differ."""
     return CostRange(size / assumed.installed_spread, size * assumed.installed_spread)
 
 
 def _environment_bytes(facts: Facts, assumed: CostAssumptions, plan: Plan) -> CostRange:
-    """Return the bytes of one interpreter's environment.
+    """Return the bytes of one interpreter's environment, in which the wheel is built.
 
-    A dependent package's holds the package against which it is built.
+    The environment of a dependent package also holds its base, against which it is built.
     """
     base = facts.packages[plan.release.package].after
     projects = ["venv"]
@@ -95,15 +96,18 @@ def _environment_bytes(facts: Facts, assumed: CostAssumptions, plan: Plan) -> Co
 
 
 def _installed_base(facts: Facts, assumed: CostAssumptions, plan: Plan) -> CostRange:
-    """Return the bytes of the installed base of a dependent package, or of torch itself."""
+    """Return the bytes of the torch that is installed to verify a wheel.
+
+    For a dependent package that is the base that it goes with, for torch the wheel itself.
+    """
     base = facts.packages[plan.release.package].after
     release = plan.release
     from_pypi = False
     if base:
-        paired = find_release_version(facts, base, plan.release.torch or "")
-        if paired is None:
+        base_release = find_release_version(facts, base, plan.release.torch or "")
+        if base_release is None:
             return CostRange(0, 0)
-        release = paired
+        release = base_release
         # A version without a local label is not one of our wheels.
         from_pypi = "+" not in (plan.wheel.torch or "") and plan.build.arch == "x86_64"
     if plan.cuda.toolkit or (from_pypi and release.cuda_pypi):
@@ -114,7 +118,11 @@ def _installed_base(facts: Facts, assumed: CostAssumptions, plan: Plan) -> CostR
 
 
 def _cache_bytes(facts: Facts, assumed: CostAssumptions, plan: Plan, wheel: CostRange) -> CostRange:
-    """Return the bytes that the caches take in: at best few, at worst every object and member."""
+    """Return the bytes by which caches grow: at best little, at worst by every object and member.
+
+    `wheel` are the bytes of the wheel. They were estimated as those of the libraries times
+    `assumed.packed`, so the largest libraries are found by dividing again.
+    """
     host_libraries = host_library_bytes(facts, plan.release) or 0
     all_libraries = max(wheel.high / assumed.packed.high, host_libraries)
     return CostRange(

@@ -1,4 +1,8 @@
-"""The system packages that a release needs, and the command that installs them."""
+"""The system packages that a release needs, and the command that installs them.
+
+A manager is a program that installs packages: "apt", "dnf", "conda". A few managers take the
+package names of another one, as yum takes those of dnf.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,9 +25,9 @@ NEEDS_ROOT = frozenset({"apt", "dnf", "microdnf", "yum", "zypper", "pacman", "ap
 class PackageSupply:
     """Packages for a host, by whether its distribution is known to have them."""
 
-    recorded: tuple[distributions.RecordedPackage, ...]
-    unrecorded: tuple[str, ...]
-    # Requested name -> the name that this release has, of packages that can be installed.
+    recorded: tuple[distributions.RecordedPackage, ...]  # those that it is known to have
+    unrecorded: tuple[str, ...]  # the requested names of all others
+    # Requested name -> the name that the distribution has for it; packages that can be installed.
     choices: Mapping[str, str]
 
     @property
@@ -38,7 +42,10 @@ class PackageSupply:
         return tuple(dict.fromkeys(archives))
 
     def missing_sentence(self, place: str) -> str:
-        """Return where to look for the packages that cannot be installed; "" if there are none."""
+        """Return where to look for the packages that cannot be installed; "" if there are none.
+
+        `place` is the name of the distribution or manager for people, as `describe_place` has it.
+        """
         clauses = [
             f"{package.name} comes from {package.elsewhere}"
             for package in self.recorded
@@ -50,8 +57,11 @@ class PackageSupply:
         return "; ".join(clauses)
 
 
-def names_of(manager: str | None) -> str:
-    """Return the manager whose package names a manager uses: "dnf" for yum; "" for None."""
+def naming_manager(manager: str | None) -> str:
+    """Return the manager that a manager takes its package names from: "dnf" for yum and for dnf.
+
+    "" if there is no manager.
+    """
     if manager is None:
         return ""
     names: Mapping[str, str] = PACKAGES["names"]
@@ -59,33 +69,34 @@ def names_of(manager: str | None) -> str:
 
 
 def gcc_packages(manager: str | None) -> Sequence[str]:
-    """Return the packages of a gcc; {major} in their names stands for its major version."""
+    """Return the names of the packages of a gcc; "{major}" in them stands for its major version."""
     packages: Mapping[str, Sequence[str]] = PACKAGES["gcc"]
-    return packages.get(manager or "") or packages.get(names_of(manager)) or ("gcc {major}",)
+    return packages.get(manager or "") or packages.get(naming_manager(manager)) or ("gcc {major}",)
 
 
 def gcc_command(manager: str) -> str:
-    """Return the command of a gcc that a manager installed; {major} stands for its version."""
+    """Return the g++ of a gcc that a manager installed; "{major}" stands for its major version."""
     commands: Mapping[str, str] = PACKAGES["gcc_command"]
-    return commands.get(manager) or commands.get(names_of(manager)) or "g++-{major}"
+    return commands.get(manager) or commands.get(naming_manager(manager)) or "g++-{major}"
 
 
 def required_packages(
     facts: Facts, cells: Iterable[Cell], manager: str, provider: str | None
 ) -> tuple[str, ...]:
-    """Return the names of the system packages that any of some cells needs.
+    """Return the names of the system packages that any of some cells needs, each once.
 
-    `provider` is that of the source; libraries that it leaves out are among them.
+    `provider` is that of the source: a source of Debian's leaves out third-party libraries, which
+    then have to come from packages.
     """
     required: dict[str, None] = {}  # an ordered set
     for cell in cells:
         for rule in CellConstraints(facts, cell, provider).rules():
-            required |= dict.fromkeys(rule.system_packages.get(names_of(manager), ()))
+            required |= dict.fromkeys(rule.system_packages.get(naming_manager(manager), ()))
     return tuple(required)
 
 
 def package_choices(names: Iterable[str]) -> Iterator[str]:
-    """Yield packages, each followed by the one that older releases have in its place."""
+    """Yield the names of packages, each followed by the name that older distributions have."""
     for name in names:
         yield name
         replacement = PACKAGES["replacement"].get(name)
@@ -96,16 +107,18 @@ def package_choices(names: Iterable[str]) -> Iterator[str]:
 def find_supply(
     manager: str, distribution: LinuxDistribution | None, names: Iterable[str]
 ) -> PackageSupply:
-    """Return which of some packages a manager can install on a distribution."""
+    """Return which of the named packages a manager can install on a distribution."""
     recorded: list[distributions.RecordedPackage] = []
     unrecorded: list[str] = []
     choices: dict[str, str] = {}
     release = distributions.find_recorded_release(distribution)
     for name in dict.fromkeys(names):
-        # The packages of conda-forge and Homebrew are the same on all systems.
-        package: distributions.RecordedPackage | None = distributions.RecordedPackage(name)
+        package: distributions.RecordedPackage | None
         if manager in NEEDS_ROOT:
             package = _find_recorded(release, name)
+        else:
+            # The packages of conda-forge and Homebrew are the same on all systems.
+            package = distributions.RecordedPackage(name)
         if package is None:
             unrecorded.append(name)
             continue
@@ -118,9 +131,9 @@ def find_supply(
 def _find_recorded(
     release: distributions.DistributionRelease | None, name: str
 ) -> distributions.RecordedPackage | None:
-    """Return a release's package of that name, or of the name that older releases have for it.
+    """Return the package that a distribution's release has of a name, or of the older name for it.
 
-    None if the release is not known to have either.
+    None if the release is known to have neither.
     """
     if release is None:
         return None

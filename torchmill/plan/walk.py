@@ -1,7 +1,9 @@
-"""The steps that lead to some wheels, checked to the last before the first one runs.
+"""The walk to some wheels: its steps, and what would stop them, before the first one runs.
 
-The needs of each step follow from its command. Whether something stops it is learned by asking the
-hosts, the disks and the system (`Answers`).
+A step is a command that the doctor advises, or the session that builds. An origin is a provider
+from which a step can download what it needs. The needs of each step follow from its command.
+Whether something stops it depends on `Answers` of the servers, the disks and the system, for which
+the caller asks.
 """
 
 import re
@@ -25,7 +27,7 @@ Place = Literal["cache", "checkout", "environments"]  # folders that a step writ
 Kind = Literal["impossible", "unreachable", "room", "permission"]
 
 # Some cures become known only once others are applied: a toolkit, then its parts, then its
-# libraries. More rounds than this are a circle.
+# libraries. More rounds than this can only be cures that undo each other.
 _ROUNDS = 8
 _COMPILER_PACKAGE = re.compile(r"g(?:cc|\+\+)-(\d+)|gcc-toolset-(\d+)-.*")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
@@ -37,25 +39,25 @@ class Origin:
     """A provider from which a step can take its packages or sources."""
 
     provider: str  # "conda", "the package index"
-    addresses: tuple[str, ...] = ()  # all of them must answer
-    obstacle: str = ""  # why this machine cannot use it, as a clause
-    size: CostRange | None = None  # bytes on the disk once it is unpacked; None: not known
+    addresses: tuple[str, ...] = ()  # URLs, all of which must answer
+    obstacle: str = ""  # why this machine cannot use the provider, as a clause
+    size: CostRange | None = None  # bytes on the disk once they are unpacked; None: not known
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """One step on the way to a wheel: a command, or a download that a later command makes."""
 
-    command: str  # "": a later command does it
+    command: str  # "": a later command makes the download
     purpose: str  # "CUDA toolkit: none"
     # One origin is enough; they are asked in this order. (): the step downloads nothing.
     origins: tuple[Origin, ...] = ()
-    way_out: str = ""  # if no origin serves
-    place: Place = "cache"  # into which it downloads
-    # Bytes on the disk beside those of its origin.
+    way_out: str = ""  # for the user, if no origin serves
+    place: Place = "cache"  # into which the step downloads
+    # Bytes that the step writes beside those of its origin.
     needs: Mapping[Place, CostRange] = field(default_factory=dict)
-    vital: bool = True  # False: the build goes on without it
-    root: bool = False  # it changes the system
+    vital: bool = True  # False: the build goes on without this step
+    root: bool = False  # the step changes the system
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +72,10 @@ class Disk:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """The answers of hosts, disks and the system."""
+    """The answers of servers, disks and the system."""
 
-    complaints: Mapping[str, str] = field(default_factory=dict)  # address -> why it fails; "": not
+    # Address -> why it fails; "" if it answers. An address that is not here was not asked.
+    complaints: Mapping[str, str] = field(default_factory=dict)
     disks: tuple[Disk, ...] = ()
     password: bool = False  # sudo asks for a password, and nobody is there to type it
 
@@ -87,7 +90,7 @@ class Stop:
     way_out: str
 
     def __str__(self) -> str:
-        """Return it as a line of a message."""
+        """Return the stop as a line of a message."""
         name = hide_password(self.step.command or self.step.purpose)
         line = f"`{name}`: {self.reason}"
         return f"{line}: {self.way_out}" if self.way_out else line
@@ -95,20 +98,21 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Foresight:
-    """The commands that make a machine ready for some builds, those included that turn up later."""
+    """The commands that make a machine ready for some builds, also those due only after others."""
 
     commands: Mapping[str, Finding]  # in the order in which they run
     incurable: tuple[Finding, ...]  # failures that no command cures
 
 
 def foresee(examine: Callable[[Host], Iterable[Finding]], host: Host) -> Foresight:
-    """Return the commands that a host needs, assuming that each of them succeeds.
+    """Return the commands that a host needs, on the assumption that each of them succeeds.
 
-    `examine` returns the findings of all builds on a host. The host is examined again with the
-    effects of the commands that it asked for, until it asks for no others.
+    `examine` returns the findings on all builds for a host. The host is examined again with the
+    effects of the commands that cure its findings, until no further command turns up.
     """
     commands: dict[str, Finding] = {}
-    incurable: dict[str, Finding] = {}  # by sentence: each round finds the same failures
+    # By sentence, since each round repeats the failures of the one before: no command cures them.
+    incurable: dict[str, Finding] = {}
     for _ in range(_ROUNDS):
         cures = find_cures(examine(host))
         for finding in cures.incurable:
@@ -133,7 +137,8 @@ def with_effect(host: Host, command: str) -> Host:
     if words[:2] == ["invoke", "toolkit"]:
         return _with_toolkit(host, words[2:])
     if words[:2] == ["invoke", "deps"]:
-        return _with_packages(host, host.packages.installed)  # it installs all that is missing
+        # `installed` has every package that a build asked for, also the missing ones.
+        return _with_packages(host, host.packages.installed)
     if words[:3] == ["uv", "python", "install"] or words[:2] == ["pyenv", "install"]:
         return _with_interpreter(host, words[-1])
     for word in words:
@@ -144,17 +149,20 @@ def with_effect(host: Host, command: str) -> Host:
 
 
 def _with_packages(host: Host, names: Iterable[str]) -> Host:
-    """Return a host that has some system packages, of those that a build asked for."""
-    installed = set(names)
-    packages = dict(host.packages.installed)
+    """Return a host on which the named system packages are installed.
+
+    Names that no build asked for are left out, such as the other words of a command.
+    """
+    new_names = set(names)
+    packages = dict(host.packages.installed)  # name -> version; "" if it is missing
     for name, version in packages.items():
-        if name in installed and not version:
+        if name in new_names and not version:
             packages[name] = "installed"
     return replace(host, packages=replace(host.packages, installed=packages))
 
 
 def _with_interpreter(host: Host, version: str) -> Host:
-    """Return a host that has a whole CPython of its own architecture."""
+    """Return a host that has a complete CPython of its own architecture: headers, no emulation."""
     headless = dict(host.interpreters.headless)
     headless.pop(version, None)
     translated = dict(host.interpreters.translated)
@@ -171,6 +179,7 @@ def _with_interpreter(host: Host, version: str) -> Host:
 
 
 def _with_gcc(host: Host, major: str) -> Host:
+    """Return a host that has the gcc of a major version, "11", under its usual command."""
     compiler = Compiler("gcc", f"{major}.{_NEWEST_MINOR}")
     return replace(
         host,
@@ -213,8 +222,8 @@ def _with_toolkit(host: Host, words: Sequence[str]) -> Host:
 def index_pages(index: str, requirements: Iterable[str]) -> tuple[str, ...]:
     """Return the addresses of the pages that a package index has for some requirements.
 
-    Files and addresses among the requirements have no page. An index of "" cannot be asked, and
-    has no pages.
+    `index` is the address of the index; "" if there is none that can be asked, and then there are
+    no pages. Files and URLs among the requirements have no page either.
     """
     if not index:
         return ()
@@ -248,9 +257,9 @@ def origin_complaint(origin: Origin, complaints: Mapping[str, str]) -> str:
 
 
 def find_stops(steps: Sequence[Step], answers: Answers, host: Host) -> tuple[Stop, ...]:
-    """Return the obstacles before the last step, in the order of the steps, those of disks last.
+    """Return the stops of all steps, in the order of the steps, and then those of the disks.
 
-    () if nothing that is known stops any step.
+    () if nothing that is known stops a step. A step that is not vital has no stops.
     """
     stops: list[Stop] = []
     for step in steps:
@@ -260,6 +269,7 @@ def find_stops(steps: Sequence[Step], answers: Answers, host: Host) -> tuple[Sto
 
 
 def _stops_of_step(step: Step, answers: Answers, host: Host) -> Iterator[Stop]:
+    """Yield the stops of a vital step: no origin serves, or the user cannot become root."""
     if step.origins and chosen_origin(step, answers.complaints) is None:
         has_only_obstacles = all(origin.obstacle for origin in step.origins)
         reasons = [
@@ -337,7 +347,7 @@ def _first_writer(steps: Sequence[Step], disk: Disk) -> Step | None:
 
 
 def describe_step(step: Step, answers: Answers) -> list[str]:
-    """Return lines that say which origin a step uses, and which ones fail."""
+    """Return lines that name the origin that a step uses, after those that fail before it."""
     lines: list[str] = []
     for origin in step.origins:
         complaint = origin_complaint(origin, answers.complaints)
@@ -352,12 +362,11 @@ def describe_step(step: Step, answers: Answers) -> list[str]:
 
 
 def _hosts_clause(origin: Origin, answers: Answers) -> str:
-    """Return " (pypi.org answers)" or " (pypi.org was not asked)"; "" if no host is needed."""
-    remote = [
-        address
-        for address in origin.addresses
-        if "://" in address and not address.startswith("file:")
-    ]
+    """Return " (pypi.org answers)" or " (pypi.org was not asked)"; "" if no server is needed."""
+    remote: list[str] = []
+    for address in origin.addresses:
+        if "://" in address and not address.startswith("file:"):
+            remote.append(address)
     hosts = list(dict.fromkeys(host_of(hide_password(address)) for address in remote))
     if not hosts:
         return ""
@@ -369,7 +378,7 @@ def _hosts_clause(origin: Origin, answers: Answers) -> str:
 
 
 def format_need(need: CostRange) -> str:
-    """Return bytes as people read them; as a range if they are not known exactly."""
+    """Return bytes as people read them: "about 2.1 GiB", "up to 3.0 GiB", "1.0 GiB to 2.0 GiB"."""
     high = format_bytes(need.high)
     if not need.low:
         return f"up to {high}"

@@ -1,6 +1,6 @@
 """The name of a wheel: version, local label and tags.
 
-The parts of a wheel's file name are told in
+The parts of a wheel's file name are described in
 https://packaging.python.org/en/latest/specifications/binary-distribution-format/
 """
 
@@ -23,10 +23,10 @@ from torchmill.plan.cell import Cell
 from torchmill.plan.plan import SourceName
 
 LABELS = ("official", "git", "none")
-AUTO_PLATFORM = "auto"  # the platform that the symbols of what was compiled need
+AUTO_PLATFORM = "auto"  # the oldest platform that has the symbols of the compiled libraries
 _NUMBER = r"(0|[1-9]\d{0,2})"
-# What `--plat` takes: "auto", "linux", "manylinux2014", "manylinux_2_28", "musllinux_1_2", each
-# but "auto" also with a machine behind it: "manylinux_2_28_x86_64".
+# The values of `--plat`: "auto", "linux", "manylinux2014", "manylinux_2_28", "musllinux_1_2". All
+# but "auto" may have an arch behind them: "manylinux_2_28_x86_64".
 PLATFORM_PATTERN = re.compile(
     r"auto|(linux|manylinux(?P<year>1|2010|2014)(?!\d)"
     rf"|(?P<libc>many|musl)linux_(?P<version>{_NUMBER}_{_NUMBER}))"
@@ -37,18 +37,18 @@ PLATFORM_PATTERN = re.compile(
 _MACOS_TARGET = re.compile(r"10\.\d+|(1[1-9]|[2-9]\d)\.0")
 # The glibc that the old names of platform tags promise. https://peps.python.org/pep-0600/
 _YEARS = {"1": "2.5", "2010": "2.12", "2014": "2.17"}
-# Until Python 3.7, ABI tags end in "m". https://docs.python.org/3/whatsnew/3.8.html
-_PRE_ABI_CHANGE = Version("3.8")
+# Up to Python 3.7, ABI tags end in "m". https://docs.python.org/3/whatsnew/3.8.html
+_FIRST_PYTHON_WITHOUT_M = Version("3.8")
 _UNVERIFIED = "unverified"  # the source says that it is of a commit, and nothing proves it
 MODIFIED = "modified"  # the source is of that commit, and the user changed it
-_SHORT = 7  # digits of a commit or of a digest
+_SHORT = 7  # digits of an abbreviated commit or digest
 
 
 def name_source(release: Release, source: Source | None, *, modified: bool) -> SourceName:
     """Return the names by which a wheel and its documents call a source.
 
-    Without a fetched source, that is the commit of the release, which git would bring. `modified`
-    tells whether the user patches it.
+    `source` is None if it is not fetched yet: then it is named by the commit of the release, which
+    git would bring. `modified` tells whether the user patches the source.
     """
     return SourceName(
         commit=source.commit if source else release.commit,
@@ -125,9 +125,9 @@ def local_label(
 ) -> str:
     """Return the local part of a wheel's version: "+cpu", "+git49444c3", "+cpu.x86.64.v3" or "".
 
-    `label` is one of LABELS, `source` the label of the source, and `settings` are the words for
-    settings beyond the usual: ("debug",). Raises ConfigError for the label `git` if nothing is
-    known of the source.
+    `label` is one of LABELS, and `source` is the label of the source, as in `SourceName`.
+    `settings` are the labels of settings that make the wheel differ: ("debug",). Raises ConfigError
+    for the label "git" if nothing is known of the source.
     """
     if label == "git":
         if not source:
@@ -157,7 +157,10 @@ def wheel_version(
     *,
     settings: Sequence[str] = (),
 ) -> str:
-    """Return the version of a wheel with its local label; raises ConfigError as `local_label`."""
+    """Return the version of a wheel with its local label, "2.4.1+cpu".
+
+    Arguments and errors are those of `local_label`.
+    """
     build = cell.build
     release = cell.release
     package = facts.packages[build.package]
@@ -178,7 +181,7 @@ def python_tag(python: str) -> str:
     flag = ""
     if python.endswith("t"):
         flag = "t"
-    elif Version(number) < _PRE_ABI_CHANGE:
+    elif Version(number) < _FIRST_PYTHON_WITHOUT_M:
         flag = "m"
     return f"{interpreter}-{interpreter}{flag}"
 
@@ -186,10 +189,11 @@ def python_tag(python: str) -> str:
 def promised_platform_tag(
     facts: Facts, build: Build, host: Host, variables: Mapping[str, str], requested: str
 ) -> str:
-    """Return the platform tag that `--plat` requests, with its machine; for "auto" `platform_tag`.
+    """Return the platform tag that a wheel will have at most: "manylinux_2_28_x86_64".
 
-    Raises ConfigError for a tag that no wheel of this build can have, and on systems whose tags
-    follow from a variable.
+    `requested` is the value of `--plat`. For "auto" it is the result of `platform_tag`, which an
+    older tag may replace once the wheel is built. Raises ConfigError for a tag that no wheel of
+    this build can have, and on macOS and Windows, whose tags `--plat` does not choose.
     """
     match = PLATFORM_PATTERN.fullmatch(requested)
     if requested == AUTO_PLATFORM or match is None:
@@ -264,9 +268,10 @@ def _check_libc(requested: str, promised: str | None, host: Host) -> None:
 
 
 def platform_tag(facts: Facts, build: Build, host: Host, variables: Mapping[str, str]) -> str:
-    """Return the platform tag that is true of anything this host links, built with `variables`.
+    """Return the platform tag that is true of everything that a host links.
 
-    Raises ConfigError for a version of macOS for which installers know no tag.
+    On Linux it names the host's glibc, on macOS the deployment target among the `variables` of the
+    build. Raises ConfigError for a version of macOS for which installers know no tag.
     """
     macos = variables.get("MACOSX_DEPLOYMENT_TARGET", "11.0")
     template = facts.arches[build.arch].platform_tag

@@ -151,7 +151,7 @@ def _recorded_compiler(host: Host, majors: Sequence[int]) -> tuple[list[str], st
             command = release.compiler_command or system_packages.gcc_command(manager)
             return [name.format(major=major) for name in names], command.format(major=major)
         if release.gcc == str(major) and "g++" not in host.compilers.by_command:
-            return [PACKAGES["item"]["compiler"][system_packages.names_of(manager)]], "g++"
+            return [PACKAGES["item"]["compiler"][system_packages.naming_manager(manager)]], "g++"
     return None
 
 

@@ -87,7 +87,7 @@ def _header_cures(host: Host, version: str, path: str) -> list[str]:
     """Return how to install the headers of a CPython, or another CPython that has them."""
     other_python = how_to_install(host, version, path)
     manager = host_manager(host)
-    usual_name = PACKAGES["python_headers"].get(system_packages.names_of(manager))
+    usual_name = PACKAGES["python_headers"].get(system_packages.naming_manager(manager))
     if usual_name is None or not path.startswith("/usr/bin/"):
         return [other_python]  # it is not the distribution's Python, for which there are packages
     release = distributions.find_recorded_release(host.platform.distribution)

@@ -192,7 +192,7 @@ def _install_cudnn(context: CheckContext, official: str | None) -> str:
         return f"look for it as {board.cudnn} in {BOARD_ARCHIVE}"
     by_hand = "unpack NVIDIA's archive of it into the toolkit's folder"
     manager = host_manager(host)
-    name = PACKAGES["cudnn"].get(system_packages.names_of(manager))
+    name = PACKAGES["cudnn"].get(system_packages.naming_manager(manager))
     if name is None or official is None:
         return f"install cuDNN with its headers: {by_hand}"
     major = Version(official).major

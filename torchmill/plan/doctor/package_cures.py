@@ -73,7 +73,7 @@ def item_cure(
     name. `provider` is that of the source.
     """
     manager = host_manager(host)
-    name = PACKAGES["item"][item].get(system_packages.names_of(manager))
+    name = PACKAGES["item"][item].get(system_packages.naming_manager(manager))
     if name is None or manager is None:
         return f"install {'a C++ compiler' if item == 'compiler' else item}"
     supply = system_packages.find_supply(manager, host.platform.distribution, [name])

@@ -70,7 +70,7 @@ def _rules_by_package(context: CheckContext, manager: str | None) -> Mapping[str
     """Return the system packages of a build, each with the rule that names it."""
     rules: dict[str, Rule] = {}
     for rule in context.constraints.rules(context.compiler):
-        for name in rule.system_packages.get(system_packages.names_of(manager), ()):
+        for name in rule.system_packages.get(system_packages.naming_manager(manager), ()):
             rules[name] = rule
     return rules
 
