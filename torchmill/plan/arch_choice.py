@@ -1,4 +1,9 @@
-"""Choose the compute capabilities of a build: check a list, or take that of the official build."""
+"""Choose the compute capabilities of a build: check a list, or take that of the official build.
+
+A list, such as "8.0;9.0a+PTX", is the value of TORCH_CUDA_ARCH_LIST. Each of its entries is a
+target: a compute capability, perhaps with a suffix ("9.0a"), and perhaps with PTX, which drivers
+compile for later GPUs.
+"""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -22,20 +27,24 @@ from torchmill.config.toolkit import Toolkit
 from torchmill.config.versions import format_bounds, is_within
 from torchmill.core.errors import ConfigError, ImpossibleBuildError
 from torchmill.host.host import Host
-from torchmill.plan.arch_toolkits import first_makers, format_toolkit_range, toolkits_with_target
+from torchmill.plan.arch_toolkits import (
+    describe_first_builds,
+    format_toolkit_range,
+    toolkits_with_target,
+)
 from torchmill.plan.cell import Cell
 from torchmill.plan.matrix import can_build_with
 
-OFFICIAL = "official"  # in place of a list: that of the official build, for all its GPUs
-_TWO_DIGITS = 10  # the first major version of capabilities that has two: "10.0"
+OFFICIAL = "official"  # the word that users write for the list of the official build
+_FIRST_TWO_DIGIT_MAJOR = 10  # from capability "10.0" on, the major version has two digits
 
 
 def resolve_arch_list(facts: Facts, cell: Cell, host: Host, text: str | None) -> str | None:
     """Return the value of TORCH_CUDA_ARCH_LIST for a cell, None for a build without CUDA.
 
-    Without a list, or with the word "official", it is that of the official build. Raises
-    ConfigError for a list that cannot be read, ImpossibleBuildError for one that the toolkit or the
-    release does not take.
+    `text` is the list that the user wrote. If it is None or the word "official", the list is that
+    of the official build. Raises ConfigError for a list that cannot be read, ImpossibleBuildError
+    for a list that the toolkit or the release does not take.
     """
     if text is None or text.strip().lower() == OFFICIAL:
         return official_arch_list(facts, cell)
@@ -53,22 +62,21 @@ def resolve_arch_list(facts: Facts, cell: Cell, host: Host, text: str | None) ->
 def check_arch_list(
     facts: Facts, text: str, toolkit: Toolkit | None, release: Release | None, gpus: Iterable[Gpu]
 ) -> list[ArchTarget]:
-    """Return the targets of a list; without a toolkit, or a release, it need only fit some.
+    """Return the targets of a list that a toolkit and a release take.
 
-    Raises ConfigError and ImpossibleBuildError as `resolve_arch_list` does, with all problems of
-    the list.
+    If `toolkit` is None, it is enough that any toolkit takes each target; if `release` is None, any
+    release. `gpus` are the machine's, for the word "native". Raises ConfigError for a list that
+    cannot be read, ImpossibleBuildError for a list that cannot be built; both name all problems.
     """
     torch = (release or newest_release(facts)).torch_version
     targets, unreadable = parse_arch_list(facts, text, torch, gpus)
     problems = [*unreadable, *find_arch_problems(facts, targets, toolkit, release)]
     if not problems:
         return targets
-    lines = [f"arch list '{text}' cannot be used"]
-    if release:
-        lines[0] += f" for {release}"
-    if toolkit:
-        lines[0] += f" with CUDA {toolkit.version}"
-    lines[0] += ":"
+    for_release = f" for {release}" if release else ""
+    with_toolkit = f" with CUDA {toolkit.version}" if toolkit else ""
+    lines = [f"arch list '{text}' cannot be used{for_release}{with_toolkit}:"]
+    # Two entries with the same mistake give the same problem.
     lines.extend(f"  {problem}" for problem in dict.fromkeys(problems))
     message = "\n".join(lines)
     if unreadable:
@@ -77,11 +85,12 @@ def check_arch_list(
 
 
 def official_arch_list(facts: Facts, cell: Cell) -> str | None:
-    """Return the list of the official build with the nearest toolkit, without what a cell's lacks.
+    """Return the list of the official build, as far as the cell's toolkit makes code for it.
 
-    The nearest is the newest that is not newer; if all are newer, the oldest. PTX of a capability
-    that is left out goes to the next one, so that GPUs which the list does not name are still
-    served. A toolkit for Jetson boards makes code for these: no official build serves them.
+    If the official builds have other toolkits than the cell, the list is that of the nearest
+    toolkit: the newest that is not newer than the cell's, else the oldest. For a toolkit of Jetson
+    boards, which no official build serves, the list has the capabilities of these boards. Return
+    None for a build without CUDA, and if no list is known or nothing of it is left.
     """
     toolkit = facts.toolkit(cell.build.cuda)
     listed = _nearest_official_list(cell, toolkit) if toolkit else None
@@ -89,22 +98,29 @@ def official_arch_list(facts: Facts, cell: Cell) -> str | None:
         return None
     targets, _ = parse_arch_list(facts, listed, cell.release.torch_version)
     with_kernels = facts.packages[cell.release.package].capabilities
-    taken: list[ArchTarget] = []
-    lost_ptx: list[tuple[int, int]] = []
+    usable: list[ArchTarget] = []
+    unusable_with_ptx: list[ArchTarget] = []
     for target in targets:
         if target.name in toolkit.capabilities and is_within(with_kernels, target.capability):
-            taken.append(target)
+            usable.append(target)
         elif target.ptx:
-            lost_ptx.append(capability_key(target.capability))
-    if taken and lost_ptx:
-        later = [target for target in taken if capability_key(target.capability) > lost_ptx[-1]]
-        heir = later[0] if later else taken[-1]
-        taken.append(ArchTarget(heir.capability, heir.suffix, ptx=True))
-    return _format_for_package(facts, cell, taken) or None
+            unusable_with_ptx.append(target)
+    if usable and unusable_with_ptx:
+        # GPUs that the list does not name are served by its PTX. So the next later target makes
+        # the PTX in place of the unusable one; if there is none, the last target does.
+        key = capability_key(unusable_with_ptx[-1].capability)
+        later = [target for target in usable if capability_key(target.capability) > key]
+        successor = later[0] if later else usable[-1]
+        # `format_arch_list` merges the two entries for this target.
+        usable.append(replace(successor, ptx=True))
+    return _format_for_package(facts, cell, usable) or None
 
 
 def _nearest_official_list(cell: Cell, toolkit: Toolkit) -> str | None:
-    """Return the list of the official build with a toolkit, or with the nearest to it."""
+    """Return the list of the official build with a toolkit, or with the nearest toolkit to it.
+
+    See `official_arch_list`. Return None if no list of the release is recorded.
+    """
     if toolkit.jetson and cell.build.arch == "aarch64":
         return ";".join(toolkit.jetson)
     lists: dict[Version, str] = {}
@@ -120,63 +136,64 @@ def _nearest_official_list(cell: Cell, toolkit: Toolkit) -> str | None:
 
 
 def _format_for_package(facts: Facts, cell: Cell, targets: Iterable[ArchTarget]) -> str:
-    """Return a list as PyTorch writes it, "9.0" as "9.0a" if the package's kernels need that."""
-    chip_code = facts.packages[cell.release.package].chip_code
-    written: list[ArchTarget] = []
+    """Return a list as PyTorch writes it, "9.0" as "9.0a" if the package's kernels need that.
+
+    Some kernels use instructions of one capability alone. Compiled for "9.0", they are empty.
+    """
+    suffix_needed = facts.packages[cell.release.package].chip_code
+    package_targets: list[ArchTarget] = []
     for target in targets:
-        if not target.suffix and target.capability in chip_code:
-            written.append(replace(target, suffix="a"))
+        if not target.suffix and target.capability in suffix_needed:
+            package_targets.append(replace(target, suffix="a"))
         else:
-            written.append(target)
-    return format_arch_list(written)
+            package_targets.append(target)
+    return format_arch_list(package_targets)
 
 
-def shortest_arch_list(facts: Facts, gpus: Iterable[Capability]) -> tuple[ArchTarget, ...]:
+def shortest_arch_list(facts: Facts, capabilities: Iterable[Capability]) -> tuple[ArchTarget, ...]:
     """Return the shortest list whose code, without PTX, runs on GPUs of each capability."""
     targets: list[ArchTarget] = []
     # From the oldest, because code runs on later minor versions and not on earlier ones.
-    for gpu in sorted(gpus, key=lambda capability: capability_key(capability.name)):
-        if serving_kind(facts, targets, gpu) is None:
-            targets.append(ArchTarget(gpu.name))
+    oldest_first = sorted(capabilities, key=lambda capability: capability_key(capability.name))
+    for capability in oldest_first:
+        if serving_kind(facts, targets, capability) is None:
+            targets.append(ArchTarget(capability.name))
     return tuple(targets)
 
 
 def find_arch_problems(
     facts: Facts, targets: Iterable[ArchTarget], toolkit: Toolkit | None, release: Release | None
 ) -> Iterator[str]:
-    """Yield the first problem of each target, with the remedy.
+    """Yield the first problem of each target that cannot be built, with the remedy.
 
-    Without a toolkit, or a release, a target need only fit some.
+    If `toolkit` is None, it is enough that any toolkit takes each target; if `release` is None, any
+    release.
     """
     for target in targets:
+        able_toolkits = toolkits_with_target(facts, target.name)
         # One problem of a target is enough: the others follow from it.
-        if not toolkits_with_target(facts, target.name):
-            yield _unknown_target(facts, target)
+        if not able_toolkits:
+            yield _explain_unknown_target(facts, target)
             continue
         if toolkit and target.name not in toolkit.capabilities:
-            yield _toolkit_reason(facts, target, toolkit, release)
+            yield _explain_toolkit(facts, target, toolkit, release)
             continue
         if release is None:
             continue
         reason = _release_reason(facts, target, release)
         if reason:
             yield reason + _substitute(facts, target, toolkit, release)
-        elif toolkit is None and not _has_toolkit(facts, target, release):
-            able = format_toolkit_range(toolkits_with_target(facts, target.name))
+            continue
+        fits_release = any(can_build_with(facts, release, able) for able in able_toolkits)
+        if toolkit is None and not fits_release:
             yield (
                 f"{target.name}: {release} builds with none of the toolkits that make code for "
-                f"it, CUDA {able}"
+                f"it, CUDA {format_toolkit_range(able_toolkits)}"
             )
 
 
-def _has_toolkit(facts: Facts, target: ArchTarget, release: Release) -> bool:
-    """Tell whether a release builds with a toolkit that makes code for a target."""
-    toolkits = toolkits_with_target(facts, target.name)
-    return any(can_build_with(facts, release, toolkit) for toolkit in toolkits)
-
-
-def _unknown_target(facts: Facts, target: ArchTarget) -> str:
-    """Return that no toolkit makes code for a target, and targets of the same major version."""
+def _explain_unknown_target(facts: Facts, target: ArchTarget) -> str:
+    """Return that no toolkit makes code for a target, and which similar targets there are."""
     major, _ = capability_key(target.capability)
     similar: set[str] = set()
     for toolkit in facts.toolkits:
@@ -189,10 +206,10 @@ def _unknown_target(facts: Facts, target: ArchTarget) -> str:
     return text
 
 
-def _toolkit_reason(
+def _explain_toolkit(
     facts: Facts, target: ArchTarget, toolkit: Toolkit, release: Release | None
 ) -> str:
-    """Return that a toolkit makes no code for a target, which ones do, and what serves instead."""
+    """Return that a toolkit makes no code for a target, and which toolkit or target serves."""
     able = toolkits_with_target(facts, target.name)
     text = (
         f"{target.name}: CUDA {toolkit.version} makes no code for it, "
@@ -204,56 +221,65 @@ def _toolkit_reason(
             text += f"; {release} builds with CUDA {format_toolkit_range(fitting)}"
         else:
             text += f"; {release} builds with none of them"
-            text += _first_makers_clause(facts, target, toolkit, release)
+            text += _first_builds_clause(facts, target, toolkit, release)
     return text + _substitute(facts, target, toolkit, release)
 
 
-def _first_makers_clause(
+def _first_builds_clause(
     facts: Facts, target: ArchTarget, toolkit: Toolkit, release: Release
 ) -> str:
-    """Return the first builds of torch with code for a target; "" for dependent packages."""
-    gpu = facts.capability(target.capability) if release.torch is None else None
-    first = first_makers(facts, gpu, toolkit) if gpu else ""
-    return f"; the first with code for {target.capability} are {first}" if first else ""
+    """Return the first builds of torch with code for a target, as a clause; "" if not known.
+
+    For a package that is built against torch, it is "" too: official builds are recorded of torch.
+    """
+    capability = facts.capability(target.capability)
+    if capability is None or release.torch is not None:
+        return ""
+    builds = describe_first_builds(facts, capability, toolkit)
+    return f"; the first with code for {capability.name} are {builds}" if builds else ""
 
 
 def _release_reason(facts: Facts, target: ArchTarget, release: Release) -> str | None:
-    """Return why a release does not take a target, or None."""
+    """Return why a release does not take a target; None if it does, as far as is known."""
     torch = release.torch_version
     with_kernels = facts.packages[release.package].capabilities
     if not is_within(with_kernels, target.capability):
         bounds = format_bounds(with_kernels or SpecifierSet())
         return f"{target.name}: {release.package} has kernels only for {bounds}"
-    if release.torch is None:
+    if release.torch is None:  # torch itself, which CMake builds
         return _cmake_reason(facts, target, torch)
-    gpu = facts.capability(target.capability)
-    if gpu is None:
+    capability = facts.capability(target.capability)
+    if capability is None:
         return None
-    takers = gpu.extensions.get(target.name)
-    if takers is None:
-        known = "that of no release does"
-    elif is_within(takers, torch):
+    # Packages that are built against torch are compiled by its module cpp_extension, which has a
+    # list of the targets that it takes.
+    torch_bounds = capability.extensions.get(target.name)
+    if torch_bounds is not None and is_within(torch_bounds, torch):
         return None
-    else:
-        known = f"that of torch {format_bounds(takers)} does"
+    taker = "no release" if torch_bounds is None else f"torch {format_bounds(torch_bounds)}"
     return (
         f"{target.name}: {release.package} is built by torch {torch}'s cpp_extension, "
-        f"which does not take it ({known})"
+        f"which does not take it (that of {taker} does)"
     )
 
 
 def _cmake_reason(facts: Facts, target: ArchTarget, torch: str) -> str | None:
-    """Return why the CMake of a release of torch cannot read a target, or None."""
-    spellings = list(target.suffix)
+    """Return why the CMake files of a release of torch cannot read a target; None if they can.
+
+    Older ones know neither suffixes nor major versions with two digits.
+    """
+    spellings: list[str] = []  # keys of [spelling] in arch_names.toml
     major, _ = capability_key(target.capability)
-    if major >= _TWO_DIGITS:
-        spellings.insert(0, "two_digits")
+    if major >= _FIRST_TWO_DIGIT_MAJOR:
+        spellings.append("two_digits")
+    if target.suffix:
+        spellings.append(target.suffix)
     for spelling in spellings:
-        readers = facts.arch_spelling.get(spelling)
-        if readers is not None and not is_within(readers, torch):
+        torch_bounds = facts.arch_spelling.get(spelling)
+        if torch_bounds is not None and not is_within(torch_bounds, torch):
             return (
                 f"{target.name}: the CMake of torch {torch} cannot read it "
-                f"(that of torch {format_bounds(readers)} can)"
+                f"(that of torch {format_bounds(torch_bounds)} can)"
             )
     return None
 
@@ -261,20 +287,21 @@ def _cmake_reason(facts: Facts, target: ArchTarget, torch: str) -> str | None:
 def _substitute(
     facts: Facts, target: ArchTarget, toolkit: Toolkit | None, release: Release | None
 ) -> str:
-    """Return another target for the GPUs that one was meant for, as a clause, or ""."""
-    gpu = facts.capability(target.capability)
-    if gpu is None:
+    """Return a usable target that serves the same GPUs, as a clause; "" if there is none."""
+    capability = facts.capability(target.capability)
+    if capability is None:
         return ""
-    fitting = _usable_targets(facts, toolkit, release)
-    for other in fitting:
-        if other.capability == gpu.name:
+    usable = _usable_targets(facts, toolkit, release)
+    for other in usable:
+        if other.capability == capability.name:
             return f"; {other.name} can stand in for it"
-        if code_runs(facts, other, gpu):
-            return f"; {other.name} can stand in for it: its code runs on {gpu.name} too"
-    for other in fitting:
-        if ptx_runs(facts, other, gpu) and not is_chip(facts, other.capability):
-            text = f"; {other} can stand in for it: drivers compile its PTX for {gpu.name}"
-            gap = library_gap(toolkit, gpu)
+        if code_runs(facts, other, capability):
+            return f"; {other.name} can stand in for it: its code runs on {capability.name} too"
+    # PTX only if no code runs: drivers take time to compile it when a program starts.
+    for other in usable:
+        if ptx_runs(facts, other, capability) and not is_chip(facts, other.capability):
+            text = f"; {other} can stand in for it: drivers compile its PTX for {capability.name}"
+            gap = library_gap(toolkit, capability)
             return f"{text}, but {gap}" if gap else text
     return ""
 
@@ -282,10 +309,14 @@ def _substitute(
 def _usable_targets(
     facts: Facts, toolkit: Toolkit | None, release: Release | None
 ) -> list[ArchTarget]:
-    """Return the capabilities that a toolkit and a release take, with PTX, the newest first."""
+    """Return the targets without a suffix that a toolkit and a release take, the newest first.
+
+    All have PTX. If `toolkit` is None, they are those of all toolkits; if `release` is None, it
+    excludes none.
+    """
     names: set[str] = set()
-    for usable_toolkit in [toolkit] if toolkit else facts.toolkits:
-        names.update(name for name in usable_toolkit.capabilities if is_plain_target(name))
+    for candidate in [toolkit] if toolkit else facts.toolkits:
+        names.update(name for name in candidate.capabilities if is_plain_target(name))
     newest_first = sorted(names, key=capability_key, reverse=True)
     return [
         ArchTarget(name, ptx=True)
@@ -294,12 +325,12 @@ def _usable_targets(
     ]
 
 
-def library_gap(toolkit: Toolkit | None, gpu: Capability) -> str:
-    """Return that a toolkit's own libraries may have no code for a GPU; "" if they have.
+def library_gap(toolkit: Toolkit | None, capability: Capability) -> str:
+    """Return a clause that a toolkit's libraries may lack code for a capability; "" if they have it.
 
-    PTX of a build does not make up for it: NVIDIA compiles these libraries, and a toolkit that
-    makes no code for a GPU is older or newer than it.
+    NVIDIA compiles these libraries, for the GPUs that the toolkit makes code for. So the PTX of a
+    build, which drivers compile for other GPUs, does not help its calls to cuBLAS.
     """
-    if toolkit is None or gpu.name in toolkit.capabilities:
+    if toolkit is None or capability.name in toolkit.capabilities:
         return ""
     return f"cuBLAS, cuDNN and cuFFT of CUDA {toolkit.version} may have no code for it"

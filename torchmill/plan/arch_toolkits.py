@@ -1,4 +1,7 @@
-"""Which CUDA toolkits make code for a GPU, and which build was the first with such code."""
+"""Which CUDA toolkits make code for a GPU, and which build was the first with such code.
+
+A target is an entry of TORCH_CUDA_ARCH_LIST without PTX: "8.6", "9.0a".
+"""
 
 from collections.abc import Sequence
 
@@ -13,56 +16,61 @@ from torchmill.core.errors import require_choice
 
 
 def format_toolkit_range(toolkits: Sequence[Toolkit]) -> str:
-    """Return "11.8", or "11.1 to 13.3"; "none" of no toolkits, such as the sample's facts have."""
+    """Return "11.8", or "11.1 to 13.3", of toolkits that are sorted by version."""
     if not toolkits:
-        return "none"
+        return "none"  # the sample in sample/ has facts without toolkits
     oldest = toolkits[0].version
     newest = toolkits[-1].version
     return oldest if oldest == newest else f"{oldest} to {newest}"
 
 
 def toolkits_with_target(facts: Facts, name: str) -> list[Toolkit]:
-    """Return the toolkits that make code for a target, oldest first.
+    """Return the toolkits that make code for a target, such as "9.0a", oldest first.
 
-    Of those for a system on a chip it is the ones whose code a driver of its boards runs.
+    Toolkits that make code for a system on a chip, such as Jetson's, are left out if no driver of
+    its boards runs this code.
     """
-    gpu = facts.capability(name)
+    capability = facts.capability(name)
     toolkits: list[Toolkit] = []
     for toolkit in facts.toolkits:
-        runs = gpu is None or toolkit.version in gpu.jetpack
-        if runs and name in toolkit.capabilities:
+        # Bounds of capabilities of graphics cards are empty, and so hold every toolkit.
+        is_run = capability is None or toolkit.version in capability.jetpack
+        if is_run and name in toolkit.capabilities:
             toolkits.append(toolkit)
     return toolkits
 
 
-def first_makers(facts: Facts, gpu: Capability, toolkit: Toolkit) -> str:
+def describe_first_builds(facts: Facts, capability: Capability, toolkit: Toolkit) -> str:
     """Return the first toolkit and the first official build with code for a capability itself.
 
     That is "CUDA 12.8, torch 2.7.0 (cu128)"; "" if none is known, or `toolkit` is newer than the
-    first.
+    first: a user with a newer toolkit needs no older one.
     """
-    toolkits = toolkits_with_target(facts, gpu.name)
+    toolkits = toolkits_with_target(facts, capability.name)
     if not toolkits or Version(toolkits[0].version) < Version(toolkit.version):
         return ""
     first_toolkit = f"CUDA {toolkits[0].version}"
-    first_build = _first_official_build(facts, gpu)
+    first_build = _first_official_build(facts, capability)
     return f"{first_toolkit}, {first_build}" if first_build else first_toolkit
 
 
-def _first_official_build(facts: Facts, gpu: Capability) -> str:
+def _first_official_build(facts: Facts, capability: Capability) -> str:
     """Return the oldest official build with code for a capability: "torch 2.7.0 (cu128)", or ""."""
-    arch = "aarch64" if gpu.tegra else "x86_64"
+    arch = "aarch64" if capability.tegra else "x86_64"
     for release in facts.releases[base_package(facts).name]:
         for version, cuda in release.cuda_official.items():
             targets = parse_targets(facts, cuda.capabilities.get(arch, ""))
-            if gpu.name in {target.capability for target in targets}:
+            if capability.name in {target.capability for target in targets}:
                 variant = "cu" + version.replace(".", "")
                 return f"{release} ({variant})"
     return ""
 
 
 def find_toolkit(facts: Facts, option: str, version: str) -> Toolkit:
-    """Return the toolkit of a version, "11.8" or "cu118". Raises ConfigError that names all."""
+    """Return the toolkit that a user names by its version, "11.8", or its variant, "cu118".
+
+    Raises ConfigError for an unknown toolkit, with the name of the option and all versions.
+    """
     by_version: dict[str, Toolkit] = {}
     for toolkit in facts.toolkits:
         if toolkit.variant == version:

@@ -1,4 +1,8 @@
-"""Which drivers run the code of which CUDA toolkits."""
+"""Which drivers run the code of which CUDA toolkits.
+
+A driver that is not known to be too old is taken to be new enough, so that nothing is refused
+because a machine does not report its driver.
+"""
 
 from packaging.version import Version
 
@@ -7,20 +11,17 @@ from torchmill.host.host import Host
 from torchmill.plan.boards import board_driver_support, board_runs
 
 
-def is_driven(toolkit: Toolkit, host: Host) -> bool:
-    """Tell whether a host's driver may run a toolkit's code: it is not known to be too old."""
+def driver_runs(toolkit: Toolkit, host: Host) -> bool:
+    """Tell whether a host's driver runs a toolkit's code, as far as is known."""
     if board_driver_support(host, toolkit.version):
         return board_runs(host, toolkit.version)
     return not is_known_older(host.gpus.running_driver, oldest_driver(toolkit, host.system))
 
 
-def is_ptx_compiled(toolkit: Toolkit, host: Host) -> bool:
-    """Tell whether a host's driver may compile a toolkit's PTX: it is not known to be too old.
-
-    Which driver that takes is recorded for Linux only.
-    """
+def driver_compiles_ptx(toolkit: Toolkit, host: Host) -> bool:
+    """Tell whether a host's driver compiles a toolkit's PTX, as far as is known."""
     if host.system == "windows":
-        return True
+        return True  # the driver that it takes is recorded for Linux only
     return not is_known_older(host.gpus.running_driver, toolkit.driver_ptx)
 
 
@@ -30,7 +31,7 @@ def oldest_driver(toolkit: Toolkit, system: str) -> str | None:
 
 
 def is_known_older(version: str | None, bound: str | None) -> bool:
-    """Tell whether a version is older than a bound; False if either is not known."""
+    """Tell whether a version is older than a bound; False if either is not known, None or ""."""
     if not version or not bound:
         return False
     return Version(version) < Version(bound)

@@ -18,7 +18,7 @@ from torchmill.plan.arch_toolkits import find_toolkit
 from torchmill.plan.build_options import NO_OPTIONS, Options
 from torchmill.plan.build_plan import compute_plan
 from torchmill.plan.cell import Cell
-from torchmill.plan.drivers import is_driven
+from torchmill.plan.drivers import driver_runs
 from torchmill.plan.estimate import Estimate, estimate_build, format_estimate
 from torchmill.plan.link_overflow import OverflowRisk
 from torchmill.plan.plan import Plan
@@ -176,7 +176,7 @@ def saving_for_gpus(
     if toolkit is None:
         return []
     gpus = _served_gpus(facts, cell, host, toolkit)
-    if not gpus or not is_driven(toolkit, host):
+    if not gpus or not driver_runs(toolkit, host):
         return []
     targets = shortest_arch_list(facts, gpus)
     # A list that the user did not give must not end a build: the release refuses this one.

@@ -17,7 +17,7 @@ from torchmill.plan.arch_choice import find_arch_problems, shortest_arch_list
 from torchmill.plan.arch_toolkits import find_toolkit
 from torchmill.plan.build_options import Options
 from torchmill.plan.cell import Cell
-from torchmill.plan.drivers import is_driven
+from torchmill.plan.drivers import driver_runs
 
 
 def with_local_gpus(facts: Facts, cell: Cell, host: Host, options: Options) -> Options:
@@ -35,7 +35,7 @@ def with_local_gpus(facts: Facts, cell: Cell, host: Host, options: Options) -> O
     if options.shard or options.parts or cell.build.arch != host.arch:
         return options
     toolkit = _toolkit_of_build(facts, cell, options)
-    if toolkit is None or not is_driven(toolkit, host):
+    if toolkit is None or not driver_runs(toolkit, host):
         return options
     gpus = servable_gpus(facts, cell, toolkit, host)
     if not gpus:

@@ -26,7 +26,7 @@ from torchmill.host.host import Host, HostResources
 from torchmill.plan import wheel_fit
 from torchmill.plan.boards import board_driver_support
 from torchmill.plan.cell import Cell
-from torchmill.plan.drivers import is_driven, is_known_older, is_ptx_compiled, oldest_driver
+from torchmill.plan.drivers import driver_compiles_ptx, driver_runs, is_known_older, oldest_driver
 from torchmill.plan.published_wheel import PublishedWheel, WheelVerdict
 from torchmill.plan.wheel_name import promised_glibc
 
@@ -351,7 +351,7 @@ def _verdicts(
     refusal = _system_refusal(published_release, host)
     if refusal:
         yield WheelVerdict("does not fit", refusal)
-    if wheel.toolkit and not is_driven(wheel.toolkit, host):
+    if wheel.toolkit and not driver_runs(wheel.toolkit, host):
         oldest = oldest_driver(wheel.toolkit, host.system)
         yield WheelVerdict(
             "does not fit",
@@ -401,7 +401,7 @@ def _gpu_verdicts(
         yield WheelVerdict("cannot tell", "the GPU that it is for is not known")
     targets = arch_list.parse_targets(facts, wheel.code) if wheel.code else []
     with_ptx = [gpu.name for gpu in gpus if serving_kind(facts, targets, gpu) == "PTX"]
-    if with_ptx and not is_ptx_compiled(toolkit, host):
+    if with_ptx and not driver_compiles_ptx(toolkit, host):
         yield WheelVerdict(
             "does not fit",
             f"for {', '.join(with_ptx)} it has PTX, which needs driver {toolkit.driver_ptx}",

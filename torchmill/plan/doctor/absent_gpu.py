@@ -7,7 +7,7 @@ from torchmill.host.host import Host
 from torchmill.plan.boards import board_driver_support
 from torchmill.plan.causes import diagnose
 from torchmill.plan.doctor.gpu_driver import driver_mismatch, forward_compatibility, is_bridged
-from torchmill.plan.drivers import is_driven, oldest_driver
+from torchmill.plan.drivers import driver_runs, oldest_driver
 
 
 def absence_reason(host: Host) -> str | None:
@@ -52,7 +52,7 @@ def _visible_causes(facts: Facts, host: Host, cuda: str | None) -> Iterator[tupl
     for finding in driver_mismatch(host):
         yield f"the driver's {finding.state} are of two versions", finding.cure
     toolkit = facts.toolkit(cuda)
-    if toolkit is not None and not is_driven(toolkit, host):
+    if toolkit is not None and not driver_runs(toolkit, host):
         if board_driver_support(host, toolkit.version):
             reason = (
                 f"the driver of {host.platform.distribution} does not run "

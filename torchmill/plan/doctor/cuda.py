@@ -26,7 +26,7 @@ from torchmill.plan.doctor.finding import (
 )
 from torchmill.plan.doctor.libraries import BOARD_ARCHIVE, check_libraries
 from torchmill.plan.doctor.package_cures import board_package_cure, host_manager
-from torchmill.plan.drivers import is_driven
+from torchmill.plan.drivers import driver_runs
 from torchmill.plan.providers import has_other_libc, libc_name
 
 # The installers of all toolkits; they need no package manager.
@@ -78,7 +78,7 @@ def _other_toolkit_clause(context: CheckContext) -> str:
     driven: list[str] = []
     for version in host.toolkits.homes:
         toolkit = context.facts.toolkit(version)
-        if toolkit is not None and is_driven(toolkit, host):
+        if toolkit is not None and driver_runs(toolkit, host):
             driven.append(version)
     usable = usable_toolkits(context.facts, context.cell, driven)
     if not usable:

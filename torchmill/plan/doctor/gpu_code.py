@@ -15,10 +15,10 @@ from torchmill.config.gpu_names import gpu_capability, known_capabilities
 from torchmill.config.served_gpus import ptx_runs, serving_kind
 from torchmill.config.toolkit import Toolkit
 from torchmill.plan.arch_choice import library_gap, shortest_arch_list
-from torchmill.plan.arch_toolkits import first_makers
+from torchmill.plan.arch_toolkits import describe_first_builds
 from torchmill.plan.doctor import other_toolkits
 from torchmill.plan.doctor.finding import CheckContext, Finding
-from torchmill.plan.drivers import is_ptx_compiled
+from torchmill.plan.drivers import driver_compiles_ptx
 from torchmill.plan.local_gpus import refuses_capability
 
 _SUBJECT = "GPU"
@@ -71,7 +71,7 @@ def _served_by_ptx(
     A driver compiles PTX if it is as new as the toolkit.
     """
     because = "the list has only PTX for this GPU"
-    if not is_ptx_compiled(toolkit, context.host):
+    if not driver_compiles_ptx(toolkit, context.host):
         because += f", which a driver before {toolkit.driver_ptx} does not compile"
         cure = f"install driver {toolkit.driver_ptx} or newer"
         return replace(finding, verdict="warning", cure=cure, because=because)
@@ -158,7 +158,7 @@ def _with_other_builds(
     cures.append(tried)
     # An extension goes with one release of torch, so that no other release is an alternative.
     is_torch = context.cell.release.torch is None
-    first = first_makers(context.facts, gpu, toolkit) if is_torch else ""
+    first = describe_first_builds(context.facts, gpu, toolkit) if is_torch else ""
     if first:
         because += f"; the first with code for {gpu.name} are {first}"
         cures.append(

@@ -11,7 +11,7 @@ from torchmill.plan.boards import board_driver_support
 from torchmill.plan.cuda_toolkit import cell_with_toolkit
 from torchmill.plan.doctor import other_toolkits
 from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict, absence_text
-from torchmill.plan.drivers import is_driven, oldest_driver
+from torchmill.plan.drivers import driver_runs, oldest_driver
 
 DRIVER = "GPU driver"  # the subject of the findings on it
 # GPUs for which NVIDIA does not support forward compatibility, which is for data centres and
@@ -39,7 +39,7 @@ def _driver_finding(context: CheckContext, toolkit: Toolkit) -> Finding:
         return _unknown_driver(host, needed)
     if oldest is None:
         return Finding(DRIVER, version, needed, "unknown")
-    if is_driven(toolkit, host):
+    if driver_runs(toolkit, host):
         return Finding(DRIVER, version, needed, "ok")
     if is_bridged(host):
         because = "forward compatibility bridges the difference"

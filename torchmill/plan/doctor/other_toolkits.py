@@ -9,7 +9,7 @@ from torchmill.host.host import Host
 from torchmill.plan.arch_choice import official_arch_list
 from torchmill.plan.cell import Cell
 from torchmill.plan.doctor.finding import CheckContext
-from torchmill.plan.drivers import is_driven
+from torchmill.plan.drivers import driver_runs
 from torchmill.plan.local_gpus import refuses_capability
 from torchmill.plan.matrix import possible_cells
 from torchmill.plan.trial import find_trial
@@ -43,7 +43,7 @@ def served_gpus(facts: Facts, cell: Cell, host: Host) -> frozenset[str] | None:
     None if the driver runs nothing that the cell's toolkit makes, or if the cell has no CUDA.
     """
     toolkit = facts.toolkit(cell.build.cuda)
-    if toolkit is None or not is_driven(toolkit, host):
+    if toolkit is None or not driver_runs(toolkit, host):
         return None
     return coded_gpus(facts, cell, host)
 
