@@ -1,4 +1,4 @@
-"""A cell of the matrix: a build of a release, and why it is impossible, if it is."""
+"""A cell of the matrix: a build of a release, and the reasons if it is impossible."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from torchmill.config.release import Release
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A build of a release; `reasons` say why it is impossible: a possible one has none."""
+    """A build of a release. It is impossible if it has `reasons`, for people to read."""
 
     build: Build
     release: Release
@@ -16,10 +16,10 @@ class Cell:
 
     @property
     def possible(self) -> bool:
-        """Tell whether the facts allow it."""
+        """Tell whether the facts allow the build."""
         return not self.reasons
 
     @property
     def reason(self) -> str | None:
-        """Return the first of the reasons, None for a possible cell."""
+        """Return the first reason why the cell is impossible; None for a possible cell."""
         return self.reasons[0] if self.reasons else None

@@ -1,4 +1,8 @@
-"""Find the cell that an identifier names, and explain why one cannot be built."""
+"""Find the cell that an identifier names, and explain why a cell cannot be built.
+
+In this module `native` is the arch of the machine that builds, which identifiers leave out, and
+`selected` the release of torch that the user selected, None if any will do.
+"""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -26,19 +30,31 @@ from torchmill.plan.trial import find_trial, is_merely_untried
 
 REFUSED_VARIANTS: dict[str, str] = read_table_beside(__file__, "not_variants.toml")
 _OTHER_MACHINES = read_table_beside(__file__, "other_machines.toml")
+# A name that is spelled as a cell's: "wheel-3.10-cu118", "flash-attn-3.13t-cpu-aarch64".
 _CELL_NAME = re.compile(r"(?P<word>[a-z][\w.-]*?)-\d+\.\d+t?-(?:cpu|cu\d+)(?:-\w+)?")
-_MISSPELT = 0.75  # of difflib's ratio: "whel" is "wheel", "pytorch3d" is not "torch"
+_PYTHON_IN_NAME = re.compile(
+    r"-(?:cp|py|python)?"  # "-py312", "-python3.12"
+    r"(\d)\.?(\d+)(?:\.\d+)?(t?)"  # "312", "3.12", "3.12.1"; with "t" a Python without a GIL
+    r"(?=-|$)"
+)
+_CUDA_IN_NAME = re.compile(
+    r"(-\d\.\d+t?)"  # the Python before it
+    r"-(?:cu|cuda)?-?"  # "-cu121", "-cuda12.1", "-cuda-12.1", "-12.1"
+    r"(\d+)\.?(\d)(?:\.\d+)?$"  # "121", "12.1", "12.1.1"
+)
+# The least ratio of difflib for a misspelling: "whel" is "wheel", "pytorch3d" is not "torch".
+_MISSPELT = 0.75
 _PACKAGE_PAGE = "docs/how-to/add-a-package.md"
-_SUGGESTIONS = 3  # names of cells that a message suggests
-NEIGHBOURS = 6  # cells of each kind that a message names
-SERIES = 8  # of releases that a message names
+_SUGGESTIONS = 3  # most names of cells that a message suggests
+NEIGHBOURS = 6  # most cells with another Python, or another variant, that a message lists
+SERIES = 8  # most series of releases, such as 2.1.*, that a message lists
 
 
 def find_cell(facts: Facts, identifier: str, native: str, selected: Release | None) -> Cell:
-    """Return the possible cell that an identifier names.
+    """Return the possible cell that an identifier names, of the newest release that has it.
 
-    Raises UnknownReleaseError for a name that is no cell, ImpossibleBuildError for an impossible
-    one, with its reasons and the possible ones near it.
+    Raises UnknownReleaseError for a name that is no cell's, ImpossibleBuildError for an impossible
+    cell, with the reasons and the nearest possible cells.
     """
     build = find_build(facts, identifier, native, selected)
     for cell in _cells_of_build(facts, build, selected):
@@ -50,17 +66,18 @@ def find_cell(facts: Facts, identifier: str, native: str, selected: Release | No
 
 
 def find_build(facts: Facts, identifier: str, native: str, selected: Release | None) -> Build:
-    """Return the build with this name.
+    """Return the build that an identifier names, possible or not.
 
-    Raises UnknownReleaseError, with near matches, for another name, and if no release of its
-    package goes with the selected one; ImpossibleBuildError on a machine that no fact describes.
+    Raises UnknownReleaseError, with near matches, for a name that is no build's, and if no release
+    of the package goes with the selected one; ImpossibleBuildError on a machine that no fact
+    describes.
     """
-    # No name is parsed: it is that of a build, or none.
+    # Identifiers are never parsed: those of all builds are compared with the name.
     builds: dict[str, Build] = {}
     for package in facts.packages.values():
         for build in matrix.all_builds(facts, package):
             builds[build.identifier(native)] = build
-    # The arch of this machine may be named as that of another is.
+    # A user may name this machine's arch too, which identifiers leave out.
     identifier = identifier.removesuffix(f"-{native}")
     if identifier not in builds:
         raise _unknown_build(facts, identifier, builds, native, selected)
@@ -79,10 +96,10 @@ def _unknown_build(
     native: str,
     selected: Release | None,
 ) -> UnknownReleaseError:
-    """Return the error for a name that is none of `builds`.
+    """Return the error for a name that is not among `builds`, the identifiers of all builds.
 
-    Raises ConfigError if its package is left out of the facts, ImpossibleBuildError on a machine
-    that no fact describes.
+    Raises ConfigError instead if facts about the package have mistakes and were left out,
+    ImpossibleBuildError on a machine that no fact describes.
     """
     spelling = usual_spelling(identifier)
     match = _CELL_NAME.fullmatch(spelling)
@@ -91,31 +108,44 @@ def _unknown_build(
     require_machine(facts, native)
     message = _explain_unknown_package(facts, spelling)
     if not message:
-        hint = _suggest_cells(facts, spelling, native, selected)
+        hint = _explain_refused_variant(identifier)
+        if not hint:
+            hint = _suggest_cells(facts, spelling, native, selected)
         if not hint:
             hint = did_you_mean(identifier, builds, _SUGGESTIONS)
-        for word in identifier.lower().split("-"):
-            # "rocm6.0" is told as "rocm" is.
-            answer = REFUSED_VARIANTS.get(word.rstrip("0123456789."))
-            if answer:
-                hint = f": {answer}"
         message = f"'{identifier}' names no build{hint} (`invoke matrix` prints them all)"
     return UnknownReleaseError(message, code="unknown-build")
 
 
+def _explain_refused_variant(identifier: str) -> str:
+    """Return why torchmill does not build a variant that a name has, such as "rocm6.0".
+
+    It is the end of a message; "" if the name has no such variant.
+    """
+    # If a name has several, the last explains it: the variant is at the end of a name.
+    for word in reversed(identifier.lower().split("-")):
+        answer = REFUSED_VARIANTS.get(word.rstrip("0123456789."))
+        if answer:
+            return f": {answer}"
+    return ""
+
+
 def _explain_unknown_package(facts: Facts, spelling: str) -> str:
-    """Return that a name is a cell's of a package that no fact describes; "" for another name."""
-    from difflib import get_close_matches  # only if something is wrong
+    """Return that no fact describes the package that a name begins with.
+
+    It is "" if the name is not spelled as a cell's, and if it may be a misspelling of a package's.
+    """
+    from difflib import get_close_matches  # loaded only for messages about errors
 
     match = _CELL_NAME.fullmatch(spelling)
     if match is None or match["word"] in REFUSED_VARIANTS:
         return ""
-    words: list[str] = []
+    package_names: list[str] = []
     described: list[str] = []
     for package in facts.packages.values():
-        words.extend((package.session, package.name))
+        package_names.extend((package.session, package.name))
         described.append(f"{package.name} ({package.session})")
-    if get_close_matches(match["word"], words, 1, _MISSPELT):
+    if get_close_matches(match["word"], package_names, 1, _MISSPELT):
         return ""
     return (
         f"torchmill does not know how to build '{match['word']}'; "
@@ -125,12 +155,14 @@ def _explain_unknown_package(facts: Facts, spelling: str) -> str:
 
 
 def _explain_missing_partner(facts: Facts, package: str, torch: Release) -> str:
-    """Return which releases of torch a package goes with, as the selected one is none of them."""
-    partners = {release.torch for release in facts.releases[package]}
-    paired = [release for release in facts.releases[torch.package] if release.version in partners]
+    """Return that no release of a package goes with a release of torch, and what can be done."""
+    torch_versions = {release.torch for release in facts.releases[package]}
+    partners = [
+        release for release in facts.releases[torch.package] if release.version in torch_versions
+    ]
     lines = [f"no release of {package} is known to go with {torch.package} {torch.version}"]
-    if paired:
-        series = _format_series(facts, reversed(paired))
+    if partners:
+        series = _format_series(facts, reversed(partners))
         lines.append(f"releases that {package} is known to go with: {series}")
     project = facts.packages[package].pypi
     if project:
@@ -144,47 +176,44 @@ def _explain_missing_partner(facts: Facts, package: str, torch: Release) -> str:
 
 
 def _suggest_cells(facts: Facts, name: str, native: str, selected: Release | None) -> str:
-    """Return the possible cells that a name may mean, as the end of a message; "" without any.
+    """Return the possible cells that a name may mean, as the end of a message; "" if none is near.
 
-    A toolkit without its minor version, "wheel-3.12-cu13", means those that somebody has built
-    such a wheel with.
+    If the name has a toolkit without its minor version, "wheel-3.12-cu13", they are the cells with
+    toolkits of that major version: those that somebody has built, else all.
     """
     cells = {
         cell.build.identifier(native): cell
         for cell in matrix.buildable_cells(facts, selected, native)
     }
     with_minor = re.compile(rf"{re.escape(name)}\d")
-    completed = [
-        cell
-        for identifier, cell in cells.items()
-        if with_minor.fullmatch(identifier) and cell.build.cuda
-    ]
+    completed: list[Cell] = []
+    for identifier, cell in cells.items():
+        if cell.build.cuda and with_minor.fullmatch(identifier):
+            completed.append(cell)
     if not completed:
         return did_you_mean(name, cells, _SUGGESTIONS)
-    tried = [cell for cell in completed if find_trial(facts, cell).witness] or completed
-    names = [cell.build.identifier(native) for cell in reversed(tried)]
+    tried = [cell for cell in completed if find_trial(facts, cell).witness]
+    # Toolkits are in ascending order, and the newest is the most probable.
+    names = [cell.build.identifier(native) for cell in reversed(tried or completed)]
     return f"; did you mean {' or '.join(names)}?"
 
 
 def usual_spelling(identifier: str) -> str:
-    """Return a name with the usual words for Python and CUDA.
+    """Return a name with Python and CUDA spelled as identifiers have them.
 
-    "wheel-py312-cuda12.1" is "wheel-3.12-cu121".
+    "wheel-py312-cuda12.1" becomes "wheel-3.12-cu121". Other parts of the name are unchanged.
     """
-    name = re.sub(
-        r"-(?:cp|py|python)?(\d)\.?(\d+)(?:\.\d+)?(t?)(?=-|$)",
-        r"-\1.\2\3",
-        identifier.strip().lower(),
-        count=1,
-    )
-    return re.sub(r"(-\d\.\d+t?)-(?:cu|cuda)?-?(\d+)\.?(\d)(?:\.\d+)?$", r"\1-cu\2\3", name)
+    name = _PYTHON_IN_NAME.sub(r"-\1.\2\3", identifier.strip().lower(), count=1)
+    return _CUDA_IN_NAME.sub(r"\1-cu\2\3", name)
 
 
 def require_machine(facts: Facts, native: str) -> None:
-    """Raise ImpossibleBuildError if no fact describes an arch: "linux_ppc64le"."""
+    """Raise ImpossibleBuildError if the facts do not describe an arch, such as "linux_ppc64le"."""
     if native in facts.arches:
         return
-    hint = f": {_OTHER_MACHINES[native]['way_out']}" if native in _OTHER_MACHINES else ""
+    hint = ""
+    if native in _OTHER_MACHINES:
+        hint = f": {_OTHER_MACHINES[native]['way_out']}"
     raise ImpossibleBuildError(
         f"torchmill builds for {', '.join(facts.arches)}, not for {native}{hint}",
         code="unknown-machine",
@@ -192,9 +221,11 @@ def require_machine(facts: Facts, native: str) -> None:
 
 
 def uncontained_arch(facts: Facts, names: Iterable[str], native: str) -> str:
-    """Return the arch whose builds need no container: the machine's own, or "" if a name has it.
+    """Return the arch whose builds run on this machine itself: `native`, or "" for none.
 
-    On Linux, "wheel-3.13-cpu-x86_64" asks for a container also if wheel-3.13-cpu is for x86_64.
+    Builds for other architectures run in containers. So do all builds if a name ends with the
+    machine's own arch, which is redundant otherwise: on x86_64, "wheel-3.13-cpu-x86_64" asks for a
+    container. Only Linux has these containers.
     """
     arch = facts.arches.get(native)
     if arch is None or arch.system != "linux":
@@ -203,20 +234,20 @@ def uncontained_arch(facts: Facts, names: Iterable[str], native: str) -> str:
 
 
 def _cells_of_build(facts: Facts, build: Build, selected: Release | None) -> Iterator[Cell]:
-    """Yield a build's cell of each release that it could be of, newest first."""
+    """Yield the cells of a build, possible or not: one for each release, newest first."""
     for release in releases_of(facts, selected):
         if release.package == build.package:
             yield matrix.make_cell(facts, release, build)
 
 
 def explain_cell(facts: Facts, identifier: str, native: str, selected: Release | None) -> str:
-    """Return why a cell is impossible with every release, and what can be built instead.
+    """Return why a build is impossible with every release, and what can be built instead.
 
-    Raises UnknownReleaseError for a name that is no cell.
+    Raises UnknownReleaseError for a name that is no cell's.
     """
     build = find_build(facts, identifier, native, selected)
     cells = list(_cells_of_build(facts, build, selected))
-    # The release with the fewest reasons is the one that its user most probably means.
+    # The user most probably means the release that has the fewest reasons against it.
     nearest = min(cells, key=lambda cell: len(cell.reasons))
     tag = selecting_tag(facts, nearest.release)
     every_release = f" with every release; with {tag}" if len(cells) > 1 else ""
@@ -234,6 +265,7 @@ def explain_cell(facts: Facts, identifier: str, native: str, selected: Release |
 
 def _how_to_try(facts: Facts, release: Release) -> str:
     """Return which facts to change so that an untried cell of a release becomes possible."""
+    # Some packages declare their releases, called editions, in their own file.
     if facts.packages[release.package].editions:
         return (
             "to try it all the same, widen `python` or `cuda` of that release in "
@@ -246,13 +278,19 @@ def _how_to_try(facts: Facts, release: Release) -> str:
 
 
 def _alternatives(facts: Facts, cell: Cell, native: str, tag: str) -> Iterator[str]:
-    """Yield cells of the release that can be built in place of one: those that were built first."""
+    """Yield lines with cells of the same release that can be built in place of a cell.
+
+    First a line with cells that somebody has built, then one with untried cells. `tag` is that of
+    the release.
+    """
     tried: list[str] = []
     untried: list[str] = []
     for build in _neighbours(facts, cell):
         neighbour = matrix.make_cell(facts, cell.release, build)
-        names = tried if find_trial(facts, neighbour).witness else untried
-        names.append(build.identifier(native))
+        if find_trial(facts, neighbour).witness:
+            tried.append(build.identifier(native))
+        else:
+            untried.append(build.identifier(native))
     if tried:
         yield f"possible instead with {tag}: {', '.join(tried)}"
     if untried:
@@ -261,7 +299,10 @@ def _alternatives(facts: Facts, cell: Cell, native: str, tag: str) -> Iterator[s
 
 
 def _other_releases(facts: Facts, cell: Cell) -> Iterator[str]:
-    """Yield releases that can build a cell: those that somebody built so, or else others."""
+    """Yield a line with the releases that can make the same build, if there are any.
+
+    If somebody has made it with some of these releases, the others are left out.
+    """
     possible = [other for other in _cells_of_build(facts, cell.build, None) if other.possible]
     tried = [other.release for other in possible if find_trial(facts, other).witness]
     if tried:
@@ -272,18 +313,22 @@ def _other_releases(facts: Facts, cell: Cell) -> Iterator[str]:
 
 
 def _neighbours(facts: Facts, cell: Cell) -> list[Build]:
-    """Return the nearest builds of the release that differ in one axis, or else in both."""
+    """Return the nearest possible builds of a cell's release, for the same machine.
+
+    First those with the same variant and another Python, then those with the same Python and
+    another variant. If there are neither, they are builds without CUDA for other Pythons.
+    """
     build = cell.build
     possible = [other.build for other in matrix.possible_cells(facts, cell.release, build.arch)]
     other_pythons = [other for other in possible if other.variant == build.variant]
     other_variants = [other for other in possible if other.python == build.python]
     if not other_pythons and not other_variants:
         other_pythons = [other for other in possible if other.variant == CPU]
+    python = python_key(build.python)
     cuda = Version(build.cuda or "0")
-    older_pythons = [
-        other for other in other_pythons if python_key(other.python) < python_key(build.python)
-    ]
+    older_pythons = [other for other in other_pythons if python_key(other.python) < python]
     older_variants = [other for other in other_variants if Version(other.cuda or "0") < cuda]
+    # Both lists are sorted, so the number of older builds is the place of the build itself.
     return [
         *_around(other_pythons, len(older_pythons)),
         *_around(other_variants, len(older_variants)),
@@ -291,24 +336,24 @@ def _neighbours(facts: Facts, cell: Cell) -> list[Build]:
 
 
 def _around(builds: Sequence[Build], place: int) -> Sequence[Build]:
-    """Return the builds around an index, at most NEIGHBOURS."""
-    # At an end of the list there are fewer on one side, and more on the other.
+    """Return the builds before and after a place in a list, NEIGHBOURS if there are as many."""
+    # Near an end of the list there are fewer on one side, and so more on the other.
     last_start = max(len(builds) - NEIGHBOURS, 0)
     start = min(max(place - NEIGHBOURS // 2, 0), last_start)
     return builds[start : start + NEIGHBOURS]
 
 
 def _format_series(facts: Facts, releases: Iterable[Release]) -> str:
-    """Return the newest patch release of each series, without the middle of many.
+    """Return the tags of the newest release of each series: "v2.4.1, v2.3.1, v2.2.2".
 
     `releases` are sorted from the newest, and so is the result.
     """
-    newest: dict[tuple[int, ...], str] = {}
+    tag_by_series: dict[tuple[int, ...], str] = {}
     for release in releases:
         series = Version(release.torch_version).release[:2]
-        newest.setdefault(series, selecting_tag(facts, release))
-    tags = list(newest.values())
-    # The newest ones help most, and the oldest ones show how far back it goes.
+        tag_by_series.setdefault(series, selecting_tag(facts, release))
+    tags = list(tag_by_series.values())
+    # Of many, the middle is left out: the newest help most, and the two oldest show the range.
     if len(tags) > SERIES:
         tags[SERIES - 2 : -2] = ["…"]
     return ", ".join(tags)
@@ -320,10 +365,11 @@ def requested_cells(
     names: Collection[str],
     further: Callable[[Cell], Iterable[str]] = lambda _: (),
 ) -> Iterator[tuple[str, Cell]]:
-    """Yield the cells that `names` has with an arch, each with the name of its session there.
+    """Yield the cells that names with an arch stand for, as "wheel-3.10-cpu-aarch64" does.
 
-    `further` returns the words of sessions that make something of a cell's wheel:
-    "libtorch-3.10-cpu-aarch64" is "libtorch-3.10-cpu" on an aarch64 machine.
+    With each cell comes the name without the arch, by which a machine of that arch calls the
+    session. A session may also make something of a cell's wheel, as "libtorch-3.10-cpu-aarch64"
+    does: `further` returns the first words of such sessions.
     """
     for arch in facts.arches:
         if not any(name.endswith(f"-{arch}") for name in names):
@@ -336,7 +382,7 @@ def requested_cells(
 
 
 def fetch_command(facts: Facts, cell: Cell) -> str:
-    """Return the command that fetches the source of a cell."""
+    """Return the command by which a user fetches the source of a cell."""
     command = f"invoke fetch --tag {selecting_tag(facts, cell.release)}"
     package = cell.build.package
     if package == base_package(facts).name:
