@@ -1,4 +1,7 @@
-"""NVIDIA's boards: which CUDA toolkits the driver of their Jetson Linux runs."""
+"""NVIDIA's Jetson boards: which CUDA toolkits the driver of their system, Jetson Linux, runs.
+
+The driver is a part of Jetson Linux (L4T), so the release of Jetson Linux decides.
+"""
 
 from functools import cache
 from typing import Literal
@@ -8,15 +11,16 @@ from packaging.specifiers import SpecifierSet
 from torchmill.core.package_data import read_table_beside
 from torchmill.host.host import Host
 
-# "own": the driver runs the toolkit's code by itself. "compat": with NVIDIA's package cuda-compat.
-# "unrecorded": nobody recorded whether it does. "none": it does not.
+# "own": the driver runs the toolkit's code by itself. "compat": it does with NVIDIA's package
+# cuda-compat. "unrecorded": nobody recorded whether it does. "none": it does not.
 DriverSupport = Literal["own", "compat", "unrecorded", "none"]
-# The keys of a table in boards.toml. Toolkits outside all of its ranges, the driver does not run.
+# Keys of the tables in boards.toml. The driver does not run toolkits outside all their ranges.
 _RECORDED: tuple[DriverSupport, ...] = ("own", "compat", "unrecorded")
 
 
 @cache
 def _boards_table() -> dict[str, dict[str, str]]:
+    """Return the ranges of toolkits by release of Jetson Linux: "35" -> "own" -> "==11.4"."""
     return read_table_beside(__file__, "boards.toml")
 
 
@@ -26,14 +30,16 @@ def board_driver_support(host: Host, cuda: str) -> DriverSupport | None:
     Return None for a machine that is no board, and for a board whose driver follows the same
     version rules as the driver of a graphics card.
     """
-    if host.platform.distribution is None or host.platform.distribution.l4t is None:
+    distribution = host.platform.distribution
+    if distribution is None or distribution.l4t is None:
         return None
-    release = host.platform.distribution.l4t
-    # "36" must match "36.4", but not "3"; the full stop keeps numbers whole.
-    matching = [name for name in _boards_table() if f"{release}.".startswith(f"{name}.")]
+    # The full stops keep numbers whole: release "36.4" begins with "36", and not with "3".
+    release = f"{distribution.l4t}."
+    matching = [name for name in _boards_table() if release.startswith(f"{name}.")]
     if not matching:
         return None
-    ranges = _boards_table()[max(matching, key=len)]
+    most_specific = max(matching, key=len)
+    ranges = _boards_table()[most_specific]
     for support in _RECORDED:
         if support in ranges and cuda in SpecifierSet(ranges[support]):
             return support
@@ -43,9 +49,10 @@ def board_driver_support(host: Host, cuda: str) -> DriverSupport | None:
 def board_runs(host: Host, cuda: str) -> bool:
     """Tell whether a machine may run the code of a CUDA toolkit, as far as its board decides.
 
-    True also for machines that are no boards, and if the support is not recorded.
+    It returns True also for machines that are no boards, and if the support is not recorded.
     """
     support = board_driver_support(host, cuda)
     if support == "compat":
+        # Folders of cuda-compat are found only if the package is installed.
         return bool(host.gpus.compat_folders)
     return support != "none"

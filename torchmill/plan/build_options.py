@@ -1,4 +1,7 @@
-"""The options of a build: everything that a user can give after `--`."""
+"""The options of a build: everything that a user can give after `--`.
+
+They are parsed and checked in `options.py`.
+"""
 
 from __future__ import annotations
 
@@ -20,21 +23,24 @@ PYPI = "PyPI"  # the value of `Options.torch` for the wheel on PyPI
 class Options:
     """Everything that a user can give after `--`."""
 
-    label: str = "official"  # "official": +cpu; "git": +git<sha>; "none"
+    # The local label at the end of the wheel's version: "official" for "+cpu", as upstream has it;
+    # "git" for "+git49444c3", the commit; "none" for no label.
+    label: str = "official"
     settings: Mapping[str, str] = no_entries()  # variables for the build
-    arch_list: str | None = None  # compute capabilities
-    jobs: int | None = None
-    memory: int | None = None  # bytes
-    # torch for a dependent package: "PyPI", a wheel, an environment or a folder of packages
+    arch_list: str | None = None  # compute capabilities to compile for
+    jobs: int | None = None  # compilers at a time
+    memory: int | None = None  # bytes that the build may use
+    # The torch that a dependent package is built against: "PyPI", a wheel, an environment or a
+    # folder of packages.
     torch: str | None = None
     toolkit: str | None = None  # version of CUDA to build with, if it is not the variant's
-    # of the wheel: "auto", "linux", "manylinux_2_28", "manylinux_2_28_x86_64"
+    # The wheel's platform tag: "auto", "linux", "manylinux_2_28", "manylinux_2_28_x86_64".
     platform: str = "auto"
-    guard: bool = True  # False: a fixed number of compilers at a time, and no gate before them
+    guard: bool = True  # False: a fixed number of compilers at a time, without the memory guard
     network: bool = False  # True: programs of the build may use the network
-    cpu: str | None = None  # the processor that it is for: "native", "x86-64-v3"; None: any
-    processor: Processor | None = None  # as the compiler understands `cpu`, once it was asked
-    shard: str | None = None  # "3/16": compile this share alone; "auto": as the engine says
+    cpu: str | None = None  # processor to compile for: "native", "x86-64-v3"; None: any
+    processor: Processor | None = None  # what the compiler takes `cpu` to be; None: not asked yet
+    shard: str | None = None  # "3/16": compile this share alone; "auto": the engine's number
     parts: str | None = None  # the folder of the objects of shares
     until: float | None = None  # seconds after which the run ends, done or not
     # "given/fix.patch" -> path of the user's file, in the order in which they are applied

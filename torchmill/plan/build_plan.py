@@ -1,4 +1,9 @@
-"""Compute the plan of a cell: everything a session will do, without touching anything."""
+"""Compute the plan of a cell: everything that a session will do, without touching anything.
+
+Two ideas recur. The kit of a package are the tools of its build, such as cmake, that serve every
+interpreter and so are installed once beside a source tree. A wheel is usual if upstream would make
+the same, so that a published wheel can replace a build.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -46,7 +51,8 @@ def compute_plan(
     """Return the plan of a possible cell on a host.
 
     `source` is the fetched source tree; None plans for a complete git checkout. Raises ConfigError
-    if options contradict the cell, ImpossibleBuildError if the release or its toolkit does.
+    if options contradict the cell, ImpossibleBuildError if the release or the toolkit does not
+    allow what they ask for.
     """
     build = cell.build
     release = cell.release
@@ -73,17 +79,17 @@ def compute_plan(
     largest = largest_compile(facts, build, release.version)
     memory = usable_memory(host, options)
     jobs = count_jobs(host.resources.cores, memory, int(largest.high), options.jobs).count
-    requires = [selection.requires, *partner_requirements(rules, release)]
-    values = {
+    wheel_requirements = [selection.requires, *partner_requirements(rules, release)]
+    template_values = {
         "version": version,
         "torch": torch,
         "jobs": str(jobs),
         # The separator that setup.py of torch expects in PYTORCH_EXTRA_INSTALL_REQUIREMENTS.
-        "requires": "|".join(filter(None, requires)),
+        "requires": "|".join(filter(None, wheel_requirements)),
     }
-    # The list as compilers read it: options may have "official" or names of GPUs.
-    listed = replace(options, arch_list=selection.arch_list)
-    variables = build_variables(facts, selection, rules, listed, values)
+    # The user may write "official" or names of architectures; compilers read numbers alone.
+    resolved_options = replace(options, arch_list=selection.arch_list)
+    variables = build_variables(facts, selection, rules, resolved_options, template_values)
     wheel = _plan_wheel(
         facts, cell, host, options, version=version, torch=torch, variables=variables
     )
@@ -93,7 +99,7 @@ def compute_plan(
         requirements.append(base_pip_requirement(package.after, torch, options))
     shortfalls, differences = _missed_parts(facts, selection, rules, variables, wheel.platform_tag)
     nearest = None
-    if _is_usual(facts, cell, host, options, source):
+    if _is_usual_build(facts, cell, host, options, source):
         nearest = published.find_published(facts, cell, host, selection.arch_list)
     return Plan(
         identifier=identifier,
@@ -121,7 +127,10 @@ def _plan_wheel(
     torch: str | None,
     variables: Mapping[str, str],
 ) -> PlannedWheel:
-    """Return the wheel that a build makes; `torch` is the version that it is built against."""
+    """Return the wheel that a build makes.
+
+    `version` is its own; `torch` is the version that it is built against, None for torch itself.
+    """
     package = facts.packages[cell.build.package]
     tag = wheel_name.promised_platform_tag(facts, cell.build, host, variables, options.platform)
     file_name = wheel_name.wheel_file_name(package, cell.release, cell.build, version, tag)
@@ -134,7 +143,8 @@ def _plan_wheel(
         version=version,
         file_name=file_name,
         platform_tag=tag,
-        # Only of glibc can symbols allow an older tag than that of the machine that builds.
+        # A wheel that uses no new symbols of the machine's glibc gets an older manylinux tag when
+        # it is repaired. Tags of other systems are final.
         tag_is_upper_bound=(
             options.platform == wheel_name.AUTO_PLATFORM and tag.startswith("manylinux")
         ),
@@ -145,14 +155,19 @@ def _plan_wheel(
 
 
 def _processor_rule(processor: Processor) -> Rule:
-    """Return the rule that compiles everything for one processor."""
+    """Return the rule by which everything is compiled for the processor that `--cpu` names."""
     flags = " ".join(processor.flags)
     name = processor.name
     if name.startswith("native"):
         name += ", a name that means another processor on another machine"
     needed = f"with {', '.join(processor.needs)}" if processor.needs else "like it"
     reason = f"it is compiled for the processor {name}, and runs only on processors {needed}"
-    return Rule("--cpu", When(), reason, append={"CFLAGS": flags, "CXXFLAGS": flags})
+    return Rule(
+        name="--cpu",
+        when=When(),
+        reason=reason,
+        append={"CFLAGS": flags, "CXXFLAGS": flags},
+    )
 
 
 def _missed_parts(
@@ -162,9 +177,10 @@ def _missed_parts(
     variables: Mapping[str, str],
     platform_tag: str,
 ) -> tuple[tuple[Shortfall, ...], tuple[Shortfall, ...]]:
-    """Return the parts of the official wheel that a plan has not: by default, and on purpose.
+    """Return the parts of the official wheel that a plan lacks, in two groups.
 
-    The parts are recorded of torch's wheels only.
+    First those that the user could have, then those that torchmill's wheels lack on purpose. Both
+    are empty for other packages than torch, whose parts are not recorded.
     """
     build = selection.cell.build
     if facts.packages[build.package].after:
@@ -173,7 +189,7 @@ def _missed_parts(
     return split_missed(missed, build.variant)
 
 
-def _is_usual(
+def _is_usual_build(
     facts: Facts, cell: Cell, host: Host, options: Options, source: Source | None
 ) -> bool:
     """Tell whether a build makes a wheel such as upstream's, so that a published one might do."""
@@ -181,30 +197,33 @@ def _is_usual(
         return False
     if source is None:
         return True
-    recorded = cell.release.commit
+    if source.provider == "path":  # a folder of the user, who may have changed it
+        return False
+    release_commit = cell.release.commit
     # A commit that is not recorded, or not proven, is taken to be the release's.
-    another_commit = source.commit and recorded and source.commit != recorded
-    return source.provider != "path" and not another_commit
+    if not source.commit or not release_commit:
+        return True
+    return source.commit == release_commit
 
 
 def _without_usual_list(facts: Facts, host: Host, options: Options) -> Options:
-    """Return options without a list of compute capabilities that changes nothing.
+    """Return options without a list of compute capabilities that a published wheel may serve.
 
     These are the list of the official build, and that of the host's GPUs.
     """
-    listed = options.arch_list
-    official = listed is not None and listed.strip().lower() == OFFICIAL
-    if official or is_local_list(facts, host, listed):
+    arch_list = options.arch_list
+    is_official = arch_list is not None and arch_list.strip().lower() == OFFICIAL
+    if is_official or is_local_list(facts, host, arch_list):
         return replace(options, arch_list=None)
     return options
 
 
 def asks_for_usual_wheel(options: Options) -> bool:
-    """Tell whether options leave the contents of a wheel as they are.
+    """Tell whether options leave the contents of a wheel as they are by default.
 
     Options for its name, and for how it is built, do not count.
     """
-    contents = replace(
+    content_options = replace(
         options,
         label=NO_OPTIONS.label,
         jobs=None,
@@ -215,7 +234,7 @@ def asks_for_usual_wheel(options: Options) -> bool:
         parts=None,
         until=None,
     )
-    return contents == NO_OPTIONS
+    return content_options == NO_OPTIONS
 
 
 def _is_explained(rule: Rule) -> bool:
@@ -232,12 +251,12 @@ def _is_explained(rule: Rule) -> bool:
 def _split_requirements(
     rules: Iterable[Rule], package: Package
 ) -> tuple[tuple[str, ...], list[str]]:
-    """Return the requirements of the kit, and those of each interpreter: a line per project.
+    """Return the requirements of the kit, and those of each interpreter's environment.
 
-    The kit serves all interpreters. The bounds of all rules are joined. Raises ConfigError for a
-    line that is no requirement.
+    Each project has a single requirement, with the bounds of all rules. Raises ConfigError for a
+    text that is no requirement.
     """
-    requirements: dict[str, Requirement] = {}
+    requirements: dict[str, Requirement] = {}  # by normalized name
     for rule in rules:
         for text in rule.requires:
             try:
@@ -269,12 +288,14 @@ def _plan_tree(
 ) -> PlannedTree:
     """Return how the source tree is prepared: patches first, then the commands of rules."""
     patches: list[str] = []
-    folders: list[str] = []
+    required_folders: list[str] = []
     for rule in rules:
-        # The user's patches apply to a source that has those of the rules.
         patches.extend(f"{package.name}/{patch}" for patch in rule.patches)
+        # A folder of third-party code must not be empty, unless a variable makes the build use
+        # the system's library in its place.
         if variables.keys().isdisjoint(rule.unless):
-            folders.extend(rule.folders)
+            required_folders.extend(rule.folders)
+    # Last, because the user's patches apply to a source that has those of the rules.
     patches.extend(options.patches)
     commands: list[Command] = []
     for patch in patches:
@@ -288,23 +309,23 @@ def _plan_tree(
         patches=tuple(patches),
         user_patches=options.patches,
         preparation=tuple(commands),
-        required_folders=tuple(folders),
+        required_folders=tuple(required_folders),
     )
 
 
 def _build_command(rules: Sequence[Rule], package: Package, source: Source | None) -> Command:
-    """Return the command that builds the wheel: by the front end of the source, if it is fetched.
+    """Return the command that builds the wheel.
 
-    Before that, the last rule that names a front end decides.
+    It is `python setup.py` for setuptools, and PEP 517's front end for other build backends. The
+    fetched source tells its backend. Without a source, the last rule that names a front end
+    decides, as for variables.
     """
     front_end = "setup.py"
-    for rule in rules:
-        # As for variables, the last rule decides.
-        front_end = rule.front_end or front_end
-    if source is not None:
-        backend = source.build_backend
-        legacy = backend is None or backend.startswith("setuptools.")
-        front_end = "setup.py" if legacy else "pep517"
+    if source is None:
+        for rule in rules:
+            front_end = rule.front_end or front_end
+    elif source.build_backend and not source.build_backend.startswith("setuptools."):
+        front_end = "pep517"
     if front_end == "pep517":
         argv = ["${python}", "-m", "build", "--wheel", "--no-isolation", "--outdir", "${raw}"]
         if package.kit:

@@ -1,6 +1,9 @@
-"""The variables that a build sets, and who decides on each: facts, rules, options, or the user."""
+"""The variables that a build sets, and who decides on each: facts, rules, options, or the user.
 
-from collections.abc import Iterable, Iterator, Mapping
+A setting is a variable that the user gives with `--set NAME=VALUE`.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from torchmill.config.build import Build
 from torchmill.config.facts import Facts
@@ -15,10 +18,10 @@ from torchmill.plan.settings import refuse_settings
 
 
 def refuse_idle_options(package: Package, build: Build, session: str, options: Options) -> None:
-    """Raise ConfigError for an option that a session has no use for.
+    """Raise ConfigError for an option that would be ignored in silence.
 
-    So it does for a setting (`--set`) of a variable on which an option or the session's name
-    decides: one of the two would be ignored in silence.
+    Such options are `--torch` for a package that is built against no other, and a setting of a
+    variable on which another option or the name of the session decides.
     """
     refuse_settings(options.settings)
     if options.torch and not package.after:
@@ -28,24 +31,31 @@ def refuse_idle_options(package: Package, build: Build, session: str, options: O
             code="torch-for-itself",
         )
     deciders = _deciders(package, build, options)
-    for name in deciders.keys() & options.settings:
-        raise ConfigError(
-            f"--set {name}: {deciders[name]} decides on this variable: omit the setting",
-            code="two-settings",
-        )
+    for name in options.settings:
+        if name in deciders:
+            raise ConfigError(
+                f"--set {name}: {deciders[name]} decides on this variable: omit the setting",
+                code="two-settings",
+            )
 
 
 def _deciders(package: Package, build: Build, options: Options) -> dict[str, str]:
-    """Return the variables that `--set` may not name, each with the option that decides on it."""
+    """Return the variables that `--set` may not name, and the option that decides on each.
+
+    The option is the subject of an error's sentence: "`--jobs 4`, which changes no wheel, decides
+    on this variable".
+    """
     deciders: dict[str, str] = {}
     for name, template in package.version_variables.items():
-        # A fixed text is a part of the version too: PYTORCH_BUILD_NUMBER=2 would append .post2.
+        # Templates with other fields, "{torch}" or "{requires}", do not decide on the version. A
+        # text without a field does: PYTORCH_BUILD_NUMBER=2 would append ".post2" to it.
         if "{version" in template or "{" not in template:
             deciders[name] = f"`--label {options.label}`"
     for name in ("USE_CUDA", "FORCE_CUDA"):
         deciders[name] = "the name of the session (`nox -l` has them all)"
     for name in ("CUDA_HOME", "CUDA_PATH"):
         deciders[name] = "`--toolkit`, or CUDA_HOME in the shell,"
+    # The option to use instead, with the number that the setting has.
     jobs = options.jobs or options.settings.get("MAX_JOBS")
     deciders["MAX_JOBS"] = f"`--jobs {jobs}`, which changes no wheel,"
     if options.arch_list:
@@ -58,14 +68,15 @@ def _deciders(package: Package, build: Build, options: Options) -> dict[str, str
 def build_variables(
     facts: Facts,
     selection: CudaSelection,
-    rules: Iterable[Rule],
+    rules: Sequence[Rule],
     options: Options,
     values: Mapping[str, str | None],
 ) -> dict[str, str]:
     """Return the variables that a build sets, sorted by name.
 
-    The later decides: facts, then rules in the order of their file, then the user. `values` fill
-    the templates of version variables, and give the number of compilers as "jobs".
+    Rules, in the order of their file, override facts, and the user overrides rules. `values` has
+    the fields of the templates of version variables ("version", "torch", "requires"), and as "jobs"
+    the number of compilers at a time.
     """
     package = facts.packages[selection.cell.build.package]
     variables = {
@@ -83,11 +94,11 @@ def build_variables(
         variables.update(rule.set)
     if options.arch_list:
         variables["TORCH_CUDA_ARCH_LIST"] = options.arch_list
-    # Values are templates with ${…}, in which "$$" stands for a plain "$".
+    # The values of a plan are templates with ${…}, in which "$$" stands for a plain "$".
     settings = {name: value.replace("$", "$$") for name, value in options.settings.items()}
     variables.update(_with_appended_flags(variables, rules, settings))
     if is_within(package.off_spelling_releases, selection.cell.release.version):
-        # These releases know no USE_CUDA=0: a variable of its own, NO_CUDA=1, switches it off.
+        # In these releases NO_CUDA=1 has the meaning of USE_CUDA=0 in later ones.
         for switch, off_switch in package.off_spelling.items():
             if variables.get(switch, "").upper() in SWITCHED_OFF:
                 variables[off_switch] = "1"
@@ -99,26 +110,27 @@ def _with_appended_flags(
 ) -> dict[str, str]:
     """Return the user's settings, and the variables to which rules append flags.
 
-    The user's flags come last, because the last of two flags that contradict each other counts.
+    Such a variable has its value from `variables`, then the flags of rules, then the user's flags:
+    of two flags that contradict each other, compilers follow the last.
     """
-    flags: dict[str, list[str]] = {}
+    flags_by_variable: dict[str, list[str]] = {}
     for rule in rules:
         for name, flag in rule.append.items():
-            if name not in flags:
-                flags[name] = [variables[name]] if name in variables else []
-            flags[name].append(flag)
+            if name not in flags_by_variable:
+                flags_by_variable[name] = [variables[name]] if name in variables else []
+            flags_by_variable[name].append(flag)
     result = dict(settings)
-    for name, parts in flags.items():
+    for name, flags in flags_by_variable.items():
         if settings.get(name):
-            parts.append(settings[name])
-        result[name] = " ".join(parts)
+            flags.append(settings[name])
+        result[name] = " ".join(flags)
     return result
 
 
 def partner_requirements(rules: Iterable[Rule], release: Release) -> Iterator[str]:
-    """Yield the packages that pip is to install with a wheel: "triton==3.2.0".
+    """Yield the requirements of a wheel that are not built here: "triton==3.2.0".
 
-    Raises ConfigError if a rule names a partner whose version the release does not tell.
+    Raises ConfigError if a rule names a package of which the facts of the release have no version.
     """
     for rule in rules:
         for template in rule.installs:
