@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.refusals import refused
-from torchmill.deliver.snippet.project_file import declared_packages, edit_project
+from torchmill.deliver.snippet.project_file import declared_packages, edit_project, workspace_root
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "snippets"
 PROJECT = """\
@@ -135,6 +135,33 @@ def test_settings_of_a_workspace_are_not_written_into_a_member(tmp_path: Path) -
         edited, output = put(folder, PROJECT, "differs_by_machine", "uv")
         assert ("environments" in tomllib.loads(edited)["tool"]["uv"]) is not is_member
         assert (f"add to [tool.uv] of {root}: environments = [" in output) is is_member
+
+
+@pytest.mark.parametrize(
+    ("member", "exclude", "folder", "is_member"),
+    [
+        ("packages/*", "", "packages/x", True),
+        ("packages/?", "", "packages/x", True),
+        ("./packages/*", "", "packages/x", True),
+        ("packages/*", "", "elsewhere/packages/x", False),
+        ("packages/*", "", "packages/a/b", False),
+        ("packages/**", "", "packages/a/b", True),
+        ("packages/**", "", "packages", False),
+        ("**/x", "", "a/b/x", True),
+        ("**/x", "", "x", True),
+        ("packages/**", "packages/*", "packages/a/b", False),
+    ],
+)
+def test_a_workspace_has_the_members_that_uv_finds(
+    tmp_path: Path, member: str, exclude: str, folder: str, is_member: bool
+) -> None:
+    """As uv 0.13 was found to do."""
+    root = tmp_path / "pyproject.toml"
+    root.write_text(
+        f'[tool.uv.workspace]\nmembers = ["{member}"]\nexclude = ["{exclude}"]\n', encoding="utf-8"
+    )
+    project = tmp_path / folder / "pyproject.toml"
+    assert workspace_root(project) == (root if is_member else None)
 
 
 def test_declared_packages_are_those_of_all_lists(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -18,17 +19,18 @@ from torchmill.core.atomic_writes import write_atomically
 from torchmill.core.errors import ConfigError, DeliveryError
 from torchmill.core.system_errors import report_unwritable
 
-# For each tool, the keys in its table that name the source of each package, and the places.
+# For each tool, two keys in its table: the key with the place of each package ("" for PDM, which
+# names the packages in the places), and the key with the list of places.
 _TABLES = {"uv": ("sources", "index"), "poetry": ("dependencies", "source"), "pdm": ("", "source")}
 
 # The settings of uv for the whole lock, which it reads only from the root of a workspace.
 _WORKSPACE_SETTINGS = ("environments", "required-environments", "conflicts")
 
-# The settings of a snippet for a new project; an existing one has decided about them.
+# Settings that only a new project gets from a snippet: an existing project has decided about them.
 _NEW_PROJECT_SETTINGS = {"package-mode", "distribution"}
 
-# Versions that stand for all Pythons, and all releases of NumPy: two specifiers that admit the same
-# of these are taken for equal.
+# Versions that stand for all Pythons, and for all releases of NumPy: two specifiers count as equal
+# if they admit the same of these versions. 99 stands for all patch releases to come.
 _PYTHONS = [Version(f"3.{minor}.{patch}") for minor in range(60) for patch in (*range(30), 99)]
 _NUMPYS = [
     Version(f"{major}.{minor}.{patch}")
@@ -41,9 +43,10 @@ _WRITABLE = 0o222
 
 
 def edit_project(file: Path, snippet: str, tool: str, extra: str) -> str:
-    """Put the declarations of a snippet into a project's file; return what was changed.
+    """Put the declarations of a snippet into a project's file; return lines about the changes.
 
-    The file is replaced by rename. With `extra`, the dependencies become those of that extra.
+    `tool` is one of uv, poetry and pdm. With `extra`, the dependencies become those of that extra.
+    The file is replaced by rename.
     Raises ConfigError for a file that is read-only or no project's, DeliveryError if the project is
     for other Pythons, HostError if the file cannot be written.
     """
@@ -53,7 +56,8 @@ def edit_project(file: Path, snippet: str, tool: str, extra: str) -> str:
         raise _refusal(file, f"is read-only: run `chmod u+w {file}`", "read-only-project")
     try:
         text = file.read_bytes().decode("utf-8-sig")
-        # Within strings, too, tomllib reads every line end as "\n".
+        # tomlkit keeps "\r\n" in strings of several lines, and tomllib reads "\n": without it, the
+        # comparison of both below would fail.
         project = tomlkit.parse(text.replace("\r\n", "\n"))
         root = workspace_root(file) if tool == "uv" else None
         changes = list(merge_snippet(project, snippet, tool, extra, root))
@@ -76,7 +80,8 @@ def edit_project(file: Path, snippet: str, tool: str, extra: str) -> str:
     # The file keeps the line ends of its system.
     if "\r\n" in text:
         edited = edited.replace("\n", "\r\n")
-    # tomlkit may write a document that differs from its own values, if tables lie apart.
+    # tomlkit can write a text whose values are not those of the document, if the parts of a table
+    # lie apart in the file.
     if _parse_toml(edited) != project.unwrap():
         raise _refusal(
             file,
@@ -107,12 +112,14 @@ def _parse_toml(text: str) -> dict[str, Any] | None:
 def merge_snippet(
     project: tomlkit.TOMLDocument, snippet: str, tool: str, extra: str, root: Path | None = None
 ) -> Iterator[str]:
-    """Put the declarations of a snippet into a project; yield a clause for each that was replaced.
+    """Put the declarations of a snippet into a project; yield a clause for each change.
 
-    `root` is the pyproject.toml of the workspace that the project is a member of. Raises
-    DeliveryError.
+    `root` is the pyproject.toml of the workspace that the project is a member of, None without a
+    workspace. Raises DeliveryError if the project admits no Python that has wheels, or computes a
+    field that has to be written.
     """
-    # tomlkit moves the blank lines behind a table with it: these separate the last one.
+    # A table that tomlkit copies takes along the blank lines behind it. The last table has none, so
+    # they are added.
     declared: Any = tomlkit.parse(f"{snippet}\n\n")
     table: Any = project["project"]
     lists = _requirement_lists(declared["project"])
@@ -147,11 +154,15 @@ def merge_snippet(
 def _merge_settings(
     project: tomlkit.TOMLDocument, tool: str, settings: Mapping[str, Any], replaced: set[str]
 ) -> Iterator[str]:
-    """Put a snippet's settings into a tool's table; the sources of `replaced` packages go."""
+    """Put a snippet's settings into a tool's table.
+
+    Places that the table gives for the packages `replaced` are removed, unless the snippet has
+    places for them. Yields a clause for each change.
+    """
     table: Any = settings_of(project, tool)
     if settings:
-        # True: the heading [tool] is not written if only its tables are there
-        tools = project.setdefault("tool", tomlkit.table(True))
+        # A super table: the heading [tool] is not written if it has nothing but tables.
+        tools = project.setdefault("tool", tomlkit.table(is_super_table=True))
         table = tools.setdefault(tool, tomlkit.table())
     sources_key, places_key = _TABLES[tool]
     sources = table.get(sources_key, {})
@@ -210,19 +221,29 @@ def workspace_root(file: Path) -> Path | None:
             settings = settings_of(tomllib.loads(candidate.read_text("utf-8")), "uv")
             workspace = settings.get("workspace", {})
             relative = PurePosixPath(folder.relative_to(parent).as_posix())
-            if _matches_any(relative, workspace.get("exclude", [])):
+            # Tried with uv 0.13: "*" in `exclude` also stands for a path of several folders, and in
+            # `members` for the name of one folder.
+            if any(fnmatchcase(str(relative), pattern) for pattern in workspace.get("exclude", [])):
                 continue
-            if _matches_any(relative, workspace.get("members", [])):
-                return candidate
+            for pattern in workspace.get("members", []):
+                if _is_member(relative.parts, PurePosixPath(pattern).parts):
+                    return candidate
     return None
 
 
-def _matches_any(path: PurePosixPath, patterns: Sequence[str]) -> bool:
-    return any(path.match(pattern) for pattern in patterns)
+def _is_member(path: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Tell whether a pattern of `members` matches a path; both are split into their folders."""
+    if not path or not pattern:
+        return not path and not pattern
+    if pattern[0] != "**":
+        return fnmatchcase(path[0], pattern[0]) and _is_member(path[1:], pattern[1:])
+    if len(pattern) == 1:  # at the end, it stands for any folders below, but not for none
+        return True
+    return _is_member(path, pattern[1:]) or _is_member(path[1:], pattern)
 
 
 def _require_static(table: Any, fields: set[str]) -> None:
-    """Raise DeliveryError if a project computes fields dynamically that are to be written."""
+    """Raise DeliveryError if a project computes one of the fields, so that it cannot be written."""
     dynamic = sorted(fields.intersection(table.get("dynamic", [])))
     if dynamic:
         raise DeliveryError(
@@ -238,7 +259,7 @@ def settings_of(project: Any, tool: str) -> Any:
 
 
 def _inline(value: Any) -> str:
-    """Return a value as TOML in one line."""
+    """Return a value of a document, or of Python, as TOML in one line."""
     return " ".join(tomlkit.item(value).as_string().split())
 
 
@@ -254,7 +275,10 @@ def _excluded_platforms(previous: Mapping[str, Any], settings: Mapping[str, Any]
 
 
 def _other_pins(project: Any, edited: set[str], packages: set[str]) -> Iterator[str]:
-    """Yield a clause for each line in other extras and groups that may contradict the edits."""
+    """Yield a clause for each requirement on `packages` in extras and groups that stay as they are.
+
+    `edited` are the extras that were edited.
+    """
     edited_names = {canonicalize_name(name) for name in edited}
     extras = project["project"].get("optional-dependencies", {})
     for name, lines in {**project.get("dependency-groups", {}), **extras}.items():
@@ -283,7 +307,7 @@ def _narrow_pythons(table: Any, served: str) -> Iterator[str]:
         )
     if len(common) < len(admitted):
         clauses = [*previous_set]
-        # a clause that excludes nothing more would only repeat the project's own
+        # A clause that excludes nothing more would only repeat the clauses of the project.
         clauses += [clause for clause in served_set if not _admits_all(clause, admitted)]
         table["requires-python"] = _join_clauses(_without_redundant(clauses, previous_set))
         yield (
@@ -318,7 +342,10 @@ def _join_clauses(clauses: Sequence[Specifier]) -> str:
 
 
 def _requirement_lists(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the lists of requirements of a snippet: those of extras by name, or its own as ""."""
+    """Return the lists of requirements of a snippet, by extra.
+
+    A snippet has either extras, or one list for the project itself, whose name here is "".
+    """
     return dict(table.get("optional-dependencies", {})) or {"": table["dependencies"]}
 
 
@@ -333,10 +360,13 @@ def _pinned_packages(lists: Mapping[str, Any]) -> set[str]:
 def _merge_requirements(
     table: Any, lists: Mapping[str, Any], packages: set[str], extra: str
 ) -> Iterator[str]:
-    """Put requirements in the place of those on the same packages; a bound of NumPy is added.
+    """Put a snippet's requirements in the place of those on the same packages.
 
-    The project's own list is edited in any case, because an extra takes packages over from it.
+    A bound of NumPy is added to the project's own bounds. `lists` are the snippet's requirements by
+    extra, and go into the extra `extra` if the user names it. Yields a clause for each change.
     """
+    # The list of the project itself ("") is always edited: a package that moves into an extra must
+    # not stay in it.
     targets: dict[str, Any] = {"": []}
     for name, lines in lists.items():
         targets[extra or name] = lines
@@ -345,7 +375,7 @@ def _merge_requirements(
         for package in sorted(packages):
             new_lines = [str(line) for line in lines if project_of(line) == package]
             yield from _replace_lines(requirements, package, new_lines)
-        # a list that the user wrote in several lines stays as it is
+        # A list that the user wrote in several lines keeps them.
         if "\n" not in requirements.as_string():
             requirements.multiline(multiline=len(requirements) > 1)
         for line in lines:
@@ -380,12 +410,13 @@ def _bound_numpy(requirements: Any, bound: Requirement) -> Iterator[str]:
 
 def _keeps_to(specifier: SpecifierSet, bound: SpecifierSet) -> bool:
     """Tell if a specifier admits no version of NumPy beyond a bound: "==1.26.4" keeps to "<2"."""
-    own_versions = [
+    # _NUMPYS need not have the versions that the specifier names.
+    named_versions = [
         Version(clause.version)
         for clause in specifier
         if clause.operator in {"==", ">=", "~="} and "*" not in clause.version
     ]
-    beyond = [version for version in (*_NUMPYS, *own_versions) if version not in bound]
+    beyond = [version for version in (*_NUMPYS, *named_versions) if version not in bound]
     return not any(specifier.contains(version, prereleases=True) for version in beyond)
 
 
@@ -395,20 +426,20 @@ def _positions(requirements: Any, package: str) -> list[int]:
 
 
 def _replace_lines(requirements: Any, package: str, new_lines: list[str]) -> Iterator[str]:
-    """Put the lines of one package in the place of those in a list, whose comments stay."""
+    """Replace a list's requirements on a package by new lines; the list's comments stay."""
     positions = _positions(requirements, package)
     for position, line in zip(positions, new_lines, strict=False):
         if requirements[position] != line:
             yield f"{requirements[position]} was replaced"
             requirements[position] = line
-    # from the end, so that the positions stay true
+    # From the end, because each removal moves the requirements behind it.
     for position in reversed(positions[len(new_lines) :]):
         yield f"{requirements.pop(position)} was replaced"
     requirements.extend(new_lines[len(positions) :])
 
 
 def _merge_place(places: Any, place: Any, title: str) -> Iterator[str]:
-    """Add a place, or change the one of its name; a project's own PyPI stays as it is."""
+    """Add a place, or change the place of that name; a project's own entry for PyPI stays."""
     for existing in places:
         if existing.get("name") == place["name"]:
             if place["name"] != "pypi":
@@ -421,10 +452,9 @@ def _merge_place(places: Any, place: Any, title: str) -> Iterator[str]:
 
 
 def _assign(table: Any, key: str, value: Any, title: str) -> Iterator[str]:
-    """Set a key unless it has the value; yield a clause if it had another one."""
+    """Set a key of a table; yield a clause that names it by its `title` if its value changes."""
     if key in table:
         if table[key] == value:
             return
-        # tomlkit unwraps bool: `item` makes TOML of it again
         yield f"{title} was {_inline(table[key])}"
     table[key] = value
