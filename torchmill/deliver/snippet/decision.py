@@ -28,7 +28,8 @@ from torchmill.plan.rules import CellConstraints
 
 Pins = Sequence[PlatformPin]
 
-# The first and a last version of NumPy 2: a requirement without a bound at 2 admits one of them.
+# NumPy 2's first version, and a version after its last one: a requirement that does not exclude
+# NumPy 2 admits at least one of them.
 _NUMPY_2 = (Version("2.0.0"), Version("2.9999"))
 
 
@@ -68,32 +69,31 @@ def _platform_pins(
 ) -> tuple[PlatformPin, ...]:
     """Return the pins of one platform, one for each release.
 
-    Our wheels of the variant are preferred to official ones, and either to wheels of `cpu`. Raises
-    DeliveryError if no variant has wheels of all releases.
+    The requested variant comes before `cpu`, and in each variant our wheels before official wheels.
+    Raises DeliveryError if no variant has wheels of all releases.
     """
     base = request.releases[0]
     for variant in dict.fromkeys((request.variant, CPU)):
-        our_pins = [_our_pin(facts, stock, release, variant, arch) for release in request.releases]
-        found_pins = tuple(pin for pin in our_pins if pin is not None)
-        if our_pins[0] is not None:
-            if len(found_pins) == len(request.releases):
-                return found_pins
-            # Official extensions are not built against a base of ours. Nothing else is tried if
-            # one is missing: a base that the user built must not be replaced without a word.
-            found_packages = {pin.package for pin in found_pins}
-            missing = [
-                release for release in request.releases if release.package not in found_packages
-            ]
+        our_pins: dict[str, PlatformPin] = {}
+        for release in request.releases:
+            our_pin = _our_pin(facts, stock, release, variant, arch)
+            if our_pin is not None:
+                our_pins[release.package] = our_pin
+        missing = [release for release in request.releases if release.package not in our_pins]
+        if not missing:
+            return tuple(our_pins.values())
+        if base.package in our_pins:
+            # Official extensions are not built against our base, and neither an official base nor
+            # `cpu` is tried: a base that the user built must not be replaced without a word.
             requested = replace(request, releases=tuple(missing), variant=variant)
             hint = f"; or leave it out: --package {base.package}"
             raise _no_wheel(facts, stock, requested, arch, hint)
-        # With the official base, there may be extensions of ours. They are built against the base
-        # of the index that installers ask by themselves, so its wheels are preferred then.
-        prefer_default = bool(found_pins)
+        # Our extensions can go with an official base. They are built against the base of the index
+        # that installers ask by themselves, so that index is preferred to others then.
         pins = []
-        for release, our_pin in zip(request.releases, our_pins, strict=True):
-            pin = our_pin or find_official(
-                facts, release, variant, arch, prefer_default=prefer_default
+        for release in request.releases:
+            pin = our_pins.get(release.package) or find_official(
+                facts, release, variant, arch, prefer_default=bool(our_pins)
             )
             if pin is not None:
                 pins.append(pin)
@@ -107,8 +107,8 @@ def _our_pin(
 ) -> PlatformPin | None:
     """Return the pin of our wheels of a release on a platform; None if there are none.
 
-    If there are several versions, those with the label of the variant come first, then those for
-    most Pythons.
+    Of several versions, this is one with the label of the variant if there is any; then the one for
+    most Pythons, and then the newest.
     """
     by_version: dict[Version, list[WheelOffer]] = {}
     for offer in stock.offers:
@@ -155,10 +155,10 @@ def _pythons_key(offer: WheelOffer) -> list[object]:
 
 
 def _limit_pin(pin: PlatformPin, pythons: Sequence[str], request: SnippetRequest) -> PlatformPin:
-    """Return a pin without the Pythons that the project cannot have.
+    """Return a pin with those of its Pythons that the project can have: `pythons`.
 
-    If the request asks for it, the pin's wheels are named by URL and hash (`direct`). Official
-    wheels never are, because their URLs are not known.
+    If the request asks for it, the pin's wheels are named by URL and hash (`direct`), except
+    official wheels, whose URLs are not known.
     """
     offers = tuple(offer for offer in pin.offers if set(offer.pythons) & set(pythons))
     served = tuple(python for python in pin.pythons if python in pythons)
@@ -297,10 +297,10 @@ def decision_notes(
         platform_pins = [pin for pin in pins if pin.arch == arch]
         yield from _substitution_notes(facts, request, platform_pins, pythons)
     yield from _excluded_pythons(facts, request, pins, pythons)
-    # warnings begin so, see WheelStock
-    used = tuple(f"{pin.package} {pin.version}:" for pin in pins if pin.offers)
+    # A warning of a WheelStock begins with package and version. Only those of used wheels count.
+    beginnings = tuple(f"{pin.package} {pin.version}:" for pin in pins if pin.offers)
     for warning in stock.warnings:
-        if warning.startswith(used):
+        if warning.startswith(beginnings):
             yield warning
 
 

@@ -1,4 +1,8 @@
-"""The values of a snippet: wheels on offer, the request of a project, and its decision."""
+"""The values of a snippet: wheels on offer, the request of a project, and its decision.
+
+A snippet is what a project has to declare so that its tool installs wheels of ours. The base is
+torch; the other packages (torchvision, …) are built against it.
+"""
 
 from dataclasses import dataclass
 
@@ -26,7 +30,7 @@ class WheelOffer:
     package: str
     version: Version
     variant: str  # "cpu", "cu118"; another label if that is all there is
-    paired: str  # the rest of the label, which names the base: "torch2.11.0"; ""
+    paired: str  # the rest of the label, which names the base: "torch2.11.0"; "" if it has none
     arch: str
     pythons: tuple[str, ...]  # oldest first
     file: str
@@ -53,8 +57,8 @@ class SnippetRequest:
     releases: tuple[Release, ...]  # the base first
     variant: str
     platforms: tuple[Arch, ...]
-    native: str  # the arch that sessions do not name
-    direct: bool = False  # wheels of ours are named by URL and hash, not by name and version
+    native: str  # the arch of this machine, which names of sessions leave out
+    direct: bool = False  # name our wheels by URL and hash, not by name and version
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +82,7 @@ class SnippetDecision:
     variant: str
     platforms: tuple[Arch, ...]
     pins: tuple[PlatformPin, ...]  # by package, in the order of the platforms
-    pythons: tuple[str, ...]  # that have all wheels, oldest first
+    pythons: tuple[str, ...]  # for which all wheels exist, oldest first
     numpy: str | None  # "numpy<2"
     notes: tuple[str, ...]
 

@@ -27,7 +27,7 @@ from torchmill.wheel import finished_wheel
 if TYPE_CHECKING:
     from torchmill.fetch.package_index import IndexFile
 
-UNLABELLED = "unlabelled"  # the variant of a wheel that does not tell it
+UNLABELLED = "unlabelled"  # the variant of a wheel without a label and a manifest
 PLACE_NAME = "torchmill"  # the name of our wheels' place in a project
 EXAMPLE = "https://wheels.example, file:///srv/wheels, or the path of a folder"
 
@@ -47,7 +47,7 @@ def is_offer_of(facts: Facts, offer: WheelOffer, release: Release) -> bool:
         return False
     if Version(offer.version.public) != Version(release.version):
         return False
-    # a label can have no hyphen
+    # A local label cannot have hyphens: packaging writes dots instead.
     base = (facts.packages[release.package].after or "").replace("-", ".")
     return offer.paired in {"", f"{base}{release.torch}"}
 
@@ -134,8 +134,8 @@ def find_official(
 ) -> PlatformPin | None:
     """Return the pin of a release's official wheels; None if none are known.
 
-    If several indexes have them, `prefer_default` prefers the one that installers ask by
-    themselves: extensions are built for its wheels.
+    If several indexes have them, `prefer_default` prefers the index that installers ask by
+    themselves, PyPI: extensions are built for its wheels.
     """
     offered_places = list(wheel_places(facts, release, variant, arch.name))
     if not offered_places:

@@ -58,10 +58,10 @@ def requirement_lines(decision: SnippetDecision) -> tuple[str, ...]:
         pins = decision.of_package(package)
         indexed = [pin for pin in pins if not pin.direct]
         for version in dict.fromkeys(pin.version for pin in indexed):
-            of_version = [pin for pin in indexed if pin.version == version]
-            marker = _pins_marker(decision, of_version)
+            same_version = [pin for pin in indexed if pin.version == version]
+            marker = _pins_marker(decision, same_version)
             lines.append(_with_marker(f"{package}=={version}", marker))
-        # A wheel by its URL is of one platform, so that these lines cannot be shared.
+        # A URL is that of a wheel for one platform, so each platform has a line of its own.
         for pin in pins:
             if pin.direct:
                 lines += _url_lines(decision, pin)
@@ -94,7 +94,7 @@ def wheel_url(offer: WheelOffer) -> str:
 
 
 def _pins_marker(decision: SnippetDecision, pins: Sequence[PlatformPin]) -> str:
-    """Return the marker that is true on the platforms of some pins."""
+    """Return the marker that is true on the platforms of these pins; "" if it always is."""
     return platforms_marker([pin.arch for pin in pins], decision.platforms)
 
 
@@ -107,8 +107,8 @@ def source_lines(decision: SnippetDecision, package: str) -> tuple[tuple[WheelPl
     pins = [pin for pin in decision.of_package(package) if _needs_place(pin)]
     lines = []
     for place in dict.fromkeys(pin.place for pin in pins):
-        of_place = [pin for pin in pins if pin.place == place]
-        lines.append((place, _pins_marker(decision, of_place)))
+        same_place = [pin for pin in pins if pin.place == place]
+        lines.append((place, _pins_marker(decision, same_place)))
     return tuple(lines)
 
 
@@ -198,12 +198,12 @@ def render_pdm(decisions: Sequence[SnippetDecision]) -> str:
     pins = [pin for pin in decision.pins if not pin.direct]
     places = list(places_to_name(decisions))
     packages = {pin.package for pin in pins if pin.place in places}
-    # PDM asks PyPI for a package of such a place only if PyPI is named for it as well.
+    # Once a place is named for a package, PDM asks PyPI for it only if PyPI is named for it, too.
     places += [pin.place for pin in decision.pins if pin.place.default and pin.package in packages]
     sources = {}
     for place in dict.fromkeys(places):
-        of_place = [pin.package for pin in pins if pin.place == place and pin.package in packages]
-        sources[place] = list(dict.fromkeys(of_place))
+        placed_pins = [pin for pin in pins if pin.place == place and pin.package in packages]
+        sources[place] = list(dict.fromkeys(pin.package for pin in placed_pins))
     commands = _lock_commands(decision)
     return _fill_snippet("pdm.toml", decisions, locking=commands, sources=sources)
 
@@ -211,8 +211,9 @@ def render_pdm(decisions: Sequence[SnippetDecision]) -> str:
 def _lock_commands(decision: SnippetDecision) -> list[str]:
     """Return the commands of PDM that lock a project.
 
-    One command locks for all platforms, unless these have different wheels: then each platform is
-    locked by itself, and each Python as well if there is a wheel for each.
+    One command locks for all platforms if the same lines are true for all of them. If platforms
+    have different versions or URLs, each is locked by itself; if Pythons have different URLs, each
+    Python is, too.
     """
     direct_pins = [pin for pin in decision.pins if pin.direct]
     versions_differ = False
@@ -236,7 +237,7 @@ def _lock_commands(decision: SnippetDecision) -> list[str]:
 
 
 def _pdm_platform(decision: SnippetDecision, arch: Arch) -> str:
-    """Return PDM's name of a platform on which all of its wheels can be installed."""
+    """Return PDM's name of a platform: for Linux, with a glibc that all wheels of it run with."""
     if arch.system != "linux":
         return f"{arch.system}_{arch.name}"
     glibc = _newest_glibc(pin for pin in decision.pins if pin.arch == arch)
@@ -244,7 +245,7 @@ def _pdm_platform(decision: SnippetDecision, arch: Arch) -> str:
 
 
 def _newest_glibc(pins: Iterable[PlatformPin]) -> int:
-    """Return the minor version of glibc 2 that some pins' wheels need; 0 if none names one."""
+    """Return the minor version of the newest glibc 2 in the tags of these pins' wheels, or 0."""
     minors = [0]
     for pin in pins:
         for offer in pin.offers:
@@ -257,8 +258,8 @@ def _newest_glibc(pins: Iterable[PlatformPin]) -> int:
 def render_pixi(decisions: Sequence[SnippetDecision], subdirs: Mapping[str, str]) -> str:
     """Return pixi.toml; `subdirs` are conda's names of platforms.
 
-    Raises ConfigError for a platform without such a name, and if the wheels of different Pythons
-    would have to be told apart.
+    Raises ConfigError for a platform without such a name, and for wheels by URL that are different
+    for each Python, because pixi has no markers to choose among them.
     """
     names = {}
     for arch in decisions[0].platforms:
