@@ -72,7 +72,11 @@ class BucketTarget(PublishTarget):
     def _digest(self, key: str) -> str:
         """Return the sha256 of an object, "" if there is none."""
         answer = self._call(
-            self.client.head_object, {}, Bucket=self.bucket, Key=key, ChecksumMode="ENABLED"
+            self.client.head_object,
+            absent={},
+            Bucket=self.bucket,
+            Key=key,
+            ChecksumMode="ENABLED",
         )
         if not answer:
             return ""
@@ -84,7 +88,7 @@ class BucketTarget(PublishTarget):
         return digest
 
     def _read_object(self, key: str) -> Iterator[bytes]:
-        """Return the content of an object, in parts."""
+        """Return an iterator over the parts of an object's content."""
         body = self._call(self.client.get_object, Bucket=self.bucket, Key=key)["Body"]
         return iter(partial(self._call, body.read, amt=_READ_BYTES), b"")
 
@@ -132,7 +136,11 @@ class BucketTarget(PublishTarget):
             )
 
     def _call(self, operation: Callable[..., Any], absent: Any = None, **parameters: Any) -> Any:
-        """Return S3's answer to an operation, or `absent`, if it is given, for a missing object."""
+        """Return S3's answer to an operation with these parameters.
+
+        For a missing object this is `absent`, if that is given. Raises DeliveryError for any other
+        refusal, NetworkError if the store cannot be reached.
+        """
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:

@@ -186,8 +186,9 @@ class GithubReleases(PublishTarget):
     tag: str | None  # None: a release for each version of each package
     size_limit: ClassVar[int] = GITHUB_LARGEST
     api: GithubApi
-    releases: dict[str, Release | None] = field(default_factory=dict)  # by tag, of those looked up
-    # The assets that arrived only in part, which GitHub keeps -> their ids.
+    # The releases that were looked up, by tag; None: there is none.
+    releases: dict[str, Release | None] = field(default_factory=dict)
+    # The ids of assets whose upload broke off, by name. GitHub keeps them, and has no use for them.
     broken: dict[str, int] = field(default_factory=dict)
 
     @classmethod

@@ -148,9 +148,10 @@ class IndexTarget(PublishTarget):
     def _project_digests(
         self, session: requests.Session, project: str, files: Sequence[UploadFile]
     ) -> dict[str, str]:
-        """Return the sha256 of the files that the index lists for a project.
+        """Return the sha256 of each of these files that the index lists for a project, by name.
 
-        A file that is only partly there does not count; `partial_sizes` has its size then.
+        A file of which the index has only the beginning does not count: its size there goes into
+        `partial_sizes`.
         """
         files_by_name = {file.name: file for file in files}
         hint = "try again, or say with --simple where the index is read"
@@ -162,14 +163,15 @@ class IndexTarget(PublishTarget):
                 continue
             digest = (listed.sha256 or "").lower()
             size = listed.size or 0
-            # An upload that broke off can only be told from another file by its size and digest.
-            unknown = not digest or listed.size is None
-            if digest != file.sha256 and unknown:
+            if digest == file.sha256:
+                self.partial_sizes.pop(file.name, None)
+                digests[file.name] = digest
+                continue
+            # To tell the beginning of this file from another file, both its digest and its size
+            # are needed.
+            if not digest or listed.size is None:
                 digest, size = self._read_listed(session, listed)
-            is_partial = (
-                digest != file.sha256 and size < file.size and digest == _hash_start(file, size)
-            )
-            if is_partial:
+            if size < file.size and digest == _hash_start(file, size):
                 self.partial_sizes[file.name] = size
             else:
                 self.partial_sizes.pop(file.name, None)
@@ -207,7 +209,8 @@ class IndexTarget(PublishTarget):
         else:
             command += ["--repository-url", self.upload_url]
         command.append(str(file.path))
-        # The upload itself at the lowest rate that is not given up, and a silence before and after.
+        # The longest upload: at the lowest rate (bytes per second) at which a transfer is not given
+        # up, with a silence before it and a silence after it.
         seconds = 2 * limit + file.size / LOWEST_RATE
         try:
             capture(command, env=self._twine_environment(), seconds=seconds)
@@ -216,7 +219,7 @@ class IndexTarget(PublishTarget):
 
     def _twine_environment(self) -> dict[str, str]:
         """Return the environment of twine, in which this package can be imported."""
-        # the command line names the index
+        # The command line names the index: twine must not read it from variables.
         environment = {
             name: value
             for name, value in self.environ.items()

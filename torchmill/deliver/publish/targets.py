@@ -34,7 +34,7 @@ def choose_target(to: str, environ: Mapping[str, str], simple: str = "") -> Publ
     if to.startswith("github:"):
         return _github_target(to, environ)
     scheme = to.partition(":")[0].lower() if SCHEME.match(to) else ""
-    is_index = scheme in {"http", "https", "pypirc"}
+    is_index = scheme in {"http", "https", "pypirc"}  # ~/.pypirc lists indexes only
     if simple and not is_index:
         raise ConfigError(
             f"--simple is for indexes only, and {to} is none: leave it out",

@@ -1,4 +1,8 @@
-"""The files to publish, the interface of a place for them, and a folder as such a place."""
+"""The files to publish, the interface of a place for them, and a folder as such a place.
+
+A target is a place that files are published to: a folder, an index, a bucket or the releases of a
+GitHub repository. Nothing in it is ever replaced.
+"""
 
 import hashlib
 import shutil
@@ -62,7 +66,8 @@ class PublishTarget(ABC):
     takes_documents: ClassVar[bool] = True  # it takes files that are no wheels
     size_limit: ClassVar[int] = sys.maxsize  # bytes of a file
     usual_limit: int = sys.maxsize  # bytes of a file that it takes without a special permission
-    # The files of which `existing_digests` found only the beginning -> bytes that are there.
+    # The bytes that are there of each file of which `existing_digests` found only the beginning:
+    # its upload broke off.
     partial_sizes: Mapping[str, int] = MappingProxyType({})
 
     @property
@@ -150,8 +155,8 @@ def files_to_upload(
 def confirm_uploads(target: PublishTarget, files: Sequence[UploadFile]) -> None:
     """Prove that a target now has the very bytes of files that were uploaded.
 
-    An index may list a file a moment after it took it: it is asked again until the time of
-    `silence_limit` is over. Raises DeliveryError for a file that differs or is incomplete,
+    An index may list a file only some time after its upload, so it is asked again for up to
+    `silence_limit` seconds. Raises DeliveryError for a file that differs or is incomplete,
     NetworkError for a file that the target does not list.
     """
     deadline = time.monotonic() + silence_limit()
@@ -234,8 +239,8 @@ class FolderTarget(PublishTarget):
                     "again",
                     code="upload-differs",
                 )
-            # A link is refused if the name is taken, and a rename is not. But some disks have no
-            # links, so that a refusal does not tell which it is.
+            # A link never replaces a file, and a rename does. But some disks have no links, so a
+            # refused link does not prove that the name is taken.
             if not link_file(fresh, target):
                 if target.is_symlink() or target.exists():
                     raise DeliveryError(
