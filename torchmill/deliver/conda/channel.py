@@ -1,4 +1,7 @@
-"""Write a conda channel from the packages in dist/conda/."""
+"""Write a conda channel from the packages in dist/conda/.
+
+The place of a package is its path in the channel: "linux-64/pytorch-1.13.1-….conda".
+"""
 
 import asyncio
 import json
@@ -18,8 +21,7 @@ from torchmill.core.system_errors import is_of_system, report_unwritable
 from torchmill.deliver.conda import requirements
 from torchmill.deliver.conda.recipe import NOARCH
 
-# The file in a channel that lists the packages that torchmill put there, as an object of sha256 by
-# place. A place is the path in the channel: "linux-64/pytorch-1.13.1-….conda".
+# The file in a channel that lists the packages that torchmill put there: their sha256 by place.
 MARKER = "torchmill-channel.json"
 
 SUFFIXES = (".conda", ".tar.bz2")
@@ -169,7 +171,8 @@ def _publish(
             (stage / place).parent.mkdir(exist_ok=True)
             if not link_file(out / place, stage / place):
                 shutil.copyfile(out / place, stage / place)
-        # The index is written in place, so that a link would change the channel's.
+        # Copies, because the index is written in place: through a link, it would be changed in the
+        # channel before its packages are there.
         for index in out.glob("*/repodata.json"):
             (stage / index.parent.name).mkdir(exist_ok=True)
             shutil.copyfile(index, stage / index.parent.name / index.name)

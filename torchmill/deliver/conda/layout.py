@@ -22,9 +22,10 @@ _LICENSES = ("LICEN[CS]E*", "COPYING*", "NOTICE*", "AUTHORS*", "licenses/**/*")
 GROUPS = ("console_scripts", "gui_scripts")  # the entry points that installers make scripts of
 SCRIPT = re.compile(r"[\w.-]+")  # the name of a script, which becomes a file in bin/
 
-# Makes both a shell and Python read the file, so that the interpreter beside the script runs it
-# wherever the environment lies. Scripts with the path of their environment in them would be files
-# that conda has to rewrite when it installs the package.
+# The beginning of a script. A shell reads it as a command that starts the interpreter beside the
+# script; to that interpreter, the same lines are a string. So the script runs wherever the
+# environment lies. A script with the path of its environment in it would be a file that conda has
+# to rewrite when it installs the package.
 HEADER = Path(__file__).with_name("launcher.txt").read_text("utf-8")
 CALL = Path(__file__).with_name("entry_point.txt").read_text("utf-8")
 
@@ -117,8 +118,8 @@ def _write_script(path: Path, staged: StagedWheel, entry_point: EntryPoint) -> N
 def apply_run_paths(staged: StagedWheel, lib: Path) -> None:
     """Give every library and program of an unpacked wheel its run path.
 
-    It has the entries of the wheel's own, and last `lib`, the environment's folder of libraries.
-    Raises InputError for a damaged file, OSError if the disk refuses.
+    These are the entries that the file has in the wheel, and `lib` at the end: the environment's
+    folder of libraries. Raises InputError for a damaged file, OSError if the disk refuses.
     """
     candidates = (staged.libraries, staged.root / f"{staged.package}.libs")
     libraries = [folder for folder in candidates if folder.is_dir()]

@@ -50,7 +50,7 @@ def write_package(
     `licenses` are the texts of licences by their names. Raises HostError if rattler-build is
     missing or fails, or if the disk refuses.
     """
-    # only those who make packages need it
+    # Imported here, because only those who make conda packages need to have it installed.
     with require_package("making conda packages", "py-rattler-build", "conda-tools-missing"):
         import rattler_build
     target = folder / planned.subdir / planned.file
@@ -96,7 +96,7 @@ def _info_files(planned: CondaRecipe, licenses: Mapping[str, bytes]) -> dict[str
         "info/about.json": json.dumps(planned.about, indent=2, sort_keys=True),
         "info/run_exports.json": json.dumps(planned.run_exports, indent=2, sort_keys=True),
         "info/tests/tests.yaml": json.dumps(tests, indent=2),  # every JSON is YAML
-        INDEX: json.dumps(planned.index),  # which extends the one of rattler-build
+        INDEX: json.dumps(planned.index),  # fields that are added to those of rattler-build
     }
     files = {name: text.encode() for name, text in documents.items()}
     for name, content in licenses.items():
@@ -186,8 +186,8 @@ def _package_parts(
 ) -> dict[str, str]:
     """Return everything that can change a package.
 
-    The recipe is the one without the symbols of the wheel's libraries, which take long to read:
-    their additions to it follow from the wheel's bytes and the facts.
+    `planned` is the recipe without the symbols of the wheel's libraries, which take long to read.
+    They need not be among the parts, because they follow from the wheel's bytes.
     """
     conda = requirements.conda_facts(verified.facts)
     return {

@@ -1,4 +1,8 @@
-"""Compose the recipes of conda packages from a wheel and its cell."""
+"""Compose the recipes of conda packages from a wheel and its cell.
+
+The main package has the contents of the wheel. For torch there is also a metapackage, which is
+empty and requires the main package, and on request one with the libraries for C++.
+"""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -40,7 +44,7 @@ class CondaRecipe:
     imports: tuple[str, ...]  # the modules that the package's test imports
     license: str | None
     about: Mapping[str, Any]
-    stamp: datetime
+    stamp: datetime  # of the package and of all files in it
     index: Mapping[str, object]  # fields for info/index.json, by which clients choose among builds
 
     @property
@@ -57,9 +61,7 @@ def compose_recipes(
 ) -> list[CondaRecipe]:
     """Return the recipes of all packages of a wheel, the main one first.
 
-    The others are an empty package that stands for any build of its kind and, if the options ask
-    for it, the libraries for C++; an extension has only the main one. `symbols` and the errors are
-    those of `compose_recipe`.
+    An extension has only the main package. `symbols` and the errors are those of `compose_recipe`.
     """
     facts = verified.facts
     build = verified.cell.build

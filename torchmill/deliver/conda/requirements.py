@@ -1,4 +1,10 @@
-"""The names and requirements of conda packages, translated from those of the wheel."""
+"""The names and requirements of conda packages, translated from those of the wheel.
+
+A requirement of conda's ("spec") is a name, a version and a build string:
+"pytorch 1.13.1 py3.10_*". A constraint has the same form, but counts only if something else
+installs the package. The build string tells packages of the same version apart: here it has the
+Python, the variant, the rest of the wheel's local label, and the build number.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -18,10 +24,10 @@ from torchmill.plan.wheel_name import python_tag
 # The variable by which users tell conda the machine that packages are for.
 SUBDIR = "CONDA_SUBDIR"
 
-# Code that is compiled with NumPy 2 runs with NumPy back to 1.19:
+# Code that is compiled with NumPy 2 runs with NumPy from 1.19 on:
 # https://numpy.org/doc/stable/dev/depending_on_numpy.html
 NUMPY_2 = Version("2")
-OLDEST_FOR_NUMPY_2 = "1.19"
+OLDEST_RUNTIME_OF_NUMPY_2 = "1.19"
 
 # Up to CUDA 11.0, a toolkit needs a driver of its own minor version. From 11.1 on, any driver of
 # the major version will do: https://docs.nvidia.com/deploy/cuda-compatibility/
@@ -183,8 +189,8 @@ def toolkit_constraint(toolkit: str) -> str:
 def libstdcxx_requirements(conda: CondaFacts, symbols: Iterable[str]) -> Iterator[str]:
     """Yield the constraints on conda's libstdc++ for the symbol versions that a wheel needs.
 
-    `symbols` are names such as "GLIBCXX_3.4.30". The library need not be installed, but if it is,
-    it is the one that is loaded.
+    `symbols` are names such as "GLIBCXX_3.4.30". conda's libstdc++ need not be installed. But if it
+    is, it is loaded instead of the system's, and must not be too old.
     """
     compilers = []
     for symbol in symbols:
@@ -205,7 +211,9 @@ def numpy_compatibility(version: str | None) -> str:
     if version is None:
         return "numpy"
     built = Version(version)
-    oldest = OLDEST_FOR_NUMPY_2 if built >= NUMPY_2 else f"{built.major}.{built.minor}"
+    oldest = f"{built.major}.{built.minor}"
+    if built >= NUMPY_2:
+        oldest = OLDEST_RUNTIME_OF_NUMPY_2
     return f"numpy >={oldest},<{built.major + 1}.0a0"
 
 
@@ -243,12 +251,14 @@ def _conda_spec(facts: Facts, requirement: Requirement, build: Build) -> str:
     if len(specifiers) == 1 and specifiers[0].operator in EXACT_OPERATORS:
         exact = Version(specifiers[0].version.removesuffix(".*"))
     if exact is not None and exact.local:
-        # Packages of ours have no local version: their build string has the label instead.
+        # Our packages have no local version, because their build string has the label instead.
         suffix = label_suffix(exact.local, build.variant)
         pattern = f"py{build.python}_{conda_variant(facts, build.variant)}_"
         if suffix:
             pattern += f"*{suffix}_"
         return f"{name} {exact.public} {pattern}*"
+    # How strictly conda.toml asks for the version that the wheel pins: "same" (as the wheel),
+    # "major" or "minor" (at least this version, of the same major or minor version), or "none".
     bounds = conda.names[project].bounds if project in conda.names else "same"
     if bounds == "none":
         return name
@@ -294,10 +304,12 @@ def compiled_requirements(
 ) -> Iterator[str]:
     """Yield the requirements of a package's compiled code that METADATA does not have.
 
-    The versions that it was compiled with are in the wheel's manifest. A project that the manifest
-    does not list was not there when the wheel was built, which can be built without it.
+    conda.toml lists the projects that a package can be compiled with. The wheel's manifest lists
+    the packages of the build's environment with their versions: the wheel was built without a
+    project that is not among them. Without such a list, all projects are required, in any version.
     """
     requirements = manifest.get("requirements")
+    is_known = isinstance(requirements, list)
     versions: dict[str, str] = {}
     if isinstance(requirements, list):
         for pin in map(str, requirements):
@@ -305,8 +317,7 @@ def compiled_requirements(
             if separator:
                 versions.setdefault(project, version)
     for project in conda.compiled_with.get(package, ()):
-        # a manifest without a list tells nothing of any project
-        if project not in versions and isinstance(requirements, list):
+        if is_known and project not in versions:
             continue
         if project == "numpy":
             yield numpy_compatibility(versions.get(project))

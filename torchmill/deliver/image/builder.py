@@ -26,7 +26,7 @@ from torchmill.plan.rules import CellConstraints
 HOME = "/home/builder"
 RUN = "{engine} run --rm --volume torchmill:" + HOME + " {image} nox --list"
 
-# Only Debian and Ubuntu have cross compilers for every gcc.
+# A script that brings cross compilers into an image. Only Debian and Ubuntu have one for every gcc.
 CROSS_COMPILERS = Path(__file__).with_name("cross-compilers.sh")
 
 
@@ -100,10 +100,10 @@ def builder_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
 
 
 def _missing_pythons(request: ImageRequest, base: BaseImage, pythons: ImagePythons) -> list[str]:
-    """Return the requested Pythons that are not available.
+    """Return the requested Pythons that neither the base has nor uv nor a compiler brings.
 
-    Raises ConfigError if that is all of them. A user's own base image may have any Python, so that
-    this is only found out when the image is built.
+    Raises ConfigError if none of the requested Pythons is available. A user's own base image may
+    have any Python: then the image's build checks it.
     """
     missing = [python for python in pythons.missing if python in request.pythons]
     if missing and base.distribution and len(missing) == len(request.pythons):

@@ -97,9 +97,13 @@ def image_system_packages(
 
 
 def _suite_python_packages(base: BaseImage, pythons: ImagePythons) -> tuple[str, ...]:
-    """Return the packages that bring the distribution's own Python into an image of Python's."""
+    """Return the system packages of the Python that the suite runs on, for a base with a Python.
+
+    A base with the role "python" has a Python of its own in /usr/local, with headers and venv, and
+    Debian's package manager. It needs packages only if the suite runs on Debian's own Python.
+    """
     if not base.distribution:
-        # A user's own image may have only this Python, and builds need its headers.
+        # A user's own image may have only Debian's Python, and builds need its headers.
         return (f"python{pythons.suite}-dev", f"python{pythons.suite}-venv")
     if pythons.suite != base.pythons[0]:
         return (f"python{pythons.suite}-venv",)

@@ -20,7 +20,7 @@ class ImageRecipe:
 def digest_notes(*bases: BaseImage | None) -> tuple[str, ...]:
     """Return a warning for each base image without a digest."""
     advice = (
-        "its name can stand for another image tomorrow; give the one that you tried with --base "
+        "its name can stand for another image tomorrow; give the image that you tried with --base "
         "NAME@sha256:DIGEST"
     )
     notes = [f"{base.name} is not pinned: {advice}" for base in bases if base and not base.digest]

@@ -57,7 +57,7 @@ def runtime_recipe(
         base = image.user_image(images, request.base, expected_base)
     for wheel in wheels:
         _require_glibc(wheel, base, request.arch)
-    # The names of packages, of "torch-1.13.1+cpu-…" and of "torch==1.13.1+cpu".
+    # The package in "torch-1.13.1+cpu-cp310-….whl" and in "torch==1.13.1+cpu" is "torch".
     names = [re.split("-|==", requirement)[0] for requirement in (*wheels, *packages)]
     requirements = [shlex.quote(line) for line in companion_options(facts, request, names)]
     gpus = "--gpus all " if request.toolkit else ""
@@ -144,10 +144,12 @@ def _no_wheel(request: ImageRequest, dist: Path) -> DeliveryError:
     """Return the error for a missing wheel of torch; it names a Python that has one."""
     release = request.release
     python = request.pythons[0]
-    served = [other for other in release.pythons if _matching_wheels(dist, release, request, other)]
+    available = [
+        other for other in release.pythons if _matching_wheels(dist, release, request, other)
+    ]
     advice = ""
-    if served:
-        advice = f"take a Python for which it has one (--python {served[-1]}), "
+    if available:
+        advice = f"take a Python for which it has one (--python {available[-1]}), "
     session = f"wheel-{python}-{request.variant}"
     if request.arch != native_arch():
         session = f"{session}-{request.arch}"
@@ -168,9 +170,9 @@ def missing_releases(
 
 
 class _Candidate(NamedTuple):
-    """A wheel that fits; the greatest one is the best."""
+    """A wheel that fits. Candidates are compared by their fields: the greatest is the best."""
 
-    is_original: bool  # slimming starts best from a wheel that is not slimmed yet
+    is_original: bool  # True if the image slims its wheels, and this wheel is not slimmed yet
     build: BuildTag
     path: Path
 

@@ -32,7 +32,7 @@ class IndexEntry:
     file: str
     name: str  # normalised
     version: Version
-    everywhere: bool  # it belongs to the sub-index of every variant
+    everywhere: bool  # it is in the sub-indexes of all variants
     size: int  # bytes
     sha256: str
     metadata_sha256: str

@@ -26,7 +26,8 @@ from torchmill.deliver.index.pages import METADATA
 from torchmill.deliver.index.scan import ScannedWheel, stamp_file
 from torchmill.deliver.index.state import FOLDER, IndexState, load_state, save_state
 
-# The ways in which wheels get into an index: as a link, as a copy, or not at all.
+# The ways in which wheels get into an index: as a link, as a copy, or not at all. Then the pages
+# link to the wheels in dist/, or to the URL of another place.
 LINK = "link"
 COPY = "copy"
 STAY = "stay"

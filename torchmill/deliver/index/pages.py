@@ -108,7 +108,10 @@ def compute_pages(
 
 
 def _refuse_colliding_labels(variants: Iterable[str], entries: Iterable[IndexEntry]) -> None:
-    """Raise DeliveryError for a label whose folder would have the name of a project or a page."""
+    """Raise DeliveryError for a label whose folder would have the name of a project or a page.
+
+    Of the pages, only HTML can be a label: labels have no underscores (PEP 440).
+    """
     names = {entry.name for entry in entries}
     for variant in variants:
         if variant in names or variant == HTML:

@@ -14,9 +14,8 @@ from torchmill.core.strict_json import read_json_object
 from torchmill.deliver.index import entries
 from torchmill.deliver.index.entries import IndexEntry
 
-FOLDER = (
-    ".torchmill"  # in the index; it holds the state, the lock, and files that are being written
-)
+# The folder in an index with its state, its lock, and the file that is being written.
+FOLDER = ".torchmill"
 STATE_FILE = f"{FOLDER}/index.json"
 FORMAT = 1
 

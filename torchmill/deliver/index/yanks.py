@@ -1,4 +1,8 @@
-"""The yanked versions of an index (PEP 592), and the options that change them."""
+"""The yanked versions of an index (PEP 592), and the options that change them.
+
+Installers take a yanked version only if a requirement pins exactly that version. A pin here is
+"torch==1.13.1+cpu", or without a label "torch==1.13.1", which means the wheels of all labels.
+"""
 
 import contextlib
 from collections.abc import Iterable, Mapping
@@ -117,5 +121,5 @@ def yank_reason(yanked: Mapping[str, str], entry: IndexEntry) -> str | None:
     reasons = [reason for pin, reason in sorted(yanked.items()) if is_of_version(pin, entry)]
     if not reasons:
         return None
-    # several pins can mean the wheel: the first reason that says something counts
+    # Several pins can name the wheel: the first reason that is not empty counts.
     return next(filter(None, reasons), "")
