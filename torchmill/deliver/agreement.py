@@ -1,4 +1,9 @@
-"""Check that a wheel, its manifest, its statement and its SBOMs agree, field by field."""
+"""Check that a wheel, its manifest, its statement and its SBOMs agree, field by field.
+
+A wheel is sound if its contents match its RECORD and nothing about it is contradictory. A document
+vouches for a wheel if it is a manifest or a statement of a known format that agrees with the wheel:
+then it is known what the wheel was built from, as far as the document is to be trusted.
+"""
 
 import csv
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -30,7 +35,7 @@ MAX_NOTES = 2  # of one check that are reported
 MANIFEST = "manifest"
 STATEMENT = "statement"
 
-# What examining a wheel can end with.
+# The results of examining a wheel, as JSON has them.
 VOUCHED = "ours"
 SOUND = "sound"
 WRONG = "wrong"
@@ -44,8 +49,9 @@ SENTENCES = {
 # elsewhere, so they may hold anything.
 DOCUMENT_ERRORS = (KeyError, TypeError, AttributeError, ValueError, RecursionError, csv.Error)
 
-# Reads a document for a wheel: returns a summary ("" if it is of another kind than its name says),
-# and a clause for each contradiction to the wheel, which is computed only when it is iterated.
+# Reads a document without a manifest to compare it with. Returns a summary of it, and a clause for
+# each contradiction to the wheel, which is computed only when it is iterated. The summary is "" if
+# the document is of another kind than its name says.
 ReadDocument = Callable[[FinishedWheel, Mapping[str, Any]], tuple[str, Iterable[str]]]
 
 WHEEL = ExpectedSource("the wheel")
@@ -58,8 +64,8 @@ class AgreementCheck:
     name: str
     summary: str  # printed if there are no problems
     problems: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()  # odd, but harmless
-    vouches: bool = False  # it read a document of a known format about this very wheel
+    notes: tuple[str, ...] = ()  # oddities that do no harm
+    vouches: bool = False  # its document vouches for the wheel
 
     @property
     def text(self) -> str:
@@ -195,7 +201,8 @@ def _check_tags(wheel: Path, *, vouched: bool) -> AgreementCheck:
 def _check_manifest(distribution: FinishedWheel) -> tuple[AgreementCheck, ExpectedSource | None]:
     """Return the check of a wheel's manifest, and the documents that follow from the manifest.
 
-    The reference is None unless the manifest is sound and of the format that is written now.
+    There are no documents (None) without a manifest, for a manifest of another format, and for one
+    that contradicts the wheel.
     """
     wheel = distribution.path
     manifest, problems = _read_object(dist_files.manifest_path(wheel), "build the wheel again")
@@ -298,10 +305,10 @@ def _check_document(
     expected: ExpectedSource | None,
     read: ReadDocument,
 ) -> AgreementCheck:
-    """Return the check of a document beside a wheel.
+    """Return the check of a document beside a wheel, whose name ends in `suffix`.
 
-    The document is compared with the one that follows from the manifest. Without a manifest that
-    says it, and if the document is of another kind than its name says, `read` judges it.
+    If the manifest says what must be in the document (`expected`), the document is compared with
+    that field by field. Otherwise only the contradictions to the wheel that `read` finds count.
     """
     remedy = "`invoke verify --write` writes it from the manifest"
     file = dist_files.document_path(distribution.path, suffix)
@@ -314,12 +321,14 @@ def _check_document(
             problems = (f"is missing: {remedy}",)
         return AgreementCheck(name, "none beside it: not compared", problems)
     try:
-        summary, misfits = read(distribution, document)
+        summary, contradictions = read(distribution, document)
+        # A document of another kind would differ in nearly every field: the one contradiction that
+        # `read` finds says more.
         if expected and summary:
             expected_document = parse_json_object(expected.documents[suffix])
             differences = document_differences(document, expected_document, expected)
             return AgreementCheck(name, summary, tuple(differences))
-        problems = tuple(misfits)
+        problems = tuple(contradictions)
         vouches = name == STATEMENT and not problems and _has_known_format(document)
         return AgreementCheck(name, summary, problems, vouches=vouches)
     except DOCUMENT_ERRORS as error:
@@ -394,9 +403,10 @@ def _read_sbom(
 
 
 def _check_inner_sbom(distribution: FinishedWheel) -> AgreementCheck:
-    """Return the check of the SBOM inside a wheel, by itself and against the one beside the wheel.
+    """Return the check of the SBOM inside a wheel.
 
-    The manifest judges the one beside the wheel.
+    It is compared with the wheel, and with the SBOM beside the wheel. The latter has a check of its
+    own, against the manifest.
     """
     from torchmill.wheel import sbom
 
@@ -406,12 +416,13 @@ def _check_inner_sbom(distribution: FinishedWheel) -> AgreementCheck:
         content = record_file.read_described(wheel, sbom.INNER_PATH)
         if content is None:
             problems = []
-            if "licences" in distribution.manifest:  # wheels have one since manifests say this
+            # Manifests have this field since wheels have an SBOM inside.
+            if "licences" in distribution.manifest:
                 problems.append("is missing: build the wheel again")
             return AgreementCheck(name, "none in it: not compared", tuple(problems))
         document = parse_json_object(content)
-        summary, misfits = _read_sbom(distribution, document, sha256=None)
-        problems = list(misfits)
+        summary, contradictions = _read_sbom(distribution, document, sha256=None)
+        problems = list(contradictions)
         outer, _ = _read_object(dist_files.document_path(wheel, dist_files.SBOM_SUFFIX), "")
         if summary and outer:
             problems += document_differences(
@@ -426,16 +437,17 @@ def _check_inner_sbom(distribution: FinishedWheel) -> AgreementCheck:
 
 
 def _wheel_components(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the components of an SBOM that are in the wheel, without their download's fields.
+    """Return the components of an SBOM that are in the wheel, without the places they came from.
 
-    Components with a scope are not in the wheel: it was built with them, or requires them.
+    Components with a scope are not in the wheel: it was built with them, or requires them. The SBOM
+    in the wheel does not depend on the place that its source was fetched from.
     """
     source_prefix = f"{statement.SOURCE_KIND}:"
     components = []
     for component in document["components"]:
         omitted = {"purl", "externalReferences"}
         if str(component["bom-ref"]).startswith(source_prefix):
-            omitted.add("hashes")  # the digest of the source's archive
+            omitted.add("hashes")  # of the archive that the source was fetched in
         if "scope" not in component:
             components.append({key: component[key] for key in component.keys() - omitted})
     return components

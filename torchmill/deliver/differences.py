@@ -17,7 +17,8 @@ class ExpectedSource:
     """The source from which an expected document follows."""
 
     name: str  # as messages call it: "the manifest"
-    # The files that follow from it, by suffix: ".spdx.json".
+    # The documents that can be composed from it, by suffix (".cdx.json"); none if it is only named
+    # in messages.
     documents: Mapping[str, bytes] = field(default_factory=dict)
 
 
@@ -125,7 +126,7 @@ def _entry_name(entry: Any) -> str:
 
 
 def _format_pair(actual: Any, expected: Any) -> tuple[str, str]:
-    """Return two different values as texts that are cut so that a difference shows."""
+    """Return two different values as texts, cut so that their first difference is in them."""
     actual_text = repr(actual)
     expected_text = repr(expected)
     common = 0

@@ -1,4 +1,8 @@
-"""Make the libtorch archive for C++ users from a verified wheel, and try it with CMake."""
+"""Make the libtorch archive for C++ users from a verified wheel, and try it with CMake.
+
+The archive has the headers, libraries and CMake files of the wheel, and no Python. To try it, the
+consumer, a small CMake project in consumers/, is built and run against it.
+"""
 
 import re
 import shutil
@@ -33,19 +37,20 @@ from torchmill.wheel.verify import clean_environment
 # The CMake projects that try an archive, one folder for each value of a package's `checks`.
 PROJECTS = Path(__file__).parent / "consumers"
 
-# What installs CMake and ninja from PyPI on a machine that has none.
+# The requirements that are installed from PyPI on a machine without usable tools.
 TOOLS = ("cmake>=3.18", "ninja")
 
 # The folders of the import package that C++ needs. Its bin/ serves the build, and Python.
 FOLDERS = ("include", "lib", "share")
 
 # All names of CPython's C API begin like this.
-PYTHON = re.compile(r"_?Py[A-Z_]\w+")
+PYTHON_SYMBOL = re.compile(r"_?Py[A-Z_]\w+")
 
 # The flag that PyTorch's CMake files hand to consumers.
-ABI = re.compile(rb"_GLIBCXX_USE_CXX11_ABI=(\d)")
+ABI_FLAG = re.compile(rb"_GLIBCXX_USE_CXX11_ABI=(\d)")
+
 # The time of all members, so that the same files give the same archive.
-EPOCH = time.gmtime(wheel_writer.EPOCH_SECONDS)
+MEMBER_TIME = time.gmtime(wheel_writer.EPOCH_SECONDS)
 
 
 def try_archive(
@@ -62,25 +67,15 @@ def try_archive(
         packed.extractall(scratch)
         top = packed.namelist()[0].partition("/")[0]
     source = shutil.copytree(PROJECTS / project, scratch / "consumer")
-    build = source / "build"
     cmake, ninja = _find_tools(scratch, empty, log)
-    # ninja is named, because CMake would look for it on PATH, where there may be none.
-    configure = [cmake, "-G", "Ninja", "-S", str(source), "-B", str(build)]
-    configure += [f"-DCMAKE_PREFIX_PATH={scratch / top}", f"-DCMAKE_MAKE_PROGRAM={ninja}"]
-    configure.append("-DCMAKE_BUILD_TYPE=Release")
     environ = clean_environment.clean_variables()
     if home is not None:
-        configure.append(f"-DCUDA_TOOLKIT_ROOT_DIR={home}")
         environ["CUDA_HOME"] = home
         environ["CUDACXX"] = f"{home}/bin/nvcc"
-    steps = {
-        "configured": configure,
-        "compiled": [cmake, "--build", str(build)],
-        "run": [str(build / "consumer")],
-    }
+    steps = _consumer_steps(source, scratch / top, cmake, ninja, home)
     printed: list[str] = []
     for step, command in steps.items():
-        printed.clear()
+        printed.clear()  # only the lines of the last step are returned
         log.write(f"+ {' '.join(command)}\n")
         try:
             stream(command, cwd=scratch, env=environ, log=log, on_line=printed.append)
@@ -93,6 +88,27 @@ def try_archive(
                 code="libtorch-check-failed",
             ) from None
     return "\n".join(printed)
+
+
+def _consumer_steps(
+    source: Path, libtorch: Path, cmake: str, ninja: str, home: str | None
+) -> dict[str, list[str]]:
+    """Return the commands that configure, compile and run a consumer, by what they do to it.
+
+    `source` is the folder of the consumer, `libtorch` that of the unpacked archive.
+    """
+    build = source / "build"
+    configure = [cmake, "-G", "Ninja", "-S", str(source), "-B", str(build)]
+    # ninja is named, because CMake would look for it on PATH, where there may be none.
+    configure += [f"-DCMAKE_PREFIX_PATH={libtorch}", f"-DCMAKE_MAKE_PROGRAM={ninja}"]
+    configure.append("-DCMAKE_BUILD_TYPE=Release")
+    if home is not None:
+        configure.append(f"-DCUDA_TOOLKIT_ROOT_DIR={home}")
+    return {
+        "configured": configure,
+        "compiled": [cmake, "--build", str(build)],
+        "run": [str(build / "consumer")],
+    }
 
 
 def _find_tools(scratch: Path, empty: Path, log: TextIO) -> tuple[str, str]:
@@ -142,7 +158,7 @@ def python_libraries(libraries: Sequence[Path]) -> set[Path]:
             continue
         info = elf.read_elf(path)
         needed_names[path] = set(info.needed) if info else set()
-        if any(PYTHON.match(symbol) for symbol in elf.undefined_symbols(path)):
+        if any(PYTHON_SYMBOL.match(symbol) for symbol in elf.undefined_symbols(path)):
             excluded.add(path)
     # A library that needs an excluded one is excluded as well, and so on until nothing changes.
     excluded_names = {path.name for path in excluded if path in needed_names}
@@ -160,7 +176,7 @@ def python_libraries(libraries: Sequence[Path]) -> set[Path]:
 def uses_cxx11_abi(package: Path) -> bool:
     """Tell if the package's CMake files make consumers compile for libstdc++'s ABI of 2015."""
     for file in sorted((package / "share").rglob("*.cmake")):
-        if any(match[1] == b"1" for match in ABI.finditer(file.read_bytes())):
+        if any(match[1] == b"1" for match in ABI_FLAG.finditer(file.read_bytes())):
             return True
     return False
 
@@ -197,7 +213,7 @@ def write_zip(
         archive.open("wb") as sink,
         open_compressor(members, threads=LimitMeter().cores().count) as compressor,
     ):
-        writer = ZipWriter(sink, EPOCH)
+        writer = ZipWriter(sink, MEMBER_TIME)
         # Members are written as the iterator advances: nothing happens until it is exhausted.
         for _ in compressor.add_files(writer, sources):
             pass

@@ -57,10 +57,11 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A wheel in some place, not examined yet; its documents have its name and a suffix."""
+    """A wheel in some place, not examined yet, and the documents beside it."""
 
-    name: str  # of the file
-    locate: Callable[[str], str]  # the suffix ("" for the wheel) -> a URL, or a path if `local`
+    name: str  # of the wheel's file
+    # Returns the URL of the document with a suffix, or of the wheel for ""; a path if `local`.
+    locate: Callable[[str], str]
     local: bool = False
 
 
@@ -125,7 +126,10 @@ def _take_from_place(
 
 
 def _describe_failure(place: str, reason: str, error: Exception) -> str:
-    """Return the line about a place that could not be read, with the file that it was asked for."""
+    """Return the line about a place that could not be read.
+
+    It names the file that was requested, if the error has a response.
+    """
     response = getattr(error, "response", None)
     file = urlsplit(getattr(response, "url", "")).path.rpartition("/")[2]
     if file:
@@ -188,10 +192,10 @@ def manifest_difference(context: BuildContext, name: str, manifest: Mapping[str,
         return "its manifest does not say what it was made of"
     if len(log.valid) < len(STAGES):
         return f"{log.reason} compared with what the cell would be built from here"
-    # The wheel that was packed must be the one that was verified, and the one that is offered.
+    # The same wheel must have been packed, verified and offered.
     sha256 = log.valid["verify"].product
-    one_wheel = log.valid["pack"].product == sha256 == manifest.get("sha256")
-    if one_wheel and _SHA256.fullmatch(sha256) and isinstance(manifest.get("size"), int):
+    is_same_wheel = log.valid["pack"].product == sha256 == manifest.get("sha256")
+    if is_same_wheel and _SHA256.fullmatch(sha256) and isinstance(manifest.get("size"), int):
         return ""
     return "its manifest does not name one wheel"
 
@@ -215,16 +219,16 @@ def _all_offers(place: str, project: str) -> Iterable[Offer]:
     """Return the files that a place has, at least all wheels of a project."""
     github = GITHUB.fullmatch(place)
     if github:
-        return _of_releases(github["repository"], github["tag"])
+        return _github_offers(github["repository"], github["tag"])
     bucket = BUCKET.fullmatch(place)
     if bucket:
-        return _of_bucket(bucket["bucket"], bucket["path"] or "")
+        return _bucket_offers(bucket["bucket"], bucket["path"] or "")
     if place.startswith(("http:", "https:")):
-        return _of_index(place, project)
+        return _index_offers(place, project)
     folder = place
     if place.startswith("file:"):
         folder = url2pathname(urlsplit(place).path)
-    return _of_folder(Path(folder))
+    return _folder_offers(Path(folder))
 
 
 def _suffixed(location: str) -> Callable[[str], str]:
@@ -232,7 +236,7 @@ def _suffixed(location: str) -> Callable[[str], str]:
     return lambda suffix: location + suffix
 
 
-def _of_folder(folder: Path) -> Iterator[Offer]:
+def _folder_offers(folder: Path) -> Iterator[Offer]:
     """Yield the wheels in a folder, or in an index that `invoke index` wrote."""
     if not folder.is_dir():
         raise DeliveryError("it is not a folder", code="no-such-folder")
@@ -241,14 +245,14 @@ def _of_folder(folder: Path) -> Iterator[Offer]:
             yield Offer(path.name, _suffixed(str(path)), local=True)
 
 
-def _of_bucket(bucket: str, prefix: str) -> Iterator[Offer]:
+def _bucket_offers(bucket: str, prefix: str) -> Iterator[Offer]:
     """Yield the objects of a bucket whose keys begin with a prefix."""
     target = BucketTarget.from_address(bucket, prefix)
     for key in target.list_keys():
         yield Offer(key.rpartition("/")[2], partial(target.signed_url, key))
 
 
-def _of_index(place: str, project: str) -> Iterator[Offer]:
+def _index_offers(place: str, project: str) -> Iterator[Offer]:
     """Yield a project's files in an index, or those on one page of it, without yanked ones."""
     with http_session() as session:
         if place.endswith(".html"):
@@ -262,7 +266,7 @@ def _of_index(place: str, project: str) -> Iterator[Offer]:
             yield Offer(file.name, _suffixed(file.url))
 
 
-def _of_releases(repository: str, tag: str | None) -> Iterator[Offer]:
+def _github_offers(repository: str, tag: str | None) -> Iterator[Offer]:
     """Yield the files of a public repository's releases, or of the release of one tag.
 
     https://docs.github.com/rest/releases/releases

@@ -1,4 +1,9 @@
-"""Products made from a verified wheel: find the wheel, parse options, reuse a product."""
+"""Products made from a verified wheel: find the wheel, parse options, reuse a product.
+
+A product is a file in dist/ that is made of one wheel: a conda package or the libtorch archive. Its
+record, a JSON file beside it, lists its parts: everything that can change its bytes. A product
+whose parts are unchanged is not made again.
+"""
 
 import argparse
 import json
@@ -69,10 +74,11 @@ def product_cell(
             f"'{identifier}' names no session: {product} is of torch alone", code="unknown-build"
         )
     if product == "conda":
+        # Only `nox -s conda-…` needs this module.
         from torchmill.deliver.conda import requirements
 
-        conda = requirements.conda_facts(facts)
-        requirements.conda_subdir(conda, cell.build.arch, {})
+        # Raises the error for a machine that conda has no folder for.
+        requirements.conda_subdir(requirements.conda_facts(facts), cell.build.arch, {})
     return product, cell
 
 
@@ -155,10 +161,10 @@ class ProductOptions:
 
 
 def parse_conda_options(arguments: Sequence[str], prog: str) -> tuple[ProductOptions, list[str]]:
-    """Return the options of a conda package among the words after --, and the remaining words.
+    """Return the options of a conda package among a session's arguments, and the other arguments.
 
-    The remaining words are for the session of the wheel. Raises ConfigError for a build number
-    that is no number or too large.
+    The others are for the session of the wheel. Raises ConfigError for a build number that is no
+    number or too large.
     """
     parser = OptionParser(prog=prog, usage=argparse.SUPPRESS, allow_abbrev=False, add_help=False)
     parser.add_argument(

@@ -1,7 +1,8 @@
 """Keep the newest releases: tell which wheels are older, and remove published ones.
 
 Releases are counted for each kind of wheel by itself: the same package, variant, Python and
-platform.
+platform. A place is a target of `invoke publish` from which files can be removed: a folder, a
+bucket, or the releases of a repository.
 """
 
 import re
@@ -77,7 +78,7 @@ def older_wheels(wheels: Iterable[str], keep: int, uncounted: Collection[str] = 
     older = []
     for versions in kinds.values():
         counted = {version for wheel, version in versions.items() if wheel not in uncounted}
-        if len(counted) < keep:
+        if len(counted) < keep:  # all releases of this kind are among the newest
             continue
         oldest_kept = sorted(counted, reverse=True)[keep - 1]
         older += [wheel for wheel, version in versions.items() if version < oldest_kept]

@@ -1,7 +1,8 @@
-"""Signatures of deliveries: an envelope of one's own keys, or a Sigstore bundle, beside each wheel.
+"""Signatures of deliveries, beside each wheel: by keys of one's own, or by an identity of Sigstore.
 
-Both hold a statement whose subjects are the wheel and the files beside it, so that none of these
-files can be replaced by another.
+An envelope (DSSE) is signed with a key. A bundle of Sigstore is signed for an identity, such as a
+user's or a workflow's, that an issuer vouches for. Both hold a statement whose subjects are the
+wheel and the files beside it, so that none of these files can be replaced by another.
 https://github.com/secure-systems-lab/dsse/blob/master/protocol.md
 https://docs.sigstore.dev/about/bundle/
 """
@@ -42,7 +43,7 @@ _LIBRARY = ("a signature", "securesystemslib[crypto]", "signing-library-missing"
 
 @dataclass(frozen=True, slots=True)
 class Signers:
-    """The signers that a delivery must have; by default none in particular."""
+    """The signers that a delivery must have. By default no signature is required."""
 
     keys: "tuple[SSlibKey, ...]" = ()  # one of them must have signed
     # Returns the payload of a bundle that the required identity signed; raises ValueError for any
@@ -59,7 +60,7 @@ def read_public_keys(files: Iterable[str]) -> Signers:
 
 
 def read_trusted_keys(environ: Mapping[str, str]) -> Signers:
-    """Return the signers that TORCHMILL_KEYS trusts; none in particular if it is not set.
+    """Return the signers that TORCHMILL_KEYS trusts; if it is not set, no signature is required.
 
     Raises ConfigError for a file without a usable key and for an empty setting, HostError if the
     library is missing.
@@ -163,7 +164,7 @@ def read_identity(identity: str, issuer: str, trusted_root: str = "") -> Signers
         from sigstore.errors import Error
         from sigstore.models import Bundle, TrustedRoot
         from sigstore.verify import Verifier, policy
-    # It warns whenever it is told to work offline.
+    # sigstore logs a warning whenever it works offline, which is asked for here.
     logging.getLogger("sigstore").setLevel(logging.ERROR)
     try:
         if trusted_root:
@@ -199,7 +200,8 @@ def add_check(verdict: AgreementVerdict, signers: Signers) -> AgreementVerdict:
 def check_signatures(wheel: Path, signers: Signers) -> AgreementCheck:
     """Return the check of the signatures of a wheel and the files beside it.
 
-    A required signer must have signed; other signatures must fit the files, and prove nothing.
+    If `signers` requires a key or an identity, a signature by it must exist. A signature that is
+    not required is not verified, and proves nothing; but its statement must fit the files, too.
     """
     signatures = (
         (ENVELOPE_SUFFIX, _open_envelope, bool(signers.keys)),
@@ -214,7 +216,7 @@ def check_signatures(wheel: Path, signers: Signers) -> AgreementCheck:
             if not required:
                 signer = f"{signer} by its own claim: --key or --identity proves it"
             summaries.append(signer)
-            problems += [f"{file.name} {misfit}" for misfit in _misfits(wheel, payload)]
+            problems += [f"{file.name} {problem}" for problem in _subject_problems(wheel, payload)]
         except FileNotFoundError:
             if required:
                 problems.append(f"none by the required signer: {file.name} is missing")
@@ -350,8 +352,8 @@ def _signed_files(wheel: Path) -> tuple[Path, ...]:
     return (wheel, *documents, dist_files.manifest_path(wheel))
 
 
-def _misfits(wheel: Path, payload: bytes) -> Iterator[str]:
-    """Yield a clause for each file that is not the one that was signed.
+def _subject_problems(wheel: Path, payload: bytes) -> Iterator[str]:
+    """Yield a clause for each file that is not the file in the signed statement.
 
     The manifest may be missing, because publishing without --manifest keeps it back. Raises
     OSError, DOCUMENT_ERRORS.
