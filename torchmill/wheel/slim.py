@@ -1,11 +1,11 @@
 """Leave out of libraries the GPU code that the requested GPUs do not run.
 
-Code for GPUs lies in sections of fatbins (see verify/device_code.py). The pieces of a fatbin that no
-requested GPU needs are left out, and the rest moves together. Then the section ends earlier, and the
-whole pages of memory (4 KiB or more) behind its new end are cut out of the file. Everything else of
-the library keeps its address in memory, so that no code has to be changed. Only the words that hold
-the address of a fatbin are written anew; they are in the wrappers, small structures by which CUDA's
-runtime finds the fatbins.
+Code for GPUs lies in sections of fatbins (see verify/device_code.py). The pieces of a fatbin that
+no requested GPU needs are left out, and the rest moves together. Then the section ends earlier, and
+the whole pages of memory (4 KiB or more) behind its new end are cut out of the file. Everything
+else of the library keeps its address in memory, so that no code has to be changed. Only the words
+that hold the address of a fatbin are written anew; they are in the wrappers, small structures by
+which CUDA's runtime finds the fatbins.
 """
 
 import struct
@@ -62,7 +62,7 @@ class LibraryPlan:
     kept_code: Counter[str] = field(default_factory=Counter)  # the part of `code` that stays
     # How many fatbins have code that runs on a GPU, by the GPU's capability.
     served: Counter[str] = field(default_factory=Counter)
-    # Offsets in `extents` and `writes` are those before pages are cut out, in `headers` those after.
+    # Offsets in `extents` and `writes` are from before pages are cut out, in `headers` from after.
     extents: list[Extent] = field(default_factory=list)  # ranges of bytes that are copied
     writes: list[FileWrite] = field(default_factory=list)  # new sizes and addresses of fatbins
     headers: list[FileWrite] = field(default_factory=list)  # new tables of sections and segments
@@ -80,10 +80,10 @@ def kept_pieces(
 ) -> list[FatbinPiece]:
     """Return the pieces of a fatbin that a driver may choose for a GPU.
 
-    There are three sorts of machine code: plain ("9.0"), specific to an architecture ("9.0a") and to
-    a family ("10.0f"). It is not documented which of them a driver prefers, so the newest code of
-    each sort that runs on the GPU is kept. PTX is kept if the request asks for it, or if no machine
-    code runs on the GPU.
+    There are three sorts of machine code: plain ("9.0"), specific to an architecture ("9.0a") and
+    to a family ("10.0f"). It is not documented which of them a driver prefers, so the newest code
+    of each sort that runs on the GPU is kept. PTX is kept if the request asks for it, or if no
+    machine code runs on the GPU.
     """
     machine_code = []
     ptx_code = []

@@ -136,9 +136,9 @@ def plan_libraries(files: Iterable[tuple[str, Path]], request: SlimRequest) -> l
 def require_served(title: str, libraries: Sequence[SlimLibrary], request: SlimRequest) -> None:
     """Raise DeliveryError if a requested GPU runs the code of less than half of all fatbins.
 
-    `title` names the wheel or package in messages. Half, because releases compile single kernels
-    for few capabilities, and libraries that are linked in for lists of their own: even on a GPU that
-    a wheel was built for, some fatbins have nothing to run.
+    `title` names the wheel or package in messages. Less than half, because a wheel need not have
+    all code for a GPU that it was built for: releases compile single kernels for few capabilities,
+    and libraries that are linked in were compiled for lists of their own.
     """
     fatbin_count = sum(library.plan.fatbins for library in libraries)
     if not fatbin_count:

@@ -23,8 +23,10 @@ from torchmill.host import environments
 CHECK_SCRIPTS = CHECKOUT / "checks"
 OLDEST_PIP_VERSION = Version("20.3")  # the first that knows tags like manylinux_2_36 (PEP 600)
 CHECKING_LINE = re.compile(r"^checking .+$", re.MULTILINE)
+# Variables that bring in libraries, packages or settings.
 _UNWANTED = re.compile(
-    f"LD_LIBRARY_PATH|LD_PRELOAD|DYLD_.*|VIRTUAL_ENV|CONDA_.*|TORCH_.*|{environments.MISLEADING_VARIABLES}"
+    "LD_LIBRARY_PATH|LD_PRELOAD|DYLD_.*|VIRTUAL_ENV|CONDA_.*|TORCH_.*|"
+    + environments.MISLEADING_VARIABLES
 )
 
 

@@ -23,8 +23,8 @@ from torchmill.wheel.verify.device_code import Fatbin, device_sections, list_fat
 CHUNK_BYTES = 1 << 20
 WORD_BYTES = 8
 IDENTITY_BYTES = 16  # of e_ident, with which an ELF file begins
-# Positions in `ElfImage.header` of the numbers that may differ: the offsets of the tables of segments
-# and of sections (e_phoff, e_shoff), and the count of segments (e_phnum).
+# Positions in `ElfImage.header` of the numbers that may differ: the offsets of the tables of
+# segments and of sections (e_phoff, e_shoff), and the count of segments (e_phnum).
 CHANGED_HEADER_FIELDS = {4, 5, 9}
 CHANGED_HEADERS = re.compile("Version|Tag|Root-Is-Purelib")  # of METADATA and WHEEL
 # The parts of a requirement that may differ: its spelling, and the label that slimming gave it.
@@ -34,7 +34,7 @@ Fatbins = Mapping[Section, Sequence[Fatbin]]
 
 
 def wheel_differences(original: Path, slimmed: Path) -> Iterator[str]:
-    """Yield a clause for each difference of a slim wheel from its original that is not removed code.
+    """Yield a clause for each difference of a slim wheel from its original, except removed code.
 
     Files with the same digest in both RECORDs are not read: the caller has compared the files with
     RECORD. Raises InputError if a library is damaged.
