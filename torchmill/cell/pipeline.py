@@ -23,7 +23,7 @@ from torchmill.host.disk_usage import list_children
 from torchmill.host.environments import Install
 from torchmill.host.measurement import measure_host
 from torchmill.plan.cell_lookup import fetch_command
-from torchmill.plan.cuda_toolkit import describe_passed_over
+from torchmill.plan.cuda_toolkit import describe_ignored_toolkit
 from torchmill.plan.doctor import examination
 from torchmill.plan.doctor.finding import CheckContext
 from torchmill.plan.doctor.judgement import judge
@@ -106,9 +106,9 @@ def _examine_machine(context: BuildContext, note: Callable[[str], None]) -> None
     machine = disk_space.with_disk_space(
         machine, context.facts, context.layout, context.folders, context.source
     )
-    passed_over = describe_passed_over(os.environ, machine, plan.cuda.toolkit)
-    if passed_over:
-        note(passed_over)
+    ignored_toolkit = describe_ignored_toolkit(os.environ, machine, plan.cuda.toolkit)
+    if ignored_toolkit:
+        note(ignored_toolkit)
     wheels = tuple(path.name for path in context.layout.dist.glob("*.whl"))
     question = CheckContext(context.facts, context.cell, machine, plan, context.source, wheels)
     findings = examination.examine_build(question)

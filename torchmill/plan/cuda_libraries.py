@@ -1,6 +1,9 @@
-"""Which cuDNN, NCCL and MAGMA a build uses: the machine's, or those in the user's cache.
+"""Which cuDNN, NCCL, cuSPARSELt, NVSHMEM and MAGMA a build uses.
 
-The latter are "provisioned": `invoke toolkit` fetched them.
+A library may be the machine's: it is in the toolkit, or in the folders of the system. Or it is
+provisioned: `invoke toolkit` fetched it into the user's cache. Rules of a package say which
+libraries can be provisioned (their condition `kept`), and what changes if a machine does not have a
+library (their condition `lacking`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,22 +22,23 @@ from torchmill.plan.build_options import SWITCHED_OFF
 from torchmill.plan.plan import Plan
 from torchmill.plan.rules import CellConstraints, axis_conditions, make_case, rule_matches
 
-# torch brings the source of its own version of these libraries. One that a machine happens to have
-# is only for users who ask for it.
-_COMPILED_ALONG = frozenset({"nccl"})
+# torch has the source of these libraries and compiles it, unless the user asks for a version that
+# the machine has.
+_COMPILED_WITH_TORCH = frozenset({"nccl"})
 # Since this release, the aarch64 wheels on PyPI have CUDA and require NVIDIA's packages, as those
 # for x86_64 do.
 _REQUIRED_ON_ARM = Version("2.11")
-# A wheel that was compiled without these has no trace of them, and needs no package of them.
+# A wheel that was compiled without these libraries does not load them, and needs no package of
+# them.
 _OPTIONAL = ("cusparselt", "nvshmem")
 
 
 def official_version(constraints: CellConstraints, name: str) -> str | None:
     """Return the version of a library in the release's official build with the cell's toolkit.
 
-    If it is not known for this toolkit, that of the nearest one is taken: of the same major
-    version, else of an older one. If the release has no official build of that major version, the
-    newest older release that has one stands for it.
+    If there is no official build with this toolkit, it is the version in that with the nearest
+    toolkit: of the same major version, else an older one. If the release has no official build
+    with that major version, an older release stands for it. None if no version is known.
     """
     toolkit = Version(constraints.cell.build.cuda or "0")
     release = _release_with_toolkit(constraints, toolkit.major)
@@ -48,27 +52,31 @@ def official_version(constraints: CellConstraints, name: str) -> str | None:
 
 
 def _release_with_toolkit(constraints: CellConstraints, major: int) -> Release:
-    """Return the cell's release, or the newest older one that was built with a major of CUDA."""
-    own_release = constraints.cell.release
-    releases = constraints.facts.releases[own_release.package]
-    candidates = [own_release]
-    if own_release in releases:
-        older = releases[: releases.index(own_release)]
+    """Return the newest release, up to the cell's, with official builds for a major CUDA version.
+
+    If none has, return the cell's release.
+    """
+    cell_release = constraints.cell.release
+    releases = constraints.facts.releases[cell_release.package]
+    candidates = [cell_release]
+    if cell_release in releases:
+        older = releases[: releases.index(cell_release)]
         candidates.extend(reversed(older))
     for release in candidates:
         if any(Version(cuda).major == major for cuda in release.cuda_official):
             return release
-    return own_release
+    return cell_release
 
 
 def _nearest_toolkit(toolkits: Sequence[Version], toolkit: Version) -> Version | None:
-    """Return the one of some toolkits, oldest first, that is nearest to another.
+    """Return the version in `toolkits`, oldest first, that is nearest to `toolkit`.
 
-    That is the newest that is not newer, of the same major version if possible; else the oldest
-    of the same major version.
+    If some are of the same major version, it is the newest of them that is not newer, else the
+    oldest of them. If none is, it is the newest that is older; None if there is none.
     """
     same_major = [version for version in toolkits if version.major == toolkit.major]
-    not_newer = [version for version in same_major or toolkits if version <= toolkit]
+    candidates = same_major or toolkits
+    not_newer = [version for version in candidates if version <= toolkit]
     if not_newer:
         return not_newer[-1]
     return same_major[0] if same_major else None
@@ -77,20 +85,20 @@ def _nearest_toolkit(toolkits: Sequence[Version], toolkit: Version) -> Version |
 def choose_libraries(
     constraints: CellConstraints, host: Host, settings: Mapping[str, str], arch_list: str
 ) -> dict[str, str]:
-    """Return the versions of the provisioned libraries that a cell takes, by library.
+    """Return the libraries that a cell takes from the user's cache, with their versions.
 
-    Those are libraries for which rules of its package have `kept`. One is left out if the user has
-    variables for it, or if the machine has one that fits. `arch_list` has the cell's compute
-    capabilities; "" if they are left to the build.
+    They need not be in the cache yet: a plan tells which to fetch. A library is left out if no rule
+    provides for it, if the user's settings configure it, or if the machine has a version that fits.
+    `arch_list` has the cell's compute capabilities; "" if they are left to the build.
     """
     libraries: dict[str, str] = {}
     for name in _libraries_in_rules(constraints, "kept"):
-        # Which MAGMA fits follows from its code for GPUs: see choose_magma.
+        # Which MAGMA fits depends on its code for GPUs: see choose_magma.
         if name == MAGMA or _is_user_configured(name, settings):
             continue
-        if _has_usable(constraints, host, name):
+        if _machine_serves(constraints, host, name):
             continue
-        version = _version_to_use(constraints, host, name, arch_list)
+        version = _version_to_provision(constraints, host, name, arch_list)
         if version is not None:
             libraries[name] = version
     return libraries
@@ -99,11 +107,11 @@ def choose_libraries(
 def required_nvidia_packages(
     constraints: CellConstraints, libraries: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Return the packages of NVIDIA that a wheel requires: those of the official wheel.
+    """Return the packages of NVIDIA that a wheel requires, as the official wheel does.
 
-    It must be compiled with the very same toolkit. If it is compiled against another cuDNN or NCCL
-    than those packages hold, it requires none, and brings its own. `libraries` are the provisioned
-    ones, with their versions.
+    There are none without an official wheel for the same toolkit, machine and versions of cuDNN and
+    NCCL: such a wheel contains the libraries itself. `libraries` are the provisioned libraries, with
+    their versions.
     """
     build = constraints.cell.build
     release = constraints.cell.release
@@ -115,13 +123,15 @@ def required_nvidia_packages(
             return ()
     elif build.arch != "x86_64":
         return ()
-    requirements = [Requirement(text) for text in official.requires]
-    for library in ("cudnn", "nccl"):
-        for requirement in requirements:
-            if requirement.name.startswith(f"nvidia-{library}-"):
-                if str(requirement.specifier) != f"=={libraries.get(library)}":
-                    return ()
-                break
+    for text in official.requires:
+        requirement = Requirement(text)
+        for library in ("cudnn", "nccl"):
+            if not requirement.name.startswith(f"nvidia-{library}-"):
+                continue
+            # The package must be of the version that the wheel is compiled with.
+            version = libraries.get(library)
+            if version is None or str(requirement.specifier) != f"=={version}":
+                return ()
     unused = tuple(f"nvidia-{library}-" for library in _OPTIONAL if library not in libraries)
     return tuple(text for text in official.requires if not text.startswith(unused))
 
@@ -129,35 +139,40 @@ def required_nvidia_packages(
 def lacking_libraries(
     constraints: CellConstraints, host: Host, settings: Mapping[str, str]
 ) -> frozenset[str]:
-    """Return the libraries for which rules have `lacking` and that a build would not find."""
+    """Return the libraries that a machine does not have, of those whose lack rules provide for.
+
+    There are none if the host is known in part only, and none that the user's settings configure.
+    """
     if not host.complete:
         return frozenset()
     cuda = constraints.cell.build.cuda
-    parts = {part.name for part in constraints.facts.toolkit_parts}
-    names: set[str] = set()
+    toolkit_parts = {part.name for part in constraints.facts.toolkit_parts}
+    lacking: set[str] = set()
     for name in _libraries_in_rules(constraints, "lacking"):
-        if name in parts and cuda not in host.toolkits.homes:
-            continue  # the toolkit that will be fetched brings it
+        # A toolkit that is not installed will be fetched, with all its parts.
+        if name in toolkit_parts and cuda not in host.toolkits.homes:
+            continue
         if _is_user_configured(name, settings):
             continue
         if visible_version(host, name, cuda) is None:
-            names.add(name)
-    return frozenset(names)
+            lacking.add(name)
+    return frozenset(lacking)
 
 
 def visible_version(host: Host, name: str, cuda: str | None) -> str | None:
-    """Return the version of a library where a build looks: in the toolkit, then in the system.
+    """Return the version of a library that a build finds: in the toolkit, then in the system.
 
-    "" if the library does not tell its version, None if there is none.
+    It is "" if the library does not tell its version, None if the machine has no such library.
     """
-    for place in (f"{name}@{cuda}", name):
-        if place in host.toolkits.libraries:
-            return host.toolkits.libraries[place]
+    # "cudnn@12.1" is in the folder of that toolkit, "cudnn" in those of the system.
+    for key in (f"{name}@{cuda}", name):
+        if key in host.toolkits.libraries:
+            return host.toolkits.libraries[key]
     return None
 
 
 def used_cudnn(plan: Plan, host: Host) -> str | None:
-    """Return the version of cuDNN that a build on a host uses; None if none, or not known."""
+    """Return the version of cuDNN that a build on a host uses; None for none, or if not known."""
     switch = plan.variables.get("USE_CUDNN", "").upper()
     if plan.build.cuda is None or switch in SWITCHED_OFF:
         return None
@@ -166,14 +181,11 @@ def used_cudnn(plan: Plan, host: Host) -> str | None:
 
 
 def _is_user_configured(name: str, settings: Mapping[str, str]) -> bool:
-    """Tell whether a user's variables configure a library: USE_SYSTEM_NCCL, NCCL_ROOT.
-
-    That it must not be static does not count: no provisioned library is.
-    """
+    """Tell whether a user's settings configure a library: USE_SYSTEM_NCCL, NCCL_ROOT."""
     word = name.upper()
-    static = f"USE_STATIC_{word}"
-    for variable in settings:
-        if variable == static and settings[static].upper() in SWITCHED_OFF:
+    for variable, value in settings.items():
+        # Provisioned libraries are shared, so USE_STATIC_CUDNN=0 does not speak against them.
+        if variable == f"USE_STATIC_{word}" and value.upper() in SWITCHED_OFF:
             continue
         if variable.startswith(f"{word}_") or variable.endswith(f"_{word}"):
             return True
@@ -188,7 +200,8 @@ def library_key(name: str, version: str, cuda: str) -> str:
 def _libraries_in_rules(constraints: CellConstraints, condition: str) -> list[str]:
     """Return the libraries that a cell's rules have in a condition, "kept" or "lacking", sorted.
 
-    Only the rule's conditions on axes must hold: the others depend on the answer.
+    These are rules for the cell's release, Python, toolkit and machine. Whether their other
+    conditions hold depends on the libraries, which are yet to be chosen.
     """
     cell = constraints.cell
     if cell.build.cuda is None:
@@ -202,53 +215,56 @@ def _libraries_in_rules(constraints: CellConstraints, condition: str) -> list[st
     return sorted(names)
 
 
-def _has_usable(constraints: CellConstraints, host: Host, name: str) -> bool:
-    """Tell whether a build would find a library on the machine that it can use."""
+def _machine_serves(constraints: CellConstraints, host: Host, name: str) -> bool:
+    """Tell whether the machine has a version of a library that a build can use."""
     version = visible_version(host, name, constraints.cell.build.cuda)
-    if version is None or name in _COMPILED_ALONG:
+    if version is None or name in _COMPILED_WITH_TORCH:
         return False
     if not version:
-        return True  # it does not tell its version; nothing speaks against it
-    needs = constraints.needs(name, None)
+        return True  # a library that does not tell its version is taken to fit
+    needs = constraints.needs(name, compiler=None)
     if needs.bounds:
         return needs.allows(version)
     return _has_official_major(constraints, name, version)
 
 
 def _has_official_major(constraints: CellConstraints, name: str, version: str) -> bool:
-    """Tell whether a version is of the official build's major version."""
+    """Tell whether a library's major version is that in the official build, if that is known."""
     official = official_version(constraints, name)
     return official is None or Version(version).major == Version(official).major
 
 
-def _version_to_use(
+def _version_to_provision(
     constraints: CellConstraints, host: Host, name: str, arch_list: str
 ) -> str | None:
-    """Return the version of a library to provision: the official build's, if it can be had.
+    """Return the version of a library to take from the user's cache, or to fetch into it.
 
-    Else it is the next of the same major version; a version with code for all GPUs of the list goes
-    first. None if nobody offers the library for that major version of CUDA, or if the facts do not
-    tell what the release takes.
+    It is the official build's, if it is on offer and has code for all GPUs of the list. Else it is
+    the next version of the same major version that is and has, and that rules allow; a version in
+    the cache goes before versions on offer. If no version fits, it is the official one all the
+    same, so that the doctor reports its absence. None if no provider has the library for the
+    cell's toolkit, or if the facts do not tell the official version.
     """
     cuda = str(constraints.cell.build.cuda)
     official = official_version(constraints, name)
     offered = _offered_versions(constraints, name)
     if official is None or offered is None:
         return None
-    gpus = listed_capabilities(constraints.facts, arch_list) if name == "cudnn" else ()
+    # Code for GPUs is recorded of cuDNN alone.
+    capabilities = listed_capabilities(constraints.facts, arch_list) if name == "cudnn" else ()
     is_provisioned = library_key(name, official, cuda) in host.toolkits.provisioned
-    if not without_cudnn(official, gpus) and (official in offered or is_provisioned):
+    is_available = official in offered or is_provisioned
+    if is_available and not without_cudnn(official, capabilities):
         return official
-    if name in _COMPILED_ALONG:
+    if name in _COMPILED_WITH_TORCH:
         return None
-    needs = constraints.needs(name, None)
-    # A provisioned version goes before one that would have to be fetched.
+    needs = constraints.needs(name, compiler=None)
     for versions in (_provisioned_versions(host, name, cuda), offered):
         fitting: list[str] = []
         for version in versions:
             if not _has_official_major(constraints, name, version):
                 continue
-            if needs.allows(version) and not without_cudnn(version, gpus):
+            if needs.allows(version) and not without_cudnn(version, capabilities):
                 fitting.append(version)
         newer = [version for version in fitting if Version(version) >= Version(official)]
         if newer:
@@ -259,7 +275,10 @@ def _version_to_use(
 
 
 def _offered_versions(constraints: CellConstraints, name: str) -> frozenset[str] | None:
-    """Return the versions of a library that providers list; None if no provider has it."""
+    """Return the versions of a library that providers offer for a cell's toolkit and machine.
+
+    None if no provider has the library for them.
+    """
     build = constraints.cell.build
     major = str(Version(build.cuda or "0").major)
     sources = [
@@ -286,9 +305,10 @@ def _provisioned_versions(host: Host, name: str, cuda: str) -> Iterator[str]:
 def choose_magma(
     constraints: CellConstraints, host: Host, settings: Mapping[str, str], arch_list: str
 ) -> ProvisionedMagma | None:
-    """Return the provisioned MAGMA that a cell takes: the official version first; None for none.
+    """Return the MAGMA in the user's cache that a cell takes, with code for its GPUs.
 
-    It is left out for the same reasons as other libraries: see `choose_libraries`.
+    None if there is none, and for the reasons that leave out other libraries: no rule provides for
+    it, the user's settings configure it, or the machine has a MAGMA.
     """
     cuda = constraints.cell.build.cuda
     if cuda is None or MAGMA not in _libraries_in_rules(constraints, "kept"):
@@ -302,7 +322,11 @@ def choose_magma(
 def best_magma(
     facts: Facts, names: Iterable[str], cuda: str, arch_list: str, official: str | None
 ) -> ProvisionedMagma | None:
-    """Return the provisioned MAGMA that serves a list: the official version, else the newest."""
+    """Return the MAGMA with code for all GPUs of a list: the `official` version, else the newest.
+
+    `names` are the names of folders in the user's cache, "magma-2.6.1-cu118-7.0_8.6+PTX". None if
+    no MAGMA serves.
+    """
     serving = [
         magma
         for magma in provisioned_magma(names, cuda)

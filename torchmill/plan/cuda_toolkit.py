@@ -1,7 +1,12 @@
-"""Choose toolkit, host compiler and libraries of a build with CUDA together."""
+"""Choose toolkit, host compiler and libraries of a build with CUDA together.
+
+The variant of a cell ("cu118") names the toolkit whose driver its wheel needs. A newer toolkit of
+the same major version can compile it in place of that one.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from packaging.version import Version
 
@@ -26,8 +31,9 @@ _TOOLKIT_VARIABLES = ("CUDA_HOME", "CUDA_PATH")  # by which a user names a toolk
 def choose_toolkit(facts: Facts, cell: Cell, requested: str | None, identifier: str) -> str | None:
     """Return the version of the toolkit that compiles a cell; None for a build without CUDA.
 
-    Raises ConfigError for a version that is not known or cannot replace the variant's,
-    ImpossibleBuildError for one that the release does not build with.
+    It is the variant's toolkit, or another that the user requests with `--toolkit`. `identifier`
+    is the cell's, for messages. Raises ConfigError for a version that is not known or cannot
+    replace the variant's, ImpossibleBuildError for a version that the release does not build with.
     """
     usual = cell.build.cuda
     if requested is None or requested == usual:
@@ -40,11 +46,11 @@ def choose_toolkit(facts: Facts, cell: Cell, requested: str | None, identifier: 
         )
     toolkit = find_toolkit(facts, "--toolkit", requested)
     if not _can_replace(toolkit.version, usual):
-        newest = [
-            candidate.version
-            for candidate in facts.toolkits
-            if _can_replace(candidate.version, usual)
-        ][-1]
+        # Toolkits are sorted by version, and the usual one can replace itself.
+        newest = usual
+        for candidate in facts.toolkits:
+            if _can_replace(candidate.version, usual):
+                newest = candidate.version
         usable = f"CUDA {usual}" if newest == usual else f"CUDA {usual} to {newest}"
         raise ConfigError(
             f"--toolkit {requested}: {identifier} must run where CUDA {usual} does, so only "
@@ -71,7 +77,7 @@ def _can_replace(version: str, usual: str) -> bool:
 
 
 def usable_toolkits(facts: Facts, cell: Cell, versions: Iterable[str]) -> list[str]:
-    """Return those of some toolkits that can compile a cell in place of its own, oldest first."""
+    """Return the versions that can compile a cell in place of its own toolkit, oldest first."""
     usual = str(cell.build.cuda)
     candidates = set(versions) - {usual}
     usable: list[str] = []
@@ -84,33 +90,40 @@ def usable_toolkits(facts: Facts, cell: Cell, versions: Iterable[str]) -> list[s
 
 
 def _obstacles(facts: Facts, cell: Cell, toolkit: Toolkit) -> tuple[str, ...]:
-    """Return why no build of the release on that machine can have a toolkit."""
+    """Return why a toolkit cannot compile a cell: the reasons against the cell of its variant."""
     build = replace(cell.build, cuda=toolkit.version)
     return matrix.make_cell(facts, cell.release, build).reasons
 
 
-def describe_passed_over(environ: Mapping[str, str], host: Host, version: str | None) -> str | None:
+def describe_ignored_toolkit(
+    environ: Mapping[str, str], host: Host, version: str | None
+) -> str | None:
     """Return a sentence on the toolkit that the user's shell names and a build does not use.
 
-    None if the shell names none, or only what the build uses. `version` is the build's toolkit.
+    `version` is the build's toolkit, None without CUDA. None if the shell names no toolkit, or
+    names the build's.
     """
     if version is None:
         return None
     home = host.toolkits.homes.get(version)
-    # A toolkit that was completed lies in a folder of its own, which links to the user's.
-    completed = host.toolkits.completed.get(version, "").partition(COMPLETED)[0]
-    used = {real_path(folder) for folder in (home, completed) if folder}
+    # If a user's toolkit lacked parts, the build uses a completed copy, which links to it.
+    completed_folder = host.toolkits.completed.get(version, "").partition(COMPLETED)[0]
+    used_folders = {real_path(folder) for folder in (home, completed_folder) if folder}
+    version_by_folder: dict[Path, str] = {}
+    for other_version, other_home in host.toolkits.homes.items():
+        version_by_folder.setdefault(real_path(other_home), other_version)
     for name in _TOOLKIT_VARIABLES:
         folder = environ.get(name)
-        if not folder or real_path(folder) in used:
+        if not folder or real_path(folder) in used_folders:
             continue
         content = "no toolkit that can be used"
-        for other_version, other_home in host.toolkits.homes.items():
-            if real_path(other_home) == real_path(folder):
-                content = f"CUDA {other_version}"
-                break
-        source = f"takes from {home}" if home else "finds nowhere"
-        return f"{name}={folder} holds {content}; the build needs CUDA {version}, which it {source}"
+        ignored_version = version_by_folder.get(real_path(folder))
+        if ignored_version is not None:
+            content = f"CUDA {ignored_version}"
+        subject = f"{name}={folder} holds {content}; the build needs CUDA {version}"
+        if home:
+            return f"{subject}, which it takes from {home}"
+        return f"{subject}, which it finds nowhere"
     return None
 
 
@@ -118,13 +131,13 @@ def describe_passed_over(environ: Mapping[str, str], host: Host, version: str | 
 class CudaSelection:
     """The toolkit, compiler and libraries of a cell on a host."""
 
-    cell: Cell  # its build's `cuda` is that of the toolkit that compiles it
-    case: Case  # what rules are held against
-    variables: Mapping[str, str]  # that choose the compiler; none for the usual one
-    libraries: Mapping[str, str]  # provisioned: "cudnn" -> "8.5.0.96"
-    provisioned: Mapping[str, str]  # "cudnn" -> "cudnn-8.5.0.96-cu11"
-    arch_list: str | None  # compute capabilities; None: left to the build
-    requires: str  # NVIDIA's packages that the wheel requires, as setup.py reads them; "": none
+    cell: Cell  # the version in `cell.build.cuda` is that of the toolkit that compiles it
+    case: Case  # what the conditions of rules are compared with
+    variables: Mapping[str, str]  # CC, CXX …: they name the compiler; {}: it is the usual one
+    libraries: Mapping[str, str]  # versions from the user's cache: "cudnn" -> "8.5.0.96"
+    provisioned: Mapping[str, str]  # their folders' names: "cudnn" -> "cudnn-8.5.0.96-cu11"
+    arch_list: str | None  # TORCH_CUDA_ARCH_LIST; None: the build decides
+    requires: str  # NVIDIA's packages that the wheel requires, with a bar between them; "": none
 
 
 def select_cuda(
@@ -132,8 +145,8 @@ def select_cuda(
 ) -> CudaSelection:
     """Return the toolkit, compiler and libraries with which a cell is compiled.
 
-    `provider` is that of the source. Raises ConfigError and ImpossibleBuildError for a toolkit, or
-    compute capabilities, that options ask for and that cannot be had.
+    `provider` is that of the source: "git", "debian". Raises ConfigError and ImpossibleBuildError
+    if the options ask for a toolkit or compute capabilities that the cell cannot have.
     """
     cuda = choose_toolkit(facts, cell, options.toolkit, cell.build.identifier(host.arch))
     compiled = cell_with_toolkit(cell, cuda)
@@ -165,17 +178,24 @@ def select_cuda(
         libraries=libraries,
         provisioned=provisioned,
         arch_list=arch_list,
-        requires="|".join(requires),  # the separator of setup.py
+        # The separator that setup.py of torch expects in PYTORCH_EXTRA_INSTALL_REQUIREMENTS.
+        requires="|".join(requires),
     )
 
 
 def cell_with_toolkit(cell: Cell, cuda: str | None) -> Cell:
-    """Return a cell as a toolkit compiles it, for rules on versions of CUDA."""
+    """Return a cell with the version of the toolkit that compiles it, for conditions of rules.
+
+    The variant, and so the identifier, stays the same.
+    """
     return replace(cell, build=replace(cell.build, cuda=cuda))
 
 
 def cuda_placeholders(plan: Plan, host: Host) -> dict[str, str]:
-    """Return the folders for ${cuda_home}, ${cudnn_home} and so on, as far as a host has them."""
+    """Return the folders for ${cuda_home}, ${cudnn_home} and so on in a plan's commands.
+
+    Folders that the host does not have are left out.
+    """
     if plan.cuda.toolkit is None:
         return {}
     placeholders: dict[str, str] = {}

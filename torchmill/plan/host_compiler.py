@@ -1,4 +1,8 @@
-"""Choose the C++ compiler of a build: one that the release takes, and nvcc as its host compiler."""
+"""Choose the C++ compiler of a build.
+
+The release must be able to be built with it. In a build with CUDA, nvcc must take it too: nvcc
+calls it, as its host compiler, for all code that does not run on a GPU.
+"""
 
 from collections.abc import Mapping
 
@@ -19,8 +23,8 @@ def choose_host_compiler(
 ) -> tuple[Compiler | None, dict[str, str]]:
     """Return the compiler of a build, and the variables that select it.
 
-    There are no variables if it is the one that a build would use anyway. A compiler that the user
-    names stays, whatever it is: the doctor tells if it cannot be used.
+    There are no variables if the build would use the compiler anyway. A compiler that the user
+    names is never replaced: the doctor reports if it cannot be used.
     """
     if "CXX" in settings:
         return host.compilers.of_command(settings["CXX"]), {}
@@ -38,15 +42,15 @@ def choose_host_compiler(
 
 
 def compiler_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return those of a plan's variables that name compilers."""
+    """Return the variables of a plan that name compilers."""
     return {name: variables[name] for name in COMPILER_VARIABLES if name in variables}
 
 
 def best_compiler(constraints: CellConstraints, compilers: Mapping[str, Compiler]) -> str | None:
-    """Return the command of the best compiler that fits; None if none does.
+    """Return the command of the best compiler that fits a cell; None if none fits.
 
-    Compilers that somebody is known to have built the release with go first, then gcc before clang,
-    then the newest.
+    `compilers` are by command: "g++-11". Preferred are compilers with which somebody is known to
+    have built the release, then gcc to clang, then newer compilers.
     """
     fitting: list[str] = []
     tried: list[str] = []
@@ -64,8 +68,12 @@ def best_compiler(constraints: CellConstraints, compilers: Mapping[str, Compiler
 
 
 def variables_for_compiler(command: str, *, cuda: bool) -> dict[str, str]:
-    """Return the variables that make a C++ compiler, and its C compiler, those of a whole build."""
+    """Return the variables by which a whole build uses a C++ compiler and its C compiler.
+
+    `command` is a name or path of a gcc or clang: "g++-11", "/opt/bin/clang++".
+    """
     folder, slash, name = command.rpartition("/")
+    # First clang, because "clang++" contains "g++".
     c_name = name.replace("clang++", "clang").replace("g++", "gcc")
     variables = {"CC": folder + slash + c_name, "CXX": command}
     if cuda:
@@ -74,7 +82,7 @@ def variables_for_compiler(command: str, *, cuda: bool) -> dict[str, str]:
 
 
 def compilers_of_nvcc(toolkit: Toolkit, family: str) -> SpecifierSet | None:
-    """Return the host compilers of a family that nvcc takes; None if that is not known."""
+    """Return the versions of a family, "gcc", that nvcc takes; None if they are not known."""
     bounds = {"gcc": toolkit.gcc, "clang": toolkit.clang, "msvc": toolkit.msvc}
     # Empty bounds are not "any version": nothing is recorded of that family.
     return bounds.get(family) or None
@@ -95,28 +103,31 @@ def compiler_fits(constraints: CellConstraints, compiler: Compiler) -> bool:
 
 
 def is_untried(constraints: CellConstraints, compiler: Compiler) -> bool:
-    """Tell whether nobody is known to have built the release with a compiler."""
+    """Tell whether nobody is known to have built a cell's release with a compiler."""
     return not constraints.advises(compiler.family, compiler).allows(compiler.version)
 
 
 def _is_refused(constraints: CellConstraints, compiler: Compiler) -> bool:
     """Tell whether the release or nvcc is known not to take a compiler.
 
-    That is less than not `compiler_fits`: what is not known of nvcc refuses nothing.
+    This is not the contrary of `compiler_fits`. If it is not known which versions of a family nvcc
+    takes, a compiler neither fits nor is refused.
     """
     if not constraints.needs(compiler.family, compiler).allows(compiler.version):
         return True
     toolkit = constraints.facts.toolkit(constraints.cell.build.cuda)
     if toolkit is None:
         return False
-    return not is_within(compilers_of_nvcc(toolkit, compiler.family), compiler.version)
+    bounds = compilers_of_nvcc(toolkit, compiler.family)
+    return bounds is not None and not is_within(bounds, compiler.version)
 
 
 def _user_names_compiler(host: Host, settings: Mapping[str, str]) -> bool:
-    """Tell whether the user names a compiler: by CXX, for nvcc, or for this build."""
-    usual_commands = CXX_COMPILER[1]
-    if host.programs.paths.get("c++", usual_commands[0]) not in usual_commands:
-        return True
+    """Tell whether the user names a compiler, in the shell or with `--set`."""
+    _, usual_commands = CXX_COMPILER
+    default_command = host.programs.paths.get("c++")
+    if default_command is not None and default_command not in usual_commands:
+        return True  # by CXX in the shell
     if host.compilers.cuda is not None:
-        return True
+        return True  # by CUDAHOSTCXX in the shell
     return any(name in settings for name in COMPILER_VARIABLES)
