@@ -1,4 +1,4 @@
-"""What the compiles of one release are known to cost."""
+"""The recorded costs of compiling a release's sources, as the memory guard takes them."""
 
 from collections.abc import Iterable
 
@@ -8,11 +8,12 @@ from torchmill.config.costs import KnownUnit
 
 
 def release_costs(units: Iterable[KnownUnit], package: str, release: str) -> tuple[KnownCost, ...]:
-    """Return the recorded costs that hold for a release, in the order of the facts.
+    """Return the recorded costs that hold for a release of a package.
 
-    The guard takes the first whose pattern fits a source.
+    They stay in the order of the facts, because the guard takes the first whose pattern fits a
+    source.
     """
-    costs = []
+    costs: list[KnownCost] = []
     for unit in units:
         for_package = unit.package in {"", package}
         for_release = unit.release is None or unit.release.contains(release, prereleases=True)

@@ -1,4 +1,9 @@
-"""How long compiling a release takes by the catalogue of measured builds (runs.toml)."""
+"""How long compiling a release takes by the catalogue of measured builds (runs.toml).
+
+The work of a build is the processor time of its compilers. It is the sum of the work on code for
+the host and the work on device code, which is compiled once for each image: each entry of
+TORCH_CUDA_ARCH_LIST makes an image, and PTX another one.
+"""
 
 import math
 from collections.abc import Iterable
@@ -11,24 +16,27 @@ from torchmill.config.release import Release
 from torchmill.plan import link_overflow
 
 _DAYS_PER_YEAR = 365.25
-# Libraries of torch without device code. libcaffe2.so was the main one until 1.4.
-_HOST_LIBRARIES = ("libtorch_cpu", "libcaffe2.so", "libtorch_python")
-_MAIN_HOST_LIBRARIES = _HOST_LIBRARIES[:2]
+# Libraries of torch without device code: libcaffe2.so in 1.0 and 1.1, libtorch_cpu since 1.5.
+_MAIN_HOST_LIBRARIES = ("libtorch_cpu", "libcaffe2.so")
+_HOST_LIBRARIES = (*_MAIN_HOST_LIBRARIES, "libtorch_python")
+# An assumed part of a run's time is subtracted, but never more than leaves this share of it.
+_LEAST_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class CompileWork:
-    """Seconds of one core that compiling takes, and the measured builds that show it."""
+    """The work of a build, and the measured builds by which it is judged."""
 
-    seconds: float
-    spread: float  # a factor either way
-    runs: tuple[MeasuredRun, ...]  # those that count most
+    seconds: float  # processor time of all compilers together
+    spread: float  # the factor by which `seconds` may be too high or too low
+    runs: tuple[MeasuredRun, ...]  # the most similar measured builds
 
 
 def catalogue_work(facts: Facts, release: Release, images: int, jobs: int) -> CompileWork | None:
-    """Return the work of a build by the catalogue; None if no measured build tells anything.
+    """Return the work of a build by the catalogue; None if no measured build is similar.
 
-    `images` is how often device code is compiled (`count_code_images`), 0 without CUDA.
+    `images` is the number of images of device code (`count_code_images`), 0 without CUDA. `jobs` is
+    the number of compilers at a time.
     """
     if facts.assumptions is None:
         return None
@@ -54,10 +62,10 @@ def catalogue_work(facts: Facts, release: Release, images: int, jobs: int) -> Co
 
 
 def _are_similar(facts: Facts, first_name: str, second_name: str) -> bool:
-    """Tell whether two packages are of one size: upstream's own, built against the same one.
+    """Tell whether two packages take about the same work: torchvision and torchaudio do.
 
-    Extensions are of any size. What is declared in one file comes from an index and has no
-    repository.
+    They do if both are upstream's own and are built against the same package. Third-party
+    extensions may be of any size; these are fetched from PyPI, and so have no repository here.
     """
     first = facts.packages[first_name]
     second = facts.packages[second_name]
@@ -69,10 +77,10 @@ def _are_similar(facts: Facts, first_name: str, second_name: str) -> bool:
 def _weighted_mean(
     facts: Facts, assumed: CostAssumptions, release: Release, jobs: int, runs: Iterable[MeasuredRun]
 ) -> CompileWork | None:
-    """Return the weighted geometric mean of the work that runs show.
+    """Return the work of a release as the weighted geometric mean of the work of runs.
 
-    Of runs with CUDA, it is the work of one image of device code. A run weighs less the farther
-    its release is away in time, and the more its number of jobs differs.
+    Of runs with CUDA, it is the work of one image of device code. A run weighs less the more years
+    its release is apart, and the more its number of jobs differs. None if no run has a weight.
     """
     weighted: list[tuple[float, float, MeasuredRun]] = []  # weight, logarithm of seconds, run
     for run in runs:
@@ -80,9 +88,11 @@ def _weighted_mean(
         seconds = _work_of_run(facts, assumed, run, run_release)
         if run_release is None or seconds is None:
             continue
-        # Code for the host grows with the release. Device code is counted by images, and how large
-        # an image of each release is was never measured.
-        scale = 1.0 if run.capabilities else _size_ratio(facts, release, run_release)
+        # Work on code for the host is taken to grow with the size of the libraries. Work on an
+        # image of device code is not scaled: its size was never measured for each release.
+        scale = 1.0
+        if not run.capabilities:
+            scale = _size_ratio(facts, release, run_release)
         distance = _years_between(release, run_release) / assumed.years
         distance += abs(math.log(jobs / run_slots(run)))
         weighted.append((math.exp(-distance), math.log(seconds * scale), run))
@@ -98,14 +108,19 @@ def _weighted_mean(
 def _work_of_run(
     facts: Facts, assumed: CostAssumptions, run: MeasuredRun, release: Release | None
 ) -> float | None:
-    """Return the seconds of work that a run shows; with CUDA, those of one image of device code."""
+    """Return the seconds of work in a run; with CUDA, those of one image of device code.
+
+    `release` is that of the run. None if the run has neither processor time, nor both its duration
+    and its cores.
+    """
     seconds = run.cpu_seconds
     if seconds is None and run.wall_seconds is not None and run.cores is not None:
         overhead = assumed.serial_seconds.middle
         if run.scope == "job":
             overhead += assumed.job_seconds.middle
-        # The overhead is only assumed: of a short run, it must not leave nothing.
-        parallel = max(run.wall_seconds - overhead, run.wall_seconds / 4)
+        # The overhead is only assumed, and may be longer than a short run.
+        parallel = max(run.wall_seconds - overhead, run.wall_seconds * _LEAST_SHARE)
+        # n jobs do the work of n**scaling: see runs.toml.
         seconds = parallel * run_slots(run) ** assumed.scaling
     if seconds is None or release is None or not run.capabilities:
         return seconds
@@ -114,11 +129,11 @@ def _work_of_run(
     if host_work:
         device_seconds -= host_work.seconds
     images = link_overflow.count_code_images(run.capabilities)
-    return max(device_seconds, seconds / 4) / images
+    return max(device_seconds, seconds * _LEAST_SHARE) / images
 
 
 def find_release_version(facts: Facts, package: str, version: str) -> Release | None:
-    """Return a release by its version; None if there is none."""
+    """Return a package's release by its version; None if the facts do not have it."""
     for release in facts.releases.get(package, ()):
         if release.version == version:
             return release
@@ -126,47 +141,51 @@ def find_release_version(facts: Facts, package: str, version: str) -> Release | 
 
 
 def run_slots(run: MeasuredRun) -> int:
-    """Return how many compilers a run had at a time."""
+    """Return how many compilers a run had at a time, by its jobs and its cores; 1 if unknown."""
     jobs = run.jobs or run.cores or 1
     cores = run.cores or run.jobs or 1
     return max(1, min(jobs, cores))
 
 
 def host_library_bytes(facts: Facts, release: Release) -> int | None:
-    """Return the bytes of the official libraries without device code.
+    """Return the bytes of the official libraries without device code, near a release.
 
-    They are those of the nearest release for which they are recorded; None if there is none.
+    They are those of the release itself, or of the nearest one for which they are recorded. None if
+    they are recorded for none, as of dependent packages.
     """
     releases = facts.releases[release.package]
     # To compare versions is twenty times as fast as to compare whole releases.
-    names = [(candidate.version, candidate.torch) for candidate in releases]
-    position = names.index((release.version, release.torch))
-    nearest = sorted(range(len(releases)), key=lambda index: abs(index - position))
-    for index in nearest:
-        size = _host_library_bytes(releases[index])
+    keys = [(candidate.version, candidate.torch) for candidate in releases]
+    position = keys.index((release.version, release.torch))
+    nearest_first = sorted(range(len(releases)), key=lambda index: abs(index - position))
+    for index in nearest_first:
+        size = _recorded_host_bytes(releases[index])
         if size:
             return size
     return None
 
 
-def _host_library_bytes(release: Release) -> int:
-    """Return the bytes of a release's own host libraries; 0 if they are not recorded.
-
-    From 1.2 to 1.4, one library held everything, device code too: without a main host library,
-    the rest tells nothing.
-    """
+def _recorded_host_bytes(release: Release) -> int:
+    """Return the recorded bytes of a release's libraries without device code; 0 if not recorded."""
+    # From 1.2 to 1.4, the single library libtorch.so had the code for the host and device code.
+    # Its size, and libtorch_python beside it, do not tell how large the code for the host is.
     if not any(name.startswith(_MAIN_HOST_LIBRARIES) for name in release.sizes):
         return 0
     return sum(size for name, size in release.sizes.items() if name.startswith(_HOST_LIBRARIES))
 
 
 def _size_ratio(facts: Facts, release: Release, other: Release) -> float:
-    """Return the size of a release's libraries without device code, in units of another's."""
+    """Return how many times as large as another's a release's libraries without device code are.
+
+    It is 1 if the sizes are not known, and for another package.
+    """
     if release.package != other.package:
         return 1.0
     size = host_library_bytes(facts, release)
     other_size = host_library_bytes(facts, other)
-    return size / other_size if size and other_size else 1.0
+    if not size or not other_size:
+        return 1.0
+    return size / other_size
 
 
 def _years_between(release: Release, other: Release) -> float:

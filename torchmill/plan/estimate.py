@@ -1,4 +1,8 @@
-"""Estimate time, memory and disk of a build, from measured builds and those of this machine."""
+"""Estimate time, memory and disk of a build.
+
+An estimate is based on the catalogue of measured builds (`compile_work`), and on builds that this
+machine made before. docs/explanation/estimates.md explains the assumptions.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -23,14 +27,14 @@ _HOUR_SECONDS = 3600
 
 @dataclass(frozen=True, slots=True)
 class EstimateSpan:
-    """A quantity with its uncertainty."""
+    """A number of seconds with its uncertainty."""
 
     low: float
     likely: float
     high: float
 
     def __str__(self) -> str:
-        """Return seconds as people read them: "about 12 min (9 min to 20 min)"."""
+        """Return the span as people read it: "about 12 min (9 min to 20 min)"."""
         low = format_estimate(self.low)
         return f"about {format_estimate(self.likely)} ({low} to {format_estimate(self.high)})"
 
@@ -39,23 +43,23 @@ class EstimateSpan:
 class Estimate:
     """The expected cost of a build on a machine."""
 
-    wall: EstimateSpan  # seconds, with a cold compiler cache
-    cpu: EstimateSpan  # seconds of all compilers together
-    compile: CostRange  # bytes that one of the largest compiles takes
-    memory: CostRange  # bytes of all compiles in flight together
-    tree: CostRange  # bytes on disk while it is built
-    wheel: CostRange  # bytes in dist/
-    confidence: str  # on what kind of builds it stands: "builds of this release"
-    basis: str  # the runs on which it stands
+    wall: EstimateSpan  # duration, with an empty compiler cache
+    cpu: EstimateSpan  # processor time of all compilers together
+    compile: CostRange  # bytes of memory that one of the largest compiles takes
+    memory: CostRange  # bytes of memory of all compiles that run at a time
+    tree: CostRange  # bytes on disk of the tree at the end of the build
+    wheel: CostRange  # bytes of the wheel
+    confidence: str  # the kind of builds that it is based on: "builds of this release"
+    basis: str  # these builds: "torch 1.13.1 cpu (c5.12xlarge)"
 
 
 def estimate_build(
     facts: Facts, plan: Plan, own_runs: Sequence[MeasuredRun] = (), *, further: bool = False
 ) -> Estimate | None:
-    """Return the cost of carrying out a plan with a cold compiler cache; None if unknown.
+    """Return the cost of carrying out a plan with an empty compiler cache; None if unknown.
 
-    `own_runs` are builds that the same machine has made. A `further` Python uses the tree that was
-    compiled for the first one.
+    `own_runs` are builds that this machine has made. With `further`, the tree was compiled before
+    for another Python, and only a part is compiled again.
     """
     assumed = facts.assumptions
     images = link_overflow.count_code_images(plan.arch_list)
@@ -66,16 +70,16 @@ def estimate_build(
     work, confidence = _best_basis(facts, assumed, plan, work, cold_runs)
     if further:
         work = replace(work, seconds=work.seconds * assumed.further_python.middle)
-    dependent = facts.packages[plan.build.package].after is not None
-    alone = assumed.dependent_seconds if dependent else assumed.serial_seconds
+    is_dependent = facts.packages[plan.build.package].after is not None
+    serial_seconds = assumed.dependent_seconds if is_dependent else assumed.serial_seconds
     largest = largest_compile(facts, plan.build, plan.release.version)
-    average = _average_compile(facts, largest, images)
+    typical = _typical_compile(facts, largest, images)
     cpu = EstimateSpan(work.seconds / work.spread, work.seconds, work.seconds * work.spread)
     return Estimate(
-        wall=wall_seconds(alone, assumed.scaling, work, plan.jobs),
+        wall=wall_seconds(serial_seconds, assumed.scaling, work, plan.jobs),
         cpu=cpu,
         compile=largest,
-        memory=CostRange(plan.jobs * average, plan.jobs * largest.high),
+        memory=CostRange(plan.jobs * typical, plan.jobs * largest.high),
         tree=_disk_bytes(facts, plan, images, "tree"),
         wheel=_disk_bytes(facts, plan, images, "packed"),
         confidence=confidence,
@@ -83,12 +87,15 @@ def estimate_build(
     )
 
 
-def _average_compile(facts: Facts, largest: CostRange, images: int) -> float:
-    """Return the bytes of a compile at its peak, averaged over the time of a build."""
-    # Averages were measured of builds without CUDA only.
+def _typical_compile(facts: Facts, largest: CostRange, images: int) -> float:
+    """Return the bytes of memory that a compile takes on average, at least.
+
+    `largest` is what each of the largest compiles takes.
+    """
     measured = [float(run.typical) for run in facts.runs if run.typical]
     if measured and not images:
         return min(*measured, largest.low)
+    # It was measured of builds without CUDA only. For others, half of the largest is assumed.
     return largest.low / 2
 
 
@@ -101,25 +108,25 @@ def _describe_runs(runs: Iterable[MeasuredRun]) -> str:
     return "; ".join(dict.fromkeys(descriptions))
 
 
-def wall_seconds(alone: CostRange, scaling: float, work: CompileWork, jobs: int) -> EstimateSpan:
-    """Return the seconds that work takes with a number of jobs.
+def wall_seconds(serial: CostRange, scaling: float, work: CompileWork, jobs: int) -> EstimateSpan:
+    """Return the duration of a build with a number of compilers at a time.
 
-    `alone` are the seconds in which one program runs: configure, link, pack, verify.
+    `serial` are the seconds in which a single program runs: configure, link, pack, verify.
     """
     # Jobs share caches and memory, so that n of them do the work of n**scaling: see runs.toml.
     speed = jobs**scaling
     return EstimateSpan(
-        alone.low + work.seconds / work.spread / speed,
-        alone.middle + work.seconds / speed,
-        alone.high + work.seconds * work.spread / speed,
+        low=serial.low + work.seconds / work.spread / speed,
+        likely=serial.middle + work.seconds / speed,
+        high=serial.high + work.seconds * work.spread / speed,
     )
 
 
 def _is_cold_run(facts: Facts, run: MeasuredRun) -> bool:
-    """Tell whether a run of this machine compiled everything in its wheel.
+    """Tell whether a run of this machine compiled all files, with none from a compiler cache.
 
-    A manifest does not tell what came from a compiler cache. A run counts as cold if it took no
-    less than the catalogue expects at least.
+    No record tells this. So a run counts as cold if its processor time is not less than the least
+    that the catalogue expects.
     """
     work = _expected_work(facts, run)
     if work is None or run.cpu_seconds is None:
@@ -128,7 +135,7 @@ def _is_cold_run(facts: Facts, run: MeasuredRun) -> bool:
 
 
 def _expected_work(facts: Facts, run: MeasuredRun) -> CompileWork | None:
-    """Return the work of a run by the catalogue."""
+    """Return the work that the catalogue expects for a run's build; None if unknown."""
     release = find_release_version(facts, run.package, run.release)
     if release is None:
         return None
@@ -137,14 +144,15 @@ def _expected_work(facts: Facts, run: MeasuredRun) -> CompileWork | None:
 
 
 def runs_of_same_build(plan: Plan, runs: Iterable[MeasuredRun]) -> list[MeasuredRun]:
-    """Return the runs of the same build as a plan's, for as many compute capabilities."""
+    """Return the runs of a plan's release with as many images of device code, 0 without CUDA."""
     images = link_overflow.count_code_images(plan.arch_list)
-    return [
-        run
-        for run in runs
-        if (run.package, run.release) == (plan.release.package, plan.release.version)
-        and link_overflow.count_code_images(run.capabilities) == images
-    ]
+    same_builds: list[MeasuredRun] = []
+    for run in runs:
+        same_package = run.package == plan.release.package
+        same_release = same_package and run.release == plan.release.version
+        if same_release and link_overflow.count_code_images(run.capabilities) == images:
+            same_builds.append(run)
+    return same_builds
 
 
 def _best_basis(
@@ -154,10 +162,11 @@ def _best_basis(
     work: CompileWork,
     own_runs: Sequence[MeasuredRun],
 ) -> tuple[CompileWork, str]:
-    """Return the work of a build, and the kind of builds on which it stands.
+    """Return the work of a build, and the kind of builds that it is based on.
 
-    It is that of this machine's cold builds of the same, else the catalogue's `work`, corrected by
-    how fast this machine built other releases of the package.
+    If this machine has made the same build, the work is the mean of its runs. Else it is `work`,
+    the catalogue's, times the factor by which this machine was slower than the catalogue expects
+    in builds of other releases. `own_runs` are this machine's cold runs.
     """
     same_builds = runs_of_same_build(plan, own_runs)
     if same_builds:
@@ -167,15 +176,16 @@ def _best_basis(
     package = plan.release.package
     if any(run.package != package for run in work.runs):
         return work, "builds of other packages"
-    with_cuda = bool(link_overflow.count_code_images(plan.arch_list))
-    releases = {run.release for run in work.runs if bool(run.capabilities) == with_cuda}
+    has_cuda = bool(link_overflow.count_code_images(plan.arch_list))
+    releases = {run.release for run in work.runs if bool(run.capabilities) == has_cuda}
     confidence = "builds of other releases"
     if plan.release.version in releases:
         confidence = "builds of this release"
-    # The machine is taken to be as much faster or slower as it was with what it has built.
     ratios: list[float] = []
     for run in own_runs:
-        expected = _expected_work(facts, run) if run.package == package else None
+        if run.package != package:
+            continue
+        expected = _expected_work(facts, run)
         if expected:
             ratios.append((run.cpu_seconds or 1) / expected.seconds)
     factor = geometric_mean(ratios) if ratios else 1.0
@@ -183,26 +193,30 @@ def _best_basis(
 
 
 def _disk_bytes(facts: Facts, plan: Plan, images: int, part: str) -> CostRange:
-    """Return the bytes on disk of a build's "tree", or of its wheel, "packed".
+    """Return the bytes on disk of a part of a build: "tree", or "packed" for its wheel.
 
-    They follow from the size of the official libraries. If no sizes are recorded, as for dependent
-    packages, they are those of measured builds of the package, else of other dependent ones.
+    They are computed from the sizes of the official libraries. Of dependent packages, such as
+    torchvision, no sizes are recorded: then measured builds tell.
     """
     assumed = facts.assumptions
     release = plan.release
     host_bytes = host_library_bytes(facts, release)
     if assumed is None or host_bytes is None:
         return _measured_bytes(facts, release.package, part)
-    libraries = float(host_bytes)
+    library_bytes = float(host_bytes)
     weight = link_overflow.capability_weight(facts, release) if images else None
     if weight:
-        libraries += images * weight[0]
+        image_bytes, _ = weight
+        library_bytes += images * image_bytes
     factor = assumed.tree if part == "tree" else assumed.packed
-    return CostRange(libraries * factor.low, libraries * factor.high)
+    return CostRange(library_bytes * factor.low, library_bytes * factor.high)
 
 
 def _measured_bytes(facts: Facts, package: str, part: str) -> CostRange:
-    """Return the bytes of a part of a dependent package's build, by measured builds."""
+    """Return the bytes of a part of a dependent package's build, by measured builds.
+
+    These are builds of the package, else of all dependent packages.
+    """
     of_package: list[int] = []
     of_dependents: list[int] = []
     for run in facts.runs:
@@ -212,11 +226,13 @@ def _measured_bytes(facts: Facts, package: str, part: str) -> CostRange:
             if run.package == package:
                 of_package.append(size)
     sizes = of_package or of_dependents
+    # Releases and variants of a package differ, so the bounds are wider by a factor of 2.
     return CostRange(min(sizes, default=0) / 2, max(sizes, default=0) * 2)
 
 
 def format_estimate(seconds: float) -> str:
     """Return seconds as people read them: "40 s", "12 min", "2.4 h"."""
+    # From two of a unit on, rounding to whole units changes little.
     if seconds < 2 * _MINUTE_SECONDS:
         return f"{seconds:.0f} s"
     if seconds < 2 * _HOUR_SECONDS:

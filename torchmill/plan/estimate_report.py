@@ -1,4 +1,8 @@
-"""What a build will cost, and whether its link may overflow, for people and as data."""
+"""The cost of a build, and the risk that its link overflows, for people and as data.
+
+The link of libtorch_cuda overflows if the library grows larger than its code can address: see
+`link_overflow`.
+"""
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -25,12 +29,12 @@ from torchmill.plan.plan import Plan
 from torchmill.plan.published import GITHUB_LARGEST, PYPI_LARGEST
 from torchmill.plan.settings import heavier_settings
 
-# The largest files that can be published, in bytes.
+# The largest files that can be published, in bytes, by the place that takes them.
 _LARGEST_FILES = {
     "PyPI takes unless it grants more (100 MiB)": PYPI_LARGEST,
     "a release on GitHub takes (2 GiB)": GITHUB_LARGEST,
 }
-_FURTHER = " in the tree of the first Python"
+_IN_SHARED_TREE = " in the tree of the first Python"
 
 
 def estimate_as_data(
@@ -39,9 +43,10 @@ def estimate_as_data(
     own_runs: Sequence[MeasuredRun] = (),
     gpus: Sequence[Capability] = (),
 ) -> dict[str, Any]:
-    """Return the estimate and the risk as JSON-ready data; null if nothing is known.
+    """Return the estimate and the risk as JSON-ready data; None in place of what is not known.
 
-    `own_runs` are builds of this machine. The cures of the risk serve `gpus`.
+    `own_runs` are builds that this machine has made. `gpus` are the compute capabilities that the
+    remedies of the risk must keep.
     """
     estimate = estimate_build(facts, plan, own_runs)
     risk = _overflow_risk(facts, plan, gpus)
@@ -58,9 +63,10 @@ def estimate_as_text(
     own_runs: Sequence[MeasuredRun] = (),
     gpus: Sequence[Capability] = (),
 ) -> str:
-    """Return the estimate and the risk for people; `memory` are the bytes that the build may use.
+    """Return the estimate and the risk as lines for people.
 
-    `own_runs` are builds of this machine. The cures of the risk serve `gpus`.
+    `memory` are the bytes that the build may use. The other arguments are those of
+    `estimate_as_data`.
     """
     lines: list[str] = []
     estimate = estimate_build(facts, plan, own_runs)
@@ -76,6 +82,7 @@ def estimate_as_text(
 
 
 def _estimate_lines(estimate: Estimate, memory: int) -> list[str]:
+    """Return an estimate as lines; those with details are indented."""
     cpu = format_estimate(estimate.cpu.likely)
     lines = [
         f"time: {estimate.wall}",
@@ -90,9 +97,9 @@ def _estimate_lines(estimate: Estimate, memory: int) -> list[str]:
         )
     tree = estimate.tree.in_bytes
     lines.append(f"disk: {tree} for the tree, {estimate.wheel.in_bytes} for the wheel")
-    for taker, largest in _LARGEST_FILES.items():
+    for place, largest in _LARGEST_FILES.items():
         if estimate.wheel.high > largest:
-            lines.append(f"  at worst a larger file than {taker}")
+            lines.append(f"  at worst a larger file than {place}")
     lines.append(f"judged by {estimate.confidence}: {estimate.basis}")
     return lines
 
@@ -100,12 +107,15 @@ def _estimate_lines(estimate: Estimate, memory: int) -> list[str]:
 def cost_rows(
     facts: Facts, plan: Plan, own_runs: Sequence[MeasuredRun] = (), *, further: bool = False
 ) -> dict[str, str]:
-    """Return the costs of a build in a line each: time, memory, disk, and the risk of its link."""
+    """Return the costs of a build by title: "time", "memory", "disk", and "risk" if its link has one.
+
+    The arguments are those of `estimate_build`.
+    """
     rows = {"time": "unknown: nothing like it was ever measured"}
     estimate = estimate_build(facts, plan, own_runs, further=further)
     if estimate:
-        tree = _FURTHER if further else ""
-        boards = _exclude_boards(plan, own_runs)
+        tree = _IN_SHARED_TREE if further else ""
+        boards = _boards_clause(plan, own_runs)
         rows = {
             "time": f"{estimate.wall}{tree}, judged by {estimate.confidence}{boards}",
             "memory": estimate.memory.in_bytes,
@@ -127,8 +137,8 @@ def expected_duration(
     estimate = estimate_build(facts, plan, own_runs, further=further)
     if estimate is None:
         return ""
-    tree = _FURTHER if further else ""
-    boards = _exclude_boards(plan, own_runs)
+    tree = _IN_SHARED_TREE if further else ""
+    boards = _boards_clause(plan, own_runs)
     sentence = (
         f"expected to take {estimate.wall}{tree}, less with what the compiler cache has{boards}"
     )
@@ -138,13 +148,11 @@ def expected_duration(
     return sentence
 
 
-def _exclude_boards(plan: Plan, own_runs: Sequence[MeasuredRun]) -> str:
-    """Return for which machines the time does not hold.
-
-    The aarch64 machines on which builds were measured are servers and a laptop.
-    """
+def _boards_clause(plan: Plan, own_runs: Sequence[MeasuredRun]) -> str:
+    """Return a clause on the machines for which an estimated time is too short, or ""."""
     if own_runs or plan.build.arch != "aarch64":
         return ""
+    # The aarch64 machines on which builds were measured are servers and a laptop.
     return (
         "; much longer on a small board such as a Raspberry Pi, or in an emulator without cross "
         "compilers"
@@ -154,6 +162,7 @@ def _exclude_boards(plan: Plan, own_runs: Sequence[MeasuredRun]) -> str:
 def _overflow_risk(
     facts: Facts, plan: Plan, gpus: Sequence[Capability] = ()
 ) -> OverflowRisk | None:
+    """Return the risk that the link of a plan overflows; None without CUDA, or if unknown."""
     cuda = plan.cuda.toolkit
     if cuda is None:
         return None
@@ -163,10 +172,10 @@ def _overflow_risk(
 def saving_for_gpus(
     facts: Facts, cell: Cell, host: Host, options: Options = NO_OPTIONS
 ) -> list[str]:
-    """Return a sentence on how much sooner a build ends with the shortest list for a host's GPUs.
+    """Return a sentence on the time that a list for the host's GPUs alone would save.
 
-    There is none if the user gives a list, if toolkit, release or driver do not serve the GPUs, or
-    if that list takes no less time.
+    The list is empty if the user gives an arch list, if the toolkit, the release or the driver do
+    not serve the GPUs, or if nothing is saved.
     """
     if options.arch_list or "TORCH_CUDA_ARCH_LIST" in options.settings:
         return []
@@ -179,7 +188,7 @@ def saving_for_gpus(
     if not gpus or not driver_runs(toolkit, host):
         return []
     targets = shortest_arch_list(facts, gpus)
-    # A list that the user did not give must not end a build: the release refuses this one.
+    # `compute_plan` would raise an error for a list that the release refuses.
     if any(find_arch_problems(facts, targets, toolkit, cell.release)):
         return []
     shortest = format_arch_list(targets)
@@ -188,7 +197,7 @@ def saving_for_gpus(
     whole_seconds = _likely_seconds(facts, compute_plan(facts, cell, host, options))
     if short_seconds >= whole_seconds:
         return []
-    # A board runs no code for other capabilities, however near.
+    # A board runs no code for other capabilities, so the official list would not serve it.
     word = "required" if any(gpu.tegra for gpu in gpus) else "enough"
     sentence = (
         f"for the GPUs here `--arch-list '{shortest}'` is {word}: {short_plan.identifier} of "
@@ -199,7 +208,10 @@ def saving_for_gpus(
 
 
 def _served_gpus(facts: Facts, cell: Cell, host: Host, toolkit: Toolkit) -> list[Capability]:
-    """Return the capabilities of the target's GPUs; none if the toolkit serves not all of them."""
+    """Return the capabilities of the GPUs that a cell is for, on a host.
+
+    It is an empty list if the toolkit makes no code for one of them.
+    """
     target = published.target_host(facts, host, cell.build.arch)
     served: list[Capability] = []
     for gpu in target.gpus.devices:
@@ -211,5 +223,6 @@ def _served_gpus(facts: Facts, cell: Cell, host: Host, toolkit: Toolkit) -> list
 
 
 def _likely_seconds(facts: Facts, plan: Plan) -> float:
+    """Return the most likely duration of a build in seconds; 0 if nothing is known."""
     estimate = estimate_build(facts, plan)
     return estimate.wall.likely if estimate else 0.0

@@ -1,4 +1,9 @@
-"""How many compilers a build starts at a time, by its cores and its memory."""
+"""How many compilers a build starts at a time, by its cores and its memory.
+
+A job is a compiler that ninja starts. Without the memory guard, all jobs compile at a time. With
+it, each waits at a gate, a small program before the compiler, until the guard finds that the
+memory suffices for it.
+"""
 
 from dataclasses import dataclass
 
@@ -20,18 +25,18 @@ class JobCount:
     """A number of jobs and its reason."""
 
     count: int
-    reason: str
+    reason: str  # begins with the number: "4 because of the cores (…)"
 
 
 def usable_memory(host: Host, options: Options) -> int:
-    """Return the bytes that a build may use: the host's memory, or less if the user says so."""
+    """Return the bytes that a build may use: the host's memory, or less with `--memory`."""
     if options.memory is None:
         return host.resources.memory
     return min(options.memory, host.resources.memory)
 
 
 def largest_compile(facts: Facts, build: Build, version: str) -> CostRange:
-    """Return the bytes that the largest compile of a release takes, low and high.
+    """Return the bytes of memory that the largest compile of a release takes, low and high.
 
     If no peak is recorded for the release, the range ends at the package's memory per job.
     """
@@ -51,18 +56,18 @@ def largest_compile(facts: Facts, build: Build, version: str) -> CostRange:
 def guarded_slots(cores: int, memory: int) -> int:
     """Return how many compilers a build under the memory guard may start, within `memory` bytes.
 
-    Most of them wait: the more the guard can choose from, the better those that run fit together.
-    But each may be at its preprocessor, which no gate holds if a cache asks for its output. So
-    the memory must carry a preprocessor for each.
+    Most of them wait at their gates: the more the guard can choose from, the better it fills the
+    memory. But a compiler cache runs the preprocessor of a file before it asks for the compiler,
+    and the gate does not hold preprocessors. So the memory must suffice for all of them.
     """
     return max(1, min(4 * cores + 2, memory // _PREPROCESSOR_BYTES))
 
 
 def count_jobs(cores: int, memory: int, per_job: int, requested: int | None = None) -> JobCount:
-    """Return the number of jobs that `cores` and `memory` carry, at least one.
+    """Return the number of jobs for a number of cores and bytes of memory, at least one.
 
-    `memory` is in bytes, as is `per_job`, the largest compiler's. A number that the user requests
-    wins.
+    `per_job` are the bytes that the largest compile takes. `requested` is the user's number, which
+    is taken as it is; the reason then says if the memory is short.
     """
     carried = memory // per_job if per_job > 0 else cores
     room = f"{format_bytes(memory)} of memory at {format_bytes(per_job)} a job"
