@@ -1,4 +1,8 @@
-"""Superchips and boards: GPUs that exist only with a processor, and so identify a machine."""
+"""GPUs that exist only together with a processor, and so identify a machine.
+
+They are on superchips, such as GH200 with a Grace processor, or on boards, such as Jetson's. This
+module calls both boards.
+"""
 
 from collections.abc import Iterable
 
@@ -9,9 +13,9 @@ from torchmill.host.host import Host, HostPlatform, HostResources
 
 
 def find_board(facts: Facts, gpus: Iterable[NamedGpu]) -> GpuHost | None:
-    """Return the board that GPUs are on; None if one of them is sold as a card as well, or of none.
+    """Return the board of some GPUs; None if one of them is sold as a card too.
 
-    If they are on several boards, it is that of the first.
+    If they are on different boards, it is that of the first GPU. Without GPUs it is None.
     """
     boards = [_board_of(facts, gpu) for gpu in gpus]
     if not boards or None in boards:
@@ -20,31 +24,32 @@ def find_board(facts: Facts, gpus: Iterable[NamedGpu]) -> GpuHost | None:
 
 
 def _board_of(facts: Facts, gpu: NamedGpu) -> GpuHost | None:
-    """Return the board of a GPU by its name.
-
-    For a bare capability it is the first board, if all GPUs of that capability are on boards.
-    """
-    by_name: dict[str, GpuHost] = {}
+    """Return the board of a GPU, which a user names by its product or by its capability, "9.0"."""
+    board_by_gpu: dict[str, GpuHost] = {}
     for board in facts.boards:
         for name in board.gpus:
-            by_name[name] = board
-    boards = [by_name.get(name) for name in gpu.capability.gpus]
+            board_by_gpu[name] = board
+    named_board = board_by_gpu.get(gpu.gpu)
+    boards = [board_by_gpu.get(name) for name in gpu.capability.gpus]
     if gpu.capability.tegra:
-        # A system on a chip is on a board under whatever name it is known.
-        known = [board for board in boards if board is not None]
-        return by_name.get(gpu.gpu) or (known[0] if known else None)
-    is_bare_capability = gpu.gpu == gpu.capability.name
-    if not is_bare_capability:
-        return by_name.get(gpu.gpu)
+        # A system on a chip is always on a board, even if the facts do not have its name.
+        known_boards = [board for board in boards if board is not None]
+        if named_board is None and known_boards:
+            return known_boards[0]
+        return named_board
+    is_named_by_capability = gpu.gpu == gpu.capability.name
+    if not is_named_by_capability:
+        return named_board
+    # A capability tells a board only if no GPU with it is sold as a card.
     if not boards or None in boards:
         return None
     return boards[0]
 
 
 def board_machine(board: GpuHost, host: Host) -> Host:
-    """Return a machine with a board, as far as it is known.
+    """Return the description of a machine with a board, for plans and judgements.
 
-    Cores and memory are those of `host`, because no fact has them.
+    Cores and memory are those of `host`, because the facts do not have the board's.
     """
     resources = HostResources(host.resources.cores, host.resources.memory)
     platform = HostPlatform(processor_features=board.processor)
@@ -52,8 +57,10 @@ def board_machine(board: GpuHost, host: Host) -> Host:
 
 
 def board_sentence(board: GpuHost, gpu: NamedGpu) -> str:
-    """Return which machine a GPU's board implies, as a clause."""
-    name = board.gpus[0] if gpu.gpu == gpu.capability.name else gpu.gpu
+    """Return a clause on the machine that a GPU's board implies."""
+    name = gpu.gpu
+    if name == gpu.capability.name:  # the user gave a capability, not the name of a GPU
+        name = board.gpus[0]
     return f"{name} comes with {board.name}: a machine with it is {board.arch}"
 
 
@@ -66,7 +73,7 @@ def board_indexes(facts: Facts, capabilities: Iterable[Capability]) -> list[Boar
 
 
 def index_sentence(index: BoardIndex) -> str:
-    """Return a clause about an index of a board's maker."""
+    """Return a clause on an index in which NVIDIA has wheels for boards."""
     return (
         f"NVIDIA has wheels for JetPack {index.jetpack} (CUDA {index.cuda}) at {index.url}; "
         "they were not read here"

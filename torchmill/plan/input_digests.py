@@ -1,7 +1,8 @@
 """Digests of everything that changes the result of a build: tree, environment and commands.
 
-A stage runs again if its digest differs from the recorded one. What changes only the speed, such as
-the number of jobs, is in no digest.
+A tree is a copy of the source, prepared and configured, in which the wheels of several interpreters
+are compiled one after the other. A stage of a build runs again if its digest differs from the
+recorded one. Inputs that change only the speed, such as the number of jobs, are in no digest.
 """
 
 import hashlib
@@ -14,22 +15,23 @@ from torchmill.core.stat_cache import digest_data
 from torchmill.fetch.source.source import Source
 from torchmill.plan.plan import Plan
 
-_DIGEST = re.compile(r"[0-9a-f]{40,64}")
+_DIGEST = re.compile(r"[0-9a-f]{40,64}")  # a commit, or a sha256
 
 
 def tree_inputs(
     plan: Plan, source: Source, patches: Path, machine_inputs: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return, by name, everything that is the same for every interpreter that a tree can serve.
+    """Return the inputs of a tree, by name: those that are the same for every interpreter.
 
-    `patches` is the folder of the project's patches. `machine_inputs` names what the machine adds:
-    compilers, a toolkit, the user's variables.
+    `patches` is the folder of torchmill's patches, `machine_inputs` the inputs that come from the
+    machine: compilers, a toolkit, the user's variables. Raises OSError if a patch cannot be read.
     """
-    # Users read these names (describe_changed_inputs). To change one makes every tree stale.
+    # Users read these names (describe_changed_inputs). Changing a name makes every tree stale.
     inputs = {f"setting {name}": value for name, value in plan.switches.items()}
     inputs["build tools"] = ", ".join(plan.tree.kit)
     inputs["patches"] = ", ".join(plan.tree.patches)
     for patch in plan.tree.patches:
+        # The path of a user's patch is absolute, and so replaces the folder.
         path = patches / plan.tree.user_patches.get(patch, patch)
         inputs[f"patch {patch}"] = hashlib.sha256(path.read_bytes()).hexdigest()
     commands = [shlex.join(command.argv) for command in plan.tree.preparation]
@@ -48,9 +50,9 @@ def tree_key(inputs: Mapping[str, str]) -> str:
 
 
 def describe_changed_inputs(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
-    """Return the differences between the inputs of two trees: "setting USE_MPI (1, was 0)".
+    """Return the differences between two inputs of a tree: "setting USE_MPI (1, was 0)".
 
-    Of an input that is a digest, only the name is returned.
+    Digests and commits are not shown, because their values tell people nothing.
     """
     changes: list[str] = []
     for name in sorted(before.keys() | after.keys()):
@@ -70,7 +72,7 @@ def describe_changed_inputs(before: Mapping[str, str], after: Mapping[str, str])
 
 
 def environment_key(plan: Plan, tools: Mapping[str, str]) -> str:
-    """Return a digest of the purpose of an environment.
+    """Return the digest of everything that is installed into an environment for a build.
 
     `tools` names the interpreter, and the wheel that a dependent package is built against.
     """
@@ -83,9 +85,9 @@ def environment_key(plan: Plan, tools: Mapping[str, str]) -> str:
 
 
 def compile_key(tree: str, environment: str, plan: Plan) -> str:
-    """Return a digest of everything that changes the compiled objects of one interpreter's build.
+    """Return the digest of everything that changes the compiled objects for one interpreter.
 
-    `tree` and `environment` are the keys of these two.
+    `tree` is the tree's key, `environment` the environment's.
     """
     commands = [command.argv for command in plan.commands]
     return digest_data({"tree": tree, "environment": environment, "compile": commands})
