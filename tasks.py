@@ -171,7 +171,7 @@ def matrix(
     output = show_matrix(
         load_facts(), layout(), tag=tag, arch=arch, package=package, json=json, all_=all_
     )
-    show(output, folded=not json)
+    show(output, json=json)
 
 
 @task(argument="identifier")
@@ -216,7 +216,7 @@ def plan(
         all_=all_,
         options=build_options("plan", options),
     )
-    show(output, folded=not (json or sh))
+    show(output, json=json, folded=not sh)
 
 
 @task(argument="list_", iterable=["gpu"])
@@ -278,7 +278,7 @@ def doctor(
         all_=all_,
         options=build_options("doctor", options),
     )
-    show(output, folded=not json)
+    show(output, json=json)
 
 
 @task(argument="build", options=("jobs", "memory"))

@@ -18,7 +18,8 @@ Only `noxfile.py` and `tasks.py` import it; `command_line` alone imports invoke.
 - diagnose: `invoke diagnose`: find the cause of a failed build in its log, and the fix
 - doctor: `invoke doctor`: examine a machine, for a build or for itself, and report findings with
   their fixes
-- doctor_fixes: the fixes of `invoke doctor --fix`: all of them are walked before the first one runs
+- doctor_fixes: the fixes of `invoke doctor --fix`: the needs of all are checked before the first
+  one runs
 - fetch: `invoke fetch`: fetch a release and its submodules, verify the commit, and select the
   release
 - gpu: `nox -s gpu`: install wheels in a fresh environment and try them on this machine's GPU

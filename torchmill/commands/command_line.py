@@ -492,7 +492,8 @@ def show(output: object, *, json: bool = False, folded: bool = True) -> None:
     """Print the output of a command, and end with its exit code.
 
     With `json`, its data is printed. Text is folded to the width of a terminal and coloured there,
-    unless `folded` is False, as for the lines of a file. Raises what `output.require` raises.
+    unless `folded` is False, as for a script or the lines of a file. Raises what `output.require`
+    raises.
     """
     if json and isinstance(output, CommandOutput):
         print_now(dumps(stamp_output(output.data), indent=1))

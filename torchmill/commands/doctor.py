@@ -3,13 +3,12 @@
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from json import dumps
 from pathlib import Path
 
 from millpress.wheel_writer import source_date_epoch
 
 from torchmill.commands.command import CommandOutput
-from torchmill.commands.doctor_fixes import own_walk_context, run_fixes
+from torchmill.commands.doctor_fixes import local_walk_context, run_fixes
 from torchmill.commands.machine_report import DoctorReport, examine_host, survey_machine
 from torchmill.config import selection
 from torchmill.config.facts import Facts
@@ -17,7 +16,6 @@ from torchmill.config.release import Release
 from torchmill.config.release_lookup import base_release
 from torchmill.core import silence
 from torchmill.core.errors import ConfigError
-from torchmill.core.formats import stamp_output
 from torchmill.core.paths import Layout
 from torchmill.deliver import offers, products
 from torchmill.deliver.signature import read_trusted_keys
@@ -44,8 +42,8 @@ def show_examination(  # noqa: PLR0917 - every one is an option
 ) -> CommandOutput:
     """Examine this machine, or that of the file `host`, for a build or in general.
 
-    With `fix`, run the fixes and examine it once more. The output fails if a build cannot
-    start.
+    With `fix`, run the fixes and examine it once more. `save` is a file to which the machine is
+    written, and `all_` shows all fixes of a finding. The output fails if a build cannot start.
     """
     if (fix and (host or json)) or (yes and not fix):
         raise ConfigError(
@@ -60,7 +58,7 @@ def show_examination(  # noqa: PLR0917 - every one is an option
         _refuse_wrong_settings()
 
     def examine() -> DoctorReport:
-        # A saved machine is examined for builds that nobody has named yet.
+        # A machine that is saved is measured whole, with its GPUs: the file serves any build.
         cells = [build] if build and not save else []
         machine = described or survey_machine(facts, layout, cells)
         if save:
@@ -75,12 +73,14 @@ def show_examination(  # noqa: PLR0917 - every one is an option
         if failure is not None:
             return failure
         report = examine()
-    text = dumps(stamp_output(report.as_data()), indent=1) if json else report.as_text()
-    return CommandOutput(text, require=report.require)
+    return CommandOutput(report.as_text(), report.as_data(), report.require)
 
 
 def _refuse_wrong_settings() -> None:
-    """Raise ConfigError for a variable of torchmill's that a later step would refuse."""
+    """Raise ConfigError for a variable of torchmill's that a later step would refuse.
+
+    Each function reads a variable and raises the error; its result is not needed here.
+    """
     silence.silence_limit(os.environ)
     silence.answer_limit("", os.environ)
     read_trusted_keys(os.environ)
@@ -98,7 +98,10 @@ def _fix(
     *,
     yes: bool,
 ) -> CommandOutput | None:
-    """Run the fixes of this machine, for a build or in general; return the failure of one."""
+    """Run the fixes of this machine, for a build or in general.
+
+    Returns None, or the output of a command that ends because a fix failed or the user said no.
+    """
     cells = [build] if build else []
     host = survey_machine(facts, layout, cells)
     arch = host.arch
@@ -107,12 +110,12 @@ def _fix(
         _, cell = products.product_cell(facts, build, host.arch, release)
         arch = cell.build.arch
         base = base_release(facts, cell.release)
-        releases = [base] if base == cell.release else [base, cell.release]
+        releases = list(dict.fromkeys([base, cell.release]))
 
     def examine(machine: Host) -> Sequence[Finding]:
         return examine_host(facts, layout, machine, build, release, options).findings
 
-    context = own_walk_context(facts, layout, host, arch, releases)
+    context = local_walk_context(facts, layout, host, arch, releases)
     return run_fixes(
         context, layout, examine, lambda: survey_machine(facts, layout, cells), yes=yes
     )

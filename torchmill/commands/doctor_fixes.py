@@ -1,4 +1,4 @@
-"""The fixes of `invoke doctor --fix`: all of them are walked before the first one runs."""
+"""The fixes of `invoke doctor --fix`: the needs of all are checked before the first one runs."""
 
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -31,11 +31,13 @@ def run_fixes(
     *,
     yes: bool,
 ) -> CommandOutput | None:
-    """List the fixes of a machine, and run them if that is agreed to; return a failure.
+    """List the fixes of a machine, and run them if the user agrees.
 
-    `measure` returns the machine as it is after the last step. Raises StepError if a step cannot be
-    done, before the first one runs. A finding without a command stops nothing: the doctor shows it.
+    `examine` returns the findings on a machine, and `measure` this machine as it is now. Returns
+    None, or the output of a command that ends because a fix failed or the user said no. Raises
+    StepError before the first fix runs if one of them cannot be done.
     """
+    # A finding without a command stops nothing here: the doctor reports it afterwards.
     foresight = replace(foresee(examine, context.host), incurable=())
     if not foresight.commands:
         return None
@@ -55,9 +57,9 @@ def run_fixes(
     )
 
 
-def own_walk_context(
+def local_walk_context(
     facts: Facts, layout: Layout, host: Host, arch: str, releases: Sequence[Release]
 ) -> WalkContext:
-    """Return where this machine takes things from, also the sources of some releases."""
+    """Return the context of a walk on this machine, to wheels of some releases for `arch`."""
     requests = source_requests(facts, releases, ref="", mirror="", origin="")
     return WalkContext(facts, arch, host, own_places(facts, layout, requests, os.environ))

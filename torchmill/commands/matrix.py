@@ -1,7 +1,6 @@
 """`invoke matrix` and `invoke explain`: every cell of a release, and why a cell cannot be built."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from json import dumps
 from typing import Any
 
 from torchmill.commands import outlook
@@ -49,11 +48,11 @@ def show_matrix(  # noqa: PLR0917 - every one is an option
     package: str = "",
     json: bool = False,
     all_: bool = False,
-) -> str:
+) -> CommandOutput:
     """Return the Pythons and toolkits of a release, and why no others.
 
-    Without options, of its torch on this machine; with `json` or `all_`, of all its packages on
-    all machines. Raises ConfigError if nothing is left.
+    Without options, those of torch on this machine; with `json` or `all_`, those of all packages of
+    the release on all machines. Raises ConfigError if no cell is left.
     """
     release = selection.selected_or_newest(facts, layout, tag)
     if not (json or all_):
@@ -75,16 +74,18 @@ def show_matrix(  # noqa: PLR0917 - every one is an option
             code="empty-grid",
         )
     if json:
-        return dumps(cells_as_data(facts, cells, native_arch()), indent=1)
-    text = cells_as_text(facts, cells)
-    selected = selection.describe_selection(layout, tag)
-    return f"{text}\n\n{selected}" if selected else text
+        return CommandOutput("", cells_as_data(facts, cells, native_arch()))
+    paragraphs = [cells_as_text(facts, cells), selection.describe_selection(layout, tag)]
+    return CommandOutput("\n\n".join(filter(None, paragraphs)))
 
 
 def explain_cell_name(
     facts: Facts, layout: Layout, identifier: str, tag: str = "", host: str = ""
 ) -> CommandOutput:
-    """Return whether a build is possible, and who tried it; raise with the nearest if not."""
+    """Return whether a build is possible, who tried it, and which official wheel is nearest.
+
+    Raises ImpossibleBuildError or UnknownReleaseError, whose message names the nearest builds.
+    """
     machine = read_or_measure_host(host, layout.root, identifier)
     release = selection.selected_release(facts, layout, tag)
     selected = selection.describe_selection(layout, tag)
@@ -101,7 +102,7 @@ def explain_cell_name(
     no_official = "" if official else unpublished_reason(facts, cell)
     own_runs = () if host else read_own_runs(facts, layout.dist)
     trial = find_trial(facts, cell, own_runs)
-    # Who tried it is said in a line of its own.
+    # The judgement on who tried it is left out: `trial` is a line of its own.
     judgements = [
         judgement
         for judgement in outlook.judge_cell(facts, cell, target, options)
@@ -166,9 +167,9 @@ def cells_as_text(facts: Facts, cells: Sequence[Cell]) -> str:
 
 
 def _table(facts: Facts, cells: Sequence[Cell]) -> Iterator[str]:
-    """Yield the rows of one table, with a mark for each cell.
+    """Yield the rows of the table of a package on a machine, with a mark for each cell.
 
-    It has the Pythons and the variants with which anything can be built.
+    Columns are Pythons, rows are variants: those with which at least one cell can be built.
     """
     yield f"{cells[0].release} on {cells[0].build.arch}"
     builds = [cell.build for cell in cells if cell.possible]
@@ -189,6 +190,7 @@ def _table(facts: Facts, cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def _format_row(head: str, columns: Sequence[str]) -> str:
+    """Return a row of a table with columns of fixed width."""
     padded = "".join(f"{column:6}" for column in columns)
     return f"  {head:8}{padded}".rstrip()
 
@@ -206,7 +208,7 @@ def _reasons(facts: Facts, cells: Sequence[Cell]) -> Iterator[str]:
     ruled_out: dict[str, list[Cell]] = {}
     for cell in cells:
         if cell.reason:
-            # Reasons that differ in the toolkit alone are one.
+            # "CUDA 11.8 exists …" and "CUDA 12.1 exists …" are shown as one reason.
             reason = cell.reason.replace(f"CUDA {cell.build.cuda} exists", "it exists")
             ruled_out.setdefault(reason, []).append(cell)
     possible = {cell.build.variant for cell in cells if cell.possible}
@@ -216,17 +218,19 @@ def _reasons(facts: Facts, cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def _span(facts: Facts, cells: Sequence[Cell], possible: Collection[str]) -> str:
-    """Return the name of a group of cells: the Python or the variants that they share.
+    """Return a name for a group of cells that one reason rules out, by Pythons or by variants.
 
-    A variant that is `possible` with other Pythons is named together with the Pythons.
+    `possible` are the variants that can be built with other Pythons.
     """
     pythons = list(dict.fromkeys(cell.build.python for cell in cells))
     variants = list(dict.fromkeys(cell.build.variant for cell in cells))
     if len(variants) == 1 and variants[0] in possible:
+        # The variant alone would say that it cannot be built at all.
         return f"{variants[0]} with Python {', '.join(pythons)}"
     if len(pythons) == 1:
         return f"Python {pythons[0]} ({len(variants)} variants)"
     if CPU in variants and len(variants) > 1:
+        # A reason that holds for CUDA and for the CPU is one of the Pythons.
         return f"Python {', '.join(pythons)}"
     numbers = [variant_key(facts, variant) for variant in variants]
     is_range = numbers[-1] - numbers[0] == len(variants) - 1

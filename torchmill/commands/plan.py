@@ -4,19 +4,18 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from json import dumps
 from typing import Any
 
 from torchmill.cell.context import has_finished_tree
 from torchmill.cell.environment import describe_unread
 from torchmill.commands import outlook
+from torchmill.commands.command import CommandOutput
 from torchmill.config import selection
 from torchmill.config.costs import MeasuredRun
 from torchmill.config.facts import Facts
 from torchmill.config.gpu_names import known_capabilities
 from torchmill.config.release_lookup import selecting_tag
 from torchmill.core.errors import ConfigError
-from torchmill.core.formats import stamp_output
 from torchmill.core.paths import Layout
 from torchmill.core.plain_text import as_plain_text
 from torchmill.core.stat_cache import StatCache
@@ -48,17 +47,17 @@ class PreviewedPlan:
     cell: Cell
     host: Host
     described: bool  # the host comes from a file: sources and builds here do not count
-    requested: Options  # as they were given
-    options: Options  # with the GPUs of the host
+    requested: Options  # as the user gave them
+    options: Options  # with the GPUs of the host, if the user named none
     source: Source | None
     plan: Plan
     product: str  # that is made of the wheel, such as "conda"; "" for the wheel itself
-    product_file: str  # its path in dist/; "" if it is no file
+    product_file: str  # the path of the product in dist/; "" if it is no file
     native: str  # the architecture that is built without a container
 
     @property
     def own_runs(self) -> Sequence[MeasuredRun]:
-        """Return how long this machine took for its own builds."""
+        """Return the measured builds of this machine; none for a described host."""
         if self.described:
             return ()
         return read_own_runs(self.facts, self.layout.dist)
@@ -74,10 +73,11 @@ def show_plan(  # noqa: PLR0917 - every one is an option
     sh: bool = False,
     all_: bool = False,
     options: Options = NO_OPTIONS,
-) -> str:
+) -> CommandOutput:
     """Return the work and the cost of a session, with `all_` in every detail.
 
-    With `json` as data, with `sh` as a script that builds the wheel without torchmill.
+    With `sh`, the text is a script that builds the wheel without torchmill. Remarks on the plan go
+    to standard error. Raises ConfigError for `sh` together with `json`.
     """
     if sh and json:
         raise ConfigError(
@@ -85,10 +85,10 @@ def show_plan(  # noqa: PLR0917 - every one is an option
         )
     preview = _preview(facts, layout, identifier, tag, host, options)
     for remark in _remarks(preview, tag):
-        # Standard output is the plan alone.
+        # Standard output has nothing but the plan: it may be a script, or JSON.
         print(as_plain_text(remark), file=sys.stderr)  # noqa: T201
     if sh:
-        return script.plan_as_script(preview.plan, facts, preview.host)
+        return CommandOutput(script.plan_as_script(preview.plan, facts, preview.host))
     judgements = outlook.judge_plan(facts, preview.cell, preview.host, preview.plan, preview.source)
     container: tuple[str, dict[str, Any]] | None = None
     if not host and preview.cell.build.arch != preview.native:
@@ -97,10 +97,10 @@ def show_plan(  # noqa: PLR0917 - every one is an option
         container = preview_cross_build(
             facts, preview.cell, preview.host, preview.options, whole=all_
         )
+        # A plan is computed for a native build, which has no architecture in its name; that of the
+        # session in a container does: "wheel-3.10-cpu-aarch64".
         identifier = preview.cell.build.identifier(preview.native)
         preview = replace(preview, plan=replace(preview.plan, identifier=identifier))
-    if json:
-        return _plan_as_json(preview, judgements, container[1] if container else None)
     lines = [_plan_in_detail(preview) if all_ else _summarize_plan(preview)]
     if preview.product:
         file = preview.product_file
@@ -109,7 +109,8 @@ def show_plan(  # noqa: PLR0917 - every one is an option
     lines += [str(judgement) for judgement in judgements]
     if container:
         lines.append(container[0])
-    return "\n".join(lines)
+    data = _plan_as_data(preview, judgements, container[1] if container else None)
+    return CommandOutput("\n".join(lines), data)
 
 
 def _preview(  # noqa: PLR0917
@@ -121,7 +122,7 @@ def _preview(  # noqa: PLR0917
     product, cell = product_cell(facts, identifier, machine.arch, selected)
     arch = cell.build.arch
     if facts.arches[arch].system != machine.system:
-        # Nothing is known here of a machine with another system.
+        # A build for another system, such as Windows, runs there: assume a usual machine of it.
         machine = replace(published.target_host(facts, machine, arch), arch=machine.arch)
     if not host:
         machine = with_named_compiler(machine, options.settings, os.environ)
@@ -172,7 +173,10 @@ def _product_file(facts: Facts, cell: Cell, plan: Plan, host: Host, product: str
 
 
 def _remarks(preview: PreviewedPlan, tag: str) -> Iterator[str]:
-    """Yield the release of a plan unless --tag says it, and the ignored settings of the shell."""
+    """Yield which release is planned, unless `tag` names it, and settings of the shell without use.
+
+    `tag` is the option --tag.
+    """
     if not tag:
         tag_of_cell = selecting_tag(preview.facts, preview.cell.release)
         selected = selection.describe_selection(preview.layout, tag)
@@ -182,9 +186,10 @@ def _remarks(preview: PreviewedPlan, tag: str) -> Iterator[str]:
         yield unread
 
 
-def _plan_as_json(
+def _plan_as_data(
     preview: PreviewedPlan, judgements: Sequence[Judgement], container: dict[str, Any] | None
-) -> str:
+) -> dict[str, Any]:
+    """Return a plan, its costs and judgements as JSON-ready data; `container` if it needs one."""
     gpus = known_capabilities(preview.facts, preview.host.gpus.devices)
     data = render.plan_as_data(preview.plan)
     data |= estimate_report.estimate_as_data(preview.facts, preview.plan, preview.own_runs, gpus)
@@ -193,12 +198,12 @@ def _plan_as_json(
         data["product"] = {"session": preview.product, "file": preview.product_file}
     if container:
         data["container"] = container
-    return dumps(stamp_output(data), indent=2)
+    return data
 
 
 def _summarize_plan(preview: PreviewedPlan) -> str:
     """Return a plan in a few lines."""
-    # Another Python of the same variant is built in the same tree, and costs little.
+    # If a tree of this variant exists, a build for another Python compiles only a part again.
     in_tree = not preview.described and has_finished_tree(
         preview.layout, preview.facts, preview.cell, preview.native
     )
@@ -211,6 +216,7 @@ def _summarize_plan(preview: PreviewedPlan) -> str:
 
 
 def _plan_in_detail(preview: PreviewedPlan) -> str:
+    """Return every detail of a plan, and its cost."""
     cost = estimate_report.estimate_as_text(
         preview.facts,
         preview.plan,

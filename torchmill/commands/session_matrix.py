@@ -63,7 +63,7 @@ def list_sessions(root: Path, arch: str, tag: str | None) -> SessionList:
     files.sort()
     # The names are part of the state: no stat changes if a file is added or removed. Their time is
     # 0, so that the cache regards them as settled.
-    names = FileStat(" ".join(map(str, files)), since=0)
+    names = FileStat(" ".join(map(str, files)), changed_ns=0)
     states = [names, *map(stat_file, files)]
     cache = StatCache(Layout.of_checkout(root).sessions_cache)
     key = f"{facts.absolute()} {arch} {tag}"
