@@ -87,6 +87,15 @@ def test_a_wheel_in_dist_serves_if_version_python_and_machine_match(
     assert finding.verdict == verdict
 
 
+@pytest.mark.parametrize(("python", "verdict"), [("3.13", "warning"), ("3.13t", "ok")])
+def test_a_free_threaded_wheel_serves_its_own_python_alone(
+    shipped: Facts, python: str, verdict: str
+) -> None:
+    wheel = "torch-2.6.0+cu124-cp313-cp313t-manylinux_2_35_x86_64.whl"
+    finding = base_finding(shipped, f"vision-{python}-cu124 torchvision v2.6.0", SERVER, (wheel,))
+    assert finding.verdict == verdict
+
+
 def test_the_dist_of_a_described_machine_is_unknown(shipped: Facts) -> None:
     finding = base_finding(shipped, "vision-3.12-cu124 torchvision v2.4.1", SERVER, None)
     assert finding.state == "not described"

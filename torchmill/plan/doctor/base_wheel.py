@@ -1,4 +1,4 @@
-"""Check that there is a wheel of the torch that an extension is built against."""
+"""Check that pip will find a wheel of the torch that an extension is built against."""
 
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 from torchmill.config.official_wheels import wheel_places, wheel_pythons
 from torchmill.config.release_lookup import base_release
 from torchmill.plan.doctor.finding import CheckContext, Finding
+from torchmill.plan.wheel_name import python_tag
 
 
 def check_base_wheel(context: CheckContext) -> Iterator[Finding]:
@@ -14,17 +15,20 @@ def check_base_wheel(context: CheckContext) -> Iterator[Finding]:
     PyPI has no local versions ("2.4.1+cu118"), so pip stops unless the wheel is in dist/ or on an
     index of the user's:
     https://packaging.python.org/en/latest/specifications/version-specifiers/
-    With `--torch`, pip is given another wheel.
     """
-    torch = context.plan.wheel.torch
+    torch = context.plan.wheel.torch  # "torch==2.4.1+cu118"
     base = context.package.after
-    if torch is None or base is None or torch not in context.plan.requirements or "+" not in torch:
+    if torch is None or base is None:
+        return
+    # With `--torch`, pip is given a wheel file or PyPI's version, and this is no requirement.
+    if torch not in context.plan.requirements or "+" not in torch:
         return
     wheel = _built_wheel(context, torch)
     if wheel:
         yield Finding(base, f"dist/{wheel}", torch, "ok")
         return
     base_session = context.facts.packages[base].session
+    # "vision-3.10-cu118" is built against the torch of "wheel-3.10-cu118".
     identifier = context.plan.identifier.replace(context.package.session, base_session, 1)
     cures = [
         f"nox -s {identifier}",
@@ -43,8 +47,8 @@ def check_base_wheel(context: CheckContext) -> Iterator[Finding]:
 
 def _built_wheel(context: CheckContext, torch: str) -> str:
     """Return the file name of a wheel in dist/ that is the required torch; "" if there is none."""
-    python = context.build.python.replace(".", "")
-    pattern = f"{torch.replace('==', '-')}-cp{python}-*_{context.build.arch}.whl"
+    tags = python_tag(context.build.python)
+    pattern = f"{torch.replace('==', '-')}-{tags}-*_{context.build.arch}.whl"
     for name in context.wheels or ():
         if fnmatchcase(name, pattern):
             return name
@@ -52,7 +56,7 @@ def _built_wheel(context: CheckContext, torch: str) -> str:
 
 
 def _official_index(context: CheckContext, torch: str) -> str:
-    """Return upstream's index that has a torch for the Python and machine of the build, or ""."""
+    """Return upstream's index with the required torch for the Python and arch of the build, or ""."""
     release = base_release(context.facts, context.cell.release)
     build = context.build
     if build.python not in wheel_pythons(context.facts, release, build.arch):
