@@ -184,6 +184,16 @@ def test_nvcc_gets_the_compiler_that_is_named_for_it(small_facts: Facts) -> None
     assert cuda_findings(small_facts, with_clang)[1].verdict == "unknown"
 
 
+@pytest.mark.parametrize(("command", "verdict"), [("g++-11", "ok"), ("g++-12", "failure")])
+def test_the_setting_cudahostcxx_names_the_compiler_of_nvcc(
+    small_facts: Facts, command: str, verdict: str
+) -> None:
+    context = make_context(small_facts, with_gccs("12.2.0", "11.4.0"), "wheel-3.10-cu118")
+    plan = replace(context.plan, variables={"CUDAHOSTCXX": command})
+    _, of_nvcc = compiler.check_compiler(replace(context, plan=plan))
+    assert (of_nvcc.subject, of_nvcc.verdict) == ("host compiler of nvcc", verdict)
+
+
 def test_a_compiler_that_the_user_names_is_judged_also_for_nvcc(small_facts: Facts) -> None:
     host = change_host(with_gccs("12.2.0", "11.4.0"), programs={"paths": {"c++": "g++-12"}})
     _, of_nvcc = cuda_findings(small_facts, host)

@@ -25,13 +25,14 @@ _OLDEST_TOOLSET = 10  # of Visual Studio 2017: its compilers are 19.10 and newer
 
 
 def check_compiler(context: CheckContext) -> Iterator[Finding]:
-    """Yield the findings on the compiler, and on that of nvcc if the build has CUDA."""
+    """Yield the findings on the compiler, and on the compiler that nvcc gets in a build with CUDA."""
     compilers = context.host.compilers
     compiler = context.compiler
     if compiler is None:
         yield no_compiler(context.host, _needed_standard(context), missing_compiler_cures(context))
     else:
         yield _release_finding(context, compiler)
+    # The facts of a host name a libstdc++ only if its usual compiler does not link the system's.
     library = context.host.toolkits.libraries.get("libstdc++")
     if library and compiler == compilers.default:
         because = (
@@ -39,15 +40,20 @@ def check_compiler(context: CheckContext) -> Iterator[Finding]:
             "the gcc of gcc-toolset links the system's"
         )
         yield Finding("C++ library", library, "the system's", "warning", because=because)
-    nvcc_compiler = compiler
-    if "CUDAHOSTCXX" not in context.plan.variables:
+    nvcc_command = context.plan.variables.get("CUDAHOSTCXX")
+    if nvcc_command is None:
         nvcc_compiler = compilers.cuda or compiler
+    else:
+        nvcc_compiler = compilers.of_command(nvcc_command)
     if context.toolkit is not None and nvcc_compiler is not None:
         yield _toolkit_finding(context, context.toolkit, nvcc_compiler)
 
 
 def no_compiler(host: Host, needed: str, cures: Sequence[str]) -> Finding:
-    """Return the finding on a host without a known compiler; `cures` are those for Linux."""
+    """Return the finding on a host of which no C++ compiler is known.
+
+    `needed` is the standard or the family that is needed, and `cures` are those for Linux.
+    """
     command = host.programs.paths.get("c++")
     if command is not None:
         program = PurePath(command.partition(" ")[0]).name
@@ -66,9 +72,10 @@ def no_compiler(host: Host, needed: str, cures: Sequence[str]) -> Finding:
 
 
 def _release_finding(context: CheckContext, compiler: Compiler) -> Finding:
-    """Return the finding on a compiler by the versions that the release takes.
+    """Return the finding on a compiler by the versions of it that the release takes.
 
-    Outside those that it needs, the build fails; outside those that it was tried with, it may.
+    Outside the bounds that the release needs, a build fails. Outside the bounds that were tried, it
+    may fail.
     """
     needs = context.needs(compiler.family)
     advises = context.constraints.advises(compiler.family, compiler)
@@ -86,7 +93,7 @@ def _release_finding(context: CheckContext, compiler: Compiler) -> Finding:
 
 
 def _needed_standard(context: CheckContext) -> str:
-    """Return the C++ standard that a release is written in: "C++17"."""
+    """Return the C++ standard that a release is written in, "C++17", or that one is needed."""
     rules = context.constraints.rules_with_base(context.compiler)
     standards = [rule.cxx for rule in rules if rule.cxx is not None]
     return f"C++{max(standards)}" if standards else "a C++ compiler"
@@ -133,12 +140,15 @@ def _older_toolset_cure(versions: SpecifierSet, compiler: Compiler) -> str:
 
 
 def _replacement_reason(context: CheckContext, toolkit: Toolkit) -> str:
-    """Return why the whole build has another compiler than the machine's usual one; "" if not."""
+    """Return why the whole build has another compiler than the host's usual one.
+
+    "" if it has the usual one, or if that was not refused.
+    """
     usual = context.host.compilers.default
     if usual is None or context.compiler == usual:
         return ""
     if host_compiler.compiler_fits(context.constraints, usual):
-        return ""  # it was not refused: the user, or an earlier trial, speaks for the other one
+        return ""  # the user named the other one, or somebody built the release with it
     refuser = str(context.cell.release)
     if not host_compiler.nvcc_takes(toolkit, usual):
         refuser = f"CUDA {toolkit.version}"
@@ -147,9 +157,9 @@ def _replacement_reason(context: CheckContext, toolkit: Toolkit) -> str:
 
 
 def check_processor(context: CheckContext) -> Iterator[Finding]:
-    """Yield the finding on whether this machine runs the code that is compiled for a processor.
+    """Yield the finding on whether the host runs code for the processor that `--cpu` names.
 
-    A wheel that the machine cannot run is not verified.
+    A wheel that the host cannot run cannot be verified.
     """
     processor = context.plan.wheel.processor
     if processor is None:
