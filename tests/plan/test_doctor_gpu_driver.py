@@ -204,6 +204,14 @@ def check_gpu(facts: Facts, names: str, host: Host, options: Options | None = No
     return finding
 
 
+def test_a_list_without_a_readable_entry_says_nothing_of_a_gpu(shipped: Facts) -> None:
+    host = change_host(LINUX, gpus={"devices": (Gpu("NVIDIA B200", "10.0"),)})
+    options = Options(settings={"TORCH_CUDA_ARCH_LIST": "fermions"})
+    finding = check_gpu(shipped, "wheel-3.10-cu118 v2.4.1", host, options)
+    assert (finding.verdict, finding.cure) == ("unknown", "")
+    assert "'fermions'" in finding.because
+
+
 @pytest.mark.parametrize(
     ("names", "capability", "first", "cure"),
     [

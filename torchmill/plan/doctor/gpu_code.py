@@ -33,6 +33,7 @@ def check_gpus(context: CheckContext) -> Iterator[Finding]:
 
 
 def _gpu_finding(context: CheckContext, toolkit: Toolkit, gpu: Gpu) -> Finding:
+    """Return the finding on one GPU, by the arch list of the build."""
     facts = context.facts
     listed = context.plan.arch_list
     capability = gpu_capability(facts, gpu)
@@ -40,7 +41,10 @@ def _gpu_finding(context: CheckContext, toolkit: Toolkit, gpu: Gpu) -> Finding:
     if capability is None or not listed:
         return Finding(_SUBJECT, gpu.name, needed, "unknown")
     finding = Finding(_SUBJECT, f"{gpu.name} ({capability.name})", needed, "ok")
-    targets, _ = parse_arch_list(facts, listed, context.cell.release.torch_version)
+    targets, problems = parse_arch_list(facts, listed, context.cell.release.torch_version)
+    if not targets:
+        # Only `--set TORCH_CUDA_ARCH_LIST=…` brings such a list: --arch-list is checked before.
+        return replace(finding, verdict="unknown", because="; ".join(problems))
     kind = serving_kind(facts, targets, capability)
     if kind == "code":
         return finding
@@ -54,7 +58,7 @@ def _gpu_finding(context: CheckContext, toolkit: Toolkit, gpu: Gpu) -> Finding:
 def _serves_another(
     context: CheckContext, targets: Sequence[ArchTarget], unserved: Capability
 ) -> bool:
-    """Tell whether a list serves a GPU of the host that has another capability."""
+    """Tell whether a list serves a GPU of the host with another capability than the unserved one."""
     facts = context.facts
     return any(
         serving_kind(facts, targets, gpu)
@@ -125,11 +129,11 @@ def _list_cure(context: CheckContext, targets: Sequence[ArchTarget]) -> str:
 def _list_with_ptx(
     facts: Facts, targets: Sequence[ArchTarget], gpu: Capability
 ) -> Sequence[ArchTarget]:
-    """Return a list with PTX that runs on a GPU; () if there is none.
+    """Return a list like `targets` whose PTX runs on a GPU; () if there is none.
 
     Drivers compile PTX for GPUs of the same capability and of newer ones, those of boards included.
-    Code for another capability never runs on a board, so its list has the PTX alone. See "Binary
-    Compatibility" in
+    To a card, the list adds PTX of its newest entry. For a board it has nothing but PTX, because
+    code for another capability never runs there:
     https://docs.nvidia.com/cuda/cuda-c-programming-guide/#binary-compatibility
     """
     with_ptx = [
@@ -144,10 +148,10 @@ def _list_with_ptx(
 def _with_other_builds(
     context: CheckContext, toolkit: Toolkit, gpu: Capability, finding: Finding
 ) -> Finding:
-    """Return a finding on a GPU that a build can make no code for, with builds that can.
+    """Return the finding on a GPU, with cures by which other builds have code for it.
 
-    A list with PTX, the cure of the finding, goes first only if the libraries of the toolkit have
-    code for the GPU as well.
+    The finding's own cure, if any, is a list with PTX. It goes first if the libraries of the
+    toolkit have code for the GPU as well, and last if they have none.
     """
     because = finding.because
     gap = library_gap(toolkit, gpu)
@@ -156,7 +160,7 @@ def _with_other_builds(
         cures.append(finding.cure)
     tried = other_toolkits.tried_toolkit(context, gpu.name)
     cures.append(tried)
-    # An extension goes with one release of torch, so that no other release is an alternative.
+    # An extension goes with one release of torch: builds of other releases are no cure for it.
     is_torch = context.cell.release.torch is None
     first = describe_first_builds(context.facts, gpu, toolkit) if is_torch else ""
     if first:
