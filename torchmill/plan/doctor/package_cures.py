@@ -1,4 +1,7 @@
-"""How to install system packages that a build lacks, as the host and its user can do it."""
+"""How to install system packages that a build lacks, as the host and its user can do it.
+
+An item is a need that each manager calls by another name, such as "git" or "compiler".
+"""
 
 from collections.abc import Sequence
 
@@ -13,7 +16,10 @@ from torchmill.plan.system_packages import PACKAGES
 
 
 def host_manager(host: Host) -> str | None:
-    """Return a host's package manager: the one that it names, or the usual one of its system."""
+    """Return a host's package manager: the one that it names, else the usual one of its system.
+
+    None if neither is known.
+    """
     if host.packages.manager:
         return host.packages.manager
     usual = distributions.usual_managers(host.platform.distribution)
@@ -46,11 +52,13 @@ def ask_administrator(line: str) -> str:
 def install_line(
     host: Host, manager: str, names: Sequence[str], archives: Sequence[str] = ()
 ) -> str:
-    """Return the command that installs packages on a host, through sudo unless its user is root.
+    """Return the command that installs packages on a host, through sudo if the host has it.
 
-    If a host's description is not complete, sudo is taken to be there.
+    A host without sudo on which packages can be installed has root as its user. A host that does
+    not tell is taken to have sudo.
     """
-    sudo = "sudo" in host.programs.paths or not (host.complete or host.packages.may_use_root)
+    is_told = host.complete or bool(host.packages.may_use_root)
+    sudo = "sudo" in host.programs.paths or not is_told
     return system_packages.install_command(manager, names, sudo=sudo, archives=archives)
 
 
@@ -69,15 +77,14 @@ def item_cure(
 ) -> str:
     """Return how to install an item of system_packages.toml, such as "git", on a host.
 
-    That is `invoke deps` only if the item is among the packages that the rules for one of the cells
-    name. `provider` is that of the source.
+    That is `invoke deps` if it installs the item: if the rules for one of the cells name its
+    package. `provider` is that of the source.
     """
     manager = host_manager(host)
     name = PACKAGES["item"][item].get(system_packages.naming_manager(manager))
     if name is None or manager is None:
         return f"install {'a C++ compiler' if item == 'compiler' else item}"
     supply = system_packages.find_supply(manager, host.platform.distribution, [name])
-    # A package that `invoke deps` does not install has to be named, or the cure would cure nothing.
     if supply.names and system_packages.may_install(host, manager):
         required = system_packages.required_packages(facts, cells, manager, provider)
         if name in required:
@@ -86,7 +93,7 @@ def item_cure(
 
 
 def build_item_cure(context: CheckContext, item: str) -> str:
-    """Return how to install an item of system_packages.toml for a build."""
+    """Return how to install an item of system_packages.toml on the host of a build."""
     provider = context.source.provider if context.source else None
     cure = item_cure(context.host, item, context.facts, [context.cell], provider)
     if cure == "invoke deps":

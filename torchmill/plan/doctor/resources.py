@@ -16,7 +16,8 @@ _NOTHING = CostRange(0, 0)
 def check_resources(context: CheckContext) -> Iterator[Finding]:
     """Yield the findings on disks, files, memory and processor time.
 
-    The needs are those of the estimate; if there is none, the most that the package takes.
+    The needs are those of the estimate for the build. Without an estimate, they are those that the
+    facts give for every build of the package.
     """
     facts = context.facts
     host = context.host
@@ -38,13 +39,14 @@ def package_resources(host: Host, package: Package) -> Iterator[Finding]:
 
 
 def _usual_needs(package: Package) -> Mapping[str, CostRange]:
+    """Return the bytes on disk for any build of a package, as one part."""
     return {"tree": CostRange(package.disk, package.disk)}
 
 
 def check_disks(host: Host, parts: Mapping[str, CostRange]) -> Iterator[Finding]:
-    """Yield the findings on the disks of a build, for the needs of its parts in bytes.
+    """Yield the findings on the disks of a build; `parts` are its bytes, as in `storage_needs`.
 
-    If the disks of a machine were not looked at, one of them takes all parts.
+    If a host does not describe its disks, all parts are taken to lie on one disk.
     """
     if not host.resources.disks:
         yield disk_finding(host.resources.free_disk, sum(parts.values(), _NOTHING))
@@ -54,7 +56,7 @@ def check_disks(host: Host, parts: Mapping[str, CostRange]) -> Iterator[Finding]
         if disk.noexec and "tree" in disk.present:
             because = "a build runs programs of its tree: CMake, and tests that it compiles"
             yield Finding(subject, "mounted noexec", "without noexec", "failure", _MOVE, because)
-        if disk.misread:
+        if disk.misread:  # characters in the folder's name
             state = f"{disk.misread!r} in its name"
             cure = "let TORCHMILL_HOME name a folder without them"
             because = "CMake, a linker, PATH or a script takes these for something else"
@@ -72,7 +74,7 @@ def _needs_of_disk(disk: DiskSpace, parts: Mapping[str, CostRange]) -> CostRange
 
 
 def disk_finding(free: int | None, need: CostRange, subject: str = "disk") -> Finding:
-    """Return the finding on free bytes, for a need in bytes."""
+    """Return the finding on the free bytes of a disk, None if not known, for a need in bytes."""
     needed = f"about {format_bytes(need.high)}" if need.low == need.high else need.in_bytes
     if free is None:
         return Finding(subject, "not described", needed, "unknown")

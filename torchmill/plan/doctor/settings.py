@@ -1,4 +1,4 @@
-"""Check the settings of --set: what they need of a machine, and add to the estimate."""
+"""Check the settings of --set: their needs of a machine, and what makes a build heavier."""
 
 from collections.abc import Iterator
 
@@ -7,6 +7,7 @@ from torchmill.plan.cuda_toolkit import cell_with_toolkit
 from torchmill.plan.doctor.finding import CheckContext, Finding, absence_finding, absence_verdict
 from torchmill.plan.doctor.package_cures import package_cure
 from torchmill.plan.rules import CellConstraints
+from torchmill.plan.system_packages import naming_manager
 
 # The provider whose rules name the system's packages of torch's third-party libraries.
 _PACKAGED = "debian"
@@ -37,7 +38,7 @@ def _check_linkers(context: CheckContext) -> Iterator[Finding]:
     required = dict(settings.required_linkers(context.plan.variables))
     for linker, setting in required.items():
         if linker not in _LINKERS:
-            continue  # clang takes a path as well
+            continue  # the path of a linker, which clang takes as well
         program = f"ld.{linker}"
         path = context.host.programs.paths.get(program)
         if path:
@@ -82,12 +83,14 @@ def _check_system_libraries(context: CheckContext) -> Iterator[Finding]:
 
 
 def _library_packages(context: CheckContext) -> list[str]:
-    """Return the system packages that have the third-party libraries of a release."""
+    """Return the system packages that have the third-party libraries of a release.
+
+    [] if the rules name none for the host's package manager.
+    """
+    manager = naming_manager(context.host.packages.manager)
     cell = cell_with_toolkit(context.cell, context.plan.cuda.toolkit)
     names: dict[str, None] = {}  # an ordered set
     for rule in CellConstraints(context.facts, cell, _PACKAGED).rules(context.compiler):
         if rule.when.provider:
-            names |= dict.fromkeys(
-                rule.system_packages.get(context.host.packages.manager or "", ())
-            )
+            names |= dict.fromkeys(rule.system_packages.get(manager, ()))
     return list(names)

@@ -1,4 +1,7 @@
-"""Check the source of a build: whether it is fetched, and which switches it reads."""
+"""Check the source of a build: whether it is fetched, and which switches it reads.
+
+The switches are read from the files of the source, if it is fetched.
+"""
 
 import re
 from collections.abc import Iterator
@@ -9,7 +12,7 @@ from torchmill.core.errors import did_you_mean
 from torchmill.plan import cell_lookup
 from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict
 
-SOURCE = "source"  # the subject of the finding on whether it is fetched
+SOURCE = "source"  # the subject of the finding on whether the source is fetched
 _SWITCH = re.compile(r"\b(?:USE|BUILD|WITH|FORCE|ENABLE)_[A-Z0-9_]+\b")
 # Files that read switches. The first ones name most switches, so the slow tree walks are needed
 # only for rare ones. Those walks enter third_party/ as well, whose parts read switches of their
@@ -32,7 +35,7 @@ def check_source(context: CheckContext) -> Iterator[Finding]:
 
 
 def source_finding(context: CheckContext) -> Finding:
-    """Return the finding on whether the source is fetched; no session starts before."""
+    """Return the finding on whether the source is fetched, and unchanged since then."""
     source = context.source
     tag = context.cell.release.tag
     if source is None:
@@ -48,10 +51,11 @@ def source_finding(context: CheckContext) -> Finding:
 
 
 def _check_suite(context: CheckContext) -> Iterator[Finding]:
-    """Yield the finding on whether this machine is the Debian that a source is made for.
+    """Yield the finding on whether this machine has the suite of Debian that a source is made for.
 
-    Debian removes bundled libraries from its sources. If the facts name submodules that its other
-    source packages fill, the rest is linked from the system, in the versions of that suite.
+    Debian removes bundled libraries from its sources. Other source packages fill some submodules,
+    which the facts name by suite. All other libraries are linked from the system, in the versions
+    of that suite.
     """
     if context.source is None or context.source.provider != "debian":
         return
@@ -105,6 +109,7 @@ def _check_switches(context: CheckContext) -> Iterator[Finding]:
 
 
 def _build_files(folder: Path) -> Iterator[Path]:
+    """Yield the files of a source that read switches, those with most switches first."""
     for pattern in _BUILD_FILES:
         for path in folder.glob(pattern):
             if path.is_file():

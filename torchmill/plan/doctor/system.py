@@ -37,9 +37,9 @@ def check_machine(context: CheckContext) -> Iterator[Finding]:
 def check_packages(context: CheckContext) -> Iterator[Finding]:
     """Yield the finding on the system packages that the rules of a build name.
 
-    Packages that a provider's source leaves out are vital. Of the others, those that the
-    distribution is not known to have are not missed: a build finds the same elsewhere, or does
-    without.
+    A package is vital if it has a library that the provider's source leaves out. Of the other
+    packages, those that the distribution is not known to have do not count as missing: a build
+    finds the same elsewhere, or does without.
     """
     host = context.host
     manager = host_manager(host)
@@ -48,8 +48,13 @@ def check_packages(context: CheckContext) -> Iterator[Finding]:
         return
     needed = f"{len(rules)} {'package' if len(rules) == 1 else 'packages'} of {manager}"
     supply = system_packages.find_supply(manager, host.platform.distribution, rules)
-    names = [supply.choices.get(name, name) for name in rules]  # as this release calls them
-    vital = {name for name, rule in rules.items() if rule.when.provider}
+    names: list[str] = []  # as the distribution calls the packages
+    vital: set[str] = set()
+    for requested_name, rule in rules.items():
+        name = supply.choices.get(requested_name, requested_name)
+        names.append(name)
+        if rule.when.provider:
+            vital.add(name)
     available = {*supply.choices.values(), *vital}
     missing = [
         name for name in names if name in available and not host.packages.installed.get(name)
@@ -78,7 +83,10 @@ def _rules_by_package(context: CheckContext, manager: str | None) -> Mapping[str
 def _available_packages(
     host: Host, manager: str, names: Sequence[str], available: set[str], needed: str
 ) -> Finding:
-    """Return the finding on a host that has all packages which its distribution has."""
+    """Return the finding on a host that has every available package.
+
+    `names` are those of all packages, and `available` those that the distribution has.
+    """
     unrecorded = ", ".join(name for name in names if name not in available)
     if not unrecorded:
         return Finding(_PACKAGES, "all of them", needed, "ok")
@@ -87,9 +95,9 @@ def _available_packages(
 
 
 def _unrecorded_packages(host: Host, names: Sequence[str], needed: str) -> Finding:
-    """Return the finding on packages of a distribution that is not recorded.
+    """Return the finding on the packages of a distribution that the facts do not have.
 
-    Of such a distribution, only the installed packages are known.
+    All that is known of such a distribution is which packages are installed.
     """
     if all(host.packages.installed.get(name) for name in names):
         return Finding(_PACKAGES, "all of them", needed, "ok")
@@ -110,14 +118,14 @@ def _missing_packages(
         because = "the source has no copies of these"
     cure = package_cure(context.host, missing)
     if is_command(cure):
-        # It installs them together with all others that the release needs.
+        # `invoke deps` installs them together with all others that the release needs.
         cure = f"invoke deps --tag {selecting_tag(context.facts, context.cell.release)}"
     finding = Finding(_PACKAGES, f"no {', '.join(missing)}", needed, verdict, because=because)
     return with_cures(finding, [cure])
 
 
 def check_blas(context: CheckContext) -> Iterator[Finding]:
-    """Yield the finding on the BLAS that a build names."""
+    """Yield the finding on the BLAS (linear algebra library) that the plan names."""
     blas = context.plan.variables.get("BLAS", "")
     library = _BLAS_LIBRARIES.get(blas)
     if library is None:

