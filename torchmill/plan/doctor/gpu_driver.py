@@ -1,4 +1,8 @@
-"""Check the GPU driver of a machine against the CUDA toolkit of a build."""
+"""Check the GPU driver of a machine against the CUDA toolkit of a build.
+
+An old driver may run the code of a newer toolkit with NVIDIA's libraries of forward compatibility
+(the package cuda-compat), on some GPUs. A board is a Jetson, whose driver comes with its JetPack.
+"""
 
 import re
 from collections.abc import Iterator
@@ -49,11 +53,11 @@ def _driver_finding(context: CheckContext, toolkit: Toolkit) -> Finding:
     new_driver = f"install driver {oldest} or newer"
     if host.packages.may_use_root is False:
         new_driver = f"ask whoever administers this machine for driver {oldest} or newer"
-    return _too_old(context, toolkit, finding, new_driver)
+    return _with_driver_cures(context, toolkit, finding, new_driver)
 
 
 def _unknown_driver(host: Host, needed: str) -> Finding:
-    """Return the finding on a host of whose driver no version is known."""
+    """Return the finding on a driver whose version is not known."""
     if host.unknown_gpus_reason:
         return Finding(DRIVER, "cannot tell", needed, "unknown", because=host.unknown_gpus_reason)
     because = ""
@@ -101,15 +105,17 @@ def _board_finding(context: CheckContext, toolkit: Toolkit) -> Finding | None:
         cure = "install a newer JetPack"
         because = f"its driver does not run what CUDA {cuda} makes"
     finding = Finding(DRIVER, state, needed, "warning", because=because)
-    return _too_old(context, toolkit, finding, cure)
+    return _with_driver_cures(context, toolkit, finding, cure)
 
 
-def _too_old(context: CheckContext, toolkit: Toolkit, finding: Finding, new_driver: str) -> Finding:
-    """Return a finding on a driver that does not run a toolkit, with its cures, the best first.
+def _with_driver_cures(
+    context: CheckContext, toolkit: Toolkit, finding: Finding, new_driver: str
+) -> Finding:
+    """Return the finding on a driver that does not run a toolkit's code, with its cures.
 
-    `new_driver` is how to get another driver. That cures nothing if the toolkit makes no code for
-    the GPUs. A toolkit that nobody has tried goes last; but if the user cannot become root, the
-    driver goes behind it.
+    The best cure is a toolkit that somebody has tried, then a new driver, then a toolkit that
+    nobody has tried. If the user cannot become root, the driver goes last. `new_driver` is how to
+    get it; it cures nothing if the toolkit makes no code for the GPUs.
     """
     tried = other_toolkits.tried_toolkit(context)
     cures = [tried]
@@ -134,13 +140,13 @@ def _has_code_for_gpus(context: CheckContext, toolkit: Toolkit) -> bool:
     if not known_capabilities(context.facts, context.host.gpus.devices):
         return True
     cell = cell_with_toolkit(context.cell, toolkit.version)
-    return bool(other_toolkits.coded_gpus(context.facts, cell, context.host))
+    return bool(other_toolkits.compilable_gpus(context.facts, cell, context.host))
 
 
 def driver_mismatch(host: Host) -> Iterator[Finding]:
-    """Yield a finding if the driver's library is not that of the running kernel.
+    """Yield a finding if the driver's library and its kernel module are of two versions.
 
-    That is so after an update of the driver, until the machine is restarted.
+    They are after an update of the driver, until the machine is restarted.
     """
     library = host.gpus.driver
     kernel = host.gpus.kernel_driver

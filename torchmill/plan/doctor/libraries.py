@@ -1,4 +1,8 @@
-"""Check the libraries of CUDA that a build links: cuDNN, NCCL, cuSPARSELt, NVSHMEM and MAGMA."""
+"""Check the libraries of CUDA that a build links: cuDNN, NCCL, cuSPARSELt, NVSHMEM and MAGMA.
+
+A library is "provisioned" if the plan takes it from torchmill's cache, into which `invoke toolkit`
+fetches it. Others are found in the toolkit or in the system.
+"""
 
 from collections.abc import Iterator
 
@@ -25,12 +29,12 @@ from torchmill.plan.providers import has_own_cuda
 from torchmill.plan.rules import Constraint
 from torchmill.plan.system_packages import PACKAGES
 
-# Before, it is a submodule: https://github.com/pytorch/pytorch/pull/146073
+# Up to torch 2.6, NCCL is a submodule: https://github.com/pytorch/pytorch/pull/146073
 _NCCL_IS_CLONED_SINCE = Version("2.7.0")
-# From this major version on, the names of cuDNN's packages have the toolkit's version, too.
+# From this major version on, the names of cuDNN's packages end with the version of the toolkit.
 _CUDNN_NAMED_AFTER_CUDA = 9
 BOARD_ARCHIVE = "NVIDIA's archive for this board's JetPack"
-_TABLE = read_table_beside(__file__, "libraries.toml")
+_TABLE = read_table_beside(__file__, "libraries.toml")  # by library: "cudnn"
 _UNKNOWN_VERSION = "there, of an unknown version"
 
 
@@ -40,21 +44,26 @@ def check_libraries(context: CheckContext) -> Iterator[Finding]:
     if not context.is_off("USE_CUDNN"):
         code_findings = list(check_cudnn_code(context))
         # A cuDNN that serves no GPU of the list is not worth installing.
-        if all(finding.verdict != "failure" for finding in code_findings):
-            is_provisioned = "cudnn" in provisioned
-            yield _provisioned(context, "cudnn") if is_provisioned else _found_cudnn(context)
+        is_useful = all(finding.verdict != "failure" for finding in code_findings)
+        if is_useful and "cudnn" in provisioned:
+            yield _provisioned_finding(context, "cudnn")
+        elif is_useful:
+            yield _cudnn_finding(context)
         yield from code_findings
     if not context.is_off("USE_NCCL"):
-        yield _provisioned(context, "nccl") if "nccl" in provisioned else _nccl(context)
+        if "nccl" in provisioned:
+            yield _provisioned_finding(context, "nccl")
+        else:
+            yield _nccl_finding(context)
     for name in ("cusparselt", "nvshmem"):
         if name in provisioned and not context.is_off(f"USE_{name.upper()}"):
-            yield _provisioned(context, name)
+            yield _provisioned_finding(context, name)
     official = official_version(context.constraints, "magma")
     if official:
-        yield _magma(context, official)
+        yield _magma_finding(context, official)
 
 
-def _provisioned(context: CheckContext, name: str) -> Finding:
+def _provisioned_finding(context: CheckContext, name: str) -> Finding:
     """Return the finding on a library that the build takes from torchmill's cache."""
     host = context.host
     version = context.plan.cuda.libraries[name]
@@ -64,7 +73,8 @@ def _provisioned(context: CheckContext, name: str) -> Finding:
         return _absent_library(context, name, subject, version)
     state = f"{version} in {home}"
     cuda = str(context.plan.cuda.toolkit)
-    toolkit_version = host.toolkits.libraries.get(f"{name}@{cuda}")  # "": it does not tell
+    # The version that lies in the toolkit itself; "" if it does not tell, None if there is none.
+    toolkit_version = host.toolkits.libraries.get(f"{name}@{cuda}")
     if toolkit_version is None:
         return Finding(subject, state, version, "ok")
     if toolkit_version and version.startswith(toolkit_version):
@@ -77,7 +87,10 @@ def _provisioned(context: CheckContext, name: str) -> Finding:
 
 
 def _absent_library(context: CheckContext, name: str, subject: str, version: str) -> Finding:
-    """Return the finding on a library that is not in the cache yet."""
+    """Return the finding on a provisioned library that is not in the cache yet.
+
+    `name` is that of its packages, "cudnn", and `subject` the name that people use, "cuDNN".
+    """
     host = context.host
     state = absence_text(host)
     other_version = context.library(name)
@@ -89,26 +102,31 @@ def _absent_library(context: CheckContext, name: str, subject: str, version: str
         # https://docs.nvidia.com/jetson/
         cure = f"{context.session} -- --set USE_{name.upper()}=0"
     because = ""
-    if host.complete and not (name == "nccl" and _has_no_nccl_source(context)):
+    # Without the cache's NCCL, a build compiles the NCCL of its source, if that has one.
+    can_do_without = name != "nccl" or not _has_no_nccl_source(context)
+    if host.complete and can_do_without:
         because = _TABLE[name]["without"].format(build=f"{context.session} -- --set")
     return Finding(subject, state, version, absence_verdict(host), cure or "", because)
 
 
 def _has_no_nccl_source(context: CheckContext) -> bool:
-    """Tell whether the source of a build has no NCCL that it could compile instead."""
+    """Tell whether the source of a build has no NCCL that it could compile.
+
+    Debian's sources lack it, and newer releases clone it as they are built.
+    """
     is_debian = context.source is not None and context.source.provider == "debian"
     return is_debian or _is_nccl_cloned(context)
 
 
 def _is_nccl_cloned(context: CheckContext) -> bool:
-    """Tell whether the release's source has no NCCL, and its build clones that."""
+    """Tell whether a build clones NCCL, because the release's source does not have it."""
     source = context.source
     if source is not None and source.provider == "git":
         return not any(path.startswith("third_party/nccl") for path in source.submodules)
     return Version(context.cell.release.torch_version) >= _NCCL_IS_CLONED_SINCE
 
 
-def _found_cudnn(context: CheckContext) -> Finding:
+def _cudnn_finding(context: CheckContext) -> Finding:
     """Return the finding on the cuDNN that a build finds in its toolkit or in the system."""
     subject = "cuDNN"
     needs = context.needs("cudnn")
@@ -135,6 +153,7 @@ def _found_cudnn(context: CheckContext) -> Finding:
 
 
 def _needed_cudnn(needs: Constraint, official: str | None) -> str:
+    """Return the text on the needed cuDNN: its bounds, and the version of the official build."""
     parts = [str(needs)] if str(needs) else []
     if official:
         parts.append(f"the official build has {official}")
@@ -142,9 +161,9 @@ def _needed_cudnn(needs: Constraint, official: str | None) -> str:
 
 
 def check_cudnn_code(context: CheckContext) -> Iterator[Finding]:
-    """Yield a finding if the build's cuDNN has no code for GPUs of the list.
+    """Yield a finding if the build's cuDNN has no code for some GPUs of the arch list.
 
-    It is a failure if cuDNN has code for none of them.
+    It is a failure if cuDNN has code for none of them, else a warning.
     """
     version = used_cudnn(context.plan, context.host)
     if not version:
@@ -167,10 +186,10 @@ def check_cudnn_code(context: CheckContext) -> Iterator[Finding]:
 def _no_cudnn(context: CheckContext, needed: str, official: str | None) -> Finding:
     """Return the finding on a host without a cuDNN that the build finds."""
     host = context.host
-    for place in host.toolkits.libraries:
-        folder = place.removeprefix("cudnn@")
-        # A folder, as opposed to a toolkit's version, is one that only the user's shell names.
-        if folder != place and {"/", "\\"} & set(folder):
+    for key in host.toolkits.libraries:
+        # "cudnn@11.8" is in a toolkit. "cudnn@/opt/x" is in a folder that the user's shell names.
+        folder = key.removeprefix("cudnn@")
+        if folder != key and {"/", "\\"} & set(folder):
             cure = f"{context.session} -- --set CUDNN_ROOT={folder}"
             because = (
                 "a build does not take such variables from the shell: its options name the folder"
@@ -205,11 +224,12 @@ def _install_cudnn(context: CheckContext, official: str | None) -> str:
     return f"look for it as {package} in NVIDIA's archive for {place}, or {by_hand}"
 
 
-def _nccl(context: CheckContext) -> Finding:
+def _nccl_finding(context: CheckContext) -> Finding:
     """Return the finding on the NCCL of the release's source, or of the system."""
     subject = "NCCL"
-    uses_system = "USE_SYSTEM_NCCL" in context.plan.variables
-    if not uses_system or context.is_off("USE_SYSTEM_NCCL"):
+    is_set = "USE_SYSTEM_NCCL" in context.plan.variables
+    if not is_set or context.is_off("USE_SYSTEM_NCCL"):
+        # The build compiles NCCL itself.
         if not _is_nccl_cloned(context):
             return Finding(subject, "built with the release's own source", "any", "ok")
         cure = f"{context.session} -- --set USE_NCCL=0"
@@ -227,7 +247,7 @@ def _nccl(context: CheckContext) -> Finding:
     return Finding(subject, version or _UNKNOWN_VERSION, needed, "ok")
 
 
-def _magma(context: CheckContext, official: str) -> Finding:
+def _magma_finding(context: CheckContext, official: str) -> Finding:
     """Return the finding on MAGMA; `official` is the version of the official build."""
     subject = "MAGMA"
     needed = f"the official build has {official}"
@@ -243,6 +263,7 @@ def _magma(context: CheckContext, official: str) -> Finding:
     if not host.complete and not is_off:
         return Finding(subject, absence_text(host), needed, "unknown")
     cure = ""
+    # A user who turned MAGMA off needs no cure.
     if not is_off or _is_magma_off_by_rule(context):
         cure = magma_command(context, official) or ""
     clauses = ["without it, parts of torch.linalg do not run on the GPU"]
@@ -252,7 +273,7 @@ def _magma(context: CheckContext, official: str) -> Finding:
 
 
 def _is_magma_off_by_rule(context: CheckContext) -> bool:
-    """Tell whether a rule for hosts without MAGMA has turned it off, not the user."""
+    """Tell whether MAGMA was turned off by a rule for hosts without it, as opposed to the user."""
     for rule in context.package.rules:
         if "magma" in (rule.when.lacking or ()) and rule.reason in context.plan.reasons:
             return True
@@ -260,7 +281,7 @@ def _is_magma_off_by_rule(context: CheckContext) -> bool:
 
 
 def _unfit_magma_clauses(context: CheckContext) -> Iterator[str]:
-    """Yield a clause for each MAGMA of the cache that has no code for entries of the list."""
+    """Yield a clause for each MAGMA in the cache without code for some entries of the arch list."""
     cuda = str(context.plan.cuda.toolkit)
     for magma in provisioned_magma(context.host.toolkits.provisioned, cuda):
         unserved = unserved_capabilities(context.facts, magma.code, context.plan.arch_list)

@@ -1,4 +1,8 @@
-"""Builds of the same release with another toolkit, which the doctor offers as a cure."""
+"""Builds of the same release with other toolkits, which the doctor offers as a cure.
+
+A build serves a GPU if its wheel runs on it: the toolkit can make code for the GPU, and the driver
+runs the toolkit's code.
+"""
 
 from torchmill.config import arch_list
 from torchmill.config.arch_list import ArchTarget
@@ -15,10 +19,10 @@ from torchmill.plan.matrix import possible_cells
 from torchmill.plan.trial import find_trial
 
 
-def coded_gpus(facts: Facts, cell: Cell, host: Host) -> frozenset[str]:
-    """Return the capabilities of a host's GPUs that a cell can have code for.
+def compilable_gpus(facts: Facts, cell: Cell, host: Host) -> frozenset[str]:
+    """Return the capabilities of a host's GPUs for which a cell's wheel can have code.
 
-    The driver of the host does not matter.
+    Whether the host's driver runs the code is left aside.
     """
     toolkit = facts.toolkit(cell.build.cuda)
     if toolkit is None:
@@ -26,7 +30,7 @@ def coded_gpus(facts: Facts, cell: Cell, host: Host) -> frozenset[str]:
     official = _official_targets(facts, cell)
     gpus: set[str] = set()
     for gpu in known_capabilities(facts, host.gpus.devices):
-        # Code for an older capability may serve a GPU for which the release takes no code.
+        # Code for an older capability may serve a GPU whose own capability the release refuses.
         is_served = serving_kind(facts, official, gpu) == "code"
         if is_served or not refuses_capability(facts, cell, toolkit, gpu):
             gpus.add(gpu.name)
@@ -34,22 +38,26 @@ def coded_gpus(facts: Facts, cell: Cell, host: Host) -> frozenset[str]:
 
 
 def _official_targets(facts: Facts, cell: Cell) -> list[ArchTarget]:
+    """Return the entries of a cell's official arch list."""
     return arch_list.parse_targets(facts, official_arch_list(facts, cell) or "")
 
 
 def served_gpus(facts: Facts, cell: Cell, host: Host) -> frozenset[str] | None:
-    """Return the capabilities of a host's GPUs on which a cell's code runs.
+    """Return the capabilities of a host's GPUs that a cell can serve.
 
-    None if the driver runs nothing that the cell's toolkit makes, or if the cell has no CUDA.
+    None if the driver runs no code of the cell's toolkit, or if the cell has no CUDA.
     """
     toolkit = facts.toolkit(cell.build.cuda)
     if toolkit is None or not driver_runs(toolkit, host):
         return None
-    return coded_gpus(facts, cell, host)
+    return compilable_gpus(facts, cell, host)
 
 
 def serves_as_well(context: CheckContext, cell: Cell, reference: Cell) -> bool:
-    """Tell whether a cell runs on each GPU of this machine that a reference cell serves."""
+    """Tell whether a cell serves each GPU of this machine that a reference cell serves.
+
+    A cell that serves no known GPU of this machine does not.
+    """
     served = served_gpus(context.facts, cell, context.host)
     if served is None:
         return False
@@ -66,24 +74,24 @@ def other_toolkits(context: CheckContext) -> list[Cell]:
     """
     facts = context.facts
     host = context.host
-    served: list[tuple[Cell, frozenset[str]]] = []
+    counted: list[tuple[Cell, int]] = []  # with the number of GPUs that the cell serves
     for cell in possible_cells(facts, context.cell.release, context.build.arch):
         if cell.build.python == context.build.python:
             gpus = served_gpus(facts, cell, host)
             if gpus is not None:
-                served.append((cell, gpus))
-    most = max((len(gpus) for _, gpus in served), default=0)
+                counted.append((cell, len(gpus)))
+    most = max((count for _, count in counted), default=0)
     if not most and known_capabilities(facts, host.gpus.devices):
         return []
-    return [cell for cell, gpus in served if len(gpus) == most]
+    return [cell for cell, count in counted if count == most]
 
 
 def tried_toolkit(context: CheckContext, gpu: str = "") -> str:
-    """Return the command that builds with a toolkit that serves this machine and was tried.
+    """Return the command of a build that serves this machine and that somebody has made before.
 
-    It has been tried if somebody is known to have built the release with it; "" if there is no such
-    toolkit. The newest goes first, but before it those whose official build has code for all GPUs
-    of this machine. `gpu` is a capability that the toolkit has to serve.
+    Best is a toolkit whose official build has code for all GPUs of this machine, then the newest.
+    `gpu` is a capability that the toolkit has to serve; "" requires none. "" if no toolkit that
+    serves this machine was tried.
     """
     facts = context.facts
     gpus = {capability.name for capability in known_capabilities(facts, context.host.gpus.devices)}
@@ -91,9 +99,10 @@ def tried_toolkit(context: CheckContext, gpu: str = "") -> str:
     def is_official(cell: Cell) -> bool:
         return gpus <= {target.capability for target in _official_targets(facts, cell)}
 
-    tried = [cell for cell in _serving(context, gpu) if find_trial(facts, cell).witness]
+    tried = [cell for cell in _serving_cells(context, gpu) if find_trial(facts, cell).witness]
     if not tried:
         return ""
+    # `max` returns the first of equals, so the newest toolkit has to come first.
     best = max(reversed(tried), key=is_official)
     return f"nox -s {best.build.identifier(context.host.arch)}"
 
@@ -101,18 +110,18 @@ def tried_toolkit(context: CheckContext, gpu: str = "") -> str:
 def untried_toolkit(context: CheckContext, gain: str, gpu: str = "") -> str:
     """Return a clause on the newest build that would serve this machine; "" if there is none.
 
-    It is for machines that `tried_toolkit` finds nothing for. `gain` is the advantage of the build,
-    as a verb phrase: "makes code for it".
+    It is meant for machines for which `tried_toolkit` finds no build. `gain` is the advantage of
+    the build, as a verb phrase: "makes code for it".
     """
-    cells = _serving(context, gpu)
+    cells = _serving_cells(context, gpu)
     if not cells:
         return ""
     identifier = cells[-1].build.identifier(context.host.arch)
     return f"`nox -s {identifier}` {gain}; nobody is known to have built that"
 
 
-def _serving(context: CheckContext, gpu: str) -> list[Cell]:
-    """Return the cells that serve the most GPUs, if `gpu` is among these or none is asked for."""
+def _serving_cells(context: CheckContext, gpu: str) -> list[Cell]:
+    """Return those of `other_toolkits` that serve GPUs of a capability; "" stands for any."""
     cells = other_toolkits(context)
     if not gpu:
         return cells
