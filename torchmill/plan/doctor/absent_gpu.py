@@ -1,4 +1,4 @@
-"""Explain why no GPU answers on a machine."""
+"""Explain why no GPU answers on a machine: before a wheel is tried there, and after that failed."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,10 @@ from torchmill.plan.drivers import driver_runs, oldest_driver
 
 
 def absence_reason(host: Host) -> str | None:
-    """Return why no program can reach a GPU of a measured host; None if it is worth asking one."""
+    """Return why no program can reach a GPU of a host, with the cure; None if a program may.
+
+    The host must have been measured: what it does not name is taken to be absent.
+    """
     if host.unknown_gpus_reason:
         return (
             f"cannot tell which GPUs are here: {host.unknown_gpus_reason}, "
@@ -31,24 +34,27 @@ def absence_reason(host: Host) -> str | None:
     return None
 
 
-def explain_no_gpu(facts: Facts, host: Host, toolkit: str | None, message: str) -> str:
-    """Return a sentence that says why no GPU runs the code of a toolkit, with the cure.
+def explain_no_gpu(facts: Facts, host: Host, cuda: str | None, message: str) -> str:
+    """Return a sentence that says why no GPU runs a wheel, with the cure.
 
-    `message` is the answer of torch. A fault that can be seen in the driver counts more than the
-    words of the message, which are the same for several faults.
+    `cuda` is the version of the wheel's toolkit, and `message` is the error of torch. A fault that
+    can be seen in the driver counts more than the message, which is the same for several faults.
     """
     lines = message.strip().splitlines()
-    words = lines[0].rstrip(". ") if lines else "no GPU answers"
-    for reason, cure in _visible_causes(facts, host, toolkit):
-        return f"{words}: {reason}: {cure}"
+    headline = lines[0].rstrip(". ") if lines else "no GPU answers"
+    fault = next(_driver_faults(facts, host, cuda), None)
+    if fault is not None:
+        reason, cure = fault
+        return f"{headline}: {reason}: {cure}"
     match = diagnose(facts.causes, [message]).match
+    # A cause with the precedence "report" only says that something failed.
     if match is not None and match.cause.precedence != "report":
-        return f"{words}: {match.cause.cause}: {match.cause.cure}"
-    return f"{words}: `invoke doctor` shows what is known of the GPU and its driver"
+        return f"{headline}: {match.cause.cause}: {match.cause.cure}"
+    return f"{headline}: `invoke doctor` shows what is known of the GPU and its driver"
 
 
-def _visible_causes(facts: Facts, host: Host, cuda: str | None) -> Iterator[tuple[str, str]]:
-    """Yield the faults of a host's driver, each with its cure, the most certain first."""
+def _driver_faults(facts: Facts, host: Host, cuda: str | None) -> Iterator[tuple[str, str]]:
+    """Yield the faults of a host's driver, each as reason and cure, the most certain first."""
     for finding in driver_mismatch(host):
         yield f"the driver's {finding.state} are of two versions", finding.cure
     toolkit = facts.toolkit(cuda)

@@ -29,9 +29,10 @@ def check_c_library(context: CheckContext) -> Iterator[Finding]:
 
 
 def _tag_finding(context: CheckContext, glibc: str, official: str | None, needed: str) -> Finding:
-    """Return the finding on who can install the wheel, by its tag and a host's glibc.
+    """Return the finding on which systems can install the wheel, by its tag and a host's glibc.
 
-    `official` is the oldest glibc of those who can install the official wheel.
+    `official` is the oldest glibc with which pip installs the official wheel; None if there is no
+    official wheel.
     """
     plan = context.plan
     promised = promised_glibc(plan.wheel.platform_tag, context.build.arch)
@@ -42,7 +43,7 @@ def _tag_finding(context: CheckContext, glibc: str, official: str | None, needed
         cure = f"build on a system with glibc {promised}, or leave --plat out"
         because = (
             f"--plat {plan.wheel.platform_tag}: "
-            "the wheel is refused if what is compiled here needs a newer one"
+            "the wheel is refused if the code that is compiled here needs a newer glibc"
         )
         return Finding(_SUBJECT, glibc, f"{promised}, as its tag", "warning", cure, because)
     or_older = ", or older if its symbols allow that" if plan.wheel.tag_is_upper_bound else ""

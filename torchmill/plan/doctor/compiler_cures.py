@@ -1,4 +1,8 @@
-"""How to get a C++ compiler that fits a build, as the host and its user can do it."""
+"""How to get a C++ compiler that fits a build, as the host and its user can do it.
+
+`majors` are throughout the major versions of gcc that fit, the best first. A release of a
+distribution is "recorded" if the facts list the compilers among its packages.
+"""
 
 import re
 from collections.abc import Sequence
@@ -21,15 +25,15 @@ from torchmill.plan.doctor.package_cures import (
 from torchmill.plan.providers import has_other_libc
 from torchmill.plan.system_packages import PACKAGES
 
-_MAJORS = range(4, 20)  # the versions of gcc among which one that fits is looked for
+_MAJORS = range(4, 20)  # the major versions of gcc that are tried against a build's bounds
 _OLDEST_GXX = 10  # of conda-forge's package gxx: https://anaconda.org/conda-forge/gxx/files
 
 
 def compiler_cures(context: CheckContext) -> tuple[str, ...]:
     """Return how to build with a compiler that fits, the best first; "" stands for no cure.
 
-    A compiler that the host has goes first. If the user cannot become root, or if the build has
-    CUDA, cures that need no root come before the others.
+    A compiler that the host has is the only cure. Of the others, those that need no root go first
+    if the user cannot become root, or if the build has CUDA.
     """
     command = _present_compiler(context)
     if command is not None:
@@ -51,13 +55,13 @@ def compiler_cures(context: CheckContext) -> tuple[str, ...]:
 def _present_compiler(context: CheckContext) -> str | None:
     """Return the command of the host's best compiler that fits; None if there is none.
 
-    If the compiler of the build fits and was only never tried, another is better only if somebody
-    is known to have built the release with it.
+    If the compiler of the build fits, and is doubted only because nobody is known to have built the
+    release with it, then other untried compilers are no better.
     """
     constraints = context.constraints
     compilers = dict(context.host.compilers.by_command)
-    used = context.compiler
-    if used is not None and host_compiler.compiler_fits(constraints, used):
+    build_compiler = context.compiler
+    if build_compiler is not None and host_compiler.compiler_fits(constraints, build_compiler):
         for command, compiler in context.host.compilers.by_command.items():
             if host_compiler.is_untried(constraints, compiler):
                 del compilers[command]
@@ -65,7 +69,7 @@ def _present_compiler(context: CheckContext) -> str | None:
 
 
 def _assignments(context: CheckContext, command: str) -> str:
-    """Return the variables that give a build a compiler, as in a shell: "CC=gcc CXX=g++"."""
+    """Return the variables that give a build its compiler, as in a shell: "CC=gcc CXX=g++"."""
     variables = host_compiler.variables_for_compiler(command, cuda=context.toolkit is not None)
     return " ".join(f"{name}={value}" for name, value in variables.items())
 
@@ -73,7 +77,8 @@ def _assignments(context: CheckContext, command: str) -> str:
 def _fitting_majors(context: CheckContext) -> list[int]:
     """Return the major versions of gcc that fit, the best first.
 
-    Those that the release was built with go first, then those that are nearest to the host's.
+    Those that the release was built with go first, then those that are nearest to the host's. If
+    the host's compiler is no gcc, the newest counts as nearest.
     """
     compiler = context.compiler
     nearest_to = _MAJORS.stop
@@ -94,23 +99,21 @@ def _fitting_majors(context: CheckContext) -> list[int]:
 
 
 def _newest_gcc(major: int | str) -> Compiler:
-    """Return a gcc of some major version; its minor version is taken to be the newest."""
+    """Return a gcc of a major version; its minor version is taken to be the newest."""
     return Compiler("gcc", f"{major}.99")
 
 
 def _provisioned_compiler(context: CheckContext, majors: Sequence[int]) -> str:
-    """Return the command that brings the first of some gccs without root.
+    """Return the command of `invoke toolkit` that brings the first of the gccs, without root.
 
-    "" if none is known to run on the host. Like any compiler, it needs the headers of the C library
-    and an assembler, which a host has if it has another compiler.
+    "" if no such gcc is known to run on the host. Like any compiler, it needs the headers of the C
+    library and an assembler, which a host has if it has another compiler.
     """
     host = context.host
+    has_compiler = host.compilers.default is not None or bool(host.compilers.by_command)
     release = distributions.find_recorded_release(host.platform.distribution)
-    if (
-        release is None
-        or not release.isl
-        or not (host.compilers.default or host.compilers.by_command)
-    ):
+    # The gcc loads the system's libisl, whose version has to be known.
+    if release is None or not release.isl or not has_compiler:
         return ""
     for major in majors:
         command = toolkit_command(context, COMPILER, f"gcc-{major}")
@@ -120,7 +123,7 @@ def _provisioned_compiler(context: CheckContext, majors: Sequence[int]) -> str:
 
 
 def _package_compiler(context: CheckContext, majors: Sequence[int]) -> str:
-    """Return how to build with the first of some gccs that the system's packages have, or ""."""
+    """Return how to build with the first of the gccs that the system's packages have, or ""."""
     host = context.host
     manager = host_manager(host)
     if manager == "conda":
@@ -137,7 +140,7 @@ def _package_compiler(context: CheckContext, majors: Sequence[int]) -> str:
 
 
 def _recorded_compiler(host: Host, majors: Sequence[int]) -> tuple[list[str], str] | None:
-    """Return the packages and the command of the first of some gccs that a distribution has.
+    """Return the packages and the g++ command of the first of the gccs that a distribution has.
 
     None if it is not known to have any of them.
     """
@@ -150,13 +153,15 @@ def _recorded_compiler(host: Host, majors: Sequence[int]) -> tuple[list[str], st
             names = release.compiler_packages or system_packages.gcc_packages(manager)
             command = release.compiler_command or system_packages.gcc_command(manager)
             return [name.format(major=major) for name in names], command.format(major=major)
+        # The usual gcc has no version in the names of its packages. If there is a g++ already, to
+        # install these changes nothing.
         if release.gcc == str(major) and "g++" not in host.compilers.by_command:
             return [PACKAGES["item"]["compiler"][system_packages.naming_manager(manager)]], "g++"
     return None
 
 
 def _unrecorded_compiler(context: CheckContext, majors: Sequence[int]) -> str:
-    """Return where to look for a gcc that fits, if no package of the system is known to be one."""
+    """Return where to look for a gcc that fits, if no recorded package of the system has one."""
     host = context.host
     manager = host_manager(host)
     release = distributions.find_recorded_release(host.platform.distribution)
@@ -167,13 +172,14 @@ def _unrecorded_compiler(context: CheckContext, majors: Sequence[int]) -> str:
     usual_manager = (release.manager if release else "") or manager
     packages = release.compiler_packages if release else ()
     packages = tuple(packages or system_packages.gcc_packages(usual_manager))
-    archives = release.look_for if release else {}  # "12" -> "in an archive that is to be set up"
+    # "11" -> "in Software Collections (…)": archives that root has to switch on first.
+    archives = release.look_for if release else {}
     major = next((major for major in majors if str(major) in archives), None)
     if major is not None and host.packages.may_use_root is not False:
         names = " and ".join(name.format(major=major) for name in packages)
         return f"look for it as {names} {archives[str(major)]}, and name it in CC and CXX"
-    is_unread = release is None or release.compilers is None
-    if is_unread and not distributions.has_one_gcc(host.platform.distribution):
+    is_unrecorded = release is None or release.compilers is None
+    if is_unrecorded and not distributions.has_one_gcc(host.platform.distribution):
         names = " and ".join(name.format(major=majors[0]) for name in packages)
         return f"look for it as {names} among the packages of {place}, and name it in CC and CXX"
     return _foreign_compiler(context, place, majors)
@@ -187,16 +193,17 @@ def _foreign_compiler(context: CheckContext, place: str, majors: Sequence[int]) 
     if major is not None and not has_other_libc(context.host):
         cures.insert(0, f"with conda, conda-forge has gxx={major}")
     listed = "; ".join(cures)
+    compiler = context.compiler
+    present_major = 0
+    if compiler is not None and compiler.family == "gcc":
+        present_major = Version(compiler.version).major
     # "Such as gcc 4" helps nobody whose gcc 4.8 is to be replaced by 4.9.
-    used = context.compiler
-    example = majors[0]
-    if used is not None and example == Version(used.version).major and len(majors) > 1:
-        example = majors[1]
+    example = next((major for major in majors if major != present_major), majors[0])
     return f"{place} is not known to have a gcc that fits, such as gcc {example}: {listed}"
 
 
 def _gxx_major(majors: Sequence[int]) -> int | None:
-    """Return the first of some versions of gcc that conda-forge has."""
+    """Return the first of the gccs that conda-forge has; None if it has none of them."""
     return next((major for major in majors if major >= _OLDEST_GXX), None)
 
 
@@ -212,9 +219,10 @@ def _active_environment(context: CheckContext, majors: Sequence[int]) -> str:
 
 
 def _new_environment(context: CheckContext, majors: Sequence[int]) -> tuple[str, ...]:
-    """Return how to get conda-forge's gcc in a new environment.
+    """Return how to get conda-forge's gcc in a new environment, as the only element.
 
-    () if conda is not there, if no version fits, or if an environment is active already.
+    () if conda is not installed, if it has no gcc that fits, or if an environment is active
+    already.
     """
     managers = [name for name in ("conda", "micromamba") if name in context.host.packages.managers]
     major = _gxx_major(majors)
@@ -225,9 +233,10 @@ def _new_environment(context: CheckContext, majors: Sequence[int]) -> tuple[str,
 
 
 def missing_compiler_cures(context: CheckContext) -> tuple[str, ...]:
-    """Return how to get the C++ compiler that a host lacks.
+    """Return how to get a C++ compiler on a host that has none.
 
-    That is the compiler that CXX names, or else the distribution's usual one, if that fits.
+    That is the compiler that CXX names in the plan. Without CXX it is the distribution's usual one
+    if that fits, else a gcc that does.
     """
     host = context.host
     clang = re.fullmatch(r"(?:.*/)?clang\+\+(-\d+)?", context.plan.variables.get("CXX", ""))

@@ -16,7 +16,7 @@ def container_cures(context: CheckContext) -> tuple[str, ...]:
 
 
 def glibc_cure(context: CheckContext) -> str:
-    """Return how to build on a system with glibc: in a container, or else from an own image."""
+    """Return how to build on a system with glibc: in a container, or in an image for other hosts."""
     cures = container_cures(context)
     if cures:
         return cures[0]

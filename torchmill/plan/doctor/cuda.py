@@ -35,9 +35,9 @@ NEEDED_PARTS = "all that torch's build uses"
 
 
 def check_cuda(context: CheckContext) -> Iterator[Finding]:
-    """Yield the findings on the toolkit, and on the libraries that the package links itself.
+    """Yield the findings on the toolkit, and on the libraries of CUDA that the package links.
 
-    An extension links no libraries of CUDA: it uses those that torch has.
+    An extension links none of these: it uses those that torch has linked.
     """
     toolkit = context.toolkit
     if toolkit is None:
@@ -64,16 +64,20 @@ def _toolkit_finding(context: CheckContext, cuda: str) -> Finding:
     cure = toolkit_command(context, TOOLKIT, cuda)
     if cure is None:
         cure = _packaged_toolkit(context, cuda)
-        because = because or "one that is installed elsewhere is found through CUDA_HOME"
         if has_other_libc(context.host):
             library = libc_name(context.host)
             because = f"NVIDIA makes CUDA for glibc alone, and the C library here is {library}"
+        elif not because:
+            because = "one that is installed elsewhere is found through CUDA_HOME"
     finding = replace(finding, because=because)
     return with_cures(finding, [cure, *container_cures(context)])
 
 
 def _other_toolkit_clause(context: CheckContext) -> str:
-    """Return a clause on the newest toolkit of the host that compiles the cell; "" if none does."""
+    """Return a clause on the newest toolkit of the host that can compile the cell instead, or "".
+
+    Only toolkits count whose code the driver runs.
+    """
     host = context.host
     driven: list[str] = []
     for version in host.toolkits.homes:
@@ -88,7 +92,7 @@ def _other_toolkit_clause(context: CheckContext) -> str:
 
 
 def _packaged_toolkit(context: CheckContext, cuda: str) -> str:
-    """Return how to install a toolkit that `invoke toolkit` does not bring."""
+    """Return how to install a toolkit that `invoke toolkit` cannot bring to the host."""
     host = context.host
     if has_other_libc(host):
         return glibc_cure(context)
@@ -108,7 +112,7 @@ def _packaged_toolkit(context: CheckContext, cuda: str) -> str:
 
 
 def _check_deprecated(context: CheckContext, toolkit: Toolkit) -> Iterator[Finding]:
-    """Yield a finding if a later toolkit makes no code for some entries of the list."""
+    """Yield a finding if the toolkit deprecates some entries of the arch list."""
     listed = context.plan.arch_list
     names = [target.name for target in parse_targets(context.facts, listed)]
     deprecated = ", ".join(name for name in names if name in toolkit.deprecated)
@@ -119,7 +123,7 @@ def _check_deprecated(context: CheckContext, toolkit: Toolkit) -> Iterator[Findi
 
 
 def _check_link(context: CheckContext, cuda: str) -> Iterator[Finding]:
-    """Yield a finding if the device code may be more than the linker can place."""
+    """Yield a finding if the link of libtorch_cuda may overflow."""
     gpus = known_capabilities(context.facts, context.host.gpus.devices)
     risk = link_overflow.predict_overflow(
         context.facts, context.cell.release, cuda, context.plan.variables, gpus
@@ -142,16 +146,18 @@ def check_toolkit_parts(context: CheckContext) -> Iterator[Finding]:
     parts = lacking_parts(context.facts, context.host, cuda)
     if not parts:
         return
+    # Without most parts a build stops. `without` says what a wheel lacks if the build goes on; for
+    # the releases in `vital` it stops all the same.
     release = context.cell.release.torch_version
-    # A build goes on without some parts, and leaves something out of the wheel: `without` says it.
-    is_vital = any(
-        not part.without or (part.vital and part.vital.contains(release)) for part in parts
-    )
+    stops_build = False
+    for part in parts:
+        is_vital = part.vital is not None and part.vital.contains(release)
+        stops_build |= is_vital or not part.without
     yield Finding(
         "parts of CUDA",
         f"no {format_part_names(parts)} in {context.host.toolkits.homes[cuda]}",
         NEEDED_PARTS,
-        "failure" if is_vital else "warning",
+        "failure" if stops_build else "warning",
         completion_command(context, cuda, parts),
         "; ".join(part.without for part in parts if part.without),
     )

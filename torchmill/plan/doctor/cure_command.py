@@ -1,4 +1,7 @@
-"""Read the commands in a cure, as opposed to its sentences, which only a person can follow."""
+"""Read the commands in a cure, as opposed to its sentences, which only a person can follow.
+
+A cure is the text of a finding that says how to mend it: commands joined by "&&", or a sentence.
+"""
 
 import re
 import shlex
@@ -18,7 +21,8 @@ _PACKAGE_MANAGERS = frozenset(
 _PROGRAMS = _PACKAGE_MANAGERS | {"uv", "pip", "pyenv"}
 _TASKS = ("deps", "fetch", "toolkit", "image")  # of invoke, in the order in which they run
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
-# An ellipsis and FOLDER stand for words of the user; backquotes surround a command in a sentence.
+# An ellipsis and FOLDER stand for words that the user has to fill in, and a sentence has its commands
+# between backquotes.
 _SENTENCE = re.compile(r"[…`]|=FOLDER")
 
 
@@ -31,19 +35,19 @@ class CureCommand:
 
     @property
     def starts_session(self) -> bool:
-        """Tell whether it starts a session of nox, a build."""
+        """Tell whether the command starts a session of nox, and so a build."""
         return self.words[0] == "nox"
 
     @property
     def session_options(self) -> tuple[str, ...]:
-        """Return the options that it gives to a session."""
+        """Return the options that the command gives to a session: the words behind "--"."""
         if "--" not in self.words:
             return ()
         return self.words[self.words.index("--") + 1 :]
 
     @property
     def text(self) -> str:
-        """Return it as it is typed."""
+        """Return the command as it is typed."""
         assignments = [f"{name}={value}" for name, value in self.variables.items()]
         return shlex.join([*assignments, *self.words])
 
@@ -59,7 +63,7 @@ def is_command(cure: str) -> bool:
 
 
 def _read_command(part: str) -> CureCommand | None:
-    """Return the command that a part of a cure is; None for a sentence, or with gaps to fill."""
+    """Return the command that a part of a cure is; None for a sentence, or if words are missing."""
     try:
         words = shlex.split(part)
     except ValueError:  # an apostrophe
@@ -92,7 +96,10 @@ def _is_runnable(words: list[str]) -> bool:
 
 
 def command_rank(command: str) -> int:
-    """Return the place of a command in the order to run them: packages, tasks, then the rest."""
+    """Return the place of a command in the order in which the commands of a build run.
+
+    System packages come first, then tasks of invoke, then everything else.
+    """
     program, argument, *_ = command.split()
     if program == "invoke":
         return _TASKS.index(argument)

@@ -12,16 +12,17 @@ class Cures:
     """The commands, variables and options that make builds possible."""
 
     commands: Mapping[str, Finding]  # command -> the finding that it cures, in the order to run
-    variables: Mapping[str, str]  # that sessions are started with
-    options: tuple[str, ...]  # that sessions are given
+    variables: Mapping[str, str]  # with which sessions are started
+    options: tuple[str, ...]  # of sessions, behind "--"
     incurable: tuple[Finding, ...]  # failures that no command cures
 
 
 def find_cures(findings: Iterable[Finding]) -> Cures:
-    """Return the cures of failures, and those of warnings that change no build.
+    """Return the cures of failures, and of those warnings whose cures change no build.
 
-    A warning is no reason to build otherwise than asked: of its cures, those that install or fetch
-    something are taken, not those that start a session with other variables or options.
+    A cure that starts a session with other variables or options is taken from a failure alone: a
+    warning is no reason to build otherwise than the user has asked. Cures that install or fetch
+    something are taken from both.
     """
     commands: dict[str, Finding] = {}
     variables: dict[str, str] = {}
@@ -31,7 +32,7 @@ def find_cures(findings: Iterable[Finding]) -> Cures:
         is_failure = finding.verdict == "failure"
         if not is_failure and finding.verdict != "warning":
             continue
-        parts = read_commands(finding.cure)
+        parts = read_commands(finding.cure)  # None for a part that is a sentence
         if is_failure and None in parts:
             incurable.append(finding)
         for command in parts:
@@ -43,7 +44,8 @@ def find_cures(findings: Iterable[Finding]) -> Cures:
                 variables |= command.variables
                 options[command.session_options] = None
     if any(command.startswith("invoke deps ") for command in commands):
-        # Without options it is for the selected release, which may be another one.
+        # `invoke deps` with a tag installs the packages for this build. Without one it is for the
+        # selected release, which may be another.
         commands.pop("invoke deps", None)
     ordered = {command: commands[command] for command in sorted(commands, key=command_rank)}
     words: list[str] = []

@@ -1,4 +1,4 @@
-"""Examine a machine for a build, or for everything that it could build."""
+"""Examine a machine for one build, or for everything that it could build."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -69,7 +69,7 @@ def examine_build(context: CheckContext) -> tuple[Finding, ...]:
     for check in _CHECKS:
         findings.extend(check(context))
     subjects = {finding.subject for finding in findings}
-    # These say less than a check does that has a finding on the same subject.
+    # The finding of a check on the same subject says more than one of these.
     general = [*official_wheel.check_shortfalls(context), *check_unanswered(context.host)]
     findings.extend(finding for finding in general if finding.subject not in subjects)
     return tuple(findings)
@@ -81,7 +81,7 @@ def can_start(findings: Iterable[Finding]) -> bool:
 
 
 def examine_machine(facts: Facts, host: Host, release: Release | None) -> tuple[Finding, ...]:
-    """Return the findings on a host for builds of a release; of any release if that is None."""
+    """Return the findings on a host for all builds of a release; None: of every release."""
     first_toolkit = next(iter(host.toolkits.homes), None)
     findings = [_builds_finding(facts, host, release)]
     findings += _check_interpreters(facts, host, release)
@@ -101,17 +101,14 @@ def examine_machine(facts: Facts, host: Host, release: Release | None) -> tuple[
 
 
 def _builds_finding(facts: Facts, host: Host, release: Release | None) -> Finding:
-    """Return the finding on how many builds the machine has interpreter and toolkit for."""
+    """Return the finding on the number of builds for which a host has interpreter and toolkit."""
     cells = buildable_cells(facts, release, host.arch)
     pythons = _usable_interpreters(host)
-    ready = [
-        cell
-        for cell in cells
-        if cell.build.python in pythons
-        and (cell.build.cuda is None or cell.build.cuda in host.toolkits.homes)
-    ]
+    toolkits = {None, *host.toolkits.homes}  # None: a build without CUDA needs no toolkit
+    ready = [cell for cell in cells if cell.build.python in pythons and cell.build.cuda in toolkits]
     subject = "can be built"
     needed = "an interpreter, a toolkit"
+    # A host that is described in part may be ready for all of them.
     count = f"{len(ready)} of" if ready or host.complete else "not known which of"
     state = f"{count} {len(cells)} builds of {release.tag if release else 'any release'}"
     if ready:
@@ -129,15 +126,18 @@ def _check_interpreters(facts: Facts, host: Host, release: Release | None) -> It
     if usable:
         yield Finding(subject, ", ".join(usable), needed, "ok")
     else:
-        newest = [python for python in pythons if not python.endswith("t")][-1]  # with a GIL
+        # The usual Python, as opposed to the free-threaded "3.13t".
+        newest = [python for python in pythons if not python.endswith("t")][-1]
         yield absence_finding(host, subject, needed, interpreter.how_to_install(host, newest))
     for version in {**host.interpreters.paths, **host.interpreters.broken}:
         if version not in usable:
             finding = interpreter.interpreter_finding(host, version)
+            # No more than a warning: builds for other Pythons do without this interpreter.
             yield replace(finding, subject=f"Python {version}", verdict="warning")
 
 
 def _usable_interpreters(host: Host) -> list[str]:
+    """Return the Pythons of which a host has an interpreter that can build: "3.10"."""
     return [
         version
         for version in host.interpreters.paths
@@ -146,7 +146,10 @@ def _usable_interpreters(host: Host) -> list[str]:
 
 
 def _item_cure(facts: Facts, host: Host, release: Release | None, item: str) -> str:
-    """Return how to install an item for builds of a release, or of the newest one; "" if there."""
+    """Return how to install an item of system_packages.toml, such as "git", on a host.
+
+    "" if the host has it. The item is meant for builds of a release; None: of the newest one.
+    """
     if item in host.programs.paths:
         return ""
     cells = buildable_cells(facts, release or newest_release(facts), host.arch)
@@ -154,6 +157,7 @@ def _item_cure(facts: Facts, host: Host, release: Release | None, item: str) -> 
 
 
 def _compiler_finding(facts: Facts, host: Host, release: Release | None) -> Finding:
+    """Return the finding on the usual C++ compiler of a host, with a list of all others."""
     needed = _COMPILERS.get(host.system, "gcc or clang")
     if host.compilers.default is None:
         return compiler.no_compiler(host, needed, [_item_cure(facts, host, release, "compiler")])
@@ -227,6 +231,7 @@ def check_unanswered(host: Host) -> Iterator[Finding]:
 
 
 def _check_gpus(facts: Facts, host: Host) -> Iterator[Finding]:
+    """Yield a finding on each GPU of a host, GPUs alike once."""
     needed = "none, to build"
     if host.unknown_gpus_reason:
         yield Finding("GPU", "cannot tell", needed, "unknown", because=host.unknown_gpus_reason)

@@ -1,4 +1,9 @@
-"""Findings of the doctor, the input of its checks, and the cures that bring CUDA."""
+"""Findings of the doctor, the input of its checks, and the cures that bring CUDA.
+
+A check compares one need of a build with a host. Its findings are the lines of the doctor's table:
+the state of a subject, what is needed, a verdict, and a cure. A host is "complete" if it was
+measured: what its description does not name is then absent, otherwise only unknown.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -40,9 +45,9 @@ class Finding:
     state: str  # of the subject on this machine: "none", "gcc 11.3.0"
     needed: str
     verdict: Verdict
-    cure: str = ""  # the best one: a command, or else a sentence
-    because: str = ""  # the meaning of the verdict, as a sentence without its full stop
-    runs_here: bool = True  # False: the result would run on no GPU of this machine
+    cure: str = ""  # the best cure: a command, or else a sentence
+    because: str = ""  # the reason for the verdict, as a sentence without its full stop
+    runs_here: bool = True  # False: the wheel would run on no GPU of this machine
     other_cures: tuple[str, ...] = ()  # that this host can take as well, the better ones first
 
     def sentence(self) -> str:
@@ -57,7 +62,7 @@ class Finding:
         return line
 
     def as_data(self) -> dict[str, object]:
-        """Return the finding as JSON-ready data; its state is "found" there, as in the table."""
+        """Return the finding as JSON-ready data; the key of its state is "found"."""
         data = asdict(self)
         return {"found" if name == "state" else name: value for name, value in data.items()}
 
@@ -85,7 +90,7 @@ class CheckContext:
 
     @property
     def toolkit(self) -> Toolkit | None:
-        """Return the facts of the CUDA toolkit that compiles the wheel; None without CUDA."""
+        """Return the CUDA toolkit that compiles the wheel; None for a build without CUDA."""
         return self.facts.toolkit(self.plan.cuda.toolkit)
 
     @property
@@ -100,13 +105,13 @@ class CheckContext:
 
     @property
     def constraints(self) -> CellConstraints:
-        """Return the demands of the cell's rules, with the toolkit that compiles it."""
+        """Return the demands of the rules on the cell, with the toolkit that compiles it."""
         provider = self.source.provider if self.source else None
         cell = cell_with_toolkit(self.cell, self.plan.cuda.toolkit)
         return CellConstraints(self.facts, cell, provider)
 
     def needs(self, name: str) -> Constraint:
-        """Return the bounds outside which the build fails."""
+        """Return the bounds of a tool or library, such as "cudnn", outside which the build fails."""
         return self.constraints.needs(name, self.compiler)
 
     def is_off(self, switch: str) -> bool:
@@ -123,12 +128,12 @@ class CheckContext:
         return None
 
     def library(self, name: str) -> str | None:
-        """Return the version of a library that the build finds.
+        """Return the version of the library that the build finds; None if it finds none.
 
-        "" if the library does not tell its version, None if the build finds none. A folder that the
-        plan names goes first, then the toolkit, then the system.
+        "" if the library does not tell its version. A library in a folder that a variable of the
+        plan names goes first, then that of the toolkit, then that of the system.
         """
-        # Libraries in such folders are keyed by the folder: "cudnn@/opt/x", as CUDNN_ROOT names it.
+        # A host keys a library by its folder too: "cudnn@/opt/x" if CUDNN_ROOT is /opt/x.
         for value in self.plan.variables.values():
             place = f"{name}@{value}"
             if place in self.host.toolkits.libraries:
@@ -137,21 +142,21 @@ class CheckContext:
 
 
 def absence_verdict(host: Host) -> Verdict:
-    """Return the verdict on something needed that a host's description does not name."""
+    """Return the verdict on a need that a host's description does not name."""
     return "failure" if host.complete else "unknown"
 
 
 def absence_text(host: Host) -> str:
-    """Return the state of something that a host's description does not name."""
+    """Return the state of a need that a host's description does not name."""
     return "none" if host.complete else "not described"
 
 
 def absence_finding(
     host: Host, subject: str, needed: str, cures: str | Sequence[str] = "", because: str = ""
 ) -> Finding:
-    """Return the finding on something that a host's description does not name.
+    """Return the finding on a need that a host's description does not name.
 
-    `because` is said only of a host that is known not to have it.
+    `because` is left out unless the host is known not to have it.
     """
     finding = Finding(
         subject,
@@ -192,7 +197,7 @@ def toolkit_command(context: CheckContext, kind: str, version: str) -> str | Non
 
 
 def _usable_by_host(context: CheckContext) -> Sequence[ToolkitSource]:
-    """Return all sources that the host can use, whatever they have."""
+    """Return the sources of all toolkits, libraries and compilers that the host can use."""
     return [
         source
         for source in context.facts.toolkit_sources
@@ -201,27 +206,28 @@ def _usable_by_host(context: CheckContext) -> Sequence[ToolkitSource]:
 
 
 def completion_command(context: CheckContext, version: str, parts: Sequence[ToolkitPart]) -> str:
-    """Return how to bring parts that a toolkit lacks: complete it, or install another.
+    """Return how to bring the parts that a toolkit lacks: complete it, or install another.
 
-    It is completed if packages have all parts without which a build stops. A toolkit whose files
-    lie among those of the system has no folder that could be completed.
+    A toolkit can be completed if packages have every part without which a build stops, and if it
+    has a folder of its own, not one among the files of the system.
     """
     folder = Path(context.host.toolkits.homes[version])
     packages, unavailable = find_part_packages(
         version, context.build.arch, parts, _usable_by_host(context)
     )
-    has_vital_parts = all(part.without for part in unavailable)
-    if packages and has_vital_parts and not is_spread_in_system(folder):
+    # `without` says what becomes of a build without the part; "" that it stops.
+    goes_on = all(part.without for part in unavailable)
+    if packages and goes_on and not is_spread_in_system(folder):
         return f"invoke toolkit --complete {version}"
     another = toolkit_command(context, TOOLKIT, version)
     return another or f"install what is missing into {folder}"
 
 
 def magma_command(context: CheckContext, official: str) -> str | None:
-    """Return the command that brings a MAGMA for the toolkit and the capabilities of the build.
+    """Return how to bring a MAGMA for the toolkit and the arch list of the build.
 
-    `official` is the version of the official build. None for machines for which there is no MAGMA
-    at all.
+    That is a command, or if no source has code for the whole list, a sentence. `official` names the
+    version of the official build. None for machines for which there is no MAGMA at all.
     """
     cuda = context.plan.cuda.toolkit
     if context.host.system != "linux" or cuda is None:

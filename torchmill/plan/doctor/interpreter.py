@@ -11,16 +11,22 @@ from torchmill.plan.doctor.finding import CheckContext, Finding, absence_finding
 from torchmill.plan.doctor.package_cures import host_manager, install_line
 from torchmill.plan.system_packages import PACKAGES
 
+_PYTHON_OF_SUITE = "3.11"  # the one that the cure installs; torchmill runs with newer ones too
+
 
 def check_interpreter(context: CheckContext) -> Iterator[Finding]:
-    """Yield the finding on the interpreter, and on the one that runs this program if emulated."""
+    """Yield the finding on the interpreter of a build.
+
+    On Apple silicon, a finding on the Python that runs torchmill comes before it if that Python is
+    one for Intel.
+    """
     host = context.host
     if host.platform.translated:
         because = (
             "compilers that it starts would make code for Intel; "
             "run it with the new environment's Python"
         )
-        cure = _native_environment("torchmill", "3.11")
+        cure = _native_environment("torchmill", _PYTHON_OF_SUITE)
         yield Finding("this suite", "run through Rosetta", host.arch, "failure", cure, because)
     finding = interpreter_finding(host, context.build.python)
     if finding.verdict in {"failure", "unknown"}:
@@ -30,11 +36,11 @@ def check_interpreter(context: CheckContext) -> Iterator[Finding]:
 
 
 def interpreter_finding(host: Host, version: str) -> Finding:
-    """Return the finding on a CPython of some version, such as "3.10"."""
+    """Return the finding on a host's CPython of a version, such as "3.10"."""
     subject = "interpreter"
     needed = f"CPython {version}"
     path = host.interpreters.paths.get(version)
-    shim = host.interpreters.broken.get(version)
+    shim = host.interpreters.broken.get(version)  # the script of pyenv that is first on PATH
     if path is None and shim is None:
         because = ""
         if host.interpreters.paths:
@@ -72,10 +78,10 @@ def _native_environment(name: str, version: str) -> str:
 def how_to_install(host: Host, version: str, path: str = "") -> str:
     """Return how to install a CPython on a host.
 
-    `path` is that of an interpreter which does not serve: if pyenv brought it, pyenv can bring the
-    other as well.
+    `path` is that of an interpreter of this version that does not serve; "" if there is none. If
+    pyenv brought it, pyenv has to replace it.
     """
-    # uv would bring one as well, but the shim of pyenv, which is first on PATH, would stay broken.
+    # uv could bring a CPython too, but the shim of pyenv, which is first on PATH, would stay broken.
     if "pyenv" in path:
         return f"pyenv install {version}"
     paths = [*host.interpreters.paths.values(), *host.interpreters.broken.values()]
@@ -84,12 +90,16 @@ def how_to_install(host: Host, version: str, path: str = "") -> str:
 
 
 def _header_cures(host: Host, version: str, path: str) -> list[str]:
-    """Return how to install the headers of a CPython, or another CPython that has them."""
+    """Return how to install the headers of a CPython, or another CPython that has them.
+
+    `path` is that of the CPython without headers.
+    """
     other_python = how_to_install(host, version, path)
     manager = host_manager(host)
     usual_name = PACKAGES["python_headers"].get(system_packages.naming_manager(manager))
+    # Only for the distribution's own Python, in /usr/bin, there are packages with headers.
     if usual_name is None or not path.startswith("/usr/bin/"):
-        return [other_python]  # it is not the distribution's Python, for which there are packages
+        return [other_python]
     release = distributions.find_recorded_release(host.platform.distribution)
     name = release.pythons.get(version) if release else None
     if manager is None or name is None:

@@ -1,4 +1,8 @@
-"""Judge a build before it begins, in the same way for the doctor, for plans and for builds."""
+"""Judge the result of a build before it begins: whether the wheel will run, and on which GPUs.
+
+Plans and builds show judgements: the clauses of those findings that matter for the wheel. The
+doctor shows the same findings in its table.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -25,7 +29,7 @@ from torchmill.plan.published import find_published
 from torchmill.plan.trial import find_trial, nearest_tried
 
 Severity = Literal["note", "warning", "would not run here"]
-# The gravest first. The line of text is about a finished wheel, and so in the present tense.
+# The gravest first. In a line of text, a mark speaks of the finished wheel: in the present tense.
 _MARKS: dict[Severity, str] = {
     "would not run here": "does not run here",
     "warning": "warning",
@@ -37,24 +41,24 @@ _OFFICIAL_BUILDS = "https://pytorch.org/get-started/previous-versions/"
 TRIED = "tried"  # the subject of the finding on who has built a cell before
 _GPU_CODE = "GPU code"
 _STATED_IN_REASON = {TRIED, _GPU_CODE}  # subjects whose reason repeats their state
-# How the cures that can be typed as they are begin, among the findings that are judged.
+# Cures that begin so are commands, which a clause has between backquotes.
 _COMMANDS = ("nox ", "export ")
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """One thing to know of a build before it begins."""
+    """What a user should know of a wheel before its build begins, as one clause."""
 
     subject: str  # "GPU"
     text: str  # a clause, with the cure
     severity: Severity
 
     def __str__(self) -> str:
-        """Return it as a line of text."""
+        """Return the judgement as a line of text."""
         return f"{_MARKS[self.severity]}: {self.text}"
 
     def as_data(self) -> dict[str, Any]:
-        """Return it as JSON-ready data."""
+        """Return the judgement as JSON-ready data."""
         return asdict(self)
 
 
@@ -78,11 +82,12 @@ def judge(context: CheckContext) -> tuple[Judgement, ...]:
 
 
 def _rank(judgement: Judgement) -> int:
+    """Return the place of a judgement among others: the gravest has 0."""
     return _RANKS[judgement.severity]
 
 
 def runs_here(judgements: Iterable[Judgement]) -> bool:
-    """Return whether no judgement says that the result will not run on this machine's GPUs.
+    """Tell whether no judgement says that the wheel will not run on this machine's GPUs.
 
     A wheel for another arch has no such judgement: nobody expects it to run here.
     """
@@ -135,20 +140,20 @@ def _official_build(context: CheckContext, cell: Cell) -> str:
 
 
 def _compiled_cell(context: CheckContext) -> Cell:
-    """Return the cell of the toolkit that compiles the build: `--toolkit` may name another."""
+    """Return the cell, with the toolkit and variant that `--toolkit` chooses to compile it."""
     toolkit = context.toolkit
     if toolkit is None or toolkit.version == context.build.cuda:
         return context.cell
-    # Trials are recorded by the variant, too.
+    # Trials are looked up by the variant as well as by the toolkit.
     cell = cell_with_toolkit(context.cell, toolkit.version)
     return replace(cell, build=replace(cell.build, variant=toolkit.variant))
 
 
 def _check_arch_list(context: CheckContext) -> Iterator[Finding]:
-    """Yield a finding if the list is longer than this machine needs, or made for it alone.
+    """Yield a finding if the arch list is longer than this machine needs, or made for it alone.
 
-    Of a machine whose GPUs cannot be told, the finding says what the list is. There is none if the
-    capability of any GPU is unknown, because no list is known to be enough then.
+    If the GPUs of the machine cannot be told, the finding names the list. There is no finding if
+    the capability of any GPU is unknown, because no list is known to be enough then.
     """
     toolkit = context.toolkit
     listed = context.plan.arch_list
@@ -168,7 +173,7 @@ def _check_arch_list(context: CheckContext) -> Iterator[Finding]:
     targets = arch_list.parse_targets(context.facts, listed)
     kinds = {serving_kind(context.facts, targets, capability) for capability in capabilities}
     if kinds != {"code"}:
-        return  # the finding on that GPU says it
+        return  # `check_gpus` has a finding on the GPU without code
     shortest = _shortest_list(context, toolkit, targets, capabilities)
     needed = arch_list.format_arch_list(shortest)
     # "8.6;8.6+PTX" has code for one capability.
@@ -186,7 +191,7 @@ def _check_arch_list(context: CheckContext) -> Iterator[Finding]:
 def _shorter_list_clause(
     context: CheckContext, toolkit: Toolkit, needed: str, capabilities: Iterable[Capability]
 ) -> str:
-    """Return a clause on the shorter list that is enough here, and on the time it saves."""
+    """Return a clause on a shorter list, `needed`, that is enough here, and the time that it saves."""
     clause = f"the GPUs here need code for {needed} alone"
     saving = _saving(context, _with_list(context.plan, needed), context.plan)
     if saving:
@@ -207,9 +212,10 @@ def _shortest_list(
     targets: Sequence[ArchTarget],
     capabilities: Iterable[Capability],
 ) -> Sequence[ArchTarget]:
-    """Return the shortest list for GPUs of some capabilities that toolkit and release can make.
+    """Return the shortest list that serves GPUs of some capabilities and that can be compiled.
 
-    If they make no code for a capability, the entry of `targets` that serves it takes its place.
+    Toolkit or release may refuse a capability. Then the entry of `targets`, the list of the build,
+    whose code runs on its GPUs takes its place.
     """
     facts = context.facts
     makeable: list[Capability] = []
@@ -230,8 +236,8 @@ def _narrow_list_clause(
 ) -> str:
     """Return a clause on a list that is shorter than the official one; "" if it is not.
 
-    Of a board, the clause says instead that its capability is required, so that no user adds others
-    in the hope that they serve as well.
+    On a board, the clause says that its capability is required: users should not replace it by
+    another one in the hope that it serves as well.
     """
     cell = cell_with_toolkit(context.cell, context.plan.cuda.toolkit)
     official = official_arch_list(context.facts, cell) or ""
@@ -253,11 +259,15 @@ def _narrow_list_clause(
 
 
 def _with_list(plan: Plan, listed: str) -> Plan:
+    """Return a plan with another arch list, for an estimate of its time."""
     return replace(plan, variables={**plan.variables, "TORCH_CUDA_ARCH_LIST": listed})
 
 
 def _saving(context: CheckContext, shorter_plan: Plan, longer_plan: Plan) -> str:
-    """Return "about 2.4 h instead of 8.0 h"; "" if nothing is saved, or the times are not known."""
+    """Return the time that a shorter list saves: "about 2.4 h instead of 8.0 h".
+
+    "" if it saves nothing, or if the times are not known.
+    """
     shorter = estimate.estimate_build(context.facts, shorter_plan)
     longer = estimate.estimate_build(context.facts, longer_plan)
     if shorter is None or longer is None:
@@ -276,7 +286,7 @@ def _severity(finding: Finding) -> Severity | None:
     # Whether a failure stops the build is for the doctor to say: see `examination.can_start`.
     if finding.verdict in {"failure", "warning"}:
         return "warning"
-    # A driver in order is no news, whatever makes it so; machines without one build as well.
+    # A driver that runs the wheel is no news, and a machine without a driver can build as well.
     if finding.verdict == "ok" and finding.because and finding.subject != DRIVER:
         return "note"
     return None

@@ -1,4 +1,4 @@
-"""Compare a build with the official wheel: its shortfalls, and whether that wheel would do."""
+"""Compare a build with the official wheel: what it lacks, and whether that wheel would do."""
 
 from collections.abc import Iterator
 
@@ -6,13 +6,20 @@ from torchmill.plan.doctor.finding import CheckContext, Finding
 
 
 def check_shortfalls(context: CheckContext) -> Iterator[Finding]:
-    """Yield a finding for each thing that the official wheel has and this one will not."""
-    for lack in context.plan.official.shortfalls:
-        yield Finding(lack.part, "official wheel only", "", "warning", lack.cure, lack.cost)
+    """Yield a finding for each part of the official wheel that the planned wheel will lack."""
+    for shortfall in context.plan.official.shortfalls:
+        yield Finding(
+            shortfall.part,
+            "official wheel only",
+            "",
+            "warning",
+            cure=shortfall.cure,
+            because=shortfall.cost,
+        )
 
 
 def check_published(context: CheckContext) -> Iterator[Finding]:
-    """Yield a finding if there is a published wheel, whether it would do or not."""
+    """Yield a finding on the published wheel that comes nearest to the build, if there is any."""
     wheel = context.plan.official.published
     if wheel:
         because = f"{wheel}; no index was asked"
