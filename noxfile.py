@@ -17,6 +17,10 @@ from typing import TYPE_CHECKING
 
 ROOT = Path(__file__).parent
 sys.path.insert(0, str(ROOT))  # the script `nox`, unlike `python -m nox`, does not do that
+if (
+    ROOT.name == "torchmill_suite"
+):  # installed; a container finds the package only beside this folder
+    sys.path.append(str(ROOT.parent))
 
 # Before all other modules of torchmill: an old Python fails at their syntax, and this one says so.
 from torchmill.core import running_python  # noqa: F401, I001

@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "torchmill"
 # Programs for a wheel's own Python, the sessions check-* and speed-*, and the command `torchmill`.
-BESIDE = ("checks", "tools/proof", "tools/installed")
+BESIDE = ("checks", "tools/proof", "torchmill_suite")
 SCRIPTS = ("consumers",)  # folders of programs that other interpreters run
 # Jobs that somebody may want to follow, by the modules in which they start.
 SESSION = {"cell.pipeline"}

@@ -184,7 +184,7 @@ PASSED = PassedSettings(
 
 def place(**changed: object) -> ContainerPlace:
     told = {
-        "checkout": Path("/home/me/torchmill"),
+        "suite": {"": Path("/home/me/torchmill")},
         "layout": Layout(Path("/home/me/torchmill"), Path("/home/me/.cache/torchmill")),
         "configs": None,
         "passed": PASSED,
@@ -314,10 +314,10 @@ def test_an_engine_on_another_machine_is_refused(shipped: Facts) -> None:
 
 def test_a_path_that_no_engine_takes_is_refused(shipped: Facts) -> None:
     with refused("unmountable-path"):
-        cross.plan_container(order(shipped), place(checkout=Path("/home/me/a,b")), LINUX)
+        cross.plan_container(order(shipped), place(suite={"": Path("/home/me/a,b")}), LINUX)
     with refused("unmountable-path"):
-        cross.plan_container(order(shipped), place(checkout=Path('/home/me/"')), LINUX)
-    cross.plan_container(order(shipped), place(checkout=Path("/home/me/a b/ü")), LINUX)
+        cross.plan_container(order(shipped), place(suite={"": Path('/home/me/"')}), LINUX)
+    cross.plan_container(order(shipped), place(suite={"": Path("/home/me/a b/ü")}), LINUX)
 
 
 @pytest.mark.parametrize(

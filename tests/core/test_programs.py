@@ -127,7 +127,7 @@ def test_what_is_missing_is_installed_where_this_runs(
     pip: bool, path: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     python = program(tmp_path, "python")
-    monkeypatch.setattr("torchmill.core.programs._has_pip", lambda: pip)
+    monkeypatch.setattr("torchmill.core.programs.has_pip", lambda: pip)
     made = install_command(["boto3>=1"], python, {"PATH": path.format(bin=tmp_path)})
     assert made == command.format(bin=tmp_path)
 

@@ -1,17 +1,21 @@
 """torchmill as pip installs it: built, installed, run in folders that are no checkout, with facts of their own."""
 
 import os
+import platform
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
 import tarfile
 import venv
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from tests.support import stand_in_engine
 from tests.support.commands import PROGRAMS, ROOT, environment
 from torchmill.core.task_lines import STAGES
 
@@ -22,23 +26,27 @@ PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 @pytest.fixture(scope="module")
 def delivered(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with torchmill's own wheel and sdist."""
+    """Return a folder with the wheels of torchmill, millguard and millpress, and torchmill's sdist."""
     out = tmp_path_factory.mktemp("delivered")
-    argv = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(ROOT)]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out)]
+    for words in (
+        [str(ROOT)],
+        ["--wheel", str(ROOT / "packages" / "millguard")],
+        ["--wheel", str(ROOT / "packages" / "millpress")],
+    ):
+        done = subprocess.run([*build, *words], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
     return out
 
 
 @pytest.fixture(scope="module")
 def programs(delivered: Path) -> Path:
-    """Return the programs of an environment with that wheel; what it requires is this environment's."""
+    """Return the programs of an environment with those wheels; what they require is this environment's."""
     place = delivered / "venv"
     venv.create(place, with_pip=False, symlinks=True)
-    site = place / "lib" / f"python{PYTHON}" / "site-packages"
+    site = site_packages(place / "bin")
     required = f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n"
     (site / "required.pth").write_text(required, encoding="utf-8")
-    (wheel,) = delivered.glob("*.whl")
     argv = [
         sys.executable,
         "-m",
@@ -47,7 +55,7 @@ def programs(delivered: Path) -> Path:
         str(place / "bin" / "python"),
         "install",
         "--no-deps",
-        str(wheel),
+        *map(str, delivered.glob("*.whl")),
     ]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -57,14 +65,19 @@ def programs(delivered: Path) -> Path:
 
 
 def run(
-    programs: Path, home: Path, *words: str, user: Path | None = None
+    programs: Path,
+    home: Path,
+    *words: str,
+    user: Path | None = None,
+    variables: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run a command in a folder as somebody would who has no checkout; the user's cache is in `user`, or in `home`.
 
-    PATH has no more than a link to `torchmill`, as `uv tool install` and pipx make it.
+    PATH has no more than a link to `torchmill`, as `uv tool install` and pipx make it. `variables` are added.
     """
-    unset = {"TORCHMILL_HOME", *PROGRAMS}
+    unset = {"TORCHMILL_HOME", "PYTHONPATH", *PROGRAMS}
     env = {name: value for name, value in environment(user or home).items() if name not in unset}
+    env |= variables or {}
     env |= {"PATH": f"{on_path(programs)}{os.pathsep}{env['PATH']}", "PWD": str(home)}
     program, *rest = words
     installed = program == "torchmill"
@@ -76,30 +89,137 @@ def run(
     return subprocess.run(argv, cwd=home, env=env, capture_output=True, text=True, check=False)
 
 
+def site_packages(programs: Path) -> Path:
+    """Return the folder into which pip installed the wheels."""
+    return programs.parent / "lib" / f"python{PYTHON}" / "site-packages"
+
+
 def on_path(programs: Path) -> Path:
     """Return the folder with the link to `torchmill`."""
     return programs.parent.parent / "on_path"
 
 
 def test_the_wheel_has_the_suite_and_the_sdist_its_tests(delivered: Path) -> None:
-    (wheel,), (sdist,) = delivered.glob("*.whl"), delivered.glob("*.tar.gz")
+    (wheel,), (sdist,) = delivered.glob("torchmill-*.whl"), delivered.glob("*.tar.gz")
     with zipfile.ZipFile(wheel) as archive:
         names = {*archive.namelist()}
         version = wheel.name.split("-")[1]
         metadata = archive.read(f"torchmill-{version}.dist-info/METADATA").decode()
-    inside = (
-        "noxfile.py",
-        "build_configs/packages/torch.toml",
-        "packages/millguard/src/millguard/gate.c",
-        "sample/upstream.py",
-    )
+    inside = ("noxfile.py", "build_configs/packages/torch.toml", "sample/upstream.py")
     assert {f"torchmill_suite/{name}" for name in inside} <= names
+    assert {"torchmill/py.typed", "torchmill/cell/containers/inside.sh"} <= names
     assert not [name for name in names if "__pycache__" in name]
+    assert {name.partition("/")[0] for name in names} == {
+        "torchmill",
+        "torchmill_suite",
+        f"torchmill-{version}.dist-info",
+    }
+    for once in ("/cell/pipeline.py", "/wheels.yml", "/gate.c", "/noxfile.py"):
+        copies = [name for name in names if name.endswith(once)]
+        expected = {"/gate.c": 0, "/noxfile.py": 2}  # the second one is for `torchmill init`
+        assert len(copies) == expected.get(once, 1), copies
     assert all(
         f"Requires-Dist: {name}" in metadata for name in ("nox", "invoke", "psutil", "gitpython")
     )
     with tarfile.open(sdist) as archive:
         assert f"torchmill-{version}/tests/conftest.py" in archive.getnames()
+
+
+def test_the_package_can_be_imported_where_it_is_installed(
+    programs: Path, delivered: Path, tmp_path: Path
+) -> None:
+    (wheel,) = delivered.glob("torchmill-*.whl")
+    code = "import torchmill, torchmill.core.paths as p; print(torchmill.__version__, p.CHECKOUT)"
+    done = subprocess.run(
+        [str(programs / "python"), "-P", "-c", code],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    version, suite = done.stdout.split()
+    assert version == wheel.name.split("-")[1], done.stderr
+    assert suite == str(site_packages(programs) / "torchmill_suite")
+
+
+def test_a_container_gets_the_folders_of_the_wheels(programs: Path, tmp_path: Path) -> None:
+    arch = platform.machine()
+    stand_in_engine.podman(tmp_path, arch, arch)
+    env = {
+        "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
+        "TORCHMILL_IMAGE": f"debian-{arch}",
+    }
+    session = f"wheel-3.12-cpu-{arch}"
+    words = ("torchmill", "plan", session, "--tag=v2.4.1", "--all")
+    (tmp_path / "home").mkdir()
+    planned = run(programs, tmp_path / "home", *words, variables=env)
+    site = site_packages(programs)
+    mounted = dict(re.findall(r"source=([^,]+),target=/suite/([^,]+),readonly", planned.stdout))
+    infos = [path.name for path in site.glob("*mill*.dist-info")]
+    assert len(infos) == 3
+    names = ["torchmill", "torchmill_suite", "millguard", "millpress", *infos]
+    assert mounted == {str(site / name): name for name in names}, planned.stderr
+    assert "/suite/torchmill/cell/containers/inside.sh" in planned.stdout
+
+
+def test_an_image_gets_the_libraries_as_the_wheels_that_they_are_installed_from(
+    programs: Path, delivered: Path, tmp_path: Path
+) -> None:
+    words = ("--kind=builder", "--tag=v2.4.1", f"--into={tmp_path / 'image'}")
+    done = run(programs, tmp_path, "torchmill", "image", *words)
+    assert done.returncode == 0, done.stderr
+    suite = tmp_path / "image" / "suite"
+    assert (suite / "torchmill" / "cell" / "pipeline.py").is_file()
+    assert (suite / "noxfile.py").is_file()
+    requirements = (suite / "requirements.txt").read_text("utf-8").splitlines()
+    assert not [line for line in requirements if "extra" in line]
+    assert [line for line in requirements if line.startswith("nox>=")]
+    for name in ("millguard", "millpress"):
+        (built,) = delivered.glob(f"{name}-*.whl")
+        assert f"./packages/{built.name}" in requirements
+        with (
+            zipfile.ZipFile(built) as ours,
+            zipfile.ZipFile(suite / "packages" / built.name) as copy,
+        ):
+            assert {*copy.namelist()} == {*ours.namelist()}
+            record = f"{'-'.join(built.name.split('-')[:2])}.dist-info/RECORD"
+            for member in {*ours.namelist()} - {record}:
+                assert copy.read(member) == ours.read(member), member
+    argv = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--target"]
+    installed = subprocess.run(
+        [*argv, str(tmp_path / "site"), *map(str, (suite / "packages").glob("*.whl"))],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert installed.returncode == 0, installed.stderr
+
+
+def test_the_digest_of_the_code_that_packs_follows_the_installed_code(
+    programs: Path, tmp_path: Path
+) -> None:
+    site = tmp_path / "site"
+    for name in ("torchmill", "millpress"):
+        shutil.copytree(site_packages(programs) / name, site / name)
+    code = (
+        "import sys; from pathlib import Path; from torchmill.core.stat_cache import *;"
+        "places = (package_folder('millpress'), 'wheel/sbom.py');"
+        "print(digest_code(StatCache(Path(sys.argv[1])), *places))"
+    )
+
+    def digest() -> str:
+        argv = [str(programs / "python"), "-P", "-c", code, str(tmp_path / "cache")]
+        env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(site)}
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    digests = [digest()]
+    for file in (site / "millpress" / "wheel_writer.py", site / "torchmill" / "wheel" / "sbom.py"):
+        file.write_text(f"{file.read_text('utf-8')}# changed\n", encoding="utf-8")
+        digests.append(digest())
+    assert len({*digests}) == 3
 
 
 def test_the_installed_command_names_itself_in_all_that_it_says(
@@ -258,7 +378,7 @@ def test_a_file_in_the_place_of_a_folder_is_one_message(
         for name, value in environment(tmp_path).items()
         if not name.startswith("TORCHMILL_")
     }
-    argv = [sys.executable, "-m", "tools.installed", *words]
+    argv = [sys.executable, "-m", "torchmill_suite", *words]
     env |= {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == exit_code, done.stderr
@@ -268,5 +388,5 @@ def test_a_file_in_the_place_of_a_folder_is_one_message(
 
 
 def test_a_project_does_not_ask_pypi_for_a_name_that_is_not_ours_there() -> None:
-    text = (ROOT / "tools" / "installed" / "project" / "requirements.txt").read_text("utf-8")
+    text = (ROOT / "torchmill_suite" / "project" / "requirements.txt").read_text("utf-8")
     assert [line for line in text.splitlines() if not line.startswith("#")] == []

@@ -15,7 +15,8 @@ UNWANTED = shutil.ignore_patterns("__pycache__", "*.pyc")
 def install_suite(site: Path) -> Path:
     """Copy the suite to where pip would put it in `site`, and return `site`."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-    included = settings["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    target = settings["tool"]["hatch"]["build"]["targets"]["wheel"]
+    included = {name: name for name in target["packages"]} | target["force-include"]
     for name, place in included.items():
         (site / place).parent.mkdir(parents=True, exist_ok=True)
         if (ROOT / name).is_dir():

@@ -19,6 +19,7 @@ from torchmill.core.stat_cache import StatCache, digest_code, digest_data, packa
 from torchmill.core.strict_json import load_object
 from torchmill.host import environments
 from torchmill.wheel import dist_files
+from torchmill.wheel.verify.clean_environment import CHECK_SCRIPTS
 
 STAGES = ("compile", "pack", "verify")
 INSTALLED = "installed packages"
@@ -291,7 +292,7 @@ def _verify_inputs(context: BuildContext, packed: str) -> dict[str, str]:
         plan.wheel.file_name,
         plan.wheel.tag_is_upper_bound,
     ]
-    checks = ("../checks/harness.py", f"../checks/{package.checks}_checks.py")
+    checks = (CHECK_SCRIPTS / "harness.py", CHECK_SCRIPTS / f"{package.checks}_checks.py")
     return {
         "packed wheel": packed,
         "expectations": digest_data(expected),

@@ -15,10 +15,10 @@ from torchmill.cell.containers.engine import Container, ContainerCommands, Engin
 from torchmill.cell.context import require_source
 from torchmill.config.facts import Facts
 from torchmill.config.release_lookup import base_release, selecting_tag
-from torchmill.core import process
+from torchmill.core import process, programs, suite_files
 from torchmill.core.errors import BuildError, HostError, ImpossibleBuildError, UnfinishedBuildError
 from torchmill.core.lenient_paths import real_path
-from torchmill.core.paths import CHECKOUT, Layout, locate_page
+from torchmill.core.paths import CHECKOUT, IS_INSTALLED, Layout, locate_page
 from torchmill.core.process import CommandError
 from torchmill.core.stat_cache import StatCache
 from torchmill.deliver.image.request import PURPOSES, ImageRequest
@@ -247,19 +247,27 @@ def builder_images(context: CheckContext) -> Iterator[str]:
 def _container_place(root: Path, layout: Layout) -> ContainerPlace:
     """Return the parts of this machine that a container sees."""
     configs = os.environ.get("TORCHMILL_CONFIGS")
-    pip_settings = process.ask([sys.executable, "-P", "-m", "pip", "config", "list"])
+    pip_settings = ""
+    if programs.has_pip():  # an environment that uv made has none
+        pip_settings = process.ask([sys.executable, "-P", "-m", "pip", "config", "list"])
     return ContainerPlace(
-        checkout=real_path(root),
+        suite=_locate_suite(root),
         layout=layout,
         configs=real_path(configs) if configs else None,
         passed=cross.select_settings(
             os.environ, cross.parse_pip_settings(pip_settings), os.path.exists
         ),
-        requirements=(root / "requirements.txt").read_text(encoding="utf-8"),
+        requirements=suite_files.read_requirements(),
         # A random number: an engine may serve others, whose processes have the same numbers.
         process=int.from_bytes(os.urandom(5)),
         user=(os.getuid(), os.getgid()) if sys.platform == "linux" else None,
     )
+
+
+def _locate_suite(root: Path) -> dict[str, Path]:
+    """Return the folders of the suite by their paths in that of a container."""
+    folders = suite_files.installed_folders() if IS_INSTALLED else {"": root}
+    return {name: real_path(folder) for name, folder in folders.items()}
 
 
 def _run(run: PreparedRun) -> None:

@@ -7,7 +7,6 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Collection, Iterable
-from importlib.util import find_spec
 
 from torchmill.commands.command import CommandOutput
 from torchmill.core.console import fit_screen
@@ -15,6 +14,7 @@ from torchmill.core.errors import ConfigError, HostError
 from torchmill.core.exits import print_now
 from torchmill.core.paths import CHECKOUT
 from torchmill.core.process import run_in_terminal
+from torchmill.core.programs import has_pip
 from torchmill.core.urls import hide_password
 from torchmill.plan.doctor.cures import Cures
 
@@ -134,7 +134,7 @@ def run_step(line: str) -> int:
         name, _, value = words.pop(0).partition("=")
         variables[name] = value
     program, *arguments = words
-    if program == "pip" and find_spec("pip") is None:
+    if program == "pip" and not has_pip():
         # Environments that uv makes have no pip, but uv.
         argv = [sys.executable, "-P", "-m", "uv", "pip"]
         variables["UV_PYTHON"] = sys.executable

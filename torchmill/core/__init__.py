@@ -23,6 +23,7 @@
 - silence: limit how long a sender may be silent, and how long a program may answer
 - stat_cache: cache digests of files and answers of programs while the files look the same
 - strict_json: read JSON that somebody else may have written
+- suite_files: the suite's own code and requirements, for a container or an image that runs it
 - suite_version: the version of the torchmill that runs
 - system_errors: say in one sentence why the operating system refused something
 - task_lines: the names of all tasks by stage, each with a line about it

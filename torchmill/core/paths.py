@@ -9,7 +9,13 @@ from pathlib import Path
 from torchmill.core.errors import ConfigError
 
 PACKAGE = Path(__file__).parents[1]
-CHECKOUT = PACKAGE.parent
+# The folder from which `import torchmill` works: a checkout, or site-packages.
+IMPORT_FOLDER = PACKAGE.parent
+# The wheel puts the rest of the suite into a folder of this name beside the package.
+INSTALLED_SUITE = "torchmill_suite"
+IS_INSTALLED = not (IMPORT_FOLDER / "noxfile.py").is_file()
+# The folder of noxfile.py, tasks.py, build_configs/, checks/, docs/, sample/ and tools/.
+CHECKOUT = IMPORT_FOLDER / INSTALLED_SUITE if IS_INSTALLED else IMPORT_FOLDER
 # The variable that names the architecture of a container, in which a suite works beside that of
 # its machine.
 CONTAINER_ARCH = "TORCHMILL_CONTAINER_ARCH"
@@ -135,6 +141,12 @@ def user_cache_folder(environ: Mapping[str, str], home: Path) -> Path:
     if xdg_cache.is_absolute():
         return xdg_cache / name
     return home / ".cache" / name
+
+
+def import_path(environ: Mapping[str, str]) -> str:
+    """Return the PYTHONPATH by which a Python in an environment can import torchmill."""
+    users_path = environ.get("PYTHONPATH")
+    return f"{IMPORT_FOLDER}{os.pathsep}{users_path}" if users_path else str(IMPORT_FOLDER)
 
 
 def facts_folder(root: Path) -> Path:

@@ -124,12 +124,12 @@ def install_command(
     else:
         name = shlex.quote(_relative_to_shell(python, environ))
     arguments = shlex.join(words)
-    if _has_pip():
+    if has_pip():
         return f"{name} -m pip install {arguments}"
     return f"{name} -m uv pip install --python {name} {arguments}"
 
 
-def _has_pip() -> bool:
+def has_pip() -> bool:
     """Tell whether the running Python has pip.
 
     Looks for the metadata of pip: a search for its module would start a hook of setuptools, which

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from torchmill.core import process
 from torchmill.core.errors import HostError
-from torchmill.core.paths import CHECKOUT
+from torchmill.core.paths import import_path
 from torchmill.core.process import CommandError
 
 VARIABLE = "TORCHMILL_RUN"  # the variable that marks every process of a run
@@ -91,7 +91,6 @@ def _start_watcher(
     The kernel closes the pipe when this process ends in any way. Raises OSError if there is no
     shell.
     """
-    python_path = os.pathsep.join(filter(None, [str(CHECKOUT), environ.get("PYTHONPATH")]))
     arguments = json.dumps([dict(mark), list(after)])
     # -P: a module in the current folder must not replace one of torchmill.
     reaper = (sys.executable, "-P", "-m", "torchmill.core.reaper", arguments)
@@ -99,7 +98,7 @@ def _start_watcher(
     try:
         watcher = subprocess.Popen(
             ["/bin/sh", "-c", _WAIT, "sh", *reaper],
-            env={**environ, "PYTHONPATH": python_path},
+            env={**environ, "PYTHONPATH": import_path(environ)},
             stdin=reading_end,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

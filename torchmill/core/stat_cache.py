@@ -203,9 +203,9 @@ def package_folder(name: str) -> Path:
 def digest_code(cache: StatCache, *places: str | Path) -> str:
     """Return a digest of the code in some folders and files, which changes if the code does.
 
-    A place is a path in torchmill's package ("wheel/verify", "wheel/sbom.py"), or the absolute
-    folder of another package (`package_folder("millpress")`). Raises FileNotFoundError if a place
-    has no code, as after a renaming: its digest would never change.
+    A place is a path in torchmill's package ("wheel/verify", "wheel/sbom.py"), or an absolute path
+    elsewhere (`package_folder("millpress")`). Raises FileNotFoundError if a place has no code, as
+    after a renaming: its digest would never change.
     """
     digests: list[tuple[str, str | None]] = []
     for place in places:

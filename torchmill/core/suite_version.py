@@ -3,11 +3,10 @@
 import subprocess
 from pathlib import Path
 
-from torchmill.core.paths import CHECKOUT
+from torchmill.core.paths import CHECKOUT, INSTALLED_SUITE
 
 UNKNOWN = "unknown"
 _TIMEOUT_SECONDS = 10.0
-_FOLDER_IN_WHEEL = "torchmill_suite"  # of the files that a wheel of torchmill installs
 _DESCRIBE = ("describe", "--tags", "--always", "--dirty", "--match", "v[0-9]*")
 
 
@@ -21,7 +20,7 @@ def suite_version(folder: Path = CHECKOUT) -> str:
     """
     if (folder / ".git").exists():
         return _describe_checkout(folder)
-    if folder.name != _FOLDER_IN_WHEEL:
+    if folder.name != INSTALLED_SUITE:
         return UNKNOWN
     from importlib.metadata import PackageNotFoundError, version
 

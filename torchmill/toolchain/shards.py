@@ -25,7 +25,7 @@ from torchmill.core.atomic_writes import write_atomically, write_script
 from torchmill.core.deletion import delete_paths
 from torchmill.core.lenient_paths import exists, find_paths, read_text
 from torchmill.core.package_data import read_table_beside
-from torchmill.core.paths import CHECKOUT
+from torchmill.core.paths import IMPORT_FOLDER
 from torchmill.core.strict_json import load_object
 
 ORDER_VARIABLE = "TORCHMILL_SHARD"  # names the file with the order for this program
@@ -118,7 +118,7 @@ def stand_in(folder: Path, path: str, configured: Path) -> dict[str, str]:
     other_folders = [entry for entry in path.split(os.pathsep) if entry != str(folder)]
     other_path = os.pathsep.join(other_folders)
     ninja = shutil.which("ninja", path=other_path) or "ninja"
-    words = {"ninja": ninja, "suite": str(CHECKOUT), "python": sys.executable}
+    words = {"ninja": ninja, "suite": str(IMPORT_FOLDER), "python": sys.executable}
     write_script(program, _STAND_IN, {name: shlex.quote(word) for name, word in words.items()})
     if configured.is_file():
         times = configured.stat()

@@ -165,13 +165,13 @@ class CrossBuild:
 
 @dataclass(frozen=True, slots=True)
 class ContainerPlace:
-    """The checkout and the user that a container is for."""
+    """The suite and the user that a container is for."""
 
-    checkout: Path
+    suite: Mapping[str, Path]  # its folders, by their paths below /suite; a checkout's is ""
     layout: Layout  # this machine's
     configs: Path | None  # the folder of the facts; None: the checkout's
     passed: PassedSettings
-    requirements: str  # the text of the suite's requirements.txt
+    requirements: str  # what the suite needs, as the text of a requirements.txt
     process: int  # the number of this process, which distinguishes names of containers
     user: tuple[int, int] | None  # numbers of user and group, if the system has them
 
@@ -320,7 +320,9 @@ def _plan_mounts(build: CrossBuild, place: ContainerPlace) -> tuple[Mount, ...]:
     layout = place.layout
     cache = container_layout(layout, build.arch).cache
     mounts = [
-        Mount(str(place.checkout), SUITE),
+        Mount(str(path), str(PurePosixPath(SUITE, name))) for name, path in place.suite.items()
+    ]
+    mounts += [
         Mount(str(layout.state), f"{HOME}/{layout.state.name}", writable=True),
         Mount(str(layout.dist), f"{HOME}/{layout.dist.name}", writable=True),
         Mount(str(cache), f"{CACHE}/{cache.name}", writable=True),

@@ -7,11 +7,18 @@ suite=${0%/torchmill/cell/containers/inside.sh}
 environment=$1
 session=$2
 shift 2
+if [ -e "$suite/noxfile.py" ]; then
+  noxfile=$suite/noxfile.py
+  libraries= # in the environment
+else # an installed torchmill: $suite is like its site-packages
+  noxfile=$suite/torchmill_suite/noxfile.py
+  libraries=$suite
+fi
 
 serves='
 import sys
 from importlib.util import find_spec
-needed = ("nox", "git", "psutil", "rich", "filelock", "auditwheel", "requests", "remotezip", "cyclonedx", "matplotlib", "millguard", "millpress")
+needed = ("nox", "git", "psutil", "rich", "filelock", "auditwheel", "requests", "remotezip", "cyclonedx", "millguard", "millpress")
 sys.exit(sys.version_info < (3, 11) or not all(map(find_spec, needed)))'
 can_serve='
 import sys, venv, ensurepip
@@ -22,7 +29,7 @@ find_python() {
   for python in python3 python3.14 python3.13 python3.12 python3.11 \
     /opt/python/cp314-cp314/bin/python /opt/python/cp313-cp313/bin/python \
     /opt/python/cp312-cp312/bin/python /opt/python/cp311-cp311/bin/python; do
-    if "$python" -c "$1" 2>/dev/null; then
+    if PYTHONPATH=$libraries "$python" -c "$1" 2>/dev/null; then
       return 0
     fi
   done
@@ -30,7 +37,7 @@ find_python() {
 }
 
 is_whole() {
-  [ -e "$environment/whole" ] && "$environment/bin/python" -c "$serves" 2>/dev/null
+  [ -e "$environment/whole" ] && PYTHONPATH=$libraries "$environment/bin/python" -c "$serves" 2>/dev/null
 }
 
 make_environment() {
@@ -42,7 +49,12 @@ make_environment() {
   rm -rf "$environment"
   "$python" -m venv "$environment"
   # In the suite's folder, because pip takes the paths in the file from the folder it runs in.
-  (cd "$suite" && "$environment/bin/python" -m pip install --quiet --quiet --disable-pip-version-check -r requirements.txt)
+  if [ -z "$libraries" ]; then
+    set -- -r requirements.txt
+  else
+    set -- torchmill # which pip finds on PYTHONPATH, as it finds the two libraries: it installs what they require
+  fi
+  (cd "$suite" && PYTHONPATH=$libraries "$environment/bin/python" -m pip install --quiet --quiet --disable-pip-version-check "$@")
   touch "$environment/whole"
 }
 
@@ -60,4 +72,4 @@ fi
 if [ -n "${COMPILER_PATH:-}" ] && [ ! -d "$COMPILER_PATH" ]; then # its label promises what cross-compilers.sh took back
   echo "the image's cross compilers did not work when it was made: its compilers are emulated, too" >&2
 fi
-exec "$python" -m nox -f "$suite/noxfile.py" --envdir "$NOX_ENVDIR" -s "$session" "$@"
+exec "$python" -m nox -f "$noxfile" --envdir "$NOX_ENVDIR" -s "$session" "$@"

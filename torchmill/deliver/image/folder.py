@@ -5,11 +5,11 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from torchmill.core import suite_files
 from torchmill.core.atomic_writes import fresh_path
 from torchmill.core.digests import hash_file
 from torchmill.core.errors import DeliveryError
 from torchmill.core.lenient_paths import link_file
-from torchmill.core.paths import CHECKOUT
 from torchmill.core.strict_json import read_json_object
 from torchmill.core.system_errors import report_unwritable
 from torchmill.deliver.image.recipe import ImageRecipe
@@ -32,7 +32,6 @@ SUITE = (
     "sample",
 )
 FACTS = "build_configs"
-UNWANTED = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
 
 
 def write_image_folder(
@@ -114,10 +113,8 @@ def _write_files(
         elif source in wheels:
             if not link_file(wheels[source], path):  # a wheel may have gigabytes
                 shutil.copyfile(wheels[source], path)
-        elif (CHECKOUT / source).is_dir():
-            shutil.copytree(CHECKOUT / source, path, ignore=UNWANTED)
         else:
-            shutil.copyfile(CHECKOUT / source, path)
+            suite_files.copy_part(source, path)
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
     written = {}
     for name in names:
@@ -130,11 +127,7 @@ def _write_files(
 
 def _copy_suite(target: Path, facts: Path) -> None:
     """Copy the suite and its facts into a folder."""
+    target.mkdir()
     for name in SUITE:
-        source = CHECKOUT / name
-        if source.is_dir():
-            shutil.copytree(source, target / name, ignore=UNWANTED)
-        elif source.exists():
-            target.mkdir(exist_ok=True)
-            shutil.copyfile(source, target / name)
-    shutil.copytree(facts, target / FACTS, ignore=UNWANTED)
+        suite_files.copy_part(name, target / name)
+    shutil.copytree(facts, target / FACTS, ignore=suite_files.UNWANTED)

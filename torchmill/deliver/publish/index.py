@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 
 import requests
 
-import torchmill
 from torchmill.core import urls
 from torchmill.core.errors import (
     ConfigError,
@@ -23,6 +22,7 @@ from torchmill.core.errors import (
     require_choice,
     require_package,
 )
+from torchmill.core.paths import import_path
 from torchmill.core.process import CommandError, capture
 from torchmill.core.silence import LOWEST_RATE, silence_limit
 from torchmill.deliver.publish.upload_set import PublishTarget, UploadFile, digest_parts
@@ -225,10 +225,7 @@ class IndexTarget(PublishTarget):
             for name, value in self.environ.items()
             if not name.startswith("TWINE_REPOSITORY")
         }
-        import_paths = [str(Path(torchmill.__file__).parents[1])]
-        if environment.get("PYTHONPATH"):
-            import_paths.append(environment["PYTHONPATH"])
-        environment["PYTHONPATH"] = os.pathsep.join(import_paths)
+        environment["PYTHONPATH"] = import_path(environment)
         environment["PYTHONUTF8"] = "1"
         # rich, which twine prints with, then writes no escapes
         environment["NO_COLOR"] = "1"

@@ -13,8 +13,16 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from . import SUITE, add_suite_to_path, end_with_message, start
+from torchmill.core import exits, programs
+from torchmill.core.errors import ConfigError
+from torchmill.core.exits import print_now
+from torchmill.core.homes import trust_home
+from torchmill.core.paths import Layout
+from torchmill.core.system_errors import report_unwritable
+from torchmill.core.task_lines import list_tasks
+from torchmill_suite import SUITE, end_with_message, start
 
+TEMPLATES = Path(__file__).parent  # the folder of "project" and "github"
 LIST_WORDS = {"--list", "-l", "--help", "-h", "help"}
 INIT = (
     "torchmill init [--github]: write what a repository of wheels needs into this folder; "
@@ -33,9 +41,6 @@ run the workflow Wheels from the page Actions"""
 
 def main() -> None:
     """Run the command line of this process."""
-    add_suite_to_path()
-    from torchmill.core import exits, programs
-
     sys.excepthook = exits.show_uncaught
     words = sys.argv[1:]
     program = programs.started_program(sys.argv[0], Path(sys.executable), os.environ)
@@ -59,9 +64,6 @@ def main() -> None:
 
 def list_commands() -> None:
     """Print the tasks, and how sessions are run. This needs nothing of the current folder."""
-    from torchmill.core.exits import print_now
-    from torchmill.core.task_lines import list_tasks
-
     print_now(f"{list_tasks()}\n\nIn a folder of your own:\n  {INIT}\n  {TRUST}")
 
 
@@ -88,11 +90,6 @@ def trust_folder(words: Sequence[str], folder: Path) -> None:
     Raises ConfigError for words, which this command does not take, and for files that git tracks;
     HostError if the record cannot be written.
     """
-    from torchmill.core.exits import print_now
-    from torchmill.core.homes import trust_home
-    from torchmill.core.paths import Layout
-    from torchmill.core.system_errors import report_unwritable
-
     _refuse_words(words, TRUST)
     os.environ.setdefault("TORCHMILL_HOME", str(folder))
     with report_unwritable(folder):
@@ -107,12 +104,10 @@ def begin_project(words: Sequence[str], folder: Path) -> None:
     With the word "--github", a workflow is written that builds the wheels. Raises ConfigError for
     any other word, and for a link in the place of a folder of the project.
     """
-    from torchmill.core.exits import print_now
-
     _refuse_words([word for word in words if word != "--github"], INIT)
-    templates = [SUITE / "project"]
+    templates = [TEMPLATES / "project"]
     if words:
-        templates.append(SUITE / "github")
+        templates.append(TEMPLATES / "github")
     for template in templates:
         for source in sorted(template.rglob("*")):
             # An installed package has compiled its modules, also those of the template.
@@ -130,8 +125,6 @@ def begin_project(words: Sequence[str], folder: Path) -> None:
 
 def _copy_into_project(source: Path, template: Path, folder: Path) -> str:
     """Copy a file of a template into a folder, unless it exists; return a line about it."""
-    from torchmill.core.errors import ConfigError
-
     # A template has "dot-gitignore": as ".gitignore" it would hold for the suite's own checkout.
     parts = [part.replace("dot-", ".") for part in source.relative_to(template).parts]
     name = Path(*parts)
@@ -152,8 +145,6 @@ def _copy_into_project(source: Path, template: Path, folder: Path) -> str:
 
 def _refuse_words(words: Sequence[str], usage: str) -> None:
     """Raise ConfigError if there are words that a command does not take."""
-    from torchmill.core.errors import ConfigError
-
     if words:
         raise ConfigError(f"{' '.join(words)}: {usage}", code="invalid-option")
 
@@ -163,8 +154,6 @@ def _copy_schemas(folder: Path) -> None:
 
     Nothing is written through a link.
     """
-    from torchmill.core.exits import print_now
-
     if folder.is_symlink() or folder.parent.is_symlink():
         return
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,8 @@
-"""The installed torchmill: the whole suite lies in this package, and works for a home elsewhere.
+"""The installed torchmill: the suite lies beside the package torchmill, and works for a home elsewhere.
 
-pip installs the files of a checkout into this package (pyproject.toml lists them). Its home, the
-folder of wheels, environments and state, is the folder in which the command `torchmill` is called.
+pip installs the files of a checkout that are no modules into this folder (pyproject.toml lists
+them). The home, the folder of wheels, environments and state, is the folder in which the command
+`torchmill` is called.
 """
 
 import atexit
@@ -13,7 +14,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-SUITE = Path(__file__).parent
+from torchmill.config.own_facts import merge_facts
+from torchmill.core.exits import as_torchmill_error, format_error
+from torchmill.core.homes import require_own_home
+from torchmill.core.paths import CHECKOUT, CONFIGS, Layout
+
+SUITE = CHECKOUT  # the folder of noxfile.py and tasks.py, which those of a project read
 
 
 def start(home: Path) -> None:
@@ -22,23 +28,14 @@ def start(home: Path) -> None:
     Ends the program with a message for facts with mistakes, and for state that may not be the
     user's. TORCHMILL_HOME, if it is set, names another home.
     """
-    add_suite_to_path()
     with end_with_message():
         _choose_home(home)
         _choose_facts(home / "build_configs")
 
 
-def add_suite_to_path() -> None:
-    """Let Python import the package `torchmill` of this suite."""
-    if str(SUITE) not in sys.path:
-        sys.path.insert(0, str(SUITE))
-
-
 @contextmanager
 def end_with_message() -> Iterator[None]:
     """End the program with one message and an exit code if the block fails."""
-    from torchmill.core.exits import as_torchmill_error, format_error
-
     try:
         yield
     except Exception as error:  # noqa: BLE001 - whatever it is, it is one message
@@ -49,9 +46,6 @@ def end_with_message() -> Iterator[None]:
 
 def _choose_home(home: Path) -> None:
     """Set the variables for the home and its environments, unless the user has set them."""
-    from torchmill.core.homes import require_own_home
-    from torchmill.core.paths import Layout
-
     if os.environ.get("TORCHMILL_HOME"):
         layout = Layout.of_checkout(SUITE)
     else:
@@ -65,9 +59,6 @@ def _choose_home(home: Path) -> None:
 
 def _choose_facts(project_facts: Path) -> None:
     """Set the variables for the facts: those of a project are put before those of the suite."""
-    from torchmill.config.own_facts import merge_facts
-    from torchmill.core.paths import CONFIGS, Layout
-
     os.environ.setdefault("TORCHMILL_OWN_CONFIGS", str(project_facts))
     if "TORCHMILL_CONFIGS" in os.environ:
         return
