@@ -1,5 +1,7 @@
 """Requests for sources, and the addresses of repositories and mirrors."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.support.refusals import refused
@@ -39,6 +41,17 @@ def test_a_ref_of_several_packages_is_refused(small_facts: Facts) -> None:
             mirror="",
             origin="",
         )
+
+
+def test_a_ref_of_a_package_without_a_repository_is_refused(small_facts: Facts) -> None:
+    """Nobody has given --from, so the message must not speak of it."""
+    release = find_release(small_facts, "base", "v1.0.0")
+    package = replace(small_facts.packages["base"], repository="")
+    facts = replace(small_facts, packages={**small_facts.packages, "base": package})
+    (request,) = source_requests(facts, [release], ref="abc", mirror="", origin="")
+    with refused("conflicting-options") as caught:
+        request.validate()
+    assert "--from" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

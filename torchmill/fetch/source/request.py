@@ -9,8 +9,9 @@ from torchmill.config.package import Package
 from torchmill.config.release import Release
 from torchmill.core.errors import ConfigError
 
-DEBIAN = "debian"  # a word after --from that is no path
-PYPI = "pypi"  # the other one
+# The words after --from that are neither a path nor a URL.
+DEBIAN = "debian"
+PYPI = "pypi"
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 # Characters and sequences that git-check-ref-format(1) forbids.
 _NOT_IN_A_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/$|\.lock$")
@@ -18,19 +19,21 @@ _NOT_IN_A_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/$|\.lock$")
 
 @dataclass(frozen=True, slots=True)
 class SourceRequest:
-    """One source to fetch, and the places it may come from."""
+    """One source to fetch, and the place to fetch it from."""
 
     package: Package
     release: Release
     ref: str | None = None  # a branch or a commit, in place of the release's tag
-    mirror: str | None = None  # a host or folder with the repositories, in place of their own hosts
-    origin: str | None = None  # a folder, an archive, its URL, "debian" or "pypi"; None: git
-    sha256: str = ""  # of the archive that `origin` is; "": unknown
-    discard: bool = False  # drop the fetched tree, with all changes in it
+    # A host or folder that has copies of git repositories, and is used in place of their own hosts.
+    mirror: str | None = None
+    # The text after --from: a folder, an archive, its URL, "debian" or "pypi"; None: git.
+    origin: str | None = None
+    sha256: str = ""  # of the archive that `origin` names; "": unknown
+    discard: bool = False  # delete the tree that was fetched before, with all changes in it
 
     @property
     def title(self) -> str:
-        """Return its name in messages: "torch v2.4.1"."""
+        """Return the name of the source in messages: "torch v2.4.1"."""
         return f"{self.package.name} {self.ref or self.release.tag}"
 
     def validate(self) -> None:
@@ -59,10 +62,16 @@ class SourceRequest:
             )
 
     def _refuse_conflicts(self) -> None:
+        """Raise ConfigError if options exclude each other."""
         conflict = ""
         if self.origin is not None and self.mirror is not None:
             conflict = (
                 "--from and --mirror exclude each other: a mirror holds git repositories; give one"
+            )
+        elif self.ref is not None and not self.package.repository:
+            conflict = (
+                f"--ref {self.ref} names something in git, and {self.package.name} has no git "
+                "repository: leave it out"
             )
         elif self.origin is not None and self.ref is not None:
             conflict = (
@@ -98,10 +107,11 @@ def source_requests(
     sha256: str = "",
     discard: bool = False,
 ) -> tuple[SourceRequest, ...]:
-    """Return the requests for the sources of some releases; "" is an option that was not given.
+    """Return a request for the source of each release.
 
-    A package without a repository comes from PyPI unless `origin` names another place. Raises
-    ConfigError for a ref, or a digest, of several packages.
+    The options are those of the command line; "" is an option that was not given. A package without
+    a git repository comes from PyPI unless `origin` names another place. Raises ConfigError if a
+    ref or a digest is given for several packages.
     """
     if (sha256 or ref) and len(releases) > 1:
         mistake = "--sha256 is for one archive" if sha256 else "--ref names a commit of one package"
