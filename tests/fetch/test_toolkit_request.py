@@ -8,6 +8,7 @@ from torchmill.fetch.toolkit.request import (
     candidate_sources,
     find_part_packages,
     refusal_message,
+    remedy,
     version_begins,
 )
 
@@ -68,6 +69,11 @@ def test_a_version_begins_with_whole_numbers() -> None:
     assert version_begins("8.5.0.96", "")
     assert not version_begins("8.50", "8.5")
     assert not version_begins("8.5", "8.5.0")
+
+
+def test_the_oldest_newer_version_is_advised_however_the_versions_are_sorted() -> None:
+    advice = remedy(toolkit_request("12.3"), ["12.10", "12.4", "12.1", "13.0"])
+    assert "--cuda 12.4`" in advice
 
 
 def test_the_refusal_lists_reasons_and_a_remedy() -> None:

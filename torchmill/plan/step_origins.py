@@ -246,7 +246,7 @@ def _toolkit_origins(context: WalkContext, words: Sequence[str]) -> tuple[tuple[
     for refusal in refusals:
         origins.append(Origin(refusal.provider, obstacle=refusal.reason))
         other_versions.update(refusal.versions)
-    way_out = remedy(request, sorted(other_versions))
+    way_out = remedy(request, other_versions)
     if usable:
         mirrors = " or ".join(_MIRROR_SETTINGS[provider] for provider in usable)
         way_out = f"name a mirror ({mirrors}), or {way_out}"

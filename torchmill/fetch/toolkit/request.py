@@ -14,8 +14,9 @@ from torchmill.host.provisioned import COMPILER, MAGMA, TOOLKIT
 
 LIBRARIES = ("cudnn", "nccl", "cusparselt", "nvshmem", MAGMA)
 _DIGEST_LENGTH = 8  # hexadecimal digits in the name of a folder
-# Returns which of some capabilities ("7.0;8.6", the second argument) are not served by some GPU
-# code (the first argument): `unserved_capabilities` with the facts.
+# Takes the capabilities that some GPU code is for, and those that are requested, both in the form
+# "7.0;8.6". Returns the requested ones that the code does not serve. It is `unserved_capabilities`
+# with the facts.
 Unserved = Callable[[str, str], Sequence[str]]
 
 
@@ -24,21 +25,22 @@ class ToolkitRequest:
     """One toolkit, library or compiler to install into the cache."""
 
     kind: str  # TOOLKIT, COMPILER, or one of LIBRARIES
-    # "11.8", "gcc-11"; of a library "8.5.0.96", its beginning "8.5", or "" for the newest
+    # "11.8", "gcc-11"; for a library "8.5.0.96", its beginning "8.5", or "" for the newest.
     version: str
-    # the toolkits that a library goes with: "11", of MAGMA "11.8"; None for everything else
+    # The version of the toolkits that a library goes with: "11", for MAGMA "11.8". None for all
+    # that is no library.
     cuda: str | None
     arch: str  # "x86_64", "aarch64"
-    capabilities: str = ""  # of MAGMA: what its code must serve, "7.0;8.6"; "": anything
-    # the folder of a toolkit of this version that lacks parts, and is completed with them
+    capabilities: str = ""  # for MAGMA: what its GPU code must serve, "7.0;8.6"; "": anything
+    # The folder of a toolkit that lacks parts, of which a complete copy is requested; "": none.
     completes: str = ""
 
     @property
     def name(self) -> str:
-        """Return the name of its folder, without the arch: "11.8", "gcc-11", "cudnn-8.5.0.96-cu11".
+        """Return the name of the folder in the cache: "11.8", "gcc-11", "cudnn-8.5.0.96-cu11".
 
-        For MAGMA it is the beginning of the name, "magma-2.6.1-cu118"; the capabilities of its code
-        follow.
+        The arch is appended to it. For MAGMA it is only the beginning of the name,
+        "magma-2.6.1-cu118": the capabilities of its GPU code follow.
         """
         if self.completes:
             digest = hashlib.sha256(self.completes.encode()).hexdigest()
@@ -48,7 +50,7 @@ class ToolkitRequest:
         return f"{self.kind}-{self.version}-cu{self.cuda.replace('.', '')}"
 
     def __str__(self) -> str:
-        """Return its name in messages: "CUDA 11.8", "gcc-11", "cudnn 8.5.0.96 for CUDA 11"."""
+        """Return the name in messages: "CUDA 11.8", "gcc-11", "cudnn 8.5.0.96 for CUDA 11"."""
         if self.completes:
             return f"the completion of CUDA {self.version} in {self.completes}"
         if self.kind in LIBRARIES:
@@ -59,31 +61,31 @@ class ToolkitRequest:
 
 @dataclass(frozen=True, slots=True)
 class ProviderOffer:
-    """The packages that a provider would install for a request; only lists were downloaded so far.
+    """The packages that a provider would install for a request.
 
-    `fill` downloads them (earlier downloads are used), checks and unpacks them into an empty
-    folder. It raises NetworkError, SourceError for a file that is not what the index says, and
-    HostError if there is no room.
+    Only lists of packages are downloaded for an offer. `fill` downloads the packages, checks and
+    unpacks them into an empty folder. It raises NetworkError, SourceError for a file that is not
+    the listed one, and HostError if there is no room.
     """
 
     request: ToolkitRequest  # with its exact version
     provider: str
     full: str  # the provider's own version ("11.8.89"), or the requested one if it has none
-    pieces: tuple[ProviderPackage, ...]  # all that would be downloaded
+    pieces: tuple[ProviderPackage, ...]  # the packages
     fill: Callable[[Path], None]
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderRefusal:
-    """Why a provider cannot serve a request: it does not have it, or cannot be reached."""
+    """Why a provider cannot serve a request: it lacks the packages, or cannot be reached."""
 
     provider: str
     reason: str  # a clause, without a full stop
-    versions: tuple[str, ...] = ()  # that it has of the same kind
+    versions: tuple[str, ...] = ()  # those of the same kind that the provider has
 
 
-# Asks conda, debian or pypi for a request, with the facts' sources of that provider and the user's
-# cache. A provider that cannot be reached is a refusal too.
+# Asks a provider for a request: the `offer` of conda.py, debian.py or pypi.py. The other arguments
+# are the sources of that provider in the facts, the user's cache, and a display of progress.
 AskProvider = Callable[
     [ToolkitRequest, Sequence[ToolkitSource], Path, ProgressDisplay],
     ProviderOffer | ProviderRefusal,
@@ -96,10 +98,10 @@ def candidate_sources(
     sources: Sequence[ToolkitSource],
     unserved: Unserved = lambda *_: (),
 ) -> tuple[ToolkitSource, ...] | ProviderRefusal:
-    """Return the sources of a provider that may serve a request, or a refusal if none does.
+    """Return the sources of a provider that may serve a request, or a refusal if none can.
 
-    The facts decide. They do not list all versions of libraries, because new ones appear all the
-    time; nor the GPU code of all of them.
+    The facts decide. For a library, any version may be at a source, because facts do not list the
+    versions of libraries: new ones appear all the time.
     """
     of_kind = [
         source for source in sources if source.provider == provider and source.kind == request.kind
@@ -128,7 +130,10 @@ def candidate_sources(
 def _serving_sources(
     request: ToolkitRequest, provider: str, sources: Sequence[ToolkitSource], unserved: Unserved
 ) -> tuple[ToolkitSource, ...] | ProviderRefusal:
-    """Return the sources whose GPU code serves the requested capabilities, or a refusal."""
+    """Return the sources whose GPU code serves the requested capabilities, or a refusal.
+
+    A source of which the facts name no GPU code may serve any.
+    """
     serving = []
     refusals = []
     for source in sources:
@@ -145,10 +150,10 @@ def _serving_sources(
 def find_part_packages(
     version: str, arch: str, parts: Sequence[ToolkitPart], sources: Iterable[ToolkitSource]
 ) -> tuple[tuple[str, ...], tuple[ToolkitPart, ...]]:
-    """Return the packages with some parts of a toolkit, and the parts that are in no package.
+    """Return the packages that have some parts of a toolkit, and the parts that no package has.
 
-    Packages are requirements of PyPI ("nvidia-cublas-cu11==11.11.3.6"); a part names its package
-    without the major version of the toolkit.
+    Packages are requirements of PyPI ("nvidia-cublas-cu11==11.11.3.6"). A part names its package
+    without the major version of the toolkit ("nvidia-cublas").
     """
     suffix = f"-cu{version.partition('.')[0]}"
     part_names = {part.package for part in parts}
@@ -165,7 +170,7 @@ def find_part_packages(
 
 
 def version_begins(version: str, beginning: str) -> bool:
-    """Tell whether a version is equal to, or more exact than, another: "8.5.0.96" and "8.5".
+    """Tell whether a version begins with the components of another: "8.5.0.96" with "8.5".
 
     Every version begins with "".
     """
@@ -176,13 +181,18 @@ def refusal_message(request: ToolkitRequest, refusals: Sequence[ProviderRefusal]
     """Return the message if no provider serves a request: the reason of each, and what to do."""
     lines = [f"{request} is not available for {request.arch}:"]
     lines += [f"  {refusal.provider}: {refusal.reason}" for refusal in refusals]
-    versions = {version for refusal in refusals for version in refusal.versions}
-    advice = remedy(request, sorted(versions, key=version_key))
+    versions: set[str] = set()
+    for refusal in refusals:
+        versions.update(refusal.versions)
+    advice = remedy(request, versions)
     return "\n".join([*lines, f"  {advice}"])
 
 
-def remedy(request: ToolkitRequest, versions: Sequence[str]) -> str:
-    """Return what to do if no provider serves a request; `versions` are those they have instead."""
+def remedy(request: ToolkitRequest, versions: Iterable[str]) -> str:
+    """Return what the user can do if no provider serves a request, as a clause.
+
+    `versions` are those that the providers have instead.
+    """
     if request.completes:
         return f"install a complete one: `invoke toolkit --cuda {request.version}`"
     if request.kind == COMPILER:
@@ -210,10 +220,10 @@ def remedy(request: ToolkitRequest, versions: Sequence[str]) -> str:
     )
 
 
-def _first_newer(version: str, versions: Sequence[str]) -> str | None:
-    """Return the first of some versions that is newer, and of the same major version; or None."""
+def _first_newer(version: str, versions: Iterable[str]) -> str | None:
+    """Return the oldest of some versions that is newer than `version`, within its major version."""
     major = version.partition(".")[0]
-    for candidate in versions:
+    for candidate in sorted(versions, key=version_key):
         same_major = candidate.partition(".")[0] == major
         if same_major and version_key(candidate) > version_key(version):
             return candidate
