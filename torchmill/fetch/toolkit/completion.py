@@ -1,4 +1,4 @@
-"""Complete a toolkit of the machine that lacks parts, with packages from PyPI."""
+"""Make a complete copy of a machine's toolkit that lacks parts, with packages from PyPI."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,7 +17,10 @@ from torchmill.host.provisioned import TOOLKIT, ProvisionedFolder
 
 
 def base_toolkit(version: str, installed: Sequence[FoundToolkit]) -> FoundToolkit:
-    """Return the toolkit that is to be completed. Raises HostError if none can be."""
+    """Return the installed toolkit of a version, of which a complete copy is to be made.
+
+    Raises HostError if there is none, or if its files lie among those of the system.
+    """
     toolkit = next((toolkit for toolkit in installed if toolkit.version == version), None)
     cure = f"install a complete one with `invoke toolkit --cuda {version}`"
     if toolkit is None:
@@ -42,10 +45,10 @@ def complete_lacking(
     arch: str,
     context: ProvisionContext,
 ) -> ProvisionedFolder:
-    """Return a complete copy of a toolkit that lacks parts; builds then use the copy instead.
+    """Return a complete copy of a toolkit that lacks parts; builds then use the copy.
 
-    Raises HostError if its compiler does not run here, or if no package has a part that every build
-    needs; otherwise as `install_from_providers`.
+    Raises HostError if the toolkit's nvcc does not run here, or if no package has a part that every
+    build needs. Also raises what `install_from_providers` raises.
     """
     version = toolkit.version
     cure = f"install a complete toolkit with `invoke toolkit --cuda {version}`"
@@ -57,7 +60,7 @@ def complete_lacking(
             code="nvcc-does-not-run",
         )
     packages, unavailable = find_part_packages(version, arch, missing_parts, context.sources)
-    # a part that has a `without` is optional
+    # A part's `without` is the consequence of its absence. If it is empty, the build would stop.
     required = [part for part in unavailable if not part.without]
     if required or not packages:
         raise HostError(

@@ -34,23 +34,23 @@ if TYPE_CHECKING:
     from rattler import RepoDataRecord
 
 PROVIDER = "conda"
-# conda's own variable: the server of channels that are named without an address
+# conda's own variable for the server of channels that are given by name and not by URL.
 ALIAS_VARIABLE = "CONDA_CHANNEL_ALIAS"
 DEFAULT_ALIAS = "https://conda.anaconda.org/"
 SUBDIRS = {"x86_64": "linux-64", "aarch64": "linux-aarch64"}  # arch -> conda's name of it
-# rattler limits a whole request, not a silence: an index may take so many times the limit of
-# silence
-_SILENCES = 10
+# rattler has a time limit for a whole request, and none for silence. An index is large, and gets so
+# many times the limit of silence.
+_SILENCE_LIMITS_OF_REQUEST = 10
 _LONGEST_REASON = 300  # characters of the solver's report in a message
 
 
 def is_toolkit_package(name: str) -> bool:
-    """Tell whether a package of a solution becomes a part of the toolkit."""
+    """Tell whether a package that conda would install for a toolkit becomes a part of it."""
     return any(re.fullmatch(pattern, name) for pattern in PACKAGES["toolkit_packages"])
 
 
 def channel_address(name: str, environ: Mapping[str, str] = os.environ) -> str:
-    """Return the address of a channel.
+    """Return the URL of a channel, which may be given by URL or by name.
 
     "conda-forge" is on Anaconda's server, or on the mirror in CONDA_CHANNEL_ALIAS.
     """
@@ -66,7 +66,7 @@ def offer(
     cache: Path,
     progress: ProgressDisplay,
 ) -> ProviderOffer | ProviderRefusal:
-    """Return the packages of the first channels that have all of a toolkit."""
+    """Return the offer of the first source whose channels have all packages, or a refusal."""
     complaints = {source: _channel_complaint(source) for source in sources}
     if sources and all(complaints.values()):
         return ProviderRefusal(PROVIDER, complaints[sources[-1]])
@@ -97,7 +97,7 @@ def _make_offer(
     cache: Path,
     progress: ProgressDisplay,
 ) -> ProviderOffer:
-    """Return the offer of a solution; the version of the source's first package stands for all."""
+    """Return the offer of some packages; its version is that of the source's first package."""
     main_package = source.packages[0].split()[0]
     versions = {piece.name: piece.version for piece in pieces}
     full = versions.get(main_package, "")
@@ -137,7 +137,10 @@ def _fill(
 def _solve(
     request: ToolkitRequest, source: ToolkitSource, cache: Path
 ) -> tuple[ProviderPackage, ...] | str:
-    """Return the packages that go together, without those of no interest; or why there are none."""
+    """Return the packages of a request, as the solver chooses their versions.
+
+    Returns a clause that says why instead, if the channels cannot be read or do not have all.
+    """
     import rattler
     from rattler.exceptions import (
         GatewayError,
@@ -151,12 +154,12 @@ def _solve(
     virtual_packages = []
     for package in rattler.VirtualPackage.detect():
         generic = package.into_generic()
-        # The driver of this machine, old or missing, does not matter: nothing is run.
+        # A toolkit can be installed, and build, on a machine with an old driver or without one.
         if generic.name.normalized != "__cuda":
             virtual_packages.append(generic)
     channel_names = hide_password(", ".join(source.where))
-    seconds = max(1, round(_SILENCES * silence_limit()))
-    client = Client.default_client(timeout=seconds)  # without a timeout it waits for ever
+    seconds = max(1, round(_SILENCE_LIMITS_OF_REQUEST * silence_limit()))
+    client = Client.default_client(timeout=seconds)  # the default is to wait for ever
     try:
         work = rattler.solve(
             [rattler.Channel(channel_address(name)) for name in source.where],
@@ -182,7 +185,7 @@ def _solve(
 
 
 def _match_specs(request: ToolkitRequest, source: ToolkitSource) -> list[str]:
-    """Return the source's packages with their bounds, or with none if any version will do."""
+    """Return the source's packages with bounds of the version; without, if any version will do."""
     if request.version:
         return [spec.replace("{version}", request.version) for spec in source.packages]
     return [spec.split(maxsplit=1)[0] for spec in source.packages]
@@ -191,7 +194,11 @@ def _match_specs(request: ToolkitRequest, source: ToolkitSource) -> list[str]:
 def _choose_pieces(
     request: ToolkitRequest, source: ToolkitSource, pieces: Sequence[ProviderPackage]
 ) -> tuple[ProviderPackage, ...]:
-    """Return the packages that become a part of the toolkit, or are the library, by name."""
+    """Return those packages of a solution that are needed, sorted by name.
+
+    They are the parts of a toolkit, or the packages that the source names for a library. Left out
+    are their dependencies, such as compilers.
+    """
     library_names = {spec.split()[0] for spec in source.packages}
     chosen = []
     for piece in sorted(pieces, key=lambda piece: piece.name):
@@ -205,6 +212,7 @@ def _choose_pieces(
 
 
 def _piece(record: "RepoDataRecord") -> ProviderPackage:
+    """Return the package of a record of rattler."""
     return ProviderPackage(
         PROVIDER,
         record.name.normalized,
@@ -217,9 +225,9 @@ def _piece(record: "RepoDataRecord") -> ProviderPackage:
 
 
 def _fetch_archive(piece: ProviderPackage, cache: Path, bar: ProgressBar) -> Path:
-    """Return the file of a package, checked; that of a channel in a folder is used in place.
+    """Download the file of a package, compare its digest, and return its path.
 
-    Raises NetworkError, SourceError.
+    A file of a channel that is a folder is not copied. Raises NetworkError, SourceError.
     """
     parts = urlsplit(piece.url)
     if parts.scheme != "file":
@@ -233,9 +241,9 @@ def _fetch_archive(piece: ProviderPackage, cache: Path, bar: ProgressBar) -> Pat
 
 
 def _unpack(archive: Path, name: str, home: Path, place: Callable[[str], str | None]) -> None:
-    """Unpack the files of a package that have a place, and its licences.
+    """Unpack the files of a package that have a place in the folder `home`, and its licences.
 
-    Raises SourceError for a broken package.
+    Raises SourceError for a damaged package, HostError for a full disk.
     """
     from rattler.exceptions import ExtractError
     from rattler.package import PathsJson
@@ -255,12 +263,18 @@ def _unpack(archive: Path, name: str, home: Path, place: Callable[[str], str | N
                 f"{archive} cannot be unpacked ({reason}): run the command again",
                 code="damaged-archive",
             ) from None
-        # Files that contain the path of the prefix in which they were built would need that path
-        # replaced. They only tell other programs where the package lies, so they are left out.
-        relocated = {
-            str(entry.relative_path) for entry in listed if entry.prefix_placeholder is not None
-        }
-        layout.place_files(root, home, lambda path: None if path in relocated else place(path))
+        # conda replaces the path of the folder in which a package was built, in all files that
+        # contain it. Such files only tell other programs the package's folder, so they are left
+        # out.
+        placeholder_files = set()
+        for entry in listed:
+            if entry.prefix_placeholder is not None:
+                placeholder_files.add(str(entry.relative_path))
+
+        def place_unless_placeholder(path: str) -> str | None:
+            return None if path in placeholder_files else place(path)
+
+        layout.place_files(root, home, place_unless_placeholder)
         licences = root / "info/licenses"
         if licences.is_dir():
             shutil.copytree(licences, home / "licenses" / name, dirs_exist_ok=True)

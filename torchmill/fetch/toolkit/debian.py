@@ -1,4 +1,7 @@
-"""CUDA toolkits and compilers from Debian's and Ubuntu's packages, unpacked without installing."""
+"""CUDA toolkits and compilers from Debian's and Ubuntu's packages, unpacked without installing.
+
+The facts "pin" packages: they name the version of each that belongs to a toolkit.
+"""
 
 import contextlib
 import os
@@ -32,7 +35,7 @@ from torchmill.fetch.source.apt_archives import (
 )
 from torchmill.fetch.toolkit.layout import (
     Place,
-    complete_toolkit,
+    finish_debian_toolkit,
     place_files,
     placer,
     try_compiler,
@@ -49,7 +52,7 @@ from torchmill.host.provisioned import COMPILER, MAGMA, TOOLKIT
 DEBIAN = "debian"
 _ALTERNATIVES = "run the command again to resume, or use another provider (`--from`)"
 _DPKG_DEB = "dpkg-deb"
-_UNPACKERS = 4  # at most: more would only wait for the disk
+_MOST_UNPACKERS = 4  # at a time; more would only wait for the disk
 _PLACE_TABLES = {COMPILER: "compiler", MAGMA: "magma"}  # other kinds: "debian"
 
 
@@ -60,9 +63,9 @@ def offer(
     progress: ProgressDisplay,
     etc: Path = APT_SETTINGS,
 ) -> ProviderOffer | ProviderRefusal:
-    """Return the packages of the first suite that has a request, or a refusal.
+    """Return the offer of the first suite that can serve a request, or a refusal.
 
-    Suites that the machine itself uses come first. `etc` is the folder of apt's settings. Raises
+    Suites that the machine's apt reads come first. `etc` is the folder of apt's settings. Raises
     BusyError if another run holds the lists for too long.
     """
     for program in ("apt-get", "apt-cache", _DPKG_DEB):
@@ -90,7 +93,10 @@ def _ask_suite(  # noqa: PLR0917 - a request, where to read, and how to show it
     cache: Path,
     progress: ProgressDisplay,
 ) -> ProviderOffer | str:
-    """Return the offer of one suite for some packages, or why it cannot serve the request."""
+    """Return the offer of one suite, or a clause that says why it cannot serve the request.
+
+    `package_lines` are the packages as the facts write them (`pinned_versions`).
+    """
     pinned = pinned_versions(package_lines, request.version)
     if not archives:
         keyring = KEYRINGS / suite.keyring
@@ -124,14 +130,14 @@ def _ask_suite(  # noqa: PLR0917 - a request, where to read, and how to show it
     store = downloads_folder(cache, DEBIAN)
     upstream = packages[0].upstream
     if request.kind != MAGMA:
-        # NVIDIA's libraries have "11.8.89~11.8.0": their own version, and that of the toolkit
+        # The version of NVIDIA's libraries is "11.8.89~11.8.0": theirs, and that of the toolkit.
         full = re.split(r"[~+]", upstream)[-1]
         return _Installation(request, suite, full, own_apt, packages, store, progress).offer()
     if not version_begins(upstream, request.version):
         return f"{suite} has {MAGMA} {upstream}"
     exact = replace(request, version=upstream)
-    # It is linked statically, so its run-time dependencies, which follow the pinned packages, are
-    # left out.
+    # MAGMA is linked statically, and needs no packages at run time: only the pinned packages are
+    # taken, which come first.
     packages = packages[: len(pinned)]
     return _Installation(exact, suite, upstream, own_apt, packages, store, progress).offer()
 
@@ -142,14 +148,14 @@ class _Installation:
 
     request: ToolkitRequest
     suite: DebianSuite
-    full: str  # the version of the whole
+    full: str  # the version of the toolkit, library or compiler
     apt: Apt
     packages: Sequence[BinaryPackage]
     store: Path  # the folder of downloads
     progress: ProgressDisplay
 
     def offer(self) -> ProviderOffer:
-        """Return the offer of these packages; without URLs, which only apt knows."""
+        """Return the offer of these packages. They have no URLs, which only apt knows."""
         pieces = tuple(
             ProviderPackage(
                 DEBIAN,
@@ -177,16 +183,17 @@ class _Installation:
                     program = folder / "bin" / request.version.replace("gcc", "g++")
                     try_compiler(program, request.arch, f"{request} of {self.suite}")
                 elif request.kind == TOOLKIT:
-                    complete_toolkit(folder, self.full, request.arch)
+                    finish_debian_toolkit(folder, self.full, request.arch)
 
     def _download(self, bar: ProgressBar) -> None:
-        """Download the packages that are missing; each is compared with its listed sha256."""
+        """Download the packages that are missing, and compare each with its listed sha256."""
         self.store.mkdir(parents=True, exist_ok=True)
         missing = [package for package in self.packages if not self._has_arrived(package)]
         if not missing:
             return
         for package in missing:
-            # apt resumes a file that is too short; one that is long enough it would take as it is
+            # apt resumes a file that is too short, but takes a file of the right length for
+            # complete.
             file = self.store / package.file
             if file.is_file() and file.stat().st_size >= package.size:
                 file.unlink()
@@ -219,10 +226,11 @@ class _Installation:
         return hash_file(file) == package.sha256
 
     def _unpack(self, folder: Path, bar: ProgressBar) -> None:
+        """Unpack the downloaded packages to their places in a folder."""
         request = self.request
         place = placer(_PLACE_TABLES.get(request.kind, DEBIAN), request.arch)
         sizes = {self.store / package.file: package.size for package in self.packages}
-        # the largest first, so that no thread is busy with one at the end
+        # The largest come first, so that at the end no thread is busy for long while others wait.
         by_size = sorted(sizes, key=lambda file: -sizes[file])
         done = 0
         total = sum(sizes.values())
@@ -232,7 +240,7 @@ class _Installation:
             bar.update(done, total, "unpacking")
         library_folders = []
         if request.kind == COMPILER:
-            # its packages have links to libraries of the machine's own
+            # The packages of a compiler have links to libraries that this machine has itself.
             triplet = f"{request.arch}-linux-gnu"
             library_folders = [Path("/usr/lib", triplet), Path("/lib", triplet)]
         mend_links(folder, library_folders)
@@ -244,9 +252,9 @@ def _mismatch(
     pinned: Mapping[str, str],
     failure: CommandError | None,
 ) -> str:
-    """Return why the packages are not those that the facts name, as a clause; "" if they are.
+    """Return why the packages are not those that the facts pin, as a clause; "" if they are.
 
-    `failure` is why the lists could not be renewed, or None.
+    `failure` is the error of renewing the lists, None if they are up to date.
     """
     listed = {package.name: package for package in packages}
     for name, version in pinned.items():
@@ -278,10 +286,10 @@ def _glibc_complaint(
 
 
 def pinned_versions(package_lines: Iterable[str], version: str) -> Mapping[str, str]:
-    """Return the versions that facts name for packages; "" if any will do.
+    """Return the names of packages that facts write, with their versions; "" if any will do.
 
-    Facts write "libcub-dev", "nvidia-cuda-toolkit=11.2.2", or "g++-{major}" (of the `version`
-    "gcc-11": 11).
+    Facts write "libcub-dev", "nvidia-cuda-toolkit=11.2.2", or "g++-{major}": the major version is
+    that of the requested `version`, 11 for "gcc-11".
     """
     major = version.rpartition("-")[2]
     versions = {}
@@ -294,8 +302,8 @@ def pinned_versions(package_lines: Iterable[str], version: str) -> Mapping[str, 
 def unpack_packages(packages: Sequence[Path], folder: Path, place: Place) -> Iterator[Path]:
     """Put the files of packages at their places in `folder`; yield each package when it is done.
 
-    Several are unpacked at a time; an error in one stops all. Raises SourceError for a package that
-    cannot be read, HostError for a full disk.
+    Several packages are unpacked at a time. After an error, no further one is begun. Raises
+    SourceError for a package that cannot be read, HostError for a full disk.
     """
 
     def unpack(package: Path) -> None:
@@ -315,7 +323,7 @@ def unpack_packages(packages: Sequence[Path], folder: Path, place: Place) -> Ite
                 ) from None
             place_files(Path(scratch), folder, place)
 
-    with ThreadPoolExecutor(min(_UNPACKERS, os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(min(_MOST_UNPACKERS, os.cpu_count() or 1)) as pool:
         futures = {pool.submit(unpack, package): package for package in packages}
         try:
             for future in as_completed(futures):
@@ -326,7 +334,10 @@ def unpack_packages(packages: Sequence[Path], folder: Path, place: Place) -> Ite
 
 
 def mend_links(folder: Path, library_folders: Sequence[Path]) -> None:
-    """Point dangling links to files of their targets' names in some folders, or remove them."""
+    """Replace dangling links in a folder by links to files of `library_folders`, or remove them.
+
+    A link gets the file that has the name of its missing target.
+    """
     paths = []
     for inner, _, names in os.walk(folder):
         paths += [Path(inner, name) for name in names]

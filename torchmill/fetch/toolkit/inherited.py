@@ -1,4 +1,8 @@
-"""The files that a completed toolkit takes over from the one that lacks parts."""
+"""The files of an incomplete toolkit that its complete copy inherits.
+
+A toolkit of the machine that lacks parts is not changed. A complete copy is made in the cache, with
+its files and the missing ones. A file's "place" is its path in a toolkit, below CUDA_HOME.
+"""
 
 import os
 import shutil
@@ -16,12 +20,13 @@ _VERSION_FILES = ("version.json", "version.txt")
 
 
 def inherited_files(home: Path, arch: str) -> Iterator[tuple[str, Path]]:
-    """Yield the files of a toolkit as pairs: its place below CUDA_HOME, and its path in `home`.
+    """Yield the place of each file of a toolkit, and its path in the toolkit's folder `home`.
 
-    If two files have the same place, only the first is yielded. A conda environment yields only the
-    files of NVIDIA's packages, and a toolkit for several machines only the files for `arch`.
+    If two files have the same place, only the first is yielded. From a conda environment, only the
+    files of NVIDIA's packages are yielded, and from a toolkit for several machines, only those for
+    `arch`.
     """
-    # NVIDIA's packages for conda have the folders of its other toolkits, so one table places both.
+    # NVIDIA's packages for conda have the same folders as its installers, so one table places both.
     place = placer(conda.PROVIDER)
     is_environment = (home / "conda-meta").is_dir()
     paths = _environment_files(home) if is_environment else _toolkit_files(home, arch)
@@ -30,7 +35,7 @@ def inherited_files(home: Path, arch: str) -> Iterator[tuple[str, Path]]:
         if path in _VERSION_FILES:
             target: str | None = path
         else:
-            # the profiling interface becomes a part of the usual folders
+            # The files of the profiling interface get places in the usual folders.
             target = place(path.removeprefix(f"{_CUPTI}/"))
         if target is not None and target not in seen and (home / path).is_file():
             seen.add(target)
@@ -40,42 +45,43 @@ def inherited_files(home: Path, arch: str) -> Iterator[tuple[str, Path]]:
 def place_inherited(home: Path, folder: Path, arch: str) -> None:
     """Put the files of the toolkit in `home` into a folder, as hard links if possible.
 
-    Links between files of one folder remain links.
+    A symbolic link to a file of the same folder remains one.
     """
     files = dict(inherited_files(home, arch))
     for place, file in files.items():
         target = folder / place
         target.parent.mkdir(parents=True, exist_ok=True)
-        destination = _sibling(place, file, files)
-        if destination is not None:
-            target.symlink_to(destination)
+        linked_name = _linked_name(place, file, files)
+        if linked_name is not None:
+            target.symlink_to(linked_name)
         elif not link_file(real_path(file), target):
-            shutil.copy(file, target)  # on another disk, or another user's
+            shutil.copy(file, target)  # the file is on another disk, or another user's
 
 
 def copied_bytes(home: Path, folder: Path, arch: str) -> int:
-    """Return the bytes that `place_inherited` must copy if it fills a folder on `folder`'s disk.
+    """Return the bytes that `place_inherited` must copy into a folder on the disk of `folder`.
 
-    Files of the same disk and this user can be linked.
+    Files of this user on the same disk are linked, and need no room.
     """
-    # toolkits are completed on Linux alone, so there is a geteuid
+    # Toolkits are completed on Linux only, so os.geteuid exists.
     linkable = (folder.stat().st_dev, os.geteuid())
     files = dict(inherited_files(home, arch))
     total = 0
     for place, file in files.items():
-        if _sibling(place, file, files) is not None:
+        if _linked_name(place, file, files) is not None:
             continue
-        status = file.stat()  # a link to another folder counts as the file that it leads to
+        status = file.stat()  # of the file that a link leads to, because that is copied
         if (status.st_dev, status.st_uid) != linkable:
             total += status.st_size
     return total
 
 
-def _sibling(place: str, file: Path, places: Container[str]) -> str | None:
-    """Return the name that a link leads to, if that file has a place in the same folder.
+def _linked_name(place: str, file: Path, places: Container[str]) -> str | None:
+    """Return the target of a symbolic link if it is inherited, too, and gets a place beside it.
 
-    That of "libcudart.so.12" is "libcudart.so.12.4.127". A link to anything else, or a file that is
-    no link, has none.
+    "libcudart.so.12" leads to "libcudart.so.12.4.127". None if the file is no link, or leads to any
+    other file: then the content of that file is inherited. `place` is the link's, `places` are
+    those of all inherited files.
     """
     if not file.is_symlink():
         return None
@@ -94,10 +100,10 @@ def _toolkit_files(home: Path, arch: str) -> Iterator[str]:
         tops += [f"{base}/{name}" for name in _FOLDERS]
     seen: set[Path] = set()
     for top in tops:
-        # links are followed, because `include` may be one to targets/MACHINE/include
+        # Links are followed, because `include` may be a link to targets/MACHINE/include.
         for folder, folders, names in os.walk(home / top, followlinks=True):
             real = real_path(folder)
-            if real in seen:  # the folders of a toolkit are linked to each other, even in circles
+            if real in seen:  # folders of a toolkit are linked to each other, even in circles
                 folders.clear()
                 continue
             seen.add(real)

@@ -1,4 +1,8 @@
-"""The layout of a toolkit's folder: the places of files, and the links between them."""
+"""The layout of a toolkit's folder: the places of files, and the links between them.
+
+Packages of different providers have the files of a toolkit in different folders. Each file is moved
+to its "place", the path below CUDA_HOME at which torch's build expects it.
+"""
 
 import json
 import os
@@ -17,26 +21,28 @@ from torchmill.core.process import CommandError, capture
 
 PACKAGES = read_table_beside(__file__, "packages.toml")
 TARGETS = {"x86_64": "x86_64-linux", "aarch64": "sbsa-linux"}  # arch -> nvcc's name of it
-# Returns a file's path in the toolkit by its path in its package; None: it is left out.
+# Returns the place of a file by its path in its package; None: the file is left out.
 Place = Callable[[str], str | None]
 _C_COMPILERS = ("cc", "gcc", "clang")
 _STUB_LIBRARY = 34  # CUDA_ERROR_STUB_LIBRARY, which every function of a stub returns
-# In the headers of the driver's interface: functions, other names of functions (macros), and
-# functions that have a second form for per-thread streams.
+# What declares a function in the headers of the driver's interface: a declaration; a macro that
+# replaces the name of a function; a macro for a function with a second form, for per-thread
+# streams.
 _DECLARED = re.compile(r"\bCUDAAPI\s+(cu[A-Z]\w*)\s*\(")
 _RENAMED = re.compile(r"^\s*#\s*define\s+cu[A-Z]\w*\s+(cu[A-Z]\w*)\s*$", re.MULTILINE)
 _STREAMED = re.compile(r"__CUDA_API_(PTDS|PTSZ)\((cu[A-Z]\w*)\)")
 # Links in targets/MACHINE -> folders of a toolkit. nvcc and CMake look there.
 _TARGET_LINKS = {"include": "include", "lib": "lib64", "bin": "bin", "nvvm": "nvvm"}
-_NVCC_PROFILE = Path(__file__).with_name("nvcc.profile")  # nvcc's settings if all is in one folder
+_NVCC_PROFILE = Path(__file__).with_name("nvcc.profile")  # nvcc's settings for this layout
 _TRIAL_PROGRAM = Path(__file__).with_name("trial.cpp")
 _COMPLAINT_LENGTH = 200  # characters of a compiler's output in a message
 
 
 def placer(table: str, arch: str = "") -> Place:
-    """Return the function that places the files of packages by one of the tables in packages.toml.
+    """Return the function that returns places by a table of packages.toml ("debian", "conda", …).
 
-    The first pattern that matches a path decides. Paths that would leave the folder are left out.
+    The first pattern in the table that matches a path decides; `arch` replaces the word ARCH in it.
+    A path that would lead out of the folder has no place.
     """
     rules = []
     for pattern, template in PACKAGES["places"][table]:
@@ -55,13 +61,15 @@ def placer(table: str, arch: str = "") -> Place:
 
 
 def place_files(root: Path, home: Path, place: Place) -> None:
-    """Move the files of an unpacked package from `root` to their places in `home`.
+    """Move the files of an unpacked package from the folder `root` to their places in `home`.
 
-    Links follow when all files are there; a link is kept only if its target has a place.
+    A symbolic link is made anew, from its own place to the place of its target. It is left out if
+    its target has no place.
     """
     paths = []
     for folder, folders, files in os.walk(root):
         paths += [Path(folder, name) for name in (*folders, *files)]
+    # The links come last: the file itself is placed before a link that has the same place.
     paths.sort(key=lambda path: (path.is_symlink(), path))
     for path in paths:
         name = path.relative_to(root)
@@ -73,13 +81,14 @@ def place_files(root: Path, home: Path, place: Place) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             path.replace(target)
             continue
-        # "/" stands for the top of the package; of an absolute link, joining leaves only its target
+        # The path of the link's target, with "/" for the top of the package. If the link is
+        # absolute, this is its target alone: Path drops what comes before an absolute path.
         destination = os.path.normpath(Path("/", name.parent, path.readlink()))
         place_of_destination = place(destination[1:])
         if place_of_destination is None:
             continue
-        # conda has each library twice: in the prefix' own folder there is a link to the target's,
-        # and both have the same place
+        # conda has each library in targets/MACHINE/lib, and a link to it in lib. Both have the same
+        # place, which the library itself has taken.
         if place_of_destination == place_of_path or os.path.lexists(target):
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -89,9 +98,9 @@ def place_files(root: Path, home: Path, place: Place) -> None:
 def add_driver_stub(home: Path) -> None:
     """Make `lib64/stubs/libcuda.so`, unless the toolkit has one.
 
-    Programs are linked against this stub of the driver's library, because a machine that builds
-    need not have a driver. It has the functions that the headers declare. Raises HostError if there
-    is no C compiler, or it fails.
+    It is a stub of the driver's library, against which programs are linked, because a machine that
+    builds need not have a driver. Its functions are those that the headers declare. Raises
+    HostError if there is no C compiler, or if it fails.
     """
     stub = home / "lib64/stubs/libcuda.so"
     if stub.exists():
@@ -107,8 +116,8 @@ def add_driver_stub(home: Path) -> None:
         "-shared",
         "-fPIC",
         "-nostdlib",
-        "-Wl,-soname,libcuda.so.1",  # as the driver's own library has it
-        "-Wl,--build-id=none",  # nothing that differs from run to run
+        "-Wl,-soname,libcuda.so.1",  # the name of the driver's library
+        "-Wl,--build-id=none",  # the stub is the same in each run
     )
     try:
         capture([compiler, *flags, "-o", str(stub), str(code)])
@@ -137,7 +146,7 @@ def _find_c_compiler() -> str:
 
 
 def driver_functions(headers: Iterable[str]) -> tuple[str, ...]:
-    """Return the driver's functions that headers declare, by all names that code may link to."""
+    """Return the names of the driver's functions that headers declare, with their other names."""
     functions = set()
     for text in headers:
         functions.update(_DECLARED.findall(text))
@@ -148,7 +157,7 @@ def driver_functions(headers: Iterable[str]) -> tuple[str, ...]:
 
 
 def add_links(home: Path, arch: str) -> None:
-    """Add the links that are missing to a toolkit whose libraries are in `lib64`."""
+    """Add links to a toolkit whose libraries are in `lib64`, for programs that look elsewhere."""
     _link(home / "lib", "lib64")
     target = home / "targets" / TARGETS[arch]
     target.mkdir(parents=True, exist_ok=True)
@@ -181,11 +190,11 @@ def _link(link: Path, target: str) -> None:
         link.symlink_to(target)
 
 
-def complete_toolkit(folder: Path, version: str, arch: str) -> None:
-    """Add what the packages of a distribution leave out of a toolkit.
+def finish_debian_toolkit(folder: Path, version: str, arch: str) -> None:
+    """Add the files and links that NVIDIA's own toolkits have, and Debian's packages do not.
 
-    That is nvcc's settings, the toolkit's version, and the profiling interface and other parts in
-    the folders in which NVIDIA's own toolkits have them.
+    They are nvcc's settings for this layout, the file with the toolkit's version, and links such as
+    those of the profiling interface.
     """
     (folder / "bin").mkdir(exist_ok=True)
     shutil.copyfile(_NVCC_PROFILE, folder / "bin/nvcc.profile")
@@ -198,11 +207,11 @@ def complete_toolkit(folder: Path, version: str, arch: str) -> None:
 def try_compiler(program: Path, arch: str, title: str) -> None:
     """Raise HostError if a compiler makes no program that runs here.
 
-    A compiler for another machine is not tried. `title` names it in the message.
+    A compiler for another machine (`arch`) is not tried. `title` names it in the message.
     """
     if arch != platform.machine():
         return
-    # not in /tmp, from which programs may be kept from running
+    # The program is made beside the compiler: some systems let no program run from /tmp.
     with fresh_path(program.parents[1] / "trial") as folder:
         folder.mkdir()
         executable = str(folder / "trial")

@@ -1,4 +1,8 @@
-"""Install a toolkit, library or compiler into the user's cache, from the first that offers it."""
+"""Install a toolkit, library or compiler into the user's cache, from the first provider with it.
+
+Providers are conda channels, Debian's archives and PyPI. Each is asked for an offer, which lists
+the packages, and the first offer is installed.
+"""
 
 import contextlib
 import shutil
@@ -40,12 +44,12 @@ class ProvisionContext:
     cache: Path
     run: RunProgram
     progress: ProgressDisplay
-    parts: Sequence[ToolkitPart] = ()  # of a complete toolkit
-    unserved: Unserved = lambda *_: ()
+    parts: Sequence[ToolkitPart] = ()  # those of a complete toolkit
+    unserved: Unserved = lambda *_: ()  # by default, any GPU code will do
 
 
 def install_from_providers(request: ToolkitRequest, context: ProvisionContext) -> ProvisionedFolder:
-    """Return the installed folder of a request; the first provider that has it is used if need be.
+    """Return the folder of a request in the cache, and install it first if it is not there.
 
     Raises HostError with the reason of each provider if none has it, or for a full disk;
     SourceError and NetworkError if the provider's files are incomplete or do not arrive;
@@ -55,7 +59,8 @@ def install_from_providers(request: ToolkitRequest, context: ProvisionContext) -
     if installed is not None:
         return installed
     offer = _first_offer(request, context)
-    # the offer has the exact version of "8.5"; that may be installed
+    # The request may name only the beginning of a version, "8.5". The offer has the exact version,
+    # which may be installed.
     installed = _find_installed(offer.request, context)
     if installed is not None:
         return installed
@@ -72,9 +77,10 @@ def install_from_providers(request: ToolkitRequest, context: ProvisionContext) -
 
 
 def _find_installed(request: ToolkitRequest, context: ProvisionContext) -> ProvisionedFolder | None:
-    """Return the installed folder of a request, or None.
+    """Return the folder of a request in the cache; None if it is not installed.
 
-    A MAGMA counts if its code serves the requested capabilities.
+    Several folders may have the same version of MAGMA: one is returned whose GPU code serves the
+    requested capabilities.
     """
     folders = provisioned.list_provisioned(context.cache, request.arch)
     if request.kind != MAGMA:
@@ -108,7 +114,7 @@ def _require_room(offer: ProviderOffer, cache: Path) -> None:
     needed = bytes_taken(offer.pieces)
     for piece in offer.pieces:
         file = downloads_folder(cache, piece.provider) / piece.file
-        if file.is_file():  # an earlier download, which is used
+        if file.is_file():  # it is downloaded already
             needed -= file.stat().st_size
     if offer.request.completes:
         home = Path(offer.request.completes)
@@ -124,8 +130,8 @@ def _require_room(offer: ProviderOffer, cache: Path) -> None:
 
 
 def bytes_taken(pieces: Sequence[ProviderPackage]) -> int:
-    """Return the bytes that some packages take at least while they are unpacked."""
-    # a download exists until its contents are unpacked and checked
+    """Return the room, in bytes, that downloading and unpacking some packages takes at least."""
+    # Each download stays until its contents are unpacked and checked.
     return int(sum(piece.size * (1 + PACKAGES["unpacked"][piece.provider]) for piece in pieces))
 
 
@@ -136,9 +142,11 @@ def _install_offer(
     request = offer.request
     count = len(offer.pieces)
     size = format_bytes(sum(piece.size for piece in offer.pieces))
-    extent = f"{count} package{'s' if count > 1 else ''}, {size}"
+    plural = "s" if count > 1 else ""
+    extent = f"{count} package{plural}, {size}"
 
     def fill(folder: Path) -> tuple[str, ProvisionRecord]:
+        """Fill an empty folder, and return its final name and its record."""
         bar.update(0, None, extent)
         offer.fill(folder)
         _require_complete(offer, folder, context)
@@ -169,7 +177,10 @@ def _install_offer(
 
 
 def _require_complete(offer: ProviderOffer, folder: Path, context: ProvisionContext) -> None:
-    """Raise SourceError if files are missing, or nvcc does not run as the requested version."""
+    """Raise SourceError if files are missing in a filled folder, or nvcc does not run as requested.
+
+    Parts without which a build is possible may be missing.
+    """
     request = offer.request
     title = f"{request} from {offer.provider}"
     if request.kind == COMPILER:
@@ -200,7 +211,7 @@ def _require_complete(offer: ProviderOffer, folder: Path, context: ProvisionCont
 
 
 def unexpected_nvcc(home: Path, version: str, run: RunProgram) -> str:
-    """Return the output of nvcc if it does not run here as a version; "" if it does."""
+    """Return "" if the nvcc in `home` runs here and is of a version; otherwise its output."""
     output = run([str(home / "bin/nvcc"), "--version"])
     if parse_tool_version("nvcc", output) == version:
         return ""
@@ -208,10 +219,10 @@ def unexpected_nvcc(home: Path, version: str, run: RunProgram) -> str:
 
 
 def _name_magma(offer: ProviderOffer, folder: Path, unserved: Unserved) -> str:
-    """Return the name under which the MAGMA in a folder is installed: with the GPUs it is for.
+    """Return the name for a folder with MAGMA, "magma-2.6.1-cu118-7.0_8.6": it ends with its GPUs.
 
-    Raises SourceError if it is of another version, or does not serve the requested capabilities;
-    BuildError for a broken library.
+    The library itself says for which GPUs it has code. Raises SourceError if it is of another
+    version, or does not serve the requested capabilities; BuildError for a damaged library.
     """
     from torchmill.wheel.verify import device_code
 
@@ -238,4 +249,4 @@ def _name_magma(offer: ProviderOffer, folder: Path, unserved: Unserved) -> str:
             f"{title} has GPU code for {code}, but none for {', '.join(missing)}: {_CURE}",
             code="magma-lacks-capability",
         )
-    return f"{request.name}-{code.replace(';', '_')}"  # as provisioned_magma reads it
+    return f"{request.name}-{code.replace(';', '_')}"  # provisioned_magma reads this name

@@ -1,4 +1,8 @@
-"""CUDA toolkits and libraries from NVIDIA's wheels on the package index."""
+"""CUDA toolkits and libraries from NVIDIA's wheels on the package index.
+
+The wheels have no Python code that is needed. Their headers, libraries and compilers are moved to
+the places that they have in NVIDIA's own toolkits.
+"""
 
 import contextlib
 import hashlib
@@ -40,10 +44,10 @@ from torchmill.host.provisioned import TOOLKIT
 PROVIDER = "pypi"
 
 Glibc = tuple[int, int]  # (2, 17)
-# Folders of a toolkit. In wheels they lie below one or two others: cusparselt, nvidia/cublas,
-# nvidia/cu13.
+# Folders of a toolkit. In wheels they lie below one or two others, such as cusparselt, or
+# nvidia/cublas, or nvidia/cu13.
 _TOOLKIT_FOLDERS = frozenset({"bin", "include", "lib", "nvvm"})
-_DEEPEST = 2
+_MOST_FOLDERS_ABOVE = 2
 _PYTHON_NAMES = frozenset({"__init__.py", "__pycache__"})
 _DIST_INFO = ".dist-info"
 _EXECUTABLE = 0o111
@@ -51,7 +55,10 @@ _COPY_BYTES = 1 << 20
 
 
 class AbsentFromIndexError(Exception):
-    """The index does not have the request: a clause, and the `versions` that it has instead."""
+    """The index does not have the requested packages.
+
+    The message is a clause. `versions` are those that it has instead.
+    """
 
     def __init__(self, message: str, versions: tuple[str, ...] = ()) -> None:
         super().__init__(message)
@@ -97,7 +104,7 @@ def usable_wheels(
     for file in files:
         with contextlib.suppress(InvalidWheelFilename):
             _, version, build, tags = parse_wheel_filename(file.name)
-            # only platforms count: these wheels contain no Python code that would be run
+            # The tags of Python do not count, because no Python code of these wheels is run.
             runs = any(platform_runs(tag.platform, arch, glibc) for tag in tags)
             if runs and not file.yanked and not version.is_prerelease:
                 build_number = build[0] if build else 0
@@ -107,10 +114,10 @@ def usable_wheels(
 
 
 def platform_runs(platform: str, arch: str, glibc: Glibc) -> bool:
-    """Tell whether a machine can use the platform tag "manylinux_2_17_x86_64".
+    """Tell whether a machine can use wheels with a platform tag such as "manylinux_2_17_x86_64".
 
-    packaging.tags cannot tell: it lists the tags of the running interpreter, not those of a machine
-    that is only described.
+    packaging.tags is not used, because it lists the tags of the running interpreter. The machine
+    may be another one, of which only arch and glibc are known.
     """
     if platform in {"any", f"{bundling.PLAIN_LINUX_PREFIX}{arch}"}:
         return True
@@ -121,9 +128,10 @@ def platform_runs(platform: str, arch: str, glibc: Glibc) -> bool:
 
 
 def wheel_requirements_of(wheel: UsableWheel, session: requests.Session) -> tuple[Requirement, ...]:
-    """Return the requirements of a small wheel, which has little more than these.
+    """Return the requirements of a wheel, which is read into memory.
 
-    Raises NetworkError; AbsentFromIndexError for a file that is not the listed one.
+    For wheels such as cuda-toolkit, which contain little more than requirements. Raises
+    NetworkError, and AbsentFromIndexError if the file is not the one that the index lists.
     """
     file = wheel.file
     try:
@@ -143,19 +151,20 @@ def wheel_requirements_of(wheel: UsableWheel, session: requests.Session) -> tupl
 
 
 def place_wheel_member(member: str, library_folder: str) -> str | None:
-    """Return the path of a wheel's member below the folder that is filled; None: it is left out.
+    """Return the place of a wheel's member in the folder that is filled; None: it is left out.
 
-    `library_folder` is the folder for libraries: "lib64" of a toolkit, "lib" otherwise. Licences
-    are kept, in a folder for each package.
+    "nvidia/cublas/lib/libcublas.so.12" has the place "lib64/libcublas.so.12" if `library_folder` is
+    "lib64", the folder for libraries. Licences have places in a folder for each package.
     """
-    # as in the packages of CUDA 11.7
+    # The wheels of CUDA 11.7 have the profiling interface in a folder of its own.
     parts = PurePosixPath(member.replace("/extras/CUPTI/", "/")).parts
     if member.endswith("/") or zip_archive.leaves_folder(member):
         return None
     if not _PYTHON_NAMES.isdisjoint(parts):
         return None
-    for depth, part in enumerate(parts[: _DEEPEST + 1]):
-        if part in _TOOLKIT_FOLDERS and 0 < depth < len(parts) - 1:
+    for depth, part in enumerate(parts[: _MOST_FOLDERS_ABOVE + 1]):
+        is_folder = depth < len(parts) - 1
+        if part in _TOOLKIT_FOLDERS and depth > 0 and is_folder:
             folder = library_folder if part == "lib" else part
             return "/".join((folder, *parts[depth + 1 :]))
     is_licence = parts[-1].lower().startswith("license")
@@ -174,7 +183,7 @@ def offer(
     cache: Path,
     progress: ProgressDisplay,
 ) -> ProviderOffer | ProviderRefusal:
-    """Return the wheels that make up a request, from the index that pip uses."""
+    """Return the offer of the wheels that make up a request, from the index that pip uses."""
     lines = sources[0].packages
     with contextlib.closing(progress.task(f"{request} on the package index")) as bar:
         try:
@@ -220,7 +229,7 @@ def _fill(
 
 
 def _machine_glibc() -> Glibc:
-    """Return the version of this machine's glibc; (0, 0) if its C library is another one."""
+    """Return the version of this machine's glibc; (0, 0) if it has another C library."""
     name, version = platform.libc_ver()
     numbers = version.split(".")
     if name != "glibc" or len(numbers) == 1:
@@ -230,14 +239,14 @@ def _machine_glibc() -> Glibc:
 
 @dataclass(frozen=True, slots=True)
 class _Index:
-    """The index as one machine sees it; each page is read once."""
+    """The wheels on an index that one machine can use; each page is read once."""
 
     session: requests.Session
     url: str
     arch: str
     glibc: Glibc
     bar: ProgressBar
-    pages: dict[str, tuple[UsableWheel, ...]] = field(default_factory=dict)
+    pages: dict[str, tuple[UsableWheel, ...]] = field(default_factory=dict)  # by project
 
     def wheels(self, project: str) -> tuple[UsableWheel, ...]:
         """Return the wheels of a project that the machine can use, best last.
@@ -251,7 +260,10 @@ class _Index:
         return self.pages[project]
 
     def best(self, project: str, versions: SpecifierSet) -> UsableWheel:
-        """Return the best wheel among some versions. Raises AbsentFromIndexError, NetworkError."""
+        """Return the best wheel of a project that has one of the `versions`.
+
+        Raises AbsentFromIndexError if there is none, NetworkError.
+        """
         fitting = [wheel for wheel in self.wheels(project) if wheel.version in versions]
         if not fitting:
             glibc = ".".join(map(str, self.glibc))
@@ -264,13 +276,14 @@ class _Index:
 def _select_toolkit(
     request: ToolkitRequest, lines: Sequence[str], index: _Index
 ) -> list[UsableWheel]:
-    """Return the wheels of a toolkit: those of the requirements in `lines`, and of their extras.
+    """Return the wheels of a toolkit; the version of the first is that of the toolkit.
 
-    The first is the one that names the others. From CUDA 13 on, that is cuda-toolkit with its
-    extras; before, each library is named by itself.
+    `lines` are the requirements that the facts name. Before CUDA 13, each library has a
+    requirement. From CUDA 13 on, the requirement is cuda-toolkit with extras, and the libraries are
+    the requirements of these extras.
     """
     requirements = [Requirement(line) for line in lines]
-    versions: dict[str, SpecifierSet] = {}  # in order, by the project's name
+    versions: dict[str, SpecifierSet] = {}  # project -> the versions that all requirements allow
     for requirement in requirements:
         _narrow(versions, requirement)
     for requirement in requirements:
@@ -285,13 +298,13 @@ def _select_toolkit(
 
 
 def _narrow(versions: dict[str, SpecifierSet], requirement: Requirement) -> None:
-    """Add a requirement to the versions of its project that may be used."""
+    """Restrict the versions of a requirement's project to those that the requirement allows."""
     name = canonicalize_name(requirement.name)
     versions[name] = versions.get(name, SpecifierSet()) & requirement.specifier
 
 
 def _is_demanded(dependency: Requirement, extras: Iterable[str], arch: str) -> bool:
-    """Tell whether a dependency is needed on a machine, with one of some extras."""
+    """Tell whether a dependency is needed on a machine of `arch` if some extras are requested."""
     marker = dependency.marker
     if marker is None:
         return True
@@ -299,9 +312,10 @@ def _is_demanded(dependency: Requirement, extras: Iterable[str], arch: str) -> b
 
 
 def _select_library(request: ToolkitRequest, lines: Sequence[str], index: _Index) -> UsableWheel:
-    """Return the wheel of a library: of exactly the requested version, or the newest beginning so.
+    """Return the wheel of a library.
 
-    Raises AbsentFromIndexError if there is none, NetworkError.
+    It has exactly the requested version, or else the newest version that begins with it. Raises
+    AbsentFromIndexError if there is none, NetworkError.
     """
     (project,) = lines
     wheels = index.wheels(project)
@@ -316,9 +330,9 @@ def _select_library(request: ToolkitRequest, lines: Sequence[str], index: _Index
 
 
 def _summarize_versions(versions: Sequence[str], request: ToolkitRequest) -> str:
-    """Return the versions of the requested major version, or the oldest and the newest.
+    """Return some of the versions that an index has, for a message: there may be dozens.
 
-    There may be dozens, too many for a message.
+    They are those of the requested major version, or else the oldest and the newest one.
     """
     if not versions:
         return f"none for {request.arch}"
@@ -330,7 +344,7 @@ def _summarize_versions(versions: Sequence[str], request: ToolkitRequest) -> str
 
 
 def unpack_wheel(wheel: Path, folder: Path, library_folder: str) -> None:
-    """Unpack the members of a wheel that belong into a CUDA_HOME; libraries: `library_folder`."""
+    """Unpack the members of a wheel that have a place (`place_wheel_member`) into a folder."""
     with refuse_damage(wheel), zipfile.ZipFile(wheel) as archive:
         for member in archive.infolist():
             place = place_wheel_member(member.filename, library_folder)
@@ -338,7 +352,8 @@ def unpack_wheel(wheel: Path, folder: Path, library_folder: str) -> None:
                 continue
             target = folder / place
             target.parent.mkdir(parents=True, exist_ok=True)
-            # Not overwritten: it may be a link to the file of the toolkit that is completed.
+            # Removed and not overwritten: it may be a hard link to a file of the incomplete
+            # toolkit, which must not change.
             target.unlink(missing_ok=True)
             with archive.open(member) as content, target.open("wb") as file:
                 shutil.copyfileobj(content, file, _COPY_BYTES)

@@ -1,4 +1,4 @@
-"""The user's cache of toolkits: downloads, and folders that are installed whole or not at all."""
+"""The user's cache of toolkits: downloads, and folders that appear only when they are complete."""
 
 import os
 import shutil
@@ -53,9 +53,9 @@ def make_in_store(
 ) -> ProvisionedFolder:
     """Return the installed folder of a request, and install it first if `find` finds none.
 
-    `fill` puts the contents into an empty folder, and returns the name to install it under, and its
-    record. If it raises, nothing remains but downloads. One process installs, and others wait; then
-    `note` is given a sentence for the user. Raises HostError for a full disk.
+    `fill` puts the contents into an empty folder, and returns the name for the folder and its
+    record. If it raises an error, nothing but downloads remains. One process installs while others
+    wait; `note` then gets a sentence for the user. Raises HostError for a full disk.
     """
     arch = request.arch
     toolkits = cache / provisioned.FOLDER
@@ -64,7 +64,7 @@ def make_in_store(
     with locks.wait_for_lock(
         work, holder, lambda _: note(f"waiting for {locks.read_holder(work)}")
     ):
-        # looked for under the lock: another process may have installed it meanwhile
+        # Looked for with the lock held: another process may just have installed it.
         installed = find()
         if installed is not None:
             return installed
@@ -75,7 +75,7 @@ def make_in_store(
             try:
                 name, record = fill(folder)
                 home = toolkits / f"{name}-{arch}"
-                delete_paths([home])  # it has lost its record, or `find` would have found it
+                delete_paths([home])  # it is damaged, or `find` would have returned it
                 date = datetime.now(UTC).isoformat(timespec="seconds")
                 text = provisioned.format_provision_record(record, arch, date)
                 (folder / provisioned.RECORD).write_text(text, encoding="utf-8")
