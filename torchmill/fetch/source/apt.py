@@ -1,4 +1,8 @@
-"""Run an apt with settings of its own, which changes nothing of the system: lists and packages."""
+"""Read Debian's lists and download its packages, by an apt that changes nothing of the system.
+
+apt gets settings by which its lists, its downloads and its list of sources lie in a folder of the
+user's cache. "Upstream" are the authors of a program, whose version Debian's version contains.
+"""
 
 import contextlib
 import io
@@ -22,8 +26,8 @@ from torchmill.fetch.source.apt_archives import AptArchive, parse_stanzas
 from torchmill.fetch.source.git_command import complaint_gist
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}  # arch -> Debian's name of it
-_LISTS_FRESH_SECONDS = 86400.0
-_SETTINGS = Path(__file__).with_name("apt.conf")  # common to every apt that is run here
+_LISTS_FRESH_SECONDS = 86400.0  # how long lists are used before they are downloaded anew
+_SETTINGS = Path(__file__).with_name("apt.conf")  # the settings that do not depend on the folder
 # What Debian adds to a version when it repacks a source: "1.13.1+dfsg", "9.1.0+ds1", "1.0~repack2".
 _REPACKED = re.compile(r"[+~.](?:really)?(?:dfsg|ds|repack)[\d.]*$")
 _ORIGINAL_TARBALL = re.compile(r"\.orig\.tar\.\w+$")
@@ -40,12 +44,17 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True, slots=True)
 class _ListedPackage:
+    """A package in the lists of an archive."""
+
     name: str
     version: str  # Debian's: "1.13.1+dfsg-4", "11.8.89~11.8.0-5~deb12u1"
 
     @property
     def upstream(self) -> str:
-        """Return its authors' version, "1.13.1": no epoch, no revision, no mark of repacking."""
+        """Return the version of the authors, "1.13.1".
+
+        Debian's version without its epoch, its revision and the mark of a repacked source.
+        """
         _, _, without_epoch = self.version.rpartition(":")
         without_revision = without_epoch.rpartition("-")[0] or without_epoch
         return _REPACKED.sub("", without_revision)
@@ -55,8 +64,8 @@ class _ListedPackage:
 class SourcePackage(_ListedPackage):
     """A source package that an archive lists."""
 
-    tarball: str  # file name of the source as its authors published it
-    sha256: str
+    tarball: str  # file name of the authors' source, without Debian's patches
+    sha256: str  # of the tarball
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +73,17 @@ class BinaryPackage(_ListedPackage):
     """A binary package that an archive lists."""
 
     made_from: str  # the name of its source package
-    depends: tuple[tuple[str, ...], ...]  # names; one of each group is needed
-    glibc: str | None  # the oldest version that it declares to run with
-    file: str
+    depends: tuple[tuple[str, ...], ...]  # names of packages; of each group, one is needed
+    glibc: str | None  # the oldest version of glibc that it declares to run with
+    file: str  # name of the downloaded file
     size: int  # bytes
     sha256: str
 
 
 class Apt:
-    """An apt with its own lists, cache and sources, all of them below `folder`.
+    """An apt whose lists, cache and list of sources are below `folder`.
 
-    Source tarballs are downloaded to `downloads`.
+    The tarballs of source packages are downloaded to `downloads`.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -82,17 +91,17 @@ class Apt:
         self.downloads = folder / "downloads"
 
     def configure(self, archives: Iterable[AptArchive], architecture: str = "") -> None:
-        """Write the settings for some archives; doing so again changes nothing.
+        """Write the settings with which apt reads some archives.
 
-        With an `architecture` ("arm64"), apt resolves packages of that one, as if nothing were
-        installed; otherwise those of the machine.
+        With an `architecture` ("arm64"), apt lists packages of that architecture, as if nothing
+        were installed. Without, it lists those of this machine.
         """
-        for name in ("lists/partial", "cache/archives/partial", "sources", "downloads", "nothing"):
+        for name in ("lists/partial", "cache/archives/partial", "sources", "downloads", "empty"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         stanzas = "\n".join(archive.stanza() for archive in archives)
         (self.folder / "sources" / "machine.sources").write_text(stanzas, encoding="utf-8")
-        nothing = self.folder / "nothing"
-        (nothing / "status").touch()
+        empty = self.folder / "empty"
+        (empty / "status").touch()  # the list of installed packages
         settings: dict[str, object] = {
             "Dir::State::lists": self.folder / "lists",
             "Dir::Cache": self.folder / "cache",
@@ -102,11 +111,11 @@ class Apt:
             settings |= {
                 "APT::Architecture": architecture,
                 "APT::Architectures": architecture,
-                "Dir::State::status": nothing / "status",
-                # the machine's pins are for its own installations
+                "Dir::State::status": empty / "status",
+                # The preferences of this machine ("pins") are for what is installed on it.
                 "Dir::Etc::preferences": "/dev/null",
-                "Dir::Etc::preferencesparts": nothing,
-                # without it, `apt-get update` succeeds with a warning if lists could not be read
+                "Dir::Etc::preferencesparts": empty,
+                # By default `apt-get update` succeeds, with a warning, if it cannot read a list.
                 "APT::Update::Error-Mode": "any",
             }
         lines = "".join(f'{key} "{value}";\n' for key, value in settings.items())
@@ -116,14 +125,16 @@ class Apt:
     def query(
         self, search: Callable[[], _Answer], is_enough: Callable[[_Answer], bool]
     ) -> tuple[_Answer, CommandError | None]:
-        """Return the answer of a search in the lists, and why these could not be renewed, or None.
+        """Return the answer of a search in the lists, and the failure to renew the lists, or None.
 
-        Lists of the last 24 hours are used as they are if the answer `is_enough`; otherwise they
-        are downloaded anew first. If that fails, old lists are better than none.
+        Lists of the last 24 hours are searched first. Unless `is_enough(answer)`, the lists are
+        downloaded anew and searched again. If they cannot be downloaded, old lists are better than
+        none: their answer is returned together with the failure.
         """
         stamp = self.folder / "updated"
         age = time.time() - stamp.stat().st_mtime if stamp.exists() else None
-        # a stamp from the future, of a clock that was wrong, would never become old
+        # If the clock was wrong, the stamp may be from the future. It must not count as fresh for
+        # so long.
         if age is not None and 0 <= age < _LISTS_FRESH_SECONDS:
             answer = search()
             if is_enough(answer):
@@ -132,17 +143,17 @@ class Apt:
         try:
             self.run("apt-get", "-q", "update")
             stamp.touch()
-        except CommandError as error:  # one archive of several may be gone
+        except CommandError as error:  # maybe only one of several archives is gone
             failure = error
         return search(), failure
 
     def find_source(self, name: str, upstream: str | None = None) -> SourcePackage | None:
-        """Return the newest listed version of a source package, or None if it is not listed.
+        """Return the newest version of a source package in the lists; None if it is not listed.
 
-        With `upstream`, only versions of that upstream version count.
+        With `upstream`, only versions that contain that version of the authors count.
         """
         output = ""
-        with contextlib.suppress(CommandError):  # "unable to locate", or no lists yet
+        with contextlib.suppress(CommandError):  # apt fails for an unknown name, and without lists
             output = self.run("apt-cache", "showsrc", "--only-source", name)
         for package in parse_showsrc(output):  # apt lists the newest first
             if upstream in {None, package.upstream}:
@@ -150,14 +161,14 @@ class Apt:
         return None
 
     def download_source(self, package: SourcePackage) -> None:
-        """Download a package's upstream tarball, unless it is in `downloads` and intact.
+        """Download the tarball of a source package, unless it is in `downloads` and intact.
 
-        Raises CommandError, and SourceError if its checksum is not the listed one.
+        Raises CommandError if apt fails, SourceError if the tarball's sha256 is not the listed one.
         """
         target = self.downloads / package.tarball
         if not target.exists() or hash_file(target) != package.sha256:
-            # only the authors' part, without Debian's patches; and of exactly this source package,
-            # not of one that makes a binary package of this name
+            # --tar-only: without Debian's patches. --only-source: `name` is that of a source
+            # package, and not of a binary package, which another source may make.
             options = ("--download-only", "--tar-only", "--only-source")
             self.run("apt-get", "-q", "source", *options, f"{package.name}={package.version}")
         actual = hash_file(target) if target.exists() else "missing"
@@ -180,16 +191,16 @@ class Apt:
 
     @staticmethod
     def environment() -> dict[str, str]:
-        """Return the variables that apt runs with; it writes English, because this is parsed."""
+        """Return the environment for apt, whose output is parsed and so must be in English."""
         environment = {**os.environ, "LC_ALL": "C"}
         environment.pop("LANGUAGE", None)  # gettext prefers it to LC_ALL
         return environment
 
 
 def hold_apt(cache: Path) -> AbstractContextManager[None]:
-    """Hold the lists and downloads in a user's cache, which all checkouts of the user share.
+    """Hold the lists and downloads of apt in a user's cache, which several runs may want.
 
-    Raises BusyError if another run holds them for too long.
+    Raises BusyError if another run holds them for over ten minutes.
     """
     message = f"{cache} is in use by another run: wait for it, or stop it"
     return hold_folder(cache, source_dir.WAIT_TIMEOUT_SECONDS, message, "apt-busy")
@@ -198,7 +209,7 @@ def hold_apt(cache: Path) -> AbstractContextManager[None]:
 def parse_showsrc(text: str) -> Iterator[SourcePackage]:
     """Yield the source packages that `apt-cache showsrc` prints."""
     for fields in parse_stanzas(text):
-        # each line: digest, size, file
+        # A line for each file: digest, size, name.
         for line in fields.get("checksums-sha256", "").splitlines():
             words = line.split()
             if len(words) > 2 and _ORIGINAL_TARBALL.search(words[2]):  # noqa: PLR2004
@@ -214,13 +225,14 @@ def parse_show(text: str) -> Iterator[BinaryPackage]:
         version = fields["version"]
         depends = fields.get("depends", "")
         glibc = _GLIBC.search(depends)
-        # apt's name of the downloaded file, in which the colon of an epoch is escaped
+        # In the name of a downloaded file, apt escapes the colon of an epoch.
         file_version = version.replace(":", "%3a")
         architecture = fields.get("architecture", "all")
         yield BinaryPackage(
             name=name,
             version=version,
-            # "nvidia-cuda-toolkit (11.8.0-5)" if source and package differ in their versions
+            # The field is "nvidia-cuda-toolkit (11.8.0-5)" if the versions of source and binary
+            # differ, and is missing if their names and versions are the same.
             made_from=(fields.get("source") or name).split()[0],
             depends=_parse_depends(depends),
             glibc=glibc[1] if glibc else None,
@@ -233,7 +245,7 @@ def parse_show(text: str) -> Iterator[BinaryPackage]:
 def _parse_depends(depends: str) -> tuple[tuple[str, ...], ...]:
     """Return the groups of names in a Depends field, "libc6 (>= 2.14), libgcc-s1 | libgcc1:any"."""
     groups = []
-    for clause in depends.split(","):  # each must be satisfied, by one of its alternatives
+    for clause in depends.split(","):
         matches = [_PACKAGE_NAME.match(alternative.strip()) for alternative in clause.split("|")]
         names = tuple(match[0] for match in matches if match)
         if names:
@@ -242,9 +254,12 @@ def _parse_depends(depends: str) -> tuple[tuple[str, ...], ...]:
 
 
 def list_binaries(apt: Apt, names: Iterable[str]) -> dict[str, BinaryPackage]:
-    """Return the newest version of each of the packages that the archives have, by name."""
+    """Return the newest version of each package that the archives have, by name.
+
+    Packages that they do not have are left out.
+    """
     output = ""
-    with contextlib.suppress(CommandError):  # none of them, or no lists yet
+    with contextlib.suppress(CommandError):  # apt fails if it has none of them, and without lists
         output = apt.run("apt-cache", "show", "--no-all-versions", *names)
     return {package.name: package for package in parse_show(output)}
 
@@ -252,25 +267,29 @@ def list_binaries(apt: Apt, names: Iterable[str]) -> dict[str, BinaryPackage]:
 def package_closure(
     roots: Sequence[str], look_up: Callable[[Iterable[str]], Mapping[str, BinaryPackage]]
 ) -> tuple[BinaryPackage, ...]:
-    """Return the root packages, and those they depend on that are made from the same sources.
+    """Return some packages, and the packages that they need and that are made from their sources.
 
-    So of a toolkit its libraries come along, but neither the driver nor the C library. Roots that
-    are not listed are left out. `look_up` returns those of some packages that are listed.
+    `roots` are the names of the first packages. From a toolkit, for example, its compiler and its
+    libraries are returned, but neither the driver nor the C library, which have other sources.
+    `look_up` returns the listed ones of some packages by name. Roots that are not listed are left
+    out.
     """
     listed = dict(look_up(roots))
     sources = {package.made_from for package in listed.values()}
     chosen = {name: listed[name] for name in roots if name in listed}
-    new = list(chosen.values())
-    while new:
-        groups = [group for package in new for group in package.depends]
-        # in order and each once, so that apt is asked the same in every run
+    new_packages = list(chosen.values())
+    while new_packages:
+        groups: list[tuple[str, ...]] = []
+        for package in new_packages:
+            groups.extend(package.depends)
+        # A dict, unlike a set, keeps the order, so that every run gives apt the same command.
         unknown: dict[str, None] = {}
         for group in groups:
             unknown |= dict.fromkeys(name for name in group if name not in listed)
         if unknown:
             listed |= look_up(unknown)
-        new = []
-        # Of alternatives the first is chosen, as apt does, unless one has been chosen already.
+        new_packages = []
+        # From each group, the first package is chosen, as by apt, unless one was chosen before.
         for group in groups:
             alternatives = [listed[name] for name in group if name in listed]
             suitable = [package for package in alternatives if package.made_from in sources]
@@ -278,7 +297,7 @@ def package_closure(
             if suitable and not is_satisfied:
                 first = suitable[0]
                 chosen[first.name] = first
-                new.append(first)
+                new_packages.append(first)
     return tuple(chosen.values())
 
 
@@ -288,10 +307,10 @@ def download_binaries(
     folder: Path,
     show_share: Callable[[float], None],
 ) -> None:
-    """Download packages into a folder; a download that was interrupted is resumed.
+    """Download packages into a folder; downloads that were interrupted are resumed.
 
-    `show_share` is called with the share that is done, 0.0 to 1.0. apt verifies the files against
-    the signed lists. Raises CommandError.
+    `show_share` is called with the share that is done, 0.0 to 1.0. apt compares each file with its
+    digest in the signed lists. Raises CommandError if apt fails.
     """
     specs = [f"{package.name}={package.version}" for package in packages]
     argv = apt.command("apt-get", "-q", "-o", "APT::Status-Fd=1", "download", *specs)
@@ -305,15 +324,17 @@ def download_binaries(
 
 
 def explain_apt_error(output: str, folder: Path, title: str, alternatives: str) -> TorchmillError:
-    """Return the error to show for apt's output about `title`.
+    """Return the error to show if apt failed to get `title`, by its output.
 
-    `folder` is the folder of that apt, `alternatives` a clause with what the user may do instead.
+    `folder` is that of the `Apt`, `alternatives` is a clause that says what the user may do
+    instead.
     """
     complaint = apt_complaint(output)
     if "no space left" in output.lower():
         return disk_full_error(folder)
     if _NOT_FOUND.search(output):
-        # The archive has moved on. Without this, the old lists would be used for the rest of a day.
+        # The archive has a newer version by now. The next run must download the lists, which would
+        # otherwise be used until they are a day old.
         (folder / "updated").unlink(missing_ok=True)
         return SourceError(
             f"Debian's archive lists {title}, but its file is gone ({complaint}); the next run "
@@ -331,7 +352,7 @@ def explain_apt_error(output: str, folder: Path, title: str, alternatives: str) 
 
 
 def apt_complaint(output: str) -> str:
-    """Return the first error in apt's output."""
+    """Return the first error in apt's output, without its label "E:"."""
     for line in output.splitlines():
         if line.startswith("E:"):
             return line.strip().removeprefix("E:").strip()

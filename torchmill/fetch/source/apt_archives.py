@@ -1,4 +1,8 @@
-"""The archives that a machine's apt reads, and where the suites of Debian and Ubuntu are read."""
+"""The archives that a machine's apt reads, and those from which a suite can be read.
+
+An archive is a server with packages. A suite is one release of a distribution ("bookworm") in an
+archive; it is divided into components ("main", "non-free").
+"""
 
 import re
 import shutil
@@ -33,8 +37,8 @@ class AptArchive:
     uri: str
     suite: str
     components: tuple[str, ...]
-    options: tuple[tuple[str, str], ...] = ()
-    lists: str = SOURCES
+    options: tuple[tuple[str, str], ...] = ()  # such as ("Signed-By", path of the keys)
+    lists: str = SOURCES  # or BINARIES
 
     def stanza(self) -> str:
         """Return the archive as a deb822 stanza."""
@@ -96,9 +100,9 @@ def parse_deb822(text: str) -> Iterator[AptArchive]:
 
 
 def parse_stanzas(text: str) -> Iterator[dict[str, str]]:
-    """Yield the paragraphs of a deb822 text: values by their keys in lower case.
+    """Yield the paragraphs of a text in the format deb822, as values by their keys in lower case.
 
-    The lines of a value after its first are indented; they are kept as they are.
+    A value may have several lines; those after the first are indented, and stay so.
     """
     for paragraph in _EMPTY_LINE.split(_COMMENT_LINE.sub("", text)):
         fields = _FIELD.findall(paragraph)
@@ -115,12 +119,12 @@ class DebianSuite:
     components: tuple[str, ...]
 
     def __str__(self) -> str:
-        """Return its name in messages: "Debian's bookworm"."""
+        """Return the name of the suite in messages: "Debian's bookworm"."""
         return f"{self.distribution.title()}'s {self.name}"
 
     @property
     def keyring(self) -> str:
-        """Return the file name of the keys that sign it."""
+        """Return the file name of the keys that sign the suite."""
         return str(_DISTRIBUTIONS[self.distribution]["keyring"])
 
 
@@ -133,11 +137,11 @@ def parse_suite(paths: Sequence[str]) -> DebianSuite:
 def suite_archives(
     suite: DebianSuite, machine: Sequence[AptArchive], keyrings: Path, lists: str = BINARIES
 ) -> tuple[AptArchive, ...]:
-    """Return the archives from which a suite is read.
+    """Return the archives from which a suite is read; () if none can be trusted.
 
-    These are the archives of the `machine` that have the suite; else those that have another suite
-    of its distribution, because an archive has all of them; else the distribution's own archive, if
-    the folder `keyrings` has the keys to verify it. Without keys nothing is returned.
+    `machine` are the archives that the machine's apt reads. Those with the suite are returned, or
+    else those with another suite of the same distribution, because an archive has all of them, or
+    else the distribution's own archive, if the folder `keyrings` has the keys to verify it.
     """
     table = _DISTRIBUTIONS[suite.distribution]
     keyring = keyrings / suite.keyring
@@ -152,9 +156,9 @@ def suite_archives(
 
 
 def _archives_with(suites: Sequence[str], machine: Sequence[AptArchive]) -> list[AptArchive]:
-    """Return the archives of a machine that have one of some suites.
+    """Return the archives of a machine that have one of the `suites`.
 
-    Archives without "main" are left out: repositories of vendors use the names of the suites too.
+    Archives without "main" are left out: they are a vendor's, who names his suites like Debian's.
     """
     return [
         archive for archive in machine if archive.suite in suites and "main" in archive.components

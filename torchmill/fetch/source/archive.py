@@ -1,7 +1,8 @@
-"""Unpack archives safely, and read all of them, so that no damage stays unseen.
+"""Unpack archives safely, and read each to its last byte, so that damage is noticed.
 
-Not shutil.unpack_archive: it loses links and modes of a zip. Not tarfile's filters: in Pythons
-before 3.11.13, links longer than a path may be lead out of the folder (CVE-2025-4517).
+shutil.unpack_archive is not used, because it loses links and modes of a zip. The filters of tarfile
+are not used, because in Pythons before 3.11.13, links that are longer than the system's longest
+path lead out of the folder (CVE-2025-4517).
 """
 
 import bz2
@@ -35,12 +36,12 @@ _LONGEST_PATH = 2000  # characters
 # Characters of a link's target. A longer "target" is the content of a file whose type a flipped bit
 # has changed.
 _LONGEST_TARGET = 1000
-_BLOCK_BYTES = 512  # of a tar archive, which ends with two blocks of zeros
+_BLOCK_BYTES = 512  # unit of a tar archive, which ends with two blocks of zeros
 _BUFFER_BYTES = 1 << 18
 _COPY_BYTES = 1 << 20
 _PROGRESS_MEMBERS = 64  # members of a tar archive between two updates of the progress bar
-_ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date of the zip format; damaged ones have less
-# Errors of the system that a name in the archive causes, not the state of the machine.
+_ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date of the zip format; some zips have month 0
+# Errors of the system that a name in a damaged archive can cause. The others come from the machine.
 _NAME_ERRORS = {
     errno.ENAMETOOLONG,
     errno.ENOTDIR,
@@ -53,25 +54,25 @@ _NAME_ERRORS = {
 
 
 def unpack_archive(
-    archive: Path, folder: Path, bar: ProgressBar, *, proved: bool = False
+    archive: Path, folder: Path, bar: ProgressBar, *, has_known_digest: bool = False
 ) -> str | None:
     """Unpack an archive into `folder`, and return the commit that it names, or None.
 
-    Archives made by `git archive` name their commit in a comment. If everything lies in one folder,
-    that folder is left out.
+    Archives made by `git archive` name their commit in a comment. If everything in the archive lies
+    in one folder, the content of that folder is moved to `folder`.
 
-    The archive is read to its last byte, so that its own checksums are compared. An archive without
-    checksums is accepted only if its digest was `proved`. Raises SourceError for a broken or
-    hostile archive, HostError for a full disk.
+    The checksums in the archive are compared. An archive without any is accepted only if the caller
+    has compared its digest (`has_known_digest`). Raises SourceError for a damaged or hostile
+    archive, HostError for a full disk.
     """
-    # on the same disk, so that the tree can be moved by a rename
+    # Beside `folder`, and so on the same disk: the tree is moved by a rename.
     root = folder.with_name(f"{folder.name}.root")
     root.mkdir(parents=True)
     with report_unwritable(folder), refuse_damage(archive):
         if archive.suffix == ".zip":
             commit = _unzip(archive, root, bar)
         else:
-            commit = _untar(archive, root, bar, proved=proved)
+            commit = _untar(archive, root, bar, has_known_digest=has_known_digest)
     entries = list(root.iterdir())
     has_one_folder = len(entries) == 1 and entries[0].is_dir() and not entries[0].is_symlink()
     top = entries[0] if has_one_folder else root
@@ -82,11 +83,11 @@ def unpack_archive(
 
 @contextlib.contextmanager
 def refuse_damage(archive: Path) -> Iterator[None]:
-    """Raise SourceError if a library cannot make sense of an archive, whatever the library raises.
+    """Raise SourceError if a library fails in the block because an archive is damaged.
 
-    Broken archives make these libraries raise almost anything: EOFError, struct.error, zlib.error,
-    OverflowError, NotImplementedError. Our own errors, lack of memory, and errors of the machine
-    (a full disk) pass through.
+    Damaged archives make the libraries raise almost any error: EOFError, struct.error, zlib.error,
+    OverflowError, NotImplementedError. Not taken for damage are torchmill's own errors, lack of
+    memory, and errors of the machine such as a full disk.
     """
     try:
         yield
@@ -110,6 +111,7 @@ class _CountingReader:
         self.content_end = 0  # bytes up to the last one that is not zero
 
     def read(self, size: int) -> bytes:
+        """Return the next bytes, at most `size`; b"" at the end."""
         data = self._file.read(size)
         content_length = len(data.rstrip(b"\0"))
         if content_length:
@@ -118,12 +120,13 @@ class _CountingReader:
         return data
 
 
-def _decompress(archive: Path, raw: IO[bytes], *, proved: bool) -> IO[bytes]:
-    """Return the decompressed content of an archive, by its first bytes, whatever its name is.
+def _decompress(archive: Path, raw: IO[bytes], *, has_known_digest: bool) -> IO[bytes]:
+    """Return a file with the decompressed content of an archive.
 
-    These readers verify the checksum at the end of the stream, which zlib's and zstandard's own
-    objects do not. xz and zstd may be written without one, which their eighth and fifth byte tell:
-    https://tukaani.org/xz/xz-file-format.txt (2.1.1.2), RFC 8878 (3.1.1.1.1).
+    The first bytes decide how it is compressed, and not its name. The readers verify the checksum
+    at the end of the stream. xz and zstd may be written without a checksum, which their eighth and
+    fifth byte tell: https://tukaani.org/xz/xz-file-format.txt (2.1.1.2), RFC 8878 (3.1.1.1.1).
+    Raises SourceError if there is no checksum and no known digest either.
     """
     start = raw.read(8)
     raw.seek(0)
@@ -141,33 +144,38 @@ def _decompress(archive: Path, raw: IO[bytes], *, proved: bool) -> IO[bytes]:
     elif start.startswith(b"\x28\xb5\x2f\xfd"):
         decompress = zstd.open
         has_checksum = start[4] & 0x04 != 0
-    if not proved and not has_checksum:
+    if not has_known_digest and not has_checksum:
         raise SourceError(
             f"nothing in {archive} shows whether it is complete: give its sha256 with --sha256, or "
             "an archive that checks itself (.tar.gz, .tar.xz and .zip do)",
             code="unproved-archive",
         )
-    return cast("IO[bytes]", decompress(raw)) if decompress else raw
+    if decompress is None:
+        return raw
+    return cast("IO[bytes]", decompress(raw))
 
 
-def _untar(archive: Path, root: Path, bar: ProgressBar, *, proved: bool) -> str | None:
+def _untar(archive: Path, root: Path, bar: ProgressBar, *, has_known_digest: bool) -> str | None:
     """Unpack a tar archive, compressed or not, and return the commit in its comment.
 
-    tarfile takes a damaged header for the end of the archive, and never reads the checksum behind
-    a compressed stream. So the rest is read here, and tarfile.ReadError raised unless the archive
-    ends as it should: with two blocks of zeros behind the last member, and nothing else.
+    tarfile takes a damaged header for the end of the archive, and then reads no further, so that
+    the checksum behind a compressed stream is never compared. So the rest is read here. Raises
+    tarfile.ReadError unless it is as it should be: at least two blocks, and nothing but zeros.
     """
     total = archive.stat().st_size
-    with archive.open("rb") as raw, _decompress(archive, raw, proved=proved) as content:
+    with (
+        archive.open("rb") as raw,
+        _decompress(archive, raw, has_known_digest=has_known_digest) as content,
+    ):
         reader = _CountingReader(content)
         stream = cast("IO[bytes]", reader)
-        # "r|": forward only, because the reader cannot seek
+        # In the mode "r|", tarfile only reads forward: the reader cannot seek.
         with tarfile.open(fileobj=stream, mode="r|", bufsize=_BUFFER_BYTES) as tar:
             for number, member in enumerate(tar):
                 _write_member(member, partial(tar.extractfile, member), root)
                 if number % _PROGRESS_MEMBERS == 0:
                     bar.update(raw.tell(), total, "unpacking")
-            end = tar.offset  # behind the last member that tarfile has found
+            end = tar.offset  # of the last member that tarfile has read
         while reader.read(_BUFFER_BYTES):
             pass
     if reader.content_end > end or reader.size < end + 2 * _BLOCK_BYTES:
@@ -187,7 +195,7 @@ def _unzip(archive: Path, root: Path, bar: ProgressBar) -> str | None:
             member.mtime = calendar.timegm((*date, 0, 0, 0))
             if info.is_dir():
                 member.type = tarfile.DIRTYPE
-                # compares the name in the member's own header with the one in the directory
+                # A zip has each name twice. To read the member, though it is empty, compares them.
                 packed.read(info)
             elif stat.S_ISLNK(mode):
                 member.type = tarfile.SYMTYPE
@@ -200,16 +208,17 @@ def _unzip(archive: Path, root: Path, bar: ProgressBar) -> str | None:
 def _write_member(
     member: tarfile.TarInfo, read: Callable[[], IO[bytes] | None], root: Path
 ) -> None:
-    """Write one member of an archive below `root`; `read` opens its content.
+    """Write one member of an archive below `root`.
 
-    Devices and pipes are skipped: a source has none. Raises SourceError if the member, or a link,
-    would lead outside of `root`.
+    `read` opens the content of the member, and returns None if it has none. Devices and pipes are
+    skipped: a source has none. Raises SourceError if the member, or its target if it is a link, is
+    outside of `root`.
     """
     target = root / member.name
     is_known_type = member.isfile() or member.isdir() or member.issym() or member.islnk()
     if target == root or not is_known_type:
         return
-    # The parents may be links that an earlier member made, so their real path is judged each time.
+    # A folder above the target may be a link that an earlier member has made.
     _require_inside(target.parent, root, member.name)
     if member.isdir():
         _require_inside(target, root, member.name)
@@ -217,7 +226,7 @@ def _write_member(
         return
     target.parent.mkdir(parents=True, exist_ok=True)
     if target.is_symlink() or target.is_file():
-        # An earlier member of that name. It is not opened: it may be a link.
+        # An earlier member has this name. It is removed and not opened, because it may be a link.
         target.unlink()
     if member.issym():
         if len(member.linkname) > _LONGEST_TARGET or "\n" in member.linkname:
@@ -226,7 +235,7 @@ def _write_member(
         target.symlink_to(member.linkname)
         return
     if member.islnk():
-        # copied, not linked: not every disk has hard links
+        # A hard link is replaced by a copy, because not every disk has hard links.
         _require_inside(root / member.linkname, root, member.name)
         shutil.copy2(root / member.linkname, target)
         return
@@ -235,16 +244,16 @@ def _write_member(
         return
     with content, target.open("xb") as file:
         shutil.copyfileobj(content, file, _COPY_BYTES)
-    # Always readable and writable to us; never setuid, never writable to others.
+    # The user can always read and write the file; others can never write it; it is never setuid.
     target.chmod((member.mode | 0o600) & 0o755)
     os.utime(target, (member.mtime, member.mtime))
 
 
 def _require_inside(path: Path, root: Path, name: str) -> None:
-    """Raise SourceError if a path, with its links followed, leaves `root`.
+    """Raise SourceError if a path, with its links followed, is outside of `root`.
 
-    A path that is too long for the system is not followed to its end by realpath, so it could lead
-    anywhere (CVE-2025-4517).
+    `name` is that of the member, for the message. A path that is too long for the system is refused
+    as well: realpath does not follow it to its end, so it could lead anywhere (CVE-2025-4517).
     """
     real = os.path.realpath(path)
     base = os.path.realpath(root)

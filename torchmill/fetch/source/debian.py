@@ -31,7 +31,7 @@ def fetch_debian(
             code="apt-missing",
         )
     with contextlib.closing(progress.task(request.title)) as bar, slot.scratch() as tree:
-        # all checkouts of the user share these lists and downloads
+        # All checkouts of the user share the lists and downloads in the cache.
         with hold_apt(cache):
             archives = _require_archives(suite)
             bar.update(0, None, f"reading the lists of {suite}")
@@ -92,14 +92,21 @@ def _download(  # noqa: PLR0917 - a package, the request it is for, and how to s
     request: SourceRequest,
     bar: ProgressBar,
 ) -> SourcePackage:
-    """Return the listed package of an upstream version (None: any); its tarball is downloaded."""
+    """Download the tarball of a source package, and return the package.
+
+    `version` is that of its authors, None for any. Raises SourceError if the suite does not have
+    it, and other errors if apt fails.
+    """
     try:
         package, failure = apt.query(lambda: apt.find_source(name, version), bool)
         if package is None and failure is not None:
             raise failure
         if package is None:
-            other = apt.find_source(name)
-            offer = f"it now has {name} {other.upstream}" if other else f"it has no {name}"
+            other_version = apt.find_source(name)
+            if other_version is None:
+                offer = f"it has no {name}"
+            else:
+                offer = f"it now has {name} {other_version.upstream}"
             title = f"{name} {version}" if version else name
             raise SourceError(
                 f"{suite} does not have {title} ({offer}): {request.alternatives()}",
@@ -117,9 +124,10 @@ def _download(  # noqa: PLR0917 - a package, the request it is for, and how to s
 def _fill_submodules(
     apt: Apt, suite: DebianSuite, tree: Path, request: SourceRequest, bar: ProgressBar
 ) -> tuple[str, ...]:
-    """Unpack Debian's packages into submodules that its repacked archive leaves empty.
+    """Unpack source packages of Debian into submodules that its repacked archive leaves empty.
 
-    Returns what was filled, for the source's origin: "third_party/deep from deep 2.0-1".
+    The facts name the package for each submodule. Returns a note for each that was filled:
+    "third_party/deep from deep 2.0-1".
     """
     filled = []
     for path, name in request.package.debian_submodules.get(suite.name, {}).items():
@@ -128,7 +136,7 @@ def _fill_submodules(
             continue
         package = _download(apt, suite, name, None, request, bar)
         if folder.exists():
-            folder.rmdir()  # fails rather than delete anything
+            folder.rmdir()  # a folder that is not empty makes this fail
         folder.parent.mkdir(parents=True, exist_ok=True)
         unpack_archive(apt.downloads / package.tarball, folder, bar)
         filled.append(f"{path} from {name} {package.version}")

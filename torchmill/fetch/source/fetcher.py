@@ -1,4 +1,7 @@
-"""Fetch the source tree of a package, and hold a fetched one while it is copied."""
+"""Fetch the source tree of a release, and keep a fetched tree in place while it is copied.
+
+Each release of a package has a folder for its source, the "slot" (`SourceDir`).
+"""
 
 import contextlib
 from collections.abc import Iterator
@@ -20,15 +23,16 @@ from torchmill.fetch.source.source_dir import FetchRecord, SourceDir
 
 
 def fetch_source(request: SourceRequest, layout: Layout, progress: ProgressDisplay) -> Source:
-    """Fetch the requested source, complete, and return it; at once if it is there already.
+    """Return the requested source, and fetch it first unless it is there already.
 
-    An interrupted fetch is resumed. Raises ConfigError, SourceError, NetworkError, HostError or
-    BusyError.
+    An interrupted fetch is resumed. Raises ConfigError for options that are wrong; SourceError,
+    NetworkError or HostError if the source cannot be fetched, or has changes that a fetch would
+    destroy; BusyError if another run fetches it; InterruptedBuildError if the user stops it.
     """
     request.validate()
     slot = SourceDir(layout.source(request.package.name), request.release.tag)
     try:
-        # no waiting: the other fetch may take an hour, and the user should know of it
+        # Without waiting: another fetch may take an hour, and the user should know of it.
         with _lock_sources(slot.home, request.title, 0):
             slot.recover()
             if request.discard:
@@ -43,7 +47,8 @@ def fetch_source(request: SourceRequest, layout: Layout, progress: ProgressDispl
             code="interrupted",
         ) from None
     except CommandError as error:
-        # Of git in our own folder: errors about hosts have been explained before they come here.
+        # git failed in the folder of the source. Errors about hosts were explained before, and are
+        # no CommandErrors.
         disk_error = blame_disk(error.output, slot.home)
         if disk_error is not None:
             raise disk_error from None
@@ -56,10 +61,10 @@ def fetch_source(request: SourceRequest, layout: Layout, progress: ProgressDispl
 
 @contextlib.contextmanager
 def hold_source(layout: Layout, source: Source) -> Iterator[None]:
-    """Keep a source in place while it is copied: meanwhile no fetch or clean touches it.
+    """Keep a source in place while the block copies it: no fetch and no clean touches it.
 
-    Waits for another copy or for a fetch. Raises SourceError if the source is gone, BusyError if
-    another run holds it for long.
+    Waits until other runs have ended their copying or fetching. Raises SourceError if the source is
+    gone by then, BusyError if another run holds it for over ten minutes.
     """
     home = layout.source(source.package)
     title = f"{source.package} {source.tag}"
@@ -73,14 +78,15 @@ def hold_source(layout: Layout, source: Source) -> Iterator[None]:
 
 
 def _lock_sources(home: Path, title: str, timeout_seconds: float) -> AbstractContextManager[None]:
+    """Hold the folder of a package's sources; raise BusyError after `timeout_seconds`."""
     message = f"{title} is being fetched by another run ({home}): wait for it, or stop it"
     return hold_folder(home, timeout_seconds, message, "source-busy")
 
 
 def _intact_record(slot: SourceDir, cache: StatCache) -> FetchRecord | None:
-    """Return the record of the slot if its tree is as it was fetched, else None.
+    """Return the record of a slot if its tree is complete and as it was fetched, else None.
 
-    Raises SourceError for a tree with changes, which a fetch would destroy.
+    Raises SourceError for a tree with changes that a fetch would destroy. The record is renewed.
     """
     record: FetchRecord | None = None
     with contextlib.suppress(SourceError):  # a damaged record counts as none
@@ -91,18 +97,18 @@ def _intact_record(slot: SourceDir, cache: StatCache) -> FetchRecord | None:
     fingerprint = verification.refuse_changes(record)
     if not slot.tree.is_dir() or verification.moved_clause(record.source) is not None:
         return None
-    # Git does not report a file that it was told to overlook, e.g. by skip-worktree: if the tree
-    # looks different, its contents decide.
+    # refuse_changes asked git, which overlooks files that somebody has marked, as by skip-worktree.
+    # So if the tree does not look as it did, the contents of all files are compared.
     looks_different = fingerprint != record.fingerprint
     if looks_different or verification.touched_since_check(slot.folder):
-        verification.verify_source(record.source, cache, extras=True)
+        verification.verify_source(record.source, cache, allow_ignored=True)
         cache.save()
     source_dir.refresh_record(slot.folder, record, fingerprint)
     return record
 
 
 def _satisfies(record: FetchRecord, request: SourceRequest) -> bool:
-    """Tell whether a fetched tree satisfies a request, without asking any host."""
+    """Tell whether a fetched tree certainly satisfies a request; no host is asked."""
     source = record.source
     if not _has_requested_commit(record, request):
         return False
@@ -111,7 +117,7 @@ def _satisfies(record: FetchRecord, request: SourceRequest) -> bool:
     if request.origin == DEBIAN:
         return source.provider == DEBIAN
     if request.origin == PYPI:
-        # the facts may have added or corrected the digest of the release's archive
+        # The facts may have got, or corrected, the digest of the release's archive since the fetch.
         return source.provider == PYPI and request.release.sha256 in {None, source.archive}
     from torchmill.fetch.source import local
 
@@ -126,7 +132,7 @@ def _has_requested_commit(record: FetchRecord, request: SourceRequest) -> bool:
         return False
     if request.ref is not None:
         return is_commit(request.ref)  # a branch moves, so its host must be asked
-    # the facts may have corrected the commit of the release since
+    # The facts may have corrected the commit of the release since the fetch.
     actual = record.source.commit or record.source.declared
     return request.release.commit is None or actual in {None, request.release.commit}
 
@@ -138,7 +144,10 @@ def _fetch(
     current: FetchRecord | None,
     progress: ProgressDisplay,
 ) -> Source:
-    """Fetch from the provider that the request names; each is loaded only if it is needed."""
+    """Fetch from the provider that the request names; `current` is the record of the intact tree.
+
+    The modules of providers load slowly, and only one of them is needed.
+    """
     if request.origin is None:
         from torchmill.fetch.source import git_clone
 

@@ -1,4 +1,8 @@
-"""Clone a release: a shallow fetch of one commit with its submodules, resumable and verified."""
+"""Clone a release: a shallow fetch of one commit with its submodules, resumable and verified.
+
+The "top" is the repository of the package itself, as opposed to those of its submodules. A commit
+"pins" a submodule at a commit of the submodule's own repository.
+"""
 
 import contextlib
 import os
@@ -28,10 +32,8 @@ from torchmill.fetch.source.source import Source
 from torchmill.fetch.source.source_dir import SourceDir, SourceProof, list_fetched
 
 _CONNECTIONS = 8  # more do not help, and hosts begin to refuse
-# Not copied with a history: the index and the locks belong to the work tree that stays behind.
-_LEFT_BEHIND = shutil.ignore_patterns(
-    "index", "*.lock", "FETCH_HEAD", "hooks", "worktrees", "tmp_*"
-)
+# Not copied with the history of a tree: what belongs to that tree, as its index and its locks.
+_NOT_COPIED = shutil.ignore_patterns("index", "*.lock", "FETCH_HEAD", "hooks", "worktrees", "tmp_*")
 _LEFTOVERS = ("*.lock", "tmp_pack_*", "tmp_idx_*", "tmp_obj_*")  # of a git that was killed
 # Written to info/attributes, which overrides all .gitattributes: each file is checked out with
 # exactly the bytes that the commit has for it.
@@ -41,10 +43,10 @@ _ATTRIBUTES = "* -text -ident -filter !eol !working-tree-encoding\n"
 def fetch_git(
     request: SourceRequest, slot: SourceDir, current: Source | None, progress: ProgressDisplay
 ) -> Source:
-    """Fetch the request with its submodules and return it.
+    """Fetch a source with its submodules from git, and return it.
 
-    `current` is the complete source in the slot; it is returned if it has the requested commit.
-    Raises NetworkError, SourceError, HostError.
+    `current` is the complete source that the slot has, or None. It is returned if it has the commit
+    at which the requested tag or branch is now. Raises NetworkError, SourceError, HostError.
     """
     transport = GitTransport(request, slot.partial)
     target = _resolve_commit(request, transport)
@@ -66,7 +68,7 @@ def fetch_git(
                 env=git_environment(os.environ),
                 log=log,
                 on_line=show_progress,
-                # only a fetch waits for a host, so only its silence is limited
+                # Only a fetch waits for a host, so only the silence of a fetch is limited.
                 waits_for=host_of(target.url) if arguments[0] == "fetch" else "",
             )
 
@@ -76,7 +78,7 @@ def fetch_git(
     origin = hide_password(target.url)
     if request.ref:
         origin += f" ({request.ref})"
-    # the last step before the tree becomes visible: nothing that git said is believed
+    # The last step before the tree becomes visible. git's own word is not taken for it.
     git_proof.require_commit(top.worktree, commit, submodules)
     is_recorded = request.ref is None and request.release.commit == commit
     proof = SourceProof(commit=commit, verified=is_recorded, submodules=submodules)
@@ -88,21 +90,22 @@ class _FetchTarget:
     """The commit to fetch, and how to ask for it."""
 
     commit: str
-    refs: tuple[str, ...]  # by these refs; by its id if there are none
+    refs: tuple[str, ...]  # the refspecs by which it is fetched; if empty, it is fetched by its id
     url: str  # of the repository that answered
 
 
 def _resolve_commit(request: SourceRequest, transport: GitTransport) -> _FetchTarget:
-    """Return the commit of the requested tag or ref, as the repository has it now.
+    """Return the commit at which the requested tag or ref is now in the repository.
 
-    Raises SourceError if the repository does not have it, or has the tag at another commit than the
-    recorded one.
+    Raises NetworkError if no repository answers, SourceError if it does not have the tag or ref, or
+    has the tag at another commit than the facts record.
     """
     urls = git_command.mirror_candidates(request.package.repository, request.mirror)
     ref = request.ref
     name = ref or request.release.tag
     tag = f"refs/tags/{name}"
-    tagged_commit = f"{tag}^{{}}"  # of an annotated tag, which is listed twice
+    # An annotated tag is listed twice: with the id of the tag, and so with that of its commit.
+    tagged_commit = f"{tag}^{{}}"
     branch = f"refs/heads/{name}"
     patterns = [tag, tagged_commit]
     if ref is not None:
@@ -136,13 +139,14 @@ def _resolve_commit(request: SourceRequest, transport: GitTransport) -> _FetchTa
 
 
 def _prepare_repository(request: SourceRequest, slot: SourceDir) -> GitCheckout:
-    """Return the repository to fetch into.
+    """Return the top repository to fetch into.
 
-    It is that of an interrupted try, a copy of the history of an earlier tree, or a new one.
+    It is that of an interrupted try, or else a copy of the history of another fetched tree, or else
+    a new one.
     """
     top = GitCheckout(slot.partial / "tree", slot.partial / "tree" / ".git")
     if slot.partial.exists() or not _seed_history(slot):
-        # an earlier try may have ended before it made this folder
+        # An interrupted try may have ended before it made this folder.
         top.worktree.mkdir(parents=True, exist_ok=True)
     for pattern in _LEFTOVERS:
         for leftover in top.folder.rglob(pattern):
@@ -153,12 +157,12 @@ def _prepare_repository(request: SourceRequest, slot: SourceDir) -> GitCheckout:
 
 
 def _set_up(repository: GitCheckout, url: str, **settings: str) -> None:
-    """Make a repository, or put the settings of one right, with `url` as its origin."""
-    # --template=: the system's templates may contain hooks
+    """Make a repository with `url` as its origin, or correct the settings of one that exists."""
+    # The templates of the system may contain hooks, so an empty --template names none.
     repository.git("init", "--quiet", "--template=")
     write_atomically(repository.folder / "info/attributes", _ATTRIBUTES)
     settings = {
-        # init takes a folder that is not called .git, such as modules/NAME, for a bare repository
+        # `git init` makes a bare repository in a folder that is not called .git, as modules/NAME.
         "core.bare": "false",
         **settings,
         "remote.origin.url": url,
@@ -171,14 +175,15 @@ def _set_up(repository: GitCheckout, url: str, **settings: str) -> None:
 def _seed_history(slot: SourceDir) -> bool:
     """Copy the history of a tree that was fetched before into the partial folder.
 
-    Its commits, branches and stashes come along, and git then fetches only what is new. Returns
-    False if there is no such tree.
+    git then fetches only what is new, and the user's branches and stashes are in the new tree, too.
+    Returns False if no tree of the package was fetched by git.
     """
     folders = [folder / "tree" / ".git" for folder in (slot.folder, *list_fetched(slot.home))]
     origin = next((folder for folder in folders if folder.is_dir()), None)
     if origin is None:
         return False
-    # copied under another name: a partial folder counts as an interrupted try, which is complete
+    # Copied under another name first: the next run would take half of a copy under the name of the
+    # partial folder for the repository of an interrupted try, and go on with it.
     fresh = slot.partial.with_name(f".seeding-{slot.tag}")
     shutil.rmtree(fresh, ignore_errors=True)
     with report_unwritable(fresh):
@@ -186,7 +191,7 @@ def _seed_history(slot: SourceDir) -> bool:
             origin,
             fresh / "tree" / ".git",
             symlinks=True,
-            ignore=_LEFT_BEHIND,
+            ignore=_NOT_COPIED,
             copy_function=git_command.copy_or_link,
         )
     fresh.rename(slot.partial)
@@ -195,11 +200,11 @@ def _seed_history(slot: SourceDir) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Submodule:
-    """A submodule that its parent pins."""
+    """A submodule, at the commit that its parent pins."""
 
     checkout: GitCheckout
     commit: str
-    url: str  # its own repository, as .gitmodules has it
+    url: str  # of its repository, as .gitmodules has it
     path: str  # from the top of the tree
     parent: GitCheckout
 
@@ -207,10 +212,11 @@ class Submodule:
 def _populate_submodules(
     top: GitCheckout, transport: GitTransport, progress: ProgressDisplay
 ) -> dict[str, str]:
-    """Bring every submodule to its pinned commit, and return the commits by path.
+    """Check out every submodule at its pinned commit; return the commits by path.
 
-    Submodules that an earlier try has completed are kept. Raises NetworkError, SourceError or
-    HostError for the first that fails.
+    Several are fetched at a time. Nested submodules are known only when their parents are checked
+    out. Submodules that an earlier try has completed are not fetched again. Raises NetworkError,
+    SourceError or HostError for the first that fails.
     """
     submodules = list(_register_submodules(top, ""))
     bar = progress.task("submodules", len(submodules))
@@ -234,28 +240,29 @@ def _populate_submodules(
                 bar.update(done, len(submodules), finished.path)
     except BaseException:
         pool.shutdown(wait=False, cancel_futures=True)
-        # Repeated, because a fetch whose git is ended here may try once more.
+        # Repeated, because a thread whose git is ended here may start git once more.
         while not all(future.done() for future in running):
             process.end_children()
             wait(running, timeout=RETRY_SECONDS)
         raise
     finally:
-        pool.shutdown(wait=True)  # nobody writes into the tree after this function has ended
+        pool.shutdown(wait=True)  # no thread writes into the tree after this function has ended
         bar.close()
     submodules.sort(key=lambda submodule: submodule.path)
     return {submodule.path: submodule.commit for submodule in submodules}
 
 
 def _register_submodules(parent: GitCheckout, prefix: str) -> tuple[Submodule, ...]:
-    """Return the submodules of a checked-out commit; they are noted in its repository's settings.
+    """Return the submodules of a checked-out commit, and write them into git's settings.
 
-    Settings of submodules that the commit does not have are removed: `git submodule` would act on
-    them. `prefix` is the path of the parent from the top of the tree ("" or "a/b/").
+    Settings of submodules that the commit does not have, but an earlier commit had, are removed:
+    `git submodule` would act on them. `prefix` is the path of the parent from the top of the tree
+    ("" or "a/b/").
     """
     pins: dict[str, tuple[str, str]] = {}
     if (parent.worktree / ".gitmodules").exists():
         pins = git_command.read_submodule_pins(parent)
-    # the text is looked at first, because starting git takes longer
+    # The file is searched first, because to start git takes longer.
     if "[submodule " in read_text(parent.folder / "config"):
         pinned_names = {name for name, _ in pins.values()}
         for name in sorted(_submodule_urls(parent).keys() - pinned_names):
@@ -263,7 +270,8 @@ def _register_submodules(parent: GitCheckout, prefix: str) -> tuple[Submodule, .
     if not pins:
         return ()
     parent.git("submodule", "--quiet", "init")
-    # `init` alone keeps the address of a submodule that has moved between two releases
+    # `init` keeps the address of a submodule that the settings have already; `sync` corrects it if
+    # the submodule has moved between two releases.
     parent.git("submodule", "--quiet", "sync")
     urls = _submodule_urls(parent)
     submodules = []
@@ -279,7 +287,10 @@ def _register_submodules(parent: GitCheckout, prefix: str) -> tuple[Submodule, .
 
 
 def _submodule_urls(repository: GitCheckout) -> dict[str, str]:
-    """Return the addresses of a repository's submodules by name; git has resolved relative ones."""
+    """Return the URLs of a repository's submodules by name, from its settings.
+
+    There `git submodule init` has made the relative URLs of .gitmodules absolute.
+    """
     urls = {}
     for entry in repository.git("config", "-z", "--local", "--list").split("\0"):
         key, _, value = entry.partition("\n")
@@ -291,10 +302,11 @@ def _submodule_urls(repository: GitCheckout) -> dict[str, str]:
 def _bring_submodule(submodule: Submodule, transport: GitTransport) -> tuple[Submodule, ...]:
     """Check out one submodule at its pinned commit, and return the submodules that it has itself.
 
-    The folders are laid out as `git submodule update` does, which would fetch one after the other.
+    The folders are laid out as by `git submodule update`, which is not used because it fetches one
+    submodule after the other.
     """
     checkout = submodule.checkout
-    # A commit may have a link in place of one of the folders above, and then a submodule below it.
+    # A hostile commit may have a link, and a submodule "below" the link.
     if real_path(submodule.parent.worktree) not in real_path(checkout.worktree).parents:
         raise SourceError(
             f"{submodule.path}: the submodule's folder is a link out of the source: do not trust "
@@ -303,7 +315,7 @@ def _bring_submodule(submodule: Submodule, transport: GitTransport) -> tuple[Sub
         )
     checkout.worktree.mkdir(parents=True, exist_ok=True)
     checkout.folder.mkdir(parents=True, exist_ok=True)
-    # relative paths in both directions, so that the tree may be moved
+    # The paths are relative in both directions, so that the tree can be moved.
     worktree = os.path.relpath(checkout.worktree, checkout.folder)
     folder = os.path.relpath(checkout.folder, checkout.worktree)
     _set_up(checkout, submodule.url, **{"core.worktree": worktree})
@@ -316,11 +328,12 @@ def _bring_submodule(submodule: Submodule, transport: GitTransport) -> tuple[Sub
 
 def _check_out(repository: GitCheckout, commit: str, run: RunGit) -> None:
     """Put the files of `commit` into the work tree, unless an earlier try has done so."""
+    # git writes the index during a checkout, and HEAD at its end.
     is_resumed = (repository.folder / "index").exists()
     if is_resumed and git_command.read_head(repository.worktree) == commit:
         return
-    # --force: an interrupted checkout may have left files in the way
+    # An interrupted checkout may have left files, which --force overwrites.
     run(repository, ["checkout", "--progress", "--force", "--detach", commit])
     if is_resumed:
-        # Files of another commit, and the folders of its submodules: -ff removes repositories too.
+        # Remove files of another commit, and, by the second f, the repositories of its submodules.
         repository.git("clean", "-ffdx", "--quiet")

@@ -40,14 +40,14 @@ _PROGRESS = re.compile(
     r"^(?:remote: )?(?P<phase>[A-Z][a-z]+(?: [a-z]+)*):\s+\d+% "
     r"\((?P<done>\d+)/(?P<total>\d+)\)(?:, (?P<rest>[^,]*\|[^,]*))?"
 )
-# Names that would lead a path elsewhere.
+# Components of a path that would lead it to another folder than it seems.
 _LEADING_ELSEWHERE = {".", "..", ""}
 _SUBMODULE_ENTRY = "160000 "  # begins the line of a submodule in `git ls-tree`
-# `git status --porcelain=v2`: the first letter of an entry -> spaces before its path. Entries of
-# unmerged files (u) have ten.
-_STATUS_FIELDS = {"?": 1, "1": 8, "2": 9}
-_UNMERGED_FIELDS = 10
-# Why git failed, as far as it decides what to try next; git.toml has the patterns of each.
+# An entry of `git status --porcelain=v2` begins with the letter of its kind, and its path follows
+# after so many fields (git-status(1), "Porcelain Format Version 2").
+_FIELDS_BEFORE_PATH = {"?": 1, "1": 8, "2": 9}
+_FIELDS_BEFORE_UNMERGED_PATH = 10  # of kind "u"
+# The causes of a failure of git that make a difference here; git.toml has the patterns of each.
 GitFailure = Literal[
     "full",  # the disk is full
     "foreign",  # the tree belongs to another user
@@ -74,15 +74,15 @@ class GitCheckout:
         return ["git", f"--git-dir={self.folder}", *arguments]
 
     def git(self, *arguments: str) -> str:
-        """Return the output of git. Raises CommandError."""
+        """Return the output of git in this repository. Raises CommandError."""
         environment = git_environment(os.environ)
         return process.capture(self.argv(*arguments), cwd=self.worktree, env=environment)
 
 
 def run_git(tree: Path, *arguments: str) -> str:
-    """Return the output of git in a folder.
+    """Return the output of git in a folder, whose repository git finds itself.
 
-    Raises CommandError; SourceError if git refuses to work there because of the folder's owner.
+    Raises CommandError if git fails, SourceError if it refuses the folder because of its owner.
     """
     argv = ["git", "-C", str(tree), *arguments]
     try:
@@ -94,27 +94,27 @@ def run_git(tree: Path, *arguments: str) -> str:
 
 
 def git_environment(base: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables for git: those of `base` that say how to reach other machines, and ours.
+    """Return the environment for git: `base` with most GIT_… variables replaced by torchmill's.
 
-    All other GIT_… variables are left out: a hook or an outer git sets some, and they would decide
-    in which folders git works and which files come out of a commit. Raises ConfigError if
-    GIT_CONFIG_COUNT is wrong.
+    Of the user's GIT_… variables, those stay that say how to reach other machines. The others could
+    come from a hook or from a git that has started torchmill, and would decide in which folders git
+    works and which files come out of a commit. Raises ConfigError if GIT_CONFIG_COUNT is wrong.
     """
     environment = {}
     for name, value in base.items():
         is_passed_on = name in _TABLES["passed_on"] or _CONFIG_VARIABLE.fullmatch(name)
         if not name.startswith("GIT_") or is_passed_on:
             environment[name] = value
-    # nobody is there to answer a question for a password
+    # Nobody would answer a question for a password.
     environment["GIT_TERMINAL_PROMPT"] = "0"
-    # refs/replace of a repository could put any object in the place of another
+    # refs/replace in a repository could put any object in place of another one.
     environment["GIT_NO_REPLACE_OBJECTS"] = "1"
-    # git's output is parsed, so it is in English; gettext prefers LANGUAGE to LC_ALL
+    # git's output is parsed, so it must be in English. gettext prefers LANGUAGE to LC_ALL.
     environment["LC_ALL"] = "C"
     environment.pop("LANGUAGE", None)
     count = _config_count(environment)
-    # Only protocol 2 serves commits that no branch points at. As a variable, not in git.config:
-    # git 2.17 fails if it is configured, and it does not read these variables.
+    # Only protocol 2 serves commits that no branch points at. The setting is not in git.config: git
+    # 2.17 fails if it finds it there, and does not read these variables.
     environment[f"GIT_CONFIG_KEY_{count}"] = "protocol.version"
     environment[f"GIT_CONFIG_VALUE_{count}"] = "2"
     environment["GIT_CONFIG_COUNT"] = str(count + 1)
@@ -123,9 +123,9 @@ def git_environment(base: Mapping[str, str]) -> dict[str, str]:
 
 
 def _config_count(environment: Mapping[str, str]) -> int:
-    """Return how many settings the user hands to git in variables; ConfigError if they are wrong.
+    """Return how many settings the user gives to git in variables (GIT_CONFIG_KEY_0, …).
 
-    Git itself would only fail later, and with a less helpful message.
+    Raises ConfigError if one is missing. Git would fail later, with a less helpful message.
     """
     text = environment.get("GIT_CONFIG_COUNT") or "0"
     count = int(text) if re.fullmatch(r"\d{1,4}", text, re.ASCII) else None
@@ -142,7 +142,7 @@ def _config_count(environment: Mapping[str, str]) -> int:
 
 
 def diagnose_git(output: str) -> GitFailure:
-    """Return the cause of git's failure, by its output."""
+    """Return the cause of a failure of git, by its output."""
     # In the order of git.toml: "the remote end hung up" follows many other complaints.
     failures: Mapping[GitFailure, list[str]] = _TABLES["failures"]
     for cause, patterns in failures.items():
@@ -169,16 +169,17 @@ def foreign_owner_error(tree: Path, output: str) -> SourceError:
 def complaint_gist(output: str) -> str:
     """Return the most telling line of git's output: the first error, or the last line."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    for sign in ("fatal:", "error:"):
+    for label in ("fatal:", "error:"):
         for line in lines:
-            if line.startswith((sign, f"remote: {sign}")):
-                complaint = line.partition(sign)[2].strip()
+            if line.startswith((label, f"remote: {label}")):
+                complaint = line.partition(label)[2].strip()
                 return hide_password(complaint.rstrip("."))
     return hide_password(lines[-1]) if lines else "it printed nothing"
 
 
 def show_git_progress(bar: ProgressBar, text: str) -> None:
-    """Move the bar by a line of git's: "Receiving objects, 3.1 MiB | 2.0 MiB/s"."""
+    """Show a line of git's progress, "Receiving objects:  50% (5/10), 3.1 MiB | 2 MiB/s"."""
+    # git overwrites its progress on a terminal: a line has many states, each after a "\r".
     for state in text.split("\r"):
         match = _PROGRESS.match(state.strip())
         if match:
@@ -213,7 +214,7 @@ def mirror_candidates(url: str, mirror: str | None) -> tuple[str, ...]:
 
 
 def require_allowed_url(url: str) -> str:
-    """Return `url`, or raise SourceError if git would do more than fetch from it.
+    """Return `url`; raise SourceError if git would do more with it than fetch.
 
     - "ext::COMMAND" and other remote helpers run programs.
     - A leading "-" would be taken for an option (CVE-2018-17456).
@@ -235,17 +236,20 @@ def require_allowed_url(url: str) -> str:
 
 
 def git_folder(tree: Path) -> Path | None:
-    """Return the folder with a work tree's history, or None if there is none."""
+    """Return the git folder of a work tree; None if it has none."""
     path = tree / ".git"
     if path.is_dir():
         return path
-    # a submodule or linked work tree has a file instead: "gitdir: ../.git/modules/NAME"
+    # A submodule or a linked work tree has a file instead: "gitdir: ../.git/modules/NAME".
     key, _, folder = read_text(path).strip().partition(": ")
     return Path(os.path.normpath(tree / folder)) if key == "gitdir" else None
 
 
 def copy_or_link(origin: str, copy: str) -> str:
-    """Copy a file and return the path of the copy; a git object, which never changes, is linked."""
+    """Copy a file and return the path of the copy, for `shutil.copytree`.
+
+    A git object, which never changes, is linked, to save time and room.
+    """
     is_object = f"{os.sep}.git{os.sep}" in origin and f"{os.sep}objects{os.sep}" in origin
     if is_object and link_file(Path(origin), Path(copy)):
         return copy
@@ -275,8 +279,8 @@ def read_head(tree: Path) -> str | None:
 def read_submodule_pins(repository: GitCheckout) -> dict[str, tuple[str, str]]:
     """Return the submodules of the commit that is checked out: name and commit, by path, sorted.
 
-    A pin that .gitmodules does not list cannot be fetched by anyone and is left out. Raises
-    SourceError for a name that would lead out of the git folder.
+    A submodule that .gitmodules does not list has no URL, and is left out. Raises SourceError for a
+    name that would lead out of the git folder.
     """
     commits = {}
     for entry in repository.git("ls-tree", "-r", "-z", "HEAD").split("\0"):
@@ -285,8 +289,9 @@ def read_submodule_pins(repository: GitCheckout) -> dict[str, tuple[str, str]]:
             commits[path] = fields.split()[2]
     names = _submodule_names(repository)
     for name in names.values():
-        # The repository of a submodule lies in .git/modules/NAME. A name with ".." put it into the
-        # work tree, together with its hooks (CVE-2018-11235); "-" would begin an option.
+        # The repository of a submodule lies in .git/modules/NAME. A name with ".." would put it
+        # into the work tree, where the commit supplies its hooks (CVE-2018-11235). A name with "-"
+        # would be taken for an option.
         components = set(name.replace("\\", "/").split("/"))
         if name.startswith(("-", "/")) or components & _LEADING_ELSEWHERE:
             raise SourceError(
@@ -304,7 +309,7 @@ def read_submodule_pins(repository: GitCheckout) -> dict[str, tuple[str, str]]:
 def _submodule_names(repository: GitCheckout) -> dict[str, str]:
     """Return the names of the submodules that the commit's .gitmodules lists, by path.
 
-    The file is read from the commit: the one in the work tree could be a link to somewhere else.
+    The file is read from the commit, because in the work tree it could be a link to another file.
     """
     pattern = r"^submodule\..*\.path$"
     try:
@@ -325,9 +330,10 @@ def _submodule_names(repository: GitCheckout) -> dict[str, str]:
 
 
 def uncommitted_changes(tree: Path) -> tuple[str, ...]:
-    """Return the files that are in no commit, and would be lost if the tree were fetched again.
+    """Return the paths of changed and of new files in a git tree and its submodules.
 
-    Ignored files are not listed. Raises SourceError if git does not work in the tree.
+    They are in no commit, and would be lost if the tree were fetched again. Files that git ignores
+    are not listed. Raises SourceError if git does not work in the tree.
     """
     try:
         output = run_git(tree, "status", "--porcelain=v2", "-z", "--ignore-submodules=none")
@@ -341,16 +347,17 @@ def uncommitted_changes(tree: Path) -> tuple[str, ...]:
     entries = filter(None, output.split("\0"))
     for entry in entries:
         kind = entry[0]
-        fields = entry.split(" ", _STATUS_FIELDS.get(kind, _UNMERGED_FIELDS))
+        fields = entry.split(" ", _FIELDS_BEFORE_PATH.get(kind, _FIELDS_BEFORE_UNMERGED_PATH))
         path = fields[-1]
         if kind == "2":
-            # Its former path follows: git before 2.18 reports renames although status.renames is
-            # off in git.config.
+            # A renamed file; its former path follows. git before 2.18 reports renames although
+            # git.config switches status.renames off.
             next(entries)
         is_submodule = kind != "?" and fields[2].startswith("S")
         if not is_submodule:
             changes.append(path)
         elif (tree / path / ".git").exists():
-            # A submodule that is gone, or at another commit, loses nothing. Its files may.
+            # Nothing would be lost of a submodule that is missing, or at another commit. Files in
+            # it may have changes.
             changes.extend(f"{path}/{name}" for name in uncommitted_changes(tree / path))
     return tuple(changes)

@@ -27,7 +27,7 @@ from torchmill.fetch.source.git_command import git_environment, git_folder, is_c
 _READ_BYTES = 1 << 20
 _THREADS = min(8, os.cpu_count() or 1)  # a digest is computed while other threads read
 _BATCH_FILES = 256
-_DESCRIBED = 3  # differences in a message
+_MOST_DESCRIBED = 3  # differences that a message names
 # Modes in git's trees.
 _EXECUTABLE = 0o100755
 _REGULAR = 0o100644
@@ -38,7 +38,8 @@ _FOLDER = 0o040000
 _TREE_ENTRY = re.compile(rb"([0-7]{1,6}) ([^\0]+)\0(.{20})", re.DOTALL)
 _COMMIT_TREE = re.compile(rb"tree ([0-9a-f]{40})\n")
 _SUBMODULE_PATH = re.compile(r'^[ \t]*path[ \t]*=[ \t]*"?([^"\n]*?)"?[ \t]*\r?$', re.MULTILINE)
-# Returns the git folder of a submodule by its path, and that of the work tree by "".
+# Returns the git folder of a submodule by its path, and that of the work tree by "". The copy of a
+# work tree has none, and is compared with the repositories of the original.
 RepositoryOf = Callable[[str], Path | None]
 
 
@@ -48,7 +49,7 @@ class Difference:
 
     path: str
     clause: str  # without subject: "is not in the commit"
-    line_ends: bool = False  # the file has CRLF in place of the commit's LF, and is equal otherwise
+    line_ends: bool = False  # the file has CRLF in place of the commit's LF, and else is equal
     extra: bool = False  # the file is not in the commit
 
     def __str__(self) -> str:
@@ -62,12 +63,12 @@ class CommitContents:
     Paths are bytes, because git does not say how they are encoded.
     """
 
-    files: dict[bytes, tuple[int, str]] = field(default_factory=dict)  # mode and id
-    submodules: dict[bytes, str] = field(default_factory=dict)  # commit
+    files: dict[bytes, tuple[int, str]] = field(default_factory=dict)  # path -> mode and id
+    submodules: dict[bytes, str] = field(default_factory=dict)  # path -> pinned commit
 
 
 class _ForgedObjectError(Exception):
-    """An object of a repository is missing, or does not have the id by which it was read."""
+    """An object of a repository is missing, or its content does not have the id of its name."""
 
 
 def find_differences(
@@ -76,11 +77,11 @@ def find_differences(
     repository_of: RepositoryOf,
     submodules: dict[str, str] | None = None,
 ) -> Iterator[Difference]:
-    """Yield the differences between `tree` and `commit`, submodules included.
+    """Yield the differences between a work tree and a commit, submodules included.
 
-    If there are none, the tree is proven to be the commit. Empty folders do not count, because git
-    does not record them. The commit of each submodule that was compared is written into
-    `submodules`, if it is given.
+    If there are none, the files of the tree are proven to be those of the commit. Empty folders do
+    not count, because git does not record them. If `submodules` is given, the path and the pinned
+    commit of each submodule are written into it as soon as its comparison begins.
     """
     compared = {} if submodules is None else submodules
     yield from _compare(tree, "", commit, repository_of, compared)
@@ -116,14 +117,18 @@ def hash_blob(path: Path | str, size: int) -> str:
 def _compare(
     tree: Path, prefix: str, commit: str, repository_of: RepositoryOf, submodules: dict[str, str]
 ) -> Iterator[Difference]:
-    """Yield the differences of the tree (prefix "") or of a submodule (its path) from a commit."""
+    """Yield the differences of one repository's work tree from a commit, and of its submodules.
+
+    `prefix` is the path of the repository in the whole tree, "" for the top. The submodules that
+    are compared are written into `submodules`.
+    """
     top = tree / prefix
     repository = repository_of(prefix)
     if repository is None:
         yield Difference(prefix or ".", "has no git repository")
         return
     if not is_commit(commit):
-        # a branch, for example: the repository would decide which commit that is
+        # A branch would not do: the repository, which is not trusted, says which commit it is.
         yield Difference(prefix or ".", f"is at {commit}, which is no commit of 40 digits")
         return
     try:
@@ -145,7 +150,8 @@ def _compare(
             submodules[path] = pinned
             yield from _compare(tree, path, pinned, repository_of, submodules)
         elif relative in listed:
-            # A pin that .gitmodules does not list cannot be fetched by anyone, so it may be empty.
+            # A submodule that .gitmodules does not list has no URL and cannot be fetched by anyone:
+            # it may be empty.
             yield Difference(path, "is a submodule without files")
 
 
@@ -214,7 +220,7 @@ def _hash_file(top: Path, path: bytes, status: os.stat_result) -> tuple[int, str
     if not stat.S_ISREG(status.st_mode):
         # A pipe or a device. No commit contains one, and reading it might never end.
         return stat.S_IFMT(status.st_mode), "none"
-    # git records of the permissions only whether the owner may execute the file
+    # Of the permissions, git records only whether the owner may execute the file.
     mode = _EXECUTABLE if status.st_mode & stat.S_IXUSR else _REGULAR
     return mode, hash_blob(full_path, status.st_size)
 
@@ -240,8 +246,8 @@ def read_commit(repository: Path, commit: str) -> CommitContents:
     if match is None:
         raise _ForgedObjectError("it is no commit")
     root = match[1].decode()
-    # This listing only says which objects to read in one go. It is not believed: the walk below
-    # follows the ids in verified trees, and finds every tree that the listing leaves out.
+    # This listing is not trusted. It only says which objects to read by one call of git. The walk
+    # below follows the ids in verified trees, and notices every tree that the listing leaves out.
     listing = _git(repository, "ls-tree", "-r", "-t", "-z", "--full-tree", root).split(b"\0")
     trees = [entry for entry in listing if entry.startswith(b"040000 tree ")]
     tree_ids = [entry.split()[2].decode() for entry in trees]
@@ -264,7 +270,7 @@ def read_commit(repository: Path, commit: str) -> CommitContents:
 
 
 def _normal_mode(mode: int) -> int:
-    """Return the mode with which git checks a file out; old commits have files of mode 100664."""
+    """Return the mode with which git checks out a file; old commits have modes such as 100664."""
     if mode == _LINK:
         return _LINK
     return _EXECUTABLE if mode & stat.S_IXUSR else _REGULAR
@@ -344,11 +350,12 @@ def _git(repository: Path, *arguments: str, stdin: bytes = b"") -> bytes:
 
 
 def require_commit(
-    tree: Path, commit: str, submodules: Mapping[str, str], *, extras: bool = False
+    tree: Path, commit: str, submodules: Mapping[str, str], *, allow_extra: bool = False
 ) -> bool:
-    """Raise SourceError unless a work tree with its submodules is what the commits contain.
+    """Raise SourceError unless a work tree has the files of a commit and of its submodules.
 
-    With `extras`, files beyond those of the commits are allowed. Returns whether there are any.
+    `submodules` are the paths that the commit must pin. With `allow_extra`, files beyond those of
+    the commit are allowed, and True is returned if there are any.
     """
     compared: dict[str, str] = {}
     all_differences = list(find_differences(tree, commit, worktree_repository(tree), compared))
@@ -357,7 +364,7 @@ def require_commit(
         for path in submodules.keys() - compared.keys()
     ]
     differences = all_differences
-    if extras:
+    if allow_extra:
         differences = [difference for difference in all_differences if not difference.extra]
     if differences:
         raise SourceError(
@@ -370,7 +377,7 @@ def require_commit(
     return bool(all_differences)
 
 
-def describe_differences(differences: Iterable[Difference], most: int = _DESCRIBED) -> str:
+def describe_differences(differences: Iterable[Difference], most: int = _MOST_DESCRIBED) -> str:
     """Return the first differences as a clause, and how many more there are."""
     clauses = [str(difference) for difference in differences]
     clause = ", ".join(clauses[:most])

@@ -1,4 +1,7 @@
-"""Fetch commits from remote repositories: mirrors, retries, and restrictive servers."""
+"""Fetch commits from remote repositories: mirrors, retries, and restrictive servers.
+
+A commit that was fetched completely is "pinned": the ref refs/torchmill/pinned points at it.
+"""
 
 import io
 import os
@@ -18,21 +21,27 @@ from torchmill.fetch.source import git_command
 from torchmill.fetch.source.git_command import GitCheckout, git_environment
 from torchmill.fetch.source.request import SourceRequest
 
-RETRY_SECONDS = 1.0  # before a dropped connection is tried once more
-# Written when a commit is there with all of its objects: git updates refs only then.
+RETRY_SECONDS = 1.0  # before a fetch whose connection broke is tried once more
+# git updates a ref only when it has all objects of the commit, so the ref proves that the fetch was
+# complete.
 _PINNED_REF = "refs/torchmill/pinned"
 _ALL_REFS = ("+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*")
-# Run in the root folder: git reads the settings of a repository that it is started in, which may be
-# anybody's, and these can name programs.
+# Started in the root folder, because git reads the settings of the repository around its working
+# folder. That repository may be a stranger's, and settings can name programs to run.
 _GIT_ANYWHERE = ("git", "-C", os.path.abspath(os.sep))  # noqa: PTH100 - the drive's on Windows
-# --no-tags: tags would bring other commits. --force: a branch may have been rewritten.
+# Without --no-tags, the commits of tags would be fetched, too. --force accepts a rewritten branch.
 _FETCH = ("fetch", "--progress", "--no-tags", "--force", "--no-recurse-submodules")
 
+# Runs git in a repository with some arguments; raises CommandError if git fails.
 RunGit = Callable[[GitCheckout, Sequence[str]], object]
 
 
 def run_git_quietly(repository: GitCheckout, arguments: Sequence[str]) -> None:
-    """Run git without showing its progress. `arguments` of a fetch have "--" before the URL."""
+    """Run git without showing its progress.
+
+    The `arguments` of a fetch must have "--" before the URL. Raises CommandError, and SilentError
+    if the host of a fetch is silent for too long.
+    """
     host = ""
     if arguments[0] == "fetch":
         host = host_of(arguments[arguments.index("--") + 1])
@@ -40,9 +49,10 @@ def run_git_quietly(repository: GitCheckout, arguments: Sequence[str]) -> None:
 
 
 def _capture_git(argv: Sequence[str], cwd: Path | None, host: str) -> str:
-    """Return all that git prints, its complaints included.
+    """Return all that git prints, on standard output and standard error.
 
-    It is ended if `host` ("": none) is silent for too long.
+    `host` is the host that git waits for, "" if there is none. Raises CommandError, and SilentError
+    if the host is silent for too long.
     """
     log = io.StringIO()
     process.stream(
@@ -61,15 +71,16 @@ class GitTransport:
     """Fetches commits for one request, and remembers which hosts answered."""
 
     request: SourceRequest
-    folder: Path  # in which git works, for messages
+    folder: Path  # in which git works; its disk may be full
     reached: set[str] = field(default_factory=set)  # hosts that took a connection
 
     def remote_refs(
         self, urls: Sequence[str], patterns: Sequence[str]
     ) -> tuple[str, dict[str, str]]:
-        """Return the first of `urls` that is a repository, and the commits of its matching refs.
+        """Return the first of `urls` that is a repository, and the ids of its refs by name.
 
-        Raises NetworkError or SourceError.
+        Only refs that match `patterns` of `git ls-remote` are listed. Raises NetworkError or
+        SourceError.
         """
 
         def list_refs(url: str) -> str:
@@ -80,41 +91,42 @@ class GitTransport:
         commits = {}
         for line in listing.splitlines():
             commit, _, name = line.partition("\t")
-            if git_command.is_commit(commit):  # other lines are warnings
+            if git_command.is_commit(commit):  # otherwise the line is a warning
                 commits[name] = commit
         return url, commits
 
     def obtain(
         self,
-        into: GitCheckout,
+        repository: GitCheckout,
         commit: str,
         urls: Sequence[str],
         run: RunGit,
         refs: Sequence[str] = (),
     ) -> None:
-        """Bring `commit` into a repository: by `refs` if there are any, else by its id.
+        """Fetch a commit into a repository, unless it is pinned there.
 
-        Nothing is fetched if the repository has it. A connection that breaks is tried once more.
-        Raises NetworkError, SourceError or HostError.
+        It is fetched from the first of `urls` that is a repository, by the refspecs in `refs`, or
+        by its id if there are none. `run` starts git. If the connection breaks, the fetch is tried
+        once more. Raises NetworkError, SourceError or HostError.
         """
 
         def attempt(url: str) -> str:
             try:
-                return _fetch_least(into, commit, url, run, refs)
+                return _fetch_commit(repository, commit, url, run, refs)
             except CommandError as error:
                 if git_command.diagnose_git(error.output) != "unreachable":
                     raise
             time.sleep(RETRY_SECONDS)
-            return _fetch_least(into, commit, url, run, refs)
+            return _fetch_commit(repository, commit, url, run, refs)
 
-        if _pinned_commit(into) != commit:
+        if _pinned_commit(repository) != commit:
             self._try_urls(urls, attempt)
 
     def _try_urls(self, urls: Sequence[str], attempt: Callable[[str], str]) -> tuple[str, str]:
-        """Return the first URL that the attempt succeeds with, and its result.
+        """Return the first URL with which the attempt succeeds, and the result of the attempt.
 
-        Only if there is no repository at a URL, the next one is tried: after any other failure a
-        second host would only hide the reason.
+        The next URL is tried only if there is no repository at the one before. After any other
+        failure, the complaint of the next host would hide the reason.
         """
         gist = "nothing was tried"
         for url in urls:
@@ -133,9 +145,9 @@ class GitTransport:
         )
 
     def _require_reachable(self, url: str) -> None:
-        """Raise NetworkError within seconds if git itself would wait minutes for a connection."""
+        """Raise NetworkError within seconds if the host takes no connection; git waits minutes."""
         environment = git_environment(os.environ)
-        # the address after the user's own insteadOf, which git will connect to
+        # The URL that git will use: the user's settings may replace it (url.BASE.insteadOf).
         argv = [*_GIT_ANYWHERE, "ls-remote", "--get-url", "--", url]
         real_url = process.ask(argv, environment).strip() or url
         if host_of(real_url) in self.reached:
@@ -151,13 +163,14 @@ class GitTransport:
         self.reached.add(host_of(real_url))
 
     def _unreachable(self, url: str, reason: str) -> NetworkError:
+        """Return the error for a host that does not answer."""
         return NetworkError(
             f"cannot reach {host_of(url)} ({reason}): {self.request.alternatives()}",
             code="host-unreachable",
         )
 
     def explain(self, error: CommandError, url: str) -> TorchmillError:
-        """Return the error to show if git failed on `url`."""
+        """Return the error to show if git failed to read `url`."""
         cause = git_command.diagnose_git(error.output)
         gist = git_command.complaint_gist(error.output)
         if cause == "full":
@@ -182,25 +195,25 @@ class GitTransport:
 
 
 def _pinned_commit(repository: GitCheckout) -> str:
-    """Return the commit that was fetched completely last, "" if there is none."""
+    """Return the commit that was pinned last; "" if there is none."""
     return read_text(repository.folder / _PINNED_REF).strip()
 
 
-def _fetch_least(
+def _fetch_commit(
     repository: GitCheckout, commit: str, url: str, run: RunGit, refs: Sequence[str]
 ) -> str:
-    """Fetch a commit, with as little else as the server allows, and return it.
+    """Fetch a commit with as little history as the server allows, pin it, and return it.
 
-    The commit alone is asked for first. Some servers give out only commits that a ref points at:
-    then recent history is fetched, and at last all of it. Raises CommandError, and SourceError if
-    not even the whole history has the commit.
+    First the commit alone is requested. Some servers refuse commits that no ref points at. From
+    these, the 50 latest commits of each ref are fetched, and if the commit is not among them, the
+    whole history. Raises CommandError, and SourceError if not even that has the commit.
     """
     commit_refs = refs or (f"+{commit}:{_PINNED_REF}",)
     if _fetch_and_pin(repository, commit, run, ["--depth=1", "--", url, *commit_refs]):
         return commit
     if _fetch_and_pin(repository, commit, run, ["--depth=50", "--", url, *_ALL_REFS]):
         return commit
-    # git refuses to unshallow a repository that is complete
+    # git refuses to unshallow a repository whose history is complete.
     is_shallow = (repository.folder / "shallow").exists()
     depth = ["--unshallow"] if is_shallow else []
     if _fetch_and_pin(repository, commit, run, [*depth, "--", url, *_ALL_REFS]):
@@ -215,14 +228,15 @@ def _fetch_least(
 def _fetch_and_pin(
     repository: GitCheckout, commit: str, run: RunGit, arguments: Sequence[str]
 ) -> bool:
-    """Fetch and pin the commit; return False if the server refuses, or the commit did not come.
+    """Fetch by some `arguments`, and pin the commit.
 
-    Raises CommandError for any other failure.
+    Returns False if the server refuses, or if the commit was not among what came. Raises
+    CommandError for any other failure.
     """
     try:
         run(repository, [*_FETCH, *arguments])
         if _pinned_commit(repository) != commit:
-            # it came by other refs; fails if it did not come
+            # The fetch wrote other refs. This fails if the commit did not come with them.
             repository.git("update-ref", _PINNED_REF, f"{commit}^{{commit}}")
     except CommandError as error:
         is_refusal = git_command.diagnose_git(error.output) == "refused"

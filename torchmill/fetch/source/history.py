@@ -1,4 +1,4 @@
-"""The history of a package without its files, and git's own bisect in it."""
+"""The commits of a package without their files, and `git bisect` among them."""
 
 import re
 from pathlib import Path
@@ -18,22 +18,23 @@ _COMMITS_ONLY = "--filter=tree:0"  # neither trees nor files
 
 
 class CommitHistory:
-    """A bare repository with the commits of a package, in which git records how far a search is."""
+    """A bare repository with the commits of a package, in which `git bisect` keeps its state."""
 
     def __init__(self, folder: Path) -> None:
         self._checkout = GitCheckout(folder, folder)
         self.git = self._checkout.git
 
     def fetch(self, request: SourceRequest) -> None:
-        """Bring the commits of all branches and tags. Raises NetworkError, SourceError, HostError.
+        """Fetch the commits of all branches and tags.
 
-        Without their files, if server and git can do that: git 2.25 cannot.
+        Their files are left out if both the server and git can do that; git 2.25 cannot. Raises
+        NetworkError, SourceError, HostError.
         """
         self._checkout.folder.mkdir(parents=True, exist_ok=True)
         transport = GitTransport(request, self._checkout.folder)
         urls = mirror_candidates(request.package.repository, request.mirror)
         url, _ = transport.remote_refs(urls, ("HEAD",))
-        # --template=: the system's templates may contain hooks
+        # The templates of the system may contain hooks, so an empty --template names none.
         self.git("init", "--quiet", "--bare", "--template=")
         try:
             run_git_quietly(self._checkout, [*_FETCH, _COMMITS_ONLY, "--", url, *_ALL_REFS])
@@ -53,7 +54,8 @@ class CommitHistory:
         Raises SourceError for an unknown name.
         """
         try:
-            # "^{commit}" makes the commit of an annotated tag; "--": the name is no file's
+            # "^{commit}" gives the commit of an annotated tag. With "--", git does not search a
+            # file of this name.
             output = self.git("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}", "--")
         except CommandError:
             raise SourceError(
@@ -68,15 +70,18 @@ class CommitHistory:
         return f"{commit} {subject.strip()}"
 
     def start(self, good: str, bad: str) -> None:
-        """Begin a search. Raises ConfigError if git sees that these cannot be its ends."""
-        # `git bisect` refuses to work without a HEAD, which a bare repository may not have
+        """Begin a search between a good and a bad commit.
+
+        Raises ConfigError if git sees that the bad commit does not come after the good one.
+        """
+        # `git bisect` refuses to work if HEAD is no commit, as in a bare repository it may be.
         self.git("update-ref", "--no-deref", "HEAD", bad)
         self.bisect("start", "--no-checkout", bad, good)
 
     def next_step(self) -> tuple[str, str]:
-        """Return the commit to try next, and git's line about those that remain.
+        """Return the commit to try next, and git's line about the commits that remain.
 
-        Both are "" at the end of the search.
+        Both are "" when the search has ended.
         """
         output = self.bisect("next")
         if _ENDED.search(output):
@@ -88,10 +93,10 @@ class CommitHistory:
         return self.git("rev-list", "refs/bisect/bad", "--not", "--glob=refs/bisect/good-*").split()
 
     def bisect(self, *words: str) -> str:
-        """Return the output of `git bisect`. Raises ConfigError if it refuses.
+        """Return the output of a command of `git bisect`. Raises ConfigError if git refuses it.
 
-        At its end git fails to show the commit that it found, whose files are not there. That does
-        not matter.
+        When the search has ended, git shows the bad commit, and fails, because the repository does
+        not have the commit's files. Its output is complete before that, and is returned.
         """
         try:
             return self.git("bisect", *words)

@@ -44,25 +44,22 @@ _IGNORED = "!! "  # begins an entry of `git status --porcelain --ignored`
 def fetch_local(
     request: SourceRequest, origin: str, slot: SourceDir, progress: ProgressDisplay
 ) -> Source:
-    """Copy, or download and unpack, `origin`.
+    """Copy the folder `origin`, or unpack the archive `origin`, which may have to be downloaded.
 
     Raises SourceError, ConfigError (for an invalid URL), NetworkError or HostError.
     """
-    with (
-        contextlib.closing(progress.task(request.title)) as bar,
-        slot.scratch() as tree,
-    ):  # below slot.unpacked
+    with contextlib.closing(progress.task(request.title)) as bar, slot.scratch() as tree:
         try:
-            # Recorded as it looks before the copy, so that a change during the copy is noticed by
-            # the next fetch.
+            # Recorded as it looks before the copy, so that the next fetch notices a change that was
+            # made during the copy.
             requested = origin_record(origin)
             title, proof = _fill_tree(request, origin, slot, tree, bar)
             require_python_project(tree, title)
             _require_submodules(request, tree, title)
             _refuse_other_commit(request, title, proof)
         except SourceError:
-            # The wrong archive, if it was downloaded: the next try must download it anew. What has
-            # arrived from other URLs stays.
+            # If an archive was downloaded, it is the wrong one, and the next try must download it
+            # anew. Downloads of other URLs stay.
             shutil.rmtree(_download_folder(origin, slot), ignore_errors=True)
             raise
         is_verified = proof.commit is not None and proof.commit == request.release.commit
@@ -77,9 +74,10 @@ def fetch_local(
 
 
 def origin_record(origin: str) -> dict[str, str | None]:
-    """Return how `--from` is recorded: the path or URL, and a state that differs after a change.
+    """Return the record of an origin: its path or URL, and a state that differs after a change.
 
-    The state of a URL is a digest of it with its password, which must not be stored itself.
+    The state of a file or folder is its size and times. That of a URL is a digest of the URL with
+    its password, because the password itself must not be stored.
     """
     path = _local_path(origin)
     shown_origin = str(path or hide_password(origin))
@@ -89,7 +87,7 @@ def origin_record(origin: str) -> dict[str, str | None]:
     elif path is not None and path.is_file():
         status = path.stat()
         state = f"{status.st_size} {status.st_mtime_ns}"
-    # every record has a ref; --from takes none
+    # Every record has a ref, for comparison with a request. --from takes none.
     return {"ref": None, "origin": shown_origin, "state": state}
 
 
@@ -101,7 +99,7 @@ def _local_path(origin: str) -> Path | None:
     """
     scheme = ""
     if "://" in origin:
-        host_of(origin)  # raises ConfigError for http://[bad/; file:///x has no host, and is valid
+        host_of(origin)  # raises ConfigError for http://[bad/
         scheme = origin.partition("://")[0].lower()
     if scheme in {"http", "https"}:
         if origin.rstrip("/").endswith(".git"):
@@ -118,18 +116,18 @@ def _local_path(origin: str) -> Path | None:
             code="unsupported-origin",
         )
     path = unquote(urlsplit(origin).path) if scheme else origin
-    # not Path.expanduser, which raises an error for "~nobody"
+    # Path.expanduser is not used, because it raises an error for "~nobody".
     return real_path(os.path.expanduser(path))  # noqa: PTH111
 
 
 def _fill_tree(
     request: SourceRequest, origin: str, slot: SourceDir, tree: Path, bar: ProgressBar
 ) -> tuple[str, SourceProof]:
-    """Fill `tree` from `origin`, and return a title for it and the proof of its commit.
+    """Fill `tree` from `origin`, and return a title for the source and the proof of its commit.
 
-    The title is where the source comes from. Unless the commit is proven, it also tells contents
-    apart: by the archive's digest, or the size and date of a folder's files. Raises SourceError if
-    `origin` is neither an archive nor a folder.
+    The title says in messages where the source comes from. Unless a commit is proven, the title
+    also has the archive's digest, or the size and date of the folder's files, so that two states of
+    one origin have two titles. Raises SourceError if `origin` is neither an archive nor a folder.
     """
     path = _local_path(origin)
     if path is None:
@@ -169,16 +167,17 @@ def _download_archive(
 
 
 def _download_folder(origin: str, slot: SourceDir) -> Path:
-    """Return the folder of a URL's download: two archives of one name must not be mixed up."""
+    """Return the folder for the download of a URL: two URLs may end with the same file name."""
     return slot.downloaded / digest_data(origin)[:8]
 
 
 def _unpack(
     request: SourceRequest, archive: Path, name: str, tree: Path, bar: ProgressBar
 ) -> tuple[str, SourceProof]:
-    """Unpack an archive that is called `name`, and return its title and its proof.
+    """Unpack an archive, and return its title and its proof.
 
-    Raises SourceError for a type that is not supported, or a wrong digest.
+    `name` is its path or URL in messages. Raises SourceError for a type that is not supported, or a
+    wrong digest.
     """
     if not archive.name.endswith(SUFFIXES):
         raise SourceError(
@@ -191,8 +190,7 @@ def _unpack(
             f"{name} has the sha256 {actual}, not {request.sha256} as given: get the right one",
             code="wrong-digest",
         )
-    # An archive without checksums of its own (.tar) is unpacked only if --sha256 has proved it.
-    commit = unpack_archive(archive, tree, bar, proved=bool(request.sha256))
+    commit = unpack_archive(archive, tree, bar, has_known_digest=bool(request.sha256))
     remove_repositories(tree)
     declared = commit if is_commit(commit) else None
     if declared:
@@ -206,13 +204,14 @@ def _unpack(
 def _copy_folder(folder: Path, tree: Path, bar: ProgressBar) -> tuple[str, SourceProof]:
     """Copy a folder, and return its title and its proof.
 
-    The copy has neither .git nor the files that git ignores, because an old build must not leak
-    into a new one.
+    The copy has neither .git nor the files that git ignores, because products of an old build must
+    not become a part of a new one.
     """
     commit, ignored = _inspect_folder(folder)
     done = 0
 
     def select_left_out(visited: str, names: list[str]) -> set[str]:
+        """Return which names in a folder `copytree` leaves out."""
         nonlocal done
         done += len(names)
         bar.update(done, None, "copying")
@@ -224,8 +223,8 @@ def _copy_folder(folder: Path, tree: Path, bar: ProgressBar) -> tuple[str, Sourc
         return left_out
 
     with report_unwritable(tree):
-        # links stay links, even if they lead out of the folder
         try:
+            # Links stay links, even if they lead out of the folder.
             shutil.copytree(folder, tree, symlinks=True, ignore=select_left_out)
         except shutil.Error as error:
             _refuse_unreadable(error)
@@ -246,9 +245,9 @@ def _copy_folder(folder: Path, tree: Path, bar: ProgressBar) -> tuple[str, Sourc
 
 
 def _refuse_unreadable(error: shutil.Error) -> None:
-    """Raise SourceError if files that may not be read are the reason why a copy failed.
+    """Raise SourceError if a copy failed because the user may not read some files.
 
-    The text of the error does not tell them from files that cannot be written.
+    The text of `error` does not say whether a file could not be read or not be written.
     """
     unreadable = []
     for source, _target, _reason in error.args[0]:
@@ -265,11 +264,11 @@ def _refuse_unreadable(error: shutil.Error) -> None:
 def _prove(folder: Path, tree: Path, commit: str) -> SourceProof:
     """Compare the copy of a git checkout with its commit, and return what is proven.
 
-    A checkout may have CRLF in place of LF, as .gitattributes or core.autocrlf ask for. Then the
-    copy gets the line ends of the commit.
+    A checkout may have CRLF in place of LF, because of .gitattributes or core.autocrlf. Then the
+    files of the copy get the line ends of the commit.
     """
-    # find_differences fills this while the loop below runs. A file that is rewritten in the loop
-    # has been compared already.
+    # find_differences writes into this. It compares while the loop below runs, and has compared
+    # each file before the loop rewrites it.
     submodules: dict[str, str] = {}
     differences = []
     repository_of = git_proof.worktree_repository(folder)
@@ -291,15 +290,15 @@ def _prove(folder: Path, tree: Path, commit: str) -> SourceProof:
 
 def _is_below(path: str, folder: str) -> bool:
     """Tell whether a path of a difference is that of a submodule, or of a file in it."""
-    # os.sep, because find_differences joins the path of a submodule and that of its file so
+    # find_differences joins the path of a submodule and that of a file in it by os.sep.
     return path == folder or path.startswith(f"{folder}{os.sep}")
 
 
 def _inspect_folder(folder: Path) -> tuple[str | None, set[Path]]:
-    """Return the commit that a folder claims to be at, and the paths that git ignores in it.
+    """Return the commit that is checked out in a folder, and the paths that git ignores in it.
 
-    A folder without git has no commit. Raises SourceError if submodules are missing, or git does
-    not work.
+    The commit is not proven; it is None for a folder without git. Raises SourceError if submodules
+    are missing, or if git does not work in the folder.
     """
     if git_folder(folder) is None:
         return None, set()
@@ -321,10 +320,10 @@ def _inspect_folder(folder: Path) -> tuple[str | None, set[Path]]:
 
 
 def _status_entries(folder: Path) -> list[str]:
-    """Return git's entries of changed, untracked and ignored files ("!! build/").
+    """Return the entries of `git status`: changed, untracked and ignored files ("!! build/").
 
-    Those of submodules are not among them: each submodule must be asked itself for its ignored
-    files, so git need not look into them here.
+    Files in submodules are not among them: git lists the ignored files of a submodule only if it is
+    started in the submodule.
     """
     output = run_git(folder, "status", "--porcelain", "-z", "--ignored", "--ignore-submodules=all")
     return [entry for entry in output.split("\0") if entry]
@@ -384,8 +383,9 @@ def _require_submodules(request: SourceRequest, tree: Path, title: str) -> None:
 def _empty_submodules(folder: Path, prefix: str) -> Iterator[str]:
     """Yield the submodules without files in a folder, and in its submodules.
 
-    `git archive` writes an empty folder for each submodule. If only some folders are missing, they
-    do not count, because whoever packed the source left these submodules out on purpose.
+    `git archive` writes an empty folder for each submodule. A submodule whose folder is missing
+    counts only if all are without files: otherwise, whoever packed the source has left it out on
+    purpose.
     """
     listed = git_proof.listed_submodules(folder)
     filled = [path for path in listed if _has_entries(folder / path)]
@@ -397,4 +397,5 @@ def _empty_submodules(folder: Path, prefix: str) -> Iterator[str]:
 
 
 def _has_entries(folder: Path) -> bool:
+    """Tell whether a folder exists and is not empty."""
     return folder.is_dir() and any(folder.iterdir())

@@ -24,8 +24,8 @@ _REFUSAL_HINT = "the index lists a file that is not there: run the command again
 def fetch_pypi(request: SourceRequest, slot: SourceDir, progress: ProgressDisplay) -> Source:
     """Download the archive of a release from the index that pip uses, check it and unpack it.
 
-    Raises SourceError if it is missing, or not what the index or the facts say; NetworkError or
-    HostError.
+    Raises SourceError if there is no archive, or if it is not the one that the index lists and the
+    facts record; NetworkError or HostError if it cannot be downloaded or stored.
     """
     with contextlib.closing(progress.task(request.title)) as bar, slot.scratch() as tree:
         bar.update(0, None, "asking the index")
@@ -39,10 +39,10 @@ def fetch_pypi(request: SourceRequest, slot: SourceDir, progress: ProgressDispla
             sha256=file.sha256,
             size=file.size,
         )
-        unpack_archive(archive, tree, bar, proved=True)
+        unpack_archive(archive, tree, bar, has_known_digest=True)
         require_python_project(tree, f"PyPI's {file.name}")
         remove_repositories(tree)
-        # Otherwise the digest is only what the index lists today.
+        # The digest counts as verified only if the facts record it. That of the index may change.
         is_recorded = request.release.sha256 is not None
         note = ", as recorded" if is_recorded else ""
         origin = f"PyPI's {file.name} (sha256 {file.sha256}{note})"
@@ -53,9 +53,10 @@ def fetch_pypi(request: SourceRequest, slot: SourceDir, progress: ProgressDispla
 
 
 def _find_archive(request: SourceRequest) -> IndexFile:
-    """Return the source archive of the requested release; the index lists its sha256.
+    """Return the source archive of the requested release, with its sha256.
 
-    Raises SourceError if there is none, or its sha256 is not the recorded one; NetworkError.
+    Raises SourceError if the index has no such archive, lists no sha256 of it, or another one than
+    the facts record; NetworkError if the index cannot be read.
     """
     index = package_index.configured_index()
     shown_index = hide_password(index)

@@ -20,17 +20,18 @@ class Source:
     tag: str
     provider: str  # "git", "path", "debian", "pypi"
     origin: str  # URL, path or archive, for messages
-    # the files were proven to be those of this commit, by git's objects; None: of no commit
+    # The commit whose files the tree has, as git_proof.py has proven; None: nothing is proven.
     commit: str | None
-    path: Path
-    verified: bool  # the facts record this commit, or this digest of the archive, for the release
+    path: Path  # of the tree
+    # The facts record for the release this commit, or this digest of the archive.
+    verified: bool
     submodules: Mapping[str, str] = no_entries()  # path -> commit, proven as `commit` is
-    build_backend: str | None = None  # of [build-system] in its pyproject.toml
+    build_backend: str | None = None  # of [build-system] in pyproject.toml
     contents: str = ""  # sha256 of the names, modes and contents of all files
     archive: str | None = None  # sha256 of the archive that was unpacked
     declared: str | None = None  # the commit that an archive or a folder names, without proof
     unproven: str = ""  # why no commit is proven, as a clause
-    # why a build refuses the tree as it is now: it was changed after it was fetched
+    # Why a build refuses the tree as it is now: it was changed after it was fetched.
     refusal: str = ""
 
     @property

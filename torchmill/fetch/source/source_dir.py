@@ -1,4 +1,8 @@
-"""The folder of a fetched source: the tree, its record, and publishing by rename."""
+"""The folder of a fetched source: the tree, its record, and publishing by rename.
+
+A source is complete if its folder has a name without a dot. A fetch works in hidden folders beside
+it, and renames the finished one.
+"""
 
 import contextlib
 import json
@@ -31,41 +35,41 @@ RECORD = "source.json"
 
 @dataclass(frozen=True, slots=True)
 class FetchRecord:
-    """A fetched source, how it was requested, and how its tree looked then."""
+    """The file beside a fetched tree: the source, how it was requested, and how it looked."""
 
     source: Source
     requested: Mapping[str, str | None]  # ref and origin, and the state of a local origin
-    fingerprint: TreeFingerprint
+    fingerprint: TreeFingerprint  # of the tree when it was fetched
 
 
 @dataclass(frozen=True, slots=True)
 class SourceProof:
     """The commit that a fetched tree is proven to be, or merely claims to be."""
 
-    commit: str | None = None  # the files are those of this commit, by git's objects
-    # the facts record this commit, or the digest of this archive, for the release
+    commit: str | None = None  # the proven commit
+    # The facts record for the release this commit, or the digest of this archive.
     verified: bool = False
     submodules: Mapping[str, str] = field(default_factory=dict)  # path -> proven commit, or ""
     archive: str | None = None  # sha256 of the archive that was unpacked
     declared: str | None = None  # the commit that the archive or the folder names
-    unproven: str = ""  # why there is no commit, as a clause
+    unproven: str = ""  # why there is no proven commit, as a clause
 
 
 class SourceDir:
     """The folder of one release, and the hidden folders beside it that a fetch works in."""
 
     def __init__(self, home: Path, tag: str) -> None:
-        self.home = home  # the folder of the package
+        self.home = home  # the folder of the package, with a folder for each release
         self.tag = tag
-        self.folder = home / tag  # appears when all of it is there
-        self.tree = self.folder / "tree"  # as it was fetched
-        # where git works until the tree is complete; stays for the next try
+        self.folder = home / tag  # exists only when all of the source is in it
+        self.tree = self.folder / "tree"
+        # git works here until the tree is complete. Stays for the next try.
         self.partial = home / f".partial-{tag}"
-        # where archives are unpacked; emptied at each try
+        # Archives are unpacked here. Emptied at each try.
         self.unpacked = home / f".unpacked-{tag}"
-        # an archive that is being downloaded; stays for the next try
+        # Archives are downloaded to here. Stays for the next try.
         self.downloaded = home / f".downloaded-{tag}"
-        # where the old tree is while the new one replaces it
+        # The old tree is here while the new one replaces it.
         self.old = home / f".old-{tag}"
 
     def recover(self) -> None:
@@ -80,7 +84,7 @@ class SourceDir:
 
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:
-        """Give a path to unpack a tree to, in a folder that is empty and is deleted afterwards."""
+        """Yield the path for an unpacked tree, in an empty folder that is deleted at the end."""
         shutil.rmtree(self.unpacked, ignore_errors=True)
         self.unpacked.mkdir(parents=True)
         try:
@@ -98,9 +102,10 @@ class SourceDir:
         proof: SourceProof,
         requested: Mapping[str, str | None] | None = None,
     ) -> Source:
-        """Move the folder `finished`, with a complete tree, into place, and return its source.
+        """Move the folder `finished`, which has the complete tree, into place; return the source.
 
-        `requested` is recorded in place of the request's ref and origin.
+        `origin` says in messages where the source comes from. `requested` is the record of how the
+        source was requested; by default, the ref and origin of the request.
         """
         tree = finished / "tree"
         _set_one_date(tree)
@@ -136,9 +141,9 @@ class SourceDir:
 def _set_one_date(tree: Path) -> None:
     """Give all files of a tree the same time.
 
-    GCC takes two headers of equal content for one if their times are equal to the second, and then
-    `#pragma once` skips the second. So what is compiled, and what a compiler cache finds, would
-    depend on when git wrote each file.
+    For GCC, two headers with the same content are the same file if their times are equal to the
+    second, and `#pragma once` then skips the second header. So what is compiled, and what a
+    compiler cache finds, would depend on the moment at which git wrote each file.
     """
     now = int(time.time())
     for entry in walk_tree(tree):
@@ -189,9 +194,10 @@ def write_record(folder: Path, record: FetchRecord) -> None:
 
 
 def refresh_record(folder: Path, record: FetchRecord, fingerprint: TreeFingerprint) -> None:
-    """Record that the tree, as it looks now, is intact, and that it was requested just now.
+    """Record that a tree with this fingerprint is intact, and was requested just now.
 
-    Usually only the time of the record changes, which works on a full disk too.
+    The time of the record is that of the request. Usually nothing else of it changes, which works
+    on a full disk, too.
     """
     if fingerprint == record.fingerprint:
         os.utime(folder / RECORD)
@@ -209,7 +215,7 @@ def load_source(layout: Layout, package: str, tag: str) -> Source | None:
 
 
 def list_fetched(home: Path) -> list[Path]:
-    """Return the folders of a package's fetched sources, the one requested last first."""
+    """Return the folders of a package's fetched sources, the most recently requested one first."""
     records = [file for file in home.glob(f"*/{RECORD}") if not file.parent.name.startswith(".")]
     records.sort(key=lambda file: file.stat().st_mtime_ns, reverse=True)
     return [file.parent for file in records]

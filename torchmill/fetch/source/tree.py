@@ -17,21 +17,22 @@ _EXECUTABLE = 0o111
 
 @dataclass(frozen=True, slots=True)
 class TreeFingerprint:
-    """Enough of a tree to see that somebody touched it, without reading its files."""
+    """A summary of a tree that shows that somebody has changed it, without reading its files."""
 
     files: int
     newest: int  # nanoseconds, the latest time of a file
     size: int  # bytes of all files
 
 
-# os.scandir and os.path are used below rather than pathlib: a source has tens of thousands of files.
+# Below, os.scandir and os.path are used and not pathlib, because a source has tens of thousands of
+# files.
 
 
 def walk_tree(tree: Path) -> Iterator[os.DirEntry[str]]:
-    """Visit the files and links of a tree, in no order; git's own files are left out."""
+    """Yield the files and links of a tree, in no order; git's own files are left out."""
     folders = [str(tree)]
     while folders:
-        # a folder may be deleted while it is read
+        # A folder may be deleted while the tree is read.
         with contextlib.suppress(FileNotFoundError), os.scandir(folders.pop()) as entries:
             for entry in entries:
                 if entry.name == ".git":
@@ -43,7 +44,7 @@ def walk_tree(tree: Path) -> Iterator[os.DirEntry[str]]:
 
 
 def take_fingerprint(tree: Path) -> TreeFingerprint:
-    """Return how a tree looks now; git's own files are left out."""
+    """Return the fingerprint of a tree; git's own files are left out."""
     files = 0
     newest = 0
     size = 0
@@ -75,9 +76,9 @@ def digest_contents(tree: Path) -> str:
 
 
 def remove_repositories(tree: Path) -> None:
-    """Remove git's folders and files from an archive of a work tree.
+    """Remove git's folders and files from a tree that was unpacked from an archive.
 
-    A build would ask git which commit this is, and believe it.
+    A build would ask git for the commit, and whoever made the archive may have put anything there.
     """
     for folder, names, files in os.walk(tree):
         if ".git" in names:
@@ -99,7 +100,7 @@ def build_backend(tree: Path) -> str | None:
     except FileNotFoundError:
         return None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, AttributeError) as error:
-        # AttributeError: build-system is no table
+        # An AttributeError is raised if build-system is no table.
         raise SourceError(
             f"{file} cannot be read ({error}): fetch the source from somewhere else",
             code="unreadable-pyproject",
@@ -108,7 +109,7 @@ def build_backend(tree: Path) -> str | None:
 
 
 def require_python_project(tree: Path, origin: str) -> None:
-    """Raise SourceError if `tree`, which came from `origin`, is no source of a Python package."""
+    """Raise SourceError if a tree, which comes from `origin`, is not the source of a package."""
     if any((tree / name).is_file() for name in ("setup.py", "pyproject.toml")):
         return
     hint = ""

@@ -36,7 +36,10 @@ _ORIGIN_OPTIONS = {
 
 
 def check_source(source: Source) -> FetchRecord:
-    """Return the record of a source; raise SourceError if its tree is missing, changed or moved."""
+    """Return the record of a source whose tree is complete and unchanged, as far as can be seen.
+
+    Raises SourceError if the tree is missing, changed, at another commit, or another source.
+    """
     record = read_record(source.path.parent)
     if record is None or not source.path.is_dir():
         raise SourceError(
@@ -58,41 +61,41 @@ def check_source(source: Source) -> FetchRecord:
     return record
 
 
-def verify_source(source: Source, cache: StatCache, *, extras: bool = False) -> None:
-    """Raise SourceError if the tree differs from the fetched one, by the contents of its files.
+def verify_source(source: Source, cache: StatCache, *, allow_ignored: bool = False) -> None:
+    """Raise SourceError if the contents of a tree's files are not those that were fetched.
 
-    With `extras`, a git tree may have further files that git ignores. A fetch loses none of them,
-    but a build must refuse them, because it would use them.
+    With `allow_ignored`, a git tree may have further files that git ignores: a fetch does not
+    destroy them. A build does not allow them, because it would compile them.
 
     A tree that looks as it did at its last full check is not read again: its files have the same
     inodes, sizes and times, and one of these times (ctime) cannot be set by any program.
     """
-    look = stat_folder(source.path)
+    tree_stat = stat_folder(source.path)
     key = f"{source.path}{os.sep}"
-    fetched = f"{source.provider} {source.origin} {source.identity}"
-    if cache.lookup(key, look) == fetched and moved_clause(source) is None:
+    identity = f"{source.provider} {source.origin} {source.identity}"
+    if cache.lookup(key, tree_stat) == identity and moved_clause(source) is None:
         return
     check_source(source)
     if source.provider == "git":
-        has_extras = git_proof.require_commit(
-            source.path, source.commit or "", source.submodules, extras=extras
+        has_extra_files = git_proof.require_commit(
+            source.path, source.commit or "", source.submodules, allow_extra=allow_ignored
         )
-        if has_extras:
-            return  # not remembered as verified, because a build has to refuse the tree
+        if has_extra_files:
+            return  # the cache must not say that the tree is verified: a build has to refuse it
     elif source.contents != digest_contents(source.path):
         raise SourceError(
             f"{source.path} was changed after it was fetched, though its files are as large and as "
             f"old as before: fetch it anew with {refetch_command(source, ' --discard')}",
             code="source-changed",
         )
-    cache.store(key, look, fetched)
+    cache.store(key, tree_stat, identity)
 
 
 def load_examined_source(layout: Layout, package: str, tag: str, cache: StatCache) -> Source | None:
-    """Return a package's fetched source after a check of its files, or None if there is none.
+    """Return a package's fetched source after a check of its files; None if none was fetched.
 
     A source whose files were changed is returned without a proven commit, and its `refusal` says
-    why a build would refuse it.
+    why a build would refuse it. For commands that only show the source.
     """
     source = load_source(layout, package, tag)
     if source is None:
@@ -130,15 +133,16 @@ def refetch_command(source: Source, options: str = "") -> str:
 
 
 def moved_clause(source: Source) -> str | None:
-    """Return which repository of a git tree is not at the commit that was fetched, or None.
+    """Return a clause that says which repository of a git tree is not at the fetched commit.
 
-    It is a clause for a message. Raises SourceError if git refuses to work in the tree because it
-    belongs to another user.
+    None if the tree and its submodules all are, and for trees without git. Raises SourceError if
+    git refuses to work in the tree because it belongs to another user.
     """
     if source.provider != "git":
         return None
     if hasattr(os, "geteuid") and source.path.stat().st_uid != os.geteuid():
-        # With --git-dir=PATH, as everywhere else here, git does not look at the owner.
+        # Elsewhere git is called with --git-dir=PATH, and does not look at the owner. Without that,
+        # it refuses the folder of another user that the user has not declared safe.
         with contextlib.suppress(CommandError):
             run_git(source.path, "rev-parse", "--git-dir")
     for path, commit in {"": source.commit, **source.submodules}.items():
@@ -156,7 +160,10 @@ def moved_clause(source: Source) -> str | None:
 
 
 def refuse_changes(record: FetchRecord) -> TreeFingerprint:
-    """Return how the tree looks now; raise SourceError, with the files, if somebody changed it."""
+    """Return the fingerprint of the tree now, if nobody has changed the files.
+
+    Raises SourceError, with the names of the files, if somebody has.
+    """
     tree = record.source.path
     recorded = record.fingerprint
     current = take_fingerprint(tree)
@@ -166,13 +173,13 @@ def refuse_changes(record: FetchRecord) -> TreeFingerprint:
         refuse_uncommitted(tree)
         return current
     if record.source.contents == digest_contents(tree):
-        return current  # a copy by tar or over a network has times of its own
+        return current  # the tree was copied, as by tar, and has other times
     changed = [
         os.path.relpath(entry.path, tree)
         for entry in walk_tree(tree)
         if entry.stat(follow_symlinks=False).st_mtime_ns > recorded.newest
     ]
-    if not changed:  # files were removed, or have got an old time
+    if not changed:  # files were removed, or were given an old time
         changed.append(
             f"{recorded.files} files and {recorded.size} bytes then, {current.files} files and "
             f"{current.size} bytes now"
@@ -185,7 +192,7 @@ def refuse_changes(record: FetchRecord) -> TreeFingerprint:
 
 
 def refuse_uncommitted(tree: Path) -> None:
-    """Raise SourceError, with the files, if a git tree has changes that are in no commit."""
+    """Raise SourceError, with the names of the files, if a git tree has uncommitted changes."""
     if git_folder(tree) is None:
         return  # moved_clause reports it
     names = uncommitted_changes(tree)
@@ -198,7 +205,7 @@ def refuse_uncommitted(tree: Path) -> None:
 
 
 def refuse_unrecorded(slot: SourceDir) -> None:
-    """Raise SourceError if the slot has a tree without a record that may hold somebody's work."""
+    """Raise SourceError if a slot has a tree without a record, which may hold somebody's work."""
     if not slot.tree.exists():
         return
     if git_folder(slot.tree) is None:
