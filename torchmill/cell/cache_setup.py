@@ -44,7 +44,7 @@ def _provide_sccache(cache: Path, note: Callable[[str], None]) -> str | None:
     except (NetworkError, SourceError, HostError) as error:
         note(f"could not install sccache ({error}): building without a compiler cache")
         return None
-    return str(folder / SCCACHE.sign)
+    return str(folder / SCCACHE.main_file)
 
 
 def _part_storages(context: BuildContext, note: Callable[[str], None]) -> list[RemoteCache]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # rich is slow to import, and most commands show no bar
 SCREEN_WIDTH = 80  # columns of folded text
 _NARROWEST = 12  # characters; a column of a table is not made narrower than this
 # The beginning of a line with a command, which must stay whole so that it can be copied: also one
-# after a label ("install:  pip install torch", "run it: nox -l") or after a variable ("CC=gcc pip").
+# after a label ("install:  pip install torch") or after a variable ("CC=gcc pip install .").
 _COMMAND_LINE = re.compile(
     r" *(\w+=|'?\$\{|(\w+( it)?: +)?(\$ )?"
     r"(\S*/)?(invoke|nox|torchmill|pip|uv|python3?|bash|git|sudo|apt-get|dnf|yum|brew|conda|docker)"

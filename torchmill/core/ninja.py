@@ -92,7 +92,10 @@ def made_path(title: str) -> str:
 
 
 def unmade_outputs(folder: Path) -> list[str]:
-    """Return the outputs in a build folder that ninja has not made yet; [] without a build.ninja."""
+    """Return the outputs in a build folder that ninja has not made yet.
+
+    Without a build.ninja there are none.
+    """
     manifest = read_text(folder / "build.ninja")
     log = read_text(folder / ".ninja_log")
     made_outputs = set()
@@ -161,7 +164,7 @@ class EdgePace:
         self._at = []
 
     def _take_weight(self, edge: Edge, count: int) -> float:
-        """Return the weight of the last `count` edges, and remove the output of `edge` from the list.
+        """Return the weight of the last `count` edges, and note that `edge` is no longer coming.
 
         Of several edges that one line of progress stands for, only the title of the last is known.
         """
@@ -190,7 +193,7 @@ class EdgePace:
         return edges_left * self._done[-1] / max(1, edge.done)
 
     def seconds_left(self, now: float) -> float | None:
-        """Return the seconds that the rest of the build may take; None if it is too early to say."""
+        """Return the seconds that the rest of the build may take; None while it is too early."""
         if self.edge is None or len(self._done) <= _FEWEST_EDGES:
             return None
         earliest = _EARLIEST_WEIGHED_SHARE if self.weighed else _EARLIEST_SHARE
@@ -246,7 +249,7 @@ def read_dependencies(log: Path) -> dict[str, list[str]]:
 
 
 def _read_records(data: bytes, at: int) -> Iterator[tuple[bool, bytes]]:
-    """Yield the records of a log from a position on: whether a record has inputs, and its content."""
+    """Yield the records from a position on: whether a record has inputs, and its content."""
     while at + 4 <= len(data):
         (word,) = struct.unpack_from("<I", data, at)
         size = word & ~_HAS_INPUTS

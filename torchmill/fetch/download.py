@@ -1,4 +1,9 @@
-"""Download files over HTTP, resume broken downloads, and explain hosts that do not answer."""
+"""Download files over HTTP, resume broken downloads, and explain hosts that do not answer.
+
+While a file is downloaded, the part that has arrived lies beside it as "NAME.part", and
+"NAME.validator" holds the validator of the file's version: its ETag or its date. A later try sends
+the validator, so that the server continues only the same version (RFC 9110, 13.1.5).
+"""
 
 from __future__ import annotations
 
@@ -23,7 +28,7 @@ from torchmill.core.urls import hide_password, host_of
 if TYPE_CHECKING:
     import requests
 
-_CHUNK_BYTES = 1 << 18
+_CHUNK_BYTES = 1 << 18  # at most, of a file that arrives
 _CONNECT_TIMEOUT_SECONDS = 5.0
 # Limit for a page that is read into memory; the longest page of the package index has 5 MB.
 LARGEST_BODY_BYTES = 64 << 20
@@ -45,8 +50,9 @@ def download_file(
 ) -> Path:
     """Return the path of a complete file, downloaded from an http(s) URL into `folder`.
 
-    A broken download is resumed if the server identifies the version of its file, or if the digest
-    is known; then the digest shows whether the parts belong together.
+    A file that is in the folder already is not downloaded again. A broken download is resumed if
+    the server gives a validator, or if the digest is known, which shows whether two parts belong to
+    one file.
 
     `network_hint` ends the messages about a host that does not answer, `refusal_hint` those about a
     host that refuses the file. `sha256` and `size` (bytes) are the values that an index lists.
@@ -81,15 +87,14 @@ def _download(
     sha256: str | None,
     size: int | None,
 ) -> None:
-    """Download a file beside its target and rename it when it is complete."""
+    """Download a file as `target`.part, and rename it to `target` when it is complete."""
     import requests
     import urllib3
 
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f"{target.name}.part")
-    # the ETag or date by which the server recognizes the version of the file that the part is of
     validator_file = target.with_name(f"{target.name}.validator")
-    # without a validator or a digest, the part could be of another version of the file
+    # Without a validator or a digest, nobody would notice that the server's file has changed since.
     is_resumable = part.exists() and (bool(sha256) or validator_file.exists())
     offset = part.stat().st_size if is_resumable else 0
     headers = _resume_headers(offset, validator_file)
@@ -108,8 +113,9 @@ def _download(
                 f"{hide_password(url)}: {describe_http_error(error)}: {refusal_hint}",
                 code="download-refused",
             ) from None
-        # No range begins at the end of a file, so a part that is complete already is answered with
-        # 416 and the file's length (RFC 9110, 15.5.17). Any other length is another file.
+        # The part may be complete: the last run ended before it was renamed. No range begins at the
+        # end of a file, so the answer is 416 with the file's length (RFC 9110, 15.5.17). Any other
+        # length is that of another file.
         if response.headers.get("Content-Range") != f"bytes */{offset}":
             part.unlink(missing_ok=True)
             raise SourceError(
@@ -134,21 +140,22 @@ def _download(
 
 
 def _resume_headers(offset: int, validator_file: Path) -> dict[str, str]:
-    """Return the headers of a request for the bytes of a file from `offset` on."""
+    """Return the headers of a request for the bytes of a file from `offset` on; {} for all."""
     if not offset:
         return {}
     headers = {"Range": f"bytes={offset}-"}
     if validator_file.exists():
-        # a file that has changed since then comes whole, with status 200
+        # If the file has another validator by now, all of it comes, with status 200.
         headers["If-Range"] = validator_file.read_text(encoding="utf-8")
     return headers
 
 
 def _note_validator(response: requests.Response, validator_file: Path) -> None:
-    """Write down the validator of the version that a server sends (RFC 9110, 8.8).
+    """Store the validator of the file that a server sends (RFC 9110, 8.8), for `_resume_headers`.
 
-    That is the ETag, or if there is none, the date. If-Range must have neither a weak ETag nor the
-    date of an answer with one (RFC 9110, 13.1.5), so then the part cannot be resumed.
+    That is the ETag, or the date if there is no ETag. If the ETag is weak, nothing is stored, and
+    the part cannot be resumed: If-Range allows neither a weak ETag nor the date beside it
+    (RFC 9110, 13.1.5).
     """
     import requests
 
@@ -156,7 +163,7 @@ def _note_validator(response: requests.Response, validator_file: Path) -> None:
     if validator and not validator.startswith(_WEAK_TAG):
         validator_file.write_text(validator, encoding="utf-8")
     elif response.status_code != requests.codes.partial_content:
-        # the part begins anew, so the validator of an earlier try is that of another version
+        # All of the file comes, so the validator of an earlier try is no longer that of the part.
         validator_file.unlink(missing_ok=True)
 
 
@@ -169,7 +176,7 @@ def _write_part(
 ) -> None:
     """Append the content of a response to a part, or replace the part if all of the file comes.
 
-    Raises SourceError, and deletes the part, if more than `size` bytes come.
+    If more than `size` bytes come, raises SourceError and deletes the part.
     """
     import requests
 
@@ -203,8 +210,8 @@ def open_url(
     """
     import requests
 
-    # The response comes first, then its content: both run in the thread that is watched, because a
-    # host may be silent before it answers as well.
+    # Yields the response, and then the chunks of its content. Both come from one iterator, whose
+    # thread is watched, because a host may also be silent before it answers.
     def receive() -> Iterator[bytes | requests.Response]:
         limit = silence_limit()
         all_headers = {**_UNCOMPRESSED, **headers}
@@ -216,15 +223,16 @@ def open_url(
                 yield chunk
 
     def count_bytes(item: bytes | requests.Response) -> int:
-        # an answer counts as much as a chunk, so that it ends the silence before it
+        # The headers of a response are few bytes, but show that the host works: they count as a
+        # whole chunk, which ends the silence before them.
         return len(item) if isinstance(item, bytes) else _CHUNK_BYTES
 
     items = until_silent(receive(), host_of(url), count_bytes)
     try:
         response = cast("requests.Response", next(items))
     except ValueError as error:
-        # requests' own errors are OSError, and InvalidURL is a ValueError too. A redirect to
-        # http://[bad/ raises one or the other, depending on who parses it first.
+        # The errors of requests are OSErrors; its InvalidURL is also a ValueError. A redirect to
+        # http://[bad/ raises InvalidURL or a plain ValueError, whichever library parses it first.
         if isinstance(error, OSError) and not isinstance(error, requests.exceptions.InvalidURL):
             raise
         reason = hide_password(str(error))
@@ -271,7 +279,8 @@ def http_session() -> requests.Session:
     if paths.cafile:
         session.verify = paths.cafile
     elif paths.capath and find_paths(Path(paths.capath), "????????.[0-9]"):
-        # OpenSSL finds certificates in a folder only under such hashed names; RHEL's has none
+        # OpenSSL finds certificates in a folder only by names that are hashes ("5ed36f99.0"). The
+        # folder of RHEL has no such names, and would trust nobody.
         session.verify = paths.capath
     return session
 
@@ -279,7 +288,8 @@ def http_session() -> requests.Session:
 def describe_http_error(error: Exception) -> str:
     """Return the reason of an error of requests, as a clause.
 
-    If the host did not answer, that is the error at the start of the chain, which is the system's.
+    If there was no answer, the reason is that of the first error in the chain of exceptions: the
+    system's, such as "connection refused". The errors of the libraries wrap it.
     """
     response = getattr(error, "response", None)
     if response is not None:
@@ -294,10 +304,10 @@ def describe_http_error(error: Exception) -> str:
 
 
 def connection_complaint(url: str) -> str | None:
-    """Return why a URL's host cannot be connected to within 5 seconds, as a clause.
+    """Return why the host of a URL takes no connection within 5 seconds, as a clause.
 
-    None is returned if it can be, if a proxy is configured (only that can tell), or if the port of
-    the scheme is unknown.
+    None if it takes one, or if that cannot be known here: only a proxy may be able to connect, or
+    the scheme has no known port.
     """
     parts = urlsplit(url)
     has_proxy = not getproxies_environment().keys().isdisjoint(("https", "http", "all"))
@@ -310,7 +320,7 @@ def connection_complaint(url: str) -> str | None:
     except TimeoutError:
         return f"no answer in {_CONNECT_TIMEOUT_SECONDS:.0f} s"
     except (OSError, ValueError) as error:
-        # a ValueError's own text may quote a part of a password, so it is not shown
+        # The text of a ValueError is not shown, because it may quote a part of a password.
         reason = getattr(error, "strerror", None) or "it is not an address"
         return reason.lower()
     return None

@@ -1,4 +1,8 @@
-"""Read the files of a project from a package index (PEP 503, 691, 700)."""
+"""Read the files of a project from a package index (PEP 503, 691, 700).
+
+An index has one page for each project, in JSON or HTML, with links to the project's files and their
+digests.
+"""
 
 import contextlib
 import json
@@ -21,7 +25,7 @@ from torchmill.core.process import program_output
 from torchmill.core.silence import SilentError
 from torchmill.fetch.download import describe_http_error, read_body
 
-# Errors of reading from an index, apart from our own, which users see as they are.
+# What `read_body` raises if an index cannot be read. Its other errors have messages for the user.
 READ_ERRORS = (requests.RequestException, urllib3.exceptions.HTTPError, SilentError, OSError)
 DEFAULT_INDEX = "https://pypi.org/simple"
 _ACCEPT = "application/vnd.pypi.simple.v1+json, text/html;q=0.5"
@@ -47,7 +51,7 @@ class IndexFile:
 def configured_index(environment: Mapping[str, str] = os.environ) -> str:
     """Return the URL of the index that pip uses on this machine; PyPI's if none is configured.
 
-    Raises NetworkError if the configured one is no address of a server.
+    Raises NetworkError if what is configured is no URL of a server.
     """
     index = environment.get("PIP_INDEX_URL")
     if not index:
@@ -66,7 +70,7 @@ def configured_index(environment: Mapping[str, str] = os.environ) -> str:
 def project_files(session: requests.Session, index: str, project: str) -> tuple[IndexFile, ...]:
     """Return the files of a project, in the order of the index.
 
-    Raises NetworkError if the index does not answer with a page of this project.
+    Raises NetworkError if the index cannot be read, or has no page of this project.
     """
     files = find_project_files(session, index, project, _INDEX_HINT)
     if files is None:
@@ -79,8 +83,8 @@ def find_project_files(
 ) -> tuple[IndexFile, ...] | None:
     """Return the files of a project; None if the index has no such project.
 
-    Raises NetworkError, whose message ends with `hint`, if the index does not answer with a page of
-    an index.
+    Raises NetworkError, whose message ends with `hint`, if the index cannot be read, or answers
+    with something else than a project's page.
     """
     page_url = f"{index.rstrip('/')}/{project}/"
     try:
@@ -93,9 +97,9 @@ def find_project_files(
         if status in {requests.codes.unauthorized, requests.codes.forbidden}:
             hint = _LOGIN_HINT
         raise _unreadable(index, project, describe_http_error(error), hint) from None
-    # The links of a page are relative to its own address, which a redirect may have changed.
-    # LookupError: the page names an encoding that does not exist. RecursionError: JSON nested a
-    # thousand times.
+    # The links of a page are relative to the address it came from, to which the index may have
+    # redirected. A strange page raises LookupError if it names an encoding that does not exist, and
+    # RecursionError if its JSON is nested a thousand times.
     try:
         if "json" in response.headers.get("Content-Type", ""):
             entries = json.loads(body).get("files", ())
@@ -107,6 +111,7 @@ def find_project_files(
 
 
 def _unreadable(index: str, project: str, reason: str, hint: str) -> NetworkError:
+    """Return the error for a project's page that cannot be read."""
     page = f"{urls.redact_url(index).rstrip('/')}/{project}/"
     return NetworkError(f"{page} cannot be read ({reason}): {hint}", code="index-unreadable")
 
@@ -130,7 +135,11 @@ def source_archives(
 
 
 def _read_entries(entries: Iterable[Mapping[str, Any]], base: str) -> Iterator[IndexFile]:
-    """Yield the files of a page. JSON has digests in `hashes`, HTML in the link's fragment."""
+    """Yield the files of a page, whose address is `base`.
+
+    `entries` have the form of JSON. They have the digest in `hashes`, or as links of HTML in the
+    fragment of the URL. Raises KeyError, TypeError or ValueError for anything else.
+    """
     for entry in entries:
         url, fragment = urldefrag(urljoin(base, entry["url"]))
         sha256 = entry.get("hashes", {}).get("sha256")
@@ -169,7 +178,7 @@ class _LinkCollector(HTMLParser):
         entry = {
             "filename": unquote(urldefrag(link).url.rpartition("/")[2]),
             "url": link,
-            # an attribute without a value is yanked too: the value would be the reason
+            # The value of the attribute is the reason, and may be missing.
             "yanked": "data-yanked" in attributes,
             "requires-python": attributes.get("data-requires-python"),
             "upload-time": attributes.get("data-upload-time"),

