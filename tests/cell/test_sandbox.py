@@ -49,6 +49,7 @@ def test_the_first_way_that_works_is_taken() -> None:
             },
         ),
         (CompilerCache("ccache"), {"CCACHE_REMOTE_STORAGE": "file:/shared/cache|read-only"}),
+        (CompilerCache("ccache"), {"CCACHE_REMOTE_STORAGE": "file:/parts/1 file:/parts/2"}),
         (CompilerCache(), {"CC": "gcc -m64", "CXX": "'", "CCACHE_PREFIX": "/tree/gate"}),
     ],
 )
@@ -66,6 +67,11 @@ def test_what_needs_no_network_leaves_the_build_sealed(
         (
             CompilerCache("ccache"),
             {"CCACHE_REMOTE_STORAGE": "redis://h:1"},
+            "ccache reaches its remote storage over it",
+        ),
+        (
+            CompilerCache("ccache"),
+            {"CCACHE_REMOTE_STORAGE": "file:/shared/cache redis://h:1"},
             "ccache reaches its remote storage over it",
         ),
         (

@@ -13,12 +13,13 @@ from torchmill.host.compilers import chosen_compilers, lenient_words
 from torchmill.toolchain import compiler_cache, sccache
 from torchmill.toolchain.compiler_cache import CompilerCache
 
-# Of util-linux. Sockets that are files, as the guard's is, can be reached from within.
+# A program of util-linux, which starts another one in a namespace without a network. Sockets that
+# are files, such as the guard's, can still be reached from there.
 _UNSHARE = "unshare"
 _UNSHARE_OPTIONS = (
     ("--net",),  # as root
-    ("--user", "--map-current-user", "--net"),  # as a user who stays the same one
-    ("--user", "--map-root-user", "--net"),  # with an older unshare: who is root in there
+    ("--user", "--map-current-user", "--net"),  # as a user, who has the same number inside
+    ("--user", "--map-root-user", "--net"),  # with an older unshare, as a user who is root inside
 )
 _DISTRIBUTED = {"distcc", "icecc"}  # compilers that send their work to other machines
 _LAUNCHER_VARIABLES = (
@@ -33,14 +34,17 @@ _LAUNCHER_VARIABLES = (
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """How a build is started, and why it has the network if it has."""
+    """The way in which a build is cut off from the network, or the reason why it is not."""
 
-    prefix: tuple[str, ...] = ()  # words before its command; none if it has the network
-    why_open: str = ""  # "" if it has no network
+    prefix: tuple[str, ...] = ()  # words before its command; () if it has the network
+    why_open: str = ""  # the reason why it has the network; "" if it has none
 
 
 def choose_sandbox(allowed: bool, cache: CompilerCache, variables: Mapping[str, str]) -> Sandbox:
-    """Return the sandbox of a build with these variables; `allowed` is the user's --network."""
+    """Return the sandbox of a build.
+
+    `allowed` is the user's --network, and `variables` are the environment of the build.
+    """
     if allowed:
         return Sandbox(why_open="--network")
     need = _network_need(cache, variables)
@@ -60,17 +64,18 @@ def choose_sandbox(allowed: bool, cache: CompilerCache, variables: Mapping[str, 
 
 
 def _network_need(cache: CompilerCache, variables: Mapping[str, str]) -> str:
-    """Return what the build has to reach over the network; "" if nothing."""
+    """Return what the build has to reach over the network, as a clause; "" if nothing."""
     if cache.tool == "sccache" and sccache.ADDRESS_VARIABLE not in variables:
         return "sccache's server is reached over it"
-    storages = [variables.get(name, "") for name in compiler_cache.REMOTE_STORAGE]
-    remote_storage = next(filter(None, storages), "file:")
-    if not remote_storage.startswith("file:"):
-        return f"ccache reaches {cache.shared or 'its remote storage'} over it"
+    for name in compiler_cache.REMOTE_STORAGE:
+        # Of several storages, separated by blanks, any may be on another machine.
+        for storage in variables.get(name, "").split():
+            if not storage.startswith("file:"):
+                return f"ccache reaches {cache.shared or 'its remote storage'} over it"
     programs = []
     for name in _LAUNCHER_VARIABLES:
         programs += lenient_words(variables.get(name, "").replace(";", " "))
-    # /usr/lib/icecc/bin/c++ is a link to icecc
+    # A compiler on PATH may be a link to such a program, as /usr/lib/icecc/bin/c++ is.
     programs += [str(real_path(compiler)) for compiler in chosen_compilers(os.environ)]
     for program in programs:
         name = PurePath(program).name
