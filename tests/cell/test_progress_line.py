@@ -86,23 +86,23 @@ def test_what_a_guard_sees_is_shown_from_its_first_moment_on() -> None:
 def test_before_the_first_edge_the_last_line_is_what_goes_on() -> None:
     track = BuildTrack(Time())
     assert str(track.status(Used(GIB))) == "0:00 so far, memory 1.0 of 8.0 GiB: starting"
-    track.see("-- Looking for pthread.h\n")
-    track.see("\n")
+    track.read("-- Looking for pthread.h\n")
+    track.read("\n")
     assert track.status(Used()).title == "-- Looking for pthread.h"
-    track.see("-- " + "x" * 300)
+    track.read("-- " + "x" * 300)
     assert len(track.status(Used()).title) == 100
-    track.see("[1/4] Building CXX object caffe2/CMakeFiles/torch_cpu.dir/a.cpp.o")
-    track.see("a.cpp:1:1: warning: unused")
+    track.read("[1/4] Building CXX object caffe2/CMakeFiles/torch_cpu.dir/a.cpp.o")
+    track.read("a.cpp:1:1: warning: unused")
     assert track.status(Used()).title == "a.cpp.o"
-    track.see("[2/4] Running gen.py --all")
+    track.read("[2/4] Running gen.py --all")
     assert track.status(Used()).title == "Running gen.py --all"
-    track.see("[4/4] c++ -MMD -MF build/b.o.d -O2 -c src/b.cpp -o build/b.o -DNDEBUG")
+    track.read("[4/4] c++ -MMD -MF build/b.o.d -O2 -c src/b.cpp -o build/b.o -DNDEBUG")
     assert track.status(Used()).title == "b.o"
 
 
 def test_what_makes_many_files_is_shown_in_one_short_line() -> None:
     track = BuildTrack(Time())
-    track.see(
+    track.read(
         f"[1/2] Generating {', '.join(f'/a/long/folder/File_{number}.cpp' for number in range(99))}"
     )
     assert (
@@ -117,15 +117,15 @@ def test_each_extension_of_several_has_its_name() -> None:
     """Setuptools runs ninja once for each, which counts from the start; torch compiles one more without ninja."""
     track = BuildTrack(Time())
     for line in ("building 'pair._C' extension", "[1/26] c++ -o a.o", "[24/26] c++ -o b.o"):
-        track.see(line)
+        track.read(line)
     assert track.status(Used()).pace == "pair._C: 24/26 (92 %), 0:00 so far"
-    track.see("building 'pair.image' extension")
+    track.read("building 'pair.image' extension")
     assert track.status(Used()).pace == "pair._C: 24/26 (92 %), 0:00 so far"
-    track.see("[1/17] c++ -o c.o")
+    track.read("[1/17] c++ -o c.o")
     assert track.status(Used()).pace == "pair.image: 1/17 (5 %), 0:00 so far"
     for name in ("one", "two"):  # of a single file each, as in a share
-        track.see(f"building 'pair.{name}' extension")
-        track.see(f"[1/1] c++ -o {name}.o")
+        track.read(f"building 'pair.{name}' extension")
+        track.read(f"[1/1] c++ -o {name}.o")
         assert track.status(Used()).pace.startswith(f"pair.{name}: 1/1 ")
 
 
@@ -134,7 +134,7 @@ def test_a_pipe_gets_a_line_at_most_every_half_minute() -> None:
     line = ProgressLine(file, clock)
     for done in range(1, 101):
         clock.now += 1
-        line.edge(f"[{done}/200] Building CXX object x/{done}.o", Used())
+        line.read(f"[{done}/200] Building CXX object x/{done}.o", Used())
     lines = file.getvalue().splitlines()
     assert INTERVAL_SECONDS == 30
     assert [text.split()[0] for text in lines] == ["30/200", "60/200", "90/200"]
@@ -147,7 +147,7 @@ def test_a_pipe_is_told_again_while_a_long_file_keeps_the_build_silent(
     file, clock = io.StringIO(), Time()
     line = ProgressLine(file, clock)
     line.repeat()
-    line.edge("[1/2] Building CXX object x/1.o", Used())
+    line.read("[1/2] Building CXX object x/1.o", Used())
     clock.now += 240
     line.repeat()
     line.repeat()
@@ -155,7 +155,7 @@ def test_a_pipe_is_told_again_while_a_long_file_keeps_the_build_silent(
     monkeypatch.setattr(progress_line, "REPEAT_SECONDS", 0.01)
     monkeypatch.setattr(console, "INTERVAL_SECONDS", 0.0)
     with show_build_progress(file := io.StringIO()) as line:
-        line.edge("[1/2] Building CXX object x/1.o", Used())
+        line.read("[1/2] Building CXX object x/1.o", Used())
         until(lambda: len(file.getvalue().splitlines()) > 1)
     told = file.getvalue()
     time.sleep(0.05)
@@ -169,7 +169,7 @@ def test_a_build_says_how_much_of_the_work_is_done_where_it_is_known_what_takes_
     line.expect(EdgePace(lambda path: costs[path], lambda: costs))
     for done in range(1, 11):
         clock.now += 4
-        line.edge(f"[{done}/11] Building CXX object x/{done - 1}.o", Used())
+        line.read(f"[{done}/11] Building CXX object x/{done - 1}.o", Used())
     assert file.getvalue().splitlines() == [
         "8/11 (8 % of the work), 0:32 so far, about 6:08 left, memory 2.0 of 8.0 GiB: 7.o"
     ]
@@ -184,7 +184,7 @@ def test_a_note_is_written_at_once() -> None:
 def test_a_terminal_keeps_the_last_status_when_a_note_comes() -> None:
     file, clock, used = io.StringIO(), Time(), Used()
     with on_terminal(file, clock, width=120) as line:
-        line.edge("[1/2] Linking CXX shared library lib/libtorch.so", used)
+        line.read("[1/2] Linking CXX shared library lib/libtorch.so", used)
         clock.now = 90  # nothing is printed for long, and time goes on all the same
         used.use(3 * GIB)
         line.note("[verifying]")
@@ -198,7 +198,7 @@ def test_a_terminal_of_80_columns_shows_time_left_and_memory() -> None:
     with on_terminal(file, clock, width=80) as line:
         for done in range(1700, 1720):
             clock.now = 60 * (done - 1600)
-            line.edge(f"[{done}/6789] Building CXX object a.o", Used())
+            line.read(f"[{done}/6789] Building CXX object a.o", Used())
         assert line._live is not None
         file.truncate(0)
         line._live.refresh()
@@ -220,7 +220,7 @@ def test_a_note_in_the_middle_changes_neither_time_nor_pace() -> None:
     with on_terminal(io.StringIO(), clock) as line:
         for done in range(1, 9):
             clock.now = 10 * done
-            line.edge(f"[{done}/20] Building CXX object a.o", Used())
+            line.read(f"[{done}/20] Building CXX object a.o", Used())
             line.note("a.cpp was killed")
         status = line._track.status(Used()) if line._track else None
     assert status is not None
@@ -235,9 +235,9 @@ def test_a_failed_compile_is_no_progress() -> None:
         "[2/77] Building CXX object b.o",
         "FAILED: [code=1] b.o",
     ):
-        track.see(line)
+        track.read(line)
     said = str(track.status(Used()))
     assert said.startswith("1/77 (1 %), ")
     assert "failed, and waiting for the compilers that still run" in said
-    track.see("[1/3] Building CXX object c.o")
+    track.read("[1/3] Building CXX object c.o")
     assert "failed" not in str(track.status(Used())), "this is another run of ninja"

@@ -23,7 +23,7 @@ with show_progress() as bars:
 with show_build_progress() as line:
     line.note("configuring")
     now = TimelineMoment(0.0, 2**30, 2**31, 0, 0, 0)
-    line.edge("[3/4] Building CXX object x/a.cpp.o", SimpleNamespace(now=now))
+    line.read("[3/4] Building CXX object x/a.cpp.o", SimpleNamespace(now=now))
 print("{}")
 """
 

@@ -1,4 +1,8 @@
-"""The compiler cache of one build, with the parts that other machines have compiled."""
+"""The compiler cache of one build, with the parts that other machines have compiled.
+
+A part is a folder with the objects of one share of a build, as ccache stores them, and a record of
+the share.
+"""
 
 import os
 from collections.abc import Callable
@@ -16,19 +20,23 @@ from torchmill.toolchain.remote_cache import RemoteCache
 
 
 def set_up_compiler_cache(context: BuildContext, note: Callable[[str], None]) -> CompilerCache:
-    """Return the compiler cache of the build; features that it has to do without are noted."""
+    """Return the compiler cache of the build; features that it has to do without are noted.
+
+    Raises ConfigError if the user names a shared cache wrongly, HostError if parts need another
+    ccache.
+    """
     layout = context.layout
     site = CacheSite(
-        context.host,
-        layout.root,
-        layout.cache,
-        context.log.with_suffix(".ccache"),
-        {**os.environ, **compiler_variables(context.plan.variables)},
-        note,
-        context.stat_cache.digest,
-        partial(_provide_sccache, layout.cache, note),
-        context.plan.cuda.toolkit,
-        tuple(_part_storages(context, note)),
+        host=context.host,
+        root=layout.root,
+        cache_folder=layout.cache,
+        log=context.log.with_suffix(".ccache"),
+        environ={**os.environ, **compiler_variables(context.plan.variables)},
+        note=note,
+        digest=context.stat_cache.digest,
+        provide_sccache=partial(_provide_sccache, layout.cache, note),
+        cuda=context.plan.cuda.toolkit,
+        parts=tuple(_part_storages(context, note)),
     )
     return compiler_cache.set_up_cache(site)
 
@@ -48,9 +56,10 @@ def _provide_sccache(cache: Path, note: Callable[[str], None]) -> str | None:
 
 
 def _part_storages(context: BuildContext, note: Callable[[str], None]) -> list[RemoteCache]:
-    """Return the folders of parts as ccache's storages, and note which shares they hold.
+    """Return the parts in the folder of `--parts` as storages for ccache; note their shares.
 
-    A share, and a run that ends early, write a part of their own, in the folder itself.
+    A run that makes a share, or ends early, writes its objects into that folder itself. All other
+    parts are only read.
     """
     options = context.options
     if options.parts is None:
@@ -61,7 +70,7 @@ def _part_storages(context: BuildContext, note: Callable[[str], None]) -> list[R
     if writes_part:
         (folder / shards.RECORDS).mkdir(parents=True, exist_ok=True)
         storages.append(RemoteCache("file", path=str(folder)))
-    parts = list(shards.list_parts(folder)) if folder.is_dir() else []
+    parts = shards.list_parts(folder) if folder.is_dir() else ()
     shares = []
     for part, records in parts:
         if not writes_part or part != folder:
@@ -73,7 +82,7 @@ def _part_storages(context: BuildContext, note: Callable[[str], None]) -> list[R
 
 
 def _describe_share(context: BuildContext, record: dict[str, object]) -> str:
-    """Return which share a part is, "3/16", and what is wrong with it."""
+    """Return the share that a record is of, "3/16", and what is wrong with it."""
     text = str(record.get("shard", "a damaged record"))
     failed = record.get("failed", ())
     if isinstance(failed, list) and failed:

@@ -29,37 +29,36 @@ from torchmill.core.system_errors import blame_disk
 from torchmill.plan import causes
 from torchmill.plan.job_count import count_jobs, largest_compile, usable_memory
 from torchmill.toolchain import compiler_cache
-from torchmill.toolchain.compiler_cache import CompilerCache, read_cache_hits, record_hits
+from torchmill.toolchain.compiler_cache import read_cache_hits, record_hits
 from torchmill.toolchain.sccache import watch_shared_cache
 
 # Causes of failures that a build without network can have.
 _DOWNLOAD_CAUSES = {"nccl-download", "configure-download", "network"}
+# A program that runs a setup.py and compiles its extension modules side by side.
 _SETUP_MODULES = Path(compiler_cache.__file__).with_name("setup_modules.py")
 _OLDEST_PYTHON_OF_SETUP_MODULES = "3.8"
 
 
 class BuildOutput:
-    """The lines that a build prints while it runs, and what follows from them.
+    """The reader of the lines that a build prints: it moves the progress line and stops the build.
 
-    `ends_at_failure` is false for a share of a build, which goes on with all other files.
+    After the first failure no further compiler starts. ninja alone would stop only when those that
+    it has started are done, and with a guard it has started many that wait for memory. A share of a
+    build goes on with all other files instead (`ends_at_failure` is false).
     """
 
     def __init__(self, line: ProgressLine, guard: GuardedBuild, *, ends_at_failure: bool) -> None:
-        self.edges = 0  # begun or finished
+        self.edges = 0  # commands of ninja ("edges") that began or finished
         self._line = line
         self._guard = guard
         self._watches_failures = ends_at_failure
 
     def read(self, text: str) -> None:
-        """Take one line.
-
-        After the first failure no further compiler starts: ninja alone would go on until those that
-        it has started are done, and with a guard it has started many that wait.
-        """
+        """Take one line of the build's output."""
         edge = parse_edge(text)
         if edge is not None and edge.done > 0:
             self.edges += 1
-        self._line.edge(text, self._guard.account)
+        self._line.read(text, self._guard.account)
         failed = parse_failure(text)
         if failed and self._watches_failures:
             self._watches_failures = False
@@ -71,13 +70,13 @@ class BuildOutput:
         self.show_messages()
 
     def show_messages(self) -> None:
-        """Show the guard's messages."""
+        """Show the messages that the guard has for the user, each once."""
         while not self._guard.messages.empty():
             self._line.note(self._guard.messages.get())
 
 
 def compile_wheel(context: BuildContext, line: ProgressLine) -> tuple[Path, dict[str, Any]]:
-    """Run the build; return the wheel as it made it, and the run's part of the manifest.
+    """Run the build; return the wheel as the build made it, and this run's part of the manifest.
 
     Raises BuildError with the compiler's own last error, MemoryBuildError if memory was short.
     """
@@ -85,7 +84,8 @@ def compile_wheel(context: BuildContext, line: ProgressLine) -> tuple[Path, dict
     shutil.rmtree(raw, ignore_errors=True)
     raw.mkdir(parents=True)
     context.log.parent.mkdir(parents=True, exist_ok=True)
-    # A timeline of an earlier build would be taken for this one's, if the guard cannot write.
+    # If the guard cannot write a timeline, that of an earlier build must not be taken for this
+    # one's.
     with contextlib.suppress(OSError):
         context.timeline.unlink()
     cache = set_up_compiler_cache(context, line.note)
@@ -103,11 +103,12 @@ def compile_wheel(context: BuildContext, line: ProgressLine) -> tuple[Path, dict
             line.note(
                 f"the build has the network ({sandbox.why_open}): what it downloads is not recorded"
             )
+        # A file in the guard's folder switches sccache off. ccache gives up on its shared cache
+        # by itself.
+        watched_cache = cache.shared if guard.gate and cache.tool == "sccache" else None
         try:
             with (
-                watch_shared_cache(
-                    _watched_cache(guard, cache), variables, guard.folder, guard.messages.put
-                ),
+                watch_shared_cache(watched_cache, variables, guard.folder, guard.messages.put),
                 share.end_as_asked(context),
             ):
                 for command in context.plan.commands:
@@ -120,7 +121,7 @@ def compile_wheel(context: BuildContext, line: ProgressLine) -> tuple[Path, dict
                         on_line=output.read,
                     )
         except CommandError as error:
-            log.flush()
+            log.flush()  # the explanation reads it
             raise _explain_failure(context, error, guard.account, sandbox) from error
         finally:
             output.show_messages()
@@ -144,10 +145,11 @@ def compile_wheel(context: BuildContext, line: ProgressLine) -> tuple[Path, dict
 
 
 def _guard_site(context: BuildContext) -> GuardSite:
+    """Return what the guard has to know: where the build happens, and what it may use."""
     largest = largest_compile(context.facts, context.plan.build, context.plan.release.version)
     memory = usable_memory(context.host, context.options)
     cores = context.host.resources.cores
-    # Without a guard as many compilers run as were asked for, if memory is enough for them.
+    # If no guard starts, at most as many compilers run as fit into memory when all are large.
     fitting = count_jobs(cores, memory, int(largest.high)).count
     return GuardSite(
         tree=context.tree.folder,
@@ -159,14 +161,10 @@ def _guard_site(context: BuildContext) -> GuardSite:
         memory=context.options.memory,
         roots=(str(context.tree.source.resolve()),),
         known=context.known_units,
-        environ=reaper.without_mark(os.environ),  # the guard sees to its own end
+        # Without the mark the reaper leaves the guard alone, which ends by itself after the build.
+        environ=reaper.without_mark(os.environ),
         enabled=context.options.guard,
     )
-
-
-def _watched_cache(guard: GuardedBuild, cache: CompilerCache) -> Any:
-    """Return the shared cache that has to be watched; None for ccache, which gives up by itself."""
-    return cache.shared if guard.gate and cache.tool == "sccache" else None
 
 
 def _command_words(
@@ -174,19 +172,29 @@ def _command_words(
 ) -> list[str]:
     """Return the words of a command, with placeholders filled in.
 
-    setup.py compiles its modules side by side if the guard holds all compilers. Shares of a build
-    do so as well. A build that takes their parts does not, because its compilers have to run in the
-    folder that they ran in: a compiler cache sees it.
+    If the command runs a setup.py that may compile its modules side by side, the program for that
+    is put before it. `variables` are the environment of the build.
     """
     words = [fill_placeholders(word, context.placeholders) for word in argv]
-    runs_setup = context.package.compilers == "path" and argv[1:2] == ("setup.py",)
-    oldest = python_key(_OLDEST_PYTHON_OF_SETUP_MODULES)
-    is_able = context.host.system == "linux" and python_key(context.plan.build.python) >= oldest
-    is_held = variables["MAX_JOBS"] != context.plan.variables["MAX_JOBS"]
-    is_side_by_side = context.options.shard or (is_held and context.options.parts is None)
-    if runs_setup and is_able and is_side_by_side:
+    is_setup = context.package.compilers == "path" and argv[1:2] == ("setup.py",)
+    if is_setup and _compiles_modules_side_by_side(context, variables):
         words.insert(1, str(_SETUP_MODULES))
     return words
+
+
+def _compiles_modules_side_by_side(context: BuildContext, variables: Mapping[str, str]) -> bool:
+    """Tell whether a build compiles several modules of a setup.py at a time."""
+    oldest = python_key(_OLDEST_PYTHON_OF_SETUP_MODULES)
+    if context.host.system != "linux" or python_key(context.plan.build.python) < oldest:
+        return False
+    if context.options.shard is not None:
+        return True
+    if context.options.parts is not None:
+        # The objects of shares are found by a compiler cache, whose keys have the folder in which a
+        # compiler runs. It must be the one in which the shares were compiled.
+        return False
+    # More compilers are started than the plan has jobs only if the guard holds all of them.
+    return variables["MAX_JOBS"] != context.plan.variables["MAX_JOBS"]
 
 
 def _only_wheel(context: BuildContext) -> Path:
@@ -194,8 +202,8 @@ def _only_wheel(context: BuildContext) -> Path:
     wheels = list(context.outputs.raw.glob("*.whl"))
     if len(wheels) != 1:
         raise BuildError(
-            f"{context.plan.identifier}: expected one wheel in {context.outputs.raw}, found {len(wheels)}: "
-            f"see {context.log}",
+            f"{context.plan.identifier}: expected one wheel in {context.outputs.raw}, "
+            f"found {len(wheels)}: see {context.log}",
             code="not-one-wheel",
         )
     return wheels[0]
@@ -229,13 +237,15 @@ def _explain_failure(
     if account.gave_up:
         unit = account.gave_up[-1]
         headline = (
-            f"{identifier}: {units.unit_title(unit.key)} was killed or ran out of memory, even alone: it {unit.text}; "
+            f"{identifier}: {units.unit_title(unit.key)} was killed or ran out of memory, even "
+            f"alone: it {unit.text}; "
             "give the machine, its container or its job more memory, or add swap "
             "(`invoke jobs` shows the limit, `dmesg` what was killed and why)"
         )
         return MemoryBuildError("\n".join([headline, *places]), code="out-of-memory")
     disk_error = blame_disk("", context.tree.folder, context.layout.cache)
-    if disk_error is not None:  # a full disk makes tools fail in words of their own
+    if disk_error is not None:
+        # Each tool has words of its own for a full disk, so this is asked before the log is read.
         return disk_error
     with context.log.open(encoding="utf-8", errors="replace") as lines:
         diagnosis = causes.diagnose(context.facts.causes, lines, context.plan.release.torch_version)
@@ -250,6 +260,6 @@ def _explain_failure(
 
 
 def _children_cpu_seconds() -> float:
-    """Return the processor time of all children that ended; 0 on Windows, which does not tell."""
+    """Return the processor seconds of all children that ended; 0 on Windows, which has no such count."""
     times = os.times()
     return times.children_user + times.children_system

@@ -9,7 +9,7 @@ from pathlib import Path
 from torchmill.cell import added_files, machine_inputs, prepare, source_edits
 from torchmill.cell.compile import compile_wheel
 from torchmill.cell.context import BuildContext
-from torchmill.cell.folders import BuildTree
+from torchmill.cell.folders import BuildTree, find_shared_trees
 from torchmill.cell.progress_line import ProgressLine
 from torchmill.cell.session_environment import provide_requirements
 from torchmill.cell.up_to_date import StageLog, StageRecord, installed_inputs, stage_inputs
@@ -24,7 +24,9 @@ from torchmill.host.disk_usage import newest_change
 from torchmill.host.environments import Install
 from torchmill.wheel import statement
 
-TREES_KEPT = 2  # of one family: whoever tries a switch and goes back finds both
+# Trees of one family that stay. With two, a user who tries a switch and then goes back to the
+# former setting finds the trees of both.
+TREES_KEPT = 2
 
 
 def compile_stage(
@@ -32,10 +34,11 @@ def compile_stage(
 ) -> Path:
     """Compile the raw wheel in the cell's tree, record it, and return its file.
 
-    `install` puts requirements into the session's environment. A tree that cells of other
-    interpreters share is waited for, and held until the wheel is made. Raises TorchmillError.
+    `stages` is the record of the cell's stages, and `install` puts requirements into the session's
+    environment. If another cell uses the tree, this waits for it. Raises TorchmillError.
     """
-    # Read before anything is done: a change made meanwhile is seen by the next run.
+    # The inputs are read first: what somebody changes during the build is out of date afterwards,
+    # and the next run sees it.
     inputs = stage_inputs(context, "compile", {})
     python = environments.in_environment(context.venv)
     seconds: dict[str, float] = {}
@@ -45,13 +48,14 @@ def compile_stage(
     wait_began = time.monotonic()
     with _hold_tree(context, line):
         waited = round(time.monotonic() - wait_began, 1)
-        began = time.time()
+        build_began = time.time()
         with _timed(seconds, "prepare"):
             if context.shares_tree and not context.tree.key_file.exists():
                 empty_old_trees(context, line.note)
             prepare.prepare_tree(context, user, install, line.note)
             edits = source_edits.find_edits(context)
             _refuse_edits_under_git_label(context, edits)
+            # Edits of files that the source does not have: somebody added them.
             additions = [name for name in edits if not os.path.lexists(context.source.path / name)]
             added_files.begin_build(context.tree, additions)
         with _timed(seconds, "compile"):
@@ -60,25 +64,27 @@ def compile_stage(
                     raw, compile_report = compile_wheel(context, line)
             finally:
                 # Recorded after a failure as well, for the run that goes on in this tree.
-                files = prepare.record_external_inputs(context, user, began)
+                files = prepare.record_external_inputs(context, user, build_began)
                 source_edits.record_generated_files(context, edits)
             prepare.refuse_foreign_objects(context, user)
-    archives = machine_inputs.linked_archives(context.tree.source)
+    static_libraries = []
+    for path in machine_inputs.linked_archives(context.tree.source):
+        library = {"source": str(path), "sha256": context.stat_cache.digest(path)}
+        static_libraries.append(library)
     report = {
         "builder": statement.describe_builder(os.environ),
-        "static": [
-            {"source": str(path), "sha256": context.stat_cache.digest(path)} for path in archives
-        ],
+        "static": static_libraries,
         "requirements": _installed_requirements(context, python),
         **compile_report,
         "edits": edits,
         "jobs": context.plan.jobs,
         "seconds": seconds,
+        # For the tree. It is not one of the build's own steps, which `seconds` sums up.
         "waited": waited,
     }
-    # The installed packages are only known now that this run has installed them.
+    # A new environment had no packages when the inputs were read.
     inputs |= installed_inputs(context)
-    digest = context.stat_cache.digest(raw) or ""  # "" if somebody removed it meanwhile
+    digest = context.stat_cache.digest(raw) or ""  # "" if somebody removed the wheel meanwhile
     stages.record("compile", StageRecord(inputs, digest, files, report))
     return raw
 
@@ -87,15 +93,15 @@ def empty_old_trees(context: BuildContext, note: Callable[[str], None]) -> None:
     """Empty all but the most recently used trees of the cell's family (its package and variant).
 
     TREES_KEPT trees stay, this cell's own included. Trees that are in use, or belong to another
-    user, are left alone. Every cell of the release is locked meanwhile, because a cell that is
-    packing may still use tools from a tree whose lock it has already released.
+    user, are left alone. Every cell of the release is locked during a deletion, because a cell that
+    is packing may still use tools from a tree whose lock it has already released.
     """
     own_tree = context.tree.folder
-    family = context.plan.build.family(context.host.arch)
     trees = []
-    for folder in own_tree.parent.glob(f"{family}-{'?' * 8}"):
+    for folder in find_shared_trees(own_tree.parent, context.tree_family):
         if folder != own_tree and BuildTree(folder).source.is_dir():
             trees.append(folder)
+    # Whoever takes a lock writes its holder's file, so the date of that file is the last use.
     trees.sort(key=lambda folder: newest_change([folder / locks.HOLDER_FILE]), reverse=True)
     held_here = {own_tree, context.outputs.folder}
     cell_locks = []
@@ -105,6 +111,7 @@ def empty_old_trees(context: BuildContext, note: Callable[[str], None]) -> None:
     others_kept = TREES_KEPT - 1  # the cell's own tree is the other one
     for folder in trees[others_kept:]:
         with contextlib.suppress(BusyError, OSError):
+            # Under the locks the tree only disappears, by renames: to delete it may take minutes.
             with hold_locks(cell_locks):
                 hidden = move_out_of_sight(list_contents(folder))
             note(f"emptied {folder}, which was unused for longest")
@@ -123,6 +130,7 @@ def _hold_tree(context: BuildContext, line: ProgressLine) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _timed(seconds: dict[str, float], step: str) -> Iterator[None]:
+    """Put the seconds that a step took into `seconds`, under its name; none if the step failed."""
     start = time.monotonic()
     yield
     seconds[step] = round(time.monotonic() - start, 1)
@@ -134,14 +142,13 @@ def _refuse_edits_under_git_label(context: BuildContext, edits: Iterable[str]) -
         raise BuildError(
             f"{context.plan.identifier}: there are local edits in {context.tree.source} "
             f"({name_few(sorted(edits))}), and --label git would name the version after a commit "
-            "without them: turn them into a patch "
-            "(`--patch FILE`), or leave out --label git",
+            "without them: turn them into a patch (`--patch FILE`), or leave out --label git",
             code="edits-under-git-label",
         )
 
 
 def _installed_requirements(context: BuildContext, python: Path) -> list[str]:
-    """Return what is installed for the build, as "name==version", sorted."""
+    """Return the packages in the environment and in the tree's kit, "name==version", sorted."""
     argv = [str(python), "-I", "-m", "pip", "list", "--format=freeze"]
     installed = capture(argv, env=environments.pip_variables(os.environ)).split()
     return sorted({*installed, *shared_tools.list_shared_tools(context.tree.kit)})

@@ -1,4 +1,10 @@
-"""Lead all compilers of a build to the guard's gate, and say which go past it."""
+"""Lead all compilers of a build to the guard's gate, and say which go past it.
+
+The gate is a small program that is called in place of a compiler. It asks the memory guard, waits
+until there is memory for one more compiler, and starts the compiler. The build gets there by hooks,
+variables such as CMAKE_CXX_COMPILER_LAUNCHER, and by stand-ins, programs on PATH with the names of
+compilers.
+"""
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -19,7 +25,9 @@ from torchmill.toolchain.compiler_cache import CompilerCache
 # Assembly is a language of CMake's as well, but assemblers need no memory.
 _COMPILER = re.compile(r"^CMAKE_(C|CXX|CUDA)_COMPILER:\w+=", re.MULTILINE)
 _LAUNCHER = re.compile(r"^CMAKE_(\w+)_COMPILER_LAUNCHER:\w+=(.*)$", re.MULTILINE)
-_OTHER_OPEN_FILES = 64  # of ninja and the process that starts it
+_OTHER_OPEN_FILES = (
+    64  # that ninja and the process which starts it may need beside those of compilers
+)
 # Processes of one compiler, at most: a shell, a cache, the gate, the driver, and what that runs.
 _PROCESSES_PER_COMPILER = 5
 
@@ -29,22 +37,29 @@ def compiler_environment(
 ) -> dict[str, str]:
     """Return the whole environment of the build.
 
-    MAX_JOBS is raised above the plan's only if the gate holds all compilers. Compilers that go past
-    the gate are noted, and so is what the compiler cache has to do without.
+    MAX_JOBS is raised above the plan's only if all compilers come to the gate. Compilers that go
+    past it are noted, and so are features that the compiler cache has to do without.
     """
     if guard.gate is None:
-        # Without a guard nobody sees to the end of the compilers but the reaper.
+        # The mark lets the reaper end the compilers, if this process is killed. Otherwise the guard
+        # does.
         return build_environment(context, cache.variables) | reaper.mark_of_run()
-    own_server = sccache.server_variables(guard.folder) if cache.tool == "sccache" else {}
-    variables = build_environment(context, {**cache.variables, **own_server, **guard.environment})
-    if own_server:
+    server_variables: Mapping[str, str] = {}
+    if cache.tool == "sccache":
+        # sccache has a server, which starts the compilers. A server of the build's own starts them
+        # with the gate before them.
+        server_variables = sccache.server_variables(guard.folder)
+    ours = {**cache.variables, **server_variables, **guard.environment}
+    variables = build_environment(context, ours)
+    if server_variables:
         variables = sccache.start_server(cache.program, variables, note)
-    # Only behind ccache do the stand-ins go through the cache.
+    # Only ccache starts the gate behind itself (CCACHE_PREFIX), and so only with ccache a stand-in
+    # can start the cache.
     stand_in_cache = cache if "CCACHE_PREFIX" in guard.hooks else CompilerCache()
     variables |= _stand_ins(context, guard.gate, stand_in_cache, variables)
     if guard.fifo is not None:
         variables |= jobserver.jobserver_environment(guard.fifo, variables)
-    leaks = list(_leaks(context, guard, cache, variables))
+    leaks = list(_explain_leaks(context, guard, cache, variables))
     for leak in leaks:
         note(f"{leak}: compiling {context.plan.jobs} at a time")
     if not leaks:
@@ -55,7 +70,7 @@ def compiler_environment(
 
 
 def find_replaced_hooks(hooks: Mapping[str, str], variables: Mapping[str, str]) -> Iterator[str]:
-    """Yield a sentence for each variable that should lead to the gate and is the user's own."""
+    """Yield a sentence for each hook whose variable the user has set to something else."""
     for name, value in hooks.items():
         if variables.get(name) != value:
             yield (
@@ -65,28 +80,28 @@ def find_replaced_hooks(hooks: Mapping[str, str], variables: Mapping[str, str]) 
 
 
 def languages_past_gate(configured: str, launchers: Collection[str]) -> list[str]:
-    """Return the languages that CMake compiles past the gate, by the text of its cache.
+    """Return the languages that CMake compiles past the gate, by the text of its CMakeCache.txt.
 
-    CMake keeps the launchers of its first run. `launchers` are those with the gate behind them.
+    CMake keeps the launchers of its first run. `launchers` are the launchers that lead to the gate.
     """
     used = dict(_LAUNCHER.findall(configured))
     languages = [match[1] for match in _COMPILER.finditer(configured)]
     return [language for language in languages if used.get(language, "") not in launchers]
 
 
-def _leaks(
+def _explain_leaks(
     context: BuildContext, guard: GuardedBuild, cache: CompilerCache, variables: Mapping[str, str]
 ) -> Iterator[str]:
     """Yield a sentence for each reason why some compilers do not come to the gate."""
-    # Launchers of the cache have the gate behind them.
-    leading = dict(guard.hooks)
+    # A launcher of the cache leads to the gate too, which is behind the cache.
+    hooks = dict(guard.hooks)
     for name in compiler_gate.LAUNCHERS:
-        if name in cache.variables and name not in leading:
-            leading[name] = cache.variables[name]
-    yield from find_replaced_hooks(leading, variables)
+        if name in cache.variables and name not in hooks:
+            hooks[name] = cache.variables[name]
+    yield from find_replaced_hooks(hooks, variables)
     # The tree may have been configured by a run without a gate.
     configured = read_text(context.tree.build / "CMakeCache.txt")
-    launchers = {leading[name] for name in compiler_gate.LAUNCHERS}
+    launchers = {hooks[name] for name in compiler_gate.LAUNCHERS}
     languages = languages_past_gate(configured, launchers)
     if languages:
         yield (
@@ -96,9 +111,9 @@ def _leaks(
 
 
 def _startable(slots: int) -> int:
-    """Return how many of `slots` compilers ninja can start.
+    """Return how many of `slots` compilers ninja can start, at least one.
 
-    It holds a file open for each, and ends with an error if it gets no further file or process.
+    ninja holds a file open for each, and ends with an error if it gets no further file or process.
     """
     startable = slots
     files = process_limit("RLIMIT_NOFILE")
@@ -115,18 +130,19 @@ def _stand_ins(
 ) -> dict[str, str]:
     """Return the variables that lead compilers without a launcher to the gate.
 
-    They go through the cache first if it can have the gate behind it.
+    `cache` is the compiler cache that they start first, and `environ` the environment of the build.
     """
     folder = context.tree.folder / "bin"
-    found_on_path = context.package.compilers == "path"
+    are_on_path = context.package.compilers == "path"
     variables: dict[str, str] = {}
-    if found_on_path:
+    if are_on_path:
         variables |= compiler_gate.make_stand_ins(folder, gate, cache.program or None, environ)
-    # With CUDA also if CMake has launchers: some libraries in torch's tree have makefiles.
+    # nvcc gets one even if CMake has a launcher for it, because some libraries in torch's tree have
+    # makefiles, which call it by its name.
     if context.plan.build.cuda:
         is_cached = "CMAKE_CUDA_COMPILER_LAUNCHER" in cache.variables
         launcher = cache.program if is_cached else None
         variables |= compiler_gate.make_nvcc_stand_in(folder, gate, launcher, environ)
-        if found_on_path:
+        if are_on_path:
             variables |= compiler_gate.surround_nvcc(folder, environ)
     return variables

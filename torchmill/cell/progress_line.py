@@ -1,4 +1,7 @@
-"""The progress of a build: edges, time and memory, on one moving line or in log lines."""
+"""The progress of a build: edges, time and memory, on one moving line or in log lines.
+
+An edge is one command of ninja, such as the compile of one file.
+"""
 
 import re
 import sys
@@ -22,10 +25,11 @@ from torchmill.core.ninja import Edge, EdgePace, made_path, parse_edge, parse_fa
 from torchmill.core.plain_text import as_plain_text
 from torchmill.core.units import format_share
 
-# setuptools prints this before it runs ninja for an extension.
+# setuptools prints this before it runs ninja for an extension module.
 _EXTENSION = re.compile(r"building '([^']+)' extension")
 _WIDEST_CHARACTERS = 100  # of a line of output that is shown
-# Between lines while no file is finished: CI services end jobs that print nothing for ten minutes.
+# A log gets a line at least this often, even if no file is finished: CI services end jobs that
+# print nothing for ten minutes.
 REPEAT_SECONDS = 240.0
 
 
@@ -33,19 +37,19 @@ REPEAT_SECONDS = 240.0
 class BuildStatus:
     """The progress of a build at one moment; times in seconds."""
 
-    edge: Edge | None
+    edge: Edge | None  # the latest one; None before the first
     share: float | None  # of the work that is done; None if it is unknown which edges take long
-    title: str
+    title: str  # the file that is made, or another word on what happens
     elapsed: float
-    left: float | None
-    now: TimelineMoment
+    left: float | None  # None while there is too little to estimate by
+    now: TimelineMoment  # compilers and memory, as the guard sees them
     extension: str = ""  # the extension being compiled, if a package has several
     failed: int = 0  # edges that ninja counts as finished and that failed
 
     def __str__(self) -> str:
         """Return the status as one line, the most important part first."""
-        parts = [part for part in (self.pace, self.load) if part]
-        return f"{', '.join(parts)}: {self.title}"
+        progress = f"{self.pace}, {self.load}" if self.load else self.pace
+        return f"{progress}: {self.title}"
 
     @property
     def done(self) -> float:
@@ -94,7 +98,7 @@ class BuildStatus:
 
 
 class BuildTrack:
-    """The progress that the lines of a build have reported so far."""
+    """The progress of a build, as far as the lines of its output have told."""
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
@@ -105,8 +109,8 @@ class BuildTrack:
         self._next_extension = ""  # announced, before its first edge
         self._failed = 0
 
-    def see(self, line: str) -> None:
-        """Take note of a line; before the first edge, the line itself is the title."""
+    def read(self, line: str) -> None:
+        """Take in one line of the output; before the first edge, the line itself is the title."""
         extension = _EXTENSION.match(line)
         if extension is not None:
             self._next_extension = extension[1]
@@ -114,21 +118,23 @@ class BuildTrack:
             self._failed += 1
         edge = parse_edge(line)
         if edge is not None:
-            self._see_edge(edge)
+            self._read_edge(edge)
         elif self.pace.edge is None and line.strip():
             self._title = strip_colours(line).strip()[:_WIDEST_CHARACTERS]
 
-    def _see_edge(self, edge: Edge) -> None:
+    def _read_edge(self, edge: Edge) -> None:
+        """Take in an edge; its title is the name of the file that it makes."""
         if self.pace.edge is None or edge.done < self.pace.edge.done:
-            self._failed = 0  # another run of ninja
+            self._failed = 0  # a further run of ninja began
         self._extension = self._next_extension
         self.pace.record(edge, self._clock())
-        # Folders are long and say little. Code generators make many files, and list them all.
+        # Without its folders, which are long and say little. A code generator that makes many files
+        # has a title that lists them all.
         name = PurePosixPath(made_path(edge.title)).name
         self._title = name or edge.title[:_WIDEST_CHARACTERS]
 
     def status(self, account: BuildAccount) -> BuildStatus:
-        """Return the progress at this moment."""
+        """Return the progress at this moment; `account` is the guard's."""
         now = self._clock()
         return BuildStatus(
             edge=self.pace.edge,
@@ -144,18 +150,18 @@ class BuildTrack:
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """A status, when it was taken, and the account whose latest moment is shown with it."""
+    """The status that is shown, and what brings it up to date."""
 
     status: BuildStatus
-    at: float
-    account: BuildAccount
+    at: float  # seconds on the clock, when the status was computed
+    account: BuildAccount  # whose latest moment is shown
 
 
 class ProgressLine:
-    """The progress of a build: one moving line on a terminal, else a line now and then.
+    """The progress of a build: a moving line on a terminal, or else a line of a log now and then.
 
-    The output is a terminal if there is a console. The moving line appears with the first output,
-    and disappears with a note.
+    `console` is the terminal, None for a log. The moving line appears with the first output of the
+    build, and gives way to a note.
     """
 
     def __init__(
@@ -170,7 +176,7 @@ class ProgressLine:
         self._shown: _Shown | None = None
 
     def note(self, text: str) -> None:
-        """Write a line that stays, and end the moving line: other output may follow."""
+        """Write a line that stays. The moving line ends, because other output may follow."""
         self.settle()
         if self._console is None:
             self._out.write(text)
@@ -178,13 +184,13 @@ class ProgressLine:
             self._console.print(Text(as_plain_text(text)), soft_wrap=True)
 
     def expect(self, pace: EdgePace) -> None:
-        """Measure the edges to come by this pace."""
+        """Estimate the remaining time by this pace from now on."""
         self._started_track().pace = pace
 
-    def edge(self, line: str, account: BuildAccount) -> None:
-        """Take one line of the build's output."""
+    def read(self, line: str, account: BuildAccount) -> None:
+        """Take one line of the build's output; `account` is the guard's."""
         track = self._started_track()
-        track.see(line)
+        track.read(line)
         self._shown = _Shown(track.status(account), self._clock(), account)
         if self._console is None:
             self.repeat()
@@ -198,12 +204,13 @@ class ProgressLine:
             self._live.start(refresh=True)
 
     def _started_track(self) -> BuildTrack:
+        """Return the track; the time of the build counts from the first call."""
         if self._track is None:
             self._track = BuildTrack(self._clock)
         return self._track
 
     def repeat(self) -> None:
-        """Write the last status, brought up to date, if the last line is old."""
+        """Write the last status, brought up to date, into the log, if its last line is old."""
         status = self._current_status()
         if status is not None:
             self._out.write_throttled(lambda: str(status))
@@ -220,7 +227,7 @@ class ProgressLine:
 
     def _current_status(self) -> BuildStatus | None:
         """Return the last status, brought up to date: a large file is silent for minutes."""
-        shown = self._shown  # read once: lines arrive on another thread than the one that draws
+        shown = self._shown  # read once, because another thread replaces it
         if shown is None:
             return None
         passed = self._clock() - shown.at
@@ -244,7 +251,7 @@ class ProgressLine:
 
 @contextmanager
 def show_build_progress(file: TextIO | None = None) -> Iterator[ProgressLine]:
-    """Show the progress of a build for as long as the context lasts."""
+    """Show the progress of a build, by default on stderr, for as long as the context lasts."""
     file = file or sys.stderr
     console = Console(file=file) if is_live_terminal(file) else None
     line = ProgressLine(file, console=console)
@@ -264,7 +271,7 @@ def show_build_progress(file: TextIO | None = None) -> Iterator[ProgressLine]:
 
 
 def _one_line(text: str) -> Text:
-    """Return a text that is not wrapped; what does not fit ends in an ellipsis."""
+    """Return a text that is not wrapped; one that is too wide ends in an ellipsis."""
     return Text(as_plain_text(text), no_wrap=True, overflow="ellipsis")
 
 

@@ -1,4 +1,9 @@
-"""A build that ends early: after one share of its compiles, or when its time is up."""
+"""A build that ends early: after one share of its compiles, or when its time is up.
+
+Several machines can compile one build together (`--shard 3/16`): each compiles its share of the
+files, and puts the objects into a folder of parts. A stand-in for ninja (toolchain/shards.py) makes
+the share and then stops the build. A last build takes the objects of all parts.
+"""
 
 import contextlib
 import json
@@ -24,16 +29,19 @@ from torchmill.toolchain.shards import parse_shard
 
 
 def order_share(context: BuildContext, environ: dict[str, str]) -> dict[str, str]:
-    """Have ninja compile only the share that was asked for; return the variables of the build.
+    """Write the order for the share that the user asks for; return the variables of the build.
 
-    Raises ConfigError for a share that does not exist, OSError if the tree cannot be written.
+    The variables, `environ` and further ones, lead the build to the stand-in for ninja, which
+    compiles what the order says. Without `--shard` they are `environ`. Raises OSError if the tree
+    cannot be written.
     """
     options = context.options
     tree = context.tree
     if options.shard is None:
         return environ
     shard = parse_shard(options.shard, {})
-    parts = Path(options.parts or "")
+    parts = _parts_folder(context)
+    # A record means that the share is made.
     shard.record(parts).unlink(missing_ok=True)
     folder = tree.folder / "shard"
     order = {
@@ -41,37 +49,39 @@ def order_share(context: BuildContext, environ: dict[str, str]) -> dict[str, str
         "count": shard.count,
         "costs": _known_costs(context),
         "parts": str(parts),
-        # for the record of the share
+        # These two go into the record of the share.
         "session": context.plan.identifier,
         "tree": context.tree_key,
     }
     order_file = folder / "order.json"
     write_atomically(order_file, json.dumps(order))
     path = environ.get("PATH", os.defpath)
-    program = shards.stand_in(folder, path, tree.build / "CMakeCache.txt")
-    return {**environ, **program, shards.ORDER_VARIABLE: str(order_file)}
+    stand_in_variables = shards.stand_in(folder, path, tree.build / "CMakeCache.txt")
+    return {**environ, **stand_in_variables, shards.ORDER_VARIABLE: str(order_file)}
 
 
 def pace_by_costs(context: BuildContext) -> EdgePace:
-    """Return the pace of a build by the known costs of its compiles."""
+    """Return the measure of a build's progress that weighs each compile by its expected seconds."""
     weigh = partial(shards.expected_seconds, costs=_known_costs(context))
     return EdgePace(weigh, lambda: unmade_outputs(context.tree.build))
 
 
 @contextlib.contextmanager
 def end_as_asked(context: BuildContext) -> Iterator[None]:
-    """Let the commands of a build run until it is done, its share is made, or its time is up.
+    """Run the commands of a build inside this context, until its share is made or its time is up.
 
-    Raises UnfinishedBuildError for the latter two, BuildError for a build that cannot be shared.
+    Raises UnfinishedBuildError in either case, BuildError if a share was asked for and the build
+    compiled without ninja.
     """
     options = context.options
     identifier = context.plan.identifier
-    remaining = None
+    remaining_seconds = None
     if options.until is not None:
+        # The time of --until counts from the start of this process.
         began = psutil.Process().create_time()
-        remaining = options.until - (time.time() - began)
+        remaining_seconds = options.until - (time.time() - began)
     try:
-        with end_after(remaining):
+        with end_after(remaining_seconds):
             yield
     except TimeUpError:
         raise UnfinishedBuildError(
@@ -83,6 +93,7 @@ def end_as_asked(context: BuildContext) -> Iterator[None]:
         if options.shard is not None:
             _report_made_share(context, options.shard)
         raise
+    # A build that ends well has not called the stand-in, which always ends it with an error.
     if options.shard is not None:
         raise BuildError(
             f"{identifier}: its build compiles without ninja, and cannot be shared: leave out --shard",
@@ -91,21 +102,29 @@ def end_as_asked(context: BuildContext) -> Iterator[None]:
 
 
 def _report_made_share(context: BuildContext, text: str) -> None:
-    """Raise UnfinishedBuildError if a share was made; it names the command that joins all."""
+    """Raise UnfinishedBuildError if the share `text` ("3/16") was made without failures.
+
+    Its message has the command that joins all shares.
+    """
     options = context.options
     shard = parse_shard(text, {})
-    parts = Path(options.parts or "")
+    parts = _parts_folder(context)
     record = load_object(shard.record(parts))
     if not record or record["failed"]:
         return
-    joined = format_options(replace(options, shard=None, until=None))
-    command = shlex.join(["nox", "-s", context.plan.identifier, "--", *joined])
+    joining_options = format_options(replace(options, shard=None, until=None))
+    command = shlex.join(["nox", "-s", context.plan.identifier, "--", *joining_options])
     raise UnfinishedBuildError(
         f"{context.plan.identifier}: share {shard} is made, "
         f"{record['made']} of {record['compiles']} compiles, in {parts}; "
         f"when all are: {command}, or with the folder that has all of them",
         code="share-made",
     ) from None
+
+
+def _parts_folder(context: BuildContext) -> Path:
+    """Return the folder of parts; `--shard` is refused without `--parts`."""
+    return Path(context.options.parts or "")
 
 
 def _known_costs(context: BuildContext) -> list[tuple[str, float]]:
