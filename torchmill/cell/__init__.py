@@ -1,6 +1,6 @@
 """One cell, from its plan to `dist/`.
 
-- added_files: files that somebody put into a prepared tree: neither the source has them, nor did a build make them
+- added_files: files that somebody put into a prepared tree: they are neither the source's nor a build's
 - cache_setup: the compiler cache of one build, with the parts that other machines compiled
 - compile: compile one raw wheel under the memory guard, cut off from the network
 - compile_stage: the first stage: compile the raw wheel in a prepared tree, and record how

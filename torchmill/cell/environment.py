@@ -12,10 +12,11 @@ from torchmill.plan.plan import Plan
 
 
 def build_environment(context: BuildContext, ours: Mapping[str, str]) -> dict[str, str]:
-    """Return the whole environment of the build: variables of the user's shell, and the plan's.
+    """Return the whole environment of the build.
 
-    `ours` (compiler cache, gate) yields to both, so a cache that the user has set up stays the
-    user's. Only listed variables of the shell get through.
+    The plan's variables win over those of the user's shell, of which only listed ones get through.
+    `ours` are the variables for compiler cache and gate. Both others win over them, so that a cache
+    which the user has set up stays in use.
     """
     shell = shell_seal.sealed_variables(os.environ, passing_patterns(context.plan))
     places = {**context.placeholders, "PATH": visible_path(context)}
@@ -33,7 +34,7 @@ def passing_patterns(plan: Plan) -> tuple[str, ...]:
 
 
 def describe_unread(plan: Plan) -> str:
-    """Return a sentence that names the shell's settings that the build does not get; "" without any."""
+    """Return a sentence that names settings of the user's shell that a build ignores; "" if none."""
     prefix = plan.build.package.upper().replace("-", "_") + "_"
     dropped = shell_seal.dropped_settings(os.environ, passing_patterns(plan), [prefix])
     names = ", ".join(dropped)
@@ -46,7 +47,7 @@ def describe_unread(plan: Plan) -> str:
 
 
 def visible_path(context: BuildContext) -> str:
-    """Return the PATH of the user's shell as the build sees it: without CUDA there is no nvcc on it.
+    """Return the PATH of the user's shell, without nvcc if the build has no CUDA.
 
     PyTorch's build helper for extensions looks for nvcc on PATH, and many a setup.py compiles CUDA
     if it finds one:
@@ -59,7 +60,10 @@ def visible_path(context: BuildContext) -> str:
 
 
 def fill_placeholders(text: str, places: Mapping[str, str]) -> str:
-    """Fill in the ${…} of a plan. Raises ConfigError for a name that stands for nothing."""
+    """Return a text of a plan with the values of its placeholders ${…}.
+
+    Raises ConfigError for a placeholder that `places` lacks.
+    """
     try:
         return Template(text).substitute(places)
     except (KeyError, ValueError) as error:

@@ -1,4 +1,8 @@
-"""Ask this machine what the facts want to know of it, beside what a measurement finds."""
+"""Complete the measurement of this machine by what the facts ask about it.
+
+A measurement (host/) knows no facts. These name system packages and parts of toolkits, and the
+doctor needs to know which of them the machine has.
+"""
 
 import shutil
 from collections.abc import Mapping
@@ -17,10 +21,11 @@ from torchmill.plan import system_packages
 
 
 def survey_host(facts: Facts, host: Host, environ: Mapping[str, str]) -> Host:
-    """Return a measured host, with the answers to what facts ask about it.
+    """Return a measured host with further values, which the facts ask for.
 
-    These are the parts that its toolkits lack, and the system packages that any rule names,
-    installed or not.
+    These are the parts that its toolkits lack, the distributions whose archives it trusts, its
+    package manager, and the versions of all system packages that a rule names ("" for one that is
+    not installed).
     """
     lacking_parts: dict[str, str] = {}
     for version, folder in host.toolkits.homes.items():
@@ -41,7 +46,7 @@ def survey_host(facts: Facts, host: Host, environ: Mapping[str, str]) -> Host:
     run = make_runner(environ)
     versions = installed_packages(manager, environ, run)
     if run.unanswered:
-        # A manager that hangs does not prove that packages are not there.
+        # A package manager that does not answer does not prove that packages are missing.
         unanswered = {**host.programs.unanswered, **run.unanswered}
         return replace(host, programs=replace(host.programs, unanswered=unanswered))
     names = sorted(_packages_of_rules(facts, manager))
@@ -50,7 +55,7 @@ def survey_host(facts: Facts, host: Host, environ: Mapping[str, str]) -> Host:
 
 
 def _packages_of_rules(facts: Facts, manager: str) -> set[str]:
-    """Return the names of all system packages that rules name, with their replacements."""
+    """Return the system packages that any rule names for a package manager, with alternatives."""
     packages: set[str] = set()
     for package in facts.packages.values():
         for rule in package.rules:

@@ -19,11 +19,14 @@ from torchmill.host.programs import LAUNCHERS, RunProgram, make_runner, starts_a
 from torchmill.plan import host_compiler, shell_seal
 from torchmill.plan.plan import Plan
 
-UNKNOWN = "?"  # the digest of a file that cannot be told, which is never unchanged
+# Stands for a digest that is unknown. It differs from every digest, so that the file counts as
+# changed.
+UNKNOWN = "?"
 _NAMES = read_table_beside(__file__, "machine_inputs.toml")
 _CUDA_LIBRARIES = ("cudnn", "nccl", "magma", "cufile")
-_EDGE_WORD = re.compile(r"(?:[^ $|:\n]|\$.)+")  # of a line in build.ninja
+_EDGE_WORD = re.compile(r"(?:[^ $|:\n]|\$.)+")  # in a line of build.ninja, where "$ " is a blank
 _KERNEL_FOLDERS = ("/proc/", "/dev/", "/sys/")
+# Their headers may be read by any compile.
 _HEADER_FOLDERS = ("/usr/include/", "/usr/local/include/")
 _NANOSECONDS = 1e9
 _PRINT_VERSION = "import sys; print(sys.version.replace(chr(10), ' '))"
@@ -32,10 +35,11 @@ _PRINT_VERSION = "import sys; print(sys.version.replace(chr(10), ' '))"
 def collect_machine_inputs(
     host: Host, plan: Plan, environ: Mapping[str, str], stat_cache: StatCache
 ) -> dict[str, str]:
-    """Return, by name, everything by which two builds of one plan can differ on two machines.
+    """Return everything of this machine that can change the result of a plan, by names for people.
 
-    Programs are named by digests of their contents, and so are the values of variables, which are
-    nobody's business.
+    The values are versions, or digests. Programs are compared by digests of their contents. The
+    values of variables are digests too, because they may be secret and manifests are published.
+    `environ` is the user's environment.
     """
     planned = host_compiler.compiler_variables(plan.variables)
     compiler = host.compilers.of_command(planned.get("CXX", ""))
@@ -49,15 +53,18 @@ def collect_machine_inputs(
                 inputs[Path(name).name] = digest
         cuda_host_compiler = compiler if "CUDAHOSTCXX" in planned else host.compilers.cuda
         inputs["host compiler of CUDA"] = str(cuda_host_compiler or "")
-    # A build with CUDA looks for its libraries, but not in other toolkits.
-    other_toolkits = tuple(
-        f"@{version}" for version in host.toolkits.homes if version != plan.cuda.toolkit
-    )
+    # CUDA's libraries count only for a build with CUDA, and not if they lie in another toolkit, as
+    # "cudnn@12.4" does.
+    other_toolkits = []
+    for version in host.toolkits.homes:
+        if version != plan.cuda.toolkit:
+            other_toolkits.append(f"@{version}")
     for name, version in host.toolkits.libraries.items():
         is_cuda_library = name.startswith(_CUDA_LIBRARIES)
-        is_looked_for = plan.cuda.toolkit and not name.endswith(other_toolkits)
+        is_looked_for = plan.cuda.toolkit and not name.endswith(tuple(other_toolkits))
         if not is_cuda_library or is_looked_for:
             inputs[f"library {name}"] = version
+    # Libraries in the user's cache, which `invoke fetch` put there.
     for name, version in plan.cuda.libraries.items():
         inputs[f"library {name}, kept"] = version
     for name, value in read_user_variables(environ, plan, host.system).items():
@@ -66,7 +73,10 @@ def collect_machine_inputs(
 
 
 def read_user_variables(environ: Mapping[str, str], plan: Plan, system: str) -> dict[str, str]:
-    """Return the user's variables that get through to a build and can change what it makes."""
+    """Return the user's variables that get through to a build and can change what it makes.
+
+    `system` is that of the machine: "linux".
+    """
     in_container = shell_seal.is_in_container(environ)
     patterns = shell_seal.compiler_patterns(system, in_container=in_container)
     variables = {}
@@ -77,7 +87,10 @@ def read_user_variables(environ: Mapping[str, str], plan: Plan, system: str) -> 
 
 
 def describe_interpreter(executable: Path, stat_cache: StatCache) -> dict[str, str]:
-    """Return what tells one build of CPython from another: its version, and digests of its files."""
+    """Return the version of an interpreter, and the digests of its files by their names.
+
+    They tell one build of CPython from another of the same version.
+    """
     real = real_path(executable)
     base = real.parents[1]
     libraries: list[Path] = []
@@ -98,21 +111,24 @@ def read_external_inputs(
 ) -> dict[str, str]:
     """Return the files that builds below `source` read, with the digests of their contents.
 
-    Files below `own_folders` (the tree, an environment) are left out. A file that changed after
-    the build began (seconds since 1970) may have been read before: its digest is UNKNOWN. If no
-    tool recorded what was read, as with setuptools alone, all headers of the system stand for it.
+    Files below `own_folders` (the tree, an environment) are left out. `began` is when the build
+    began, in seconds since 1970. A file that changed later may have been read before that: its
+    digest is UNKNOWN. If there is no record of ninja's, as with setuptools alone, the result has
+    the folders of the system's headers instead, each with a "/" at its end.
     """
     logs = sorted(source.glob("build/**/.ninja_deps"))
     began_ns = began * _NANOSECONDS
     if not logs:
         headers = {}
         for header_folder in _HEADER_FOLDERS:
-            look = stat_folder(header_folder)
-            headers[header_folder] = UNKNOWN if look.changed_ns > began_ns else look.text
+            appearance = stat_folder(header_folder)
+            is_settled = appearance.changed_ns <= began_ns
+            headers[header_folder] = appearance.text if is_settled else UNKNOWN
         return headers
     try:
         files = _recorded_files(logs)
     except (OSError, ValueError) as error:
+        # A record that cannot be read proves nothing: the next run compares, and finds a change.
         return {str(error): UNKNOWN}
     left_out: list[str] = [*_KERNEL_FOLDERS]
     for folder in own_folders:
@@ -122,15 +138,15 @@ def read_external_inputs(
         if path.startswith(tuple(left_out)):
             continue
         status = stat_file(path)
-        changed_meanwhile = status is not None and status.changed_ns > began_ns
-        digest = UNKNOWN if changed_meanwhile else stat_cache.digest(path)
+        changed_during_build = status is not None and status.changed_ns > began_ns
+        digest = UNKNOWN if changed_during_build else stat_cache.digest(path)
         if digest is not None:
             digests[path] = digest
     return digests
 
 
 def find_changed_inputs(digests: Mapping[str, str], stat_cache: StatCache) -> Iterator[str]:
-    """Yield the files that differ from what they were when they were read."""
+    """Yield the files and folders of `read_external_inputs` that are not the same any more."""
     for path, digest in digests.items():
         is_folder = path.endswith("/")
         current = stat_folder(path).text if is_folder else stat_cache.digest(path)
@@ -141,18 +157,19 @@ def find_changed_inputs(digests: Mapping[str, str], stat_cache: StatCache) -> It
 def linked_archives(source: Path) -> list[Path]:
     """Return the static libraries outside `source` that its builds link, one for each file name."""
     archives: set[str] = set()
-    for manifest in source.glob("build/**/build.ninja"):
-        archives.update(file for file in _edge_files(manifest) if file.endswith(".a"))
+    for build_file in source.glob("build/**/build.ninja"):
+        archives.update(file for file in _edge_files(build_file) if file.endswith(".a"))
     by_name = {Path(file).name: Path(file) for file in sorted(archives)}
     outside = []
-    for _, path in sorted(by_name.items()):
+    for name in sorted(by_name):
+        path = by_name[name]
         if path.is_file() and not path.is_relative_to(source):
             outside.append(path)
     return outside
 
 
 def outputs_with_inputs(log: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yield each existing output in a `.ninja_deps`, with the files that were read for it.
+    """Yield each existing output in the record `.ninja_deps`, with the files that were read for it.
 
     Paths are absolute. Raises ValueError, OSError as `read_dependencies` does.
     """
@@ -167,7 +184,10 @@ def outputs_with_inputs(log: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 def _compiler_digests(environ: Mapping[str, str], stat_cache: StatCache) -> dict[str, str]:
-    """Return the digests of the C and C++ compilers and of the programs and libraries behind them."""
+    """Return the digests of the C and C++ compilers, and of the programs and libraries they use.
+
+    Their names are such as "C++: cc1plus".
+    """
     run = make_runner(environ, stat_cache)
     commands = {"C": compiler_command(environ, C_COMPILER), "C++": compiler_command(environ)}
     digests = {}
@@ -182,12 +202,16 @@ def _compiler_digests(environ: Mapping[str, str], stat_cache: StatCache) -> dict
 def _compiler_parts(
     words: list[str], environ: Mapping[str, str], run: RunProgram
 ) -> Iterator[tuple[str, Path]]:
-    """Yield the files of a compiler: its driver, the programs it starts, the libraries it adds."""
+    """Yield the files of a compiler by name: its driver, the programs it starts, its libraries.
+
+    `words` are its command, and `run` asks it for its folders.
+    """
     while words and Path(words[0]).stem in LAUNCHERS:
         words = words[1:]
     driver = shutil.which(words[0], path=environ.get("PATH")) if words else None
     if driver is None:
         return
+    # A wrapper, such as a compiler cache's, says nothing about the compiler that it starts.
     if not starts_another(Path(driver)):
         yield "driver", Path(driver)
     # gcc and clang print "programs: =FOLDER:FOLDER" and "libraries: =…"
@@ -199,6 +223,7 @@ def _compiler_parts(
         for name in names:
             path = _find_part(name, folders.get(kind, []))
             if path is None and kind == "programs":
+                # A driver looks on PATH for programs that it does not bring, such as `as`.
                 on_path = shutil.which(name, path=environ.get("PATH"))
                 path = Path(on_path) if on_path else None
             if path is not None:
@@ -206,6 +231,7 @@ def _compiler_parts(
 
 
 def _find_part(name: str, folders: Sequence[Path]) -> Path | None:
+    """Return the first file of a name in some folders; None if there is none."""
     for folder in folders:
         if is_file(folder / name):
             return folder / name
@@ -213,7 +239,10 @@ def _find_part(name: str, folders: Sequence[Path]) -> Path | None:
 
 
 def _recorded_files(logs: Sequence[Path]) -> set[str]:
-    """Return all files that ninja read or has on its edges, by its logs. Raises OSError, ValueError."""
+    """Return all files that ninja's records or the build.ninja beside them name.
+
+    Raises OSError, ValueError.
+    """
     files: set[str] = set()
     for log in logs:
         for _, inputs in outputs_with_inputs(log):
@@ -223,14 +252,14 @@ def _recorded_files(logs: Sequence[Path]) -> set[str]:
     return files
 
 
-def _edge_files(manifest: Path) -> set[str]:
-    """Return the absolute paths on the edges of a build.ninja. Raises OSError."""
+def _edge_files(build_file: Path) -> set[str]:
+    """Return the absolute paths on the edges (commands) of a build.ninja. Raises OSError."""
     files = set()
-    with manifest.open(encoding="utf-8", errors="surrogateescape") as lines:
+    with build_file.open(encoding="utf-8", errors="surrogateescape") as lines:
         for line in lines:
             if not line.startswith("build "):
                 continue
             for word in _EDGE_WORD.findall(line):
                 if word.startswith("/"):
-                    files.add(re.sub(r"\$(.)", r"\1", word))  # "$ " is ninja's escaped blank
+                    files.add(re.sub(r"\$(.)", r"\1", word))
     return files

@@ -1,4 +1,7 @@
-"""The manifest of a wheel: everything that is known about how it was made."""
+"""The manifest of a wheel: everything that is known about how it was made.
+
+It is JSON beside the wheel in dist/. The statement and the SBOM of the wheel are derived from it.
+"""
 
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -17,10 +20,10 @@ _OPTIONS_LEFT_OUT = {"jobs", "memory", "guard", "network", "processor", "shard",
 
 
 def compose_manifest(context: BuildContext, stages: StageLog, wheel: str) -> dict[str, Any]:
-    """Return the manifest of a wheel, `wheel` being its file name.
+    """Return the manifest of a wheel; `wheel` is its file name.
 
-    Before the wheel is packed it is as complete as the stages that are done: the SBOM inside the
-    wheel is made of that.
+    It has the reports of the stages that are done. So it can be composed before the wheel is
+    packed, for the SBOM inside the wheel.
     """
     plan = context.plan
     source = context.source
@@ -34,7 +37,7 @@ def compose_manifest(context: BuildContext, stages: StageLog, wheel: str) -> dic
         "package": plan.build.package,
         "version": plan.wheel.version,
         "tag": plan.release.tag,
-        "commit": source.commit,  # proven, else null
+        "commit": source.commit,  # null if it is not proven
         "commit_verified": source.commit is not None and source.verified,
         "commit_declared": source.declared,
         "unproven": source.unproven,
@@ -53,7 +56,7 @@ def compose_manifest(context: BuildContext, stages: StageLog, wheel: str) -> dic
         "cudnn": used_cudnn(plan, context.host),
         "switches": dict(plan.variables),
         "patches": list(plan.tree.patches),
-        # what the official wheel has and this one lacks
+        # Parts of the official wheel that this one does not have.
         "lacks": [str(shortfall) for shortfall in plan.official.shortfalls],
         "tools": dict(context.interpreter_identity),
         "key": digest_data([record.inputs for record in records.values()]),
@@ -67,11 +70,13 @@ def compose_manifest(context: BuildContext, stages: StageLog, wheel: str) -> dic
 
 
 def recorded_git_version(context: BuildContext, stages: StageLog) -> str | None:
-    """Return the commit that the wheel's version module names; marked if files were edited.
+    """Return the commit that the wheel's version module names, with a mark if files were edited.
 
-    None if the source has no commit.
+    Without edits this is as the plan has it: the plan knows patches, but not what somebody edits in
+    the tree.
     """
     commit = context.source.commit
+    # A record from a manifest has no report, because that manifest holds it.
     edits = stages.valid["compile"].report.get("edits") or stages.earlier_manifest.get("edits")
     if commit and edits:
         return wheel_name.mark_commit(commit, wheel_name.MODIFIED)
@@ -79,14 +84,12 @@ def recorded_git_version(context: BuildContext, stages: StageLog) -> str | None:
 
 
 def _stage_reports(stages: StageLog) -> dict[str, Any]:
-    """Return the reports of all stages together; "seconds" has one entry for each step.
-
-    A record that was read from an earlier manifest has no report of its own, because that manifest
-    holds it.
-    """
+    """Return the reports of all stages together; "seconds" has one entry for each step."""
     records = stages.valid.values()
-    is_complete = all(record.report for record in records)
-    reports = {} if is_complete else dict(stages.earlier_manifest)
+    reports: dict[str, Any] = {}
+    if not all(record.report for record in records):
+        # A record from an earlier manifest has no report, because that manifest holds it.
+        reports = dict(stages.earlier_manifest)
     seconds = dict(reports.get("seconds", {}))
     for record in records:
         seconds.update(record.report.get("seconds", {}))
@@ -96,7 +99,7 @@ def _stage_reports(stages: StageLog) -> dict[str, Any]:
 
 
 def _chosen_options(options: Options) -> dict[str, Any]:
-    """Return the options that a user chose and that can change the wheel; of files only their names."""
+    """Return the options of the user that can change the wheel; files by their names, without folders."""
     chosen: dict[str, Any] = {}
     for option in fields(options):
         value = getattr(options, option.name)

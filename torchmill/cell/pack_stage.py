@@ -1,4 +1,8 @@
-"""The second stage of a cell: bundle the raw wheel's libraries, correct its metadata, and pack it."""
+"""The second stage of a cell: bundle the raw wheel's libraries, correct its metadata, and pack it.
+
+The raw wheel is the one that the build made. It is unpacked into a folder (staged), repaired there,
+and packed from there.
+"""
 
 import shutil
 import time
@@ -24,8 +28,11 @@ from torchmill.host import environments
 from torchmill.host.environments import Install
 from torchmill.wheel import statement
 
-MEMBER_CACHE_BYTES = 10 * 2**30  # of compressed members, which the next pack copies
-LOADER_CACHE = Path("/etc/ld.so.cache")  # by which the system's libraries are found
+# Bytes of compressed members of wheels that stay on the disk: a later pack copies those that are
+# unchanged.
+MEMBER_CACHE_BYTES = 10 * 2**30
+LOADER_CACHE = Path("/etc/ld.so.cache")  # the loader finds the system's libraries by it
+# Placeholders of the plan whose values are folders of toolkits.
 _TOOLKIT_HOMES = ("cuda_home", "cudnn_home", "nccl_home", "magma_home")
 
 
@@ -33,34 +40,35 @@ class RepairedWheel(NamedTuple):
     """A staged wheel that is ready to be packed."""
 
     staged: StagedWheel
-    repaired: RepairResult
-    file_name: str
+    result: RepairResult
+    file_name: str  # with the final platform tag
 
 
 def pack_stage(context: BuildContext, stages: StageLog, raw: Path, install: Install) -> Path:
     """Stage, repair and pack the raw wheel, record the packed one, and return its file.
 
-    Libraries that the wheel needs are looked for in the session's environment. If that was removed
-    or damaged since the wheel was compiled, `install` fills it again. Raises TorchmillError.
+    `stages` is the record of the cell's stages. Libraries that the wheel needs are looked for in
+    the session's environment. If that was removed or damaged since the wheel was compiled,
+    `install` puts the requirements into it again. Raises TorchmillError.
     """
-    from torchmill.wheel import sbom  # slow to load
+    from torchmill.wheel import sbom  # slow to load, and not needed if the wheel is up to date
 
     if not environments.is_as_filled(context.venv, context.environment_key):
         provide_requirements(context, install)
     start = time.monotonic()
     inputs = stage_inputs(context, "pack", stages.valid)
     staged, repaired, name = _repair(context, raw, recorded_git_version(context, stages))
-    contents = compose_manifest(context, stages, name)
-    contents |= _add_licences(context, staged, repaired.bundled, contents.get("static", []))
+    manifest = compose_manifest(context, stages, name)
+    parts = _describe_parts(context, staged, repaired.bundled, manifest.get("static", []))
     metadata.normalize_metadata(staged, context.plan.release.pythons)
-    digests = {}
-    for library in contents["bundled"]:
-        digests[library["path"]] = hash_file(staged.root / library["path"])
-    inner = staged.dist_info / sbom.INNER_PATH
-    inner.parent.mkdir(exist_ok=True)
+    digests = {}  # of the bundled libraries as they are in the wheel, after their repair
+    for library in repaired.bundled:
+        digests[library.path] = hash_file(staged.root / library.path)
+    inner_sbom = staged.dist_info / sbom.INNER_PATH
+    inner_sbom.parent.mkdir(exist_ok=True)
     core_metadata = (staged.dist_info / "METADATA").read_bytes()
-    inner.write_bytes(sbom.compose_inner_sbom(contents, core_metadata, digests))
-    # An earlier wheel has another name if its platform tag was computed.
+    inner_sbom.write_bytes(sbom.compose_inner_sbom(manifest | parts, core_metadata, digests))
+    # If its platform tag was computed, an earlier wheel may have another name.
     delete_paths(context.outputs.packed.glob("*.whl"))
     members = context.layout.cache / "members"
     packed = wheel_writer.pack_wheel(
@@ -73,12 +81,9 @@ def pack_stage(context: BuildContext, stages: StageLog, raw: Path, install: Inst
     trim_folder(members, MEMBER_CACHE_BYTES)
     report = {
         "size": packed.size,
-        "static": contents["static"],
-        "bundled": contents["bundled"],
-        "origins": contents["origins"],
-        "licences": contents["licences"],
+        **parts,
         "could_be": repaired.lowest_tag,
-        "notes": [*repaired.notes, *contents["notes"]],
+        "notes": [*repaired.notes, *parts["notes"]],
         "packing": {"codec": packed.codec, "kept": packed.copied_bytes},
         "seconds": {"pack": round(time.monotonic() - start, 1)},
     }
@@ -96,9 +101,10 @@ def _repair(context: BuildContext, raw: Path, git_version: str | None) -> Repair
     staged = stage_wheel(raw, context.outputs.stage, {version_file})
     if not context.package.version_variables:
         staged = metadata.stamp_version(staged, wheel.version, wheel.torch_requirement)
-    # A build in a clone asks git itself, and names the same commit.
-    named_by_build = context.source.provider == "git" and git_version == context.source.commit
-    if git_version and not named_by_build and (staged.root / version_file).is_file():
+    # A build in a clone asks git for the commit, and names the same one. In any other source it
+    # leaves "Unknown" in the file.
+    names_commit = context.source.provider == "git" and git_version == context.source.commit
+    if git_version and not names_commit and (staged.root / version_file).is_file():
         metadata.set_git_version(staged, version_file, git_version)
     packages = _installed_packages(context)
     base = packages / context.base.import_name if context.base else None
@@ -116,15 +122,17 @@ def _repair(context: BuildContext, raw: Path, git_version: str | None) -> Repair
             f"see {context.log}",
             code="unexpected-wheel-name",
         )
-    lowest_tag = repaired.lowest_tag if wheel.tag_is_upper_bound else None
-    file_name = metadata.set_platform_tag(staged, lowest_tag or wheel.platform_tag)
+    platform_tag = wheel.platform_tag
+    if wheel.tag_is_upper_bound and repaired.lowest_tag:
+        platform_tag = repaired.lowest_tag
+    file_name = metadata.set_platform_tag(staged, platform_tag)
     return RepairedWheel(staged, repaired, file_name)
 
 
 def _installed_packages(context: BuildContext) -> Path:
     """Return the folder of the packages that the build was made with.
 
-    Only repair for Linux uses it, and so only its layout is known.
+    Only the repair for Linux needs it, and so the layout is that of Linux.
     """
     if context.plan.wheel.torch_folder:
         return context.plan.wheel.torch_folder
@@ -143,29 +151,37 @@ def _library_folders(context: BuildContext) -> list[Path]:
 
 
 def _provided_libraries(base: Path | None) -> frozenset[str]:
-    """Return the names of the base package's libraries, which stay out of a dependent wheel.
+    """Return the names of the libraries in `base`, the folder of the base package.
 
-    The base package has them loaded before the dependent one is imported.
+    They stay out of a dependent wheel, because the base package has loaded them before the
+    dependent one is imported.
     """
     if base is None:
         return frozenset()
-    return frozenset(path.name for kind in ("*.so*", "*.dylib") for path in base.rglob(kind))
+    names: set[str] = set()
+    for pattern in ("*.so*", "*.dylib"):
+        names.update(path.name for path in base.rglob(pattern))
+    return frozenset(names)
 
 
-def _add_licences(
+def _describe_parts(
     context: BuildContext,
     staged: StagedWheel,
     bundled: Sequence[BundledLibrary],
     static: Sequence[dict[str, str]],
 ) -> dict[str, Any]:
-    """Copy the licences of other projects' code into the wheel; return their part of the manifest."""
-    files: dict[str, Path] = {}
+    """Return the manifest's entries about code of other projects in the wheel.
+
+    This is code of bundled libraries, of `static` ones (each with its path as "source"), and of
+    submodules. Its licences are copied into the wheel.
+    """
+    files: dict[str, Path] = {}  # reference of a library in the SBOM -> its file on this machine
     for library in bundled:
         files[f"{statement.BUNDLED_KIND}:{library.path}"] = library.source
     for archive in static:
         path = Path(archive["source"])
         files[f"{statement.STATIC_KIND}:{path.name}"] = path
-    owners = licences.find_owners(files.values())
+    owners = licences.find_owners(files.values())  # the packages that installed the files
     holders = {reference: owners[path] for reference, path in files.items()}
     for submodule in context.source.submodules:
         holder = licences.find_submodule(context.source.path, submodule)
@@ -187,7 +203,8 @@ def _add_licences(
 def _system_libraries(context: BuildContext, bundled: Iterable[BundledLibrary]) -> dict[str, str]:
     """Return the digests of the machine's own libraries that were bundled, by path.
 
-    If there are any, the loader's cache is among them, because it decides which are found.
+    If there is one, the digest of the loader's cache is among them, because the cache decides which
+    libraries are found.
     """
     digests = {}
     for library in bundled:
@@ -195,7 +212,8 @@ def _system_libraries(context: BuildContext, bundled: Iterable[BundledLibrary]) 
         in_environment = library.source.is_relative_to(context.venv)
         if not in_tree and not in_environment:
             digests[str(library.source)] = library.sha256
-    loader = context.stat_cache.digest(LOADER_CACHE) if digests else None
-    if loader:
-        digests[str(LOADER_CACHE)] = loader
+    if digests:
+        loader_digest = context.stat_cache.digest(LOADER_CACHE)
+        if loader_digest:
+            digests[str(LOADER_CACHE)] = loader_digest
     return digests

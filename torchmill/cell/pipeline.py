@@ -33,15 +33,16 @@ from torchmill.toolchain import remote_cache
 def build_wheel(context: BuildContext, install: Install, line: ProgressLine) -> Path:
     """Build the wheel of one cell, publish it, verified, in dist/, and return its file.
 
-    A stage whose result is up to date is skipped. After each of the others the log looks again: a
-    raw wheel of the same bytes leaves the packed one valid. `install` puts requirements into the
-    session's environment. Raises TorchmillError.
+    A stage whose result is up to date is skipped. Each stage that was done may leave later ones up
+    to date: if the raw wheel has the same bytes as before, it need not be packed again. `install`
+    puts requirements into the session's environment, and `line` shows the progress. Raises
+    TorchmillError.
     """
     context = _with_measured_host(context)
     preflight(context, line.note)
     explain_rebuild(context, line.note)
     with hold_cell(context):
-        # Read under the lock: another run may have finished meanwhile.
+        # Read under the lock, because a run that held it until now may have done the work.
         stages = read_stage_log(context)
         if context.options.shard and stages.is_valid("compile"):
             raise UnfinishedBuildError(
@@ -59,14 +60,15 @@ def build_wheel(context: BuildContext, install: Install, line: ProgressLine) -> 
 
 
 def preflight(context: BuildContext, note: Callable[[str], None]) -> None:
-    """Refuse a build that cannot succeed on this machine; note what may go wrong with one that can.
+    """Refuse a build that cannot succeed on this machine; note what may go wrong otherwise.
 
     Raises HostError that lists everything missing, ConfigError for a shared cache or a
     SOURCE_DATE_EPOCH that cannot be read, and SourceError if the source has empty folders.
     """
+    # Only for their errors: the first use of these settings is after hours of work.
     remote_cache.parse_remote(os.environ.get(remote_cache.VARIABLE, ""))
     wheel_writer.source_date_epoch(os.environ)
-    # Nothing else writes to these before the end of the build.
+    # For the same reason a file is written into folders that are used at the end.
     for folder in (context.layout.dist, context.layout.logs):
         with report_unwritable(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -76,7 +78,7 @@ def preflight(context: BuildContext, note: Callable[[str], None]) -> None:
 
 
 def _with_measured_host(context: BuildContext) -> BuildContext:
-    """Return the context with all of the machine measured, before something is done on it."""
+    """Return the context with a complete measurement of the machine, which preflight examines."""
     if context.host.complete:
         return context
     host = measure_host(context.layout.root, gpus=bool(context.cell.build.cuda))
@@ -92,8 +94,8 @@ def _require_whole_source(context: BuildContext) -> None:
     if empty:
         raise SourceError(
             f"{context.plan.identifier}: {', '.join(empty)} in {context.source.path} "
-            f"{'are' if len(empty) > 1 else 'is'} empty, and "
-            "the plan compiles what belongs there: give a source with its submodules, as "
+            f"{'are' if len(empty) > 1 else 'is'} empty, and the plan compiles files that belong "
+            "there: give a source with its submodules, as "
             f"`{fetch_command(context.facts, context.cell)}` fetches it",
             code="empty-folders",
         )

@@ -1,4 +1,8 @@
-"""What ninja recorded of a tree's objects: the files that were read for each, and when."""
+"""What ninja recorded of a tree's objects: the files that were read for each, and when.
+
+ninja keeps the record in `.ninja_deps` beside each build.ninja, as it learned it from the
+compilers.
+"""
 
 import contextlib
 import os
@@ -13,7 +17,7 @@ from torchmill.host.tree_users import TreeUser
 
 # Objects, each with all files that were read for it, as absolute paths.
 RecordedInputs = Sequence[tuple[str, Sequence[str]]]
-OBJECTS = (".o", ".obj")
+OBJECTS = (".o", ".obj")  # endings of their names
 CLOCK_SKEW_SECONDS = 2.0  # that a file system's clock may be ahead of ours
 
 
@@ -35,32 +39,40 @@ def read_recorded_inputs(source: Path) -> RecordedInputs | None:
 
 
 def objects_reading(recorded: RecordedInputs, matches: Callable[[str], bool]) -> list[str]:
-    """Return the objects for which a file that matches was read."""
-    files = {file for _, inputs in recorded for file in inputs}
+    """Return the objects for which at least one file was read that `matches` accepts."""
+    files: set[str] = set()
+    for _, inputs in recorded:
+        files.update(inputs)
+    # Each file is tested once, although thousands of objects read it.
     matching = {file for file in files if matches(file)}
     return [output for output, inputs in recorded if not matching.isdisjoint(inputs)]
 
 
 def inputs_newer_than_objects(recorded: RecordedInputs, matches: Callable[[str], bool]) -> set[str]:
-    """Return those of the matching files that changed after an object read them.
+    """Return the files that `matches` accepts and that changed after an object read them.
 
-    A package manager sets the date of a file (mtime), but nobody can set when it was written
-    (ctime).
+    A package manager sets the date of a file (mtime), but nobody can set the time at which the
+    kernel saw it change (ctime).
     """
     newer: set[str] = set()
     written_at: dict[str, int] = {}  # nanoseconds; 0 if the file is gone, or does not match
     for output, inputs in recorded:
-        compiled_at = _file_times(output)[0]
+        compiled_at, _ = _file_times(output)
         for file in inputs:
             if file not in written_at:
-                written_at[file] = _file_times(file)[1] if matches(file) else 0
+                written_at[file] = 0
+                if matches(file):
+                    _, written_at[file] = _file_times(file)
             if written_at[file] > compiled_at:
                 newer.add(file)
     return newer
 
 
 def find_foreign_object(recorded: RecordedInputs, user: TreeUser) -> tuple[str, str] | None:
-    """Return an object and the Python.h of another interpreter that was read for it; None without."""
+    """Return an object that read the Python.h of another interpreter than `user`, and that header.
+
+    None if there is no such object.
+    """
     for output, inputs in recorded:
         for file in inputs:
             folder, name = os.path.split(file)
@@ -70,11 +82,11 @@ def find_foreign_object(recorded: RecordedInputs, user: TreeUser) -> tuple[str, 
 
 
 def has_future_objects(tree: BuildTree) -> bool:
-    """Tell whether something was compiled later than now: the clock was set back.
+    """Tell whether something was compiled later than now, because the clock was set back.
 
-    ninja goes by the dates of files.
+    ninja goes by the dates of files, and would take such objects for newer than any edit.
     """
-    # A new file is dated by the disk, whose clock may be ahead of ours.
+    # The clock of the disk dates a new file, and it may be ahead of ours.
     with tempfile.TemporaryFile(dir=tree.folder) as fresh:
         disk_time = os.fstat(fresh.fileno()).st_mtime
     now = max(time.time(), disk_time) + CLOCK_SKEW_SECONDS
@@ -92,7 +104,10 @@ def files_below(folder: Path, matches: Callable[[str], bool]) -> Iterator[Path]:
 
 
 def _file_times(path: str) -> tuple[int, int]:
-    """Return a file's date, which anybody may set, and when it was written, in nanoseconds."""
+    """Return a file's date, which anybody may set, and the time of its last change, in nanoseconds.
+
+    Both are 0 if there is no such file.
+    """
     with contextlib.suppress(OSError):
         status = os.stat(path)  # noqa: PTH116 - for ten thousands of files
         return status.st_mtime_ns, status.st_ctime_ns

@@ -1,4 +1,8 @@
-"""Hand a tree from one interpreter to another: delete what depends on the former, keep the rest."""
+"""Hand a tree from one interpreter to another: delete what depends on the former, keep the rest.
+
+The user of a tree is the interpreter, with its packages, that compiled in it last. A file of the
+tree names it.
+"""
 
 import os
 import re
@@ -17,7 +21,7 @@ from torchmill.core.atomic_writes import write_atomically
 from torchmill.core.deletion import delete_paths
 from torchmill.host.tree_users import TreeUser, read_tree_user
 
-# Objects that read these depend on Python, wherever the headers lie.
+# An object that read one of these depends on Python, in whichever folder the header lies.
 PYTHON_HEADERS = ("/Python.h", "/pyconfig.h")
 # Made by setuptools, scikit-build-core and CMake for one interpreter, at paths that all use.
 _MADE_FOR_ONE_INTERPRETER = (
@@ -29,7 +33,7 @@ _MADE_FOR_ONE_INTERPRETER = (
     "*/lib/python3.*",
 )
 _NAMES_INTERPRETER = re.compile(r"\.(cpython|pypy|graalpy)-?\d+|\.cp\d+t?-")
-_SETUPTOOLS_OBJECTS = "temp."  # begins the folder's name in build/
+_SETUPTOOLS_OBJECTS = "temp."  # the beginning of their folder's name in build/
 
 
 def claim_tree(tree: BuildTree, user: TreeUser, venv: Path) -> None:
@@ -37,6 +41,7 @@ def claim_tree(tree: BuildTree, user: TreeUser, venv: Path) -> None:
 
     `venv` is its environment, to which the tree gets a link.
     """
+    # The rename replaces the link to the former environment.
     fresh = tree.env.with_name(f"{tree.env.name}.new")
     fresh.unlink(missing_ok=True)
     fresh.symlink_to(venv)
@@ -47,27 +52,27 @@ def claim_tree(tree: BuildTree, user: TreeUser, venv: Path) -> None:
 def retarget_tree(tree: BuildTree, user: TreeUser, venv: Path) -> int | None:
     """Make an interpreter the user of a tree; return the number of objects that were deleted.
 
-    None if nobody recorded which objects depend on the former user: then the tree must be made
-    anew. It may be interrupted at any time: the tree has no user until all is done, and the next
-    run begins again.
+    None if there is no record of the objects that depend on the former user: then the tree must be
+    made anew. If this is interrupted, the next run does it again.
     """
     former = read_tree_user(tree.interpreter_file)
     if former is None:
         return None
     if former.identity == user.identity and tree.env.is_symlink() and tree.env.readlink() == venv:
         return 0
+    # Until all is done the tree has a user without identity, which differs from every interpreter.
     write_atomically(tree.interpreter_file, replace(former, identity="").to_json())
     recorded = read_recorded_inputs(tree.source)
     if recorded is None:
         if any(files_below(tree.source, lambda name: name.endswith(OBJECTS))):
             return None
-        recorded = ()
+        recorded = ()  # nothing is compiled yet
     former_folders = tuple(f"{folder}/" for folder in former.folders)
 
-    def is_former_users(file: str) -> bool:
+    def depends_on_former(file: str) -> bool:
         return file.startswith(former_folders) or file.endswith(PYTHON_HEADERS)
 
-    stale = objects_reading(recorded, is_former_users)
+    stale = objects_reading(recorded, depends_on_former)
     _delete_objects(tree, stale)
     delete_paths(files_below(tree.source, lambda name: _NAMES_INTERPRETER.search(name) is not None))
     claim_tree(tree, user, venv)
@@ -75,13 +80,14 @@ def retarget_tree(tree: BuildTree, user: TreeUser, venv: Path) -> int | None:
 
 
 def delete_outdated_objects(tree: BuildTree, changed: Collection[str]) -> int | None:
-    """Delete the objects that read files which changed since; return their number.
+    """Delete the objects that read a file of `changed`; return the number of objects.
 
-    None if something else than recorded compiles may have read them: a library was linked, or make
-    or FindCUDA compiled something. Then the tree must be made anew.
+    None if there may be further readers, of which ninja has no record: a link that takes in a
+    library, or a compile by make or FindCUDA. Then the tree must be made anew.
     """
     recorded = read_recorded_inputs(tree.source) or ()
     outputs = {output for output, _ in recorded}
+    # Objects of setuptools need no record, because they are deleted in any case.
     by_setuptools = str(tree.build / _SETUPTOOLS_OBJECTS)
     for path in files_below(tree.source, lambda name: name.endswith(OBJECTS)):
         if str(path) not in outputs and not str(path).startswith(by_setuptools):
@@ -101,11 +107,15 @@ def delete_matches(tree: BuildTree, patterns: Iterable[str]) -> None:
 
 
 def _delete_objects(tree: BuildTree, objects: Collection[str]) -> None:
-    """Delete objects, everything that was made of them, and CMake's cache."""
+    """Delete objects, everything that setuptools made of them, and CMake's cache.
+
+    The cache has the paths of the interpreter that CMake found in its first run.
+    """
     delete_paths(Path(path) for path in objects)
     delete_matches(tree, _MADE_FOR_ONE_INTERPRETER)
     (tree.build / "CMakeCache.txt").unlink(missing_ok=True)
-    # Whatever the clock says, ninja must take it for older than what CMake writes next.
+    # ninja compares dates of files. The oldest date makes this file older than whatever CMake
+    # writes next, even after the clock was set back.
     manifest = tree.build / "build.ninja"
     if manifest.exists():
         os.utime(manifest, (1, 1))

@@ -4,7 +4,9 @@ from torchmill.cell.context import BuildContext
 from torchmill.host import environments
 from torchmill.host.environments import Install
 
-_LENT_TOOLS = ("cmake", "ninja")  # of no use in an environment that only lends its packages
+# Requirements with programs that the build calls. Another environment that lends its packages does
+# not lend its programs.
+_TOOLS = ("cmake", "ninja")
 
 
 def provide_requirements(context: BuildContext, install: Install) -> None:
@@ -12,15 +14,18 @@ def provide_requirements(context: BuildContext, install: Install) -> None:
 
     `install` is called with the words of `pip install`.
     """
-    own_tools = () if context.shares_tree else context.plan.tree.kit
-    lender = context.plan.wheel.torch_folder
+    # A shared tree has a kit with these tools.
+    tools = () if context.shares_tree else context.plan.tree.kit
+    lent_packages = context.plan.wheel.torch_folder  # of the environment with the user's torch
 
     def install_requirements(*words: str) -> None:
-        if lender:
+        """Install as `install` does, and let the environment import the user's torch."""
+        if lent_packages:
+            # First the tools: afterwards pip would take the lent ones for installed.
             for word in words:
-                if word.startswith(_LENT_TOOLS):
+                if word.startswith(_TOOLS):
                     install(word)
-            environments.import_packages_of(context.venv, lender)
+            environments.import_packages_of(context.venv, lent_packages)
         install(*words)
 
     environments.provide_environment(
@@ -30,12 +35,13 @@ def provide_requirements(context: BuildContext, install: Install) -> None:
         context.layout.environments,
         install_requirements,
         *find_links(context),
-        *own_tools,
+        *tools,
         *context.plan.requirements,
     )
 
 
 def find_links(context: BuildContext) -> list[str]:
-    """Return pip's option that leads to our own wheels; none for a build against another torch."""
-    uses_own_torch = context.plan.wheel.torch is not None and context.options.torch is None
-    return ["--find-links", str(context.layout.dist)] if uses_own_torch else []
+    """Return pip's option for wheels in dist/; none unless the build uses a torch from there."""
+    if context.plan.wheel.torch is None or context.options.torch is not None:
+        return []
+    return ["--find-links", str(context.layout.dist)]

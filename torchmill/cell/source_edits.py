@@ -15,8 +15,8 @@ from torchmill.core.strict_json import load_object
 def find_edits(context: BuildContext) -> dict[str, str]:
     """Return the source files in the tree that somebody edited or added, with their digests.
 
-    Changes that the patches or a build made are no edits, nor are files that setuptools writes anew
-    each time. A file that is gone has no digest and is left out.
+    Changes by patches or by a build are no edits, nor are files that setuptools writes anew each
+    time. A file that is gone is left out.
     """
     differing = differing_sources(context, load_object(context.tree.patched_file))
     edits = {name: digest for name, digest in differing.items() if digest}
@@ -26,7 +26,10 @@ def find_edits(context: BuildContext) -> dict[str, str]:
 
 
 def record_generated_files(context: BuildContext, edits: Mapping[str, str]) -> None:
-    """Record the source files that a build changed itself; `edits` were there before it began."""
+    """Record the source files that a build changed: they are no edits from now on.
+
+    `edits` are the edits that `find_edits` returned before the build began.
+    """
     added_files.end_build(context.tree, context.source.path)
     generated = {}
     for name, digest in find_edits(context).items():
@@ -38,29 +41,30 @@ def record_generated_files(context: BuildContext, edits: Mapping[str, str]) -> N
 
 
 def differing_sources(context: BuildContext, patched: Mapping[str, str]) -> dict[str, str]:
-    """Return the source files, with digests, that are neither as fetched nor as in `patched`.
+    """Return the source files that differ from the fetched ones, with their digests in the tree.
 
-    The digest of a file that is gone is "".
+    `patched` has the digests of files that are meant to differ: a file with that digest is left
+    out. The digest of a file that is gone is "".
     """
     differing = {}
     for parent, folders, names in os.walk(context.source.path):
-        # git writes its index anew, and setuptools an .egg-info that a source archive ships
+        # git writes its index anew, and setuptools does so with an .egg-info in a source archive.
         folders[:] = [name for name in folders if name != ".git" and not name.endswith(".egg-info")]
         for name in names:
             fetched = Path(parent, name)
             path = fetched.relative_to(context.source.path)
             copy = context.tree.source / path
+            # A copy has the date of its original. To read all files would take minutes.
             if _size_and_date(copy) == _size_and_date(fetched) or not fetched.is_file():
                 continue
             digest = context.stat_cache.digest(copy) or ""
-            expected = {patched.get(str(path)), context.stat_cache.digest(fetched)}
-            if digest not in expected:
+            if digest not in (patched.get(str(path)), context.stat_cache.digest(fetched)):
                 differing[str(path)] = digest
     return differing
 
 
 def _size_and_date(file: Path) -> tuple[int, int] | None:
-    """Return what a copy has in common with its original; None if there is no file."""
+    """Return the bytes and the date of a file, by which a copy is compared; None if it is gone."""
     with contextlib.suppress(OSError):
         status = file.lstat()
         return status.st_size, status.st_mtime_ns

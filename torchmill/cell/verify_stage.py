@@ -22,8 +22,9 @@ def verify_stage(
 ) -> Path:
     """Check the packed wheel in a clean environment, record the checks, and return its file.
 
-    If it is the published wheel in dist/ itself, it is withdrawn first, because every wheel there
-    has passed every check. Raises VerifyError if a check fails.
+    `stages` is the record of the cell's stages. If the wheel is the published one in dist/, it is
+    moved out first, because every wheel there has passed every check. Raises VerifyError if a check
+    fails.
     """
     plan = context.plan
     published = context.layout.dist / packed.name
@@ -33,6 +34,7 @@ def verify_stage(
     note(f"verifying {packed.name} in a clean environment")
     start = time.monotonic()
     inputs = stage_inputs(context, "verify", stages.valid)
+    # If the user edited files, the plan does not know of it.
     git_version = recorded_git_version(context, stages)
     built = replace(plan, source=replace(plan.source, git_version=git_version))
     with context.log.open("a", encoding="utf-8") as log:
@@ -48,6 +50,7 @@ def verify_stage(
             targets=device_code.requested_targets(context.facts, plan.wheel, plan.arch_list),
             empty=context.layout.environments,
         )
+    # The other wheels in dist/ of the same version should require the same packages.
     differences = dependencies.sibling_differences(packed, dependencies.sibling_wheels(published))
     report: dict[str, Any] = {
         "unlike": differences,
@@ -55,7 +58,7 @@ def verify_stage(
         "device_code": dict(code_sizes),
         "seconds": {"verify": round(time.monotonic() - start, 1)},
     }
-    if context.tree.source.exists():  # an emptied tree has no size to foresee the next build by
+    if context.tree.source.exists():  # an emptied tree tells nothing about later builds
         report["disk"] = disk_space.written_bytes(context.folders)
     product = stages.valid["pack"].product
     stages.record("verify", StageRecord(inputs, product, {}, report))
@@ -77,17 +80,23 @@ def publish_stage(context: BuildContext, stages: StageLog, packed: Path) -> Path
 
 
 def _check_requirements(context: BuildContext) -> list[Path | str]:
-    """Return the wheels and requirements that are installed beside the wheel for its checks."""
+    """Return the wheels and requirements that are installed beside the wheel for its checks.
+
+    These are the packages that the wheel works with, although its metadata may not require them.
+    """
     requirements = context.plan.requirements
     to_install: list[Path | str] = []
     for requirement in requirements:
+        # Its checks use NumPy of the version that it was compiled with.
         if requirement.startswith("numpy"):
             to_install.append(requirement)
     wheel = context.plan.wheel
+    # A torch in a folder is lent to the environment, and not installed.
     if wheel.torch and not wheel.torch_folder:
-        own_torch = base_wheel(context) if context.options.torch is None else None
-        torch_requirement = requirements[-1]  # a plan has torch last
-        to_install.append(own_torch or torch_requirement)
+        torch: Path | str = requirements[-1]  # a plan has torch last
+        if context.options.torch is None:
+            torch = base_wheel(context) or torch
+        to_install.append(torch)
     for name in context.package.imports:
         imported = imported_wheel(context, context.facts.packages[name])
         if imported is not None:

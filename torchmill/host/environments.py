@@ -138,7 +138,10 @@ def pip_variables(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def import_packages_of(venv: Path, folder: Path) -> None:
-    """Let an environment import the packages in a folder, after its own; pip ignores them."""
+    """Let an environment import the packages in a folder, after its own.
+
+    pip then takes them for installed, without the programs that they would have put on PATH.
+    """
     # addsitedir, so that .pth files in the folder count as well.
     line = f"import site; site.addsitedir({str(folder)!r})\n"
     for site in _site_folders(venv):
