@@ -164,6 +164,7 @@ def _guard_site(context: BuildContext) -> GuardSite:
         # Without the mark the reaper leaves the guard alone, which ends by itself after the build.
         environ=reaper.without_mark(os.environ),
         enabled=context.options.guard,
+        listing_hint="`invoke report` lists them",
     )
 
 

@@ -15,6 +15,7 @@ from guard_support.guards import MIB, SOON, until
 from millguard.expectations import NeedHistory, UnitExpectations
 from millguard.gate_protocol import GateClient, GateGone, StartRequest, UnitEnded, UnitStarted
 from millguard.jobserver import TokenPool
+from millguard.limits import LimitReading
 from millguard.policy import Pause, Resume
 from millguard.scheduler import (
     IDLE_LOOK_SECONDS,
@@ -378,7 +379,7 @@ GIB = 2**30
 
 def gauge(*left: int, most: int | None = None) -> MemoryProbe:
     values = itertools.chain(left, itertools.repeat(left[-1]))
-    return MemoryProbe(lambda _: next(values), most, lambda: 2)
+    return MemoryProbe(lambda _: LimitReading("memory", next(values)), most, lambda: 2)
 
 
 def test_the_tighter_of_machine_and_user_counts() -> None:
@@ -390,7 +391,9 @@ def test_the_tighter_of_machine_and_user_counts() -> None:
 
 def test_the_probe_passes_on_what_the_units_use() -> None:
     assert (
-        MemoryProbe(lambda used: 5 * GIB - used, None, lambda: 1).read(0.0, 0.0, 2 * GIB).headroom
+        MemoryProbe(lambda used: LimitReading("memory", 5 * GIB, used), None, lambda: 1)
+        .read(0.0, 0.0, 2 * GIB)
+        .headroom
         == 3 * GIB
     )
 

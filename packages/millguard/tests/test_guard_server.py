@@ -15,6 +15,7 @@ from millguard.costs import KnownCost
 from millguard.expectations import NeedHistory, UnitExpectations
 from millguard.gate_protocol import GateClient, StartRequest, listen
 from millguard.jobserver import TokenPool
+from millguard.limits import LimitReading
 from millguard.scheduler import MemoryProbe, UnitScheduler
 from millguard.server import (
     BUFFERED_BYTES,
@@ -310,7 +311,7 @@ def test_the_history_is_saved_now_and_then_while_compilers_run(
     client = GateClient(ours, 1)
     admission.add_gate(client)
     assert admission.handle_message(client, StartRequest("/src", ("cc", "-c", "a.c")))
-    gauge = MemoryProbe(lambda _: 2**33, None, lambda: 2)
+    gauge = MemoryProbe(lambda _: LimitReading("memory", 2**33), None, lambda: 2)
     serving = GuardServer(listen(tmp_path), GuardStarter(reading), admission, gauge, 10)
     serving.serve(lambda: os.write(writing, b"end\n"))  # without it, it would never end
     assert theirs.recv(10) == b"go\n", "its compiler runs all the while"

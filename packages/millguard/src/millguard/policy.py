@@ -101,6 +101,9 @@ class PolicyInput:
     falling: float = 0.0  # bytes a second by which the headroom shrank between the last two looks
     rising: float = 0.0  # bytes a second by which the units grew meanwhile
     lag: float = 0.05  # seconds until the next look, if it is as late as the last ones were
+    # Other builds on this machine; what they claim is taken off `headroom` and `cores` already.
+    moving_elsewhere: int = 0  # their units that run and are not paused
+    older_elsewhere: bool = False  # whether one of those is older than every unit of this build
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,8 +277,9 @@ def _relief(state: PolicyInput) -> Iterator[Decision]:
 
     Pausing frees nothing, so it comes before too little is left. The oldest go on, because there is
     room when they end. A unit that is ended loses its work: that comes last, and never to the
-    oldest.
+    oldest. If another build has an older one, no unit here counts as the oldest.
     """
+    goes_on = 0 if state.older_elsewhere else 1
     reserve = reserved_bytes(state.limit)
     oldest_first = sorted(state.running, key=_by_age)
     moving = [ticket for ticket in oldest_first if ticket.paused is None]
@@ -291,11 +295,11 @@ def _relief(state: PolicyInput) -> Iterator[Decision]:
     ended: set[int] = set()
     if is_empty and (room < 0 or not moving):
         missing = reserve - soon - state.ending
-        ended = _youngest_holding(oldest_first[1:], missing)
+        ended = _youngest_holding(oldest_first[goes_on:], missing)
     paused: Sequence[UnitTicket]
     if not is_empty:
         paused = _too_many(state, moving, room)
-    elif len(oldest_first) > 1:
+    elif len(oldest_first) > goes_on:
         paused = moving
     else:
         paused = ()
@@ -339,15 +343,16 @@ def _too_many(
 ) -> Sequence[UnitTicket]:
     """Return the units that cannot go on beside the oldest.
 
-    The oldest always can. The others are let go on one by one, in the order of their ends, as
-    units are admitted: memory that the oldest will want only when another has ended is no reason to
-    pause that one, whose end makes room. In this order no paused unit fits beside the rest after
-    all, to be resumed at once.
+    The oldest always can, unless another build has an older one. The others are let go on one by
+    one, in the order of their ends, as units are admitted: memory that the oldest will want only
+    when another has ended is no reason to pause that one, whose end makes room. In this order no
+    paused unit fits beside the rest after all, to be resumed at once.
     """
     forecasts = [(_running_forecast(ticket, state.now), ticket) for ticket in moving]
-    memory = MemoryForecast(room, [forecast for forecast, _ in forecasts[:1]])
+    goes_on = 0 if state.older_elsewhere else 1
+    memory = MemoryForecast(room, [forecast for forecast, _ in forecasts[:goes_on]])
     too_many = []
-    for forecast, ticket in sorted(forecasts[1:], key=lambda pair: pair[0].left):
+    for forecast, ticket in sorted(forecasts[goes_on:], key=lambda pair: pair[0].left):
         if memory.fits(forecast):
             memory.add(forecast)
         else:
@@ -361,7 +366,7 @@ def _resumes(state: PolicyInput) -> Iterator[Resume]:
     paused = [ticket for ticket in state.running if ticket.paused is not None]
     room = state.headroom - reserved_bytes(state.limit)
     memory = MemoryForecast(room, [_running_forecast(ticket, state.now) for ticket in moving])
-    is_idle = not moving and not state.ending
+    is_idle = not moving and not state.ending and not state.moving_elsewhere
     for ticket in sorted(paused, key=_by_age):
         forecast = _running_forecast(ticket.resumed(state.now), state.now)
         if is_idle or memory.fits(forecast):
@@ -378,8 +383,8 @@ def _admissions(state: PolicyInput) -> Iterator[Admit]:
     1995), with memory for nodes, and the time of other units of a kind for what users state. If
     ends are known, it is known what fits beside them, and room that is kept would be idle. A unit
     that has waited too long comes first and keeps room; if it can keep none, because it will never
-    fit, it lets nobody pass. If nothing runs, something starts all the same, because nothing else
-    would make room.
+    fit, it lets nobody pass. If nothing runs, here or in another build, something starts all the
+    same, because nothing else would make room.
     """
     if not state.waiting or any(ticket.alone for ticket in state.running):
         return
@@ -388,18 +393,18 @@ def _admissions(state: PolicyInput) -> Iterator[Admit]:
     memory = MemoryForecast(room, running)
     ends_are_known = all(ticket.unit.measured for ticket in state.running)
     busy = _busy_cores(state.running)
-    has_started = bool(state.running)
+    has_started = bool(state.running or state.moving_elsewhere)
     reservation: RoomReservation | None = None
     for ticket in _in_order(state)[:CONSIDERED]:
         if busy >= state.cores and has_started:
             return
         forecast = _forecast(ticket.unit)
-        has_core = busy == 0 or busy + ticket.unit.weight <= state.cores
-        is_possible = has_core and not ticket.alone
+        is_possible = _has_processor(state, ticket, busy)
         if is_possible and memory.fits(forecast) and _passes(reservation, forecast):
             yield Admit(ticket.number)
             memory.add(forecast)
-            busy += ticket.unit.weight
+            # Beside one that is to be alone there is no processor for another.
+            busy += FOREVER if ticket.alone else ticket.unit.weight
             has_started = True
         elif reservation is None:
             is_late = _is_impatient(state, ticket)
@@ -415,6 +420,17 @@ def _admissions(state: PolicyInput) -> Iterator[Admit]:
             state.waiting, key=lambda ticket: (ticket.alone, ticket.unit.need, ticket.number)
         )
         yield Admit(smallest.number)
+
+
+def _has_processor(state: PolicyInput, ticket: UnitTicket, busy: float) -> bool:
+    """Tell whether a unit can start beside others of this build that keep `busy` processors busy.
+
+    One that must be alone starts by itself in the end. But it cannot wait until all other builds
+    are over: if there are any, it is alone when it is in its own build.
+    """
+    if ticket.alone and (busy > 0 or not state.moving_elsewhere):
+        return False
+    return busy == 0 or busy + ticket.unit.weight <= state.cores
 
 
 def _passes(reservation: RoomReservation | None, forecast: UnitForecast) -> bool:

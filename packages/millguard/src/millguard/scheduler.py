@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ from millguard.gate_protocol import (
     UnitStarted,
 )
 from millguard.jobserver import TokenPool
+from millguard.limits import LimitReading
 from millguard.policy import (
     Admit,
     Decision,
@@ -28,6 +30,7 @@ from millguard.policy import (
     UnitTicket,
 )
 from millguard.quantities import format_bytes
+from millguard.shared_board import NOBODY, BuildClaim, OtherBuilds, SharedBoard
 from millguard.timeline import Record, TimelineEvent, TimelineMoment, UnitRun
 
 RISE_FACTOR = 1.05  # on the memory that was noted last, above which more is noted
@@ -121,18 +124,23 @@ class RoomReading:
     falling: float  # bytes a second by which the headroom shrinks
     rising: float  # bytes a second by which the units grow
     late: float  # seconds by which looks come too late, on a machine with much to do
+    domain: str = ""  # the limit that `headroom` comes from
+
+    def beside(self, others: OtherBuilds) -> "RoomReading":
+        """Return the room that is left beside other builds; one processor always is."""
+        headroom = self.headroom - others.growth
+        return replace(self, headroom=headroom, cores=max(1.0, self.cores - others.busy))
 
 
 class MemoryProbe:
     """Look at memory and processors, again and again.
 
-    `measure` returns the bytes that the machine has left for units that have so many already;
-    `limit` is what a user lets all of them have together; `cores` counts the processors to keep
-    busy.
+    `measure` returns the tightest limit for units that have so many bytes already; `limit` is what
+    a user lets all of them have together; `cores` counts the processors to keep busy.
     """
 
     def __init__(
-        self, measure: Callable[[int], int], limit: int | None, cores: Callable[[], float]
+        self, measure: Callable[[int], LimitReading], limit: int | None, cores: Callable[[], float]
     ) -> None:
         self._measure = measure
         self._limit = limit
@@ -145,7 +153,8 @@ class MemoryProbe:
 
     def read(self, now: float, due: float, used: int) -> RoomReading:
         """Measure now a look that was due then (seconds); `used` is the units' bytes."""
-        headroom = self._measure(used)
+        reading = self._measure(used)
+        headroom = reading.available
         if self._limit is not None:
             headroom = min(headroom, self._limit - used)
         self._delays.append(max(0.0, now - due))
@@ -157,7 +166,14 @@ class MemoryProbe:
             self._compared = (now, headroom, used)
             self._falling = max(0.0, (headroom_then - headroom) / passed)
             self._rising = max(0.0, (used - used_then) / passed)
-        return RoomReading(headroom, self._cores(), self._falling, self._rising, max(self._delays))
+        return RoomReading(
+            headroom=headroom,
+            cores=self._cores(),
+            falling=self._falling,
+            rising=self._rising,
+            late=max(self._delays),
+            domain=reading.source,
+        )
 
 
 class UnitScheduler:
@@ -165,6 +181,7 @@ class UnitScheduler:
 
     Clients of the jobserver draw from `pool`. Below `roots` a source is known by its path. `clock`
     gives the seconds since the start of the build; `record` takes the records of its timeline.
+    `board` has the claims of this user's other builds; None if they are not to be regarded.
     """
 
     def __init__(
@@ -174,7 +191,11 @@ class UnitScheduler:
         roots: Sequence[str],
         clock: Callable[[], float],
         record: Callable[[Record], None],
+        *,
+        board: SharedBoard | None = None,
     ) -> None:
+        self._board = board
+        self._others = NOBODY  # as they were when the board was read last
         self._expectations = expectations
         self._pool = pool
         self._roots = roots
@@ -219,14 +240,47 @@ class UnitScheduler:
             self._short_seconds += now - self._applied_at
         self._applied_at = now
         self._reconsider(now)
-        for decision in policy.decide(self._policy_input(room)):
-            self._apply(decision)
+        if self._board is None:
+            state = self._decide(room)
+        else:
+            with self._board.locked() as is_locked:
+                if is_locked:
+                    self._others = self._board.read_others(room.domain)
+                room = room.beside(self._others)
+                state = self._decide(room)
+                self._board.write(self._claim(room.domain))
         self._record_moment(room)
-        state = self._policy_input(room)
         self._pool.offer(policy.spare_tokens(state, FAMILIES["c++"].peak))
         is_idle = not (self._waiting or self._running or self._ending or state.tokens)
         self.calm = is_idle or policy.seconds_to_shortage(state) > CALM_SECONDS
         return IDLE_LOOK_SECONDS if is_idle else policy.next_look(state)
+
+    def _decide(self, room: RoomReading) -> PolicyInput:
+        """Carry out the policy's decisions; return what the next ones would follow from."""
+        for decision in policy.decide(self._policy_input(room)):
+            self._apply(decision)
+        return self._policy_input(room)
+
+    def _claim(self, domain: str) -> BuildClaim:
+        """Return what this build lays claim to, after the decisions of now."""
+        moving = [ticket for ticket in self._running.values() if ticket.paused is None]
+        wanted = 0
+        busy = sum(ticket.unit.weight for ticket in moving)
+        if self._waiting and not self._running:
+            wanted = min(ticket.unit.need for ticket in self._waiting.values())
+            busy = 1.0
+        return BuildClaim(
+            domain=domain,
+            growth=sum(ticket.growth for ticket in self._running.values()),
+            wanted=wanted,
+            busy=busy,
+            moving=len(moving),
+            oldest=self._on_machine(min((ticket.since for ticket in moving), default=None)),
+        )
+
+    def _on_machine(self, moment: float | None) -> float:
+        """Return a moment of this build by the clock of the machine; 0 for none."""
+        return 0.0 if moment is None else time.monotonic() - (self._clock() - moment)
 
     def add_gate(self, client: GateClient) -> None:
         """Expect a gate to ask for its unit."""
@@ -308,6 +362,7 @@ class UnitScheduler:
         )
 
     def _policy_input(self, room: RoomReading) -> PolicyInput:
+        oldest = min((ticket.since for ticket in self._running.values()), default=self._clock())
         state = PolicyInput(
             now=self._clock(),
             headroom=room.headroom,
@@ -319,6 +374,8 @@ class UnitScheduler:
             ending=sum(ticket.used for ticket in self._ending.values()),
             falling=room.falling,
             rising=room.rising,
+            moving_elsewhere=self._others.moving,
+            older_elsewhere=self._others.is_older_than(self._on_machine(oldest)),
         )
         return replace(state, lag=policy.next_look(state) + room.late)
 

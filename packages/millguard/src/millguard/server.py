@@ -40,6 +40,7 @@ class GuardCommand:
     cores: int | None  # to keep busy; None: those of the machine, measured again and again
     memory: int | None  # bytes for all units together; None: those that the machine has left
     known: tuple[KnownCost, ...] = ()
+    board: str = ""  # the folder in which builds of one user share a budget; "": not shared
 
     def to_line(self) -> str:
         """Return the command as one line of JSON, without its end."""

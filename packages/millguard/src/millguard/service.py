@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from millguard import processes
@@ -28,6 +29,7 @@ from millguard.server import (
     GuardStarter,
     parse_command,
 )
+from millguard.shared_board import SharedBoard
 from millguard.timeline import TimelineEvent
 
 SPARE_DESCRIPTORS = 32  # that are not for gates
@@ -61,9 +63,12 @@ def _guard(command: GuardCommand, listening: socket.socket, starter: GuardStarte
     history = NeedHistory(Path(command.history))
     expectations = UnitExpectations(history, command.known)
     pool = TokenPool(folder)
-    scheduler = UnitScheduler(expectations, pool, command.roots, clock, recorder.record)
+    board = _open_board(command, clock, recorder)
+    scheduler = UnitScheduler(
+        expectations, pool, command.roots, clock, recorder.record, board=board
+    )
     probe = MemoryProbe(
-        lambda used: meter.memory(used).available,
+        meter.memory,
         command.memory,
         lambda: command.cores or meter.cores().count,
     )
@@ -75,6 +80,8 @@ def _guard(command: GuardCommand, listening: socket.socket, starter: GuardStarte
         scheduler.stop()
     server.close()
     pool.close()
+    if board is not None:
+        board.close()
     Path(folder, "s").unlink(missing_ok=True)
     problem = history.save()
     if problem is not None:
@@ -84,6 +91,19 @@ def _guard(command: GuardCommand, listening: socket.socket, starter: GuardStarte
         # Nobody else is left to do so.
         processes.end_by_variable(GATE, command.folder)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _open_board(
+    command: GuardCommand, clock: Callable[[], float], recorder: GuardRecorder
+) -> SharedBoard | None:
+    """Return the board of this user's builds; None without one, of which the user learns."""
+    if not command.board:
+        return None
+    try:
+        return SharedBoard(Path(command.board))
+    except OSError as error:
+        recorder.record(TimelineEvent(clock(), "no board", "", str(error)))
+        return None
 
 
 def _raise_descriptor_limit() -> int:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import SimpleQueue
 
-from millguard import compiler_gate, jobserver, processes, units
+from millguard import compiler_gate, interception, jobserver, processes, units
 from millguard.costs import KnownCost
 from millguard.server import GATE, READY, GuardCommand
 from millguard.timeline import BuildAccount, Record, TimelineEvent, parse_record
@@ -22,6 +22,7 @@ EVENT_MESSAGES = {
     "too large": "{unit} {text}: it is compiled alone",
     "kill": "{unit} was killed or ran out of memory ({text}): it runs again, alone",
     "no timeline": "the timeline cannot be written: {text}",
+    "no board": "other builds on this machine are not regarded ({text})",
     "no history": "what units needed cannot be saved in {history} ({text}): make that file writable",
 }
 # Messages of a kind: with very little memory allowed, every single unit would be named.
@@ -48,6 +49,11 @@ class GuardSite:
     # of the guard itself
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     enabled: bool = True  # False: the user wants no guard
+    # The folder in which guards of one user share a budget; None: this build knows of no other.
+    board: Path | None = None
+    # False: programs of the build that outlive it, such as a cache's server, go on.
+    ends_leftovers: bool = True
+    listing_hint: str = "the timeline lists them"  # for events that are counted and not named
 
     @property
     def history(self) -> Path:
@@ -79,14 +85,80 @@ class GuardedBuild:
 def guard_build(site: GuardSite, caching: Mapping[str, str]) -> Iterator[GuardedBuild]:
     """Guard a build for as long as the context lasts, and leave nothing of it running.
 
-    `caching` is the environment of a compiler cache, {} without one. If no guard can start, the
-    build goes on without, and a message says so.
+    CMake's launchers lead its compilers to the gate, which lies in the tree because CMake remembers
+    its path. `caching` is the environment of a compiler cache, {} without one. If no guard can
+    start, the build goes on without, and a message says so.
     """
+
+    def hooks(gate: Path) -> dict[str, str]:
+        return compiler_gate.gate_hooks(gate, caching)
+
+    with _guarding(site, _gate_in_tree, hooks) as build:
+        yield build
+
+
+@contextlib.contextmanager
+def guard_programs(site: GuardSite) -> Iterator[GuardedBuild]:
+    """Guard any command that is started within the context with the build's `environment`.
+
+    Programs that it starts are intercepted when they start a compiler, so that the command needs no
+    launcher. If this system cannot do that, compilers are found by their names on PATH, and by the
+    launchers of CMake and cargo. If no guard can start, a message says so.
+    """
+    problems = []
+
+    def hooks(gate: Path) -> dict[str, str]:
+        try:
+            library = interception.intercept_library(site.cache, site.compiler)
+        except OSError as error:
+            problems.append(f"compilers are found by their names on PATH alone ({error})")
+            return _hooks_by_name(site, gate)
+        return interception.interception_environment(library, gate, site.environ)
+
+    with _guarding(site, _gate_in_cache, hooks) as build:
+        for problem in problems:
+            build.messages.put(problem)
+        yield build
+
+
+def _hooks_by_name(site: GuardSite, gate: Path) -> dict[str, str]:
+    """Return variables that lead compilers to the gate without interception.
+
+    The stand-ins lie in the cache and not in the build's own folder: CMake and libtool write down
+    the paths of their compilers, which must be there when the guard is not.
+    """
+    folder = site.cache / "stand-ins"
+    hooks = compiler_gate.gate_hooks(gate, {})
+    hooks |= compiler_gate.make_stand_ins(folder, gate, None, site.environ)
+    hooks |= compiler_gate.make_nvcc_stand_in(folder, gate, None, site.environ)
+    if not site.environ.get("RUSTC_WRAPPER"):
+        hooks["RUSTC_WRAPPER"] = str(gate)
+    return hooks
+
+
+def _gate_in_tree(site: GuardSite) -> Path:
+    compiled = compiler_gate.gate_program(site.cache, site.compiler)
+    return compiler_gate.place_gate(compiled, site.tree / "gate", site.compiler)
+
+
+def _gate_in_cache(site: GuardSite) -> Path:
+    """Return the gate in the cache; in the build's folder if nothing in the cache may be run."""
+    compiled = compiler_gate.gate_program(site.cache, site.compiler)
+    return compiled or compiler_gate.place_gate(None, site.tree / "gate", site.compiler)
+
+
+@contextlib.contextmanager
+def _guarding(
+    site: GuardSite,
+    find_gate: Callable[[GuardSite], Path],
+    hooks_of: Callable[[Path], Mapping[str, str]],
+) -> Iterator[GuardedBuild]:
+    """Start the guard, and yield a build that `hooks_of` the gate lead to it."""
     with contextlib.ExitStack() as stack:
         try:
             folder = stack.enter_context(_meeting_folder(site))
-            compiled = compiler_gate.gate_program(site.cache, site.compiler)
-            gate = compiler_gate.place_gate(compiled, site.tree / "gate", site.compiler)
+            gate = find_gate(site)
+            hooks = hooks_of(gate)
             (folder / "gate").symlink_to(gate)  # for a process that knows the folder alone
             fifo = stack.enter_context(jobserver.hold_open(folder))
             guard = _Guard(site, folder, fifo)
@@ -95,7 +167,6 @@ def guard_build(site: GuardSite, caching: Mapping[str, str]) -> Iterator[Guarded
             build = GuardedBuild()
             build.messages.put(f"this build has no memory guard ({error}): {_fallback_text(site)}")
         else:
-            hooks = compiler_gate.gate_hooks(gate, caching)
             build = GuardedBuild(
                 gate=gate,
                 folder=folder,
@@ -135,7 +206,8 @@ def _meeting_folder(site: GuardSite) -> Iterator[Path]:
         yield folder
     finally:
         try:
-            processes.end_by_variable(GATE, str(folder))
+            if site.ends_leftovers:
+                processes.end_by_variable(GATE, str(folder))
         finally:  # also if Ctrl-C comes a second time
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -162,6 +234,7 @@ class _Guard:
             cores=site.cores,
             memory=site.memory,
             known=site.known,
+            board=str(site.board) if site.board else "",
         )
         self._send(command.to_line())
         self._listener = threading.Thread(target=self._listen, name="guard", daemon=True)
@@ -284,5 +357,5 @@ class _Guard:
             )
         if count == LISTED_PER_KIND:
             self.messages.put(
-                "further files of this kind are only counted: `invoke report` lists them"
+                f"further files of this kind are only counted: {self._site.listing_hint}"
             )
