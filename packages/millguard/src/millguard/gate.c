@@ -4,7 +4,8 @@
  *
  * MILLGUARD_GATE names a folder with the guard's socket, `s`, and the files `1`, `2`, … that stand for the
  * compilers which may run where no guard answers. Without it, within a compiler that came through a gate
- * already, and where nothing is compiled or linked, the command just runs.
+ * already, and where nothing is compiled or linked, the command just runs. MILLGUARD_ARGV0 is the compiler's
+ * argv[0] if that is not its path.
  *
  * To the guard:   ask N\n and N bytes: the working directory and each argument, ended by zeros
  *                 pid N\n: the process group that the compiler leads
@@ -55,15 +56,18 @@ static int wake[2];                        /* written to by the handler */
 static pid_t parent, child;                /* the compiler leads a group of its own */
 static volatile sig_atomic_t asked_to_end; /* by this signal */
 static int slots[1024], slots_held;
+static char *argv0;                        /* of the compiler; NULL: its path */
 static int said = -1; /* the file that takes what the compiler writes to stderr */
 static int code;      /* of the last run */
 
 /* Become the command. */
 static void become(char **command)
 {
-    execvp(command[0], command);
+    char *program = command[0];
+    command[0] = argv0 == NULL ? program : argv0;
+    execvp(program, command);
     int reason = errno;
-    dprintf(STDERR_FILENO, "gate: %s: %s\n", command[0], strerror(reason));
+    dprintf(STDERR_FILENO, "gate: %s: %s\n", program, strerror(reason));
     _exit(reason == ENOENT ? NOT_FOUND : CANNOT_RUN);
 }
 
@@ -71,13 +75,19 @@ static void become(char **command)
 static int needs_no_guard(char **command)
 {
     static const char *const words[] = {
-        "-", "-E", "-M", "-MM", "-###", "--help*", "--version", "-print-*", "--print-*", "-dumpversion",
+        "-", "-E", "-M", "-MM", "-###", "--help*", "--version", "-print-*", "--print*", "-dumpversion", "-V", "-vV",
         "-dumpfullversion", "-dumpmachine", "-dumpspecs", "--preprocess", "--generate-dependencies",
         "--generate-nonsystem-dependencies", "--dryrun", "-dryrun"};
+    /* What is tried while a build is configured is tiny, and no measure of the build's own files: the folders of
+       CMake and Meson, the sources of Autoconf and setuptools. */
+    static const char *const trials[] = {"/CMakeFiles/CMakeScratch/", "/CMakeFiles/CMakeTmp", "/meson-private/tmp"};
+    static const char *const trial_sources[] = {"conftest.*", "_configtest.*"};
     char here[4096];
     int operands = 0;
-    if (getcwd(here, sizeof here) != NULL && (strstr(here, "/CMakeFiles/CMakeScratch/") || strstr(here, "/CMakeFiles/CMakeTmp")))
-        return 1; /* what CMake tries while it configures is tiny, and no measure of the build's own */
+    if (getcwd(here, sizeof here) != NULL)
+        for (size_t i = 0; i < COUNT(trials); i++)
+            if (strstr(here, trials[i]) != NULL)
+                return 1;
     for (char **word = command + 1; *word != NULL; word++) {
         if (strcmp(*word, "-Xlinker") == 0 && word[1] != NULL) {
             word++; /* for the linker, whatever it means to the compiler */
@@ -85,6 +95,9 @@ static int needs_no_guard(char **command)
         }
         for (size_t i = 0; i < COUNT(words); i++)
             if (fnmatch(words[i], *word, 0) == 0)
+                return 1;
+        for (size_t i = 0; i < COUNT(trial_sources); i++)
+            if (fnmatch(trial_sources[i], *word, 0) == 0)
                 return 1;
         operands += **word != '-';
     }
@@ -396,7 +409,6 @@ static void prepare(char **command)
     sigemptyset(&heard);
     sigaddset(&heard, SIGCHLD);
     sigprocmask(SIG_UNBLOCK, &heard, NULL); /* a mask is handed down, too */
-    setenv("MILLGUARD_GATED", "1", 1);
 }
 
 int main(int argc, char **argv)
@@ -407,8 +419,12 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: gate COMPILER ARGUMENT...\n");
         return 2;
     }
+    argv0 = getenv("MILLGUARD_ARGV0"); /* stays readable when the variable is gone */
+    unsetenv("MILLGUARD_ARGV0");
     if (folder != NULL && *folder && (gated == NULL || !*gated) && !needs_no_guard(command))
         room = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder != NULL)
+        setenv("MILLGUARD_GATED", "1", 1); /* what the compiler starts needs no gate either */
     if (room < 0) /* or the build is over */
         become(command);
     prepare(command);

@@ -1,0 +1,89 @@
+"""Lead every compiler of a command to the gate, however the command's programs name it.
+
+`intercept.c` is a library for LD_PRELOAD. In each program of the build it takes the place of the
+functions that start another program, and starts the gate instead of a compiler. So nothing stands
+in front of the compilers on disk, and CMake writes down the compiler's own path.
+
+Programs that are linked statically, such as those written in Go, and set-user-ID ones, such as
+sudo, do not load such a library: ld.so(8). What they start is not seen.
+"""
+
+import hashlib
+import os
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from millguard.atomic_files import replacing
+from millguard.processes import ProgramError, run_program
+
+SOURCE = Path(__file__).with_name("intercept.c")
+PRELOAD_VARIABLE = "LD_PRELOAD"
+# A program with AddressSanitizer ends at once if its runtime is not the first library that is
+# loaded: https://github.com/google/sanitizers/wiki/AddressSanitizerFlags (verify_asan_link_order).
+SANITIZER_OPTIONS = "ASAN_OPTIONS"
+_ANY_ORDER = "verify_asan_link_order=0"
+
+
+def intercept_library(cache: Path, compiler: Sequence[str]) -> Path:
+    """Return the library for LD_PRELOAD, compiled by `compiler` and kept in `cache`.
+
+    Raises OSError if this system has no LD_PRELOAD, the library cannot be compiled, or its folder
+    lets no program be loaded.
+    """
+    if sys.platform != "linux":
+        raise OSError("compilers can be intercepted on Linux only")
+    inputs = [platform.machine(), *compiler, SOURCE.read_text(encoding="utf-8")]
+    digest = hashlib.sha256("\0".join(inputs).encode()).hexdigest()[:16]
+    target = cache / "gates" / f"{digest}.so"
+    if any(character in str(target) for character in ": "):
+        raise OSError(f"{target}: LD_PRELOAD is split at colons and blanks")  # by ld.so(8)
+    if not _loads(target):
+        _compile(target, compiler)
+    return target
+
+
+def interception_environment(
+    library: Path, gate: Path, environ: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the variables to add to `environ`, so that programs start compilers by `gate`."""
+    return {
+        PRELOAD_VARIABLE: _join(str(library), environ.get(PRELOAD_VARIABLE, "")),
+        SANITIZER_OPTIONS: _join(environ.get(SANITIZER_OPTIONS, ""), _ANY_ORDER),
+        "MILLGUARD_PRELOAD": str(library),
+        "MILLGUARD_PROGRAM": str(gate),
+    }
+
+
+def _join(first: str, second: str) -> str:
+    return f"{first}:{second}" if first and second else first or second
+
+
+def _compile(target: Path, compiler: Sequence[str]) -> None:
+    options = ["-x", "c", "-std=gnu11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden"]
+    with replacing(target) as fresh:
+        try:
+            run_program([*compiler, *options, "-o", str(fresh), str(SOURCE), "-ldl"])
+        except ProgramError as error:
+            raise OSError(
+                f"the library that finds compilers cannot be compiled: {error}"
+            ) from error
+        if not _loads(fresh):
+            raise OSError(f"{target} cannot be loaded")
+        fresh.replace(target)
+
+
+def _loads(library: Path) -> bool:
+    """Tell whether programs here load a library; ld.so goes on without one that it cannot load."""
+    if not library.is_file():
+        return False
+    # grep looks for the library in its own memory: it inherits the variable from the shell.
+    test = f'grep -qF "${PRELOAD_VARIABLE}" /proc/self/maps'
+    try:
+        run_program(
+            ["/bin/sh", "-c", test], env={PRELOAD_VARIABLE: str(library), "PATH": os.defpath}
+        )
+    except ProgramError:
+        return False
+    return True
