@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from millguard.costs import KnownCost
 from millguard.expectations import NeedHistory, UnitExpectations
+from millguard.known_costs import load_known_costs
 from millguard.units import UnitDescription
 from packaging.specifiers import SpecifierSet
 
@@ -21,7 +22,8 @@ def test_costs_of_other_packages_and_releases_are_left_out() -> None:
         KnownUnit("b", 2, None, "torchvision"),
         KnownUnit("c", 3),
     )
-    assert release_costs(units, "torch", "2.1.0a0") == (KnownCost("a", 1, 1.0), KnownCost("c", 3))
+    costs = release_costs(units, "torch", "2.1.0a0")
+    assert costs == (KnownCost("a", 1, 1.0), KnownCost("c", 3), *load_known_costs())
     assert release_costs(units, "torchvision", "0.14.1") == (KnownCost("b", 2), KnownCost("c", 3))
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from millguard.costs import KnownCost
+from millguard.known_costs import load_known_costs
 
 from torchmill.config.costs import KnownUnit
 
@@ -11,7 +12,7 @@ def release_costs(units: Iterable[KnownUnit], package: str, release: str) -> tup
     """Return the recorded costs that hold for a release of a package.
 
     They stay in the order of the facts, because the guard takes the first whose pattern fits a
-    source.
+    source. Those that millguard itself knows, which hold for any project, come last.
     """
     costs: list[KnownCost] = []
     for unit in units:
@@ -19,4 +20,4 @@ def release_costs(units: Iterable[KnownUnit], package: str, release: str) -> tup
         for_release = unit.release is None or unit.release.contains(release, prereleases=True)
         if for_package and for_release:
             costs.append(KnownCost(unit.pattern, unit.peak, unit.seconds))
-    return tuple(costs)
+    return (*costs, *load_known_costs())
