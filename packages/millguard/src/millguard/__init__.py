@@ -1,5 +1,12 @@
 """Run any build with as many compilers at a time as its memory allows.
 
+`run_guarded` runs one command under a guard, as `millguard -- COMMAND` does:
+
+    from millguard import GuardOptions, run_guarded
+
+    result = run_guarded(["pip", "install", "flash-attn"], GuardOptions(memory=12 * 2**30))
+    print(result.exit_code, result.account.summary())
+
 `guard_build` guards a build that the caller starts:
 
     from pathlib import Path
@@ -18,9 +25,9 @@
 
 The modules of the package that others may use as well: `limits` (memory and processors that this
 process may use), `processes` (find and end the processes of a build), `timeline` (the recorded
-build), `units` (which of its lines compile something), `costs` (memory of known compiles),
-`session` (the guard around a build), `compiler_gate` (compilers behind a gate) and `jobserver`
-(GNU make's tokens).
+build), `units` (which of its lines compile something), `costs` and `known_costs` (memory of known
+compiles), `session` (the guard around a build), `compiler_gate` (compilers behind a gate) and
+`jobserver` (GNU make's tokens).
 """
 
 from importlib import import_module
@@ -28,6 +35,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from millguard.costs import KnownCost as KnownCost
+    from millguard.guarded_command import CommandNotStartedError as CommandNotStartedError
+    from millguard.guarded_command import GuardedResult as GuardedResult
+    from millguard.guarded_command import GuardOptions as GuardOptions
+    from millguard.guarded_command import run_guarded as run_guarded
+    from millguard.known_costs import load_known_costs as load_known_costs
     from millguard.limits import LimitMeter as LimitMeter
     from millguard.session import GuardedBuild as GuardedBuild
     from millguard.session import GuardSite as GuardSite
@@ -37,13 +49,30 @@ if TYPE_CHECKING:
 # Loaded when they are used: to measure a limit nobody needs the guard's process.
 _PLACES = {
     "BuildAccount": "timeline",
+    "CommandNotStartedError": "guarded_command",
+    "GuardOptions": "guarded_command",
     "GuardSite": "session",
     "GuardedBuild": "session",
+    "GuardedResult": "guarded_command",
     "KnownCost": "costs",
     "LimitMeter": "limits",
     "guard_build": "session",
+    "load_known_costs": "known_costs",
+    "run_guarded": "guarded_command",
 }
-__all__ = ["BuildAccount", "GuardSite", "GuardedBuild", "KnownCost", "LimitMeter", "guard_build"]
+__all__ = [
+    "BuildAccount",
+    "CommandNotStartedError",
+    "GuardOptions",
+    "GuardSite",
+    "GuardedBuild",
+    "GuardedResult",
+    "KnownCost",
+    "LimitMeter",
+    "guard_build",
+    "load_known_costs",
+    "run_guarded",
+]
 
 
 def __getattr__(name: str) -> Any:

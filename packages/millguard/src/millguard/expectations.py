@@ -60,6 +60,10 @@ class NeedHistory:
         """Return the need of a unit; None if it never ran."""
         return self._known.get(key)
 
+    def items(self) -> list[tuple[str, MeasuredNeed]]:
+        """Return the needs of all units, with their keys."""
+        return list(self._known.items())
+
     def learn(self, key: str, need: MeasuredNeed) -> None:
         """Take note of the need of a unit that ran just now.
 
@@ -114,6 +118,8 @@ FAMILIES = {
     "c++": MeasuredNeed(650 * MIB, 7.0),
     "cuda": MeasuredNeed(2048 * MIB, 60.0),
     "link": MeasuredNeed(512 * MIB, 5.0),
+    "fortran": MeasuredNeed(150 * MIB, 2.0),  # not measured: as C
+    "rust": MeasuredNeed(650 * MIB, 7.0),  # not measured: as C++; a crate is one unit
 }
 
 

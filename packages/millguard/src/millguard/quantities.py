@@ -12,3 +12,10 @@ def format_bytes(count: float) -> str:
             return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
         size /= _STEP
     return f"{size:.1f} TiB"
+
+
+def format_clock(seconds: float) -> str:
+    """Return seconds as minutes and seconds, with hours if there are any: "2:05", "1:02:05"."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -37,7 +37,7 @@ class UnitRun:
     """One run of a unit: seconds since the start of the build, bytes."""
 
     key: str
-    family: str  # "c", "c++", "cuda", "link"
+    family: str  # "c", "c++", "cuda", "fortran", "rust", "link"
     begun: float
     ended: float
     peak: int

@@ -26,9 +26,10 @@ _SHOWN_PARTS = 3  # of a path that is below no known root
 
 # "x86_64-linux-gnu-g++-12"
 _PROGRAM = re.compile(r"(?:\w+-\w+-(?:\w+-)?(?:gnu\w*-)?)?(.+?)(?:-\d+(?:\.\d+)*)?")
-_OPTIMISATION = re.compile(r"-O(?:[0-3sgz]?|fast)")
+# rustc's "-C opt-level=3" is the word "opt-level=3"; cargo writes it so.
+_OPTIMISATION = re.compile(r"-O(?:[0-3sgz]?|fast)|(?:-C)?opt-level=[0-3sz]")
 _DEBUG = re.compile(
-    r"-g(?!0|encode)[\w-]*|-G|-lineinfo|--generate-line-info|--debug|--device-debug"
+    r"(?:-C)?debuginfo=[12]|-g(?!0|encode)[\w-]*|-G|-lineinfo|--generate-line-info|--debug|--device-debug"
 )
 # Options that change the memory that a compile takes.
 _COSTLY = re.compile(
@@ -46,7 +47,7 @@ _VARYING = re.compile(
 class UnitDescription:
     """One compile or link."""
 
-    family: str  # "c", "c++", "cuda", "link"
+    family: str  # "c", "c++", "cuda", "fortran", "rust", "link"
     key: str
     weight: float  # processors that it keeps busy
     source: str  # the path in the key: the source, or the product of a link

@@ -1,0 +1,32 @@
+"""Words of a command line as values."""
+
+import re
+
+MOST_JOBS = 4096
+_UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+_SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) ?([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_SMALLEST_MEMORY = 2**24  # bytes: less is a slip, such as "12" for 12 GiB
+
+
+class UsageError(Exception):
+    """The words after `millguard` are wrong; the message says how."""
+
+
+def parse_size(text: str) -> int:
+    """Return the bytes that a text such as "12GiB" or "1.5g" says. Raises UsageError."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"--memory: '{text}' is not a size such as 12GiB or 800M")
+    size = int(float(match[1]) * _UNITS[match[2].lower()])
+    if size < _SMALLEST_MEMORY:
+        raise UsageError(
+            f"--memory: '{text}' is too little for a compiler; did you mean {text}GiB?"
+        )
+    return size
+
+
+def parse_jobs(text: str) -> int:
+    """Return a number of jobs, at least 1. Raises UsageError."""
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_JOBS:
+        raise UsageError(f"--jobs: '{text}' is not a number from 1 to {MOST_JOBS}")
+    return int(text)

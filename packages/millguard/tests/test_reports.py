@@ -1,0 +1,103 @@
+"""The report on a run: text, picture and page."""
+
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+from millguard import drawing, reports
+from millguard.recorded_runs import (
+    KEPT_RUNS,
+    NoRunError,
+    RecordedRun,
+    RunRecord,
+    load_latest,
+    load_run,
+    new_recording,
+    save_run,
+)
+from millguard.timeline import Record, TimelineEvent, TimelineMoment, UnitRun, format_record
+
+GIB = 2**30
+HOSTILE = "c++|<script>\x1b[31m\u202e&.cpp|-O2"
+RECORD = RunRecord(("pip", "install", "x"), "/src", "2026-11-30T12:00:00+00:00", 65.0, 0, 4)
+RECORDS: tuple[Record, ...] = (
+    TimelineMoment(0.0, 0, 4 * GIB, 0, 2, 0, 4.0, 0.0),
+    TimelineMoment(10.0, 3 * GIB, 4 * GIB, 1, 2, 0, 4.0, 0.0),
+    TimelineMoment(20.0, 3 * GIB, 4 * GIB, 1, 3, 0, 4.0, 10.0),
+    TimelineMoment(30.0, GIB, 4 * GIB, 2, 0, 0, 4.0, 10.0),
+    UnitRun("c++|big.cpp|-O2", "c++", 0.0, 20.0, 3 * GIB, GIB, "done"),
+    UnitRun("c++|slow.cpp|-O2", "c++", 0.0, 60.0, GIB, GIB, "done"),
+    UnitRun(HOSTILE, "cuda", 20.0, 25.0, GIB, GIB, "ended"),
+    TimelineEvent(25.0, "rerun", HOSTILE),
+    TimelineEvent(26.0, "too large", "c++|big.cpp|-O2", "needed 5.0 GiB, 4.0 GiB are allowed"),
+)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RecordedRun:
+    timeline = new_recording(tmp_path)
+    timeline.write_text("".join(f"{format_record(record)}\n" for record in RECORDS))
+    save_run(timeline, RECORD)
+    return load_latest(tmp_path)
+
+
+def test_a_run_is_read_as_it_was_written(run: RecordedRun) -> None:
+    assert (run.record, run.records) == (RECORD, RECORDS)
+
+
+def test_the_text_says_what_was_slow_big_and_waiting(run: RecordedRun) -> None:
+    text = reports.render_text(run)
+    lines = text.splitlines()
+    assert lines[0] == "pip install x"
+    assert lines[1].startswith("succeeded after 1:05; began 2026-11-30")
+    assert "slow.cpp" in lines[lines.index("The slowest:") + 1]
+    assert "big.cpp" in lines[lines.index("The biggest:") + 1]
+    assert "0:10 to 0:20: 3 compilers waited, since those that ran had 3.0 GiB of 4.0 GiB" in text
+    assert "0:26: big.cpp took more than there was for all compilers (needed 5.0 GiB" in text
+
+
+def test_a_build_without_events_says_that_nothing_waited(tmp_path: Path) -> None:
+    quiet = RecordedRun(RECORD, RECORDS[5:6], tmp_path)
+    assert "No compiler waited for memory." in reports.render_text(quiet)
+
+
+def test_names_of_files_are_text_and_nothing_else(run: RecordedRun) -> None:
+    page = reports.render_page(run)
+    for text in (page, drawing.draw_run(run), reports.render_text(run)):
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+
+
+def test_the_picture_is_a_document_with_a_bar_for_each_unit(run: RecordedRun) -> None:
+    root = ET.fromstring(drawing.draw_run(run))  # noqa: S314 - our own
+    bars = root.findall(".//{*}rect")
+    titles = [bar.findtext("{*}title") or "" for bar in bars]
+    assert len(bars) == 3
+    assert any(title.startswith("slow.cpp: 60.0 s, 1.0 GiB, done") for title in titles)
+
+
+def test_a_run_without_records_can_be_drawn(tmp_path: Path) -> None:
+    ET.fromstring(drawing.draw_run(RecordedRun(RECORD, (), tmp_path)))  # noqa: S314 - our own
+
+
+def test_only_the_latest_runs_are_kept(tmp_path: Path) -> None:
+    for _ in range(KEPT_RUNS + 3):
+        timeline = new_recording(tmp_path)
+        timeline.write_text("")
+        save_run(timeline, RECORD)
+    assert len(list((tmp_path / "runs").iterdir())) == 2 * KEPT_RUNS
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"command": 1}'])
+def test_a_damaged_description_is_refused(run: RecordedRun, content: str) -> None:
+    next(run.timeline.parent.glob("*.run.json")).write_text(content)
+    with pytest.raises(NoRunError):
+        load_run(run.timeline)
+
+
+def test_the_last_line_of_a_killed_run_may_be_torn(run: RecordedRun) -> None:
+    with run.timeline.open("a") as file:
+        file.write('{"record":"mom')
+    assert load_run(run.timeline).records == RECORDS

@@ -1,0 +1,54 @@
+"""Compilers that did not come to the guard are noticed and explained."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from guard_support.commands import run_millguard
+from millguard.unguarded import UnguardedCompilers
+
+SLOW = "sleep 4"
+
+
+@pytest.mark.parametrize("starter", ["go", "sudo", "make"])
+def test_compilers_started_unseen_are_told_with_what_limits_them(
+    tmp_path: Path, starter: str
+) -> None:
+    """A stand-in for the compiler proper, below a program without the guard's variables."""
+    shell = shutil.which("bash")
+    if shell is None:
+        pytest.skip("needs bash")
+    shutil.copy(shell, tmp_path / starter)
+    shutil.copy(str(shutil.which("sleep")), tmp_path / "cc1plus")
+    command = f"unset LD_PRELOAD MILLGUARD_GATE; env -u LD_PRELOAD {tmp_path}/{starter} -c '{tmp_path}/cc1plus 4; :'"
+    done = run_millguard(tmp_path, ["--", "bash", "-c", command])
+    assert done.returncode == 0, done.stderr
+    advice = {"go": "GOMAXPROCS", "sudo": "sudo millguard", "make": "not seen"}[starter]
+    assert "at least 1 compiler was not guarded" in done.stderr
+    assert advice in done.stderr
+
+
+def test_a_guarded_compiler_is_not_told(tmp_path: Path) -> None:
+    slow = tmp_path / "cc"
+    shutil.copy(str(shutil.which("sleep")), tmp_path / "cc1plus")
+    slow.write_text(f"#!/bin/sh\nexec {tmp_path}/cc1plus 3\n")
+    slow.chmod(0o755)
+    done = run_millguard(tmp_path, ["--", "./cc", "a.c"])
+    assert (done.returncode, "not guarded" in done.stderr) == (0, False)
+
+
+def test_each_program_is_named_once() -> None:
+    compilers = UnguardedCompilers({"bazel": 3, "cron": 1})
+    first, second = compilers.messages()
+    assert "at least 3 compilers were not guarded" in first
+    assert "--local_resources" in first
+    assert "`cron` starts them in a way that is not seen" in second
+
+
+@pytest.mark.skipif(not shutil.which("go"), reason="needs go")
+def test_a_build_of_go_is_told(tmp_path: Path) -> None:
+    (tmp_path / "main.go").write_text("package main\nfunc main() {}\n")
+    subprocess.run(["go", "mod", "init", "m"], cwd=tmp_path, check=True, capture_output=True)
+    done = run_millguard(tmp_path, ["--", "go", "build", "-a"], GOCACHE=str(tmp_path / "c"))
+    assert "GOMAXPROCS" in done.stderr
