@@ -32,6 +32,7 @@ def with_local_gpus(facts: Facts, cell: Cell, host: Host, options: Options) -> O
     """
     if options.arch_list or "TORCH_CUDA_ARCH_LIST" in options.settings:
         return options
+    # Every machine that compiles a share must compile for the same list.
     if options.shard or options.parts or cell.build.arch != host.arch:
         return options
     toolkit = _toolkit_of_build(facts, cell, options)

@@ -216,6 +216,7 @@ def _can_replace(wheel: PublishedWheel, toolkit: Toolkit | None, host: Host) -> 
         return False
     if not host.gpus.devices and _major(wheel.toolkit) != _major(toolkit):
         return False
+    # Of a wheel that neither was read nor has a list, nothing is known that speaks for it.
     if not wheel.readings and not wheel.announced:
         return False
     wheel_driver = oldest_driver(wheel.toolkit, host.system)
@@ -264,7 +265,9 @@ def newest_for_gpus(facts: Facts, releases: Sequence[Release], host: Host) -> Pu
         return None
     release = find_release(facts, wheel.package, wheel.version.partition("+")[0])
     clause = wheel_fit.processor_clause(facts, release, host.arch)
-    return replace(wheel, remarks=(clause, *wheel.remarks)) if clause else wheel
+    if not clause:
+        return wheel
+    return replace(wheel, remarks=(clause, *wheel.remarks))
 
 
 def official_support(facts: Facts, gpu: Capability, arch: str) -> dict[str, str]:

@@ -43,7 +43,10 @@ class PublishedWheel:
     def requirement(self) -> str:
         """Return the arguments by which pip finds the wheel: a pin, and an index if it needs one."""
         requirement = f"{self.package}=={self.version}"
-        return f"{requirement} --extra-index-url {self.index}" if self.index else requirement
+        if self.index:
+            # "extra": the requirements of the wheel may be on PyPI alone.
+            requirement += f" --extra-index-url {self.index}"
+        return requirement
 
     @property
     def would_do(self) -> bool:

@@ -56,14 +56,17 @@ def plan_summary(
     toolkit = f", CUDA {plan.cuda.toolkit}" if plan.cuda.toolkit else ""
     older = ", or an older platform tag" if plan.wheel.tag_is_upper_bound else ""
     missing = ", ".join(_missing_needs(plan, host))
+    if missing:
+        missing += f": `invoke build {cell}` brings what is missing"
     published = plan.official.published
+    # Rows without a text are left out.
     rows = {
         "builds": f"{plan.release}, Python {plan.build.python}{toolkit}, {plan.build.arch}",
         "source": "" if plan.source.commit else plan.source.title,
         "makes": f"dist/{plan.wheel.file_name}{older}",
         "for GPUs": plan.arch_list,
         **cost,
-        "missing": f"{missing}: `invoke build {cell}` brings what is missing" if missing else "",
+        "missing": missing,
         "lacks": ", ".join(shortfall.part for shortfall in plan.official.shortfalls),
         "published": published.summary if published else "",
         "more": f"`invoke plan {cell} --all`",
@@ -188,11 +191,13 @@ def _cuda_places(plan: Plan, host: Host) -> dict[str, str]:
     if toolkit is None:
         return {}
     folders = cuda_toolkit.cuda_placeholders(plan, host)
-    replaced = "" if toolkit == plan.build.cuda else f" in place of {plan.build.cuda}"
+    name = f"CUDA {toolkit}"
+    if toolkit != plan.build.cuda:
+        name += f" in place of {plan.build.cuda}"
     place = folders.get("cuda_home", "")
     if place and toolkit in host.toolkits.completed:
         place += f" ({host.toolkits.completed[toolkit]})"
-    places = {f"CUDA {toolkit}{replaced}": place}
-    for name, version in plan.cuda.libraries.items():
-        places[f"{name} {version}"] = folders.get(f"{name}_home", "")
+    places = {name: place}
+    for library, version in plan.cuda.libraries.items():
+        places[f"{library} {version}"] = folders.get(f"{library}_home", "")
     return places

@@ -114,7 +114,9 @@ def _git_request(address: str) -> str:
 def _release_file(suite: str, places: Places) -> tuple[str, ...]:
     """Return the address of the file that apt reads first of a suite: one, or () if unknown."""
     archive = places.suites.get(suite)
-    return (f"{archive.rstrip('/')}/dists/{suite}/InRelease",) if archive else ()
+    if not archive:
+        return ()
+    return (f"{archive.rstrip('/')}/dists/{suite}/InRelease",)
 
 
 def command_step(context: WalkContext, command: str, finding: Finding) -> Step:
@@ -296,8 +298,10 @@ def _bytes_to_unpack(facts: Facts, source: ToolkitSource) -> CostRange | None:
     Of a library, the facts have the bytes of its largest version: another takes at most these. A
     toolkit whose bytes are not in the facts is taken to lie between the others.
     """
+    if source.kind != TOOLKIT and not source.download:
+        return None
     if source.kind != TOOLKIT:
-        return CostRange(0, _with_content(source)) if source.download else None
+        return CostRange(0, _with_content(source))
     sizes: list[float] = []
     for other in facts.toolkit_sources:
         if other.kind == TOOLKIT and other.download:

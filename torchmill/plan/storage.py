@@ -92,7 +92,9 @@ def _environment_bytes(facts: Facts, assumed: CostAssumptions, plan: Plan) -> Co
         if not is_base:
             projects.append(requirement)
     tools = _installed_bytes(assumed, projects)
-    return tools + _installed_base(facts, assumed, plan) if base else tools
+    if base is None:
+        return tools
+    return tools + _installed_base(facts, assumed, plan)
 
 
 def _installed_base(facts: Facts, assumed: CostAssumptions, plan: Plan) -> CostRange:

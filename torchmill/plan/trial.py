@@ -113,6 +113,7 @@ def _find_evidence(facts: Facts, cell: Cell, own_runs: Iterable[MeasuredRun]) ->
 
 
 def _with_cuda(cuda: str | None) -> str:
+    """Return the toolkit of a build as words of a sentence."""
     return f"with CUDA {cuda}" if cuda else "without CUDA"
 
 
@@ -149,6 +150,7 @@ def _is_upstreams(
 
 
 def _describe_untried_toolkit(facts: Facts, cell: Cell) -> str:
+    """Return that nobody built a release with a toolkit, and the toolkits that upstream used."""
     release = cell.release
     build = cell.build
     text = f"nobody is known to have built {release} {_with_cuda(build.cuda)} for {build.arch}"
@@ -159,10 +161,13 @@ def _describe_untried_toolkit(facts: Facts, cell: Cell) -> str:
         for toolkit in facts.toolkits
         if _is_upstreams(facts, release, toolkit.variant, toolkit.version, build.arch)
     ]
-    return f"{text}; upstream used CUDA {', '.join(versions)}" if versions else text
+    if versions:
+        text += f"; upstream used CUDA {', '.join(versions)}"
+    return text
 
 
 def _describe_untried_python(cell: Cell, pythons: Iterable[str]) -> str:
+    """Return that nobody built a release for a Python, and the Pythons of upstream's wheels."""
     build = cell.build
     text = f"nobody is known to have built {cell.release} for Python {build.python} on {build.arch}"
     listed = ", ".join(pythons)

@@ -128,7 +128,9 @@ def _library_gaps(
             continue
         total = sum(library.fatbins.values())
         unserving = _fatbins_without(facts, library, gpu)
-        tolerated = total - 1 if NVIDIA_LIBRARY.search(library.name) else total // 2
+        tolerated = total // 2
+        if NVIDIA_LIBRARY.search(library.name):
+            tolerated = total - 1
         if unserving and (in_all or unserving > tolerated):
             file = library.name.rpartition("/")[2]
             yield f"{unserving} of {total} fatbins of {file} have none"

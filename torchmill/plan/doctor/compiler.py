@@ -83,6 +83,7 @@ def _release_finding(context: CheckContext, compiler: Compiler) -> Finding:
     needed = _needed_standard(context)
     if bounds:
         needed = f"{compiler.family} {bounds}, {needed}"
+    # The graver first: a compiler outside both bounds is a failure.
     constraints: list[tuple[Constraint, Verdict]] = [(needs, "failure"), (advises, "warning")]
     for constraint, verdict in constraints:
         if not constraint.allows(compiler.version):

@@ -44,7 +44,9 @@ def compiler_cures(context: CheckContext) -> tuple[str, ...]:
     provisioned = _provisioned_compiler(context, majors)
     packages = _package_compiler(context, majors)
     without_root_first = context.toolkit is not None or context.host.packages.may_use_root is False
-    cures = [provisioned, packages] if without_root_first else [packages, provisioned]
+    cures = [packages, provisioned]
+    if without_root_first:
+        cures.reverse()
     cures += _new_environment(context, majors)
     cures += container_cures(context)
     if not packages:

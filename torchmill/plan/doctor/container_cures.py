@@ -10,7 +10,7 @@ def container_cures(context: CheckContext) -> tuple[str, ...]:
     """Return how to build in a container; () if the host is not known to have an engine."""
     if context.host.system != "linux" or set(ENGINES).isdisjoint(context.host.programs.paths):
         return ()
-    identifier = context.build.identifier("")
+    identifier = context.build.identifier("")  # with the arch: `invoke build` then uses a container
     tag = selecting_tag(context.facts, context.cell.release)
     return (f"in a container: `invoke build {identifier} --tag {tag}`",)
 

@@ -189,6 +189,7 @@ def toolkit_command(context: CheckContext, kind: str, version: str) -> str | Non
     elif kind == COMPILER:
         option = f"--compiler {version}"
     else:
+        # Packages of libraries serve all toolkits of one major version.
         cuda = (context.plan.cuda.toolkit or "0").partition(".")[0]
         option = f"--library {kind}-cu{cuda}={version}"
     request = ToolkitRequest(kind, version, cuda, context.build.arch)

@@ -20,6 +20,7 @@ from torchmill.plan.drivers import driver_runs, oldest_driver
 DRIVER = "GPU driver"  # the subject of the findings on it
 # GPUs for which NVIDIA does not support forward compatibility, which is for data centres and
 # workstations: https://docs.nvidia.com/deploy/cuda-compatibility/
+# "RTX 3080" is such a GPU; "RTX 4000" and "RTX A4000" are for workstations.
 _CONSUMER = re.compile(r"GeForce|TITAN|GTX|\bRTX [2-9]0[5-9]0\b", re.IGNORECASE)
 
 

@@ -75,7 +75,9 @@ def _needs_of_disk(disk: DiskSpace, parts: Mapping[str, CostRange]) -> CostRange
 
 def disk_finding(free: int | None, need: CostRange, subject: str = "disk") -> Finding:
     """Return the finding on the free bytes of a disk, None if not known, for a need in bytes."""
-    needed = f"about {format_bytes(need.high)}" if need.low == need.high else need.in_bytes
+    needed = need.in_bytes
+    if need.low == need.high:
+        needed = f"about {format_bytes(need.high)}"
     if free is None:
         return Finding(subject, "not described", needed, "unknown")
     state = f"{format_bytes(free)} free"
@@ -118,6 +120,7 @@ def _memory_finding(host: Host, need: float) -> Finding:
     needed = f"{format_bytes(need)} for the largest compile"
     if host.resources.memory >= need:
         return Finding("memory", state, needed, "ok")
+    # No failure: the need is an upper bound, and the memory guard runs nothing beside the compile.
     because = "it is compiled alone, and the system may kill it even so"
     return Finding("memory", state, needed, "warning", "add memory or swap", because)
 

@@ -19,7 +19,7 @@ _CACHES = ("ccache", "sccache")  # the better one first
 def check_tools(context: CheckContext) -> Iterator[Finding]:
     """Yield the findings on programs."""
     host = context.host
-    yield git_finding(host, "" if "git" in host.programs.paths else build_item_cure(context, "git"))
+    yield git_finding(host, build_item_cure(context, "git"))
     yield from _check_build_tool(context, "cmake", "CMake")
     yield from _check_build_tool(context, "ninja", "ninja")
     yield cache_finding(host, context.plan.cuda.toolkit)
@@ -50,6 +50,7 @@ def _check_build_tool(context: CheckContext, tool: str, subject: str) -> Iterato
             state += f", not the system's {host.programs.versions[tool]}"
         yield Finding(subject, state, needed, "ok")
         return
+    # Nothing installs the program into the environment, so the system's has to do.
     needs = context.needs(tool)
     if not needs.bounds:
         return
