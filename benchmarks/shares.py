@@ -68,7 +68,7 @@ def main() -> None:
     parser.add_argument("--ninja", default=shutil.which("ninja") or "ninja")
     asked = parser.parse_args()
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.process_time()
-    names = shards.Ninja(asked.ninja, ["-C", str(asked.build), "install"]).compiled()
+    names = shards.Ninja(asked.ninja, ["-C", str(asked.build), "install"]).objects_to_share()
     units = release_costs(
         facts_reader.load_facts(CHECKOUT).known_units, asked.package, asked.release
     )

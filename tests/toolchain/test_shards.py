@@ -152,8 +152,10 @@ def test_objects_for_generators_are_in_no_share(tmp_path: Path) -> None:
         "build all: phony lib\ndefault all\n"
     )
     ninja = shards.Ninja(shutil.which("ninja") or "ninja", ["-C", str(tmp_path), "-j", "2", "all"])
-    assert ninja.compiled() == ["a.o", "b.o"]
+    assert ninja.objects_to_share() == ["a.o", "b.o"]
     assert (ninja.options, ninja.goals) == (["-j", "2"], ["all"])
+    in_one_word = shards.Ninja(ninja.program, [f"-C{tmp_path}", "all"])
+    assert in_one_word.objects_to_share() == ["a.o", "b.o"]
 
 
 def test_objects_that_setuptools_links_itself_are_shared(tmp_path: Path) -> None:
@@ -165,9 +167,9 @@ def test_objects_that_setuptools_links_itself_are_shared(tmp_path: Path) -> None
         f"default {tmp_path}/a.o {tmp_path}/b.o {tmp_path}/dlink.o\n"
     )
     ninja = shards.Ninja(shutil.which("ninja") or "ninja", ["-C", str(tmp_path), "-v"])
-    assert [Path(name).name for name in ninja.compiled()] == ["a.o", "b.o"]
+    assert [Path(name).name for name in ninja.objects_to_share()] == ["a.o", "b.o"]
     named = shards.Ninja(ninja.program, ["-C", str(tmp_path), f"{tmp_path}/b.o"])
-    assert [Path(name).name for name in named.compiled()] == ["b.o"]
+    assert [Path(name).name for name in named.objects_to_share()] == ["b.o"]
 
 
 def test_a_share_for_another_folder_of_parts_is_compiled_again(

@@ -1,10 +1,15 @@
-"""A share of a build's compiles, for one of several machines: how they are divided, and made.
+"""Compile one machine's share of a build: this module is run in place of ninja.
 
-The objects of a share go into ccache's own storage in a folder, and a record beside them:
-PARTS/shards/3-of-16.json. As a program this stands in for ninja, which alone knows the compiles once
-CMake, or setuptools, has written its file. A division depends only on ninja's names, the shipped
-costs and the number of shares, so that all machines agree. setuptools calls ninja for each module of
-an extension: the seconds that one module adds to a share count for the next.
+The objects of a share go through ccache into a folder, called parts. A record is written beside
+them: PARTS/shards/3-of-16.json. When the parts of all shares are together, one machine makes the
+wheel of them.
+
+Only ninja knows the compiles of a build, from the file that CMake or setuptools writes. So a stand-in
+for ninja, which runs this module, asks the real ninja for them, and has it make those of the share.
+An order, a file of JSON, tells the share. The division into shares depends only on the names of the
+objects, the shipped costs and the number of shares, so that all machines compute the same.
+setuptools calls ninja once for each module of an extension. The seconds that a share takes for one
+module count when the next is divided.
 """
 
 import hashlib
@@ -28,42 +33,46 @@ from torchmill.core.package_data import read_table_beside
 from torchmill.core.paths import IMPORT_FOLDER
 from torchmill.core.strict_json import load_object
 
-ORDER_VARIABLE = "TORCHMILL_SHARD"  # names the file with the order for this program
-RECORDS = "shards"  # folder of the records, in a folder of parts
-MADE = 3  # exit code: the share is made, and the rest of the build is not for this machine
+ORDER_VARIABLE = "TORCHMILL_SHARD"  # names the file with the order
+RECORDS = "shards"  # the folder of the records, in a folder of parts
+# The exit code after which a build stops: the share is made, and this machine does no more.
+MADE = 3
 MOST_SHARDS = 1000  # Slurm's default limit for an array is 1001
 _STAND_IN = Path(__file__).with_name("ninja_shard.sh")
-_MAKE_PROGRAM = re.compile(rb"^(CMAKE_MAKE_PROGRAM:\w+=).*$", re.MULTILINE)
-_CCACHE_TAG = "CACHEDIR.TAG"  # in a folder of parts whose share was ended before its record
+_MAKE_PROGRAM = re.compile(rb"^(CMAKE_MAKE_PROGRAM:\w+=).*$", re.MULTILINE)  # in CMakeCache.txt
+_CCACHE_TAG = "CACHEDIR.TAG"  # ccache writes it into each folder of parts, before any record
 # Seconds of a compile without a known cost: the means of torch 1.13.1, and of its C libraries.
 _USUAL_SECONDS = 5.0
 _USUAL_SECONDS_OF_C = 0.2
 _SHARD = re.compile(r"(?P<number>\d{1,4}|auto)(?:/(?P<count>\d{1,4}))?")
 _NINJA_OPTIONS_WITH_VALUE = {"-f", "-j", "-k", "-l", "-d", "-w"}
+# An engine runs one command on many machines, each with the number of its task in a variable.
 _ENGINES = read_table_beside(__file__, "engines.toml")["engine"]
 _SHOWN_CHARACTERS = 40  # of a variable that an error quotes
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One share of several."""
+    """One of the shares into which a build is divided."""
 
     number: int  # from 1
-    count: int
+    count: int  # of all shares
 
     def __str__(self) -> str:
+        """Return "3/16"."""
         return f"{self.number}/{self.count}"
 
     def record(self, parts: Path) -> Path:
-        """Return the file of its record in a folder of parts."""
+        """Return the path of this share's record in a folder of parts."""
         return parts / RECORDS / f"{self.number}-of-{self.count}.json"
 
 
 def parse_shard(text: str, environ: Mapping[str, str]) -> Shard:
-    """Return the share that "3/16", "auto" or "auto/16" means.
+    """Return the share that a text means: "3/16", "auto" or "auto/16".
 
-    "auto" is told by the variables of the engine that runs the task. Raises ValueError, whose
-    message is part of a sentence, if the text means none, or no engine tells.
+    With "auto", the variables of the engine that runs this task tell the number, and the count if
+    the text has none. Raises ValueError, whose message is the rest of a sentence, for a text that
+    means no share, and if the variables do not tell it.
     """
     match = _SHARD.fullmatch(text)
     if match is None or (match["number"] != "auto" and not match["count"]):
@@ -81,10 +90,12 @@ def parse_shard(text: str, environ: Mapping[str, str]) -> Shard:
 
 
 def divide_compiles(seconds: Mapping[str, float], loads: list[float]) -> list[list[str]]:
-    """Return the names in as many shares as there are `loads`.
+    """Return the names of objects in as many shares as `loads` has numbers.
 
-    `loads` are the seconds of each share, to which those of its names are added.
+    `seconds` has the expected time of each object. `loads` are the seconds that the shares take
+    already; the new seconds are added to it.
     """
+    # The longest first, each to the share with the least load: the shares become nearly equal.
     shares: list[list[str]] = [[] for _ in loads]
     longest_first = sorted(seconds, key=lambda name: (-seconds[name], name))
     for name in longest_first:
@@ -95,11 +106,11 @@ def divide_compiles(seconds: Mapping[str, float], loads: list[float]) -> list[li
 
 
 def expected_seconds(name: str, costs: Iterable[tuple[str, float]]) -> float:
-    """Return the seconds that an object of a name takes to compile.
+    """Return the seconds that compiling an object is expected to take.
 
-    The first pattern that fits its source counts.
+    `costs` are patterns of sources with seconds. The first that fits the object's source counts.
     """
-    # CMake names the source in two parts of the object's path.
+    # "caffe2/CMakeFiles/torch_cpu.dir/core/blob.cc.o" is made of "caffe2/core/blob.cc".
     source = re.sub(r"CMakeFiles/[^/]+\.dir/|\.(o|obj)$", "", name)
     for pattern, seconds in costs:
         if fnmatchcase(source, f"*{pattern}"):
@@ -108,13 +119,13 @@ def expected_seconds(name: str, costs: Iterable[tuple[str, float]]) -> float:
 
 
 def stand_in(folder: Path, path: str, configured: Path) -> dict[str, str]:
-    """Return the variables by which builds take this program for ninja.
+    """Write the stand-in for ninja into a folder; return the variables by which builds use it.
 
-    Its folder is the first of PATH. CMake looks into CMAKE_PREFIX_PATH before that, and torch's
-    setup.py passes CMAKE_MAKE_PROGRAM on. `configured` is CMake's cache file: a tree that is
-    configured already calls the program as well. Raises OSError if the folder cannot be written.
+    `path` is the PATH of the build. `configured` is the file CMakeCache.txt of the tree: if it
+    exists, its entry for ninja is replaced. Raises OSError if a file cannot be written.
     """
     program = folder / "ninja"
+    # The real ninja is looked for outside the folder of the stand-in.
     other_folders = [entry for entry in path.split(os.pathsep) if entry != str(folder)]
     other_path = os.pathsep.join(other_folders)
     ninja = shutil.which("ninja", path=other_path) or "ninja"
@@ -126,39 +137,45 @@ def stand_in(folder: Path, path: str, configured: Path) -> dict[str, str]:
             lambda match: match[1] + os.fsencode(program), configured.read_bytes()
         )
         write_atomically(configured, replaced)
-        # with its old date, else everything would be configured again
+        # With a new date, ninja would have CMake configure everything again.
         os.utime(configured, ns=(times.st_atime_ns, times.st_mtime_ns))
+    # PATH alone is not enough: CMake looks into CMAKE_PREFIX_PATH before it. torch's setup.py passes
+    # CMAKE_MAKE_PROGRAM on to CMake.
     return {"PATH": f"{folder}{os.pathsep}{other_path}", "CMAKE_MAKE_PROGRAM": str(program)}
 
 
 def list_parts(folder: Path) -> Iterator[tuple[Path, list[dict[str, Any]]]]:
-    """Yield each folder of parts with its records: the folder itself, and those in it.
+    """Yield each folder of parts with the records of its shares.
 
-    The record of a part that is damaged is empty.
+    They are `folder` itself and its subfolders, as far as they have parts. A record that is damaged
+    is {}; a share that was ended early has no record. Raises OSError if `folder` cannot be read.
     """
     subfolders = sorted(path for path in folder.iterdir() if path.is_dir())
-    for part in (folder, *subfolders):
-        if not exists(part / RECORDS) and not exists(part / _CCACHE_TAG):
+    for parts in (folder, *subfolders):
+        if not exists(parts / RECORDS) and not exists(parts / _CCACHE_TAG):
             continue
-        records = []
-        for file in find_paths(part / RECORDS, "*-of-*.json"):
+        records: list[dict[str, Any]] = []
+        for file in find_paths(parts / RECORDS, "*-of-*.json"):
             record = load_object(file)
-            records.append(record if isinstance(record.get("failed"), list) else {})
-        yield part, records
+            is_whole = isinstance(record.get("failed"), list)
+            records.append(record if is_whole else {})
+        yield parts, records
 
 
 class Ninja:
-    """The real ninja, the words it was called with, and the folder of its file."""
+    """The real ninja, and a call of it: its folder, its options, and the goals that it is to make."""
 
     def __init__(self, program: str, arguments: Sequence[str]) -> None:
+        """Read the arguments of a call, such as "-C", "build", "-j", "8", "install"."""
         self.program = program
-        self.folder = Path()
+        self.folder = Path()  # of build.ninja
         self.options: list[str] = []
         self.goals: list[str] = []
         words = iter(arguments)
         for word in words:
-            if word == "-C":
-                self.folder = Path(next(words))
+            if word.startswith("-C"):
+                # The folder may be in the same word: "-Cbuild".
+                self.folder = Path(word.removeprefix("-C") or next(words))
             elif word in _NINJA_OPTIONS_WITH_VALUE:
                 self.options += [word, next(words)]
             elif word.startswith("-"):
@@ -167,28 +184,34 @@ class Ninja:
                 self.goals.append(word)
 
     def ask(self, *words: str) -> list[str]:
-        """Return the lines of one of its tools. Raises CalledProcessError."""
+        """Return the lines that one of ninja's tools prints. Raises CalledProcessError."""
         argv = [self.program, "-t", *words]
-        done = subprocess.run(
+        completed = subprocess.run(
             argv, check=True, stdout=subprocess.PIPE, encoding="utf-8", cwd=self.folder
         )
-        return done.stdout.splitlines()
+        return completed.stdout.splitlines()
 
-    def compiled(self) -> list[str]:
-        """Return the objects that the goals need and no generator does, sorted.
+    def objects_to_share(self) -> list[str]:
+        """Return the names of the objects that can be divided among machines, sorted.
 
-        Objects that a generator needs are made wherever the generator runs.
+        They are the objects that the goals need, without those of generators. A generator is a
+        program that the build compiles and runs, such as protoc, to write other sources: each
+        machine has to make it. Raises CalledProcessError.
         """
         rules = self._rules("all")
-        # ninja does not list goals among their inputs, and if setuptools links, objects are goals.
-        needed = {*self.ask("inputs", *self.goals), *(self.goals or self._rules("depth", "1"))}
-        objects = [name for name in needed if _is_object(name, rules.get(name, ""))]
-        of_generators = self.ask("inputs", *objects) if objects else []
-        return sorted(set(objects).difference(of_generators))
+        # Without goals, ninja makes its default targets, which "depth 1" lists.
+        goals = self.goals or list(self._rules("depth", "1"))
+        # ninja does not list goals among their inputs. If setuptools links a module, the objects
+        # themselves are goals.
+        needed = {*self.ask("inputs", *self.goals), *goals}
+        objects = {name for name in needed if _is_object(name, rules.get(name, ""))}
+        # Inputs of an object are its sources; an object among them belongs to a generator.
+        generator_objects = self.ask("inputs", *objects) if objects else []
+        return sorted(objects.difference(generator_objects))
 
     def _rules(self, *words: str) -> dict[str, str]:
-        """Return the rule that makes each target."""
-        rules = {}
+        """Return the rule that makes each target, by its name; `words` select the targets."""
+        rules: dict[str, str] = {}
         for line in self.ask("targets", *words):
             if ": " in line:
                 target, rule = line.rsplit(": ", 1)
@@ -197,42 +220,43 @@ class Ninja:
 
 
 def main(program: str, arguments: Sequence[str]) -> int:
-    """Make the share that the order names, write its record, and return the exit code."""
+    """Make this machine's share, write its record, and return the exit code.
+
+    `program` is the real ninja, `arguments` those of its call. ORDER_VARIABLE names the order.
+    """
+    # Removed, so that a ninja which is called by this one is not divided.
     order_file = Path(os.environ.pop(ORDER_VARIABLE))
     order = json.loads(order_file.read_text(encoding="utf-8"))
     ninja = Ninja(program, arguments)
     shard = Shard(order["number"], order["count"])
     try:
-        names = ninja.compiled()
+        objects = ninja.objects_to_share()
     except subprocess.CalledProcessError as error:
         sys.stderr.write(
             f"error: ninja does not say what it compiles, as 1.11 and newer do: {error}\n"
         )
         return 1
-    # What earlier modules of the extension added to the shares.
-    nothing: dict[str, Any] = {
+    # Earlier calls, for other modules of an extension, have left their sums in the order.
+    sums: dict[str, Any] = order.get("made") or {
         "compiles": 0,
         "made": 0,
         "failed": [],
         "seconds": [0.0] * shard.count,
     }
-    earlier = order.get("made") or nothing
-    seconds = {name: expected_seconds(name, order["costs"]) for name in names}
-    own_names = divide_compiles(seconds, earlier["seconds"])[shard.number - 1]
-    sys.stderr.write(f"share {shard}: {len(own_names)} of {len(names)} compiles\n")
-    _forget_other_parts(order_file, order["parts"], names, ninja.folder, own_names)
+    seconds = {name: expected_seconds(name, order["costs"]) for name in objects}
+    shares = divide_compiles(seconds, sums["seconds"])
+    share = shares[shard.number - 1]
+    sys.stderr.write(f"share {shard}: {len(share)} of {len(objects)} compiles\n")
+    _delete_objects_of_other_parts(order_file, order["parts"], objects, ninja.folder, share)
     exit_code = 0
-    if own_names:
-        # -k 0: one that fails keeps no other from being made
-        argv = [program, *ninja.options, "-k", "0", *own_names]
+    if share:
+        # -k 0: a compile that fails does not end the others.
+        argv = [program, *ninja.options, "-k", "0", *share]
         exit_code = subprocess.run(argv, check=False, cwd=ninja.folder).returncode
-    failed = [name for name in own_names if not (ninja.folder / name).exists()]
-    sums = {
-        "compiles": earlier["compiles"] + len(names),
-        "made": earlier["made"] + len(own_names) - len(failed),
-        "failed": earlier["failed"] + failed,
-        "seconds": earlier["seconds"],
-    }
+    failed = [name for name in share if not (ninja.folder / name).exists()]
+    sums["compiles"] += len(objects)
+    sums["made"] += len(share) - len(failed)
+    sums["failed"] += failed
     record = {
         "format": 1,
         "shard": str(shard),
@@ -245,30 +269,38 @@ def main(program: str, arguments: Sequence[str]) -> int:
     return (exit_code or 1) if failed else MADE
 
 
-def _forget_other_parts(
-    order_file: Path, parts: str, names: Sequence[str], tree: Path, own_names: Iterable[str]
+def _delete_objects_of_other_parts(
+    order_file: Path, parts: str, objects: Sequence[str], folder: Path, share: Iterable[str]
 ) -> None:
-    """Delete this share's objects if they were compiled for another folder of parts.
+    """Delete the objects of this share from a tree if they were made for another folder of parts.
 
-    ninja would take them for done, and they would not go into this one.
+    ninja would not compile them again, and so ccache would not write them into this one. A file
+    beside the order remembers the folder of parts. `objects` are those of all shares, `folder` that
+    of build.ninja.
     """
-    digest = hashlib.sha256(json.dumps(names).encode()).hexdigest()[:16]
+    # The objects identify the call of ninja: each module of an extension has its own file.
+    digest = hashlib.sha256(json.dumps(objects).encode()).hexdigest()[:16]
     last_parts = order_file.with_name(f"parts-{digest}")
     if read_text(last_parts) != parts:
-        delete_paths(tree / name for name in own_names)
+        delete_paths(folder / name for name in share)
         write_atomically(last_parts, parts)
 
 
 def _engine_shard(count: int, environ: Mapping[str, str]) -> Shard:
-    """Return the share by the variables of an engine; `count` is 0 if the engine has to tell it."""
+    """Return the share by the variables of an engine; `count` is 0 if the engine has to tell it.
+
+    Raises ValueError as `parse_shard` does.
+    """
     engines = [engine for engine in _ENGINES if environ.get(engine["number"], "").isdecimal()]
     if len(engines) != 1:
         names = ", ".join(engine["number"] for engine in engines)
         names = names or "Slurm, SGE, GitLab, Buildkite …"
         raise ValueError(f"no engine says which share this is, or several do ({names}): write 3/16")
     engine = engines[0]
-    shares = count or _read_number(environ, engine.get("count", ""), "0")
-    if not shares:
+    if not count:
+        # Some engines tell only the number.
+        count = _read_number(environ, engine.get("count", ""), "0")
+    if not count:
         raise ValueError(
             f"{engine['number']} gives a number, but nothing gives the total: write auto/COUNT"
         )
@@ -276,10 +308,11 @@ def _engine_shard(count: int, environ: Mapping[str, str]) -> Shard:
     if not isinstance(first, int):
         first = _read_number(environ, first, "1")
     number = _read_number(environ, engine["number"], "")
-    return Shard(number - first + 1, shares)
+    return Shard(number - first + 1, count)
 
 
 def _read_number(environ: Mapping[str, str], name: str, default: str) -> int:
+    """Return the number in a variable. Raises ValueError as `parse_shard` does."""
     text = environ.get(name, default)
     if not text.isdecimal():
         raise ValueError(
@@ -289,11 +322,13 @@ def _read_number(environ: Mapping[str, str], name: str, default: str) -> int:
 
 
 def _is_object(name: str, rule: str) -> bool:
-    """Tell whether a target is an object of one source; a link of device code needs all the others."""
-    # rules of CMake, torch and Meson
-    links = any(word in rule for word in ("DEVICE_LINK", "devlink", "dlink"))
-    links = links or "intermediate_link" in name or "device_link" in name
-    return bool(rule) and rule != "phony" and name.endswith((".o", ".obj")) and not links
+    """Tell whether a target, which a rule makes, is an object that is compiled of one source."""
+    if not rule or rule == "phony" or not name.endswith((".o", ".obj")):
+        return False
+    # An object with linked device code is made of all other objects of its library. CMake, torch
+    # and Meson show it by the rule or by the name.
+    is_link = any(word in rule for word in ("DEVICE_LINK", "devlink", "dlink"))
+    return not is_link and "intermediate_link" not in name and "device_link" not in name
 
 
 if __name__ == "__main__":
