@@ -96,6 +96,12 @@ def test_a_shared_cache_is_used_by_the_tool_that_supports_it(tmp_path: Path) -> 
         "s3://bucket/x",
         "",
     )
+    on_windows = replace(alone, system="windows")
+    assert chosen(tmp_path, on_windows, TORCHMILL_CACHE="s3://bucket/x") == (
+        "sccache",
+        "s3://bucket/x",
+        "",
+    )
     assert chosen(tmp_path, alone, TORCHMILL_CACHE=folder) == (
         "sccache",
         "",
@@ -505,7 +511,7 @@ def test_each_kind_of_shared_cache_is_parsed(text: str, found: RemoteCache | Non
             "s3://me:key@bucket",
             "credentials for a bucket belong in AWS_ACCESS_KEY_ID and ",
         ),
-        ("s3://bucket?endpoint=ftp://x", "'ftp'"),
+        ("s3://bucket?endpoint=ftp://x", "the endpoint's scheme 'ftp' is not http or https"),
     ],
 )
 def test_settings_that_name_no_cache_are_refused(text: str, why: str) -> None:
@@ -529,6 +535,8 @@ def test_a_password_is_never_shown() -> None:
         "http://me:12?secret@cache",
         "http://me:secret/34@cache",
         "http://me:secret\N{ACCOUNT OF}@cache",
+        "redis://me:secret://@cache/first",
+        "secret@cache",
     )
     for wrong in wrong_ones:
         with pytest.raises(ConfigError) as caught:

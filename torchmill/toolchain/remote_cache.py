@@ -1,4 +1,7 @@
-"""A compiler cache that machines share: one setting for all tools."""
+"""A compiler cache that machines share: one setting for ccache and sccache.
+
+The setting is the environment variable TORCHMILL_CACHE. Its value is a URL.
+"""
 
 import socket
 from collections.abc import Mapping
@@ -9,28 +12,31 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 from torchmill.core.errors import ConfigError
 
 VARIABLE = "TORCHMILL_CACHE"
-NONE = "none"  # its value for no compiler cache at all
+NONE = "none"  # the value that switches compiler caches off
+# The values that the variable may have, for messages.
 FORMS = (
     "redis://HOST:PORT/NUMBER, http://HOST/PATH, https://HOST/PATH, file:///FOLDER, "
     "s3://BUCKET/PREFIX, gha or none"
 )
-READ_ONLY = "read-only"  # after a #: nothing is written to the cache
-REMOTE_TIMEOUT_SECONDS = 3.0  # for a server to accept a connection before the build
+READ_ONLY = "read-only"  # after a "#" at the end: the cache is only read
+REMOTE_TIMEOUT_SECONDS = 3.0  # within which a server must accept a connection
 _PORTS = {"redis": 6379, "rediss": 6379, "http": 80, "https": 443}
 _SCHEMES = {*_PORTS, "file", "s3"}
+_ENDPOINT_SCHEMES = {"http", "https"}  # of a bucket's server
 _OPTIONS = {"s3": {"endpoint", "region"}, "http": {"layout"}}  # in the query of a URL
-_PROXIES = {"http_proxy", "https_proxy", "all_proxy"}  # in either case; Redis clients use none
-_GHA = ("ACTIONS_RESULTS_URL", "ACTIONS_RUNTIME_TOKEN")
+# Variables that name a proxy, in lower case or capitals. Clients of Redis ignore them.
+_PROXIES = {"http_proxy", "https_proxy", "all_proxy"}
+_GHA = ("ACTIONS_RESULTS_URL", "ACTIONS_RUNTIME_TOKEN")  # GitHub sets them in workflows
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteCache:
-    """The location of a shared cache; its user and password are never shown."""
+    """The location of a shared cache. As text it has neither user nor password."""
 
     scheme: str  # "redis", "rediss", "http", "https", "file", "s3", "gha"
-    host: str = ""  # of s3 the bucket
+    host: str = ""  # for s3, the bucket
     port: int | None = None
-    path: str = ""  # without its last slash; of redis the number of the database
+    path: str = ""  # without a slash at its end; for redis, "/" and the number of the database
     user: str = ""
     password: str = ""
     options: Mapping[str, str] = field(default_factory=dict)  # from the query of the URL
@@ -50,35 +56,42 @@ class RemoteCache:
 
     @property
     def endpoint(self) -> tuple[str, int] | None:
-        """Return the host and port of the server; None if there is no server, or it is unknown."""
+        """Return the host and port of the server; None if it has no server, or an unknown one.
+
+        The server of a bucket is that of its option "endpoint". Raises ValueError for an endpoint
+        that is no address.
+        """
         if self.scheme in _PORTS:
             return self.host, self.port or _PORTS[self.scheme]
         endpoint = self.options.get("endpoint")
         if not endpoint:
             return None
         url = urlsplit(endpoint if "://" in endpoint else f"http://{endpoint}")
+        if url.scheme not in _ENDPOINT_SCHEMES:
+            raise ValueError(f"the endpoint's scheme '{url.scheme}' is not http or https")
         return url.hostname or "", url.port or _PORTS[url.scheme]
 
 
 def parse_remote(text: str) -> RemoteCache | None:
     """Return the cache that the setting names; None for "" and "none".
 
-    Raises ConfigError for anything that names no cache.
+    Raises ConfigError for any other text that is not the URL of a cache.
     """
     if text in {"", NONE}:
         return None
-    body, _, flag = text.partition("#")
+    url, _, flag = text.partition("#")
     if flag not in {"", READ_ONLY}:
         raise _setting_error(text, f"'#{flag}' is not '#{READ_ONLY}'")
-    if body == "gha":
-        return RemoteCache("gha", read_only=bool(flag))
+    is_read_only = flag == READ_ONLY
+    if url == "gha":
+        return RemoteCache("gha", read_only=is_read_only)
     # ccache separates URLs by spaces, and a URL and its attributes by bars.
-    if not body.isprintable() or any(sign in body for sign in " |\\"):
+    if not url.isprintable() or any(character in url for character in " |\\"):
         raise _setting_error(text, "it contains a space, a bar or a backslash")
     try:
-        remote = _parse_url(urlsplit(body), read_only=bool(flag))
-        endpoint = remote.endpoint  # raises for an invalid endpoint of s3
-    except (ValueError, KeyError) as error:
+        remote = _parse_url(urlsplit(url), read_only=is_read_only)
+        endpoint = remote.endpoint
+    except ValueError as error:
         raise _setting_error(text, str(error)) from None
     if endpoint is not None and not endpoint[0]:
         raise _setting_error(text, "it has no host")
@@ -86,7 +99,10 @@ def parse_remote(text: str) -> RemoteCache | None:
 
 
 def _parse_url(url: SplitResult, *, read_only: bool) -> RemoteCache:
-    """Return the cache that a URL names; raise ValueError that says what is wrong with it."""
+    """Return the cache that a URL names.
+
+    Raises ValueError, whose message is the rest of a sentence about the URL.
+    """
     options = dict(parse_qsl(url.query, keep_blank_values=True))
     path = url.path
     if url.scheme == "file":
@@ -95,7 +111,7 @@ def _parse_url(url: SplitResult, *, read_only: bool) -> RemoteCache:
     _validate(url, path, options)
     return RemoteCache(
         scheme=url.scheme,
-        # urlsplit makes a hostname lowercase, but the names of some buckets have capitals.
+        # `hostname` is in lower case, but the names of some buckets have capitals.
         host=url.netloc if url.scheme == "s3" else url.hostname or "",
         port=url.port,
         path=path,
@@ -107,7 +123,7 @@ def _parse_url(url: SplitResult, *, read_only: bool) -> RemoteCache:
 
 
 def _validate(url: SplitResult, path: str, options: Mapping[str, str]) -> None:
-    """Raise ValueError if a URL names no cache."""
+    """Raise ValueError, as `_parse_url` does, if a URL names no cache."""
     if url.scheme not in _SCHEMES:
         raise ValueError(f"'{url.scheme}' is not a supported kind of cache")
     unknown = options.keys() - _OPTIONS.get(url.scheme, set())
@@ -127,41 +143,55 @@ def _validate(url: SplitResult, path: str, options: Mapping[str, str]) -> None:
 
 
 def _setting_error(text: str, reason: str) -> ConfigError:
-    """Return the error for an invalid setting, without the user and password in it."""
-    before, sign, after = text.rpartition("@")
-    login = before.partition("://")[2]
-    quoted_parts = reason.split("'")[1::2]
-    # An unescaped sign in a password makes the parser take a part of it for a port or a path.
-    has_secret = "@" in reason or any(part in login for part in quoted_parts)
-    if sign and has_secret:
-        reason = (
-            "the part before the @ is not USER:PASSWORD: in these write / ? # [ as %2F %3F %23 %5B"
-        )
-    shown = f"{text.partition(':')[0]}://…@{after}" if sign else text
+    """Return the error for an invalid setting, without the user and password in it.
+
+    `reason` is the rest of a sentence about the setting, and may quote parts of it.
+    """
+    before, at_sign, after = text.rpartition("@")
+    shown = text
+    if at_sign:
+        scheme, separator, login = before.partition("://")
+        if not separator:
+            scheme, login = "", before
+        shown = f"{scheme}{separator}…@{after}"
+        # If a password has a "/" or "?", the parser takes a part of it for a port or a path, and
+        # the reason quotes that part.
+        quoted_parts = reason.split("'")[1::2]
+        quotes_secret = "@" in reason or any(part in login for part in quoted_parts)
+        if quotes_secret:
+            reason = (
+                "the part before the @ is not USER:PASSWORD: in these write / ? # [ as "
+                "%2F %3F %23 %5B"
+            )
     return ConfigError(
         f"{VARIABLE} is '{shown}', but {reason}: write {FORMS}", code="invalid-cache-setting"
     )
 
 
 def why_unreachable(remote: RemoteCache, environ: Mapping[str, str]) -> str | None:
-    """Return why a cache cannot be used at the moment; None if no reason is known."""
+    """Return why a cache cannot be used now, in a few words; None if no reason is known.
+
+    A server is asked to accept a connection, which may take REMOTE_TIMEOUT_SECONDS.
+    """
     if remote.scheme == "gha":
         return _why_no_workflow(environ)
     if remote.scheme == "file":
         return None if Path(remote.path).is_dir() else f"{remote.path} is not a folder"
-    if remote.endpoint is None or ("redis" not in remote.scheme and _has_proxy(environ)):
-        return None  # a proxy may reach a server that this machine cannot
+    # A proxy may reach a server that this machine cannot.
+    uses_proxy = remote.scheme not in {"redis", "rediss"} and _has_proxy(environ)
+    if remote.endpoint is None or uses_proxy:
+        return None
     try:
         socket.create_connection(remote.endpoint, REMOTE_TIMEOUT_SECONDS).close()
-    except OSError as error:  # the name is unknown, the port closed, or the server silent
+    except OSError as error:  # the name is unknown, the port is closed, or the server is silent
         return error.strerror or str(error)
-    except UnicodeError:  # "cache..example"
+    except UnicodeError:  # "cache..example" cannot be encoded for a name server
         return f"{remote.host} is not a valid host name"
     return None
 
 
 def _why_no_workflow(environ: Mapping[str, str]) -> str | None:
-    """Return why GitHub's cache cannot be used; None if its variables are set."""
+    """Return why the cache of GitHub Actions cannot be used; None if its variables are set."""
     for name in _GHA:
         if not environ.get(name):
             return f"{name} is not set: only a step of a workflow can export it"
@@ -169,4 +199,5 @@ def _why_no_workflow(environ: Mapping[str, str]) -> str | None:
 
 
 def _has_proxy(environ: Mapping[str, str]) -> bool:
+    """Tell whether an environment names a proxy."""
     return any(value for name, value in environ.items() if name.lower() in _PROXIES)
