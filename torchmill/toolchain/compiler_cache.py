@@ -1,7 +1,13 @@
-"""Set up the compiler cache of a build: ccache or sccache, local and shared."""
+"""Set up the compiler cache of a build: ccache or sccache, local and shared.
+
+ccache is preferred. sccache is for machines without ccache, and for shared caches that the
+installed ccache does not support. The parts of a build are folders with the objects that several
+machines have compiled, each its share (`shards`): ccache reads and writes them as remote storage.
+"""
 
 import contextlib
 import hashlib
+import os
 import re
 import tempfile
 from collections import Counter
@@ -24,20 +30,23 @@ from torchmill.host.host import Host
 from torchmill.toolchain import remote_cache, sccache
 from torchmill.toolchain.remote_cache import RemoteCache
 
-REMOTE_STORAGE = ("CCACHE_REMOTE_STORAGE", "CCACHE_SECONDARY_STORAGE")  # since 4.7, and before
-# takes a line for each result since ccache 4.4; older ones ignore it
+# The variable for shared caches: its name since ccache 4.7, and the name before.
+REMOTE_STORAGE = ("CCACHE_REMOTE_STORAGE", "CCACHE_SECONDARY_STORAGE")
+_RENAMED_STORAGE = Version("4.7")
+# Names the file to which ccache appends each result, since 4.4. Older releases ignore it.
 STATS_LOG_VARIABLE = "CCACHE_STATSLOG"
-# Compilers that a build may come to call, beside those that the user names.
+# Compilers that a build may call, beside those that the user names.
 COMPILER_NAMES = ("cc", "c++", "gcc", "g++", "clang", "clang++")
-# Older ones take nvcc's flags for dependencies for preprocessing, and cache nothing.
+# Older releases of ccache mistake nvcc's options that list dependencies for a call of the
+# preprocessor, and cache nothing.
 CUDA_SINCE = Version("4.12.3")
-_DEPENDENCIES_SINCE = Version("10.2")  # of CUDA; before, CMake asks nvcc apart for the files read
-_RENAMED_STORAGE = Version("4.7")  # the secondary storage is the remote one since
+# Of CUDA. With older toolkits, CMake has nvcc list the dependencies in a call of its own.
+_DEPENDENCIES_SINCE = Version("10.2")
 _FEATURES = re.compile(r"^Features:(.*)$", re.MULTILINE)
-# A server far away may take a while to answer; one that has died must not cost every compile more
-# than this. Milliseconds.
+# Milliseconds. A distant server may take a while to answer, but a dead server must not delay each
+# compile for longer.
 _TIMEOUTS = ("connect-timeout=1000", "operation-timeout=5000")
-# Results in ccache's log.
+# Names of results in ccache's log.
 _HITS = ("direct_cache_hit", "preprocessed_cache_hit")
 _SHARED_HITS = ("remote_storage_hit", "secondary_storage_hit")
 _SHARED_FAILURES = (
@@ -50,45 +59,46 @@ _SHARED_FAILURES = (
 
 @dataclass(frozen=True, slots=True)
 class CacheSite:
-    """Where one build happens, and where to note what it has to do without."""
+    """The machine, folders and functions with which the cache of a build is set up."""
 
     host: Host
-    root: Path  # holds every tree that is built
-    cache_folder: Path  # the user's, kept between builds
-    log: Path  # of this build: takes ccache's results
-    environ: Mapping[str, str]  # the user's
-    note: Callable[[str], None]
-    digest: Digest
-    # returns the program, installed for the user; None after a note
+    root: Path  # the folder of all trees that are built
+    cache_folder: Path  # torchmill's in the user's cache
+    log: Path  # the file for ccache's results of this build
+    environ: Mapping[str, str]  # the environment of the user's shell
+    note: Callable[[str], None]  # shows the user a message
+    digest: Digest  # returns the digest of a file's contents
+    # Installs sccache for the user and returns its path; None, after a note, if it fails.
     provide_sccache: Callable[[], str | None]
     cuda: str | None = None  # the toolkit's version; None if nvcc compiles nothing
-    # folders of what shares compiled; they also get the objects that the local cache has
+    # Folders of parts. They also get the objects that this machine's local cache has.
     parts: tuple[RemoteCache, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class CompilerCache:
-    """The compiler cache of one build; without a tool there is none."""
+    """The compiler cache of one build. If `tool` is empty, the build has no cache."""
 
     tool: str = ""  # "ccache", "sccache"
-    program: str = ""
+    program: str = ""  # its path
     version: str | None = None
-    variables: Mapping[str, str] = field(default_factory=dict)
-    shared: RemoteCache | None = None  # the cache behind it
+    variables: Mapping[str, str] = field(default_factory=dict)  # for the build
+    shared: RemoteCache | None = None  # the cache that other machines use too
 
 
 @dataclass(frozen=True, slots=True)
 class CacheHits:
-    """What a cache did for one build."""
+    """The number of files that one build took from its cache, and of those that it compiled."""
 
     tool: str  # "ccache 4.7.5"
-    hits: int
-    misses: int  # what was compiled
-    remote: int = 0  # of the hits, those from the shared cache
-    failures: int = 0  # times that the shared cache did not do what it was asked for
-    shared: str = ""  # as people may see it: "redis://cache.example:6379"
+    hits: int  # files that were in a cache
+    misses: int  # files that were compiled
+    remote: int = 0  # hits that came from the shared cache
+    failures: int = 0  # requests that the shared cache did not answer or refused
+    shared: str = ""  # the shared cache, without a password: "redis://cache.example:6379"
 
     def __str__(self) -> str:
+        """Return "ccache 4.7.5: 90 of 100 hits (90%), 5 of them in redis://cache.example:6379"."""
         requests = self.hits + self.misses
         share = f" ({self.hits / requests:.0%})" if requests else ""
         text = f"{self.tool}: {self.hits} of {requests} hits{share}"
@@ -109,7 +119,10 @@ class CcacheProgram:
     features: frozenset[str]  # "http-storage"; none before 4.4
 
     def supports(self, remote: RemoteCache) -> bool:
-        """Tell whether it can use a cache of this kind: what it does not know stops every compile."""
+        """Tell whether this ccache can use a shared cache of that kind.
+
+        If it is given a kind that it does not know, every compile fails.
+        """
         return f"{remote.scheme}-storage" in self.features
 
     def __str__(self) -> str:
@@ -118,22 +131,22 @@ class CcacheProgram:
 
 
 def set_up_cache(site: CacheSite) -> CompilerCache:
-    """Return the cache of a build; features that it has to do without are noted.
+    """Return the cache of a build, after a note on each feature that it has to do without.
 
-    Raises ConfigError if the user names a shared cache wrongly, HostError if parts need another
-    ccache.
+    Raises ConfigError if the user's setting names no cache, HostError if the build takes or makes
+    parts and this machine's ccache cannot.
     """
     setting = site.environ.get(remote_cache.VARIABLE, "")
     if site.parts:
         _require_ccache(site, setting)
     if setting == remote_cache.NONE:
-        # Also for a tree that was configured with ccache.
+        # A tree that was configured with ccache calls it all the same.
         return CompilerCache(variables={"CCACHE_DISABLE": "1"})
     shared = _reachable_cache(site, setting)
     path = site.host.programs.paths.get("ccache")
     ccache = probe_ccache(path) if path else None
     if shared is not None and (ccache is None or not ccache.supports(shared)):
-        # sccache neither reads nor writes parts
+        # sccache neither reads nor writes parts.
         if shared.scheme in sccache.KINDS and not site.parts:
             cache = _set_up_sccache(site, shared)
             if ccache is None:
@@ -151,12 +164,13 @@ def set_up_cache(site: CacheSite) -> CompilerCache:
 
 
 def read_cache_hits(cache: CompilerCache, environ: Mapping[str, str]) -> CacheHits | None:
-    """Return what the cache did for the build that had this environment; None if nobody knows.
+    """Return how many files a build took from its cache; None if it is not known.
 
-    sccache knows as long as its server runs.
+    `environ` is the environment of the build. sccache must be asked while its server runs.
     """
     counts = None
     if cache.tool == "ccache":
+        # The user may have given ccache another log, which has results of other builds too.
         log = environ.get(STATS_LOG_VARIABLE)
         if log is not None and log == cache.variables[STATS_LOG_VARIABLE]:
             counts = count_ccache_hits(read_text(Path(log)).splitlines())
@@ -171,35 +185,38 @@ def read_cache_hits(cache: CompilerCache, environ: Mapping[str, str]) -> CacheHi
 
 
 def record_hits(hits: CacheHits, timeline: Path, at: float) -> None:
-    """Write a cache's hits into a build's timeline, if there is one.
+    """Append a cache's hits to the timeline of a build, if this file exists.
 
     `at` is in seconds after the start of the build.
     """
     event = TimelineEvent(at, "cache", "", str(hits))
+    # Mode "a" would make a file that does not exist.
     with contextlib.suppress(OSError), timeline.open("r+", encoding="utf-8") as file:
-        file.seek(0, 2)
+        file.seek(0, os.SEEK_END)
         file.write(f"{format_record(event)}\n")
 
 
 def probe_ccache(path: str) -> CcacheProgram:
-    """Return a ccache with its version and features; without, if it does not run."""
+    """Return a ccache with its version and features; without these if it does not run."""
     output = program_output(path, "--version")
     version = programs.parse_tool_version("ccache", output)
-    features = _FEATURES.search(output)
-    return CcacheProgram(path, version, frozenset(features[1].split() if features else ()))
+    match = _FEATURES.search(output)
+    features = match[1].split() if match else []
+    return CcacheProgram(path, version, frozenset(features))
 
 
 def ccache_variables(
     program: CcacheProgram, root: Path, folder: Path, *remote: RemoteCache
 ) -> dict[str, str]:
-    """Return the variables that put ccache before the compilers of CMake.
+    """Return the variables by which CMake calls its compilers through ccache.
 
-    Its objects are in `folder`; `root` holds every tree that is built.
+    `folder` is the local cache, `root` the folder of all trees that are built. `remote` are shared
+    caches and parts, which ccache asks in this order.
     """
     variables = {
         **read_table_beside(__file__, "caches.toml")["ccache"],
         "CCACHE_DIR": str(folder),
-        # paths below it become relative, so that the same file hits in another checkout's tree
+        # Paths below it become relative, so that a file in another checkout's tree is a hit.
         "CCACHE_BASEDIR": str(root),
         "CMAKE_C_COMPILER_LAUNCHER": program.path,
         "CMAKE_CXX_COMPILER_LAUNCHER": program.path,
@@ -212,23 +229,24 @@ def ccache_variables(
 
 
 def nvcc_variables(program: CcacheProgram, cuda: str) -> dict[str, str]:
-    """Return the variables that put ccache before nvcc; none if one of the two is too old.
+    """Return the variables by which CMake calls nvcc through ccache.
 
-    Asked for the preprocessed source, nvcc gives that of the first capability, so two files that
-    differ for another one would be the same. Therefore ccache goes by the files that nvcc says it
-    read, which newer releases say while they compile.
+    There are none if ccache or the toolkit (`cuda`, its version) is too old.
     """
     if program.version is None or Version(program.version) < CUDA_SINCE:
         return {}
     if Version(cuda) < _DEPENDENCIES_SINCE:
         return {}
+    # By default ccache compares preprocessed sources. nvcc preprocesses for the first compute
+    # capability alone, so sources that differ for another one would count as equal. With
+    # CCACHE_DEPEND, ccache compares the files that nvcc has read, by the list that nvcc writes.
     return {"CMAKE_CUDA_COMPILER_LAUNCHER": f"/usr/bin/env;CCACHE_DEPEND=1;{program.path}"}
 
 
 def count_ccache_hits(log: Iterable[str]) -> tuple[int, int, int, int]:
-    """Return hits, misses, hits in a shared cache, and failures of that, from a log of results.
+    """Return the numbers of hits, misses, hits in a shared cache, and failures of that cache.
 
-    A line of the log names a file ("# a.cpp") or one result of it.
+    Each line of `log` names a file ("# a.cpp") or a result of it ("cache_miss").
     """
     results = Counter(line.strip() for line in log)
     hits = sum(results[name] for name in _HITS)
@@ -238,7 +256,11 @@ def count_ccache_hits(log: Iterable[str]) -> tuple[int, int, int, int]:
 
 
 def _reachable_cache(site: CacheSite, setting: str) -> RemoteCache | None:
-    """Return the shared cache that the user names; None, after a note, if it cannot be reached."""
+    """Return the shared cache that the user's setting names; None if it names none.
+
+    It is None too, after a note, if the cache cannot be reached. Raises ConfigError for a setting
+    that cannot be read.
+    """
     shared = remote_cache.parse_remote(setting)
     if shared is None:
         return None
@@ -250,7 +272,7 @@ def _reachable_cache(site: CacheSite, setting: str) -> RemoteCache | None:
 
 
 def _require_ccache(site: CacheSite, setting: str) -> None:
-    """Raise HostError unless ccache can keep the objects of shares in a folder of its own."""
+    """Raise HostError unless ccache can use parts as its remote storage, and nothing else is."""
     conflicting = [name for name in REMOTE_STORAGE if name in site.environ]
     if setting == remote_cache.NONE:
         conflicting.append(remote_cache.VARIABLE)
@@ -270,6 +292,7 @@ def _require_ccache(site: CacheSite, setting: str) -> None:
 def _set_up_ccache(
     site: CacheSite, program: CcacheProgram, shared: RemoteCache | None
 ) -> CompilerCache:
+    """Return the cache of a build with ccache; none, after a note, if it cannot be written."""
     folder = site.cache_folder / "ccache"
     if not _is_writable(site, folder, "CCACHE_DIR"):
         return CompilerCache()
@@ -277,22 +300,30 @@ def _set_up_ccache(
     variables = ccache_variables(program, site.root, folder, *remote)
     variables[STATS_LOG_VARIABLE] = str(site.log)
     if site.parts:
-        variables["CCACHE_RESHARE"] = "1"  # parts also get objects of the local cache
+        # Parts also get the objects that come from the local cache.
+        variables["CCACHE_RESHARE"] = "1"
     if site.cuda is not None:
         variables |= nvcc_variables(program, site.cuda)
-    # Without the file ccache still compares the compilers that are called.
+    # Without this list ccache still compares the compilers that it calls.
     with contextlib.suppress(OSError):
         variables["CCACHE_EXTRAFILES"] = str(_write_compiler_list(site))
     with contextlib.suppress(OSError):
         site.log.parent.mkdir(parents=True, exist_ok=True)
         site.log.unlink(missing_ok=True)
-    return CompilerCache("ccache", program.path, program.version, variables, shared)
+    return CompilerCache(
+        tool="ccache",
+        program=program.path,
+        version=program.version,
+        variables=variables,
+        shared=shared,
+    )
 
 
 def _write_compiler_list(site: CacheSite) -> Path:
-    """Write the digests of the chosen compilers, whatever their paths are; return the file.
+    """Write the digests of the compilers that a build uses to a file; return its path.
 
-    ccache makes its content part of each key. Raises OSError.
+    ccache includes the file in the key of each object: it looks at the compiler that it calls, and
+    not at programs behind that. Raises OSError.
     """
     compilers = chosen_compilers(site.environ)
     digests = sorted(f"{digest_compiler(compiler, site.digest)}\n" for compiler in compilers)
@@ -305,6 +336,10 @@ def _write_compiler_list(site: CacheSite) -> Path:
 
 
 def _set_up_sccache(site: CacheSite, shared: RemoteCache | None) -> CompilerCache:
+    """Return the cache of a build with sccache, which is installed if it is missing.
+
+    Return none, after a note, if sccache cannot be installed or a folder cannot be written.
+    """
     folder = site.cache_folder / "sccache"
     if not _is_writable(site, folder, "SCCACHE_DIR"):
         return CompilerCache()
@@ -315,10 +350,15 @@ def _set_up_sccache(site: CacheSite, shared: RemoteCache | None) -> CompilerCach
         return CompilerCache()
     version = programs.parse_tool_version("sccache", program_output(program, "--version"))
     variables = sccache.sccache_variables(version, site.root, folder, shared)
-    if site.host.system == "windows":  # without a gate, sccache itself is the launcher
+    cache = CompilerCache(
+        tool="sccache", program=program, version=version, variables=variables, shared=shared
+    )
+    if site.host.system == "windows":
+        # The memory guard has no gate here, so CMake can call sccache itself.
         for language in ("C", "CXX", "CUDA"):
             variables[f"CMAKE_{language}_COMPILER_LAUNCHER"] = program
-        return CompilerCache("sccache", program, version, variables)
+        return cache
+    # Scripts in place of the compilers: see `sccache`.
     stand_ins = site.cache_folder / "stand-ins"
     names = {*site.host.compilers.by_command, *COMPILER_NAMES}
     compilers = chosen_compilers(site.environ) | find_programs(names, site.environ.get("PATH"))
@@ -327,11 +367,14 @@ def _set_up_sccache(site: CacheSite, shared: RemoteCache | None) -> CompilerCach
     except OSError as error:
         site.note(f"{stand_ins} cannot be written ({error}): building without a compiler cache")
         return CompilerCache()
-    return CompilerCache("sccache", program, version, variables, shared)
+    return cache
 
 
 def _is_writable(site: CacheSite, folder: Path, variable: str) -> bool:
-    """Tell whether a cache can be in a folder; a place that the user has named is not examined."""
+    """Tell whether a folder for a cache can be written; if it cannot, that is noted.
+
+    A folder that the user names, by `variable`, replaces it and is not tested.
+    """
     if variable in site.environ:
         return True
     try:
@@ -340,14 +383,14 @@ def _is_writable(site: CacheSite, folder: Path, variable: str) -> bool:
             return True
     except OSError as error:
         site.note(
-            f"{folder} cannot be written ({error.strerror or error}): building without a compiler cache; "
-            "XDG_CACHE_HOME=DIR gives it another place"
+            f"{folder} cannot be written ({error.strerror or error}): building without a compiler "
+            "cache; XDG_CACHE_HOME=DIR gives it another place"
         )
         return False
 
 
 def _remote_storage(remote: RemoteCache) -> str:
-    """Return a shared cache as ccache takes it: a URL, then its attributes behind bars."""
+    """Return a shared cache as ccache reads it: "http://cache.example/a|layout=flat|read-only"."""
     attributes: list[str] = []
     if remote.scheme == "file":
         url = f"file:{quote(remote.path)}"
@@ -356,7 +399,8 @@ def _remote_storage(remote: RemoteCache) -> str:
         login += "@" if login else ""
         url = f"{remote.scheme}://{login}{remote.address}{remote.path}"
         attributes += _TIMEOUTS
-    if remote.scheme == "http":  # most servers make no folders of themselves
+    if remote.scheme == "http":
+        # ccache's default layout has subfolders, and most servers do not make them by themselves.
         attributes.append(f"layout={remote.options.get('layout', 'flat')}")
     if remote.read_only:
         attributes.append("read-only")

@@ -1,4 +1,10 @@
-"""sccache: run as a server under the guard, and watched."""
+"""sccache: set up for a build under the memory guard, started, watched and asked for its hits.
+
+CMake calls a launcher script with the command of a compiler. The launcher calls sccache, whose
+server preprocesses the file. If the object is not in the cache, the server calls a stand-in: a
+script in place of the compiler, which calls the compiler through the guard's gate. The gate is a
+small program that waits until the memory suffices for one more compiler.
+"""
 
 import contextlib
 import os
@@ -22,17 +28,21 @@ from torchmill.toolchain import remote_cache
 from torchmill.toolchain.remote_cache import RemoteCache
 
 SYSTEMS = {"linux", "macos"}
-PROGRAM_VARIABLE = "TORCHMILL_SCCACHE"  # for the launcher; without it nothing is cached
-DISABLED_FILE = "without-sccache"  # beside the gate: while it exists, nothing goes to sccache
-LONGEST_ADDRESS_BYTES = 100  # of a socket's path: Linux takes 107, macOS 103
-LAYERS_SINCE = Version("0.15")  # a shared cache behind the disk's; older ones have one of the two
-SERVER_TIMEOUT_SECONDS = 15.0  # for the server to write its last objects
-ADDRESS_VARIABLE = "SCCACHE_SERVER_UDS"
+PROGRAM_VARIABLE = "TORCHMILL_SCCACHE"  # tells the launcher the program; if unset, it is not used
+DISABLED_FILE = "without-sccache"  # beside the gate: while it exists, the launcher skips sccache
+ADDRESS_VARIABLE = "SCCACHE_SERVER_UDS"  # the path of the socket on which the server listens
+LONGEST_ADDRESS_BYTES = 100  # of that path: Linux takes 107, macOS 103
+# Since this release a shared cache can be behind the cache on the disk. Older ones use either.
+LAYERS_SINCE = Version("0.15")
+SERVER_TIMEOUT_SECONDS = 15.0  # within which the server should have written its last objects
 WATCH_INTERVAL_SECONDS = 10.0
 _POLL_SECONDS = 0.1
+# Beginnings of the variables that set up shared caches.
 _SHARED = ("SCCACHE_REDIS", "SCCACHE_WEBDAV", "SCCACHE_S3", "SCCACHE_GHA", "SCCACHE_MULTILEVEL")
-_MODE, _READ_ONLY = "_RW_MODE", "READ_ONLY"
 _BUCKET = ("SCCACHE_BUCKET", "SCCACHE_ENDPOINT", "SCCACHE_REGION")
+# The end of a variable's name, such as SCCACHE_REDIS_RW_MODE, and its value for reading alone.
+_MODE = "_RW_MODE"
+_READ_ONLY = "READ_ONLY"
 # The names of shared caches in sccache's variables, by the schemes of their URLs.
 KINDS = {
     "redis": "redis",
@@ -42,46 +52,52 @@ KINDS = {
     "s3": "s3",
     "gha": "gha",
 }
-# sccache knows a compiler by its file's text, which names neither a tree nor a guard, but the
-# compiler behind the stand-in.
+# The contents of a compiler's file are a part of the keys in the cache. So a stand-in contains the
+# digest of its compiler, and no path of a tree or a guard.
 _STAND_IN = Path(__file__).with_name("sccache_stand_in.sh")
-# A map of an absolute path is part of sccache's key, and that path differs in each checkout, so
-# sccache is given none of those. It ends with 2 if it failed itself: then the file is compiled
-# without it.
+# Options are a part of the keys too. The launcher takes out -ffile-prefix-map with absolute paths,
+# which differ in each checkout, and the stand-in adds them again. If sccache ends with 2, sccache
+# itself failed, and the launcher compiles the file without it.
 _LAUNCHER = Path(__file__).with_name("sccache_launcher.sh")
 
 
 def place_sccache(
-    program: str, chosen: Iterable[str], folder: Path, digest: Digest
+    program: str, compilers: Iterable[str], folder: Path, digest: Digest
 ) -> dict[str, str]:
-    """Return the variables that put sccache before the compilers of CMake, with the gate behind it.
+    """Write the launcher and the stand-ins; return the variables by which CMake uses them.
 
-    `chosen` are absolute paths of compilers; any other goes by the gate and is not cached. `folder`
-    takes the stand-ins, and is kept, because CMake remembers launchers. nvcc is not cached, because
-    sccache takes its steps apart and runs them itself. Raises OSError if the folder cannot be
-    written.
+    `compilers` are absolute paths. Other compilers are called through the gate, and not cached.
+    `folder` must outlive the build, because CMake records the path of the launcher in a tree.
+    Raises OSError if the folder cannot be written.
     """
     launcher = folder / "sccache"
-    for compiler in chosen:
-        names = {"digest": digest_compiler(compiler, digest), "compiler": shlex.quote(compiler)}
-        write_script(Path(f"{folder}{compiler}"), _STAND_IN, names)
-    places = {"stand_ins": shlex.quote(str(folder)), "without": DISABLED_FILE}
-    write_script(launcher, _LAUNCHER, places)
-    launchers = {f"CMAKE_{language}_COMPILER_LAUNCHER": str(launcher) for language in ("C", "CXX")}
-    return {PROGRAM_VARIABLE: program, **launchers}
+    for compiler in compilers:
+        words = {"digest": digest_compiler(compiler, digest), "compiler": shlex.quote(compiler)}
+        # In a folder of the compiler's path: FOLDER/usr/bin/g++.
+        write_script(Path(f"{folder}{compiler}"), _STAND_IN, words)
+    words = {"stand_ins": shlex.quote(str(folder)), "without": DISABLED_FILE}
+    write_script(launcher, _LAUNCHER, words)
+    variables = {PROGRAM_VARIABLE: program}
+    # Not for CUDA: sccache takes the steps of nvcc apart and runs them without a stand-in.
+    for language in ("C", "CXX"):
+        variables[f"CMAKE_{language}_COMPILER_LAUNCHER"] = str(launcher)
+    return variables
 
 
 def sccache_variables(
-    version: str | None, root: Path, home: Path, remote: RemoteCache | None = None
+    version: str | None, root: Path, folder: Path, remote: RemoteCache | None = None
 ) -> dict[str, str]:
-    """Return the variables of a server whose objects are in the folder `home` and a shared cache.
+    """Return the variables that tell a server its caches.
 
-    `root` holds every tree that is built.
+    `version` is that of sccache, None if it is not known. `folder` is the cache on the disk,
+    `remote` the shared cache, and `root` the folder of all trees that are built.
     """
     variables = {
         **read_table_beside(__file__, "caches.toml")["sccache"],
-        "SCCACHE_DIR": str(home),
-        "SCCACHE_BASEDIRS": str(root),  # as CCACHE_BASEDIR; releases before 0.14 ignore it
+        "SCCACHE_DIR": str(folder),
+        # Paths below it become relative, so that a file in another checkout's tree is a hit.
+        # Releases before 0.14 ignore the variable.
+        "SCCACHE_BASEDIRS": str(root),
     }
     if remote is None:
         return variables
@@ -93,14 +109,15 @@ def sccache_variables(
         variables[f"SCCACHE_{kind.upper()}{_MODE}"] = _READ_ONLY
     if version is None or Version(version) >= LAYERS_SINCE:
         variables["SCCACHE_MULTILEVEL_CHAIN"] = f"disk,{kind}"
+        # An object that the shared cache does not take must not make the compile fail.
         variables["SCCACHE_MULTILEVEL_WRITE_ERROR_POLICY"] = "ignore"
     return variables
 
 
 def server_variables(folder: Path) -> dict[str, str]:
-    """Return the variable that gives a build a server of its own, reached in `folder`.
+    """Return the variable by which a build has its own server, with a socket in `folder`.
 
-    None if the path is too long for a socket. Releases before 0.9.0 ignore the variable.
+    It is left out if the path is too long for a socket. Releases before 0.9.0 ignore the variable.
     """
     address = folder / "sccache"
     if len(os.fsencode(address)) > LONGEST_ADDRESS_BYTES:
@@ -111,33 +128,37 @@ def server_variables(folder: Path) -> dict[str, str]:
 def start_server(
     program: str, environ: Mapping[str, str], note: Callable[[str], None]
 ) -> dict[str, str]:
-    """Start the server that a build will use; return the build's environment without what fails.
+    """Start the server of a build before the build; return the environment for the build.
 
-    Clients that come together would each start a server, and reach only the last one; if none can
-    start, each would wait for it in vain.
+    If the server cannot start with the shared cache, the environment is without that; if it cannot
+    start at all, without sccache. Either is noted.
     """
+    # If the compilers of a build started the server, each of the first ones would start a server,
+    # and all would use the last one. If no server can start, each compile would wait for it.
     start = (program, "--start-server")
-    refusal = why_failed(start, without_mark(environ))
-    if refusal is None:
+    failure = why_failed(start, without_mark(environ))
+    if failure is None:
         return dict(environ)
-    local = {}
+    local_environ: dict[str, str] = {}
     for name, value in environ.items():
         if not name.startswith((*_SHARED, *_BUCKET)):
-            local[name] = value
-    if local != environ and why_failed(start, without_mark(local)) is None:
-        note(f"sccache cannot use the shared cache ({refusal}): using the local cache only")
-        return local
-    note(f"sccache does not start ({refusal}): building without a compiler cache")
-    local.pop(PROGRAM_VARIABLE, None)
-    return local
+            local_environ[name] = value
+    if local_environ != environ and why_failed(start, without_mark(local_environ)) is None:
+        note(f"sccache cannot use the shared cache ({failure}): using the local cache only")
+        return local_environ
+    note(f"sccache does not start ({failure}): building without a compiler cache")
+    local_environ.pop(PROGRAM_VARIABLE, None)
+    return local_environ
 
 
 def read_statistics(program: str, environ: Mapping[str, str]) -> dict[str, Any] | None:
-    """Return the statistics of the build's own server once it has written everything.
+    """Return the statistics of a build's own server as soon as it has written all objects.
 
-    None if the server has ended. It answers clients before it writes, and objects that it has not
-    written when it ends are lost.
+    `environ` is the build's. None if the server has ended. After SERVER_TIMEOUT_SECONDS the last
+    statistics are returned.
     """
+    # The server answers a client before it writes the object. Objects that are not written yet
+    # would be lost when the server is ended with the build.
     is_read_only = any(
         name.endswith(_MODE) and value == _READ_ONLY for name, value in environ.items()
     )
@@ -152,15 +173,16 @@ def read_statistics(program: str, environ: Mapping[str, str]) -> dict[str, Any] 
 
 
 def count_sccache_hits(statistics: Mapping[str, Any]) -> tuple[int, int, int, int]:
-    """Return hits, misses, hits in a shared cache, and failures of that, from its statistics."""
+    """Return the numbers of hits, misses, hits in a shared cache, and failures of that cache."""
     stats = statistics.get("stats") or {}
     hits = _sum_counts(stats, "cache_hits")
     misses = _sum_counts(stats, "cache_misses")
+    # A server with several caches counts for each of them; the first is the disk.
     layers = stats.get("multi_level") or []
-    shared_layers = layers[1:]  # the first is the disk
+    shared_layers = layers[1:]
     location = str(statistics.get("cache_location"))
     if not layers and not location.startswith(("Local disk", "Multi-level")):
-        shared_hits = hits  # the shared cache is the only one
+        shared_hits = hits  # the server has no cache but the shared one
     else:
         shared_hits = sum(layer.get("hits", 0) for layer in shared_layers)
     failures = sum(layer.get("write_failures", 0) for layer in shared_layers)
@@ -174,9 +196,9 @@ def watch_shared_cache(
     folder: Path,
     note: Callable[[str], None],
 ) -> Iterator[None]:
-    """Switch sccache off for as long as its shared cache does not answer; the first time is noted.
+    """Switch sccache off while its shared cache does not answer; the first time is noted.
 
-    Its launcher looks for a file in `folder`, where gates reach the guard. `environ` is the build's.
+    `environ` is the build's, `folder` the guard's, in which the launcher looks for DISABLED_FILE.
     """
     if shared is None or shared.endpoint is None:
         yield
@@ -194,7 +216,8 @@ def watch_shared_cache(
                     (folder / DISABLED_FILE).touch()
             if failure is not None and not is_noted:
                 note(
-                    f"{shared} no longer answers ({failure}): compiling without a cache until it does"
+                    f"{shared} no longer answers ({failure}): compiling without a cache until it "
+                    "does"
                 )
                 is_noted = True
 
@@ -208,10 +231,10 @@ def watch_shared_cache(
 
 
 def _remote_variables(remote: RemoteCache) -> dict[str, str]:
-    """Return sccache's variables for a shared cache; an empty value sets nothing."""
+    """Return sccache's variables for a shared cache. Those with an empty value are not to be set."""
     kind = KINDS[remote.scheme]
     if kind == "gha":
-        # Without the second it asks the service that GitHub has switched off.
+        # Without the second variable, sccache asks a service that GitHub has switched off.
         return {"SCCACHE_GHA_ENABLED": "on", "ACTIONS_CACHE_SERVICE_V2": "on"}
     if kind == "s3":
         endpoint = remote.options.get("endpoint", "")
@@ -234,25 +257,30 @@ def _remote_variables(remote: RemoteCache) -> dict[str, str]:
 
 
 def _query_statistics(program: str, environ: Mapping[str, str]) -> dict[str, Any] | None:
+    """Return the present statistics of a build's own server; None if it does not answer."""
     argv = [program, "--show-stats", "--stats-format=json"]
     with contextlib.suppress(CommandError, HostError, ValueError):
-        # without a server the client would start one
+        # Without a server, the client would start one.
         if Path(environ.get(ADDRESS_VARIABLE, "")).is_socket():
             return parse_json_object(capture(argv, env=environ))
     return None
 
 
 def _is_writing(statistics: Mapping[str, Any], is_read_only: bool) -> bool:
-    """Tell whether objects are still being written, to the disk or to a shared cache."""
+    """Tell whether the server has yet to write objects, to the disk or to a shared cache.
+
+    Each miss is an object that is written to all caches. `is_read_only` says that the shared cache
+    takes none.
+    """
     stats = statistics.get("stats") or {}
-    written: list[int] = [stats.get("cache_writes", 0) + stats.get("cache_write_errors", 0)]
+    writes: list[int] = [stats.get("cache_writes", 0) + stats.get("cache_write_errors", 0)]
     if not is_read_only:
         for layer in stats.get("multi_level") or ():
-            written.append(layer.get("writes", 0) + layer.get("write_failures", 0))
-    return min(written) < _sum_counts(stats, "cache_misses")
+            writes.append(layer.get("writes", 0) + layer.get("write_failures", 0))
+    return min(writes) < _sum_counts(stats, "cache_misses")
 
 
 def _sum_counts(stats: Mapping[str, Any], name: str) -> int:
-    """Return the sum of a figure that sccache counts by language."""
+    """Return the sum of a number that sccache counts for each language."""
     counts = (stats.get(name) or {}).get("counts", {})
     return sum(int(count) for count in counts.values())

@@ -1,11 +1,11 @@
 """Run a setup.py that compiles its extensions in parallel: `setup_modules.py setup.py bdist_wheel`.
 
-setuptools compiles one module after the other, and torch's extension builder gives all of them the
-same build.ninja. Here each module has a process and a folder of its own, and the progress of their
-ninjas is counted together. A share (one part of a build that is split among machines) takes a part
-of all modules, one after the other.
+setuptools compiles one module after the other, and torch's extension builder writes the same file
+build.ninja for each of them. Here each module has its own process and folder, and the progress of
+their ninjas is counted together. A share (one part of a build that is split among machines) takes a
+part of all modules, one after the other.
 
-The Python of a build runs this file. It may be as old as 3.8, and has nothing of the suite.
+The Python of a build runs this file. It may be as old as 3.8, and cannot import torchmill.
 """
 
 from __future__ import annotations
@@ -23,22 +23,31 @@ from typing import Any
 
 from setuptools.command.build_ext import build_ext  # type: ignore[import-untyped]
 
+# The beginning of a line about an edge, ninja's word for a command: "[3/40] c++ …".
 _EDGE = re.compile(r"\[(\d+)/(\d+)\] ")
-SHARE_VARIABLE = "TORCHMILL_SHARD"  # set if a share is made
-# The line of setuptools before a module. It is dropped: several modules compile at a time.
+# Set if a share is made: `shards.ORDER_VARIABLE`, which cannot be imported here.
+SHARE_VARIABLE = "TORCHMILL_SHARD"
+# setuptools prints such a line before it compiles a module. It is dropped, because several modules
+# are compiled at a time.
 _MODULE_LINE = "building '"
 
 
 class SharedProgress:
-    """The progress of all modules; each ninja works in `temp`, in a folder of its module's name."""
+    """The progress of all modules together.
+
+    The ninja of each module works in a folder of the module's name, in `temp`.
+    """
 
     def __init__(self, temp: str, modules: Iterable[str]) -> None:
         self._temp = temp
-        # Edges done and in total of each module; None before its first line.
+        # Of each module the edges that are done, and all its edges; None before its first line.
         self._edges: dict[str, tuple[int, int] | None] = dict.fromkeys(modules)
 
     def renumber(self, module: str, line: str) -> str:
-        """Return a line of a module's ninja with the number of edges of all modules."""
+        """Return a line of a module's ninja with the numbers of edges of all modules.
+
+        Lines that are not about an edge are returned as they are.
+        """
         match = _EDGE.match(line)
         if match is None:
             return line
@@ -52,7 +61,7 @@ class SharedProgress:
         return f"[{all_done}/{all_edges}] {line[match.end() :]}"
 
     def end(self, module: str) -> None:
-        """Count no more edges of a module than are done."""
+        """Take a module as finished: edges that it has not done will not be done."""
         done, _ = self._edges[module] or (0, 0)
         self._edges[module] = (done, done)
 
@@ -101,9 +110,10 @@ def build_modules(command: build_ext) -> None:
 
 
 def _share_modules(command: build_ext) -> None:
-    """Make this machine's share of each module; the program in place of ninja selects it.
+    """Make this machine's share of each module, which the program in place of ninja selects.
 
-    Raises the last error of a module: with a share of its files, none can be linked.
+    Raises the last error of a module. There is always one, because no module can be linked of a
+    share of its objects.
     """
     last_error: Exception | None = None
     for extension in command.extensions:
@@ -116,16 +126,21 @@ def _share_modules(command: build_ext) -> None:
 
 
 def _start(command: build_ext, extension: Any) -> tuple[ForkProcess, int]:
-    """Compile a module in a new process; return it, and the reading end of its output's pipe."""
+    """Start to compile a module in a new process.
+
+    Return the process, and the file descriptor from which its output can be read.
+    """
     reading_end, writing_end = os.pipe()
-    # Forked: `command` cannot be pickled.
+    # Forked, because `command` cannot be pickled for a new interpreter.
     process = get_context("fork").Process(target=_compile, args=(command, extension, writing_end))
     process.start()
+    # The process has its own copy. The pipe ends only if all copies are closed.
     os.close(writing_end)
     return process, reading_end
 
 
 def _compile(command: build_ext, extension: Any, output: int) -> None:
+    """Compile a module in this process, with all output to a file descriptor."""
     os.dup2(output, 1)
     os.dup2(output, 2)
     command.build_temp = str(Path(command.build_temp, extension.name))
@@ -133,7 +148,7 @@ def _compile(command: build_ext, extension: Any, output: int) -> None:
 
 
 if __name__ == "__main__":
-    # As if setup.py itself had been started.
+    # setup.py finds these as if it had been started itself.
     sys.argv = sys.argv[1:]
     sys.path[0] = str(Path.cwd())
     build_ext.build_extensions = build_modules
