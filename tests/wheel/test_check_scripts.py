@@ -18,7 +18,8 @@ from torchmill.wheel.verify.clean_environment import CHECK_SCRIPTS
 
 CONFIG = """PyTorch built with:
   - GCC 12.2
-  - Build settings: BLAS_INFO=mkl, CXX_FLAGS= -Wno-deprecated -DUSE_KINETO -DUSE_FBGEMM -DUSE_LEVEL=2 -O2, \
+  - Build settings: BLAS_INFO=mkl, \
+CXX_FLAGS= -Wno-deprecated -DUSE_KINETO -DUSE_FBGEMM -DUSE_LEVEL=2 -O2, \
 TORCH_VERSION=1.13.1, USE_CUDA=0, USE_MKLDNN=ON, USE_NCCL=OFF, USE_EXCEPTION_PTR=1, USE_OPENMP=ON,
 """
 
@@ -37,7 +38,9 @@ def test_old_interpreters_can_read_the_scripts(path: Path) -> None:
     assert not any(isinstance(node, ast.JoinedStr | ast.AnnAssign) for node in ast.walk(tree))
 
 
-def test_switches_of_a_wheel_are_read_from_its_own_words(scripts: dict[str, ModuleType]) -> None:
+def test_switches_are_read_from_the_configuration_that_torch_prints(
+    scripts: dict[str, ModuleType],
+) -> None:
     assert scripts["torch_checks"].parse_config(CONFIG) == {
         "USE_CUDA": False,
         "USE_MKLDNN": True,
@@ -76,12 +79,12 @@ def test_only_switches_that_both_know_can_differ(scripts: dict[str, ModuleType])
 def test_nan_is_close_to_nothing(scripts: dict[str, ModuleType]) -> None:
     harness = scripts["harness"]
     harness.expect_close([1.0, 2.0], [1.0, 2.05], 0.1, "x")
-    for found in ([1.0, float("nan")], [1.0], [1.0, 3.0]):
+    for numbers in ([1.0, float("nan")], [1.0], [1.0, 3.0]):
         with pytest.raises(harness.CheckError, match="x"):
-            harness.expect_close(found, [1.0, 2.0], 0.1, "x")
+            harness.expect_close(numbers, [1.0, 2.0], 0.1, "x")
 
 
-def test_whatever_a_check_raises_is_its_result(scripts: dict[str, ModuleType]) -> None:
+def test_an_exception_of_a_check_is_its_result(scripts: dict[str, ModuleType]) -> None:
     def broken(expected: object) -> None:
         raise ImportError(f"libfoo.so.1: cannot open {expected}")
 
@@ -93,18 +96,18 @@ def test_whatever_a_check_raises_is_its_result(scripts: dict[str, ModuleType]) -
 
 
 def package_check(expected: dict[str, object]) -> dict[str, tuple[bool, str]]:
-    """Run the checks of a package that the facts alone know of, with this interpreter."""
+    """Run the checks of a package that only the facts describe, with this interpreter."""
     with TemporaryDirectory() as folder:
         file = Path(folder) / "expectations.json"
         file.write_text(json.dumps(expected))
         command = [sys.executable, str(CHECK_SCRIPTS / "package_checks.py"), str(file)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-    said = json.loads(done.stdout.splitlines()[-1])
-    return {name: (one["ok"], one["detail"]) for name, one in said.items()}
+        run = subprocess.run(command, capture_output=True, text=True, check=True)
+    results = json.loads(run.stdout.splitlines()[-1])
+    return {name: (result["ok"], result["detail"]) for name, result in results.items()}
 
 
 def test_a_package_is_tried_by_the_lines_of_its_facts() -> None:
-    known = {
+    expected = {
         "package": "packaging",
         "import": "packaging",
         "version": metadata.version("packaging"),
@@ -112,40 +115,42 @@ def test_a_package_is_tried_by_the_lines_of_its_facts() -> None:
     base = f"pytest=={metadata.version('pytest')}"
     lines = [
         "import packaging",
-        "for one in (1, 2):",
-        "    assert one < 3, 'three'",
+        "for number in (1, 2):",
+        "    assert number < 3, 'three'",
         "packaging.lost = 1",
     ]
-    good = package_check({**known, "base": base, "smoke": lines})
+    good = package_check({**expected, "base": base, "smoke": lines})
     assert [name for name, (ok, _) in good.items() if not ok] == []
     assert (good["smoke"][1], good["base"][1]) == ("4 lines", base.replace("==", " "))
     bad = package_check(
-        {**known, "base": "pytest==0.1", "version": "1", "smoke": [*lines, "packaging.gone"]}
+        {**expected, "base": "pytest==0.1", "version": "1", "smoke": [*lines, "packaging.gone"]}
     )
     assert {name for name, (ok, _) in bad.items() if not ok} == {"version", "base", "smoke"}
     assert bad["smoke"][1].startswith("'packaging.gone' of its facts: AttributeError: ")
-    assert package_check({**known, "smoke": ["assert 1 == 2"]})["smoke"] == (
+    assert package_check({**expected, "smoke": ["assert 1 == 2"]})["smoke"] == (
         False,
         "'assert 1 == 2' of its facts: AssertionError",
     )
 
 
-def torch_that(monkeypatch: pytest.MonkeyPatch, **told: object) -> None:
-    """Stand in for an installed torch that tells some things of itself."""
-    version = SimpleNamespace(cuda=told.pop("toolkit", "11.8"))
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(version=version, **told))
+def install_stand_in(monkeypatch: pytest.MonkeyPatch, **attributes: object) -> None:
+    """Put a module with some attributes in the place of torch, until the test ends."""
+    version = SimpleNamespace(cuda=attributes.pop("toolkit", "11.8"))
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(version=version, **attributes))
 
 
 @pytest.mark.parametrize(
-    ("listed", "ok"), [("7.0;8.6+PTX", True), ("7.0 8.6", True), ("7.0", False), ("Ampere", True)]
+    ("arch_list", "ok"),
+    [("7.0;8.6+PTX", True), ("7.0 8.6", True), ("7.0", False), ("Ampere", True)],
 )
-def test_the_list_that_torch_tells_is_compared(
-    scripts: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch, listed: str, ok: bool
+def test_the_capabilities_of_torch_are_compared_with_the_list(
+    scripts: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch, arch_list: str, ok: bool
 ) -> None:
     inner = SimpleNamespace(_cuda_getArchFlags=lambda: "sm_70 sm_86 compute_86")
-    torch_that(monkeypatch, _C=inner)
+    install_stand_in(monkeypatch, _C=inner)
     check = scripts["torch_checks"].check_capabilities
-    assert scripts["harness"].outcome(check, {"cuda": "11.8", "capabilities": listed})["ok"] == ok
+    expected = {"cuda": "11.8", "capabilities": arch_list}
+    assert scripts["harness"].outcome(check, expected)["ok"] == ok
 
 
 @pytest.mark.parametrize(
@@ -167,7 +172,7 @@ def test_the_planned_cudnn_answers(  # noqa: PLR0917 - a row of a table
     switches: dict[str, str],
     ok: bool,
 ) -> None:
-    torch_that(
+    install_stand_in(
         monkeypatch, backends=SimpleNamespace(cudnn=SimpleNamespace(version=lambda: version))
     )
     expected = {"libraries": libraries, "switches": switches}
@@ -176,7 +181,7 @@ def test_the_planned_cudnn_answers(  # noqa: PLR0917 - a row of a table
 
 
 @pytest.mark.parametrize(
-    ("linked", "said", "ok"),
+    ("linked", "switch", "ok"),
     [
         (True, "1", True),
         (True, "0", False),
@@ -189,23 +194,24 @@ def test_the_planned_magma_answers(
     scripts: dict[str, ModuleType],
     monkeypatch: pytest.MonkeyPatch,
     linked: bool,
-    said: str | None,
+    switch: str | None,
     ok: bool,
 ) -> None:
-    asked = []
+    preferred = []
 
     def prefer(name: str) -> None:
-        asked.append(name)
+        preferred.append(name)
         if name == "magma" and not linked:
             raise RuntimeError("PyTorch has not been compiled with MAGMA.")
 
-    torch_that(
+    install_stand_in(
         monkeypatch, backends=SimpleNamespace(cuda=SimpleNamespace(preferred_linalg_library=prefer))
     )
-    expected = {"switches": {} if said is None else {"USE_MAGMA": said}}
+    switches = {} if switch is None else {"USE_MAGMA": switch}
+    expected = {"switches": switches}
     result = scripts["harness"].outcome(scripts["torch_checks"].check_magma, expected)
     assert result["ok"] == ok, result
-    assert asked == (["magma", "default"] if linked else ["magma"])
+    assert preferred == (["magma", "default"] if linked else ["magma"])
     assert scripts["torch_checks"].check_magma in dict(scripts["torch_checks"].CHECKS).values()
 
 
@@ -216,10 +222,12 @@ def test_without_a_driver_torch_says_so_and_goes_on(
         raise RuntimeError("Found no NVIDIA driver on your system.\nPlease check")
 
     cuda = SimpleNamespace(is_available=lambda: False, device_count=lambda: 0)
-    torch_that(
+    install_stand_in(
         monkeypatch, cuda=cuda, zeros=lambda count: SimpleNamespace(cuda=refused, count=count)
     )
-    found = scripts["harness"].outcome(scripts["torch_checks"].check_driverless, {})
-    assert found == {"ok": True, "detail": "Found no NVIDIA driver on your system."}
-    torch_that(monkeypatch, cuda=cuda, zeros=lambda count: SimpleNamespace(cuda=lambda: count))
+    result = scripts["harness"].outcome(scripts["torch_checks"].check_driverless, {})
+    assert result == {"ok": True, "detail": "Found no NVIDIA driver on your system."}
+    install_stand_in(
+        monkeypatch, cuda=cuda, zeros=lambda count: SimpleNamespace(cuda=lambda: count)
+    )
     assert not scripts["harness"].outcome(scripts["torch_checks"].check_driverless, {})["ok"]

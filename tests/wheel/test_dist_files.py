@@ -1,4 +1,4 @@
-"""A wheel in dist/ and the files beside it: whole, or not there."""
+"""A wheel in dist/ and the files beside it: complete, or absent."""
 
 from __future__ import annotations
 
@@ -33,11 +33,8 @@ def test_a_wheel_appears_with_its_manifest(tmp_path: Path) -> None:
     wheel = tmp_path / "dist" / "a.whl"
     publish_wheel(packed(tmp_path, "wheel"), wheel, {"key": "k"})
     assert sorted(path.name for path in wheel.parent.iterdir()) == ["a.whl", "a.whl.json"]
-    assert (
-        json.loads(wheel.with_name("a.whl.json").read_text())
-        == read_manifest(wheel)
-        == {"key": "k"}
-    )
+    assert json.loads(wheel.with_name("a.whl.json").read_text()) == {"key": "k"}
+    assert read_manifest(wheel) == {"key": "k"}
 
 
 def test_a_newer_wheel_takes_the_place_of_an_older_one(tmp_path: Path) -> None:
@@ -48,7 +45,7 @@ def test_a_newer_wheel_takes_the_place_of_an_older_one(tmp_path: Path) -> None:
     assert read_manifest(wheel) == {"key": "new"}
 
 
-def test_a_wheel_that_is_there_gets_another_manifest(tmp_path: Path) -> None:
+def test_a_published_wheel_gets_another_manifest(tmp_path: Path) -> None:
     wheel = tmp_path / "dist" / "a.whl"
     publish_wheel(packed(tmp_path, "wheel"), wheel, {"key": "old"})
     publish_wheel(wheel, wheel, {"key": "new"})
@@ -56,15 +53,11 @@ def test_a_wheel_that_is_there_gets_another_manifest(tmp_path: Path) -> None:
 
 
 def test_documents_appear_with_their_wheel_and_go_with_it(tmp_path: Path) -> None:
-    old, wheel = tmp_path / "dist" / "old.whl", tmp_path / "dist" / "a.whl"
+    old = tmp_path / "dist" / "old.whl"
+    wheel = tmp_path / "dist" / "a.whl"
     publish_wheel(packed(tmp_path, "old"), old, {"key": "k"}, documents={".cdx.json": b"old"})
-    publish_wheel(
-        packed(tmp_path, "new"),
-        wheel,
-        {"key": "k"},
-        old,
-        {".cdx.json": b"new", ".intoto.json": b"s"},
-    )
+    documents = {".cdx.json": b"new", ".intoto.json": b"s"}
+    publish_wheel(packed(tmp_path, "new"), wheel, {"key": "k"}, old, documents)
     assert {path.name: path.read_text() for path in wheel.parent.iterdir() if path != wheel} == {
         "a.whl.json": '{\n "key": "k"\n}\n',
         "a.whl.cdx.json": "new",
@@ -80,8 +73,9 @@ def test_documents_appear_with_their_wheel_and_go_with_it(tmp_path: Path) -> Non
     assert list(wheel.parent.iterdir()) == []
 
 
-def test_what_must_be_verified_again_is_not_delivered_meanwhile(tmp_path: Path) -> None:
-    wheel, aside = tmp_path / "dist" / "a.whl", tmp_path / "packed" / "a.whl"
+def test_a_wheel_that_must_be_verified_again_leaves_dist(tmp_path: Path) -> None:
+    wheel = tmp_path / "dist" / "a.whl"
+    aside = tmp_path / "packed" / "a.whl"
     publish_wheel(packed(tmp_path, "wheel"), wheel, {"key": "k"})
     withdraw_wheel(wheel, aside)
     assert list(wheel.parent.iterdir()) == []
@@ -89,7 +83,7 @@ def test_what_must_be_verified_again_is_not_delivered_meanwhile(tmp_path: Path) 
 
 
 def test_dist_may_lie_on_another_disk(tmp_path: Path) -> None:
-    memory = Path("/dev/shm")  # noqa: S108 (the other disk)
+    memory = Path("/dev/shm")  # noqa: S108 - only its disk counts
     if not memory.is_dir() or memory.stat().st_dev == tmp_path.stat().st_dev:
         pytest.skip("this machine has one disk")
     with tempfile.TemporaryDirectory(dir=memory) as folder:
@@ -122,43 +116,36 @@ def test_a_wheel_lies_under_the_tag_that_its_symbols_gave_it(tmp_path: Path) -> 
 
 def test_a_wheel_of_a_container_has_the_tag_of_its_image(tmp_path: Path) -> None:
     expected = planned("manylinux_2_36_x86_64", upper_bound=True)
-    made = {}
-    for place in ("manylinux_2_41_x86_64", "manylinux_2_41_aarch64", "linux_x86_64"):
-        made[place] = tmp_path / expected.file_name.replace(
-            expected.platform_tag, place.replace("2_41", "2_39")
-        )
-        publish_wheel(
-            packed(tmp_path, place),
-            made[place],
-            {"planned": expected.file_name.replace(expected.platform_tag, place)},
-        )
+    wheels = {}
+    for planned_tag in ("manylinux_2_41_x86_64", "manylinux_2_41_aarch64", "linux_x86_64"):
+        computed_tag = planned_tag.replace("2_41", "2_39")
+        wheel = tmp_path / expected.file_name.replace(expected.platform_tag, computed_tag)
+        manifest = {"planned": expected.file_name.replace(expected.platform_tag, planned_tag)}
+        publish_wheel(packed(tmp_path, planned_tag), wheel, manifest)
+        wheels[planned_tag] = wheel
     assert find_wheel(tmp_path, expected) == tmp_path / expected.file_name
-    assert find_wheel(tmp_path, expected, contained=True) == made["manylinux_2_41_x86_64"]
+    assert find_wheel(tmp_path, expected, contained=True) == wheels["manylinux_2_41_x86_64"]
 
 
-def test_a_wheel_with_another_tag_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+def test_a_wheel_with_another_tag_replaces_the_earlier_wheel(tmp_path: Path) -> None:
     expected = planned("manylinux_2_36_x86_64", upper_bound=True)
     for tag in ("2_35", "2_34"):
         wheel = tmp_path / "dist" / expected.file_name.replace("2_36", tag)
-        publish_wheel(
-            packed(tmp_path, tag),
-            wheel,
-            {"planned": expected.file_name},
-            find_wheel(tmp_path / "dist", expected),
-        )
+        earlier = find_wheel(tmp_path / "dist", expected)
+        publish_wheel(packed(tmp_path, tag), wheel, {"planned": expected.file_name}, earlier)
     assert find_wheel(tmp_path / "dist", expected) == wheel
     assert sorted(wheel.parent.iterdir()) == [wheel, manifest_path(wheel)]
 
 
-def test_half_of_a_manifest_is_none(tmp_path: Path) -> None:
+def test_a_damaged_manifest_counts_as_empty(tmp_path: Path) -> None:
     wheel = tmp_path / "a.whl"
     assert read_manifest(wheel) == {}
-    for spoiled in ("", "[]", "{", "\0"):
-        manifest_path(wheel).write_text(spoiled)
+    for damaged in ("", "[]", "{", "\0"):
+        manifest_path(wheel).write_text(damaged)
         assert read_manifest(wheel) == {}
 
 
-def test_a_full_disk_leaves_the_old_wheel_and_what_lies_beside_it(
+def test_a_full_disk_leaves_the_old_wheel_and_the_files_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wheel = tmp_path / "dist" / "a.whl"
@@ -183,5 +170,6 @@ def test_a_full_disk_leaves_the_old_wheel_and_what_lies_beside_it(
         with pytest.raises(OSError, match="full"):
             publish_wheel(new, wheel, {"key": "new"})
     after = {path.name: path.read_text() for path in wheel.parent.iterdir()}
-    assert after.pop(".a.whl.json.new"), "small, and the next wheel's takes its place"
+    # This file is small, and the manifest of the next wheel replaces it.
+    assert after.pop(".a.whl.json.new")
     assert after == before

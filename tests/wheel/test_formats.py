@@ -1,4 +1,4 @@
-"""The formats of documents: what follows from the same manifest may change only together with its number."""
+"""The formats of documents: documents of the same manifest change only with the number of its format."""
 
 import hashlib
 from pathlib import Path
@@ -10,8 +10,9 @@ from tests.support import told_wheels
 from torchmill.core import formats
 from torchmill.wheel import dist_files
 
-# The sha256 of what follows from a fixed manifest and wheel, by the manifest's format. Where a digest changes, wheels
-# that were built before would be called wrong: raise MANIFEST (for the statement also STATEMENT) and add a line.
+# The sha256 of the documents that follow from a fixed manifest and wheel, by the manifest's format.
+# If a digest changes, the documents of older wheels would be called wrong: raise MANIFEST (for the
+# statement also STATEMENT), and add an entry.
 DERIVED = {
     2: {
         ".intoto.json": "358c3864d3001c9830a542e2ca532be2d2a2af804b686571ad8ad8d76aa31edd",
@@ -23,8 +24,8 @@ DERIVED = {
 def test_documents_of_a_format_do_not_change(tmp_path: Path) -> None:
     wheel = written_wheels.made(tmp_path, version="1.13.1+cu117")
     documents = dist_files.compose_documents(told_wheels.manifest(wheel), wheel)
-    found = {suffix: hashlib.sha256(content).hexdigest() for suffix, content in documents.items()}
-    assert found == DERIVED[formats.MANIFEST]
+    digests = {suffix: hashlib.sha256(data).hexdigest() for suffix, data in documents.items()}
+    assert digests == DERIVED[formats.MANIFEST]
 
 
 @pytest.mark.parametrize(
@@ -47,5 +48,5 @@ def test_a_document_without_a_format_is_older() -> None:
     assert formats.judge_format({}, 3) == "older"
 
 
-def test_an_output_says_its_format_first() -> None:
+def test_an_output_begins_with_its_format() -> None:
     assert list(formats.stamp_output({"a": 1})) == ["format", "a"]

@@ -21,125 +21,129 @@ def wheel(tmp_path: Path) -> Path:
     return told_wheels.built(tmp_path)
 
 
-def composed(wheel: Path, **said: Any) -> dict[str, Any]:
-    told = told_wheels.manifest(wheel) | said
+def compose(wheel: Path, **changes: Any) -> dict[str, Any]:
+    """Return the SBOM beside a wheel, for its manifest with changes."""
+    manifest = told_wheels.manifest(wheel) | changes
     metadata = record_file.read_described(wheel, "METADATA")
     assert metadata
-    found: dict[str, Any] = json.loads(
-        sbom.compose_sbom(told, metadata, record_file.recorded_digests(wheel))
-    )
-    return found
+    digests = record_file.recorded_digests(wheel)
+    document: dict[str, Any] = json.loads(sbom.compose_sbom(manifest, metadata, digests))
+    return document
 
 
-def components(made: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {one["bom-ref"]: one for one in made["components"]}
+def components(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {component["bom-ref"]: component for component in document["components"]}
 
 
-def test_it_is_valid_by_the_official_schema(wheel: Path) -> None:
+def test_an_sbom_is_valid_by_the_official_schema(wheel: Path) -> None:
     validator = JsonStrictValidator(SchemaVersion.V1_6)
-    assert validator.validate_str(json.dumps(composed(wheel))) is None
-    assert validator.validate_str(json.dumps(composed(wheel) | {"made up": 1})) is not None
+    assert validator.validate_str(json.dumps(compose(wheel))) is None
+    assert validator.validate_str(json.dumps(compose(wheel) | {"made up": 1})) is not None
 
 
-def test_it_is_about_the_wheel(wheel: Path) -> None:
-    about = composed(wheel)["metadata"]["component"]
-    assert about["purl"].startswith(
+def test_an_sbom_is_about_the_wheel(wheel: Path) -> None:
+    subject = compose(wheel)["metadata"]["component"]
+    assert subject["purl"].startswith(
         "pkg:pypi/tinytorch@1.13.1%2Bcu117?file_name=tinytorch-1.13.1%2Bcu117-"
     )
-    assert about["hashes"] == [{"alg": "SHA-256", "content": told_wheels.manifest(wheel)["sha256"]}]
+    assert subject["hashes"] == [
+        {"alg": "SHA-256", "content": told_wheels.manifest(wheel)["sha256"]}
+    ]
 
 
-def test_it_names_what_is_in_the_wheel(wheel: Path) -> None:
-    found = components(composed(wheel))
-    source = found["source:tinytorch"]
+def test_an_sbom_names_the_contents_of_the_wheel(wheel: Path) -> None:
+    by_reference = components(compose(wheel))
+    source = by_reference["source:tinytorch"]
     assert source["purl"] == f"pkg:github/pytorch/pytorch@{told_wheels.COMMIT}"
     assert source["pedigree"]["commits"] == [{"uid": told_wheels.COMMIT}]
-    assert found["submodule:third_party/fmt"]["version"] == told_wheels.FMT
-    assert found["patch:torch/gcc-12.patch"]["type"] == "file"
+    assert by_reference["submodule:third_party/fmt"]["version"] == told_wheels.FMT
+    assert by_reference["patch:torch/gcc-12.patch"]["type"] == "file"
 
 
 def test_a_bundled_library_is_the_file_in_the_wheel_and_comes_from_a_package(wheel: Path) -> None:
-    library = components(composed(wheel))[f"bundled library:{told_wheels.BUNDLED}"]
+    library = components(compose(wheel))[f"bundled library:{told_wheels.BUNDLED}"]
     record = record_file.recorded_digests(wheel)
-    assert [one["content"] for one in library["hashes"]] == [record[told_wheels.BUNDLED]]
+    assert [entry["content"] for entry in library["hashes"]] == [record[told_wheels.BUNDLED]]
     (ancestor,) = library["pedigree"]["ancestors"]
     assert (ancestor["purl"], ancestor["version"]) == (told_wheels.GOMP, "12.2.0-14+deb12u1")
-    assert [one["content"] for one in ancestor["hashes"]] == ["aa" * 32]
+    assert [entry["content"] for entry in ancestor["hashes"]] == ["aa" * 32]
 
 
-def test_what_pip_installs_beside_it_is_required_and_what_built_it_is_not(wheel: Path) -> None:
-    made = composed(wheel)
-    found = components(made)
-    assert found["requires:typing-extensions"]["scope"] == "required"
-    assert found["requires:opt-einsum>=3.3 ; extra == 'opt'"]["scope"] == "optional"
-    assert {found[name]["scope"] for name in ("requirement:cmake==3.27.9", "toolkit:cuda")} == {
-        "excluded"
-    }
-    about = made["metadata"]["component"]["bom-ref"]
-    needed = next(one["dependsOn"] for one in made["dependencies"] if one["ref"] == about)
-    assert f"bundled library:{told_wheels.BUNDLED}" in needed
-    assert "requirement:cmake==3.27.9" not in needed
+def test_requirements_count_as_required_and_build_tools_do_not(wheel: Path) -> None:
+    document = compose(wheel)
+    by_reference = components(document)
+    assert by_reference["requires:typing-extensions"]["scope"] == "required"
+    assert by_reference["requires:opt-einsum>=3.3 ; extra == 'opt'"]["scope"] == "optional"
+    assert by_reference["requirement:cmake==3.27.9"]["scope"] == "excluded"
+    assert by_reference["toolkit:cuda"]["scope"] == "excluded"
+    subject = document["metadata"]["component"]["bom-ref"]
+    dependencies = {entry["ref"]: entry.get("dependsOn") for entry in document["dependencies"]}
+    assert f"bundled library:{told_wheels.BUNDLED}" in dependencies[subject]
+    assert "requirement:cmake==3.27.9" not in dependencies[subject]
 
 
-def test_a_requirement_that_nothing_parses_is_left_out(wheel: Path) -> None:
-    told, metadata = told_wheels.manifest(wheel), record_file.read_described(wheel, "METADATA")
+def test_a_requirement_that_cannot_be_parsed_is_left_out(wheel: Path) -> None:
+    manifest = told_wheels.manifest(wheel)
+    metadata = record_file.read_described(wheel, "METADATA")
     assert metadata
     odd = metadata.replace(
         b"Requires-Dist: typing-extensions",
         b"Requires-Dist: typing-extensions\nRequires-Dist: a (>dev)",
     )
     assert odd != metadata
-    assert sbom.compose_sbom(told, odd, {}) == sbom.compose_sbom(told, metadata, {})
+    assert sbom.compose_sbom(manifest, odd, {}) == sbom.compose_sbom(manifest, metadata, {})
 
 
-def test_the_same_wheel_has_the_same_one_at_any_time(wheel: Path) -> None:
-    made = composed(wheel)
-    assert made == composed(wheel, seconds={"compile": 1.0}, jobs=1)
-    assert "timestamp" not in made["metadata"]
-    assert uuid.UUID(made["serialNumber"]).version == 5
-    assert made["serialNumber"] != composed(wheel, sha256="dd" * 32)["serialNumber"]
-    twice = {
-        "requirements": ["cmake==3.27.9", "cmake==3.31.0"]
-    }  # in the session's environment, and in the tree's
-    assert composed(wheel, **twice) == composed(wheel, **twice)
+def test_the_same_wheel_has_the_same_sbom_at_any_time(wheel: Path) -> None:
+    document = compose(wheel)
+    assert document == compose(wheel, seconds={"compile": 1.0}, jobs=1)
+    assert "timestamp" not in document["metadata"]
+    assert uuid.UUID(document["serialNumber"]).version == 5
+    assert document["serialNumber"] != compose(wheel, sha256="dd" * 32)["serialNumber"]
+    # The environments of the session and of the tree can have different versions of a project.
+    twice = {"requirements": ["cmake==3.27.9", "cmake==3.31.0"]}
+    assert compose(wheel, **twice) == compose(wheel, **twice)
 
 
-def inner(**said: Any) -> dict[str, Any]:
-    told = told_wheels.manifest(Path("nowhere") / told_wheels.WHEEL) | said
-    found: dict[str, Any] = json.loads(
-        sbom.compose_inner_sbom(told, METADATA, {told_wheels.BUNDLED: "ee" * 32})
-    )
-    return found
+def compose_inner(**changes: Any) -> dict[str, Any]:
+    """Return the SBOM in a wheel, for its manifest with changes."""
+    manifest = told_wheels.manifest(Path("nowhere") / told_wheels.WHEEL) | changes
+    digests = {told_wheels.BUNDLED: "ee" * 32}
+    document: dict[str, Any] = json.loads(sbom.compose_inner_sbom(manifest, METADATA, digests))
+    return document
 
 
 METADATA = b"Metadata-Version: 2.1\nName: tinytorch\nVersion: 1.13.1+cu117\nLicense: BSD-3-Clause\n"
 
 
-def test_the_one_in_the_wheel_is_valid_and_names_what_is_in_it_alone() -> None:
-    made = inner()
-    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(json.dumps(made)) is None
-    about = made["metadata"]["component"]
-    assert "hashes" not in about
-    assert about["licenses"] == [{"license": {"id": "BSD-3-Clause"}}]
-    kinds = {one["bom-ref"].partition(":")[0] for one in made["components"]}
+def test_the_inner_sbom_is_valid_and_names_only_the_contents() -> None:
+    document = compose_inner()
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(json.dumps(document)) is None
+    subject = document["metadata"]["component"]
+    assert "hashes" not in subject
+    assert subject["licenses"] == [{"license": {"id": "BSD-3-Clause"}}]
+    kinds = {reference.partition(":")[0] for reference in components(document)}
     assert kinds == {"source", "submodule", "patch", "bundled library", "static library"}
 
 
-def test_it_tells_the_licences_and_where_their_texts_are() -> None:
-    found = components(inner())
-    fmt, gomp = found["submodule:third_party/fmt"], found[f"bundled library:{told_wheels.BUNDLED}"]
+def test_components_have_their_licences_and_the_files_of_these() -> None:
+    by_reference = components(compose_inner())
+    fmt = by_reference["submodule:third_party/fmt"]
+    gomp = by_reference[f"bundled library:{told_wheels.BUNDLED}"]
     assert fmt["licenses"] == [{"license": {"id": "MIT"}}]
-    files = [one["value"] for one in fmt["properties"] if one["name"] == sbom.LICENCE_PROPERTY]
-    assert files == ["licenses/bundled/third_party/fmt/LICENSE"]
+    assert licence_files(fmt) == ["licenses/bundled/third_party/fmt/LICENSE"]
     assert "licenses" not in gomp
-    assert {"name": sbom.LICENCE_PROPERTY, "value": "licenses/bundled/libgomp1/copyright"} in gomp[
-        "properties"
-    ]
+    assert licence_files(gomp) == ["licenses/bundled/libgomp1/copyright"]
 
 
-def test_it_is_the_same_wherever_the_source_came_from_and_whatever_built_it() -> None:
-    made = inner()
-    assert made["serialNumber"] == sbom.serial_number(made, None)
+def licence_files(component: dict[str, Any]) -> list[str]:
+    properties = component["properties"]
+    return [entry["value"] for entry in properties if entry["name"] == sbom.LICENCE_PROPERTY]
+
+
+def test_the_inner_sbom_does_not_depend_on_the_place_of_the_source_and_the_tools() -> None:
+    document = compose_inner()
+    assert document["serialNumber"] == sbom.serial_number(document, None)
     elsewhere = {
         "source": "file:///mirror/pytorch.git",
         "requirements": [],
@@ -147,14 +151,14 @@ def test_it_is_the_same_wherever_the_source_came_from_and_whatever_built_it() ->
         "sha256": "0" * 64,
         "key": "",
     }
-    assert made == inner(**elsewhere)
+    assert document == compose_inner(**elsewhere)
     assert (
-        components(made)["source:tinytorch"]["purl"]
+        components(document)["source:tinytorch"]["purl"]
         == f"pkg:github/pytorch/pytorch@{told_wheels.COMMIT}"
     )
-    other = inner(repository="", commit="0" * 40)
+    other = compose_inner(repository="", commit="0" * 40)
     assert components(other)["source:tinytorch"]["purl"] == f"pkg:generic/tinytorch@{'0' * 40}"
-    assert other["serialNumber"] != made["serialNumber"]
+    assert other["serialNumber"] != document["serialNumber"]
 
 
 def test_a_source_without_a_proven_commit_leads_to_no_repository(tmp_path: Path) -> None:
@@ -165,25 +169,18 @@ def test_a_source_without_a_proven_commit_leads_to_no_repository(tmp_path: Path)
         "unproven": "x",
         "contents": "cc" * 32,
     }
-    told = (
-        told_wheels.manifest(wheel)
-        | unproven
-        | {"repository": "", "source": "https://a.example/t.tar.gz (x)"}
-    )
+    origin = {"repository": "", "source": "https://a.example/t.tar.gz (x)"}
+    manifest = told_wheels.manifest(wheel) | unproven | origin
     metadata = record_file.read_described(wheel, "METADATA") or b""
     for content in (
-        sbom.compose_sbom(told, metadata, {}),
-        sbom.compose_inner_sbom(told, metadata, {}),
+        sbom.compose_sbom(manifest, metadata, {}),
+        sbom.compose_inner_sbom(manifest, metadata, {}),
     ):
-        (source,) = (
-            one for one in json.loads(content)["components"] if one["bom-ref"] == "source:tinytorch"
-        )
+        source = components(json.loads(content))["source:tinytorch"]
         assert source["purl"] == "pkg:generic/tinytorch@v1.13.1"
         assert "pedigree" not in source
-        assert [one["type"] for one in source.get("externalReferences", [])] in (
-            [],
-            ["source-distribution"],
-        )
-        said = {one["name"]: one["value"] for one in source["properties"]}
-        assert said[sbom.CAVEAT_PROPERTY].startswith("not proven to be any commit")
-        assert said[sbom.CONTENTS_PROPERTY] == "cc" * 32
+        links = [link["type"] for link in source.get("externalReferences", [])]
+        assert links in ([], ["source-distribution"])
+        properties = {entry["name"]: entry["value"] for entry in source["properties"]}
+        assert properties[sbom.CAVEAT_PROPERTY].startswith("not proven to be any commit")
+        assert properties[sbom.CONTENTS_PROPERTY] == "cc" * 32

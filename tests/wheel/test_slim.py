@@ -1,4 +1,4 @@
-"""Libraries slimmed for some GPUs: what is kept, where it is, and that all else is as it was."""
+"""Libraries slimmed for some GPUs: the code that stays, its place, and that nothing else changes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from millpress import elf_edit
+from millpress import elf, elf_edit
 from millpress.elf import open_elf
 
 from tests.support import gpu_libraries
-from tests.support.fatbins import FAMILY, OWN, PTX, fatbin, library, piece
+from tests.support.fatbins import FAMILY, OWN, PTX, SASS, fatbin, library, piece
 from tests.support.made_up_magma import static
 from tests.support.refusals import refused
 from torchmill.config.facts import Facts
@@ -22,7 +22,7 @@ from torchmill.wheel import slim
 from torchmill.wheel.slim import LibraryPlan, RequestedGpu, SlimRequest
 from torchmill.wheel.verify import device_code, slimming
 
-LARGE = 40_000
+LARGE = 40_000  # bytes, several pages
 
 
 def request(facts: Facts, *names: str) -> SlimRequest:
@@ -42,46 +42,49 @@ def slimmed(path: Path, slim_request: SlimRequest) -> tuple[Path, LibraryPlan]:
     return slim_path, plan
 
 
-def pieces(path: Path) -> list[str]:
-    return [piece.name for each in device_code.read_device_code(path) for piece in each.pieces]
+def piece_names(path: Path) -> list[str]:
+    names = []
+    for read_fatbin in device_code.read_device_code(path):
+        names += [read_piece.name for read_piece in read_fatbin.pieces]
+    return names
 
 
 @pytest.mark.parametrize(
-    ("there", "asked", "kept"),
+    ("code", "requested", "kept_code"),
     [
-        ("8.0 8.6 9.0", "8.6", "8.6"),  # the newest that runs
-        ("8.0 9.0", "8.6", "8.0"),  # of an earlier minor
-        ("7.0 8.0+PTX", "8.6", "8.0 PTX"),  # compiled by the driver, where nothing else runs
+        ("8.0 8.6 9.0", "8.6", "8.6"),  # the newest code that runs
+        ("8.0 9.0", "8.6", "8.0"),  # code for an earlier minor version runs, too
+        ("7.0 8.0+PTX", "8.6", "8.0 PTX"),  # compiled by the driver, if nothing else runs
         ("8.6 8.0+PTX", "8.6", "8.6"),
-        ("8.6 9.0+PTX", "8.6+PTX", "8.6 9.0 PTX"),  # for later ones, where there is no other
+        ("8.6 9.0+PTX", "8.6+PTX", "8.6 9.0 PTX"),  # for later GPUs, because there is no other PTX
         ("8.6 7.0+PTX 8.0+PTX 9.0+PTX", "8.6+PTX", "8.6 8.0 PTX"),
-        ("9.0 9.0a 10.0", "9.0", "9.0 9.0a"),  # either may be chosen
-        (
-            "10.0 10.0a 10.0f 12.0",
-            "10.3",
-            "10.0 10.0f",
-        ),  # a family's runs on later minors, one's own does not
+        ("9.0 9.0a 10.0", "9.0", "9.0 9.0a"),  # a driver may choose either
+        # Code for a family runs on later minor versions, code for an architecture does not.
+        ("10.0 10.0a 10.0f 12.0", "10.3", "10.0 10.0f"),
         ("8.0 8.6 9.0", "8.0 9.0", "8.0 9.0"),
-        ("9.0 9.0a", "8.6", ""),  # as before, nothing
+        ("9.0 9.0a", "8.6", ""),  # nothing ran on it before
         ("8.0 8.6", "8.7", ""),  # not promised for a system on a chip
     ],
 )
-def test_what_a_driver_may_choose_is_kept(
-    shipped: Facts, tmp_path: Path, there: str, asked: str, kept: str
+def test_code_that_a_driver_may_choose_is_kept(
+    shipped: Facts, tmp_path: Path, code: str, requested: str, kept_code: str
 ) -> None:
-    made = []
-    for name in there.split():
+    pieces = []
+    for name in code.split():
         number = name.removesuffix("+PTX").rstrip("af").replace(".", "")
-        flags = OWN if "a" in name else FAMILY if "f" in name else 0
-        made.append(piece(int(number), PTX if "+" in name else 2, flags=flags))
-    path, _ = slimmed(
-        library(tmp_path / "lib.so", {".nv_fatbin": fatbin(*made)}),
-        request(shipped, *asked.split()),
-    )
-    assert pieces(path) == kept.replace(" PTX", "+PTX").split() or " ".join(pieces(path)) == kept
+        flags = 0
+        if "a" in name:
+            flags = OWN
+        elif "f" in name:
+            flags = FAMILY
+        kind = PTX if "+" in name else SASS
+        pieces.append(piece(int(number), kind, flags=flags))
+    original = library(tmp_path / "lib.so", {".nv_fatbin": fatbin(*pieces)})
+    path, _ = slimmed(original, request(shipped, *requested.split()))
+    assert " ".join(piece_names(path)) == kept_code
 
 
-def whole(seed: int = 0) -> bytes:
+def large_fatbin(seed: int = 0) -> bytes:
     return fatbin(*(piece(arch, size=LARGE + 8 * seed) for arch in (70, 80, 86, 90)))
 
 
@@ -89,13 +92,19 @@ def whole(seed: int = 0) -> bytes:
 def test_pages_are_cut_out_and_pointers_follow(
     shipped: Facts, tmp_path: Path, section: str
 ) -> None:
-    fatbins = [whole(0), fatbin(), whole(1), fatbin(piece(90, size=LARGE)), whole(2)]
+    fatbins = [
+        large_fatbin(0),
+        fatbin(),
+        large_fatbin(1),
+        fatbin(piece(90, size=LARGE)),
+        large_fatbin(2),
+    ]
     path = gpu_libraries.shared(tmp_path / "lib.so", fatbins, section=section)
     small, plan = slimmed(path, request(shipped, "8.6"))
     assert plan.cuts.ranges
     assert path.stat().st_size - small.stat().st_size > 9 * LARGE
     assert list(slimming.library_differences(path, small)) == []
-    assert pieces(small) == ["8.6"] * 3
+    assert piece_names(small) == ["8.6"] * 3
     loaded = ctypes.CDLL(str(small))
     loaded.fatbin.restype = ctypes.c_void_p
     loaded.name.restype = ctypes.c_char_p
@@ -110,20 +119,22 @@ def test_pages_are_cut_out_and_pointers_follow(
 
 
 def test_a_page_of_64_kilobytes_is_kept_whole(shipped: Facts, tmp_path: Path) -> None:
-    path = gpu_libraries.shared(tmp_path / "lib.so", [whole()] * 4, "-Wl,-z,max-page-size=0x10000")
+    path = gpu_libraries.shared(
+        tmp_path / "lib.so", [large_fatbin()] * 4, "-Wl,-z,max-page-size=0x10000"
+    )
     small, _ = slimmed(path, request(shipped, "8.6"))
     with open_elf(small) as image:
-        assert all(
-            one.offset % one.align == one.address % one.align
-            for one in image.segments
-            if one.kind == 1
-        )
+        for segment in image.segments:
+            if segment.kind == elf.LOAD:
+                assert segment.offset % segment.align == segment.address % segment.align
     assert list(slimming.library_differences(path, small)) == []
     assert ctypes.CDLL(str(small)).name(1)
 
 
-def test_what_patchelf_edited_can_be_stripped_afterwards(shipped: Facts, tmp_path: Path) -> None:
-    path = gpu_libraries.shared(tmp_path / "lib.so", [whole()] * 3)
+def test_a_library_that_patchelf_edited_can_be_stripped_afterwards(
+    shipped: Facts, tmp_path: Path
+) -> None:
+    path = gpu_libraries.shared(tmp_path / "lib.so", [large_fatbin()] * 3)
     subprocess.run(
         [elf_edit.find_patchelf(), "--set-rpath", "$ORIGIN/a/longer/path/than/before", path],
         check=True,
@@ -137,23 +148,25 @@ def test_what_patchelf_edited_can_be_stripped_afterwards(shipped: Facts, tmp_pat
 
 
 def test_slimming_again_for_fewer_leaves_fewer(shipped: Facts, tmp_path: Path) -> None:
-    path = gpu_libraries.shared(tmp_path / "lib.so", [whole()] * 3)
+    path = gpu_libraries.shared(tmp_path / "lib.so", [large_fatbin()] * 3)
     once, _ = slimmed(path, request(shipped, "8.6", "9.0"))
     twice, _ = slimmed(once, request(shipped, "9.0"))
-    assert pieces(twice) == ["9.0"] * 3
+    assert piece_names(twice) == ["9.0"] * 3
     assert list(slimming.library_differences(path, twice)) == []
 
 
 def test_fatbins_that_something_else_refers_to_stay_in_place(
     shipped: Facts, tmp_path: Path
 ) -> None:
-    path = library(tmp_path / "lib.so", {".nv_fatbin": whole() + bytes(200_000) + whole()})
+    path = library(
+        tmp_path / "lib.so", {".nv_fatbin": large_fatbin() + bytes(200_000) + large_fatbin()}
+    )
     small, plan = slimmed(path, request(shipped, "8.6"))
     assert not plan.cuts.ranges
     assert small.stat().st_size == path.stat().st_size
     assert small.stat().st_blocks < path.stat().st_blocks  # holes
     assert list(slimming.library_differences(path, small)) == []
-    assert pieces(small) == ["8.6"] * 2
+    assert piece_names(small) == ["8.6"] * 2
 
 
 def test_static_libraries_keep_their_layout(shipped: Facts, tmp_path: Path) -> None:
@@ -161,41 +174,43 @@ def test_static_libraries_keep_their_layout(shipped: Facts, tmp_path: Path) -> N
     small, _ = slimmed(path, request(shipped, "8.6"))
     assert small.stat().st_size == path.stat().st_size
     assert list(slimming.library_differences(path, small)) == []
-    assert pieces(small) == ["8.6", "8.6"]
+    assert piece_names(small) == ["8.6", "8.6"]
 
 
-@pytest.mark.parametrize("place", [".text", ".rodata", ".nvFatBinSegment", ".nv_fatbin"])
-def test_whatever_else_differs_is_found(shipped: Facts, tmp_path: Path, place: str) -> None:
-    path = gpu_libraries.shared(tmp_path / "lib.so", [whole()] * 3)
+@pytest.mark.parametrize("section", [".text", ".rodata", ".nvFatBinSegment", ".nv_fatbin"])
+def test_any_other_difference_is_found(shipped: Facts, tmp_path: Path, section: str) -> None:
+    path = gpu_libraries.shared(tmp_path / "lib.so", [large_fatbin()] * 3)
     small, _ = slimmed(path, request(shipped, "8.6"))
     with open_elf(small) as image:
-        at = next(image.sections_named(place)).offset + (100 if place == ".nv_fatbin" else 0)
+        offset = next(image.sections_named(section)).offset
+    if section == ".nv_fatbin":
+        offset += 100  # behind the headers, in the code
     content = bytearray(small.read_bytes())
-    content[at] ^= 1
+    content[offset] ^= 1
     small.write_bytes(content)
     assert list(slimming.library_differences(path, small))
 
 
 def test_files_that_are_no_libraries_must_be_the_same(tmp_path: Path) -> None:
-    one, other = tmp_path / "one", tmp_path / "other"
-    one.write_bytes(b"torch\n")
-    other.write_bytes(b"import a")
-    assert list(slimming.library_differences(one, other)) == ["it is another file"]
-    for path, content in ((one, b"BC bitcode"), (other, b"BC another")):
+    first = tmp_path / "first"
+    second = tmp_path / "second"
+    first.write_bytes(b"torch\n")
+    second.write_bytes(b"import a")
+    assert list(slimming.library_differences(first, second)) == ["it is another file"]
+    for path, content in ((first, b"BC bitcode"), (second, b"BC another")):
         member = b"a.o/".ljust(48) + str(len(content)).encode().ljust(10) + b"`\n" + content
         path.write_bytes(b"!<arch>\n" + member)
-    assert list(slimming.library_differences(one, other)) == ["its member at 0x44 differs"]
-    assert list(slimming.library_differences(one, one)) == []
+    assert list(slimming.library_differences(first, second)) == ["its member at 0x44 differs"]
+    assert list(slimming.library_differences(first, first)) == []
 
 
-def test_other_files_hold_none(shipped: Facts, tmp_path: Path) -> None:
-    assert (
-        slim.plan_library(library(tmp_path / "lib.so", {".text": whole()}), request(shipped, "8.6"))
-        is None
-    )
+def test_a_library_without_fatbins_has_no_plan(shipped: Facts, tmp_path: Path) -> None:
+    path = library(tmp_path / "lib.so", {".text": large_fatbin()})
+    assert slim.plan_library(path, request(shipped, "8.6")) is None
 
 
-FIELDS = {  # of a fatbin of two pieces of 64 bytes: offset, layout, values that are wrong
+# The fields of a fatbin with two pieces of 64 bytes: their offset, their layout, and wrong values.
+FIELDS = {
     "magic": (0, "I", (0, 1, 0xBA55ED51, 0xFFFFFFFF)),
     "version": (4, "H", (0, 2, 3, 0x101, 0xFFFF)),
     "header": (6, "H", (0, 1, 8, 15, 24, 4096, 0xFFFF)),
@@ -209,15 +224,14 @@ FIELDS = {  # of a fatbin of two pieces of 64 bytes: offset, layout, values that
 }
 
 
-def damaged() -> Iterator[tuple[str, bytes]]:
-    """Yield damaged contents of a section."""
+def damaged_sections() -> Iterator[tuple[str, bytes]]:
+    """Yield damaged contents of a section, each with a name."""
     good = fatbin(piece(70), piece(86))
-    for before, (name, (at, layout, values)) in product(
-        (b"", good, good + bytes(8)), FIELDS.items()
-    ):
+    for before, (name, field) in product((b"", good, good + bytes(8)), FIELDS.items()):
+        offset, layout, values = field
         for value in values:
             content = bytearray(before + good)
-            struct.pack_into("<" + layout, content, len(before) + at, value)
+            struct.pack_into("<" + layout, content, len(before) + offset, value)
             yield f"{name} {value} after {len(before)}", bytes(content)
     for end in range(17, len(good), 8):
         yield f"truncated at {end}", good[:end]
@@ -229,7 +243,7 @@ def damaged() -> Iterator[tuple[str, bytes]]:
 def test_200_kinds_of_damage_are_refused(
     shipped: Facts, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    kinds = list(damaged())
+    kinds = list(damaged_sections())
     assert len(kinds) >= 200
     for name, content in kinds:
         with subtests.test(name):
@@ -242,7 +256,7 @@ def test_200_kinds_of_damage_are_refused(
 
 @pytest.mark.parametrize("end", [100, 1000, 20_000, -1000, -64, -8])
 def test_a_truncated_library_is_refused(shipped: Facts, tmp_path: Path, end: int) -> None:
-    path = gpu_libraries.shared(tmp_path / "lib.so", [whole()])
+    path = gpu_libraries.shared(tmp_path / "lib.so", [large_fatbin()])
     path.write_bytes(path.read_bytes()[:end])
     with refused("damaged-library"):
         slim.plan_library(path, request(shipped, "8.6"))

@@ -1,4 +1,4 @@
-"""The statement of a wheel: its content, that in-toto's library reads it, and that it is reproducible."""
+"""The statement of a wheel: its contents, its canonical form, and that in-toto's library reads it."""
 
 from __future__ import annotations
 
@@ -27,21 +27,28 @@ CI = {
 
 
 @pytest.fixture
-def told(tmp_path: Path) -> dict[str, Any]:
+def manifest(tmp_path: Path) -> dict[str, Any]:
     return told_wheels.manifest(told_wheels.built(tmp_path))
 
 
-def depends(made: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    found = made["predicate"]["buildDefinition"]["resolvedDependencies"]
-    return {f"{one['annotations']['kind']} {one['name']}": one for one in found}
+def materials(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the materials in a statement, by their kind and name."""
+    by_name = {}
+    for material in document["predicate"]["buildDefinition"]["resolvedDependencies"]:
+        by_name[f"{material['annotations']['kind']} {material['name']}"] = material
+    return by_name
 
 
-def test_the_library_of_in_toto_takes_it(told: dict[str, Any]) -> None:
-    text = statement.canonical_json(statement.compose_statement(told)).decode()
+def canonical_statement(manifest: dict[str, Any]) -> bytes:
+    return statement.canonical_json(statement.compose_statement(manifest))
+
+
+def test_the_library_of_in_toto_reads_a_statement(manifest: dict[str, Any]) -> None:
+    text = canonical_statement(manifest).decode()
     read = json_format.Parse(text, statement_pb2.Statement())
     Statement.copy_from_pb(read).validate()
     predicate = json_format.MessageToJson(read.predicate)
-    # fields that SLSA's schema does not know would be refused here
+    # This refuses fields that SLSA's schema does not have.
     slsa = json_format.Parse(predicate, provenance_pb2.Provenance())
     assert slsa.build_definition.build_type == statement.BUILD_TYPE
     assert slsa.build_definition.external_parameters["tag"] == "v1.13.1"
@@ -49,26 +56,30 @@ def test_the_library_of_in_toto_takes_it(told: dict[str, Any]) -> None:
     assert len(slsa.build_definition.resolved_dependencies) == 12
 
 
-def test_it_is_about_the_wheel_by_name_and_digest(told: dict[str, Any]) -> None:
-    made = statement.compose_statement(told)
-    assert made["subject"] == [{"name": told["wheel"], "digest": {"sha256": told["sha256"]}}]
-    assert (made["_type"], made["predicateType"]) == (
+def test_the_subject_is_the_wheel_by_name_and_digest(manifest: dict[str, Any]) -> None:
+    document = statement.compose_statement(manifest)
+    assert document["subject"] == [
+        {"name": manifest["wheel"], "digest": {"sha256": manifest["sha256"]}}
+    ]
+    assert (document["_type"], document["predicateType"]) == (
         statement.STATEMENT_TYPE,
         statement.PREDICATE_TYPE,
     )
 
 
-def test_it_names_all_that_went_in(told: dict[str, Any]) -> None:
-    found = depends(statement.compose_statement(told))
-    assert found["source tinytorch"]["uri"] == "git+https://github.com/pytorch/pytorch.git@v1.13.1"
-    assert found["source tinytorch"]["digest"] == {"gitCommit": told_wheels.COMMIT}
-    assert found["submodule third_party/fmt"]["digest"] == {"gitCommit": told_wheels.FMT}
-    assert found["patch torch/gcc-12.patch"]["digest"] == {"sha256": told_wheels.PATCH}
-    assert found["toolkit cuda"]["uri"] == "pkg:generic/cuda@11.7"
-    assert found["toolkit cudnn"]["uri"] == "pkg:generic/cudnn@8.5.0.96"
-    assert found["interpreter python3.10"]["digest"] == {"sha256": "bb" * 32}
-    assert found["requirement numpy"]["uri"] == "pkg:pypi/numpy@1.26.4"
-    library = found["bundled library libgomp.so.1.0.0"]
+def test_a_statement_names_all_materials(manifest: dict[str, Any]) -> None:
+    by_name = materials(statement.compose_statement(manifest))
+    assert (
+        by_name["source tinytorch"]["uri"] == "git+https://github.com/pytorch/pytorch.git@v1.13.1"
+    )
+    assert by_name["source tinytorch"]["digest"] == {"gitCommit": told_wheels.COMMIT}
+    assert by_name["submodule third_party/fmt"]["digest"] == {"gitCommit": told_wheels.FMT}
+    assert by_name["patch torch/gcc-12.patch"]["digest"] == {"sha256": told_wheels.PATCH}
+    assert by_name["toolkit cuda"]["uri"] == "pkg:generic/cuda@11.7"
+    assert by_name["toolkit cudnn"]["uri"] == "pkg:generic/cudnn@8.5.0.96"
+    assert by_name["interpreter python3.10"]["digest"] == {"sha256": "bb" * 32}
+    assert by_name["requirement numpy"]["uri"] == "pkg:pypi/numpy@1.26.4"
+    library = by_name["bundled library libgomp.so.1.0.0"]
     assert (library["uri"], library["digest"]) == (told_wheels.GOMP, {"sha256": "aa" * 32})
 
 
@@ -82,8 +93,8 @@ def test_it_names_all_that_went_in(told: dict[str, Any]) -> None:
     ],
     ids=["archive", "Debian", "folder with a digest in its name", "branch"],
 )
-def test_a_source_without_a_proven_commit_is_named_by_what_it_held(
-    told: dict[str, Any], origin: str, archive: str | None, declared: str | None
+def test_a_source_without_a_proven_commit_has_a_digest_of_its_contents(
+    manifest: dict[str, Any], origin: str, archive: str | None, declared: str | None
 ) -> None:
     contents = "cc" * 32
     unproven = {
@@ -92,10 +103,10 @@ def test_a_source_without_a_proven_commit_is_named_by_what_it_held(
         "commit_declared": declared,
         "unproven": "nothing proves it",
     }
-    made = statement.compose_statement(
-        told | unproven | {"source": origin, "archive": archive, "contents": contents}
+    document = statement.compose_statement(
+        manifest | unproven | {"source": origin, "archive": archive, "contents": contents}
     )
-    source = depends(made)["source tinytorch"]
+    source = materials(document)["source tinytorch"]
     assert source["digest"] == {"sha256": archive or contents}
     assert source["uri"] == "pkg:generic/tinytorch@v1.13.1"
     assert source["annotations"]["origin"] == origin
@@ -107,61 +118,58 @@ def test_a_source_without_a_proven_commit_is_named_by_what_it_held(
     assert "gitCommit" not in source["digest"]
 
 
-def test_a_submodule_without_a_proven_commit_has_no_digest(told: dict[str, Any]) -> None:
-    made = statement.compose_statement(told | {"submodules": {"third_party/fmt": ""}})
-    submodule = depends(made)["submodule third_party/fmt"]
+def test_a_submodule_without_a_proven_commit_has_no_digest(manifest: dict[str, Any]) -> None:
+    document = statement.compose_statement(manifest | {"submodules": {"third_party/fmt": ""}})
+    submodule = materials(document)["submodule third_party/fmt"]
     assert "digest" not in submodule
     assert submodule["annotations"]["caveat"] == "no commit is proven"
 
 
-def test_local_edits_are_named_and_doubt_the_source(told: dict[str, Any]) -> None:
-    found = depends(statement.compose_statement(told | {"edits": {"setup.py": "ee" * 32}}))
-    assert found["local edit setup.py"]["digest"] == {"sha256": "ee" * 32}
+def test_local_edits_are_named_and_doubt_the_source(manifest: dict[str, Any]) -> None:
+    by_name = materials(statement.compose_statement(manifest | {"edits": {"setup.py": "ee" * 32}}))
+    assert by_name["local edit setup.py"]["digest"] == {"sha256": "ee" * 32}
     assert (
-        found["source tinytorch"]["annotations"]["caveat"]
+        by_name["source tinytorch"]["annotations"]["caveat"]
         == "changed after it was fetched: setup.py"
     )
 
 
-def test_it_says_its_format(told: dict[str, Any]) -> None:
-    parameters = statement.compose_statement(told)["predicate"]["buildDefinition"][
-        "internalParameters"
-    ]
+def test_a_statement_has_its_format(manifest: dict[str, Any]) -> None:
+    definition = statement.compose_statement(manifest)["predicate"]["buildDefinition"]
+    parameters = definition["internalParameters"]
     assert parameters["format"] == formats.STATEMENT
 
 
-def test_what_cannot_change_the_wheel_does_not_change_it(told: dict[str, Any]) -> None:
-    again = told | {
+def test_facts_that_cannot_change_the_wheel_do_not_change_its_statement(
+    manifest: dict[str, Any],
+) -> None:
+    again = manifest | {
         "seconds": {"compile": 1.0},
         "jobs": 2,
         "switches": {"USE_CUDA": "1", "MAX_JOBS": "2"},
     }
-    assert statement.canonical_json(statement.compose_statement(again)) == statement.canonical_json(
-        statement.compose_statement(told)
-    )
-    other = told | {"switches": {"USE_CUDA": "0"}}
-    assert statement.canonical_json(statement.compose_statement(other)) != statement.canonical_json(
-        statement.compose_statement(told)
-    )
+    assert canonical_statement(again) == canonical_statement(manifest)
+    other = manifest | {"switches": {"USE_CUDA": "0"}}
+    assert canonical_statement(other) != canonical_statement(manifest)
 
 
-def test_its_spelling_is_canonical(told: dict[str, Any]) -> None:
-    text = statement.canonical_json(statement.compose_statement(told))
+def test_a_statement_is_written_in_canonical_form(manifest: dict[str, Any]) -> None:
+    text = canonical_statement(manifest)
     assert b"\n" not in text
     assert b": " not in text
     shuffled = json.loads(text, object_pairs_hook=lambda pairs: dict(reversed(pairs)))
     assert statement.canonical_json(shuffled) == text
 
 
-def test_an_older_manifest_has_one_too(told: dict[str, Any]) -> None:
+def test_a_statement_follows_from_an_older_manifest_too(manifest: dict[str, Any]) -> None:
     for word in ("builder", "origins", "options"):
-        del told[word]
-    made = statement.compose_statement(told)
-    assert made["predicate"]["runDetails"]["builder"]["id"] == statement.LOCAL_BUILDER
-    assert "uri" not in depends(made)["bundled library libgomp.so.1.0.0"]
+        del manifest[word]
+    document = statement.compose_statement(manifest)
+    assert document["predicate"]["runDetails"]["builder"]["id"] == statement.LOCAL_BUILDER
+    assert "uri" not in materials(document)["bundled library libgomp.so.1.0.0"]
 
 
-def test_the_builder_is_the_workflow_where_there_is_one(told: dict[str, Any]) -> None:
+def test_the_builder_is_the_workflow_if_there_is_one(manifest: dict[str, Any]) -> None:
     assert statement.describe_builder({}) == {
         "id": statement.LOCAL_BUILDER,
         "torchmill": suite_version(),
@@ -170,11 +178,8 @@ def test_the_builder_is_the_workflow_where_there_is_one(told: dict[str, Any]) ->
         statement.describe_builder({"TORCHMILL_BUILDER": "https://me/b", **CI})["id"]
         == "https://me/b"
     )
-    made = statement.compose_statement(told | {"builder": statement.describe_builder(CI)})[
-        "predicate"
-    ]["runDetails"]
-    assert made["builder"]["id"] == f"https://github.com/{CI['GITHUB_WORKFLOW_REF']}"
-    assert (
-        made["metadata"]["invocationId"]
-        == "https://github.com/me/wheels/actions/runs/17/attempts/2"
-    )
+    document = statement.compose_statement(manifest | {"builder": statement.describe_builder(CI)})
+    details = document["predicate"]["runDetails"]
+    assert details["builder"]["id"] == f"https://github.com/{CI['GITHUB_WORKFLOW_REF']}"
+    invocation = "https://github.com/me/wheels/actions/runs/17/attempts/2"
+    assert details["metadata"]["invocationId"] == invocation

@@ -28,17 +28,19 @@ def here() -> TargetInterpreter:
     return static_checks.probe_interpreter(Path(sys.executable))
 
 
-def lines(pattern: str, replacement: str) -> Callable[[str, bytes], bytes]:
+def change_record(pattern: str, replacement: str) -> Callable[[str, bytes], bytes]:
     """Return a change of the text of RECORD."""
 
     def change(name: str, data: bytes) -> bytes:
-        return re.sub(pattern, replacement, data.decode()).encode() if name == RECORD else data
+        if name != RECORD:
+            return data
+        return re.sub(pattern, replacement, data.decode()).encode()
 
     return change
 
 
 @tiny.needs_compiler
-def test_the_interpreter_says_what_it_is(here: TargetInterpreter) -> None:
+def test_an_interpreter_has_its_abi_and_suffix(here: TargetInterpreter) -> None:
     assert here.suffix == tiny.SUFFIX
     assert here.abi == tiny.ABI
 
@@ -65,25 +67,29 @@ def test_a_computed_tag_may_be_older_than_the_plans(
 ) -> None:
     name = torch_wheel.name.replace(tiny.PLATFORM, platform)
     renamed = tiny.rewrite(torch_wheel, tmp_path / name, lambda _, data: data)
-    found = static_checks.static_problems(renamed, replace(EXPECTED, tag_is_upper_bound=True), here)
-    assert any("the plan says" in each for each in found) is not sound
+    expected = replace(EXPECTED, tag_is_upper_bound=True)
+    problems = static_checks.static_problems(renamed, expected, here)
+    assert any("the plan says" in problem for problem in problems) is not sound
 
 
 @tiny.needs_compiler
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (lines(r"tinytorch/version\.py.*\n", ""), "tinytorch/version.py has no entry in RECORD"),
         (
-            lines("$", "ghost.py,sha256=x,1\n"),
+            change_record(r"tinytorch/version\.py.*\n", ""),
+            "tinytorch/version.py has no entry in RECORD",
+        ),
+        (
+            change_record("$", "ghost.py,sha256=x,1\n"),
             "RECORD lists ghost.py, which the wheel does not hold",
         ),
         (
-            lines(r"(version\.py,\S+,)\d+", r"\g<1>9"),
+            change_record(r"(version\.py,\S+,)\d+", r"\g<1>9"),
             "tinytorch/version.py differs from its RECORD entry",
         ),
         (
-            lines(r"(version\.py),sha256=", r"\1,md5="),
+            change_record(r"(version\.py),sha256=", r"\1,md5="),
             "tinytorch/version.py has no sound hash in RECORD",
         ),
         (lambda name, data: None if name == RECORD else data, f"{RECORD} is missing"),
@@ -117,7 +123,8 @@ def test_a_change_is_caught(
     expected: str,
 ) -> None:
     changed = tiny.rewrite(torch_wheel, tmp_path / torch_wheel.name, change)
-    assert any(expected in each for each in static_checks.static_problems(changed, EXPECTED, here))
+    problems = static_checks.static_problems(changed, EXPECTED, here)
+    assert any(expected in problem for problem in problems)
 
 
 @tiny.needs_compiler
@@ -126,14 +133,12 @@ def test_a_damaged_module_is_a_problem(
 ) -> None:
     damaged = tiny.rewrite(torch_wheel, tmp_path / torch_wheel.name, lambda _, data: data)
     with ZipFile(damaged) as archive:
-        (module,) = (one for one in archive.infolist() if "/_C." in one.filename)
+        (module,) = (info for info in archive.infolist() if "/_C." in info.filename)
         content = bytearray(damaged.read_bytes())
         content[module.header_offset + 200] ^= 0xFF
     damaged.write_bytes(content)
-    assert any(
-        f"{module.filename} is damaged" in each
-        for each in static_checks.static_problems(damaged, EXPECTED, here)
-    )
+    problems = static_checks.static_problems(damaged, EXPECTED, here)
+    assert any(f"{module.filename} is damaged" in problem for problem in problems)
 
 
 @tiny.needs_compiler
@@ -143,8 +148,8 @@ def test_a_module_may_have_the_entry_of_newer_pythons(
     code = tiny.shared("void *PyModExport__C(void) { return 0; }", tmp_path / "_C.so").read_bytes()
     wheel = tmp_path / "dist" / torch_wheel.name
     changed = tiny.rewrite(torch_wheel, wheel, lambda name, data: code if "/_C." in name else data)
-    found = static_checks.static_problems(changed, EXPECTED, here)
-    assert not any("is not an extension module" in each for each in found)
+    problems = static_checks.static_problems(changed, EXPECTED, here)
+    assert not any("is not an extension module" in problem for problem in problems)
 
 
 @tiny.needs_compiler
@@ -154,16 +159,17 @@ def test_a_second_folder_of_metadata_is_a_problem(
     second = tiny.rewrite(torch_wheel, tmp_path / torch_wheel.name, lambda _, data: data)
     with ZipFile(second, "a") as archive:
         archive.writestr("other-1.0.dist-info/METADATA", "")
-    (found,) = static_checks.static_problems(second, EXPECTED, here)
-    assert found.startswith("has 2 .dist-info folders, not one")
+    (problem,) = static_checks.static_problems(second, EXPECTED, here)
+    assert problem.startswith("has 2 .dist-info folders, not one")
 
 
 @tiny.needs_compiler
-def test_names_that_are_no_names_are_problems(
+def test_an_invalid_name_or_version_is_a_problem(
     torch_wheel: Path, here: TargetInterpreter, tmp_path: Path
 ) -> None:
     strange = tiny.rewrite(torch_wheel, tmp_path / "tinytorch.whl", lambda _, data: data)
-    assert "not the name of a wheel" in static_checks.static_problems(strange, EXPECTED, here)[0]
+    first, *_ = static_checks.static_problems(strange, EXPECTED, here)
+    assert "not the name of a wheel" in first
     unknown = tiny.rewrite(
         torch_wheel,
         tmp_path / torch_wheel.name,
@@ -171,10 +177,8 @@ def test_names_that_are_no_names_are_problems(
             re.sub(b"Version: .*", b"Version: unknown", data) if "META" in name else data
         ),
     )
-    assert (
-        "METADATA says tinytorch unknown"
-        in static_checks.static_problems(unknown, EXPECTED, here)[0]
-    )
+    first, *_ = static_checks.static_problems(unknown, EXPECTED, here)
+    assert "METADATA says tinytorch unknown" in first
 
 
 @tiny.needs_compiler
@@ -183,8 +187,8 @@ def test_a_damaged_archive_is_a_problem(
 ) -> None:
     half = tmp_path / torch_wheel.name
     half.write_bytes(torch_wheel.read_bytes()[: torch_wheel.stat().st_size // 2])
-    (found,) = static_checks.static_problems(half, EXPECTED, here)
-    assert found.startswith("not a sound wheel")
+    (problem,) = static_checks.static_problems(half, EXPECTED, here)
+    assert problem.startswith("not a sound wheel")
 
 
 @tiny.needs_compiler
@@ -193,13 +197,14 @@ def test_a_wheel_for_another_interpreter_is_caught(
 ) -> None:
     other = tmp_path / torch_wheel.name.replace(f"{tiny.PYTHON}-{tiny.ABI}", "cp36-cp36m")
     other.write_bytes(torch_wheel.read_bytes())
-    found = static_checks.static_problems(other, EXPECTED, here)
-    assert any(each.startswith(f"the file is named {other.name}, the plan says") for each in found)
-    assert any(f"do not fit the interpreter, {tiny.ABI}" in each for each in found)
+    problems = static_checks.static_problems(other, EXPECTED, here)
+    name_problem = f"the file is named {other.name}, the plan says"
+    assert any(problem.startswith(name_problem) for problem in problems)
+    assert any(f"do not fit the interpreter, {tiny.ABI}" in problem for problem in problems)
 
 
 @tiny.needs_compiler
-def test_a_requirement_must_be_the_plans(
+def test_the_requirement_on_torch_must_be_that_of_the_plan(
     raw: tiny.Raw, here: TargetInterpreter, tmp_path: Path
 ) -> None:
     vision, _ = tiny.finish(
@@ -207,28 +212,28 @@ def test_a_requirement_must_be_the_plans(
     )
     expected = tiny_plans.plan("tinyvision", "0.5+cpu", torch="tinytorch==1.0+cpu").wheel
     assert static_checks.static_problems(vision, expected, here) == []
-    assert static_checks.static_problems(
-        vision, replace(expected, torch="tinytorch==1.0"), here
-    ) == ["METADATA requires tinytorch==1.0+cpu, not tinytorch==1.0"]
-    none = tiny.rewrite(
+    other = replace(expected, torch="tinytorch==1.0")
+    assert static_checks.static_problems(vision, other, here) == [
+        "METADATA requires tinytorch==1.0+cpu, not tinytorch==1.0"
+    ]
+    without = tiny.rewrite(
         vision, tmp_path / vision.name, lambda _, data: re.sub(b"Requires-Dist.*\n", b"", data)
     )
-    assert (
-        "METADATA requires no tinytorch, not tinytorch==1.0+cpu"
-        in static_checks.static_problems(none, expected, here)
-    )
+    problems = static_checks.static_problems(without, expected, here)
+    assert "METADATA requires no tinytorch, not tinytorch==1.0+cpu" in problems
 
 
 @tiny.needs_compiler
-def test_a_wheel_for_many_torch_uses_their_stable_abi_alone(
+def test_a_wheel_for_several_torch_uses_only_their_stable_abi(
     raw: tiny.Raw, here: TargetInterpreter, tmp_path: Path
 ) -> None:
     vision, _ = tiny.finish(
         raw.vision, tmp_path / "dist", tmp_path / "stage", folders=(raw.outside,), under=raw.torch
     )
     expected = tiny_plans.plan("tinyvision", "0.5+cpu", torch="tinytorch==1.0+cpu").wheel
-    served = replace(expected, release=replace(expected.release, stable_abi=SpecifierSet(">=1.0")))
-    assert static_checks.static_problems(vision, served, here) == [
+    release = replace(expected.release, stable_abi=SpecifierSet(">=1.0"))
+    stable = replace(expected, release=release)
+    assert static_checks.static_problems(vision, stable, here) == [
         "METADATA requires tinytorch==1.0+cpu, not tinytorch>=1.0"
     ]
     (tmp_path / "unstable.c").write_text(
@@ -239,11 +244,9 @@ def test_a_wheel_for_many_torch_uses_their_stable_abi_alone(
     )
     with ZipFile(vision, "a") as archive:
         archive.write(tmp_path / "_C.so", "tinyvision/_C.so")
-    found = static_checks.static_problems(vision, served, here)
-    assert (
-        "tinyvision/_C.so needs _ZN2at6detail5emptyEv, which tinytorch>=1.0 is not sure to have"
-        in found
-    )
+    problems = static_checks.static_problems(vision, stable, here)
+    symbol = "_ZN2at6detail5emptyEv"
+    assert f"tinyvision/_C.so needs {symbol}, which tinytorch>=1.0 is not sure to have" in problems
 
 
 @pytest.mark.parametrize(
@@ -262,13 +265,12 @@ def test_a_wheel_for_many_torch_uses_their_stable_abi_alone(
         ("cudaLaunchKernel", True),
     ],
 )
-def test_names_of_torchs_own_cpp_change_with_each_release(symbol: str, stable: bool) -> None:
-    assert static_checks.unstable_symbols([symbol], any_python=False) == (
-        [] if stable else [symbol]
-    )
+def test_cpp_names_of_torch_are_not_stable(symbol: str, stable: bool) -> None:
+    unstable = static_checks.unstable_symbols([symbol], any_python=False)
+    assert unstable == ([] if stable else [symbol])
 
 
-def test_a_wheel_for_any_python_uses_nothing_of_its_interface() -> None:
+def test_names_of_pythons_interface_are_not_stable_for_any_python() -> None:
     used = ["PyLong_FromLong", "_Py_Dealloc", "memcpy"]
     assert static_checks.unstable_symbols(used, any_python=True) == [
         "PyLong_FromLong",
@@ -320,11 +322,12 @@ def test_files_for_this_interpreter(interpreter: TargetInterpreter, name: str) -
     ],
 )
 def test_files_for_another_interpreter(interpreter: TargetInterpreter, name: str) -> None:
-    (found,) = foreign_files([name], interpreter)
-    assert name in found
+    (problem,) = foreign_files([name], interpreter)
+    assert name in problem
 
 
-def declaring(folder: Path, python: str, *lines: str, version: str = "1.0+cpu") -> Path:
+def write_wheel(folder: Path, python: str, *lines: str, version: str = "1.0+cpu") -> Path:
+    """Write a wheel with nothing but METADATA, to which the lines are added."""
     path = folder / f"torch-{version}-{python}-{python}-manylinux_2_17_x86_64.whl"
     head = "\n".join(("Metadata-Version: 2.1", "Name: torch", f"Version: {version}", *lines))
     with ZipFile(path, "w") as archive:
@@ -333,29 +336,28 @@ def declaring(folder: Path, python: str, *lines: str, version: str = "1.0+cpu") 
 
 
 def test_the_same_in_another_spelling_is_no_difference(tmp_path: Path) -> None:
-    one = declaring(
-        tmp_path, "cp310", "Requires-Python: >=3.7,<4", "Requires-Dist: typing-extensions (>=4)"
-    )
-    declaring(
-        tmp_path, "cp311", "Requires-Python: <4, >=3.7", "Requires-Dist: typing_extensions>=4"
-    )
-    assert dependencies.sibling_differences(one, dependencies.sibling_wheels(one)) == []
+    lines = ("Requires-Python: >=3.7,<4", "Requires-Dist: typing-extensions (>=4)")
+    wheel = write_wheel(tmp_path, "cp310", *lines)
+    other_lines = ("Requires-Python: <4, >=3.7", "Requires-Dist: typing_extensions>=4")
+    write_wheel(tmp_path, "cp311", *other_lines)
+    assert dependencies.sibling_differences(wheel, dependencies.sibling_wheels(wheel)) == []
 
 
 def test_a_difference_is_told_with_both_sides(tmp_path: Path) -> None:
-    one = declaring(tmp_path, "cp310", "Requires-Dist: numpy<2", "Requires-Dist: sympy")
-    other = declaring(tmp_path, "cp312", "Requires-Dist: setuptools", "Requires-Dist: sympy")
-    (sentence,) = dependencies.sibling_differences(one, dependencies.sibling_wheels(one))
-    assert sentence.startswith(f"{other.name} has other requirements than {one.name}: ")
+    wheel = write_wheel(tmp_path, "cp310", "Requires-Dist: numpy<2", "Requires-Dist: sympy")
+    other = write_wheel(tmp_path, "cp312", "Requires-Dist: setuptools", "Requires-Dist: sympy")
+    siblings = dependencies.sibling_wheels(wheel)
+    (sentence,) = dependencies.sibling_differences(wheel, siblings)
+    assert sentence.startswith(f"{other.name} has other requirements than {wheel.name}: ")
     assert "also setuptools, but not numpy<2; uv reads one of them" in sentence
 
 
-def test_other_versions_and_what_cannot_be_read_do_not_count(tmp_path: Path) -> None:
-    one = declaring(tmp_path, "cp310", "Requires-Dist: numpy<2")
-    declaring(tmp_path, "cp310", version="1.0+cu118")
-    declaring(tmp_path, "cp310", version="1.0.1+cpu")
+def test_other_versions_and_unreadable_wheels_do_not_count(tmp_path: Path) -> None:
+    wheel = write_wheel(tmp_path, "cp310", "Requires-Dist: numpy<2")
+    write_wheel(tmp_path, "cp310", version="1.0+cu118")
+    write_wheel(tmp_path, "cp310", version="1.0.1+cpu")
     (tmp_path / "torch-1.0+cpu-cp39-cp39-linux_x86_64.whl").write_text("half")
-    (half,) = dependencies.sibling_wheels(one)
+    (half,) = dependencies.sibling_wheels(wheel)
     assert half.name.split("-")[2] == "cp39"
-    assert dependencies.sibling_differences(one, [half]) == []
-    assert dependencies.sibling_differences(half, [one]) == []
+    assert dependencies.sibling_differences(wheel, [half]) == []
+    assert dependencies.sibling_differences(half, [wheel]) == []

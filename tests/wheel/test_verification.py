@@ -1,4 +1,4 @@
-"""Wheels installed in a clean environment and tried there."""
+"""Wheels installed and checked in a clean environment."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from torchmill.wheel.verify.clean_environment import CheckResult, clean_variable
 from torchmill.wheel.verify.verification import verify_wheel
 
 PYTHON = Path(sys.executable)
-WANTED = (ArchTarget("7.0"), ArchTarget("8.6", ptx=True))
+TARGETS = (ArchTarget("7.0"), ArchTarget("8.6", ptx=True))
 
 
 @dataclass(frozen=True)
 class Dist:
-    """Finished wheels, and nothing left of what they were made from but the raw one."""
+    """Finished wheels, and a raw wheel; all else that they were made from is gone."""
 
     torch: Path
     vision: Path
@@ -44,9 +44,10 @@ def dist(raw: tiny.Raw, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Di
     vision, _ = tiny.finish(
         raw.vision, folder / "dist", folder / "stage2", folders=(raw.outside,), under=torch
     )
-    for each in (folder / "stage1", folder / "stage2"):
-        shutil.rmtree(each)
-    away = raw.outside.rename(raw.outside.with_name("away"))  # the wheels must do without
+    for stage in (folder / "stage1", folder / "stage2"):
+        shutil.rmtree(stage)
+    # The finished wheels have to work without the libraries that were bundled.
+    away = raw.outside.rename(raw.outside.with_name("away"))
     yield Dist(torch, vision, raw.torch)
     away.rename(raw.outside)
 
@@ -56,33 +57,36 @@ def installed_packages(venv: Path) -> set[str]:
 
 
 @tiny.needs_compiler
-def test_repaired_wheels_work_where_the_libraries_are_not(dist: Dist, tmp_path: Path) -> None:
+def test_repaired_wheels_work_without_the_libraries_of_the_machine(
+    dist: Dist, tmp_path: Path
+) -> None:
     plan = tiny_plans.plan("tinyvision", "0.5+cpu", torch="tinytorch==1.0+cpu")
-    checks, _ = tried(dist.vision, plan, "tinyvision", tmp_path, dist.torch)
+    checks, _ = verify(dist.vision, plan, "tinyvision", tmp_path, dist.torch)
     assert checks["value"] == CheckResult(ok=True, detail="")
     venv = tmp_path / "scratch" / "venv" / "bin" / "python"
     assert {"tinytorch==1.0+cpu", "tinyvision==0.5+cpu"} <= installed_packages(venv)
-    # the same environment serves to try what is under it, against a plan that it breaks in three ways
+    # The same environment has the wheel that this one requires. It is checked against a plan that it
+    # contradicts in three ways.
     expected = {
         "import": "tinytorch",
         "version": "2.0",
         "git_version": "f" * 40,
         "switches": {"USE_SLOW": "1"},
     }
-    found = clean_environment.run_checks(venv, "sample_checks.py", expected, io.StringIO())
-    assert {name for name, check in found.items() if not check.ok} == {
+    results = clean_environment.run_checks(venv, "sample_checks.py", expected, io.StringIO())
+    assert {name for name, result in results.items() if not result.ok} == {
         "version",
         "git_version",
         "switches",
     }
-    assert found["switches"].detail == "USE_SLOW is off, the plan says on"
-    assert found["git_version"].detail.startswith(
+    assert results["switches"].detail == "USE_SLOW is off, the plan says on"
+    assert results["git_version"].detail.startswith(
         f"tinytorch.version.git_version is '{tiny.COMMIT}'"
     )
-    assert found["library"] == CheckResult(ok=True, detail="libtiny.so")
+    assert results["library"] == CheckResult(ok=True, detail="libtiny.so")
 
 
-def tried(
+def verify(
     wheel: Path,
     plan: Plan,
     name: str,
@@ -110,7 +114,7 @@ def test_every_failed_check_is_listed_at_once(dist: Dist, tmp_path: Path) -> Non
     planned = tiny_plans.plan("tinytorch", "1.0+cpu", {"USE_SLOW": "1", "NO_FAST": "1"})
     wrong = replace(planned, source=replace(planned.source, git_version="f" * 40))
     with refused("wheel-check-failed") as caught:
-        tried(dist.torch, wrong, "tinytorch", tmp_path)
+        verify(dist.torch, wrong, "tinytorch", tmp_path)
     text = str(caught.value)
     assert "2 checks failed" in text
     assert "git_version: tinytorch.version.git_version is" in text
@@ -118,14 +122,14 @@ def test_every_failed_check_is_listed_at_once(dist: Dist, tmp_path: Path) -> Non
 
 
 @tiny.needs_compiler
-def test_what_is_wrong_at_first_sight_is_not_installed(dist: Dist, tmp_path: Path) -> None:
+def test_a_wheel_with_static_problems_is_not_installed(dist: Dist, tmp_path: Path) -> None:
     with refused("wheel-check-failed"):
-        tried(dist.raw, tiny_plans.plan("tinytorch", "9"), "tinytorch", tmp_path)
+        verify(dist.raw, tiny_plans.plan("tinytorch", "9"), "tinytorch", tmp_path)
     assert not (tmp_path / "scratch").exists()
 
 
 @tiny.needs_compiler
-def test_code_for_gpus_is_judged_and_told(dist: Dist, tmp_path: Path) -> None:
+def test_code_for_gpus_is_compared_with_the_targets(dist: Dist, tmp_path: Path) -> None:
     raw = Path(shutil.copy(dist.torch, tmp_path))
     kernels = library(
         tmp_path / "kernels.so", {".nv_fatbin": fatbin(piece(70), piece(86), piece(86, PTX))}
@@ -139,54 +143,50 @@ def test_code_for_gpus_is_judged_and_told(dist: Dist, tmp_path: Path) -> None:
         wheel=replace(plan.wheel, build=replace(plan.build, cuda="11.8")),
         cuda=PlannedCuda("11.8"),
     )
-    _, sizes = tried(
-        wheel, cuda, "tinytorch", tmp_path, targets=(ArchTarget("7.0"), ArchTarget("8.6", ptx=True))
-    )
+    _, sizes = verify(wheel, cuda, "tinytorch", tmp_path, targets=TARGETS)
     assert sizes == {"tinytorch/lib/libkernels.so": {"7.0": 64, "8.6": 64, "8.6 PTX": 64}}
     with refused("wheel-check-failed") as caught:
-        tried(wheel, cuda, "tinytorch", tmp_path, targets=(ArchTarget("9.0"),))
+        verify(wheel, cuda, "tinytorch", tmp_path, targets=(ArchTarget("9.0"),))
     assert "libkernels.so lacks 9.0 of 9.0\n" in str(caught.value)
     assert "libkernels.so has 7.0, 8.6" in str(caught.value)
     with refused("wheel-check-failed") as caught:
-        tried(wheel, plan, "tinytorch", tmp_path)
+        verify(wheel, plan, "tinytorch", tmp_path)
     assert "libkernels.so: GPU code in a build without CUDA" in str(caught.value)
 
 
-def test_an_environment_is_a_copy_of_an_empty_one_while_nothing_in_that_has_changed(
-    tmp_path: Path,
-) -> None:
-    kept = tmp_path.parent / "environments"
-    first = clean_environment.create_environment(PYTHON, tmp_path / "first", io.StringIO(), kept)
-    (template,) = kept.iterdir()
-    looked = template.stat().st_ino
-    second = clean_environment.create_environment(PYTHON, tmp_path / "second", io.StringIO(), kept)
-    assert template.stat().st_ino == looked
+def test_an_environment_is_a_copy_of_an_unchanged_stored_environment(tmp_path: Path) -> None:
+    store = tmp_path.parent / "environments"
+    first = clean_environment.create_environment(PYTHON, tmp_path / "first", io.StringIO(), store)
+    (template,) = store.iterdir()
+    inode = template.stat().st_ino
+    second = clean_environment.create_environment(PYTHON, tmp_path / "second", io.StringIO(), store)
+    assert template.stat().st_ino == inode
     for venv in (first, second):
         assert installed_packages(venv) == installed_packages(in_environment(template / "made"))
 
 
 @pytest.mark.parametrize(
-    "way", ["half", pytest.param("without its record", marks=pytest.mark.long)]
+    "damage", ["half", pytest.param("without its record", marks=pytest.mark.long)]
 )
-def test_a_kept_environment_that_was_spoiled_is_made_again(tmp_path: Path, way: str) -> None:
-    kept = tmp_path.parent / "environments"
-    first = clean_environment.create_environment(PYTHON, tmp_path / "first", io.StringIO(), kept)
-    (template,) = kept.iterdir()
+def test_a_damaged_stored_environment_is_made_again(tmp_path: Path, damage: str) -> None:
+    store = tmp_path.parent / "environments"
+    first = clean_environment.create_environment(PYTHON, tmp_path / "first", io.StringIO(), store)
+    (template,) = store.iterdir()
     module = (
         clean_environment.site_packages(template / "made" / "bin" / "python")
         / "pip/_vendor/msgpack/ext.py"
     )
-    if way == "half":
+    if damage == "half":
         module.write_bytes(module.read_bytes()[:100])
     else:
         (template / "whole").unlink()
-    again = clean_environment.create_environment(PYTHON, tmp_path / "again", io.StringIO(), kept)
+    again = clean_environment.create_environment(PYTHON, tmp_path / "again", io.StringIO(), store)
     assert installed_packages(again) == installed_packages(first)
     assert module.stat().st_size > 100
-    assert [one.name for one in kept.iterdir()] == [template.name]
+    assert [path.name for path in store.iterdir()] == [template.name]
 
 
-def test_an_interpreter_without_venv_is_the_hosts_fault(tmp_path: Path) -> None:
+def test_an_interpreter_without_venv_is_refused(tmp_path: Path) -> None:
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\necho 'No module named venv' >&2\nexit 1\n")
     python.chmod(0o755)
@@ -200,9 +200,13 @@ def test_an_interpreter_without_venv_is_the_hosts_fault(tmp_path: Path) -> None:
 def test_a_crash_names_the_check_it_happened_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "crash.py").write_text(
-        "import os, sys\nsys.stderr.write('checking import\\nchecking matmul\\n')\nsys.stderr.flush()\nos.abort()\n"
+    lines = (
+        "import os, sys",
+        "sys.stderr.write('checking import\\nchecking matmul\\n')",
+        "sys.stderr.flush()",
+        "os.abort()",
     )
+    (tmp_path / "crash.py").write_text("\n".join(lines))
     monkeypatch.setattr(clean_environment, "CHECK_SCRIPTS", tmp_path)
     with refused("check-script-stopped") as caught:
         clean_environment.run_checks(PYTHON, "crash.py", {}, io.StringIO())
@@ -235,13 +239,13 @@ def test_a_clean_environment_borrows_nothing() -> None:
         "PIP_TARGET": "x",
         "TORCH_HOME": "x",
     }
-    kept = {"PATH": "/bin", "PIP_INDEX_URL": "https://mirror", "PIP_PREFER_BINARY": "1"}
-    assert clean_variables({**borrowed, **kept}) == kept
+    harmless = {"PATH": "/bin", "PIP_INDEX_URL": "https://mirror", "PIP_PREFER_BINARY": "1"}
+    assert clean_variables({**borrowed, **harmless}) == harmless
 
 
-def test_what_pip_refuses_is_not_verified(tmp_path: Path) -> None:
-    kept = tmp_path.parent / "environments"
-    venv = clean_environment.create_environment(PYTHON, tmp_path / "venv", io.StringIO(), kept)
+def test_a_wheel_that_pip_refuses_is_not_verified(tmp_path: Path) -> None:
+    store = tmp_path.parent / "environments"
+    venv = clean_environment.create_environment(PYTHON, tmp_path / "venv", io.StringIO(), store)
     wheel = tmp_path / "tinytorch-1.0-py3-none-any.whl"
     with refused("wheel-not-installable") as caught:
         clean_environment.install_packages(venv, [wheel], io.StringIO())
