@@ -170,8 +170,10 @@ def test_declared_packages_are_those_of_all_lists(tmp_path: Path) -> None:
     groups = '[dependency-groups]\na = ["six", {include-group = "b"}]\n'
     file.write_text(f"{PROJECT}\n{extras}{groups}")
     assert declared_packages(file) == ["requests", "torch", "numpy", "torchvision", "six"]
-    file.write_text("no TOML")
-    assert declared_packages(file) == declared_packages(tmp_path / "absent") == []
+    for text in ("no TOML", "project = 1", "[project]\noptional-dependencies = []", "\xff"):
+        file.write_text(text, encoding="latin-1")
+        assert declared_packages(file) == []
+    assert declared_packages(tmp_path / "absent") == []
 
 
 def test_a_comment_behind_a_replaced_line_stays_with_its_package(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ RECORD = "tinytorch-1.0+cpu.dist-info/RECORD"
 
 
 @pytest.fixture(scope="module")
-def here() -> TargetInterpreter:
+def interpreter() -> TargetInterpreter:
     return static_checks.probe_interpreter(Path(sys.executable))
 
 
@@ -40,14 +40,14 @@ def change_record(pattern: str, replacement: str) -> Callable[[str, bytes], byte
 
 
 @tiny.needs_compiler
-def test_an_interpreter_has_its_abi_and_suffix(here: TargetInterpreter) -> None:
-    assert here.suffix == tiny.SUFFIX
-    assert here.abi == tiny.ABI
+def test_an_interpreter_has_its_abi_and_suffix(interpreter: TargetInterpreter) -> None:
+    assert interpreter.suffix == tiny.SUFFIX
+    assert interpreter.abi == tiny.ABI
 
 
 @tiny.needs_compiler
-def test_a_sound_wheel_has_no_problems(torch_wheel: Path, here: TargetInterpreter) -> None:
-    assert static_checks.static_problems(torch_wheel, EXPECTED, here) == []
+def test_a_sound_wheel_has_no_problems(torch_wheel: Path, interpreter: TargetInterpreter) -> None:
+    assert static_checks.static_problems(torch_wheel, EXPECTED, interpreter) == []
 
 
 @tiny.needs_compiler
@@ -63,12 +63,12 @@ def test_a_sound_wheel_has_no_problems(torch_wheel: Path, here: TargetInterprete
     ],
 )
 def test_a_computed_tag_may_be_older_than_the_plans(
-    torch_wheel: Path, here: TargetInterpreter, tmp_path: Path, platform: str, sound: bool
+    torch_wheel: Path, interpreter: TargetInterpreter, tmp_path: Path, platform: str, sound: bool
 ) -> None:
     name = torch_wheel.name.replace(tiny.PLATFORM, platform)
     renamed = tiny.rewrite(torch_wheel, tmp_path / name, lambda _, data: data)
     expected = replace(EXPECTED, tag_is_upper_bound=True)
-    problems = static_checks.static_problems(renamed, expected, here)
+    problems = static_checks.static_problems(renamed, expected, interpreter)
     assert any("the plan says" in problem for problem in problems) is not sound
 
 
@@ -117,19 +117,19 @@ def test_a_computed_tag_may_be_older_than_the_plans(
 )
 def test_a_change_is_caught(
     torch_wheel: Path,
-    here: TargetInterpreter,
+    interpreter: TargetInterpreter,
     tmp_path: Path,
     change: Callable[[str, bytes], bytes | None],
     expected: str,
 ) -> None:
     changed = tiny.rewrite(torch_wheel, tmp_path / torch_wheel.name, change)
-    problems = static_checks.static_problems(changed, EXPECTED, here)
+    problems = static_checks.static_problems(changed, EXPECTED, interpreter)
     assert any(expected in problem for problem in problems)
 
 
 @tiny.needs_compiler
 def test_a_damaged_module_is_a_problem(
-    torch_wheel: Path, here: TargetInterpreter, tmp_path: Path
+    torch_wheel: Path, interpreter: TargetInterpreter, tmp_path: Path
 ) -> None:
     damaged = tiny.rewrite(torch_wheel, tmp_path / torch_wheel.name, lambda _, data: data)
     with ZipFile(damaged) as archive:
@@ -137,38 +137,38 @@ def test_a_damaged_module_is_a_problem(
         content = bytearray(damaged.read_bytes())
         content[module.header_offset + 200] ^= 0xFF
     damaged.write_bytes(content)
-    problems = static_checks.static_problems(damaged, EXPECTED, here)
+    problems = static_checks.static_problems(damaged, EXPECTED, interpreter)
     assert any(f"{module.filename} is damaged" in problem for problem in problems)
 
 
 @tiny.needs_compiler
 def test_a_module_may_have_the_entry_of_newer_pythons(
-    torch_wheel: Path, here: TargetInterpreter, tmp_path: Path
+    torch_wheel: Path, interpreter: TargetInterpreter, tmp_path: Path
 ) -> None:
     code = tiny.shared("void *PyModExport__C(void) { return 0; }", tmp_path / "_C.so").read_bytes()
     wheel = tmp_path / "dist" / torch_wheel.name
     changed = tiny.rewrite(torch_wheel, wheel, lambda name, data: code if "/_C." in name else data)
-    problems = static_checks.static_problems(changed, EXPECTED, here)
+    problems = static_checks.static_problems(changed, EXPECTED, interpreter)
     assert not any("is not an extension module" in problem for problem in problems)
 
 
 @tiny.needs_compiler
 def test_a_second_folder_of_metadata_is_a_problem(
-    torch_wheel: Path, here: TargetInterpreter, tmp_path: Path
+    torch_wheel: Path, interpreter: TargetInterpreter, tmp_path: Path
 ) -> None:
     second = tiny.rewrite(torch_wheel, tmp_path / torch_wheel.name, lambda _, data: data)
     with ZipFile(second, "a") as archive:
         archive.writestr("other-1.0.dist-info/METADATA", "")
-    (problem,) = static_checks.static_problems(second, EXPECTED, here)
+    (problem,) = static_checks.static_problems(second, EXPECTED, interpreter)
     assert problem.startswith("has 2 .dist-info folders, not one")
 
 
 @tiny.needs_compiler
 def test_an_invalid_name_or_version_is_a_problem(
-    torch_wheel: Path, here: TargetInterpreter, tmp_path: Path
+    torch_wheel: Path, interpreter: TargetInterpreter, tmp_path: Path
 ) -> None:
     strange = tiny.rewrite(torch_wheel, tmp_path / "tinytorch.whl", lambda _, data: data)
-    first, *_ = static_checks.static_problems(strange, EXPECTED, here)
+    first, *_ = static_checks.static_problems(strange, EXPECTED, interpreter)
     assert "not the name of a wheel" in first
     unknown = tiny.rewrite(
         torch_wheel,
@@ -177,27 +177,27 @@ def test_an_invalid_name_or_version_is_a_problem(
             re.sub(b"Version: .*", b"Version: unknown", data) if "META" in name else data
         ),
     )
-    first, *_ = static_checks.static_problems(unknown, EXPECTED, here)
+    first, *_ = static_checks.static_problems(unknown, EXPECTED, interpreter)
     assert "METADATA says tinytorch unknown" in first
 
 
 @tiny.needs_compiler
 def test_a_damaged_archive_is_a_problem(
-    torch_wheel: Path, here: TargetInterpreter, tmp_path: Path
+    torch_wheel: Path, interpreter: TargetInterpreter, tmp_path: Path
 ) -> None:
     half = tmp_path / torch_wheel.name
     half.write_bytes(torch_wheel.read_bytes()[: torch_wheel.stat().st_size // 2])
-    (problem,) = static_checks.static_problems(half, EXPECTED, here)
+    (problem,) = static_checks.static_problems(half, EXPECTED, interpreter)
     assert problem.startswith("not a sound wheel")
 
 
 @tiny.needs_compiler
 def test_a_wheel_for_another_interpreter_is_caught(
-    torch_wheel: Path, here: TargetInterpreter, tmp_path: Path
+    torch_wheel: Path, interpreter: TargetInterpreter, tmp_path: Path
 ) -> None:
     other = tmp_path / torch_wheel.name.replace(f"{tiny.PYTHON}-{tiny.ABI}", "cp36-cp36m")
     other.write_bytes(torch_wheel.read_bytes())
-    problems = static_checks.static_problems(other, EXPECTED, here)
+    problems = static_checks.static_problems(other, EXPECTED, interpreter)
     name_problem = f"the file is named {other.name}, the plan says"
     assert any(problem.startswith(name_problem) for problem in problems)
     assert any(f"do not fit the interpreter, {tiny.ABI}" in problem for problem in problems)
@@ -205,27 +205,27 @@ def test_a_wheel_for_another_interpreter_is_caught(
 
 @tiny.needs_compiler
 def test_the_requirement_on_torch_must_be_that_of_the_plan(
-    raw: tiny.Raw, here: TargetInterpreter, tmp_path: Path
+    raw: tiny.Raw, interpreter: TargetInterpreter, tmp_path: Path
 ) -> None:
     vision, _ = tiny.finish(
         raw.vision, tmp_path / "dist", tmp_path / "stage", folders=(raw.outside,), under=raw.torch
     )
     expected = tiny_plans.plan("tinyvision", "0.5+cpu", torch="tinytorch==1.0+cpu").wheel
-    assert static_checks.static_problems(vision, expected, here) == []
+    assert static_checks.static_problems(vision, expected, interpreter) == []
     other = replace(expected, torch="tinytorch==1.0")
-    assert static_checks.static_problems(vision, other, here) == [
+    assert static_checks.static_problems(vision, other, interpreter) == [
         "METADATA requires tinytorch==1.0+cpu, not tinytorch==1.0"
     ]
     without = tiny.rewrite(
         vision, tmp_path / vision.name, lambda _, data: re.sub(b"Requires-Dist.*\n", b"", data)
     )
-    problems = static_checks.static_problems(without, expected, here)
+    problems = static_checks.static_problems(without, expected, interpreter)
     assert "METADATA requires no tinytorch, not tinytorch==1.0+cpu" in problems
 
 
 @tiny.needs_compiler
 def test_a_wheel_for_several_torch_uses_only_their_stable_abi(
-    raw: tiny.Raw, here: TargetInterpreter, tmp_path: Path
+    raw: tiny.Raw, interpreter: TargetInterpreter, tmp_path: Path
 ) -> None:
     vision, _ = tiny.finish(
         raw.vision, tmp_path / "dist", tmp_path / "stage", folders=(raw.outside,), under=raw.torch
@@ -233,7 +233,7 @@ def test_a_wheel_for_several_torch_uses_only_their_stable_abi(
     expected = tiny_plans.plan("tinyvision", "0.5+cpu", torch="tinytorch==1.0+cpu").wheel
     release = replace(expected.release, stable_abi=SpecifierSet(">=1.0"))
     stable = replace(expected, release=release)
-    assert static_checks.static_problems(vision, stable, here) == [
+    assert static_checks.static_problems(vision, stable, interpreter) == [
         "METADATA requires tinytorch==1.0+cpu, not tinytorch>=1.0"
     ]
     (tmp_path / "unstable.c").write_text(
@@ -244,7 +244,7 @@ def test_a_wheel_for_several_torch_uses_only_their_stable_abi(
     )
     with ZipFile(vision, "a") as archive:
         archive.write(tmp_path / "_C.so", "tinyvision/_C.so")
-    problems = static_checks.static_problems(vision, stable, here)
+    problems = static_checks.static_problems(vision, stable, interpreter)
     symbol = "_ZN2at6detail5emptyEv"
     assert f"tinyvision/_C.so needs {symbol}, which tinytorch>=1.0 is not sure to have" in problems
 

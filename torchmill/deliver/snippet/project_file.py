@@ -4,6 +4,7 @@ import contextlib
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from itertools import product
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -31,12 +32,10 @@ _NEW_PROJECT_SETTINGS = {"package-mode", "distribution"}
 
 # Versions that stand for all Pythons, and for all releases of NumPy: two specifiers count as equal
 # if they admit the same of these versions. 99 stands for all patch releases to come.
-_PYTHONS = [Version(f"3.{minor}.{patch}") for minor in range(60) for patch in (*range(30), 99)]
+_PYTHONS = [Version(f"3.{minor}.{patch}") for minor, patch in product(range(60), (*range(30), 99))]
 _NUMPYS = [
     Version(f"{major}.{minor}.{patch}")
-    for major in (1, 2, 3)
-    for minor in range(30)
-    for patch in (0, 1, 5, 99)
+    for major, minor, patch in product((1, 2, 3), range(30), (0, 1, 5, 99))
 ]
 
 _WRITABLE = 0o222
@@ -46,9 +45,8 @@ def edit_project(file: Path, snippet: str, tool: str, extra: str) -> str:
     """Put the declarations of a snippet into a project's file; return lines about the changes.
 
     `tool` is one of uv, poetry and pdm. With `extra`, the dependencies become those of that extra.
-    The file is replaced by rename.
-    Raises ConfigError for a file that is read-only or no project's, DeliveryError if the project is
-    for other Pythons, HostError if the file cannot be written.
+    The file is replaced by rename. Raises ConfigError for a file that is read-only or no project's,
+    DeliveryError if the project is for other Pythons, HostError if the file cannot be written.
     """
     if not file.is_file():
         raise _refusal(file, "is not a file: name the project's pyproject.toml", "no-project-file")
@@ -124,9 +122,8 @@ def merge_snippet(
     table: Any = project["project"]
     lists = _requirement_lists(declared["project"])
     packages = _pinned_packages(lists)
-    _require_static(
-        table, {"requires-python", "optional-dependencies" if extra else "dependencies"}
-    )
+    requirement_field = "optional-dependencies" if extra else "dependencies"
+    _require_static(table, {"requires-python", requirement_field})
     previous_pythons = table.get("requires-python")
     yield from _narrow_pythons(table, str(declared["project"]["requires-python"]))
     yield from _merge_requirements(table, lists, packages, extra)
@@ -187,18 +184,18 @@ def _merge_settings(
 def declared_packages(file: Path) -> list[str]:
     """Return the projects that a pyproject.toml requires, also in extras and dependency groups.
 
-    Returns none for a file that cannot be read: `edit_project` reports that.
+    Returns none for a file that cannot be read, or is not a project's: `edit_project` reports that.
     """
     try:
         project = tomllib.loads(file.read_text("utf-8-sig"))
-    except (OSError, ValueError):
+        table = project.get("project", {})
+        lists = [
+            table.get("dependencies", []),
+            *table.get("optional-dependencies", {}).values(),
+            *project.get("dependency-groups", {}).values(),
+        ]
+    except (OSError, ValueError, AttributeError):
         return []
-    table = project.get("project", {})
-    lists = [
-        table.get("dependencies", []),
-        *table.get("optional-dependencies", {}).values(),
-        *project.get("dependency-groups", {}).values(),
-    ]
     names = []
     for requirements in lists:
         if isinstance(requirements, list):
