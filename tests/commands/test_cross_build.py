@@ -6,6 +6,7 @@ import platform
 import re
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -216,6 +217,11 @@ def test_what_the_suite_needs_in_a_container_is_what_requirements_install() -> N
         r'"(\w+)"', next(line for line in script.splitlines() if line.startswith("needed"))
     )
     lines = read_requirements((ROOT / "requirements.txt").read_text(encoding="utf-8"))
+    for library in ("millguard", "millpress"):
+        settings = tomllib.loads(
+            (ROOT / "packages" / library / "pyproject.toml").read_text("utf-8")
+        )
+        lines += settings["project"]["dependencies"]
     required = {canonicalize_name(Requirement(line).name) for line in lines}
     owners = packages_distributions()  # does not know those of this checkout, which are editable
     assert needed

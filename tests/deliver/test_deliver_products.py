@@ -170,11 +170,6 @@ def test_the_digest_of_code_is_that_of_all_files_in_a_folder(tmp_path: Path) -> 
     assert digest_code(stat_cache, places[0]) == digests[0]
 
 
-def test_a_package_that_is_not_installed_has_no_version() -> None:
-    assert products.installed_version("pytest") == pytest.__version__
-    assert products.installed_version("torchmill-of-nobody") == ""
-
-
 PROG = "nox -s conda-3.10-cpu --"
 
 

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -149,6 +150,10 @@ def test_every_error_code_is_in_the_reference_with_its_exit_code_and_no_other() 
         for keyword in call.keywords
         if keyword.arg == "code" and isinstance(keyword.value, ast.Constant)
     ]
+    libraries = (ROOT / "torchmill" / "core" / "optional_libraries.toml").read_text("utf-8")
+    texts.append(libraries)
+    for library in tomllib.loads(libraries).values():
+        raised.append((library["code"], errors.HostError.exit_code))
     assert len(raised) > 200
     wrong = {
         code: number

@@ -24,6 +24,7 @@ from tools.proof.compared_wheels import (
 from torchmill.core.atomic_writes import write_atomically
 from torchmill.core.console import format_table, show_progress
 from torchmill.core.errors import ConfigError, DeliveryError, VerifyError
+from torchmill.core.optional_libraries import require_library
 from torchmill.core.process import capture
 from torchmill.core.strict_json import parse_json
 from torchmill.core.system_errors import report_unwritable
@@ -112,6 +113,8 @@ def measure_wheel(found: VerifiedWheel, own: ProductOptions) -> str:
 
     Raises ConfigError where the facts name nothing to time, DeliveryError where the published wheel cannot be had.
     """
+    with require_library("matplotlib"):  # for the picture at the end, hours later
+        from matplotlib.figure import Figure  # noqa: F401
     trial = trial_of(found)
     ours = describe_ours(found)
     theirs = choose_published(

@@ -1,6 +1,7 @@
 """The report of `invoke doctor` on a machine: findings with their fixes."""
 
 import os
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from torchmill.config.facts import Facts
 from torchmill.config.release import Release
 from torchmill.core import console
 from torchmill.core.errors import ConfigError, HostError
+from torchmill.core.optional_libraries import find_library, installed_version
 from torchmill.core.paths import Layout, nox_environment_name, nox_environments_folder
 from torchmill.core.stat_cache import StatCache
 from torchmill.deliver import products
@@ -182,9 +184,12 @@ def examine_host(  # noqa: PLR0917 - a machine, and the purpose of the examinati
 
 def _examine_rattler() -> Finding:
     """Return the finding on the program that packs conda packages."""
-    version = products.installed_version(RATTLER)
-    verdict: Verdict = "ok" if version else "failure"
-    return Finding(RATTLER, version or "not found", "any", verdict, f"pip install {RATTLER}")
+    library = find_library(RATTLER)
+    version = installed_version(RATTLER)
+    verdict: Verdict = "ok" if version and library.allows(version) else "failure"
+    needed = library.requirement.removeprefix(RATTLER)
+    cure = f"pip install {shlex.quote(library.installed_by)}"
+    return Finding(RATTLER, version or "not found", needed, verdict, cure)
 
 
 def cell_folders(layout: Layout, cell: Cell, host: Host, *, in_container: bool) -> BuildFolders:

@@ -13,6 +13,7 @@
 - locks: lock folders against other runs: refuse, or wait for the holder to end
 - log_reader: read the log of a build, in any encoding and of any size
 - ninja: read ninja's progress, estimate the remaining time, read its record of dependencies
+- optional_libraries: the libraries that only some commands need, and the error without them
 - package_data: read tables that lie in the package, beside the modules that use them
 - paths: the folders of everything: the only module that knows their names
 - plain_text: make text safe to print: no control characters, no commands to a workflow

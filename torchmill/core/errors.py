@@ -1,12 +1,7 @@
 """Every error that a user can act on, with its exit code and a stable code; checks of options."""
 
-import contextlib
-import sys
-from collections.abc import Callable, Collection, Iterable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Collection, Iterable
 from typing import TypeVar
-
-from torchmill.core.programs import install_command
 
 T = TypeVar("T")
 
@@ -159,18 +154,3 @@ def parse_option(option: str, text: str, parse: Callable[[str], T], code: str) -
         return parse(text)
     except ValueError as error:
         raise ConfigError(f"{option}: {error}", code=code) from None
-
-
-@contextlib.contextmanager
-def require_package(subject: str, requirement: str, code: str) -> Iterator[None]:
-    """Raise HostError if the block, in which a package is imported, raises ImportError.
-
-    `subject` says what needs the package, `requirement` is the one that pip gets ("boto3>=1").
-    """
-    try:
-        yield
-    except ImportError:
-        command = install_command([requirement], Path(sys.executable))
-        raise HostError(
-            f"{subject} needs {requirement}, which is not installed: run `{command}`", code=code
-        ) from None

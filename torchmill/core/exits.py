@@ -26,7 +26,7 @@ from torchmill.core.errors import (
     VerifyError,
 )
 from torchmill.core.formats import JSON_OUTPUT, KEY
-from torchmill.core.paths import CHECKOUT
+from torchmill.core.paths import CHECKOUT, IS_INSTALLED
 from torchmill.core.plain_text import as_plain_text
 from torchmill.core.programs import install_command, record_programs
 from torchmill.core.system_errors import is_of_system, machine_error
@@ -177,8 +177,10 @@ def as_torchmill_error(error: BaseException) -> TorchmillError:
 
 
 def _package_missing(error: ModuleNotFoundError) -> HostError:
-    requirements = ["-r", str(CHECKOUT / "requirements.txt")]
-    command = install_command(requirements, Path(sys.executable))
+    words = ["-r", str(CHECKOUT / "requirements.txt")]
+    if IS_INSTALLED:
+        words = ["torchmill"]  # it is there: pip installs what it requires
+    command = install_command(words, Path(sys.executable))
     return HostError(
         f"the package {error.name} is not installed: run `{command}`", code="package-missing"
     )

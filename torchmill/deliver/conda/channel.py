@@ -12,8 +12,9 @@ from pathlib import Path
 from torchmill.config.facts import Facts
 from torchmill.core import locks
 from torchmill.core.atomic_writes import fresh_path, write_atomically
-from torchmill.core.errors import DeliveryError, require_package
+from torchmill.core.errors import DeliveryError
 from torchmill.core.lenient_paths import link_file
+from torchmill.core.optional_libraries import require_library
 from torchmill.core.paths import Layout
 from torchmill.core.stat_cache import StatCache
 from torchmill.core.strict_json import read_json_object
@@ -35,7 +36,7 @@ def write_channel(facts: Facts, layout: Layout, out: Path) -> str:
     for a different package of the same name in the channel, and for a folder that somebody else
     wrote into; HostError if py-rattler is missing or the disk refuses.
     """
-    with require_package("indexing a channel", "py-rattler", "conda-tools-missing"):
+    with require_library("py-rattler"):
         import rattler  # noqa: F401 - refused before anything is written
     stat_cache = StatCache(layout.stat_cache)
     with report_unwritable(out), locks.hold_lock(layout.state / "channel", "the channel"):

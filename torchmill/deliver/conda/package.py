@@ -16,7 +16,8 @@ from millpress import content_checks, elf
 
 from torchmill.core.atomic_writes import fresh_path
 from torchmill.core.digests import hash_file
-from torchmill.core.errors import ConfigError, DeliveryError, HostError, require_package
+from torchmill.core.errors import ConfigError, DeliveryError, HostError
+from torchmill.core.optional_libraries import installed_version, require_library
 from torchmill.core.stat_cache import StatCache, digest_code, digest_data, package_folder
 from torchmill.core.system_errors import report_unwritable
 from torchmill.core.units import first_problems
@@ -51,7 +52,7 @@ def write_package(
     missing or fails, or if the disk refuses.
     """
     # Imported here, because only those who make conda packages need to have it installed.
-    with require_package("making conda packages", "py-rattler-build", "conda-tools-missing"):
+    with require_library("py-rattler-build"):
         import rattler_build
     target = folder / planned.subdir / planned.file
     try:
@@ -197,7 +198,7 @@ def _package_parts(
         "code": digest_code(
             stat_cache, "deliver/conda", "deliver/libtorch.py", package_folder("millpress")
         ),
-        "tools": digest_data([products.installed_version(name) for name in TOOLS]),
+        "tools": digest_data([installed_version(name) for name in TOOLS]),
     }
 
 

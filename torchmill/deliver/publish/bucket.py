@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any, ClassVar, Self
 
 from torchmill.core import urls
-from torchmill.core.errors import ConfigError, DeliveryError, NetworkError, require_package
+from torchmill.core.errors import ConfigError, DeliveryError, NetworkError
+from torchmill.core.optional_libraries import require_library
 from torchmill.deliver.publish.upload_set import PublishTarget, StoredFile, UploadFile, digest_parts
 
 # The codes of an error, as S3 and its imitations write them.
@@ -34,7 +35,7 @@ class BucketTarget(PublishTarget):
 
         Raises HostError if boto3 is missing, ConfigError if its settings are wrong.
         """
-        with require_package("uploading to a bucket", "boto3", "boto3-missing"):
+        with require_library("boto3"):
             import boto3
             from botocore.config import Config
             from botocore.exceptions import BotoCoreError

@@ -20,8 +20,8 @@ from torchmill.core.errors import (
     NetworkError,
     SourceError,
     require_choice,
-    require_package,
 )
+from torchmill.core.optional_libraries import require_library
 from torchmill.core.paths import import_path
 from torchmill.core.process import CommandError, capture
 from torchmill.core.silence import LOWEST_RATE, silence_limit
@@ -136,7 +136,7 @@ class IndexTarget(PublishTarget):
 
         Raises NetworkError, or HostError if twine is missing.
         """
-        with require_package("uploading to an index", "twine", "twine-missing"):
+        with require_library("twine"):
             import twine  # noqa: F401 - refused before anything is uploaded
         digests: dict[str, str] = {}
         with http_session() as session:

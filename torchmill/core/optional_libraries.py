@@ -1,0 +1,72 @@
+"""The libraries that only some commands need: what installs them, and the error without them.
+
+They are listed in optional_libraries.toml. A wheel of torchmill has an extra for each group of them.
+"""
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchmill.core.errors import HostError
+from torchmill.core.package_data import read_table_beside
+from torchmill.core.paths import IS_INSTALLED
+from torchmill.core.programs import install_command
+
+
+@dataclass(frozen=True, slots=True)
+class OptionalLibrary:
+    """A library that only some commands need."""
+
+    requirement: str  # with the bounds of its version: "boto3>=1.36"
+    extra: str  # of torchmill's wheel: "s3"
+    use: str  # the work that needs it: "uploading to a bucket"
+    code: str  # of the error if it is missing, or of a version that does not work
+
+    @property
+    def installed_by(self) -> str:
+        """Return the requirement that pip is given to install it."""
+        return f"torchmill[{self.extra}]" if IS_INSTALLED else self.requirement
+
+    def allows(self, version: str) -> bool:
+        """Tell whether a version is within its bounds."""
+        from packaging.requirements import Requirement
+
+        return Requirement(self.requirement).specifier.contains(version, prereleases=True)
+
+    def error(self, state: str) -> HostError:
+        """Return the error for its `state`, such as "it is not installed", with the cure."""
+        command = install_command([self.installed_by], Path(sys.executable))
+        return HostError(
+            f"{self.use} needs {self.requirement}, and {state}: run `{command}`", code=self.code
+        )
+
+
+def find_library(name: str) -> OptionalLibrary:
+    """Return the library with a name on the package index. Raises KeyError for any other name."""
+    return OptionalLibrary(**read_table_beside(__file__, "optional_libraries.toml")[name])
+
+
+@contextlib.contextmanager
+def require_library(name: str) -> Iterator[None]:
+    """Raise HostError if a library cannot be imported in the block, or is of a wrong version."""
+    library = find_library(name)
+    version = installed_version(name)
+    if version and not library.allows(version):
+        raise library.error(f"{version} is installed")
+    try:
+        yield
+    except ImportError:
+        raise library.error("it is not installed") from None
+
+
+def installed_version(name: str) -> str:
+    """Return the version of an installed distribution, "" if it is not installed."""
+    # Takes long to load, so that only those wait who need it.
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
