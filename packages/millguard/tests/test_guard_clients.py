@@ -141,3 +141,23 @@ def test_a_socket_is_where_it_was_asked_for(tmp_path: Path) -> None:
             listen(tmp_path)
     with pytest.raises(FileNotFoundError):
         listen(tmp_path / "missing")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user")
+def test_another_user_is_not_served_even_in_an_open_folder(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    serving = listen(tmp_path)
+    (tmp_path / "s").chmod(0o777)
+    script = (
+        "import os, socket, sys; s = socket.socket(socket.AF_UNIX);"
+        "os.chdir(sys.argv[1]); os.setuid(65534); s.connect('s');"
+        "sys.exit(s.recv(1) != b'')"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)])
+    serving.setblocking(True)
+    connection, _ = serving.accept()
+    client = GateClient(connection, 1)
+    assert not client.is_trusted()
+    client.close()
+    assert process.wait(30) == 0
+    serving.close()

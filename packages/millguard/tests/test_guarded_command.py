@@ -2,6 +2,7 @@
 
 import os
 import pty
+import shlex
 import signal
 import subprocess
 import sys
@@ -278,13 +279,21 @@ def _set_rows(terminal: int) -> None:
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))
 
 
-def test_without_a_guard_the_command_runs_and_says_so(project: Path) -> None:
-    """No socket can be made in the folder for temporary files, nor in the cache."""
-    done = run_millguard(
-        project, ["--", "sh", "-c", "echo ran"], PATH="/usr/bin:/bin", MILLGUARD_CACHE="/dev/null/x"
-    )
+def test_a_cache_that_cannot_be_written_costs_the_experience_only(project: Path) -> None:
+    done = run_millguard(project, ["--", "c++", "-c", "a.cpp"], MILLGUARD_CACHE="/dev/null/x")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "the guard scheduled 1 compile or link" in done.stderr
+    assert "what units needed cannot be saved in /dev/null/x" in done.stderr
+
+
+def test_without_a_compiler_there_is_no_guard_and_the_command_runs(project: Path) -> None:
+    programs = project / "programs"
+    programs.mkdir()
+    (programs / "sh").symlink_to("/bin/sh")
+    done = run_millguard(project, ["--", "sh", "-c", "echo ran"], PATH=str(programs))
     assert (done.returncode, done.stdout) == (0, "ran\n")
-    assert "this build has no memory guard" in done.stderr or "compilers are found" in done.stderr
+    assert "this build has no memory guard" in done.stderr
+    assert "`cc` is not on PATH" in done.stderr
 
 
 def test_from_python(project: Path) -> None:
@@ -296,3 +305,35 @@ def test_from_python(project: Path) -> None:
     assert (result.exit_code, result.account.units, result.was_guarded) == (0, 1, True)
     assert result.recording is not None
     assert result.recording.is_file()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount")
+@pytest.mark.parametrize("place", ["tmp", "cache"])
+def test_a_folder_in_which_nothing_may_be_run_does_not_stop_a_build(
+    project: Path, place: str
+) -> None:
+    """TMPDIR is mounted noexec on many hardened machines, a home on some clusters."""
+    (project / place).mkdir()
+    mount = f"mount -t tmpfs -o noexec none {project / place}"
+    command = shlex.join(millguard_words("--", "c++", "-c", "a.cpp"))
+    environ = command_environment(project)
+    if place == "tmp":
+        environ["TMPDIR"] = str(project / "tmp")
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", f"{mount} && exec {command}"],
+        cwd=project,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "unshare" in done.stderr or "mount:" in done.stderr:
+        pytest.skip("needs a mount namespace")
+    assert done.returncode == 0, done.stderr
+    assert (project / "a.o").exists()
+    assert "the guard scheduled 1 compile or link" in done.stderr
+
+
+def test_a_temporary_folder_that_cannot_be_written_is_told(project: Path) -> None:
+    done = run_millguard(project, ["--", "true"], TMPDIR="/dev/null")
+    assert "Traceback" not in done.stderr

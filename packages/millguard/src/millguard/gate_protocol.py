@@ -97,10 +97,28 @@ class GateClient:
         """
         if sys.platform != "linux":
             return True
-        peer = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
         with contextlib.suppress(psutil.Error, OSError):  # it has ended
-            return bool(psutil.Process(process).ppid() == _PEER.unpack(peer)[0])
+            return bool(psutil.Process(process).ppid() == self._peer()[0])
         return False
+
+    def is_trusted(self) -> bool:
+        """Tell whether the gate is the guard's own user's, or root's, who needs no leave.
+
+        The folder of the socket is the user's alone; this holds even if somebody opens it up.
+        """
+        if sys.platform != "linux":
+            return True
+        try:
+            user = self._peer()[1]
+        except OSError:
+            return False
+        return user in {os.getuid(), 0}
+
+    def _peer(self) -> tuple[int, int, int]:
+        """Return the process, user and group at the other end, as the kernel knows them."""
+        peer = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+        process, user, group = _PEER.unpack(peer)
+        return process, user, group
 
     def close(self) -> None:
         """End the connection; a gate that is still there goes on by itself."""

@@ -8,8 +8,8 @@ Programs that are linked statically, such as those written in Go, and set-user-I
 sudo, do not load such a library: ld.so(8). What they start is not seen.
 """
 
+import ctypes
 import hashlib
-import os
 import platform
 import sys
 from collections.abc import Mapping, Sequence
@@ -26,8 +26,8 @@ SANITIZER_OPTIONS = "ASAN_OPTIONS"
 _ANY_ORDER = "verify_asan_link_order=0"
 
 
-def intercept_library(cache: Path, compiler: Sequence[str]) -> Path:
-    """Return the library for LD_PRELOAD, compiled by `compiler` and kept in `cache`.
+def intercept_library(folder: Path, compiler: Sequence[str]) -> Path:
+    """Return the library for LD_PRELOAD, compiled by `compiler` and kept in a folder.
 
     Raises OSError if this system has no LD_PRELOAD, the library cannot be compiled, or its folder
     lets no program be loaded.
@@ -36,7 +36,7 @@ def intercept_library(cache: Path, compiler: Sequence[str]) -> Path:
         raise OSError("compilers can be intercepted on Linux only")
     inputs = [platform.machine(), *compiler, SOURCE.read_text(encoding="utf-8")]
     digest = hashlib.sha256("\0".join(inputs).encode()).hexdigest()[:16]
-    target = cache / "gates" / f"{digest}.so"
+    target = folder / "gates" / f"{digest}.so"
     if any(character in str(target) for character in ": "):
         raise OSError(f"{target}: LD_PRELOAD is split at colons and blanks")  # by ld.so(8)
     if not _loads(target):
@@ -75,15 +75,15 @@ def _compile(target: Path, compiler: Sequence[str]) -> None:
 
 
 def _loads(library: Path) -> bool:
-    """Tell whether programs here load a library; ld.so goes on without one that it cannot load."""
+    """Tell whether programs here can load a library: it may be on a disk mounted noexec.
+
+    It is loaded into this process, in which it does nothing, because only libraries that are loaded
+    before the C library take its functions' places.
+    """
     if not library.is_file():
         return False
-    # grep looks for the library in its own memory: it inherits the variable from the shell.
-    test = f'grep -qF "${PRELOAD_VARIABLE}" /proc/self/maps'
     try:
-        run_program(
-            ["/bin/sh", "-c", test], env={PRELOAD_VARIABLE: str(library), "PATH": os.defpath}
-        )
-    except ProgramError:
+        ctypes.CDLL(str(library))
+    except OSError:
         return False
     return True

@@ -262,9 +262,12 @@ class GuardServer:
                 connection, _ = self._listening.accept()
             except OSError:  # no further gate, or it has left again
                 return
+            client = GateClient(connection, self._accepted + 1)
+            if not client.is_trusted():
+                client.close()
+                continue
             self._accepted += 1
             self._connected += 1
-            client = GateClient(connection, self._accepted)
             self._selector.register(connection, selectors.EVENT_READ, client)
             self._scheduler.add_gate(client)
         self._selector.unregister(self._listening)  # until a gate leaves

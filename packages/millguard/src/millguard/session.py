@@ -109,7 +109,7 @@ def guard_programs(site: GuardSite) -> Iterator[GuardedBuild]:
 
     def hooks(gate: Path) -> dict[str, str]:
         try:
-            library = interception.intercept_library(site.cache, site.compiler)
+            library = _intercept_library(site)
         except OSError as error:
             problems.append(f"compilers are found by their names on PATH alone ({error})")
             return _hooks_by_name(site, gate)
@@ -119,6 +119,17 @@ def guard_programs(site: GuardSite) -> Iterator[GuardedBuild]:
         for problem in problems:
             build.messages.put(problem)
         yield build
+
+
+def _intercept_library(site: GuardSite) -> Path:
+    """Return the library in the cache; in the build's folder if nothing in the cache may be run.
+
+    Raises OSError if there is no place for it.
+    """
+    try:
+        return interception.intercept_library(site.cache, site.compiler)
+    except OSError:
+        return interception.intercept_library(site.tree, site.compiler)
 
 
 def _hooks_by_name(site: GuardSite, gate: Path) -> dict[str, str]:
