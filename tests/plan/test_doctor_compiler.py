@@ -54,9 +54,9 @@ def only_finding(facts: Facts, host: Host) -> Finding:
 
 
 def cuda_findings(facts: Facts, host: Host) -> tuple[Finding, Finding]:
-    """Return the findings of a build with CUDA 11.8: on the compiler, and on that of nvcc."""
-    own, of_nvcc = compiler.check_compiler(make_context(facts, host, "wheel-3.10-cu118"))
-    return own, of_nvcc
+    """Return the findings of a build with CUDA 11.8: on its compiler, and on that of nvcc."""
+    of_release, of_nvcc = compiler.check_compiler(make_context(facts, host, "wheel-3.10-cu118"))
+    return of_release, of_nvcc
 
 
 def test_a_compiler_out_of_the_needed_bounds_is_a_failure(small_facts: Facts) -> None:
@@ -177,8 +177,8 @@ def test_there_is_no_cure_if_no_version_fits(small_facts: Facts) -> None:
 
 def test_nvcc_gets_the_compiler_that_is_named_for_it(small_facts: Facts) -> None:
     host = change_host(with_gccs("12.2.0", "11.4.0"), compilers={"cuda": Compiler("gcc", "11.4.0")})
-    own, of_nvcc = cuda_findings(small_facts, host)
-    assert (own.subject, own.verdict) == ("C++ compiler", "ok")
+    of_release, of_nvcc = cuda_findings(small_facts, host)
+    assert (of_release.subject, of_release.verdict) == ("C++ compiler", "ok")
     assert (of_nvcc.subject, of_nvcc.verdict) == ("host compiler of nvcc", "ok")
     with_clang = change_host(host, compilers={"cuda": Compiler("clang", "14.0.6")})
     assert cuda_findings(small_facts, with_clang)[1].verdict == "unknown"
@@ -203,8 +203,8 @@ def test_a_compiler_that_the_user_names_is_judged_also_for_nvcc(small_facts: Fac
 
 
 def test_the_compiler_that_the_plan_chooses_is_judged(small_facts: Facts) -> None:
-    own, of_nvcc = cuda_findings(small_facts, with_gccs("12.2.0", "11.4.0"))
-    assert (own.verdict, own.state) == ("ok", "gcc 11.4.0")
+    of_release, of_nvcc = cuda_findings(small_facts, with_gccs("12.2.0", "11.4.0"))
+    assert (of_release.verdict, of_release.state) == ("ok", "gcc 11.4.0")
     assert (of_nvcc.verdict, of_nvcc.state) == ("ok", "gcc 11.4.0")
     assert of_nvcc.needed == "gcc >=6,<12"
     reason = "g++-11 compiles everything, because CUDA 11.8 does not take gcc 12.2.0"
@@ -272,11 +272,11 @@ def test_a_clang_has_bounds_of_its_own(small_facts: Facts) -> None:
     assert finding.cure == "CC=clang-15 CXX=clang++-15 nox -s wheel-3.10-cpu"
 
 
-def visual_studio_finding(facts: Facts, version: str, taken: SpecifierSet | None) -> Finding:
+def visual_studio_finding(facts: Facts, version: str, msvc_bounds: SpecifierSet | None) -> Finding:
     """Return the finding on a compiler of Visual Studio for an nvcc that takes some versions."""
     msvc = Compiler("msvc", version)
     host = change_host(LINUX, compilers={"default": msvc, "by_command": {"cl": msvc}})
-    toolkits = tuple(replace(toolkit, msvc=taken) for toolkit in facts.toolkits)
+    toolkits = tuple(replace(toolkit, msvc=msvc_bounds) for toolkit in facts.toolkits)
     context = make_context(facts, host, "wheel-3.10-cu118")
     context = replace(context, facts=replace(facts, toolkits=toolkits))
     _, of_nvcc = compiler.check_compiler(context)
@@ -284,13 +284,13 @@ def visual_studio_finding(facts: Facts, version: str, taken: SpecifierSet | None
 
 
 def test_a_visual_studio_that_nvcc_refuses_gets_an_older_toolset(small_facts: Facts) -> None:
-    taken = SpecifierSet(">=19.10,<19.30")
-    finding = visual_studio_finding(small_facts, "19.33", taken)
+    bounds = SpecifierSet(">=19.10,<19.30")
+    finding = visual_studio_finding(small_facts, "19.33", bounds)
     assert (finding.verdict, finding.needed) == ("failure", "msvc >=19.10,<19.30")
     assert "`vcvarsall.bat x64 -vcvars_ver=14.29`" in finding.cure
     assert "19.2x is Visual Studio 2019" in finding.because
-    assert visual_studio_finding(small_facts, "19.29", taken).verdict == "ok"
-    assert visual_studio_finding(small_facts, "19.0", taken).cure == ""  # no older toolset fits
+    assert visual_studio_finding(small_facts, "19.29", bounds).verdict == "ok"
+    assert visual_studio_finding(small_facts, "19.0", bounds).cure == ""  # no older toolset fits
     assert visual_studio_finding(small_facts, "19.33", None).verdict == "unknown"
 
 

@@ -161,14 +161,16 @@ CUBLAS_PACKAGES = ToolkitSource(
 )
 
 
-def parts_finding(facts: Facts, lacking: Mapping[str, str], home: str = HOME) -> Finding | None:
+def parts_finding(
+    facts: Facts, missing_parts: Mapping[str, str], home: str = HOME
+) -> Finding | None:
     """Return the finding on a toolkit of a machine, whose toolkits lack some parts."""
     facts = replace(
         facts,
         toolkit_parts=(CUBLAS, CCCL, CUPTI),
         toolkit_sources=(CUBLAS_PACKAGES, CONDA_TOOLKIT),
     )
-    host = change_host(LINUX, toolkits={"lacking_parts": lacking, "homes": {"11.8": home}})
+    host = change_host(LINUX, toolkits={"lacking_parts": missing_parts, "homes": {"11.8": home}})
     context = make_context(facts, host, "wheel-3.10-cu118", "v1.0.0")
     return next(cuda.check_toolkit_parts(context), None)
 
@@ -188,16 +190,16 @@ def test_parts_that_a_toolkit_lacks_are_named_with_the_command_that_completes_it
 
 
 @pytest.mark.parametrize(
-    ("lacking", "home"),
+    ("part_names", "home"),
     [
         ("cublas, cccl", HOME),  # no package has CCCL
         ("cublas", "/usr"),  # its files lie among those of the system
     ],
 )
 def test_a_toolkit_that_cannot_be_completed_is_replaced(
-    lacking: str, home: str, small_facts: Facts
+    part_names: str, home: str, small_facts: Facts
 ) -> None:
-    finding = parts_finding(small_facts, {"11.8": lacking}, home)
+    finding = parts_finding(small_facts, {"11.8": part_names}, home)
     assert finding is not None
     assert finding.cure == "invoke toolkit --cuda 11.8"
 

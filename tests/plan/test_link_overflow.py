@@ -101,11 +101,11 @@ def test_a_wheel_is_predicted_from_its_neighbour_within_the_margin(shipped: Fact
     for release in releases:
         weight = link_overflow.capability_weight(shipped, release)
         minor = Version(release.version).release[:2]
-        others = []
+        changed_releases = []
         for other in releases:
             same_minor = Version(other.version).release[:2] == minor
-            others.append(replace(other, sizes={}) if same_minor else other)
-        facts = replace(shipped, releases={"torch": tuple(others)})
+            changed_releases.append(replace(other, sizes={}) if same_minor else other)
+        facts = replace(shipped, releases={"torch": tuple(changed_releases)})
         guess = link_overflow.capability_weight(facts, release)
         if weight and guess and weight[1] is release:
             errors.append(abs(guess[0] / weight[0] - 1))
