@@ -9,7 +9,7 @@ from tests.support.processors import PROCESSORS
 from torchmill.config.facts import Facts
 from torchmill.config.gpu import Capability
 from torchmill.host.host import Host, HostPlatform, HostResources
-from torchmill.plan import published, wheel_fit
+from torchmill.plan import official_support, published, wheel_fit
 from torchmill.plan.published import with_gpus
 
 HOST = Host(
@@ -64,16 +64,16 @@ def official_entries(facts: Facts, arch: str) -> dict[str, list[str]]:
     return entries
 
 
-@pytest.mark.parametrize("arch", published.OFFICIAL_ARCHES)
+@pytest.mark.parametrize("arch", official_support.OFFICIAL_ARCHES)
 def test_support_agrees_with_the_rules_of_cuda(shipped: Facts, arch: str) -> None:
     chips = {capability.name for capability in shipped.capabilities if capability.tegra}
     entries_by_release = official_entries(shipped, arch)
     for gpu in shipped.capabilities:
-        support_by_release = published.official_support(shipped, gpu, arch)
+        support_by_release = official_support.support_by_release(shipped, gpu, arch)
         for release, entries in entries_by_release.items():
-            support = support_by_release.get(release, published.UNRECORDED)
+            support = support_by_release.get(release, official_support.UNRECORDED)
             possible = {entry_support(entry, gpu, chips) for entry in entries} - {None}
-            if support == published.UNRECORDED:
+            if support == official_support.UNRECORDED:
                 assert not possible, (gpu.name, release, entries)
             else:
                 assert support.partition(",")[0] in possible, (gpu.name, release, entries)
@@ -104,7 +104,7 @@ def test_a_gpu_is_served_from_a_first_to_a_last_release(
     gpu = find_capability(shipped, name)
     supporting = [
         release
-        for release, text in published.official_support(shipped, gpu, arch).items()
+        for release, text in official_support.support_by_release(shipped, gpu, arch).items()
         if text == support
     ]
     assert (supporting[0], supporting[-1]) == releases
@@ -120,22 +120,24 @@ def test_code_goes_before_ptx_if_both_were_read(shipped: Facts) -> None:
     with_code = replace(alike, cuda="11.8", own="9.0")
     with_ptx = replace(alike, cuda="12.1", own="8.0+PTX")
     facts = replace(shipped, wheel_code=(with_code, with_ptx))
-    support = published.official_support(facts, find_capability(shipped, "9.0"), "x86_64")
+    support = official_support.support_by_release(facts, find_capability(shipped, "9.0"), "x86_64")
     assert support["2.4.1"] == "code for 9.0"
 
 
 @pytest.mark.parametrize("name", ["5.3", "7.2", "8.7"])
 def test_boards_run_no_code_for_cards(shipped: Facts, name: str) -> None:
     gpu = find_capability(shipped, name)
-    assert published.official_support(shipped, gpu, "aarch64") == {}
+    assert official_support.support_by_release(shipped, gpu, "aarch64") == {}
 
 
 def test_support_that_is_not_recorded_is_not_guessed(shipped: Facts) -> None:
-    kepler = published.official_support(shipped, find_capability(shipped, "3.7"), "x86_64")
-    assert kepler["2.7.1"] == published.UNRECORDED
+    kepler = official_support.support_by_release(shipped, find_capability(shipped, "3.7"), "x86_64")
+    assert kepler["2.7.1"] == official_support.UNRECORDED
     # The toolkits of builds without a record make no code for the newest GPUs.
-    newest = published.official_support(shipped, find_capability(shipped, "12.1"), "x86_64")
-    assert published.UNRECORDED not in newest.values()
+    newest = official_support.support_by_release(
+        shipped, find_capability(shipped, "12.1"), "x86_64"
+    )
+    assert official_support.UNRECORDED not in newest.values()
 
 
 def test_the_newest_wheel_for_a_gpu_was_read_and_fits(shipped: Facts) -> None:

@@ -19,7 +19,7 @@ from torchmill.core.console import fold_text, format_table
 from torchmill.core.paths import Layout
 from torchmill.host.host import Host, HostResources
 from torchmill.host.measurement import read_or_measure_host
-from torchmill.plan import estimate_report, gpu_hosts, published
+from torchmill.plan import estimate_report, gpu_hosts, official_support, published
 from torchmill.plan.arch_choice import check_arch_list, find_arch_problems, shortest_arch_list
 from torchmill.plan.arch_toolkits import find_toolkit, format_toolkit_range, toolkits_with_target
 from torchmill.plan.build_options import Options
@@ -168,8 +168,8 @@ def capability_as_data(facts: Facts, capability: Capability) -> dict[str, Any]:
         "targets": _targets(facts, capability),
         "drivers": drivers,
         "official": {
-            arch: published.official_support(facts, capability, arch)
-            for arch in published.OFFICIAL_ARCHES
+            arch: official_support.support_by_release(facts, capability, arch)
+            for arch in official_support.OFFICIAL_ARCHES
         },
         "buildable": _newest_buildable(facts, toolkits, tried=False),
         "tried": _newest_buildable(facts, toolkits, tried=True),
@@ -234,12 +234,12 @@ def _history(facts: Facts, capability: Capability, toolkits: Sequence[Toolkit]) 
     """Return which official builds run on a capability; how to build one if the newest do not."""
     releases = facts.releases[base_package(facts).name]
     arch = "aarch64" if capability.tegra else "x86_64"
-    support = published.official_support(facts, capability, arch)
+    support = official_support.support_by_release(facts, capability, arch)
     text = f"official builds that run on it: {_stretches(releases, support) or 'none'}"
-    on_arm = published.official_support(facts, capability, "aarch64")
+    on_arm = official_support.support_by_release(facts, capability, "aarch64")
     if on_arm and not capability.tegra:
         text += f"; for aarch64: {_stretches(releases, on_arm)}"
-    if published.READ_CODE.fullmatch(support.get(releases[-1].version, "")):
+    if official_support.READ_CODE.fullmatch(support.get(releases[-1].version, "")):
         return text
     tried = _newest_buildable(facts, toolkits, tried=True)
     if tried:
@@ -328,7 +328,7 @@ def _machine_of(
         return published.with_gpus(host, names)
     if board:
         return published.with_gpus(gpu_hosts.board_machine(board, host), names)
-    arch = host.arch if host.system == "linux" else published.OFFICIAL_ARCHES[0]
+    arch = host.arch if host.system == "linux" else official_support.OFFICIAL_ARCHES[0]
     resources = HostResources(host.resources.cores, host.resources.memory)
     return published.with_gpus(Host(arch, "linux", resources), names)
 

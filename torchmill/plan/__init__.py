@@ -30,10 +30,11 @@
 - line_patterns: regular expressions that are looked for in lines of others, in a time that is
   bounded
 - link_overflow: predict whether the link of libtorch_cuda overflows
-- local_gpus: the GPUs of the machine that builds: the default for a list of compute capabilities
+- local_gpus: the GPUs of the machine that builds: a build without an arch list makes code for these
 - log_lines: the lines of a build's log that may tell of a failure, without prefixes of other tools
-- matrix: the matrix: which cells exist, which a release can build, and why not
-- official_parts: what official wheels are built with, and which of these parts a plan has not
+- matrix: the matrix: which cells exist, which a release can build, and why not the others
+- official_parts: the parts of official wheels that a plan leaves out, such as MKL or MAGMA
+- official_support: which official builds run on GPUs of a compute capability
 - options: options of sessions (after `--`) and of `invoke plan`: parsed and checked
 - pattern_cost: how the time of a regular expression grows with the length of a line
 - pattern_literals: literals that every match of a regular expression contains
@@ -41,20 +42,19 @@
 - plan: the plan of one build: all that will happen, computed before anything is touched
 - providers: which providers of toolkits, libraries and compilers a machine can use
 - published: published wheels: which a release has, where to get them, and which fit a machine
-- published_wheel: a wheel that upstream published, and whether it would do on a machine
+- published_wheel: a wheel that upstream published, and whether it would do instead of a build
 - render: a plan as text and as JSON-ready data
-- rules: which rules hold for a build, and what they demand of compilers and tools together
-- script: a plan as a shell script that builds the same wheel with nothing of torchmill installed
-- session_names: names of sessions: which nox is asked for, and what each makes of a wheel
+- rules: which rules hold for a build, and what they together demand of tools
+- script: a plan as a shell script that builds the same wheel without torchmill
+- session_names: names of nox's sessions: read them from its command line, and tell what each makes
 - settings: weigh the settings of --set: which are refused, and which make a build heavier
 - shares: a build in shares on several machines: how long it takes, and how many are worth it
-- shell_seal: seal a build from its user's shell, and name the settings that do not get through
+- shell_seal: seal a build from its user's shell, and find the settings that do not get through
 - step_origins: the origins of the steps on the way to a wheel: providers, addresses and bytes
-- storage: how many bytes each part of a build takes on disk
+- storage: the bytes that each part of a build takes on disk
 - system_packages: the system packages that a release needs, and the command that installs them
-- trial: who has built a cell before: upstream, somebody whose report is recorded, or nobody who is
-  known
-- walk: the steps that lead to some wheels, checked to the last before the first one runs
+- trial: who has built a cell before: upstream, somebody whose report is recorded, or nobody known
+- walk: the walk to some wheels: its steps, and what would stop them, before the first one runs
 - wheel_fit: judge a published wheel: whether the code that was read in it runs on a machine
 - wheel_name: the name of a wheel: version, local label and tags
 """

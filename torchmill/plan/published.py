@@ -11,7 +11,6 @@ from dataclasses import replace
 from packaging.version import Version
 
 from torchmill.config import arch_list
-from torchmill.config.arch_list import ArchTarget
 from torchmill.config.build import CPU
 from torchmill.config.facts import Facts
 from torchmill.config.gpu import Capability, Gpu
@@ -19,7 +18,7 @@ from torchmill.config.gpu_names import gpu_capability, known_capabilities
 from torchmill.config.official_wheels import wheel_places, wheel_pythons
 from torchmill.config.release import Release
 from torchmill.config.release_lookup import base_package, find_release
-from torchmill.config.served_gpus import serving_kind, serving_target, without_cudnn
+from torchmill.config.served_gpus import serving_kind, without_cudnn
 from torchmill.config.toolkit import Toolkit
 from torchmill.config.wheel_code import WheelCode
 from torchmill.host.host import Host, HostResources
@@ -30,17 +29,6 @@ from torchmill.plan.drivers import driver_compiles_ptx, driver_runs, is_known_ol
 from torchmill.plan.published_wheel import PublishedWheel, WheelVerdict
 from torchmill.plan.wheel_name import promised_glibc
 
-OFFICIAL_ARCHES = ("x86_64", "aarch64")  # of official builds with CUDA on Linux
-UNRECORDED = "not recorded"  # a value of `official_support`
-READ_CODE = re.compile(r"code for [\d.]+")  # the values of `official_support` that are certain
-# How an official build runs on GPUs, the surest kind first. The order in between is a judgement:
-# code that upstream announces goes before a library that is known to lack code.
-_CODE_READ = 0
-_PTX_READ = 1
-_CODE_ANNOUNCED = 2
-_READ_WITH_GAPS = 3
-_PTX_ANNOUNCED = 4
-_NOT_RECORDED = 5
 # The largest file that can be published, in bytes. PyPI may grant a project more.
 PYPI_LARGEST = 100 * 2**20
 GITHUB_LARGEST = 2 * 2**30 - 1
@@ -268,67 +256,6 @@ def newest_for_gpus(facts: Facts, releases: Sequence[Release], host: Host) -> Pu
     if not clause:
         return wheel
     return replace(wheel, remarks=(clause, *wheel.remarks))
-
-
-def official_support(facts: Facts, gpu: Capability, arch: str) -> dict[str, str]:
-    """Return how the official builds for Linux run on GPUs of a capability, by torch's version.
-
-    Of the builds of a release, the surest counts. A release whose builds do not run on such GPUs is
-    left out. Texts that match READ_CODE are certain: "code for 5.0" was read in the wheels, and all
-    of their libraries have code. Other texts name their doubt. UNRECORDED stands for builds of
-    which nothing is recorded.
-    """
-    support: dict[str, str] = {}
-    for release in facts.releases[base_package(facts).name]:
-        ranked_texts: list[tuple[int, str]] = []
-        for cuda in release.cuda_official:
-            ranked_texts.extend(_support_of_build(facts, release, cuda, gpu, arch))
-        if ranked_texts:
-            _, support[release.version] = min(ranked_texts)
-    return support
-
-
-def _support_of_build(
-    facts: Facts, release: Release, cuda: str, gpu: Capability, arch: str
-) -> Iterator[tuple[int, str]]:
-    """Yield the ways in which an official build runs on GPUs of a capability, as rank and text.
-
-    A build has several if its wheels for several Pythons have different code.
-    """
-    announced = release.cuda_official[cuda].capabilities
-    readings = wheel_fit.find_readings(facts, release.package, release.version, arch, cuda)
-    lists = [reading.own for reading in readings] or [announced.get(arch, "")]
-    has_gaps = any(wheel_fit.code_gap(facts, reading, gpu) for reading in readings)
-    for listed in lists:
-        targets = arch_list.parse_targets(facts, listed) if listed else []
-        served = serving_target(facts, targets, gpu)
-        if served is None:
-            continue
-        kind, target = served
-        is_code = kind == "code"
-        text = f"code for {target.name}" if is_code else f"PTX of {target.name}"
-        if has_gaps:
-            yield _READ_WITH_GAPS, f"{text}, not in all of its libraries"
-        elif readings:
-            yield (_CODE_READ if is_code else _PTX_READ), text
-        else:
-            rank = _CODE_ANNOUNCED if is_code else _PTX_ANNOUNCED
-            yield rank, f"{text}, as upstream says, not read"
-    if not announced and not readings and _can_make_code(facts, cuda, gpu, arch):
-        yield _NOT_RECORDED, UNRECORDED
-
-
-def _can_make_code(facts: Facts, cuda: str, gpu: Capability, arch: str) -> bool:
-    """Tell whether a build with a toolkit may have code for GPUs of a capability.
-
-    Only builds for x86_64 may: the old releases of which nothing is recorded were published for no
-    other arch.
-    """
-    toolkit = facts.toolkit(cuda)
-    if toolkit is None or arch != OFFICIAL_ARCHES[0]:
-        return False
-    targets = [ArchTarget(name) for name in toolkit.capabilities if arch_list.is_plain_target(name)]
-    return serving_kind(facts, targets, gpu) is not None
 
 
 def judge(facts: Facts, release: Release, wheel: PublishedWheel, host: Host) -> WheelVerdict:
