@@ -209,6 +209,7 @@ def _check_manifest(distribution: FinishedWheel) -> tuple[AgreementCheck, Expect
     if manifest is None:
         return AgreementCheck(MANIFEST, "none beside it: not compared", problems), None
     age = formats.judge_format(manifest, formats.MANIFEST)
+    # In a newer format, the fields may mean something else: nothing is compared.
     if age == "newer":
         clause = formats.newer_clause(manifest, formats.MANIFEST)
         return AgreementCheck(MANIFEST, f"it {clause}"), None
@@ -221,6 +222,7 @@ def _check_manifest(distribution: FinishedWheel) -> tuple[AgreementCheck, Expect
     check = AgreementCheck(MANIFEST, summary, problems, vouches=not problems)
     if problems:
         return check, None
+    # An older torchmill composed other documents from the same manifest.
     if age == "older":
         limits = "statement and SBOM are compared with the wheel alone"
         summary = f"{summary}; written by an older torchmill: {limits}"
@@ -388,6 +390,8 @@ def _read_sbom(
         "version": str(distribution.version),
         "hashes": [{"alg": "SHA-256", "content": sha256}] if sha256 else None,
     }
+    # It follows from the wheel's digest, or in the inner SBOM from all other fields: so it shows
+    # that one of these was edited.
     serial_number = sbom.serial_number(document, sha256)
     components = _count(document.get("components"))
     return (

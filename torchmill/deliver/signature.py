@@ -211,6 +211,7 @@ def check_signatures(wheel: Path, signers: Signers) -> AgreementCheck:
         file = dist_files.document_path(wheel, suffix)
         try:
             signer, payload = open_file(read_document(file), signers)
+            # Anybody can write any name into a signature that is not verified.
             if not required:
                 signer = f"{signer} by its own claim: --key or --identity proves it"
             summaries.append(signer)

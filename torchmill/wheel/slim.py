@@ -199,6 +199,7 @@ def _add_fatbin(
             piece_bytes = piece.end - piece.start
             plan.extents.append(Extent(base + end, base + piece.start, piece_bytes))
             end += piece_bytes
+    # The headers of pieces stay as they are; the fatbin's header has the size of all of them.
     size = struct.pack(image.byte_order + "Q", end - new_start - header_bytes)
     plan.writes.append((base + new_start + SIZE_AT, size))
     return end

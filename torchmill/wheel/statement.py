@@ -67,6 +67,7 @@ def compose_statement(manifest: Mapping[str, Any]) -> dict[str, Any]:
             "id": builder.get("id", LOCAL_BUILDER),
             "version": {"torchmill": builder.get("torchmill", "unknown")},
         },
+        # A local build has no URI of its run: the digest of its inputs tells it from others.
         "metadata": {"invocationId": builder.get("invocation") or manifest["key"]},
     }
     return {

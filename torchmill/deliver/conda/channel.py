@@ -137,6 +137,7 @@ def _refuse_conflicts(
             "channel",
             code="foreign-package",
         )
+    # The index of the channel has the recorded digests: clients would refuse the changed files.
     for place, digest in published.items():
         if stat_cache.digest(out / place) != digest:
             raise DeliveryError(

@@ -176,6 +176,7 @@ def make_conda_package(verified: VerifiedWheel, options: ProductOptions) -> Prod
     stat_cache.save()
     if not unchanged:
         _make_packages(verified, wheel, options)
+        # The records come last: a package without a record is made again by the next run.
         for place, made_of in parts.items():
             products.write_record(place, made_of, hash_file(place), {})
     main_package = next(iter(parts))

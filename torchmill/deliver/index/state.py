@@ -54,7 +54,7 @@ def load_state(out: Path) -> IndexState | None:
             wheels = {}
             for name, fields in data["wheels"].items():
                 entry = entries.restore_entry(name, fields)
-                wheels[name] = RememberedWheel(fields["look"], entry)
+                wheels[name] = RememberedWheel(fields["look"], entry)  # the key of FORMAT 1
             written = {place: tuple(digests) for place, digests in data["written"].items()}
             return IndexState(written, wheels, dict(data["yanked"]))
         problem = f"its format is {data['format']}, not {FORMAT}"

@@ -244,6 +244,7 @@ class IndexTarget(PublishTarget):
                 "command again to go on",
                 code="host-unreachable",
             )
+        # Indexes answer 409 for a name that is taken, PyPI 400 with these words in its reason.
         if status != requests.codes.conflict and "already exist" not in text:
             return DeliveryError(
                 f"{self.name} refuses {file.name} ({reason}): twine takes TWINE_USERNAME and "

@@ -165,6 +165,7 @@ def confirm_uploads(target: PublishTarget, files: Sequence[UploadFile]) -> None:
         existing = target.existing_digests(files)
         missing = [file.name for file in files if file.name not in existing]
         incomplete = [name for name in missing if name in target.partial_sizes]
+        # An incomplete file stays incomplete: there is nothing to wait for.
         if not missing or incomplete or time.monotonic() > deadline:
             break
         time.sleep(pause)

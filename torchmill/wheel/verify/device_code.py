@@ -290,6 +290,7 @@ def scattered_fatbins(
         if holders:
             following = holders[0].end
         else:
+            # Bytes that only look like a header have an impossible size, or end in no whole piece.
             with suppress(ValueError, struct.error):
                 code = start + FATBIN_BYTES
                 size = unpack(FATBIN_LAYOUT, start)[3]
