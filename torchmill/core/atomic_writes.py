@@ -25,8 +25,10 @@ def write_atomically(file: Path, content: str | bytes, mode: int | None = None) 
     `mode` are the file's permissions, such as 0o755; None leaves them to the umask. The folder is
     made if it is missing. If the file cannot be written, raises OSError, and the old file stays.
     """
+    if isinstance(content, str):
+        content = content.encode()
     with fresh_path(file) as fresh:
-        fresh.write_bytes(content.encode() if isinstance(content, str) else content)
+        fresh.write_bytes(content)
         if mode is not None:
             fresh.chmod(mode)
         fresh.replace(file)
@@ -88,6 +90,7 @@ def _is_abandoned(path: Path) -> bool:
 @functools.cache
 def _machine_mark() -> str:
     """Return a digest of the machine and the container within which process numbers are unique."""
-    namespace = Path("/proc/self/ns/pid")
-    container = os.readlink(namespace) if os.path.lexists(namespace) else ""  # noqa: PTH115
+    container = ""
+    with contextlib.suppress(OSError):  # only Linux has this link, which names the container
+        container = os.readlink("/proc/self/ns/pid")  # noqa: PTH115
     return f"{zlib.crc32(f'{platform.node()} {container}'.encode()):0{_MARK_LENGTH}x}"

@@ -150,7 +150,11 @@ def as_torchmill_error(error: BaseException) -> TorchmillError:
     An exception that nobody has foreseen becomes an UnforeseenError, and its traceback is written
     into a file for the user's report.
     """
-    translated = error if isinstance(error, TorchmillError) else _translate_millpress(error)
+    translated: TorchmillError | None
+    if isinstance(error, TorchmillError):
+        translated = error
+    else:
+        translated = _translate_millpress(error)
     if translated is not None:
         return translated
     if isinstance(error, KeyboardInterrupt):

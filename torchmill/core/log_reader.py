@@ -73,9 +73,10 @@ def read_log(name: str) -> Iterator[str]:
 def _read_lines(name: str) -> Iterator[str]:
     """Yield the lines of a log as `read_log` does, which has checked its name."""
     try:
-        # Standard input stays open: others may still read from it.
-        is_input = name == _STANDARD_INPUT
-        file = FileIO(0, closefd=False) if is_input else FileIO(name)
+        if name == _STANDARD_INPUT:
+            file = FileIO(0, closefd=False)  # whoever started the program may still read from it
+        else:
+            file = FileIO(name)
         with BufferedReader(file, _BLOCK_BYTES) as raw:
             encoding = _guess_encoding(raw.peek(_ENCODING_BYTES)[:_ENCODING_BYTES], name)
             with TextIOWrapper(raw, encoding, "replace") as text:

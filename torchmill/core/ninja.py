@@ -75,7 +75,9 @@ def parse_failure(line: str) -> str | None:
     run.
     """
     match = _FAILED.match(strip_colours(line))
-    return match["output"] if match else None
+    if match is None:
+        return None
+    return match["output"]
 
 
 def made_path(title: str) -> str:
@@ -196,8 +198,10 @@ class EdgePace:
         """Return the seconds that the rest of the build may take; None while it is too early."""
         if self.edge is None or len(self._done) <= _FEWEST_EDGES:
             return None
-        earliest = _EARLIEST_WEIGHED_SHARE if self.weighed else _EARLIEST_SHARE
-        if self.share < earliest:
+        earliest_share = _EARLIEST_SHARE
+        if self.weighed:
+            earliest_share = _EARLIEST_WEIGHED_SHARE
+        if self.share < earliest_share:
             return None
         later_half = max(_last_before_middle(self._done), _last_before_middle(self._at))
         start = min(later_half, len(self._done) - 1 - _FEWEST_EDGES)

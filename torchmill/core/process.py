@@ -306,7 +306,9 @@ def _read_lines(process: subprocess.Popen[str]) -> Iterator[str]:
 def _shorten(argv: Sequence[str]) -> str:
     """Return a command as for a shell, shortened, without passwords of URLs."""
     line = hide_password(shlex.join(argv))
-    return line if len(line) <= _SHOWN_CHARACTERS else f"{line[:_SHOWN_CHARACTERS]} …"
+    if len(line) <= _SHOWN_CHARACTERS:
+        return line
+    return f"{line[:_SHOWN_CHARACTERS]} …"
 
 
 def _describe_end(returncode: int) -> str:
@@ -385,7 +387,9 @@ def _stop(process: subprocess.Popen[str], *, reads: bool = True, kills_others: b
     """
     from millguard import processes
 
-    members = _other_programs(process) if kills_others else []
+    members: list[psutil.Process] = []
+    if kills_others:
+        members = _other_programs(process)
     output = _end_step_by_step(process, members, reads=reads)
     # Members of the group may need a moment to clean up after their leader has ended.
     remaining = processes.wait_until_ended(processes.find_by_group(process.pid), 1.0)
@@ -477,7 +481,10 @@ def _kill(process: subprocess.Popen[str]) -> None:
 def _signal_group(process: subprocess.Popen[str], number: signal.Signals) -> None:
     """Send a signal to the process group that a program leads; no error if the group is gone."""
     if sys.platform == "win32":
-        process.send_signal(signal.CTRL_BREAK_EVENT if number == signal.SIGINT else number)
+        # Windows can send Ctrl-Break to a process group, but not Ctrl-C (GenerateConsoleCtrlEvent).
+        if number == signal.SIGINT:
+            number = signal.CTRL_BREAK_EVENT
+        process.send_signal(number)
     else:
         # macOS refuses signals to a group in which only zombies are left.
         with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -90,7 +90,9 @@ def find_program(name: str, python: Path, environ: Mapping[str, str]) -> str:
         command = shlex.quote(_relative_to_shell(script, environ))
     else:
         command = f"{shlex.quote(_relative_to_shell(python, environ))} -m {name}"
-    return name if _UNQUOTABLE.search(command) else command
+    if _UNQUOTABLE.search(command):
+        return name
+    return command
 
 
 def _is_same(on_path: Path, script: Path) -> bool:
@@ -107,7 +109,9 @@ def started_program(argument: str, python: Path, environ: Mapping[str, str]) -> 
     if on_path and _is_same(Path(on_path), script):
         return "torchmill"
     command = shlex.quote(_relative_to_shell(script.absolute(), environ))
-    return "torchmill" if _UNQUOTABLE.search(command) else command
+    if _UNQUOTABLE.search(command):
+        return "torchmill"
+    return command
 
 
 def install_command(

@@ -122,7 +122,9 @@ def _dismiss(run_pid: int, pipe: int) -> None:
 
 def mark_of_run() -> dict[str, str]:
     """Return the variable that marks processes of this run; {} if there is no watcher."""
-    return {VARIABLE: os.environ[VARIABLE]} if VARIABLE in os.environ else {}
+    if VARIABLE not in os.environ:
+        return {}
+    return {VARIABLE: os.environ[VARIABLE]}
 
 
 def without_mark(environ: Mapping[str, str]) -> dict[str, str]:

@@ -72,7 +72,9 @@ class StatCache:
         `question` is the key in the cache, `files` are the programs that decide the answer. If one
         of them is a script, `ask` is called each time, because a script may start any program.
         """
-        stats = [stat_file(path) if is_native(path) else None for path in files]
+        stats: list[FileStat | None] = []
+        for path in files:
+            stats.append(stat_file(path) if is_native(path) else None)
         return self.remember(question, stats, ask)
 
     def remember(self, key: str, stats: Sequence[FileStat | None], ask: Callable[[], str]) -> str:
@@ -172,7 +174,9 @@ def changed_at_ns(status: os.stat_result) -> int:
     That is st_ctime, which no program can set. On Windows st_ctime is the time of creation, and
     st_mtime is taken.
     """
-    return status.st_mtime_ns if os.name == "nt" else status.st_ctime_ns
+    if os.name == "nt":
+        return status.st_mtime_ns
+    return status.st_ctime_ns
 
 
 def is_native(path: Path | str) -> bool:

@@ -60,7 +60,8 @@ def parse_json_object(content: str | bytes) -> dict[str, Any]:
     except UnicodeDecodeError:
         raise ValueError("it is not UTF-8 text") from None
     except json.JSONDecodeError as error:
-        raise ValueError(f"it is not JSON: {error}" if content.strip() else "it is empty") from None
+        reason = f"it is not JSON: {error}" if content.strip() else "it is empty"
+        raise ValueError(reason) from None
     if not isinstance(value, dict):
         raise ValueError("it is not a JSON object")  # noqa: TRY004 - of the text, not of a type
     return value

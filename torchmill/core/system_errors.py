@@ -140,9 +140,7 @@ def machine_error(
     if isinstance(error.filename, str | bytes):
         refused_path = Path(os.fsdecode(error.filename))
     if error.errno in DISK_FULL:
-        candidates = [
-            candidate for candidate in (path, refused_path, *more_paths) if candidate is not None
-        ]
+        candidates = [known for known in (path, refused_path, *more_paths) if known is not None]
         full_path = candidates[0] if candidates else Path()
         if more_paths and error.errno == errno.ENOSPC:
             full_path = min(candidates, key=_room)
@@ -202,7 +200,9 @@ def free_files(folder: Path) -> int | None:
 def _room(folder: Path) -> int:
     """Return the free bytes on the disk of a folder; 0 if it takes no more files."""
     existing = nearest_existing(folder)
-    return 0 if _lacks_files(existing) else shutil.disk_usage(existing).free
+    if _lacks_files(existing):
+        return 0
+    return shutil.disk_usage(existing).free
 
 
 def _lacks_files(folder: Path) -> bool:

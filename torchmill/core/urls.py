@@ -56,7 +56,8 @@ def _find_problem(url: str, schemes: Collection[str]) -> str:
     has_query = "?" in url or "#" in url
     if parts.scheme == "file":
         is_local = parts.netloc in _LOCAL_HOSTS and parts.path.startswith("/")
-        return "" if is_local and not has_query else "is not a folder on this machine"
+        is_folder = is_local and not has_query
+        return "" if is_folder else "is not a folder on this machine"
     if not parts.hostname:
         return "names no server"
     return "has a query or a fragment, which no folder has" if has_query else ""

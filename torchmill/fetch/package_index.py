@@ -90,8 +90,8 @@ def find_project_files(
     try:
         response, body = read_body(session, page_url, {"Accept": _ACCEPT})
     except READ_ERRORS as error:
-        refusal = getattr(error, "response", None)
-        status = None if refusal is None else refusal.status_code
+        response_with_error = getattr(error, "response", None)
+        status = getattr(response_with_error, "status_code", None)
         if status == requests.codes.not_found:
             return None
         if status in {requests.codes.unauthorized, requests.codes.forbidden}:

@@ -80,17 +80,23 @@ def _local_complaint(address: str) -> str | None:
         return None
     if SCP_URL.match(address):
         return None
-    path = Path(url2pathname(urlsplit(address).path)) if is_file_url else Path(address)
+    if is_file_url:
+        path = Path(url2pathname(urlsplit(address).path))
+    else:
+        path = Path(address)
     try:
-        return "" if path.exists() else f"there is no {path}"
+        exists = path.exists()
     except OSError as error:
         return f"{path} cannot be read ({(error.strerror or str(error)).lower()})"
+    return "" if exists else f"there is no {path}"
 
 
 def _connection_complaint(url: str) -> str:
     """Return why the host of a URL takes no connection, as a clause; "" if it takes one."""
     complaint = connection_complaint(url)
-    return f"{host_of(url)} cannot be reached ({complaint})" if complaint else ""
+    if complaint is None:
+        return ""
+    return f"{host_of(url)} cannot be reached ({complaint})"
 
 
 def _page_complaint(url: str) -> str:

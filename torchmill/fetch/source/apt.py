@@ -132,7 +132,9 @@ class Apt:
         none: their answer is returned together with the failure.
         """
         stamp = self.folder / "updated"
-        age = time.time() - stamp.stat().st_mtime if stamp.exists() else None
+        age = None
+        if stamp.exists():
+            age = time.time() - stamp.stat().st_mtime
         # If the clock was wrong, the stamp may be from the future. It must not count as fresh for
         # so long.
         if age is not None and 0 <= age < _LISTS_FRESH_SECONDS:

@@ -148,11 +148,11 @@ def suite_archives(
     archives = _archives_with([suite.name], machine) or _archives_with(table["suites"], machine)
     if not archives and keyring.exists():
         archives = [AptArchive(table["archive"], "", (), (("Signed-By", str(keyring)),))]
-    with_suite = [
-        replace(archive, suite=suite.name, components=suite.components, lists=lists)
-        for archive in archives
-    ]
-    return tuple(dict.fromkeys(with_suite))
+    archives_of_suite: dict[AptArchive, None] = {}  # an ordered set
+    for archive in archives:
+        changed = replace(archive, suite=suite.name, components=suite.components, lists=lists)
+        archives_of_suite[changed] = None
+    return tuple(archives_of_suite)
 
 
 def _archives_with(suites: Sequence[str], machine: Sequence[AptArchive]) -> list[AptArchive]:
@@ -160,9 +160,11 @@ def _archives_with(suites: Sequence[str], machine: Sequence[AptArchive]) -> list
 
     Archives without "main" are left out: they are a vendor's, who names his suites like Debian's.
     """
-    return [
-        archive for archive in machine if archive.suite in suites and "main" in archive.components
-    ]
+    archives = []
+    for archive in machine:
+        if archive.suite in suites and "main" in archive.components:
+            archives.append(archive)
+    return archives
 
 
 def trusted_distributions(etc: Path) -> tuple[str, ...]:

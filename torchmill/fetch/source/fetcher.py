@@ -151,8 +151,9 @@ def _fetch(
     if request.origin is None:
         from torchmill.fetch.source import git_clone
 
-        has_same_ref = current is not None and current.requested.get("ref") == request.ref
-        current_source = current.source if current is not None and has_same_ref else None
+        current_source = None
+        if current is not None and current.requested.get("ref") == request.ref:
+            current_source = current.source
         return git_clone.fetch_git(request, slot, current_source, progress)
     if request.origin == DEBIAN:
         from torchmill.fetch.source import debian

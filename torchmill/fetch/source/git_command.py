@@ -174,7 +174,9 @@ def complaint_gist(output: str) -> str:
             if line.startswith((label, f"remote: {label}")):
                 complaint = line.partition(label)[2].strip()
                 return hide_password(complaint.rstrip("."))
-    return hide_password(lines[-1]) if lines else "it printed nothing"
+    if not lines:
+        return "it printed nothing"
+    return hide_password(lines[-1])
 
 
 def show_git_progress(bar: ProgressBar, text: str) -> None:
@@ -183,8 +185,10 @@ def show_git_progress(bar: ProgressBar, text: str) -> None:
     for state in text.split("\r"):
         match = _PROGRESS.match(state.strip())
         if match:
-            rest = f", {match['rest'].strip()}" if match["rest"] else ""
-            bar.update(int(match["done"]), int(match["total"]), match["phase"] + rest)
+            note = match["phase"]
+            if match["rest"]:
+                note += f", {match['rest'].strip()}"
+            bar.update(int(match["done"]), int(match["total"]), note)
 
 
 def is_commit(ref: str | None) -> bool:
@@ -242,7 +246,9 @@ def git_folder(tree: Path) -> Path | None:
         return path
     # A submodule or a linked work tree has a file instead: "gitdir: ../.git/modules/NAME".
     key, _, folder = read_text(path).strip().partition(": ")
-    return Path(os.path.normpath(tree / folder)) if key == "gitdir" else None
+    if key != "gitdir":
+        return None
+    return Path(os.path.normpath(tree / folder))
 
 
 def copy_or_link(origin: str, copy: str) -> str:
@@ -262,7 +268,9 @@ def read_head(tree: Path) -> str | None:
     Starts no program, so that the settings of an untrusted repository cannot run one.
     """
     folder = git_folder(tree)
-    text = read_text(folder / "HEAD").strip() if folder else ""
+    if folder is None:
+        return None
+    text = read_text(folder / "HEAD").strip()
     if not text:
         return None
     if is_commit(text):

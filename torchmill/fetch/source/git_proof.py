@@ -359,10 +359,8 @@ def require_commit(
     """
     compared: dict[str, str] = {}
     all_differences = list(find_differences(tree, commit, worktree_repository(tree), compared))
-    all_differences += [
-        Difference(path, "is not a submodule of the commit")
-        for path in submodules.keys() - compared.keys()
-    ]
+    for path in sorted(submodules.keys() - compared.keys()):
+        all_differences.append(Difference(path, "is not a submodule of the commit"))
     differences = all_differences
     if allow_extra:
         differences = [difference for difference in all_differences if not difference.extra]

@@ -214,8 +214,9 @@ def _fetch_commit(
     if _fetch_and_pin(repository, commit, run, ["--depth=50", "--", url, *_ALL_REFS]):
         return commit
     # git refuses to unshallow a repository whose history is complete.
-    is_shallow = (repository.folder / "shallow").exists()
-    depth = ["--unshallow"] if is_shallow else []
+    depth = []
+    if (repository.folder / "shallow").exists():
+        depth = ["--unshallow"]
     if _fetch_and_pin(repository, commit, run, [*depth, "--", url, *_ALL_REFS]):
         return commit
     raise SourceError(

@@ -119,14 +119,17 @@ def source_requests(
     requests = []
     for release in releases:
         package = facts.packages[release.package]
-        in_git = bool(package.repository)
-        default_origin = None if in_git else PYPI
+        package_origin = origin or None
+        package_mirror = mirror or None
+        if not package.repository:
+            package_origin = origin or PYPI
+            package_mirror = None  # the mirror is for the other packages
         request = SourceRequest(
             package,
             release,
             ref=ref or None,
-            mirror=(mirror or None) if in_git else None,
-            origin=origin or default_origin,
+            mirror=package_mirror,
+            origin=package_origin,
             sha256=sha256,
             discard=discard,
         )

@@ -174,11 +174,10 @@ def refuse_changes(record: FetchRecord) -> TreeFingerprint:
         return current
     if record.source.contents == digest_contents(tree):
         return current  # the tree was copied, as by tar, and has other times
-    changed = [
-        os.path.relpath(entry.path, tree)
-        for entry in walk_tree(tree)
-        if entry.stat(follow_symlinks=False).st_mtime_ns > recorded.newest
-    ]
+    changed = []
+    for entry in walk_tree(tree):
+        if entry.stat(follow_symlinks=False).st_mtime_ns > recorded.newest:
+            changed.append(os.path.relpath(entry.path, tree))
     if not changed:  # files were removed, or were given an old time
         changed.append(
             f"{recorded.files} files and {recorded.size} bytes then, {current.files} files and "

@@ -101,7 +101,9 @@ def _make_offer(
     main_package = source.packages[0].split()[0]
     versions = {piece.name: piece.version for piece in pieces}
     full = versions.get(main_package, "")
-    exact = request if request.kind == TOOLKIT else replace(request, version=full)
+    exact = request
+    if request.kind != TOOLKIT:  # a library may be requested by the beginning of its version
+        exact = replace(request, version=full)
     fill = partial(_fill, exact, pieces, cache, progress)
     return ProviderOffer(exact, PROVIDER, full, pieces, fill)
 
@@ -214,13 +216,13 @@ def _choose_pieces(
 def _piece(record: "RepoDataRecord") -> ProviderPackage:
     """Return the package of a record of rattler."""
     return ProviderPackage(
-        PROVIDER,
-        record.name.normalized,
-        str(record.version),
-        record.file_name,
-        record.url,
-        record.sha256.hex() if record.sha256 else "",
-        record.size or 0,
+        provider=PROVIDER,
+        name=record.name.normalized,
+        version=str(record.version),
+        file=record.file_name,
+        url=record.url,
+        sha256=record.sha256.hex() if record.sha256 else "",
+        size=record.size or 0,
     )
 
 

@@ -156,19 +156,19 @@ class _Installation:
 
     def offer(self) -> ProviderOffer:
         """Return the offer of these packages. They have no URLs, which only apt knows."""
-        pieces = tuple(
-            ProviderPackage(
-                DEBIAN,
-                package.name,
-                package.version,
-                package.file,
-                "",
-                package.sha256,
-                package.size,
+        pieces = []
+        for package in self.packages:
+            piece = ProviderPackage(
+                provider=DEBIAN,
+                name=package.name,
+                version=package.version,
+                file=package.file,
+                url="",
+                sha256=package.sha256,
+                size=package.size,
             )
-            for package in self.packages
-        )
-        return ProviderOffer(self.request, DEBIAN, self.full, pieces, self.fill)
+            pieces.append(piece)
+        return ProviderOffer(self.request, DEBIAN, self.full, tuple(pieces), self.fill)
 
     def fill(self, folder: Path) -> None:
         """Download, check and unpack the packages, and add what they leave out."""

@@ -220,7 +220,9 @@ def try_compiler(program: Path, arch: str, title: str) -> None:
             capture([executable])
         except CommandError as error:
             errors = [line for line in error.output.splitlines() if "error" in line.lower()]
-            complaint = errors[0].strip() if errors else str(error).strip()
+            complaint = str(error).strip()
+            if errors:
+                complaint = errors[0].strip()
             raise HostError(
                 f"{title} does not work on this machine ({complaint}): install the machine's own "
                 "with its package manager",

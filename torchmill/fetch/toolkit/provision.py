@@ -154,12 +154,12 @@ def _install_offer(
         if request.kind == MAGMA:
             name = _name_magma(offer, folder, context.unserved)
         record = ProvisionRecord(
-            request.kind,
-            request.version,
-            offer.full,
-            offer.provider,
-            tuple(offer.pieces),
-            request.completes,
+            kind=request.kind,
+            version=request.version,
+            full=offer.full,
+            provider=offer.provider,
+            pieces=tuple(offer.pieces),
+            completes=request.completes,
         )
         return name, record
 

@@ -86,13 +86,13 @@ class UsableWheel:
     def piece(self) -> ProviderPackage:
         """Return the package to download. Raises AbsentFromIndexError if it has no digest."""
         return ProviderPackage(
-            PROVIDER,
-            self.project,
-            str(self.version),
-            self.file.name,
-            self.file.url,
-            self.sha256,
-            self.file.size or 0,
+            provider=PROVIDER,
+            name=self.project,
+            version=str(self.version),
+            file=self.file.name,
+            url=self.file.url,
+            sha256=self.sha256,
+            size=self.file.size or 0,
         )
 
 
@@ -201,7 +201,9 @@ def offer(
             return ProviderRefusal(PROVIDER, str(error))
         except AbsentFromIndexError as error:
             return ProviderRefusal(PROVIDER, str(error), error.versions)
-    full = request.version if request.completes else str(wheels[0].version)
+    full = str(wheels[0].version)
+    if request.completes:  # its wheels are single libraries, with versions of their own
+        full = request.version
     fill = partial(_fill, exact, pieces, cache, progress)
     return ProviderOffer(exact, PROVIDER, full, pieces, fill)
 

@@ -103,21 +103,17 @@ def candidate_sources(
     The facts decide. For a library, any version may be at a source, because facts do not list the
     versions of libraries: new ones appear all the time.
     """
-    of_kind = [
-        source for source in sources if source.provider == provider and source.kind == request.kind
-    ]
+    of_provider = [source for source in sources if source.provider == provider]
+    of_kind = [source for source in of_provider if source.kind == request.kind]
     for_arch = [source for source in of_kind if request.arch in source.arches]
     for_cuda = [source for source in for_arch if source.cuda in {None, request.cuda}]
-    any_version = request.kind in LIBRARIES
-    fitting = [
-        source
-        for source in for_cuda
-        if any_version or not source.versions or request.version in source.versions
-    ]
+    fitting = [source for source in for_cuda if _may_have_version(source, request)]
     if fitting:
         return _serving_sources(request, provider, fitting, unserved)
     if for_cuda:
-        versions = dict.fromkeys(version for source in for_cuda for version in source.versions)
+        versions: dict[str, None] = {}  # an ordered set
+        for source in for_cuda:
+            versions |= dict.fromkeys(source.versions)
         prefix = "CUDA " if request.kind == TOOLKIT else ""
         return ProviderRefusal(provider, f"it has {prefix}{', '.join(versions)}", tuple(versions))
     if for_arch:
@@ -125,6 +121,13 @@ def candidate_sources(
     if of_kind:
         return ProviderRefusal(provider, f"it has no {request.kind} for {request.arch}")
     return ProviderRefusal(provider, f"it has no {request.kind}")
+
+
+def _may_have_version(source: ToolkitSource, request: ToolkitRequest) -> bool:
+    """Tell whether a source may have the requested version; it may if the facts name none."""
+    if request.kind in LIBRARIES or not source.versions:
+        return True
+    return request.version in source.versions
 
 
 def _serving_sources(
@@ -138,13 +141,17 @@ def _serving_sources(
     refusals = []
     for source in sources:
         code = ";".join(source.capabilities)
-        missing = unserved(code, request.capabilities) if code else ()
+        missing: Sequence[str] = ()
+        if code:
+            missing = unserved(code, request.capabilities)
         if missing:
             reason = f"it has code for {code}, but none for {', '.join(missing)}"
             refusals.append(ProviderRefusal(provider, reason))
         else:
             serving.append(source)
-    return tuple(serving) if serving else refusals[0]
+    if not serving:
+        return refusals[0]
+    return tuple(serving)
 
 
 def find_part_packages(
