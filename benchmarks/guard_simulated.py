@@ -36,7 +36,9 @@ from torchmill.plan.job_count import guarded_slots
 
 ROOT = Path(__file__).parents[1]
 GIB, GB = 2**30, 10**9
-KNOWN = release_costs(facts_reader.read_facts(ROOT / "build_configs").known_units, "torch", "2.0.0")
+KNOWN = release_costs(
+    facts_reader.read_facts(ROOT / "build_configs").costs.known_units, "torch", "2.0.0"
+)
 THREADS = 4  # of nvcc, as flash attention's setup.py has it
 DELAY = 0.02  # seconds between looking at the memory and acting
 

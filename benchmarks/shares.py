@@ -70,7 +70,7 @@ def main() -> None:
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.process_time()
     names = shards.Ninja(asked.ninja, ["-C", str(asked.build), "install"]).objects_to_share()
     units = release_costs(
-        facts_reader.load_facts(CHECKOUT).known_units, asked.package, asked.release
+        facts_reader.load_facts(CHECKOUT).costs.known_units, asked.package, asked.release
     )
     costs = [(unit.pattern, unit.seconds) for unit in units if unit.seconds]
     said = {name: shards.expected_seconds(name, costs) for name in names}

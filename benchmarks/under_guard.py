@@ -43,7 +43,7 @@ def main() -> None:
         cores=asked.cores,
         roots=(asked.root,),
         known=release_costs(
-            facts_reader.read_facts(ROOT / "build_configs").known_units, "torch", "1.13.1"
+            facts_reader.read_facts(ROOT / "build_configs").costs.known_units, "torch", "1.13.1"
         ),
     )
     start = time.monotonic()  # what the guard takes to start and to end counts

@@ -53,7 +53,7 @@ def write_package_code(folder: Path, facts: Facts, packages: Sequence[PackageCod
     """
     name = "wheel_code/nvidia.toml"
     lines = [schema_line(name), "", LIBRARIES_HEAD]
-    for feature in facts.feature_libraries:
+    for feature in facts.official.feature_libraries:
         lines += [
             "[[feature]]",
             f'pattern = "{feature.pattern}"',

@@ -263,7 +263,7 @@ def _toolkit_rows(toolkits: Iterable[Toolkit]) -> Iterator[Sequence[str]]:
 
 
 def _official_rows(facts: Facts, releases: Sequence[Release]) -> Rows:
-    for part in facts.official_parts:
+    for part in facts.official.parts:
         bounds = format_bounds(part.when.release) if part.when.release else "all"
         yield part.name, bounds, _described_builds(part), _our_part(facts, part, releases)
 

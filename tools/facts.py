@@ -118,7 +118,7 @@ def summarize_facts(facts: Facts) -> str:
         releases = len(facts.releases[package.name])
         lines.append(f"{package.name}: {releases} releases, {len(package.rules)} rules")
     lines.append(
-        f"{len(facts.toolkits)} CUDA toolkits, {len(facts.capabilities)} compute capabilities, "
+        f"{len(facts.toolkits)} CUDA toolkits, {len(facts.gpus.capabilities)} compute capabilities, "
         f"{len(facts.causes)} causes of failures"
     )
     return "\n".join(lines)

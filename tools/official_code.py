@@ -300,7 +300,7 @@ class IndexReader:
                     own=targets,
                     beside=requirements,
                 )
-                codes.append(_with_old_date(code, self.facts.wheel_code))
+                codes.append(_with_old_date(code, self.facts.official.wheel_code))
             bar.update(number, len(groups), "releases")
         return codes
 
@@ -327,7 +327,7 @@ class IndexReader:
                 libraries = read_wheel_code(file, self.cache, self.session, everywhere=True)
                 targets = unite_targets(libraries)
                 code = PackageCode(name, version, arch, file.name, today(), targets)
-                codes.append(_with_old_date(code, self.facts.package_code))
+                codes.append(_with_old_date(code, self.facts.official.package_code))
             bar.update(number, len(pins), name)
         return codes
 

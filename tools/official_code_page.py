@@ -25,7 +25,7 @@ the wheels: do not change this page.
 
 def code_pages(facts: Facts) -> dict[str, str]:
     """Return a page for each package whose wheels were read, by file name."""
-    names = dict.fromkeys(reading.package for reading in facts.wheel_code)
+    names = dict.fromkeys(reading.package for reading in facts.official.wheel_code)
     pages = {}
     for name in names:
         rows = "".join(_rows(facts, name))
@@ -35,7 +35,7 @@ def code_pages(facts: Facts) -> dict[str, str]:
 
 def _rows(facts: Facts, package: str) -> Iterator[str]:
     """Yield the rows of a table; wheels of one arch without device code share a row at the end."""
-    readings = [reading for reading in facts.wheel_code if reading.package == package]
+    readings = [reading for reading in facts.official.wheel_code if reading.package == package]
     for reading in readings:
         if reading.own:
             yield _row(facts, reading)
@@ -50,7 +50,7 @@ def _rows(facts: Facts, package: str) -> Iterator[str]:
 def _row(facts: Facts, reading: WheelCode) -> str:
     served = []
     gaps = []
-    for gpu in facts.capabilities:
+    for gpu in facts.gpus.capabilities:
         if not wheel_fit.code_gap(facts, reading, gpu):
             served.append(gpu.name)
         elif wheel_fit.has_own_code(facts, reading, gpu):

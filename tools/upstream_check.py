@@ -243,7 +243,7 @@ def _compare_code(facts: Facts, release: Release, wheels: Sequence[RemoteWheel])
         key = (release.package, release.version, arch.name)
         readings = [
             reading
-            for reading in facts.wheel_code
+            for reading in facts.official.wheel_code
             if (reading.package, reading.release, reading.arch) == key
         ]
         if not any(_is_of_reading(wheel, reading) for reading in readings):

@@ -10,6 +10,7 @@ from typing import NoReturn
 import pytest
 from packaging.specifiers import SpecifierSet
 
+from tests.support.changed_facts import change_facts
 from tests.support.contexts import HOST, job
 from tests.support.hosts import change_host
 from tests.support.refusals import refused
@@ -327,7 +328,7 @@ def test_what_the_official_wheel_has_beyond_this_one_is_noted_and_in_the_manifes
     part = OfficialPart(
         "a fast loop", When(), "a test", ("USE_LOOP=1",), cost="it is slow", brings="set USE_LOOP"
     )
-    made = job(replace(small_facts, official_parts=(part,)), tmp_path, HOST)
+    made = job(change_facts(small_facts, official={"parts": (part,)}), tmp_path, HOST)
     noted: list[str] = []
     preflight(made, noted.append)
     assert any(

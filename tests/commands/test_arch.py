@@ -83,8 +83,8 @@ def test_an_answer_warns_of_what_comes_with_the_toolkit(shipped: Facts) -> None:
 
 
 def test_every_capability_has_an_answer(shipped: Facts) -> None:
-    assert len(answer(shipped, HOST).text.splitlines()) == 1 + len(shipped.capabilities)
-    for one in shipped.capabilities:
+    assert len(answer(shipped, HOST).text.splitlines()) == 1 + len(shipped.gpus.capabilities)
+    for one in shipped.gpus.capabilities:
         found = answer(shipped, HOST, one.name)
         assert found.text.startswith(f"{one.name}  {one.architecture}")
         json.dumps(found.data)

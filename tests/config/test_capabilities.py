@@ -68,7 +68,7 @@ def toolkit(shipped: Facts, version: str) -> Toolkit:
 
 
 def capability(shipped: Facts, name: str) -> Capability:
-    return next(candidate for candidate in shipped.capabilities if candidate.name == name)
+    return next(candidate for candidate in shipped.gpus.capabilities if candidate.name == name)
 
 
 def official_lists(shipped: Facts) -> list[tuple[Release, str, str]]:
@@ -131,7 +131,7 @@ def test_every_build_with_cuda_has_a_list_that_it_can_use(shipped: Facts) -> Non
 
 
 def test_toolkits_name_only_capabilities_that_are_described(shipped: Facts) -> None:
-    described = {capability.name for capability in shipped.capabilities}
+    described = {capability.name for capability in shipped.gpus.capabilities}
     for cuda in shipped.toolkits:
         names = list(cuda.capabilities)
         assert {name.rstrip("af") for name in names} <= described, cuda.version
@@ -157,8 +157,8 @@ def test_drivers_and_compilers_only_move_forward(shipped: Facts) -> None:
 
 
 def test_every_capability_that_a_name_stands_for_is_described(shipped: Facts) -> None:
-    described = {capability.name for capability in shipped.capabilities}
-    for arch_name in shipped.arch_names:
+    described = {capability.name for capability in shipped.gpus.capabilities}
+    for arch_name in shipped.gpus.arch_names:
         assert set(arch_name.means) <= described, arch_name.name
 
 
@@ -166,7 +166,7 @@ def test_a_name_has_one_meaning_in_each_release(shipped: Facts) -> None:
     for release in shipped.releases["torch"]:
         names = [
             arch_name.name
-            for arch_name in shipped.arch_names
+            for arch_name in shipped.gpus.arch_names
             if arch_name.release.contains(release.version)
         ]
         assert len(names) == len(set(names)), release.version
@@ -413,7 +413,7 @@ def test_how_a_list_serves_a_gpu(
 
 
 def test_the_shortest_list_serves_all_gpus(shipped: Facts) -> None:
-    gpus = [gpu for gpu in shipped.capabilities if capability_key(gpu.name) >= (7, 0)]
+    gpus = [gpu for gpu in shipped.gpus.capabilities if capability_key(gpu.name) >= (7, 0)]
     shortest = shortest_arch_list(shipped, gpus)
     assert all(serving_kind(shipped, shortest, gpu) == "code" for gpu in gpus)
     for target in shortest:
@@ -484,7 +484,7 @@ def test_gpus_are_found_as_people_and_drivers_name_them(
 
 
 def test_every_gpu_is_found_by_its_own_name(shipped: Facts) -> None:
-    for described in shipped.capabilities:
+    for described in shipped.gpus.capabilities:
         for gpu in described.gpus:
             assert {match.capability.name for match in find_gpus(shipped, gpu)} == {
                 described.name
@@ -541,7 +541,7 @@ def test_a_name_of_two_makers_is_refused(shipped: Facts) -> None:
 
 
 def test_no_gpu_of_nvidia_is_mistaken_for_another_makers(shipped: Facts) -> None:
-    for described in shipped.capabilities:
+    for described in shipped.gpus.capabilities:
         for gpu in described.gpus:
             find_gpus(shipped, f"NVIDIA {gpu}")
 

@@ -155,7 +155,7 @@ def test_each_file_is_read(configs: Path) -> None:
         (configs / file).write_text(text)
     (configs / "runs.toml").unlink()  # its [assumed] would be long
     facts = facts_reader.read_facts(configs)
-    assert facts.known_units == (KnownUnit("a/*.cpp", 2 * 2**30, 5, "base", None, "seen"),)
+    assert facts.costs.known_units == (KnownUnit("a/*.cpp", 2 * 2**30, 5, "base", None, "seen"),)
     debian, pypi = facts.toolkit_sources  # in the order of requests
     assert (debian.provider, debian.versions, debian.where) == (
         "debian",
@@ -184,9 +184,9 @@ def test_a_report_may_be_sparse(tmp_path: Path) -> None:
 
 def test_optional_files_may_be_missing(small_facts: Facts) -> None:
     assert (
-        small_facts.runs,
-        small_facts.peaks,
-        small_facts.assumptions,
+        small_facts.costs.runs,
+        small_facts.costs.peaks,
+        small_facts.costs.assumptions,
         small_facts.linking,
         small_facts.conda,
     ) == (
@@ -197,7 +197,7 @@ def test_optional_files_may_be_missing(small_facts: Facts) -> None:
         None,
     )
     assert (
-        small_facts.known_units,
+        small_facts.costs.known_units,
         small_facts.offered_wheels,
         small_facts.toolkit_sources,
         small_facts.toolkit_parts,
@@ -549,7 +549,7 @@ def test_a_declared_release_is_built_like_any_other(configs: Path) -> None:
 
 
 def test_shipped_runs_name_releases_and_sources(shipped: Facts) -> None:
-    for run in shipped.runs:
+    for run in shipped.costs.runs:
         versions = {release.version for release in shipped.releases[run.package]}
         assert run.release in versions, run.source
         assert run.source
@@ -557,13 +557,15 @@ def test_shipped_runs_name_releases_and_sources(shipped: Facts) -> None:
 
 
 def test_shipped_units_have_sources_and_sizes(shipped: Facts) -> None:
-    assert len(shipped.known_units) > 30
+    assert len(shipped.costs.known_units) > 30
     assert [
         unit.pattern
-        for unit in shipped.known_units
+        for unit in shipped.costs.known_units
         if not unit.source or not 2**26 < unit.peak < 2**33
     ] == []
-    assert len({unit.pattern for unit in shipped.known_units}) == len(shipped.known_units)
+    assert len({unit.pattern for unit in shipped.costs.known_units}) == len(
+        shipped.costs.known_units
+    )
 
 
 def test_shipped_images_are_complete(shipped: Facts) -> None:

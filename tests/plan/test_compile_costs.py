@@ -40,7 +40,7 @@ def test_costs_of_other_packages_and_releases_are_left_out() -> None:
 def test_the_shipped_figures_name_the_heaviest_units(
     shipped: Facts, tmp_path: Path, source: str, low: int, high: int
 ) -> None:
-    costs = release_costs(shipped.known_units, "torch", "2.0.0")
+    costs = release_costs(shipped.costs.known_units, "torch", "2.0.0")
     expectations = UnitExpectations(NeedHistory(tmp_path / "units.sqlite"), costs)
     family = "cuda" if source.endswith(".cu") else "c++"
     unit = UnitDescription(source, family, 1.0, source)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.support.changed_facts import change_facts
 from tests.support.hosts import change_host
 from tests.support.machines import made_up_programs
 from torchmill.config.facts import Facts
@@ -36,7 +37,8 @@ def gpus(small_facts: Facts) -> Facts:
         replace(toolkit, driver=drivers[toolkit.version], driver_ptx="520.61.05")
         for toolkit in small_facts.toolkits
     ]
-    return replace(small_facts, capabilities=CAPABILITIES, toolkits=tuple(toolkits))
+    facts = change_facts(small_facts, gpus={"capabilities": CAPABILITIES})
+    return replace(facts, toolkits=tuple(toolkits))
 
 
 def with_gpu(gpu: Gpu, driver: str | None = None, host: Host = LINUX) -> Host:

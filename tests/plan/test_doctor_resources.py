@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.support.changed_facts import change_facts
 from tests.support.hosts import change_host
 from torchmill.config.costs import CostRange
 from torchmill.config.facts import Facts
@@ -155,8 +156,9 @@ def test_the_cure_says_how_much_has_to_be_freed() -> None:
 def test_a_disk_may_run_out_of_inodes(
     shipped: Facts, inodes: int | None, verdict: str | None
 ) -> None:
-    assert shipped.assumptions is not None
-    facts = replace(shipped, assumptions=replace(shipped.assumptions, files=CostRange(2, 6)))
+    assert shipped.costs.assumptions is not None
+    assumptions = replace(shipped.costs.assumptions, files=CostRange(2, 6))
+    facts = change_facts(shipped, costs={"assumptions": assumptions})
     disk = DiskSpace("/", 2**40, {"tree": 0}, inodes, source=100)
     host = change_host(LINUX, resources={"disks": (disk,)})
     cell = find_cell(facts, "wheel-3.10-cpu", "v1.13.1")

@@ -1,10 +1,10 @@
 """Estimates: against the recorded runs, each left out in turn, and by a machine's own builds."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.support.changed_facts import change_facts
 from tests.support.estimates import (
     LARGE,
     SMALL,
@@ -26,7 +26,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "estimates.md"
 def timed_runs(shipped: Facts) -> list[MeasuredRun]:
     """Return the recorded runs of torch whose time and cores are known."""
     return [
-        run for run in shipped.runs if run.package == "torch" and run.wall_seconds and run.cores
+        run
+        for run in shipped.costs.runs
+        if run.package == "torch" and run.wall_seconds and run.cores
     ]
 
 
@@ -35,10 +37,11 @@ def expected_wall(shipped: Facts, run: MeasuredRun) -> EstimateSpan:
     assumed = require_assumptions(shipped)
     release = compile_work.find_release_version(shipped, run.package, run.release)
     assert release is not None, f"runs.toml: {run.release} is no release"
-    others = tuple(other for other in shipped.runs if other is not run)
+    others = tuple(other for other in shipped.costs.runs if other is not run)
     jobs = compile_work.run_slots(run)
     images = link_overflow.count_code_images(run.capabilities)
-    work = compile_work.catalogue_work(replace(shipped, runs=others), release, images, jobs)
+    facts = change_facts(shipped, costs={"runs": others})
+    work = compile_work.catalogue_work(facts, release, images, jobs)
     assert work is not None
     wall = estimate.wall_seconds(assumed.serial_seconds, assumed.scaling, work, jobs)
     job = assumed.job_seconds if run.scope == "job" else CostRange(0, 0)
@@ -89,13 +92,13 @@ def test_a_run_whose_cores_are_not_recorded_is_still_believable(shipped: Facts) 
         plan = plan_with_options(shipped, "wheel-3.10-cpu", "v1.13.1", host)
         return require_estimate(shipped, plan).wall
 
-    (run,) = [run for run in shipped.runs if run.wall_seconds and not run.cores]
+    (run,) = [run for run in shipped.costs.runs if run.wall_seconds and not run.cores]
     assert wall_in_container(10).low < (run.wall_seconds or 0) < wall_in_container(2).high
 
 
 def test_disk_and_memory_contain_what_was_recorded(shipped: Facts) -> None:
     cost = require_estimate(shipped, plan_with_options(shipped, "wheel-3.10-cpu", "v1.13.1"))
-    (run,) = [run for run in shipped.runs if run.typical]
+    (run,) = [run for run in shipped.costs.runs if run.typical]
     assert cost.tree.low <= (run.tree or 0) <= cost.tree.high
     assert cost.wheel.low <= (run.wheel or 0) <= cost.wheel.high
     assert cost.compile.low <= (run.peak or 0) <= cost.compile.high
@@ -192,4 +195,5 @@ def test_dependent_packages(shipped: Facts) -> None:
 
 def test_without_assumptions_nothing_is_estimated(shipped: Facts) -> None:
     plan = plan_with_options(shipped, "wheel-3.10-cpu", "v1.13.1")
-    assert estimate.estimate_build(replace(shipped, assumptions=None), plan) is None
+    facts = change_facts(shipped, costs={"assumptions": None})
+    assert estimate.estimate_build(facts, plan) is None

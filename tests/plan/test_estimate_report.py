@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.changed_facts import change_facts
 from tests.support.estimates import LARGE, SMALL, own_run, plan_with_options, require_estimate
 from tests.support.hosts import change_host
 from tests.support.plans import GIB, find_torch_cell
@@ -54,13 +55,13 @@ def test_the_time_on_a_small_board_is_qualified(shipped: Facts) -> None:
 
 def test_the_time_of_what_was_never_measured_is_unknown(shipped: Facts) -> None:
     plan = plan_with_options(shipped, "flash-3.12-cu124", "v2.11.0", LARGE)
-    runs = tuple(run for run in shipped.runs if run.package != "flash-attn")
-    rows = estimate_report.cost_rows(replace(shipped, runs=runs), plan)
+    runs = tuple(run for run in shipped.costs.runs if run.package != "flash-attn")
+    rows = estimate_report.cost_rows(change_facts(shipped, costs={"runs": runs}), plan)
     assert rows["time"] == "unknown: nothing like it was ever measured"
 
 
 def test_without_assumptions_nothing_is_reported(shipped: Facts) -> None:
-    facts = replace(shipped, assumptions=None)
+    facts = change_facts(shipped, costs={"assumptions": None})
     plan = plan_with_options(shipped, "wheel-3.10-cpu", "v1.13.1")
     assert estimate_report.estimate_as_text(facts, plan, GIB) == ""
     data = estimate_report.estimate_as_data(facts, plan)

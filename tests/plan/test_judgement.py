@@ -382,7 +382,9 @@ def test_the_doctor_says_the_same(shipped: Facts) -> None:
 
 def test_a_build_that_this_machine_has_made_is_tried(shipped: Facts) -> None:
     context = build_context(shipped, "wheel-3.12-cu113 v2.4.1", host_with_gpus("Tesla T4"))
-    run = replace(shipped.runs[0], package="torch", release="2.4.1", variant="cu113", arch="x86_64")
+    run = replace(
+        shipped.costs.runs[0], package="torch", release="2.4.1", variant="cu113", arch="x86_64"
+    )
     with_run = replace(context, host=replace(context.host, runs=(run,)))
     before = {judgement.subject for judgement in judge(context)}
     after = {judgement.subject for judgement in judge(with_run)}

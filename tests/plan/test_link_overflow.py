@@ -178,14 +178,14 @@ def test_the_proposed_list_keeps_code_for_the_gpus_of_the_machine(shipped: Facts
     arch_list = "3.5;5.0;6.0;7.0;7.5;8.0;8.6"
 
     def proposed_for(*names: str) -> list[str]:
-        gpus = [gpu for gpu in shipped.capabilities if gpu.name in names]
+        gpus = [gpu for gpu in shipped.gpus.capabilities if gpu.name in names]
         return proposed_list(shipped, arch_list, gpus)
 
     assert "3.5" not in proposed_for()
     assert {"3.5", "8.6"} <= set(proposed_for("3.5"))
     assert {"3.5", "6.0"} <= set(proposed_for("3.5", "6.0"))
     assert "6.0" in proposed_for("6.1"), "which runs the code for 6.0"
-    for_all = proposed_for(*(gpu.name for gpu in shipped.capabilities))
+    for_all = proposed_for(*(gpu.name for gpu in shipped.gpus.capabilities))
     assert not for_all or "3.5" in for_all
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.support.changed_facts import change_facts
 from tests.support.plans import find_torch_cell
 from torchmill.config.build import Build
 from torchmill.config.facts import Facts
@@ -78,7 +79,7 @@ def compared_plans(facts: Facts) -> Iterator[ComparedPlan]:
         for name in names:
             cell = official_cell(facts, arch, name)
             case = make_case(facts, cell.build, cell.release, "git")
-            parts = {part.name for part in facts.official_parts if rule_matches(part.when, case)}
+            parts = {part.name for part in facts.official.parts if rule_matches(part.when, case)}
             yield ComparedPlan(f"{arch} {name}", plan_on_unknown_host(facts, cell), parts)
 
 
@@ -147,7 +148,7 @@ def test_a_part_that_a_plan_drops_is_a_shortfall(shipped: Facts) -> None:
 @pytest.mark.parametrize("pattern", ["USE_NEW=1", "new==*"])
 def test_a_part_that_no_plan_has_is_unexplained(shipped: Facts, pattern: str) -> None:
     part = OfficialPart("something new", When(), "a test", (pattern,))
-    facts = replace(shipped, official_parts=(*shipped.official_parts, part))
+    facts = change_facts(shipped, official={"parts": (*shipped.official.parts, part)})
     differences = list(unexplained(facts))
     assert len(differences) == CELL_COUNT
     assert all(difference.endswith(": something new") for difference in differences)
@@ -166,7 +167,7 @@ def official_cases(shipped: Facts) -> Iterator[Case]:
 
 def test_every_part_has_a_source_a_cost_or_a_reason_and_a_cell(shipped: Facts) -> None:
     cases = list(official_cases(shipped))
-    for part in shipped.official_parts:
+    for part in shipped.official.parts:
         assert part.source, part.name
         assert bool(part.cost) != bool(part.explained), part.name
         assert bool(part.cost) == bool(part.brings), part.name

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.support.changed_facts import change_facts
 from tests.support.hosts import change_host
 from tests.support.processors import PROCESSORS
 from torchmill.config.facts import Facts
@@ -66,9 +67,9 @@ def official_entries(facts: Facts, arch: str) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("arch", official_support.OFFICIAL_ARCHES)
 def test_support_agrees_with_the_rules_of_cuda(shipped: Facts, arch: str) -> None:
-    chips = {capability.name for capability in shipped.capabilities if capability.tegra}
+    chips = {capability.name for capability in shipped.gpus.capabilities if capability.tegra}
     entries_by_release = official_entries(shipped, arch)
-    for gpu in shipped.capabilities:
+    for gpu in shipped.gpus.capabilities:
         support_by_release = official_support.support_by_release(shipped, gpu, arch)
         for release, entries in entries_by_release.items():
             support = support_by_release.get(release, official_support.UNRECORDED)
@@ -77,7 +78,7 @@ def test_support_agrees_with_the_rules_of_cuda(shipped: Facts, arch: str) -> Non
                 assert not possible, (gpu.name, release, entries)
             else:
                 assert support.partition(",")[0] in possible, (gpu.name, release, entries)
-    assert len(entries_by_release) * len(shipped.capabilities) > 1000
+    assert len(entries_by_release) * len(shipped.gpus.capabilities) > 1000
 
 
 @pytest.mark.parametrize(
@@ -113,13 +114,13 @@ def test_a_gpu_is_served_from_a_first_to_a_last_release(
 def test_code_goes_before_ptx_if_both_were_read(shipped: Facts) -> None:
     reading = next(
         reading
-        for reading in shipped.wheel_code
+        for reading in shipped.official.wheel_code
         if (reading.package, reading.release, reading.arch) == ("torch", "2.4.1", "x86_64")
     )
     alike = replace(reading, code={}, beside=())
     with_code = replace(alike, cuda="11.8", own="9.0")
     with_ptx = replace(alike, cuda="12.1", own="8.0+PTX")
-    facts = replace(shipped, wheel_code=(with_code, with_ptx))
+    facts = change_facts(shipped, official={"wheel_code": (with_code, with_ptx)})
     support = official_support.support_by_release(facts, find_capability(shipped, "9.0"), "x86_64")
     assert support["2.4.1"] == "code for 9.0"
 
@@ -142,11 +143,11 @@ def test_support_that_is_not_recorded_is_not_guessed(shipped: Facts) -> None:
 
 def test_the_newest_wheel_for_a_gpu_was_read_and_fits(shipped: Facts) -> None:
     releases = shipped.releases["torch"][-14:]
-    for gpu in shipped.capabilities:
+    for gpu in shipped.gpus.capabilities:
         host = with_gpus(ARM_HOST if gpu.tegra else HOST, [gpu.name])
         fitting = {
             reading.release
-            for reading in shipped.wheel_code
+            for reading in shipped.official.wheel_code
             if (reading.package, reading.arch) == ("torch", host.arch)
             and not wheel_fit.code_gap(shipped, reading, gpu)
         }

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.changed_facts import change_facts
 from tests.support.hosts import change_host
 from tests.support.processors import CORTEX_A72, PROCESSORS
 from torchmill.config.facts import Facts
@@ -434,7 +435,7 @@ def able_host(facts: Facts, wheel: PublishedWheel, gpu: str) -> Host:
 
 
 def test_no_wheel_fits_without_a_reading(shipped: Facts) -> None:
-    facts = replace(shipped, wheel_code=())
+    facts = change_facts(shipped, official={"wheel_code": ()})
     count = 0
     for release, wheel in all_wheels(facts):
         for gpu in ("7.0", "8.6", "9.0"):
@@ -450,7 +451,7 @@ def test_no_wheel_fits_without_a_reading(shipped: Facts) -> None:
 def test_a_wheel_whose_required_packages_were_not_read_cannot_be_told(shipped: Facts) -> None:
     wheel = wheel_for_gpus(shipped, "wheel-3.12-cu130", "v2.14.1", RTX_3090)
     assert wheel.verdict.fit == "fits"
-    facts = replace(shipped, package_code=())
+    facts = change_facts(shipped, official={"package_code": ()})
     wheel = wheel_for_gpus(facts, "wheel-3.12-cu130", "v2.14.1", RTX_3090)
     assert wheel.verdict.fit == "cannot tell"
     assert "the code of nvidia-" in wheel.verdict.reason

@@ -84,7 +84,7 @@ def test_a_build_of_this_machine_counts(shipped: Facts) -> None:
 
 
 def test_every_trial_that_is_recorded_names_a_cell_that_is_possible(shipped: Facts) -> None:
-    for run in shipped.runs:
+    for run in shipped.costs.runs:
         variants: set[str] = set()
         for release in shipped.releases[run.package]:
             if release.version == run.release:

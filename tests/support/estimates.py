@@ -40,8 +40,8 @@ def require_estimate(
 
 def require_assumptions(facts: Facts) -> CostAssumptions:
     """Return the assumptions of estimates, which the facts must have."""
-    assert facts.assumptions is not None
-    return facts.assumptions
+    assert facts.costs.assumptions is not None
+    return facts.costs.assumptions
 
 
 def own_run(cpu_seconds: float, **changes: object) -> MeasuredRun:

@@ -9,6 +9,7 @@ import pytest
 import requests
 
 from tests.support import fatbins
+from tests.support.changed_facts import change_facts
 from tests.support.index_server import Index, serving, wheel
 from tests.support.refusals import refused
 from tests.support.silent_progress import SilentBar
@@ -203,15 +204,16 @@ def test_packages_of_libraries_are_found_with_their_exact_versions(
             library(tmp_path, fat(70), fat(80)), "nvidia/lib/libx.so.1"
         )
         index.add(f"{name}-{version}-py3-none-{PLATFORM}.whl", content_of_library)
-    facts = replace(small_facts, wheel_code=(), package_code=())
+    facts = change_facts(small_facts, official={"wheel_code": (), "package_code": ()})
     with serving(index):
         wheels, _ = wheels_on(index, tmp_path)
         with requests.Session() as session:
             reader = IndexReader(facts, index.url, tmp_path, session)
             (reading,) = reader.releases("base", wheels, SilentBar())
             packages = reader.libraries([reading], SilentBar())
+            older = (replace(reading, date="2020-01-01"),)
             again = IndexReader(
-                replace(facts, wheel_code=(replace(reading, date="2020-01-01"),)),
+                change_facts(facts, official={"wheel_code": older}),
                 index.url,
                 tmp_path,
                 session,
@@ -227,7 +229,7 @@ def test_packages_of_libraries_are_found_with_their_exact_versions(
 
 
 def test_written_readings_are_read_back(shipped: Facts, tmp_path: Path) -> None:
-    wheels = [reading for reading in shipped.wheel_code if reading.package == "torch"][:4]
+    wheels = [reading for reading in shipped.official.wheel_code if reading.package == "torch"][:4]
     plain = WheelCode(
         "torch",
         "9.0",
@@ -249,9 +251,9 @@ def test_written_readings_are_read_back(shipped: Facts, tmp_path: Path) -> None:
     code_files.write_wheel_code(tmp_path, "torch", [*wheels, plain])
     code_files.write_package_code(tmp_path, shipped, [package])
     again = read_facts(tmp_path)
-    assert list(again.wheel_code) == [*wheels, plain]
-    assert again.package_code == (package,)
-    assert again.feature_libraries == shipped.feature_libraries
+    assert list(again.official.wheel_code) == [*wheels, plain]
+    assert again.official.package_code == (package,)
+    assert again.official.feature_libraries == shipped.official.feature_libraries
 
 
 def test_the_page_has_a_row_for_each_reading(shipped: Facts) -> None:

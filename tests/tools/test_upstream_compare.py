@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.changed_facts import change_facts
 from tools import upstream_wheels
 from tools.remote_wheel import RemoteWheel
 from tools.upstream_check import release_differences
@@ -78,14 +79,12 @@ def facts_of(small_facts: Facts, **changes: Any) -> Facts:
         wheels={LINUX: ("3.9",), ARM: ("3.10",)},
     )
     releases = {"base": (replace(release, **changes),), "addon": (addon,)}
-    return replace(
-        small_facts,
-        releases=releases,
-        wheel_code=(
-            *readings_of("base", "1.0.0", small_facts),
-            *readings_of("addon", "0.1.0", small_facts),
-        ),
+    readings = (
+        *readings_of("base", "1.0.0", small_facts),
+        *readings_of("addon", "0.1.0", small_facts),
     )
+    facts = change_facts(small_facts, official={"wheel_code": readings})
+    return replace(facts, releases=releases)
 
 
 def readings_of(package: str, version: str, small_facts: Facts) -> list[WheelCode]:
@@ -283,7 +282,7 @@ def test_a_check_may_be_restricted(small_facts: Facts) -> None:
 
 
 def test_wheels_that_were_not_read_are_reported(small_facts: Facts) -> None:
-    facts = replace(facts_of(small_facts), wheel_code=())
+    facts = change_facts(facts_of(small_facts), official={"wheel_code": ()})
     differences = release_differences(facts, {"base": WHEELS}, ())
     assert [difference.name for difference in differences] == [
         f"code {LINUX}",
@@ -303,9 +302,10 @@ def test_a_library_of_another_size_was_not_read(
 ) -> None:
     facts = facts_of(small_facts)
     name = "base/lib/libtorch_cuda.so"
-    first, *other_readings = facts.wheel_code
+    first, *other_readings = facts.official.wheel_code
     library = ReadLibrary(name, (1_000_000,), {"3.7;7.0;7.0 PTX": 3})
-    facts = replace(facts, wheel_code=(replace(first, code={name: library}), *other_readings))
+    readings = (replace(first, code={name: library}), *other_readings)
+    facts = change_facts(facts, official={"wheel_code": readings})
     assert first.arch == "x86_64"
     wheels = [
         replace(wheel, members={name: size} if size else {})
@@ -322,9 +322,8 @@ def test_a_library_of_another_size_was_not_read(
 
 def test_a_list_of_capabilities_that_differs_is_reported(small_facts: Facts) -> None:
     facts = facts_of(small_facts)
-    first, *other_readings = facts.wheel_code
-    facts = replace(
-        facts, wheel_code=(replace(first, own="5.0", files=("a.whl",)), *other_readings)
-    )
+    first, *other_readings = facts.official.wheel_code
+    readings = (replace(first, own="5.0", files=("a.whl",)), *other_readings)
+    facts = change_facts(facts, official={"wheel_code": readings})
     (difference,) = release_differences(facts, {"base": WHEELS, "addon": ADDONS}, ())
     assert difference.text == "a.whl has code for 5.0, the file says 3.7;7.0+PTX"

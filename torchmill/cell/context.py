@@ -173,7 +173,9 @@ class BuildContext:
     @property
     def known_units(self) -> tuple[KnownCost, ...]:
         """Return the known costs of compiles of this package and release."""
-        return release_costs(self.facts.known_units, self.package.name, self.plan.release.version)
+        return release_costs(
+            self.facts.costs.known_units, self.package.name, self.plan.release.version
+        )
 
     @property
     def wheel(self) -> Path:

@@ -84,10 +84,12 @@ def answer_arch(facts: Facts, host: Host, question: ArchQuestion) -> CommandOutp
     targets = check_arch_list(facts, text, toolkit, release, host.gpus.devices)
     listed = arch_list.format_arch_list(targets)
     names = {target.capability for target in targets}
-    capabilities = [capability for capability in facts.capabilities if capability.name in names]
+    capabilities = [
+        capability for capability in facts.gpus.capabilities if capability.name in names
+    ]
     support = {
         capability.name: serving_kind(facts, targets, capability)
-        for capability in facts.capabilities
+        for capability in facts.gpus.capabilities
     }
     shown_gpus = gpus or [NamedGpu(capability.name, capability) for capability in capabilities]
     board = None if question.local else gpu_hosts.find_board(facts, shown_gpus)
@@ -131,7 +133,7 @@ def _summarize_all(facts: Facts, toolkit: Toolkit | None, release: Release | Non
     """Return a summary of all capabilities that fit a toolkit and a release."""
     rows = []
     data = []
-    for capability in facts.capabilities:
+    for capability in facts.gpus.capabilities:
         targets = [ArchTarget(capability.name)]
         if any(find_arch_problems(facts, targets, toolkit, release)):
             continue
@@ -173,7 +175,9 @@ def capability_as_data(facts: Facts, capability: Capability) -> dict[str, Any]:
         },
         "buildable": _newest_buildable(facts, toolkits, tried=False),
         "tried": _newest_buildable(facts, toolkits, tried=True),
-        "runs": {other.name: serving_kind(facts, targets, other) for other in facts.capabilities},
+        "runs": {
+            other.name: serving_kind(facts, targets, other) for other in facts.gpus.capabilities
+        },
     }
 
 
@@ -209,7 +213,9 @@ def _capability_rows(facts: Facts, capability: Capability) -> Iterator[tuple[str
         yield "driver", f"Linux {_driver_ranges(toolkits)}"
     yield "torch", _history(facts, capability, toolkits)
     targets = [ArchTarget(capability.name)]
-    served = [other.name for other in facts.capabilities if serving_kind(facts, targets, other)]
+    served = [
+        other.name for other in facts.gpus.capabilities if serving_kind(facts, targets, other)
+    ]
     yield "runs on", f"{', '.join(served)}; with +PTX on every later one too"
 
 

@@ -51,7 +51,7 @@ def show_shards(  # noqa: PLR0917 - every one is an option
     plan = compute_plan(facts, build_cell, machine, options)
     own_runs = () if host else read_own_runs(facts, layout.dist)
     whole = estimate.estimate_build(facts, plan, own_runs)
-    if whole is None or facts.assumptions is None:
+    if whole is None or facts.costs.assumptions is None:
         raise ConfigError(
             f"{cell}: nothing like it was ever measured: no time can be predicted",
             code="not-measured",
@@ -59,7 +59,9 @@ def show_shards(  # noqa: PLR0917 - every one is an option
     longest = shares.longest_compile(facts, build_cell.release)
     # All others are compared with one machine.
     builds = list(
-        shares.forecast_shares(facts.assumptions, whole, plan.jobs, longest, sorted({1, *counts}))
+        shares.forecast_shares(
+            facts.costs.assumptions, whole, plan.jobs, longest, sorted({1, *counts})
+        )
     )
     advised = shares.advised_machines(builds)
     words = [cell]

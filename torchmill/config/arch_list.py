@@ -150,12 +150,12 @@ def _architecture_capabilities(facts: Facts, name: str, torch: str, ptx: str) ->
     """
     folded = name.casefold()
     by_name: dict[str, tuple[str, ...]] = {}
-    for arch_name in facts.arch_names:
+    for arch_name in facts.gpus.arch_names:
         if is_within(arch_name.release, torch):
             by_name[arch_name.name.casefold()] = arch_name.means
     if folded in by_name:
         return by_name[folded]
-    for arch_name in facts.arch_names:
+    for arch_name in facts.gpus.arch_names:
         if arch_name.name.casefold() == folded:
             capabilities = ";".join(arch_name.means)
             raise UnreadableArchError(

@@ -116,3 +116,13 @@ class KnownUnit:
     package: str = ""  # "": any
     release: SpecifierSet | None = None  # None: any
     source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CostFacts:
+    """Everything that estimates of time, memory and disk are based on."""
+
+    runs: tuple[MeasuredRun, ...] = ()
+    peaks: tuple[CompilePeak, ...] = ()
+    assumptions: CostAssumptions | None = None  # None: nothing can be estimated
+    known_units: tuple[KnownUnit, ...] = ()  # the first whose pattern matches a source file counts

@@ -11,9 +11,9 @@ from packaging.specifiers import SpecifierSet
 
 from torchmill.config.build import Arch
 from torchmill.config.conda_facts import CondaFacts
-from torchmill.config.costs import CompilePeak, CostAssumptions, KnownUnit, MeasuredRun
-from torchmill.config.field_types import VariantTemplate, no_entries
-from torchmill.config.gpu import ArchName, BoardIndex, Capability, DeviceMaker, GpuHost
+from torchmill.config.costs import CostFacts
+from torchmill.config.field_types import VariantTemplate
+from torchmill.config.gpu import Capability, GpuFacts
 from torchmill.config.images import ImageFacts
 from torchmill.config.link_facts import LinkFacts
 from torchmill.config.package import Package
@@ -79,6 +79,17 @@ class OfferedWheels:
 
 
 @dataclass(frozen=True, slots=True)
+class OfficialFacts:
+    """Everything that was read in the official wheels of torch, and what they consist of."""
+
+    parts: tuple[OfficialPart, ...] = ()
+    wheel_code: tuple[WheelCode, ...] = ()  # readings of wheels
+    package_code: tuple[PackageCode, ...] = ()  # readings of the libraries that wheels require
+    feature_libraries: tuple[FeatureLibrary, ...] = ()
+    processor_needs: tuple[ProcessorNeed, ...] = ()  # all that fit a release count
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """Everything in build_configs/."""
 
@@ -87,33 +98,18 @@ class Facts:
     toolkits: tuple[Toolkit, ...]  # oldest first
     arches: Mapping[str, Arch]
     patches: Path
-    capabilities: tuple[Capability, ...] = ()  # oldest first
-    arch_names: tuple[ArchName, ...] = ()
-    # How a capability may be written -> releases of torch whose CMake understands that:
-    # "two_digits" ("10.0"), and the suffixes "a" and "f" ("9.0a").
-    arch_spelling: Mapping[str, SpecifierSet] = no_entries()
+    gpus: GpuFacts = field(default_factory=GpuFacts)
+    costs: CostFacts = field(default_factory=CostFacts)
+    official: OfficialFacts = field(default_factory=OfficialFacts)
     causes: tuple[FailureCause, ...] = ()  # in the order in which they are tried
-    runs: tuple[MeasuredRun, ...] = ()
-    peaks: tuple[CompilePeak, ...] = ()
-    assumptions: CostAssumptions | None = None  # None: nothing can be estimated
     linking: LinkFacts | None = None  # None: nothing can be predicted
-    known_units: tuple[KnownUnit, ...] = ()  # the first whose pattern matches a source file counts
     toolkit_sources: tuple[ToolkitSource, ...] = ()
     toolkit_parts: tuple[ToolkitPart, ...] = ()
     offered_wheels: tuple[OfferedWheels, ...] = ()
-    official_parts: tuple[OfficialPart, ...] = ()  # of torch's wheels
     # patterns of files that are never slimmed: "libcublas*"
     unslimmed_libraries: tuple[str, ...] = ()
     images: ImageFacts = field(default_factory=ImageFacts)
     conda: CondaFacts | None = None  # None: no packages can be made for it
-    # Makers of other devices than NVIDIA's; the first whose name fits counts.
-    device_makers: tuple[DeviceMaker, ...] = ()
-    wheel_code: tuple[WheelCode, ...] = ()  # readings of official wheels
-    package_code: tuple[PackageCode, ...] = ()  # and of the libraries that these require
-    feature_libraries: tuple[FeatureLibrary, ...] = ()
-    processor_needs: tuple[ProcessorNeed, ...] = ()  # all that fit a release of official wheels
-    boards: tuple[GpuHost, ...] = ()
-    board_indexes: tuple[BoardIndex, ...] = ()
     left_out: tuple[BrokenFile, ...] = ()
 
     def toolkit(self, version: str | None) -> Toolkit | None:
@@ -128,7 +124,7 @@ class Facts:
 
     def capability(self, name: str) -> Capability | None:
         """Return a compute capability by its name, "8.6"; None if it is unknown."""
-        for capability in self.capabilities:
+        for capability in self.gpus.capabilities:
             if capability.name == name:
                 return capability
         return None

@@ -1,7 +1,7 @@
 """Read build_configs/ into values; all problems are collected into one error."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,9 +11,22 @@ from packaging.utils import canonicalize_name
 from torchmill.config.build import Arch
 from torchmill.config.catalogue_reader import PackagesAndReleases, read_packages_and_releases
 from torchmill.config.conda_facts import CondaFacts, CondaName
-from torchmill.config.costs import CompilePeak, CostAssumptions, KnownUnit, MeasuredRun
-from torchmill.config.facts import Facts, FailureCause, OfferedWheels
-from torchmill.config.gpu import ArchName, BoardIndex, Capability, DeviceMaker, GpuHost
+from torchmill.config.costs import (
+    CompilePeak,
+    CostAssumptions,
+    CostFacts,
+    KnownUnit,
+    MeasuredRun,
+)
+from torchmill.config.facts import Facts, FailureCause, OfferedWheels, OfficialFacts
+from torchmill.config.gpu import (
+    ArchName,
+    BoardIndex,
+    Capability,
+    DeviceMaker,
+    GpuFacts,
+    GpuHost,
+)
 from torchmill.config.images import Archive, BaseImage, ImageFacts
 from torchmill.config.link_facts import LinkFacts
 from torchmill.config.rule import OfficialPart
@@ -132,49 +145,68 @@ def _read_everything(
     arches: Mapping[str, Arch],
     described: PackagesAndReleases,
 ) -> Facts:
-    arch_names = files.file("arch_names")
-    capabilities = _read_named(files.file("gpus"), Capability)
-    runs = files.file("runs")
     linking = files.file("linking")
     conda = files.file("conda")
     answers = files.file("known_names").map("names", TomlTable.text)
-    nvidia_code = files.file("wheel_code/nvidia")
-    wheel_code: list[WheelCode] = []
-    for package in described.packages:
-        wheel_code.extend(_read_wheel_code(files.file(f"wheel_code/{package}"), package))
     return Facts(
         packages=described.packages,
         releases=described.releases,
         toolkits=toolkits,
         arches=arches,
         patches=files.path / "patches",
+        gpus=_read_gpus(files),
+        costs=_read_costs(files),
+        official=_read_official(files, described.packages),
+        causes=tuple(_read_causes(files.file("causes"), answers)),
+        linking=linking.read(LinkFacts) if linking.data else None,
+        toolkit_sources=tuple(_read_toolkit_sources(files.file("toolkit_sources"))),
+        toolkit_parts=tuple(_read_named(files.file("toolkit_parts"), ToolkitPart)),
+        offered_wheels=files.file("indexes").read_each("wheels", OfferedWheels),
+        unslimmed_libraries=files.file("kept_libraries").texts("names", ()),
+        images=_read_images(files.file("images"), files.file("archives")),
+        conda=conda.read(CondaFacts, names=_read_conda_names(conda)) if conda.data else None,
+        left_out=described.left_out,
+    )
+
+
+def _read_gpus(files: _FactsFolder) -> GpuFacts:
+    arch_names = files.file("arch_names")
+    capabilities = _read_named(files.file("gpus"), Capability)
+    return GpuFacts(
         capabilities=tuple(
             sorted(capabilities, key=lambda capability: version_key(capability.name))
         ),
         arch_names=arch_names.read_each("name", ArchName),
         arch_spelling=arch_names.map("spelling", TomlTable.bounds),
-        causes=tuple(_read_causes(files.file("causes"), answers)),
+        device_makers=tuple(_read_maker(table) for table in files.file("makers").tables("maker")),
+        boards=files.file("gpu_hosts").read_each("board", GpuHost),
+        board_indexes=files.file("board_indexes").read_each("index", BoardIndex),
+    )
+
+
+def _read_costs(files: _FactsFolder) -> CostFacts:
+    runs = files.file("runs")
+    return CostFacts(
         # Before `runs`: a table that is read has no data left, as if there were no file.
         assumptions=runs.table("assumed").read(CostAssumptions) if runs.data else None,
         runs=runs.read_each("run", MeasuredRun),
         peaks=runs.read_each("peak", CompilePeak),
-        linking=linking.read(LinkFacts) if linking.data else None,
         known_units=files.file("units").read_each("unit", KnownUnit),
-        toolkit_sources=tuple(_read_toolkit_sources(files.file("toolkit_sources"))),
-        toolkit_parts=tuple(_read_named(files.file("toolkit_parts"), ToolkitPart)),
-        offered_wheels=files.file("indexes").read_each("wheels", OfferedWheels),
-        official_parts=files.file("official").read_each("part", OfficialPart),
-        unslimmed_libraries=files.file("kept_libraries").texts("names", ()),
-        images=_read_images(files.file("images"), files.file("archives")),
-        conda=conda.read(CondaFacts, names=_read_conda_names(conda)) if conda.data else None,
-        device_makers=tuple(_read_maker(table) for table in files.file("makers").tables("maker")),
+    )
+
+
+def _read_official(files: _FactsFolder, packages: Iterable[str]) -> OfficialFacts:
+    """Read the facts about official wheels; `packages` are those that may have readings."""
+    nvidia_code = files.file("wheel_code/nvidia")
+    wheel_code: list[WheelCode] = []
+    for package in packages:
+        wheel_code.extend(_read_wheel_code(files.file(f"wheel_code/{package}"), package))
+    return OfficialFacts(
+        parts=files.file("official").read_each("part", OfficialPart),
         wheel_code=tuple(wheel_code),
         package_code=nvidia_code.read_each("package", PackageCode),
         feature_libraries=nvidia_code.read_each("feature", FeatureLibrary),
         processor_needs=files.file("processors").read_each("need", ProcessorNeed),
-        boards=files.file("gpu_hosts").read_each("board", GpuHost),
-        board_indexes=files.file("board_indexes").read_each("index", BoardIndex),
-        left_out=described.left_out,
     )
 
 
@@ -291,21 +323,23 @@ def _without_left_out(facts: Facts) -> Facts:
     if not facts.left_out:
         return facts
     packages = facts.packages
-    return replace(
-        facts,
-        runs=tuple(run for run in facts.runs if run.package in packages),
-        peaks=tuple(peak for peak in facts.peaks if peak.package in packages),
-        known_units=tuple(
-            unit for unit in facts.known_units if not unit.package or unit.package in packages
-        ),
+    costs = facts.costs
+    # The cost of a unit without a package holds for all.
+    units = [unit for unit in costs.known_units if unit.package in {"", *packages}]
+    usable_costs = replace(
+        costs,
+        runs=tuple(run for run in costs.runs if run.package in packages),
+        peaks=tuple(peak for peak in costs.peaks if peak.package in packages),
+        known_units=tuple(units),
     )
+    return replace(facts, costs=usable_costs)
 
 
 def _unknown_packages(facts: Facts) -> Iterator[str]:
     """Yield a line for each place that names a package which no file describes."""
-    places = [(f"units.toml: '{unit.pattern}'", unit.package) for unit in facts.known_units]
-    places.extend(("runs.toml", run.package) for run in facts.runs)
-    places.extend(("runs.toml", peak.package) for peak in facts.peaks)
+    places = [(f"units.toml: '{unit.pattern}'", unit.package) for unit in facts.costs.known_units]
+    places.extend(("runs.toml", run.package) for run in facts.costs.runs)
+    places.extend(("runs.toml", peak.package) for peak in facts.costs.peaks)
     described = set(facts.packages)
     for file in facts.left_out:
         described.update(file.names)

@@ -76,3 +76,18 @@ class BoardIndex:
     jetpack: str  # "6"
     cuda: str  # toolkits that its wheels are made with, for people
     source: str
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFacts:
+    """Everything that the facts know of GPUs, and of devices that are taken for them."""
+
+    capabilities: tuple[Capability, ...] = ()  # oldest first
+    arch_names: tuple[ArchName, ...] = ()
+    # How a capability may be written -> releases of torch whose CMake understands that:
+    # "two_digits" ("10.0"), and the suffixes "a" and "f" ("9.0a").
+    arch_spelling: Mapping[str, SpecifierSet] = no_entries()
+    # Makers of other devices than NVIDIA's; the first whose name fits counts.
+    device_makers: tuple[DeviceMaker, ...] = ()
+    boards: tuple[GpuHost, ...] = ()
+    board_indexes: tuple[BoardIndex, ...] = ()

@@ -74,7 +74,7 @@ def find_gpus(facts: Facts, name: str) -> tuple[NamedGpu, ...]:
 
 def _known_gpus(facts: Facts) -> list[NamedGpu]:
     gpus: list[NamedGpu] = []
-    for capability in facts.capabilities:
+    for capability in facts.gpus.capabilities:
         gpus.extend(NamedGpu(gpu, capability) for gpu in capability.gpus)
     return gpus
 
@@ -111,7 +111,7 @@ def _spans(text: str, words: Sequence[str]) -> Iterator[frozenset[int]]:
 
 def _refuse_other_maker(facts: Facts, name: str, same_name: Sequence[str]) -> None:
     """Raise ConfigError for a device that is not NVIDIA's; `same_name` are GPUs called so."""
-    for maker in facts.device_makers:
+    for maker in facts.gpus.device_makers:
         if any(re.search(pattern, name, re.IGNORECASE) for pattern in maker.names):
             break
     else:

@@ -275,7 +275,7 @@ def _cmake_reason(facts: Facts, target: ArchTarget, torch: str) -> str | None:
     if target.suffix:
         spellings.append(target.suffix)
     for spelling in spellings:
-        torch_bounds = facts.arch_spelling.get(spelling)
+        torch_bounds = facts.gpus.arch_spelling.get(spelling)
         if torch_bounds is not None and not is_within(torch_bounds, torch):
             return (
                 f"{target.name}: the CMake of torch {torch} cannot read it "

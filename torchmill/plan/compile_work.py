@@ -38,26 +38,28 @@ def catalogue_work(facts: Facts, release: Release, images: int, jobs: int) -> Co
     `images` is the number of images of device code (`count_code_images`), 0 without CUDA. `jobs` is
     the number of compilers at a time.
     """
-    if facts.assumptions is None:
+    if facts.costs.assumptions is None:
         return None
-    runs = [run for run in facts.runs if run.package == release.package]
+    runs = [run for run in facts.costs.runs if run.package == release.package]
     if not runs:
-        runs = [run for run in facts.runs if _are_similar(facts, run.package, release.package)]
+        runs = [
+            run for run in facts.costs.runs if _are_similar(facts, run.package, release.package)
+        ]
     host_runs = [run for run in runs if not run.capabilities]
-    host_work = _weighted_mean(facts, facts.assumptions, release, jobs, host_runs)
+    host_work = _weighted_mean(facts, facts.costs.assumptions, release, jobs, host_runs)
     work = host_work
     if images:
         device_runs = [run for run in runs if run.capabilities]
-        device_work = _weighted_mean(facts, facts.assumptions, release, jobs, device_runs)
+        device_work = _weighted_mean(facts, facts.costs.assumptions, release, jobs, device_runs)
         if device_work is None:
             return None
         seconds = images * device_work.seconds
         # Extensions have hardly any code for the host, and no run without CUDA.
         if host_work:
             seconds += host_work.seconds
-        work = CompileWork(seconds, facts.assumptions.spread.cuda, device_work.runs)
+        work = CompileWork(seconds, facts.costs.assumptions.spread.cuda, device_work.runs)
     if work and any(run.package != release.package for run in work.runs):
-        work = replace(work, spread=facts.assumptions.spread.other)
+        work = replace(work, spread=facts.costs.assumptions.spread.other)
     return work
 
 

@@ -61,7 +61,7 @@ def estimate_build(
     `own_runs` are builds that this machine has made. With `further`, the tree was compiled before
     for another Python, and only a part is compiled again.
     """
-    assumed = facts.assumptions
+    assumed = facts.costs.assumptions
     images = link_overflow.count_code_images(plan.arch_list)
     work = catalogue_work(facts, plan.release, images, plan.jobs)
     if work is None or assumed is None:
@@ -92,7 +92,7 @@ def _typical_compile(facts: Facts, largest: CostRange, images: int) -> float:
 
     `largest` is what each of the largest compiles takes.
     """
-    measured = [float(run.typical) for run in facts.runs if run.typical]
+    measured = [float(run.typical) for run in facts.costs.runs if run.typical]
     if measured and not images:
         return min(*measured, largest.low)
     # It was measured of builds without CUDA only. For others, half of the largest is assumed.
@@ -198,7 +198,7 @@ def _disk_bytes(facts: Facts, plan: Plan, images: int, part: str) -> CostRange:
     They are computed from the sizes of the official libraries. Of dependent packages, such as
     torchvision, no sizes are recorded: then measured builds tell.
     """
-    assumed = facts.assumptions
+    assumed = facts.costs.assumptions
     release = plan.release
     host_bytes = host_library_bytes(facts, release)
     if assumed is None or host_bytes is None:
@@ -219,7 +219,7 @@ def _measured_bytes(facts: Facts, package: str, part: str) -> CostRange:
     """
     of_package: list[int] = []
     of_dependents: list[int] = []
-    for run in facts.runs:
+    for run in facts.costs.runs:
         size = run.tree if part == "tree" else run.wheel
         if size and facts.packages[run.package].after:
             of_dependents.append(size)

@@ -26,7 +26,7 @@ def find_board(facts: Facts, gpus: Iterable[NamedGpu]) -> GpuHost | None:
 def _board_of(facts: Facts, gpu: NamedGpu) -> GpuHost | None:
     """Return the board of a GPU, which a user names by its product or by its capability, "9.0"."""
     board_by_gpu: dict[str, GpuHost] = {}
-    for board in facts.boards:
+    for board in facts.gpus.boards:
         for name in board.gpus:
             board_by_gpu[name] = board
     named_board = board_by_gpu.get(gpu.gpu)
@@ -69,7 +69,7 @@ def board_indexes(facts: Facts, capabilities: Iterable[Capability]) -> list[Boar
     names: set[str] = set()
     for capability in capabilities:
         names.update(capability.gpus)
-    return [index for index in facts.board_indexes if not names.isdisjoint(index.gpus)]
+    return [index for index in facts.gpus.board_indexes if not names.isdisjoint(index.gpus)]
 
 
 def index_sentence(index: BoardIndex) -> str:

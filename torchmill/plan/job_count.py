@@ -41,7 +41,7 @@ def largest_compile(facts: Facts, build: Build, version: str) -> CostRange:
     If no peak is recorded for the release, the range ends at the package's memory per job.
     """
     largest: CostRange | None = None
-    for peak in facts.peaks:
+    for peak in facts.costs.peaks:
         fits_release = peak.package == build.package and is_within(peak.release, version)
         if not fits_release or not is_within(peak.cuda, build.cuda):
             continue

@@ -244,7 +244,7 @@ def newest_for_gpus(facts: Facts, releases: Sequence[Release], host: Host) -> Pu
     wheel needs. The features that the wheel in fact needs become its first remark.
     """
     flags: dict[str, None] = {}  # an ordered set
-    for need in facts.processor_needs:
+    for need in facts.official.processor_needs:
         if host.arch in need.arches:
             flags |= dict.fromkeys((*need.needs, *need.enough))
     platform = replace(host.platform, processor_features=tuple(flags))

@@ -43,7 +43,7 @@ def longest_compile(facts: Facts, release: Release) -> float:
     None is recorded of device code.
     """
     seconds = 0.0
-    for cost in release_costs(facts.known_units, release.package, release.version):
+    for cost in release_costs(facts.costs.known_units, release.package, release.version):
         seconds = max(seconds, cost.seconds or 0.0)
     return seconds
 

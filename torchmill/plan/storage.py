@@ -32,7 +32,7 @@ def storage_needs(
 
     `own_runs` are builds that this machine has made: bytes that were measured go before estimates.
     """
-    assumed = facts.assumptions
+    assumed = facts.costs.assumptions
     if assumed is None:
         return None
     estimate = estimate_build(facts, plan)

@@ -107,7 +107,7 @@ def _find_evidence(facts: Facts, cell: Cell, own_runs: Iterable[MeasuredRun]) ->
     key = build.variant if build.arch == _UPSTREAM_ARCH else f"{build.variant}-{build.arch}"
     if key in release.tried:
         yield Trial("tried", f"{built} for {build.arch}", release.tried[key], "others")
-    for run in facts.runs:
+    for run in facts.costs.runs:
         if _is_of_cell(run, cell):
             yield Trial("tried", f"{built} for {build.arch}", run.source, "others")
 

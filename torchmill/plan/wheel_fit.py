@@ -169,7 +169,7 @@ def _required_code(facts: Facts, reading: WheelCode) -> dict[str, list[PackageCo
         key = (name, version, reading.arch)
         packages[requirement] = [
             package
-            for package in facts.package_code
+            for package in facts.official.package_code
             if (package.name, package.version, package.arch) == key
         ]
     return packages
@@ -216,7 +216,9 @@ def _features_of(facts: Facts, name: str) -> list[str]:
     Without its code, everything but those features runs.
     """
     return [
-        library.feature for library in facts.feature_libraries if fnmatch(name, library.pattern)
+        library.feature
+        for library in facts.official.feature_libraries
+        if fnmatch(name, library.pattern)
     ]
 
 
@@ -287,7 +289,7 @@ def processor_needs(facts: Facts, release: Release, arch: str) -> list[Processor
     """Return the records of processors that run a release's official wheels."""
     return [
         need
-        for need in facts.processor_needs
+        for need in facts.official.processor_needs
         if arch in need.arches and is_within(need.release, release.torch_version)
     ]
 
@@ -300,7 +302,7 @@ def find_readings(
     `cuda` is None for the wheels without CUDA.
     """
     readings: list[WheelCode] = []
-    for reading in facts.wheel_code:
+    for reading in facts.official.wheel_code:
         if (reading.package, reading.release, reading.arch) != (package, version, arch):
             continue
         is_match = reading.cuda == cuda

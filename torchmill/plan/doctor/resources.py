@@ -23,8 +23,8 @@ def check_resources(context: CheckContext) -> Iterator[Finding]:
     host = context.host
     parts = storage.storage_needs(facts, context.plan, host.runs)
     yield from check_disks(host, parts or _usual_needs(context.package))
-    if facts.assumptions is not None:
-        yield from _check_inodes(host, facts.assumptions.files)
+    if facts.costs.assumptions is not None:
+        yield from _check_inodes(host, facts.costs.assumptions.files)
     expected = estimate.estimate_build(facts, context.plan)
     memory = expected.compile.high if expected else context.package.memory_per_job
     yield _memory_finding(host, memory)
