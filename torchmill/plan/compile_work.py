@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import date
+from typing import NamedTuple
 
 from torchmill.config.costs import CostAssumptions, MeasuredRun
 from torchmill.config.facts import Facts
@@ -30,6 +31,14 @@ class CompileWork:
     seconds: float  # processor time of all compilers together
     spread: float  # the factor by which `seconds` may be too high or too low
     runs: tuple[MeasuredRun, ...]  # the most similar measured builds
+
+
+class _WeightedRun(NamedTuple):
+    """The work of a release by one run, and the weight of the run in the mean."""
+
+    run: MeasuredRun
+    seconds: float
+    weight: float
 
 
 def catalogue_work(facts: Facts, release: Release, images: int, jobs: int) -> CompileWork | None:
@@ -84,7 +93,7 @@ def _weighted_mean(
     Of runs with CUDA, it is the work of one image of device code. A run weighs less the more years
     its release is apart, and the more its number of jobs differs. None if no run has a weight.
     """
-    weighted: list[tuple[float, float, MeasuredRun]] = []  # weight, logarithm of seconds, run
+    weighted: list[_WeightedRun] = []
     for run in runs:
         run_release = find_release_version(facts, run.package, run.release)
         seconds = _work_of_run(facts, assumed, run, run_release)
@@ -97,14 +106,16 @@ def _weighted_mean(
             scale = _size_ratio(facts, release, run_release)
         distance = _years_between(release, run_release) / assumed.years
         distance += abs(math.log(jobs / run_slots(run)))
-        weighted.append((math.exp(-distance), math.log(seconds * scale), run))
+        weighted.append(_WeightedRun(run, seconds * scale, math.exp(-distance)))
     if not weighted:
         return None
-    total = sum(weight for weight, _, _ in weighted)
-    mean = sum(weight * logarithm for weight, logarithm, _ in weighted) / total
-    weighted.sort(key=lambda entry: entry[0], reverse=True)
-    heaviest = tuple(run for _, _, run in weighted[:2])
-    return CompileWork(math.exp(mean), assumed.spread.cpu, heaviest)
+    total_weight = sum(entry.weight for entry in weighted)
+    mean_logarithm = (
+        sum(entry.weight * math.log(entry.seconds) for entry in weighted) / total_weight
+    )
+    weighted.sort(key=lambda entry: entry.weight, reverse=True)
+    heaviest = tuple(entry.run for entry in weighted[:2])
+    return CompileWork(math.exp(mean_logarithm), assumed.spread.cpu, heaviest)
 
 
 def _work_of_run(

@@ -44,9 +44,9 @@ def official_version(constraints: CellConstraints, name: str) -> str | None:
     release = _release_with_toolkit(constraints, toolkit.major)
     versions: dict[Version, str] = {}
     for cuda, official in release.cuda_official.items():
-        library = getattr(official, name)
-        if library:
-            versions[Version(cuda)] = library
+        version = getattr(official, name)
+        if version:
+            versions[Version(cuda)] = version
     nearest = _nearest_toolkit(sorted(versions), toolkit)
     return versions[nearest] if nearest else None
 
@@ -147,7 +147,7 @@ def lacking_libraries(
         return frozenset()
     cuda = constraints.cell.build.cuda
     toolkit_parts = {part.name for part in constraints.facts.toolkit_parts}
-    lacking: set[str] = set()
+    absent_libraries: set[str] = set()
     for name in _libraries_in_rules(constraints, "lacking"):
         # A toolkit that is not installed will be fetched, with all its parts.
         if name in toolkit_parts and cuda not in host.toolkits.homes:
@@ -155,8 +155,8 @@ def lacking_libraries(
         if _is_user_configured(name, settings):
             continue
         if visible_version(host, name, cuda) is None:
-            lacking.add(name)
-    return frozenset(lacking)
+            absent_libraries.add(name)
+    return frozenset(absent_libraries)
 
 
 def visible_version(host: Host, name: str, cuda: str | None) -> str | None:
@@ -281,17 +281,14 @@ def _offered_versions(constraints: CellConstraints, name: str) -> frozenset[str]
     """
     build = constraints.cell.build
     major = str(Version(build.cuda or "0").major)
-    sources = [
-        source
-        for source in constraints.facts.toolkit_sources
-        if source.kind == name and build.arch in source.arches and source.cuda in {None, major}
-    ]
-    if not sources:
-        return None
     versions: set[str] = set()
-    for source in sources:
-        versions.update(source.versions)
-    return frozenset(versions)
+    has_provider = False
+    for source in constraints.facts.toolkit_sources:
+        is_for_build = build.arch in source.arches and source.cuda in {None, major}
+        if source.kind == name and is_for_build:
+            has_provider = True
+            versions.update(source.versions)
+    return frozenset(versions) if has_provider else None
 
 
 def _provisioned_versions(host: Host, name: str, cuda: str) -> Iterator[str]:

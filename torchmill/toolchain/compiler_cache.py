@@ -350,24 +350,23 @@ def _set_up_sccache(site: CacheSite, shared: RemoteCache | None) -> CompilerCach
         return CompilerCache()
     version = programs.parse_tool_version("sccache", program_output(program, "--version"))
     variables = sccache.sccache_variables(version, site.root, folder, shared)
-    cache = CompilerCache(
-        tool="sccache", program=program, version=version, variables=variables, shared=shared
-    )
     if site.host.system == "windows":
-        # The memory guard has no gate here, so CMake can call sccache itself.
+        # The memory guard has no gate on Windows, so CMake calls sccache itself.
         for language in ("C", "CXX", "CUDA"):
             variables[f"CMAKE_{language}_COMPILER_LAUNCHER"] = program
-        return cache
-    # Scripts in place of the compilers: see `sccache`.
-    stand_ins = site.cache_folder / "stand-ins"
-    names = {*site.host.compilers.by_command, *COMPILER_NAMES}
-    compilers = chosen_compilers(site.environ) | find_programs(names, site.environ.get("PATH"))
-    try:
-        variables |= sccache.place_sccache(program, compilers, stand_ins, site.digest)
-    except OSError as error:
-        site.note(f"{stand_ins} cannot be written ({error}): building without a compiler cache")
-        return CompilerCache()
-    return cache
+    else:
+        # Scripts in place of the compilers: see `sccache`.
+        stand_ins = site.cache_folder / "stand-ins"
+        names = {*site.host.compilers.by_command, *COMPILER_NAMES}
+        compilers = chosen_compilers(site.environ) | find_programs(names, site.environ.get("PATH"))
+        try:
+            variables |= sccache.place_sccache(program, compilers, stand_ins, site.digest)
+        except OSError as error:
+            site.note(f"{stand_ins} cannot be written ({error}): building without a compiler cache")
+            return CompilerCache()
+    return CompilerCache(
+        tool="sccache", program=program, version=version, variables=variables, shared=shared
+    )
 
 
 def _is_writable(site: CacheSite, folder: Path, variable: str) -> bool:
@@ -395,8 +394,9 @@ def _remote_storage(remote: RemoteCache) -> str:
     if remote.scheme == "file":
         url = f"file:{quote(remote.path)}"
     else:
-        login = ":".join(quote(part, safe="") for part in (remote.user, remote.password) if part)
-        login += "@" if login else ""
+        # A password without a user stands without a colon: ccache reads redis://PASSWORD@HOST so.
+        login_parts = [quote(part, safe="") for part in (remote.user, remote.password) if part]
+        login = ":".join(login_parts) + "@" if login_parts else ""
         url = f"{remote.scheme}://{login}{remote.address}{remote.path}"
         attributes += _TIMEOUTS
     if remote.scheme == "http":

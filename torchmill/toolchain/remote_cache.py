@@ -148,12 +148,13 @@ def _setting_error(text: str, reason: str) -> ConfigError:
     `reason` is the rest of a sentence about the setting, and may quote parts of it.
     """
     before, at_sign, after = text.rpartition("@")
-    shown = text
+    public_text = text
     if at_sign:
         scheme, separator, login = before.partition("://")
         if not separator:
-            scheme, login = "", before
-        shown = f"{scheme}{separator}…@{after}"
+            login = before
+            scheme = ""
+        public_text = f"{scheme}{separator}…@{after}"
         # If a password has a "/" or "?", the parser takes a part of it for a port or a path, and
         # the reason quotes that part.
         quoted_parts = reason.split("'")[1::2]
@@ -164,7 +165,7 @@ def _setting_error(text: str, reason: str) -> ConfigError:
                 "%2F %3F %23 %5B"
             )
     return ConfigError(
-        f"{VARIABLE} is '{shown}', but {reason}: write {FORMS}", code="invalid-cache-setting"
+        f"{VARIABLE} is '{public_text}', but {reason}: write {FORMS}", code="invalid-cache-setting"
     )
 
 
