@@ -42,67 +42,83 @@ def script(file: Path, *lines: str) -> str:
     return str(file)
 
 
-def imagined(folder: Path, *tools: str, features: str = FEATURES) -> Host:
-    """Return a host whose tools do nothing but say their versions."""
-    said = {"ccache": f"ccache version 4.7.5\\nFeatures: {features}", "sccache": "sccache 0.16.0"}
+def host_with_tools(folder: Path, *tools: str, features: str = FEATURES) -> Host:
+    """Return a host whose tools do nothing but print their versions."""
+    outputs = {
+        "ccache": f"ccache version 4.7.5\\nFeatures: {features}",
+        "sccache": "sccache 0.16.0",
+    }
     return change_host(
         BARE,
         programs={
             "paths": {
-                tool: script(folder / "bin" / tool, f"printf '{said[tool]}\\n'") for tool in tools
+                tool: script(folder / "bin" / tool, f"printf '{outputs[tool]}\\n'")
+                for tool in tools
             }
         },
     )
 
 
-def site(folder: Path, host: Host, noted: list[str], **environ: str) -> CacheSite:
-    log, digest = folder / "logs/it.ccache", StatCache(folder / "stat-cache.json").digest
+def site(folder: Path, host: Host, notes: list[str], **environ: str) -> CacheSite:
+    """Return the site of a build on a host; sccache cannot be installed there."""
     return CacheSite(
-        host, folder, folder / "kept", log, CLEAN | environ, noted.append, digest, lambda: None
+        host=host,
+        root=folder,
+        cache_folder=folder / "kept",
+        log=folder / "logs/it.ccache",
+        environ=CLEAN | environ,
+        note=notes.append,
+        digest=StatCache(folder / "stat-cache.json").digest,
+        provide_sccache=lambda: None,
     )
 
 
-def chosen(folder: Path, host: Host, **environ: str) -> tuple[str, str, str]:
-    """Return the tool of a build, the shared cache behind it, and what was noted."""
-    noted: list[str] = []
-    found = compiler_cache.set_up_cache(site(folder, host, noted, **environ))
-    return found.tool, str(found.shared or ""), "; ".join(noted)
+def choose_cache(folder: Path, host: Host, **environ: str) -> tuple[str, str, str]:
+    """Return the tool of a build's cache, its shared cache, and the notes."""
+    notes: list[str] = []
+    cache = compiler_cache.set_up_cache(site(folder, host, notes, **environ))
+    return cache.tool, str(cache.shared or ""), "; ".join(notes)
 
 
 def test_ccache_goes_before_sccache(tmp_path: Path) -> None:
-    assert chosen(tmp_path, imagined(tmp_path, "ccache", "sccache")) == ("ccache", "", "")
-    assert chosen(tmp_path, imagined(tmp_path, "sccache")) == ("sccache", "", "")
-    assert chosen(tmp_path, replace(BARE, system="windows")) == ("", "", "")
+    assert choose_cache(tmp_path, host_with_tools(tmp_path, "ccache", "sccache")) == (
+        "ccache",
+        "",
+        "",
+    )
+    assert choose_cache(tmp_path, host_with_tools(tmp_path, "sccache")) == ("sccache", "", "")
+    assert choose_cache(tmp_path, replace(BARE, system="windows")) == ("", "", "")
 
 
 def test_no_cache_at_all_is_a_choice(tmp_path: Path) -> None:
-    found = compiler_cache.set_up_cache(
-        site(tmp_path, imagined(tmp_path, "ccache"), [], TORCHMILL_CACHE="none")
+    cache = compiler_cache.set_up_cache(
+        site(tmp_path, host_with_tools(tmp_path, "ccache"), [], TORCHMILL_CACHE="none")
     )
-    assert found == CompilerCache(variables={"CCACHE_DISABLE": "1"})
+    assert cache == CompilerCache(variables={"CCACHE_DISABLE": "1"})
 
 
 def test_a_shared_cache_is_used_by_the_tool_that_supports_it(tmp_path: Path) -> None:
-    both, alone = imagined(tmp_path, "ccache", "sccache"), imagined(tmp_path / "s", "sccache")
+    host_with_both = host_with_tools(tmp_path, "ccache", "sccache")
+    host_with_sccache = host_with_tools(tmp_path / "s", "sccache")
     folder = f"file://{tmp_path}"
-    assert chosen(tmp_path, both, TORCHMILL_CACHE=folder) == ("ccache", folder, "")
-    assert chosen(tmp_path, both, TORCHMILL_CACHE="s3://bucket/x") == (
+    assert choose_cache(tmp_path, host_with_both, TORCHMILL_CACHE=folder) == ("ccache", folder, "")
+    assert choose_cache(tmp_path, host_with_both, TORCHMILL_CACHE="s3://bucket/x") == (
         "sccache",
         "s3://bucket/x",
         "ccache 4.7.5 does not support s3://bucket/x: using sccache instead",
     )
-    assert chosen(tmp_path, alone, TORCHMILL_CACHE="s3://bucket/x") == (
+    assert choose_cache(tmp_path, host_with_sccache, TORCHMILL_CACHE="s3://bucket/x") == (
         "sccache",
         "s3://bucket/x",
         "",
     )
-    on_windows = replace(alone, system="windows")
-    assert chosen(tmp_path, on_windows, TORCHMILL_CACHE="s3://bucket/x") == (
+    on_windows = replace(host_with_sccache, system="windows")
+    assert choose_cache(tmp_path, on_windows, TORCHMILL_CACHE="s3://bucket/x") == (
         "sccache",
         "s3://bucket/x",
         "",
     )
-    assert chosen(tmp_path, alone, TORCHMILL_CACHE=folder) == (
+    assert choose_cache(tmp_path, host_with_sccache, TORCHMILL_CACHE=folder) == (
         "sccache",
         "",
         f"sccache does not support {folder}: building without the shared cache",
@@ -110,13 +126,13 @@ def test_a_shared_cache_is_used_by_the_tool_that_supports_it(tmp_path: Path) -> 
 
 
 def test_a_storage_that_this_ccache_lacks_is_left_to_sccache_or_not_used(tmp_path: Path) -> None:
-    """A kind of cache that it does not know would stop its every compile."""
-    few = imagined(tmp_path, "ccache", features="file-storage http-storage")
+    """A ccache fails in every compile if it is given a kind of storage that it does not know."""
+    host = host_with_tools(tmp_path, "ccache", features="file-storage http-storage")
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"redis://127.0.0.1:{listener.getsockname()[1]}"
-        tool, shared, noted = chosen(tmp_path, few, TORCHMILL_CACHE=address)
+        tool, shared, note = choose_cache(tmp_path, host, TORCHMILL_CACHE=address)
     assert (tool, shared) == ("ccache", "")
-    assert noted.endswith(
+    assert note.endswith(
         f"ccache 4.7.5 does not support {address}: building without the shared cache"
     )
 
@@ -128,29 +144,31 @@ def test_a_build_goes_on_without_a_shared_cache_that_does_not_answer(
     tmp_path: Path, setting: str
 ) -> None:
     setting = setting.format(port=cache_servers.free_port())
-    tool, shared, noted = chosen(tmp_path, imagined(tmp_path, "ccache"), TORCHMILL_CACHE=setting)
+    tool, shared, note = choose_cache(
+        tmp_path, host_with_tools(tmp_path, "ccache"), TORCHMILL_CACHE=setting
+    )
     assert (tool, shared) == ("ccache", "")
-    assert noted.startswith(f"{setting} cannot be reached (")
-    assert noted.endswith("): building without the shared cache")
+    assert note.startswith(f"{setting} cannot be reached (")
+    assert note.endswith("): building without the shared cache")
 
 
 def test_an_invalid_setting_of_a_shared_cache_is_refused(tmp_path: Path) -> None:
     with refused("invalid-cache-setting"):
-        chosen(tmp_path, imagined(tmp_path, "ccache"), TORCHMILL_CACHE="ftp://x")
+        choose_cache(tmp_path, host_with_tools(tmp_path, "ccache"), TORCHMILL_CACHE="ftp://x")
 
 
 def test_ccache_gets_the_folder_of_all_trees(tmp_path: Path) -> None:
-    host = imagined(tmp_path, "ccache")
+    host = host_with_tools(tmp_path, "ccache")
     compilers = Path(
         compiler_cache.set_up_cache(site(tmp_path, host, [])).variables["CCACHE_EXTRAFILES"]
     )
-    said = compilers.read_bytes()
-    compilers.write_bytes(b"\xff")  # what is spoiled is written anew
-    found = dict(compiler_cache.set_up_cache(site(tmp_path, host, [])).variables)
-    assert Path(found.pop("CCACHE_EXTRAFILES")) == compilers
+    content = compilers.read_bytes()
+    compilers.write_bytes(b"\xff")  # a damaged list is written anew
+    variables = dict(compiler_cache.set_up_cache(site(tmp_path, host, [])).variables)
+    assert Path(variables.pop("CCACHE_EXTRAFILES")) == compilers
     assert compilers.parent == tmp_path / "kept/compilers"
-    assert compilers.read_bytes() == said
-    assert found == {
+    assert compilers.read_bytes() == content
+    assert variables == {
         "CCACHE_DIR": f"{tmp_path}/kept/ccache",
         "CCACHE_BASEDIR": str(tmp_path),
         "CCACHE_NOHASHDIR": "1",
@@ -164,30 +182,32 @@ def test_ccache_gets_the_folder_of_all_trees(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "cuda", "cached"),
+    ("version", "cuda", "is_cached"),
     [
         ("4.7.5", "11.8", False),
         ("4.12.3", "11.8", True),
         ("4.13", "10.2", True),
-        ("4.13", "9.0", False),  # CMake asks it apart what it read, which ccache does not hear
+        ("4.13", "9.0", False),  # nvcc lists its dependencies in a call that ccache does not see
     ],
 )
 def test_nvcc_goes_through_ccache_versions_that_use_its_dependencies(
-    version: str, cuda: str, cached: bool
+    version: str, cuda: str, is_cached: bool
 ) -> None:
     program = compiler_cache.CcacheProgram("/ccache", version, frozenset())
     variables = compiler_cache.nvcc_variables(program, cuda)
     assert variables == (
-        {"CMAKE_CUDA_COMPILER_LAUNCHER": "/usr/bin/env;CCACHE_DEPEND=1;/ccache"} if cached else {}
+        {"CMAKE_CUDA_COMPILER_LAUNCHER": "/usr/bin/env;CCACHE_DEPEND=1;/ccache"}
+        if is_cached
+        else {}
     )
 
 
 def test_nvcc_is_cached_in_builds_with_cuda(tmp_path: Path) -> None:
-    host = imagined(tmp_path, "ccache")
+    host = host_with_tools(tmp_path, "ccache")
     script(tmp_path / "bin/ccache", "echo ccache version 4.13")
-    for toolkit, there in ((None, False), ("12.4", True)):
-        found = compiler_cache.set_up_cache(replace(site(tmp_path, host, []), cuda=toolkit))
-        assert ("CMAKE_CUDA_COMPILER_LAUNCHER" in found.variables) is there
+    for toolkit, is_cached in ((None, False), ("12.4", True)):
+        cache = compiler_cache.set_up_cache(replace(site(tmp_path, host, []), cuda=toolkit))
+        assert ("CMAKE_CUDA_COMPILER_LAUNCHER" in cache.variables) is is_cached
 
 
 @pytest.mark.parametrize(
@@ -205,36 +225,38 @@ def test_each_ccache_gets_its_own_variable_for_a_shared_cache(version: str, vari
 
 
 def test_parts_may_lie_in_any_folder_and_get_what_the_local_cache_has(tmp_path: Path) -> None:
-    """With the real ccache, which takes a space for the end of an address and a bar for that of its path."""
+    """The real ccache would end an address at a space, and its path at a bar."""
     if shutil.which("ccache") is None:
         pytest.skip("there is no ccache here")
     parts = tmp_path / "my ü%20 parts|x"
     (tmp_path / "a.c").write_text("int a;")
     for part in (parts / "1", parts / "2"):
         part.mkdir(parents=True)
-        host = imagined(tmp_path, "ccache")
+        host = host_with_tools(tmp_path, "ccache")
         host = change_host(
             host,
             programs={"paths": {**host.programs.paths, "ccache": shutil.which("ccache") or ""}},
         )
-        there = replace(site(tmp_path, host, []), parts=(RemoteCache("file", path=str(part)),))
-        cache = compiler_cache.set_up_cache(there)
+        site_with_parts = replace(
+            site(tmp_path, host, []), parts=(RemoteCache("file", path=str(part)),)
+        )
+        cache = compiler_cache.set_up_cache(site_with_parts)
         argv = [cache.program, "gcc", "-c", "a.c", "-o", "a.o"]
         subprocess.run(argv, cwd=tmp_path, env={**os.environ, **cache.variables}, check=True)
-        assert list(part.glob("??/*")), "both have the object"
+        assert list(part.glob("??/*")), "both folders have the object"
 
 
 @pytest.mark.parametrize(
-    ("said", "version"),
+    ("output", "version"),
     [
         ("ccache version 4.7.5\nFeatures: x\n", "4.7.5"),
         ("ccache version 4.12\n", "4.12"),
         ("ccache?", None),
     ],
 )
-def test_the_version_is_read(tmp_path: Path, said: str, version: str | None) -> None:
+def test_the_version_is_read(tmp_path: Path, output: str, version: str | None) -> None:
     assert (
-        compiler_cache.probe_ccache(script(tmp_path / "ccache", f"printf '{said}'")).version
+        compiler_cache.probe_ccache(script(tmp_path / "ccache", f"printf '{output}'")).version
         == version
     )
 
@@ -242,10 +264,10 @@ def test_the_version_is_read(tmp_path: Path, said: str, version: str | None) -> 
 def test_a_cache_folder_that_cannot_be_written_is_noted(tmp_path: Path) -> None:
     (tmp_path / "kept").touch()  # in place of the folder
     for tool in ("ccache", "sccache"):
-        found, _, noted = chosen(tmp_path, imagined(tmp_path / tool, tool))
-        assert found == ""
-        assert noted.startswith(f"{tmp_path}/kept/{tool} cannot be written (")
-        assert noted.endswith("XDG_CACHE_HOME=DIR gives it another place")
+        chosen_tool, _, note = choose_cache(tmp_path, host_with_tools(tmp_path / tool, tool))
+        assert chosen_tool == ""
+        assert note.startswith(f"{tmp_path}/kept/{tool} cannot be written (")
+        assert note.endswith("XDG_CACHE_HOME=DIR gives it another place")
 
 
 def test_hits_are_counted_and_reported(tmp_path: Path) -> None:
@@ -258,28 +280,28 @@ def test_hits_are_counted_and_reported(tmp_path: Path) -> None:
         "remote_storage_timeout",
     ]
     log += ["# c.cpp", "preprocessed_cache_hit", "remote_storage_hit"]
-    found = CacheHits(
+    hits = CacheHits(
         "ccache 4.7.5",
         *compiler_cache.count_ccache_hits(f"{line}\n" for line in log),
         shared="redis://c",
     )
-    said = "ccache 4.7.5: 2 of 3 hits (67%), 1 of them in redis://c; redis://c failed once"
-    assert str(found) == said
+    sentence = "ccache 4.7.5: 2 of 3 hits (67%), 1 of them in redis://c; redis://c failed once"
+    assert str(hits) == sentence
     timeline = tmp_path / "v1-wheel.timeline.jsonl"
-    compiler_cache.record_hits(found, timeline, 1.0)
-    assert not timeline.exists()  # that build had no guard
+    compiler_cache.record_hits(hits, timeline, 1.0)
+    assert not timeline.exists()  # a build without a guard has no timeline
     timeline.write_text(
         '{"record":"moment","at":2.0,"used":1,"allowed":2,"running":1,"waiting":0,"paused":0}\n'
     )
-    compiler_cache.record_hits(found, timeline, 1.0)
+    compiler_cache.record_hits(hits, timeline, 1.0)
     assert (
-        f"  cache: {said}"
+        f"  cache: {sentence}"
         in recording.summarize_recording(recording.read_timeline(timeline)).splitlines()
     )
 
 
 @pytest.fixture
-def real() -> Host:
+def real_host() -> Host:
     programs = {name: shutil.which(name) for name in ("ccache", "g++")}
     if not all(programs.values()):
         pytest.skip("ccache and g++ are not both installed")
@@ -287,7 +309,7 @@ def real() -> Host:
 
 
 def checkout(folder: Path) -> Path:
-    """Make a tree as CMake leaves one: a generated file names the real one by its absolute path."""
+    """Make a tree like CMake's: a generated file includes the source by its absolute path."""
     source = folder / ".torchmill/trees/v1/wheel-cpu-12345678/source"
     (source / "include").mkdir(parents=True)
     (source / "build").mkdir()
@@ -302,8 +324,8 @@ def checkout(folder: Path) -> Path:
 def compile_in(
     source: Path, variables: Mapping[str, str], *launcher: str, compiler: str = "g++"
 ) -> bytes:
-    """Compile as a build does: in its build folder, by absolute paths, with debug information."""
-    maps = [one.format(source=source) for one in MAPS]
+    """Compile as a build does, in its folder and with absolute paths; return the object."""
+    maps = [option.format(source=source) for option in MAPS]
     argv = [*launcher, compiler, "-g", *maps, f"-I{source}/include", "-o", "a.o", "-c"]
     environ = CLEAN | dict(variables)
     subprocess.run(
@@ -312,64 +334,69 @@ def compile_in(
     return (source / "build/a.o").read_bytes()
 
 
-def set_up(folder: Path, host: Host, kept: Path, **environ: str) -> CompilerCache:
-    """Set up the cache of one more build."""
-    noted: list[str] = []
-    found = compiler_cache.set_up_cache(
-        replace(site(folder, host, noted, **environ), cache_folder=kept)
+def set_up(folder: Path, host: Host, cache_folder: Path, **environ: str) -> CompilerCache:
+    """Set up the cache of a build, for which nothing is noted."""
+    notes: list[str] = []
+    cache = compiler_cache.set_up_cache(
+        replace(site(folder, host, notes, **environ), cache_folder=cache_folder)
     )
-    assert noted == []
-    return found
+    assert notes == []
+    return cache
 
 
-def build(folder: Path, host: Host, kept: Path, **environ: str) -> tuple[bytes, CacheHits]:
-    """Compile in a new checkout; return the object and what the cache did."""
-    found = set_up(folder, host, kept, **environ)
-    made = compile_in(
-        checkout(folder), {**found.variables, **environ}, host.programs.paths["ccache"]
+def build(folder: Path, host: Host, cache_folder: Path, **environ: str) -> tuple[bytes, CacheHits]:
+    """Compile in a new checkout; return the object and the hits of the cache."""
+    cache = set_up(folder, host, cache_folder, **environ)
+    object_code = compile_in(
+        checkout(folder), {**cache.variables, **environ}, host.programs.paths["ccache"]
     )
-    said = compiler_cache.read_cache_hits(found, found.variables)
-    assert said is not None
-    return made, said
+    hits = compiler_cache.read_cache_hits(cache, cache.variables)
+    assert hits is not None
+    return object_code, hits
 
 
 def test_another_checkout_hits_and_nothing_of_its_place_is_in_the_object(
-    real: Host, tmp_path: Path
+    real_host: Host, tmp_path: Path
 ) -> None:
-    kept = tmp_path / "kept"
+    cache_folder = tmp_path / "kept"
     plain = compile_in(checkout(tmp_path / "plain"), {})
-    first, missed = build(tmp_path / "one", real, kept, LC_ALL="C")
-    second, hit = build(tmp_path / "at/another/depth", real, kept, LC_ALL="C.UTF-8")
+    first, missed = build(tmp_path / "one", real_host, cache_folder, LC_ALL="C")
+    second, hit = build(tmp_path / "at/another/depth", real_host, cache_folder, LC_ALL="C.UTF-8")
     assert (missed.hits, missed.misses) == (0, 1)
     assert (hit.hits, hit.misses) == (1, 0)
     assert first == second == plain  # the same with a cache and without
     assert bytes(tmp_path) not in plain
 
 
-def test_without_our_variables_it_would_not_hit(real: Host, tmp_path: Path) -> None:
+def test_without_our_variables_it_would_not_hit(real_host: Host, tmp_path: Path) -> None:
     log = tmp_path / "log"
     variables = {"CCACHE_DIR": str(tmp_path / "kept"), "CCACHE_STATSLOG": str(log)}
     for name in ("one", "two"):
-        compile_in(checkout(tmp_path / name), variables, real.programs.paths["ccache"])
+        compile_in(checkout(tmp_path / name), variables, real_host.programs.paths["ccache"])
     assert compiler_cache.count_ccache_hits(log.read_text().splitlines())[:2] == (0, 2)
 
 
-def test_another_compiler_of_the_same_path_hits_nothing(real: Host, tmp_path: Path) -> None:
-    """Neither another file at its path, nor a script that stays while what it starts becomes another."""
-    gxx, compiler, behind = str(shutil.which("g++")), tmp_path / "cc/c++", tmp_path / "cc/cc1plus"
-    script(behind, "# 1")
-    asked = f'case "$1" in -print-prog-name=cc1plus) echo {behind}; exit;; esac'
-    source, counts = checkout(tmp_path), []
-    for lines in ((asked, f'exec {gxx} "$@"'), (asked, f'exec {gxx} -O1 "$@"'), None, None):
+def test_another_compiler_of_the_same_path_hits_nothing(real_host: Host, tmp_path: Path) -> None:
+    """A compiler is another if its file changes, or a program that it starts."""
+    gxx = str(shutil.which("g++"))
+    compiler = tmp_path / "cc/c++"
+    cc1plus = tmp_path / "cc/cc1plus"
+    script(cc1plus, "# 1")
+    answer = f'case "$1" in -print-prog-name=cc1plus) echo {cc1plus}; exit;; esac'
+    source = checkout(tmp_path)
+    counts = []
+    for lines in ((answer, f'exec {gxx} "$@"'), (answer, f'exec {gxx} -O1 "$@"'), None, None):
         if lines is None:
-            script(behind, "# 2")
+            script(cc1plus, "# 2")
         else:
             script(compiler, *lines)
-        found = set_up(tmp_path, real, tmp_path / "kept", CXX=str(compiler))
-        compile_in(source, found.variables, real.programs.paths["ccache"], compiler=str(compiler))
-        said = compiler_cache.read_cache_hits(found, found.variables)
-        assert said is not None
-        counts.append((said.hits, said.misses))
+        cache = set_up(tmp_path, real_host, tmp_path / "kept", CXX=str(compiler))
+        compile_in(
+            source, cache.variables, real_host.programs.paths["ccache"], compiler=str(compiler)
+        )
+        hits = compiler_cache.read_cache_hits(cache, cache.variables)
+        assert hits is not None
+        counts.append((hits.hits, hits.misses))
     assert counts == [(0, 1), (0, 1), (0, 1), (1, 0)]
 
 
@@ -381,90 +408,98 @@ def entries(folder: Path) -> list[Path]:
     ]
 
 
-@pytest.mark.parametrize("harm", ["cut off", "changed"])
-def test_a_damaged_entry_is_compiled_anew(real: Host, tmp_path: Path, harm: str) -> None:
-    kept = tmp_path / "kept"
-    first, _ = build(tmp_path / "one", real, kept)
-    harmed = entries(kept / "ccache")
-    assert harmed
-    for file in harmed:
+@pytest.mark.parametrize("damage", ["cut off", "changed"])
+def test_a_damaged_entry_is_compiled_anew(real_host: Host, tmp_path: Path, damage: str) -> None:
+    cache_folder = tmp_path / "kept"
+    first, _ = build(tmp_path / "one", real_host, cache_folder)
+    damaged_files = entries(cache_folder / "ccache")
+    assert damaged_files
+    for file in damaged_files:
         content = bytearray(file.read_bytes())
         file.chmod(0o644)
-        if harm == "cut off":
+        if damage == "cut off":
             del content[len(content) // 2 :]
         else:
             content[-40] ^= 0xFF
         file.write_bytes(content)
-    second, said = build(tmp_path / "two", real, kept)
+    second, hits = build(tmp_path / "two", real_host, cache_folder)
     assert first == second
-    assert (said.hits, said.misses) == (0, 1)
-    assert build(tmp_path / "three", real, kept)[1].hits == 1  # and it is mended
+    assert (hits.hits, hits.misses) == (0, 1)
+    assert build(tmp_path / "three", real_host, cache_folder)[1].hits == 1  # and it is mended
 
 
-def test_a_cache_on_a_full_disk_costs_hits_and_no_build(real: Host, tmp_path: Path) -> None:
-    source, folder = checkout(tmp_path), tmp_path / "small"
+def test_a_cache_on_a_full_disk_costs_hits_and_no_build(real_host: Host, tmp_path: Path) -> None:
+    source = checkout(tmp_path)
+    folder = tmp_path / "small"
     folder.mkdir()
-    found = set_up(tmp_path, real, folder)
-    variables = {**found.variables, "CCACHE_TEMPDIR": f"{folder}/ccache/tmp"}
+    cache = set_up(tmp_path, real_host, folder)
+    variables = {**cache.variables, "CCACHE_TEMPDIR": f"{folder}/ccache/tmp"}
     command = (
         f"mount -t tmpfs -o size=64k tmpfs {folder} && mkdir -p {folder}/ccache/tmp && "
         f"(cat /dev/zero > {folder}/zeros || true) 2> /dev/null && "
-        f"{found.program} g++ -c {source}/a.cpp -I{source}/include -o {source}/a.o"
+        f"{cache.program} g++ -c {source}/a.cpp -I{source}/include -o {source}/a.o"
     )
-    space = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
+    namespace = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
     if subprocess.run(
-        [*space, "mount", "-t", "tmpfs", "tmpfs", folder], check=False, capture_output=True
+        [*namespace, "mount", "-t", "tmpfs", "tmpfs", folder], check=False, capture_output=True
     ).returncode:
         pytest.skip("no file system can be mounted here")
-    done = subprocess.run(
-        [*space, "sh", "-c", command],
+    completed = subprocess.run(
+        [*namespace, "sh", "-c", command],
         env=CLEAN | variables,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr
     assert (source / "a.o").stat().st_size > 0
 
 
-def in_common(folder: Path, host: Host, address: str) -> list[CacheHits]:
-    """Build on three machines, so to say, that have nothing in common but a shared cache."""
+def build_on_three_machines(folder: Path, host: Host, address: str) -> list[CacheHits]:
+    """Build three times, as machines that have only a shared cache in common."""
     return [
         build(folder / name, host, folder / name / "kept", TORCHMILL_CACHE=address)[1]
         for name in ("one", "two", "three")
     ]
 
 
-def test_machines_share_a_cache_over_redis(real: Host, tmp_path: Path) -> None:
+def test_machines_share_a_cache_over_redis(real_host: Host, tmp_path: Path) -> None:
     with cache_servers.redis("--requirepass", "s3cret") as address:
-        first, second, third = in_common(tmp_path, real, f"redis://:s3cret@{address}/3")
+        first, second, third = build_on_three_machines(
+            tmp_path, real_host, f"redis://:s3cret@{address}/3"
+        )
         assert (first.hits, first.misses, first.remote) == (0, 1, 0)
         assert second == third == CacheHits(second.tool, 1, 0, 1, 0, f"redis://{address}/3")
-        found = set_up(
-            tmp_path / "four", real, tmp_path / "kept", TORCHMILL_CACHE=f"redis://s3cret@{address}"
+        cache = set_up(
+            tmp_path / "four",
+            real_host,
+            tmp_path / "kept",
+            TORCHMILL_CACHE=f"redis://s3cret@{address}",
         )
-    # the server is gone now
-    made = compile_in(checkout(tmp_path / "four"), found.variables, real.programs.paths["ccache"])
-    said = compiler_cache.read_cache_hits(found, found.variables)
-    assert made
-    assert said is not None
-    assert (said.misses, said.failures > 0) == (1, True)
+    # The server has ended now.
+    object_code = compile_in(
+        checkout(tmp_path / "four"), cache.variables, real_host.programs.paths["ccache"]
+    )
+    hits = compiler_cache.read_cache_hits(cache, cache.variables)
+    assert object_code
+    assert hits is not None
+    assert (hits.misses, hits.failures > 0) == (1, True)
 
 
 def test_machines_share_a_cache_over_http_and_may_be_kept_from_writing(
-    real: Host, tmp_path: Path
+    real_host: Host, tmp_path: Path
 ) -> None:
     with cache_servers.apache() as address:
         url = f"http://{address}"
-        read = in_common(tmp_path / "readers", real, f"{url}#read-only")
-        assert [(one.hits, one.misses) for one in read] == [(0, 1)] * 3
-        first, second, third = in_common(tmp_path, real, url)
+        readers = build_on_three_machines(tmp_path / "readers", real_host, f"{url}#read-only")
+        assert [(hits.hits, hits.misses) for hits in readers] == [(0, 1)] * 3
+        first, second, third = build_on_three_machines(tmp_path, real_host, url)
         assert (first.hits, first.misses) == (0, 1)
         assert second == third == CacheHits(second.tool, 1, 0, 1, 0, url)
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("", None),
         ("none", None),
@@ -486,12 +521,12 @@ def test_machines_share_a_cache_over_http_and_may_be_kept_from_writing(
         ),
     ],
 )
-def test_each_kind_of_shared_cache_is_parsed(text: str, found: RemoteCache | None) -> None:
-    assert remote_cache.parse_remote(text) == found
+def test_each_kind_of_shared_cache_is_parsed(text: str, expected: RemoteCache | None) -> None:
+    assert remote_cache.parse_remote(text) == expected
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "reason"),
     [
         ("redis", "'' is not a supported kind of cache"),
         ("memcached://cache", "'memcached' is not a supported kind of cache"),
@@ -514,23 +549,23 @@ def test_each_kind_of_shared_cache_is_parsed(text: str, found: RemoteCache | Non
         ("s3://bucket?endpoint=ftp://x", "the endpoint's scheme 'ftp' is not http or https"),
     ],
 )
-def test_settings_that_name_no_cache_are_refused(text: str, why: str) -> None:
+def test_settings_that_name_no_cache_are_refused(text: str, reason: str) -> None:
     with pytest.raises(ConfigError) as caught:
         remote_cache.parse_remote(text)
-    said = str(caught.value)
-    assert said.startswith("TORCHMILL_CACHE is '")
-    assert f", but {why}" in said
-    assert said.endswith("s3://BUCKET/PREFIX, gha or none")
+    message = str(caught.value)
+    assert message.startswith("TORCHMILL_CACHE is '")
+    assert f", but {reason}" in message
+    assert message.endswith("s3://BUCKET/PREFIX, gha or none")
 
 
 def test_a_password_is_never_shown() -> None:
-    found = remote_cache.parse_remote("http://me:secret@cache.example:8080/a")
-    assert str(found) == "http://cache.example:8080/a"
-    wrong_ones = (
+    cache = remote_cache.parse_remote("http://me:secret@cache.example:8080/a")
+    assert str(cache) == "http://cache.example:8080/a"
+    wrong_settings = (
         "redis://me:secret@cache/first",
         "mongo://me:secret@cache",
         "http://me:secret@ca che",
-        "redis://me:12/secret@cache",  # as it is, not as URLs have it
+        "redis://me:12/secret@cache",  # the slash should be "%2F"
         "redis://:12#secret@cache",
         "http://me:12?secret@cache",
         "http://me:secret/34@cache",
@@ -538,16 +573,16 @@ def test_a_password_is_never_shown() -> None:
         "redis://me:secret://@cache/first",
         "secret@cache",
     )
-    for wrong in wrong_ones:
+    for setting in wrong_settings:
         with pytest.raises(ConfigError) as caught:
-            remote_cache.parse_remote(wrong)
+            remote_cache.parse_remote(setting)
         assert "secret" not in str(caught.value)
 
 
-def known(text: str) -> RemoteCache:
-    found = remote_cache.parse_remote(text)
-    assert found is not None
-    return found
+def parse_remote(text: str) -> RemoteCache:
+    cache = remote_cache.parse_remote(text)
+    assert cache is not None
+    return cache
 
 
 @pytest.mark.parametrize(
@@ -562,38 +597,42 @@ def known(text: str) -> RemoteCache:
     ],
 )
 def test_the_endpoint_of_each_kind(text: str, endpoint: tuple[str, int] | None) -> None:
-    assert known(text).endpoint == endpoint
+    assert parse_remote(text).endpoint == endpoint
 
 
 def test_a_closed_port_and_an_unknown_host_are_unreachable() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"redis://127.0.0.1:{listener.getsockname()[1]}"
-        assert remote_cache.why_unreachable(known(address), {}) is None
-    assert remote_cache.why_unreachable(known(address), {}) == "Connection refused"
-    assert remote_cache.why_unreachable(known("http://no.such.host.invalid"), {})
+        assert remote_cache.why_unreachable(parse_remote(address), {}) is None
+    assert remote_cache.why_unreachable(parse_remote(address), {}) == "Connection refused"
+    assert remote_cache.why_unreachable(parse_remote("http://no.such.host.invalid"), {})
 
 
 def test_the_cache_of_github_needs_a_workflow() -> None:
     environ = {"ACTIONS_RESULTS_URL": "https://x", "ACTIONS_RUNTIME_TOKEN": "t"}
-    assert remote_cache.why_unreachable(known("gha"), environ) is None
+    assert remote_cache.why_unreachable(parse_remote("gha"), environ) is None
     del environ["ACTIONS_RUNTIME_TOKEN"]
-    said = remote_cache.why_unreachable(known("gha"), environ)
-    assert said == "ACTIONS_RUNTIME_TOKEN is not set: only a step of a workflow can export it"
+    reason = remote_cache.why_unreachable(parse_remote("gha"), environ)
+    assert reason == "ACTIONS_RUNTIME_TOKEN is not set: only a step of a workflow can export it"
 
 
 @pytest.mark.parametrize("host", ["cache..example", "x" * 70])
 def test_an_invalid_host_name_is_unreachable(host: str) -> None:
     assert (
-        remote_cache.why_unreachable(known(f"redis://{host}"), {})
+        remote_cache.why_unreachable(parse_remote(f"redis://{host}"), {})
         == f"{host} is not a valid host name"
     )
 
 
 def test_a_cache_behind_a_proxy_is_not_probed_directly() -> None:
     environ = {"HTTPS_PROXY": "http://proxy.example:3128"}
-    assert remote_cache.why_unreachable(known("https://no.such.host.invalid"), environ) is None
-    assert remote_cache.why_unreachable(known("redis://no.such.host.invalid"), environ)
-    assert remote_cache.why_unreachable(known("https://no.such.host.invalid"), {"HTTPS_PROXY": ""})
+    assert (
+        remote_cache.why_unreachable(parse_remote("https://no.such.host.invalid"), environ) is None
+    )
+    assert remote_cache.why_unreachable(parse_remote("redis://no.such.host.invalid"), environ)
+    assert remote_cache.why_unreachable(
+        parse_remote("https://no.such.host.invalid"), {"HTTPS_PROXY": ""}
+    )
 
 
 def identity(compiler: str) -> str:
@@ -601,7 +640,8 @@ def identity(compiler: str) -> str:
 
 
 def test_compilers_are_found_as_a_build_finds_them(tmp_path: Path) -> None:
-    cc, cxx = script(tmp_path / "bin/cc"), script(tmp_path / "own/g++")
+    cc = script(tmp_path / "bin/cc")
+    cxx = script(tmp_path / "own/g++")
     path = f"{tmp_path}/bin"
     assert chosen_compilers({"PATH": path}) == {cc}
     assert chosen_compilers({"PATH": path, "CC": "", "CXX": f"nowhere {cxx} -m64"}) == {
@@ -615,19 +655,19 @@ def test_the_identity_of_a_real_compiler_includes_cc1plus() -> None:
     gxx = shutil.which("g++")
     if gxx is None:
         pytest.skip("there is no g++")
-    said = subprocess.run(
+    completed = subprocess.run(
         [gxx, "-print-prog-name=cc1plus"], capture_output=True, text=True, check=True
     )
-    assert Path(said.stdout.strip()).resolve() in _programs_behind(gxx)
+    assert Path(completed.stdout.strip()).resolve() in _programs_behind(gxx)
 
 
 def test_identity_depends_on_cc1plus_and_not_on_the_path(tmp_path: Path) -> None:
-    found = []
-    for place, behind in (("a", "1"), ("b", "1"), ("c", "2")):
-        script(tmp_path / place / "cc1plus", f"# {behind}")
-        asked = 'case "$1" in *cc1plus) echo "$(dirname "$0")/cc1plus";; esac'
-        found.append(identity(script(tmp_path / place / "c++", asked)))
-    assert found[0] == found[1] != found[2]
+    identities = []
+    for place, content in (("a", "1"), ("b", "1"), ("c", "2")):
+        script(tmp_path / place / "cc1plus", f"# {content}")
+        answer = 'case "$1" in *cc1plus) echo "$(dirname "$0")/cc1plus";; esac'
+        identities.append(identity(script(tmp_path / place / "c++", answer)))
+    assert identities[0] == identities[1] != identities[2]
 
 
 def test_the_identity_of_other_programs_is_their_content(tmp_path: Path) -> None:
@@ -643,7 +683,7 @@ def test_the_identity_of_other_programs_is_their_content(tmp_path: Path) -> None
 def test_the_identity_of_clang_includes_its_libraries(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its program is small; what compiles is in libraries."""
+    """The program clang is small, and its libraries compile."""
     library = tmp_path / "libclang-cpp.so.14"
     script(
         tmp_path / "ldd",
@@ -661,17 +701,17 @@ def test_the_identity_of_clang_includes_its_libraries(
 def test_parts_are_kept_where_a_shared_cache_would_need_sccache(
     tmp_path: Path, address: str
 ) -> None:
-    """Those that sccache would fill are nowhere: a share would be compiled for nobody."""
-    noted: list[str] = []
-    environ = {
-        "TORCHMILL_CACHE": address,
-        "http_proxy": "http://proxy.invalid",
-    }  # with a proxy, nobody asks the server
-    there = site(tmp_path, imagined(tmp_path, "ccache", "sccache"), noted, **environ)
+    """Parts are not written by sccache, so nobody would have the objects of a share."""
+    notes: list[str] = []
+    # With a proxy, the server is not asked to accept a connection.
+    environ = {"TORCHMILL_CACHE": address, "http_proxy": "http://proxy.invalid"}
+    site_without_parts = site(
+        tmp_path, host_with_tools(tmp_path, "ccache", "sccache"), notes, **environ
+    )
     parts = tmp_path / "parts"
     cache = compiler_cache.set_up_cache(
-        replace(there, parts=(RemoteCache("file", path=str(parts)),))
+        replace(site_without_parts, parts=(RemoteCache("file", path=str(parts)),))
     )
     assert (cache.tool, cache.shared) == ("ccache", None)
     assert any(str(parts) in value for value in cache.variables.values())
-    assert "without the shared cache" in noted[0]
+    assert "without the shared cache" in notes[0]

@@ -14,7 +14,7 @@ NAMES = ("one", "two", "three")
 
 
 def project(folder: Path, **sources: str) -> Path:
-    """Write a setup.py with a module for each source, whose builder says what ninja would."""
+    """Write a setup.py with a module for each source, whose builder prints lines as ninja does."""
     for name, text in sources.items():
         (folder / f"{name}.c").write_text(text)
     (folder / "setup.py").write_text(
@@ -55,11 +55,11 @@ def test_the_edges_of_all_modules_are_counted_together(tmp_path: Path) -> None:
     assert progress.renumber("a", "[1/2] one\n") == "[1/5] one\n"
     assert progress.renumber("b", "[1/1] two\n") == "[2/3] two\n"  # its others were there
     assert progress.renumber("a", "note: not of ninja\n") == "note: not of ninja\n"
-    progress.end("a")  # it failed
+    progress.end("a")  # after an edge of it failed
     assert progress.renumber("b", "[1/1] two\n") == "[2/2] two\n"
 
 
-def built(folder: Path, **environ: str) -> "subprocess.CompletedProcess[str]":
+def run_setup(folder: Path, **environ: str) -> "subprocess.CompletedProcess[str]":
     argv = [
         sys.executable,
         RUNNER,
@@ -83,7 +83,7 @@ pytestmark = [
 
 
 def test_modules_are_compiled_side_by_side_and_each_in_a_folder_of_its_own(tmp_path: Path) -> None:
-    """Each compile waits until there are three of them, which one after the other would never be."""
+    """Each compile waits until three of them run, so modules in sequence would fail."""
     project(tmp_path, **{name: module(name) for name in NAMES})
     compiler = tmp_path / "meeting"
     compiler.write_text(
@@ -97,45 +97,49 @@ def test_modules_are_compiled_side_by_side_and_each_in_a_folder_of_its_own(tmp_p
     )
     compiler.chmod(0o755)
     (tmp_path / "met").mkdir()
-    done = built(tmp_path, CC="meeting", LDSHARED="cc -shared", MET=str(tmp_path / "met"))
-    assert done.returncode == 0, done.stdout + done.stderr
+    completed = run_setup(tmp_path, CC="meeting", LDSHARED="cc -shared", MET=str(tmp_path / "met"))
+    assert completed.returncode == 0, completed.stdout + completed.stderr
     assert {path.name.split(".")[0] for path in (tmp_path / "lib/pkg").iterdir()} == {*NAMES}
     assert {path.name for path in (tmp_path / "temp").iterdir()} == {
         f"pkg.{name}" for name in NAMES
     }
-    told = [line.partition(" ")[0] for line in done.stdout.splitlines() if line.startswith("[")]
-    assert len(told) == 6
-    assert told[-1] == "[6/6]"
+    numbers = [
+        line.partition(" ")[0] for line in completed.stdout.splitlines() if line.startswith("[")
+    ]
+    assert len(numbers) == 6
+    assert numbers[-1] == "[6/6]"
 
 
 def test_what_fails_is_named_and_the_others_are_made(tmp_path: Path) -> None:
     project(tmp_path, one=module("one"), two="#error broken", spare="#error broken")
-    done = built(tmp_path)
-    assert done.returncode != 0
-    assert "not compiled: pkg.two" in done.stderr
-    assert "pkg.spare" not in done.stderr.splitlines()[-1]
-    assert "two.c:1:2: error: #error broken" in done.stdout  # the compiler's own words
+    completed = run_setup(tmp_path)
+    assert completed.returncode != 0
+    assert "not compiled: pkg.two" in completed.stderr
+    assert "pkg.spare" not in completed.stderr.splitlines()[-1]
+    assert "two.c:1:2: error: #error broken" in completed.stdout  # the output of the compiler
     assert [path.name.split(".")[0] for path in (tmp_path / "lib/pkg").iterdir()] == ["one"]
 
 
 def test_a_share_is_made_of_all_modules_in_one_folder(tmp_path: Path) -> None:
-    """What stands in for ninja fails for each of them, so that nothing is linked."""
+    """The program in place of ninja fails for each module, so no module is linked."""
     assert setup_modules.SHARE_VARIABLE == shards.ORDER_VARIABLE
     project(tmp_path, one="#error of one", two="#error of two", three=module("three"))
-    done = built(tmp_path, **{shards.ORDER_VARIABLE: "order.json"})
-    assert done.returncode != 0
+    completed = run_setup(tmp_path, **{shards.ORDER_VARIABLE: "order.json"})
+    assert completed.returncode != 0
     assert [
-        name for name in ("one", "two") if f"{name}.c:1:2: error: #error of {name}" in done.stderr
+        name
+        for name in ("one", "two")
+        if f"{name}.c:1:2: error: #error of {name}" in completed.stderr
     ] == [
         "one",
         "two",
     ]
-    assert "#error of two" in done.stderr
+    assert "#error of two" in completed.stderr
     assert [path.name for path in (tmp_path / "temp").iterdir()] == ["three.o"]
 
 
 def test_a_single_module_is_made_where_setuptools_makes_it(tmp_path: Path) -> None:
     project(tmp_path, one=module("one"))
-    done = built(tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
+    completed = run_setup(tmp_path)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
     assert [path.name for path in (tmp_path / "temp").iterdir()] == ["one.o"]

@@ -1,4 +1,4 @@
-"""Shares of a build: how they are cut, and that any of them, even none, make the same wheel."""
+"""Shares of a build: how it is divided, and that any of the shares, even none, make the same wheel."""
 
 import hashlib
 import json
@@ -34,15 +34,18 @@ def test_a_cut_depends_on_nothing_but_names_costs_and_number() -> None:
 
 
 def test_shares_are_alike_where_costs_are_wrong_by_a_third() -> None:
-    """With 1,500 compiles of which a tenth takes half of the time, as in torch."""
+    """As in torch, a tenth of 1,500 compiles takes half of the time."""
     chance = random.Random(1)  # noqa: S311 - figures
-    true = {
+    real_seconds = {
         f"f{number}.o": chance.expovariate(1 / (30 if number % 10 == 0 else 4))
         for number in range(1500)
     }
-    said = {name: seconds * chance.uniform(0.67, 1.33) for name, seconds in true.items()}
+    expected_seconds = {
+        name: seconds * chance.uniform(0.67, 1.33) for name, seconds in real_seconds.items()
+    }
     loads = [
-        sum(true[name] for name in share) for share in shards.divide_compiles(said, [0.0] * 16)
+        sum(real_seconds[name] for name in share)
+        for share in shards.divide_compiles(expected_seconds, [0.0] * 16)
     ]
     assert max(loads) / (sum(loads) / 16) < 1.15
 
@@ -102,7 +105,7 @@ def test_a_share_is_named_or_told_by_the_engine(
 
 
 @pytest.mark.parametrize(
-    ("text", "environ", "said"),
+    ("text", "environ", "message"),
     [
         ("0/4", {}, "there is no share 0/4"),
         ("5/4", {}, "there is no share 5/4"),
@@ -125,13 +128,13 @@ def test_a_share_is_named_or_told_by_the_engine(
         ),
     ],
 )
-def test_what_is_no_share_is_refused(text: str, environ: dict[str, str], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_what_is_no_share_is_refused(text: str, environ: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         shards.parse_shard(text, environ)
 
 
 def test_parts_are_known_without_records_and_with_damaged_ones(tmp_path: Path) -> None:
-    """A share that was ended left no record, and what a record says may be anything."""
+    """A share that was ended early has no record, and a record may have any content."""
     for text in ('{"failed": 5}', "[]", "{", ""):
         (tmp_path / "1" / "shards").mkdir(parents=True, exist_ok=True)
         (tmp_path / "1" / "shards" / f"{len(text)}-of-9.json").write_text(text)
@@ -142,7 +145,7 @@ def test_parts_are_known_without_records_and_with_damaged_ones(tmp_path: Path) -
 
 
 def test_objects_for_generators_are_in_no_share(tmp_path: Path) -> None:
-    """A generator is linked of two objects, and what it writes is compiled, as protoc's is."""
+    """A generator such as protoc is linked of two objects, and its output is compiled."""
     (tmp_path / "build.ninja").write_text(
         "rule cc\n command = touch $out\nrule CXX_EXECUTABLE_LINKER\n command = touch $out\n"
         "rule CUDA_DEVICE_LINK\n command = touch $out\n"
@@ -159,7 +162,7 @@ def test_objects_for_generators_are_in_no_share(tmp_path: Path) -> None:
 
 
 def test_objects_that_setuptools_links_itself_are_shared(tmp_path: Path) -> None:
-    """As torch's BuildExtension has ninja make them: they are what ninja makes if nothing is named."""
+    """The file of torch's BuildExtension has the objects as its default targets."""
     (tmp_path / "build.ninja").write_text(
         "rule compile\n command = touch $out\nrule cuda_devlink\n command = touch $out\n"
         f"build {tmp_path}/a.o: compile\nbuild {tmp_path}/b.o: compile\n"
@@ -168,14 +171,14 @@ def test_objects_that_setuptools_links_itself_are_shared(tmp_path: Path) -> None
     )
     ninja = shards.Ninja(shutil.which("ninja") or "ninja", ["-C", str(tmp_path), "-v"])
     assert [Path(name).name for name in ninja.objects_to_share()] == ["a.o", "b.o"]
-    named = shards.Ninja(ninja.program, ["-C", str(tmp_path), f"{tmp_path}/b.o"])
-    assert [Path(name).name for name in named.objects_to_share()] == ["b.o"]
+    with_goal = shards.Ninja(ninja.program, ["-C", str(tmp_path), f"{tmp_path}/b.o"])
+    assert [Path(name).name for name in with_goal.objects_to_share()] == ["b.o"]
 
 
 def test_a_share_for_another_folder_of_parts_is_compiled_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a compiler cache puts there what goes through it: what a tree has already would be missing."""
+    """A compiler cache writes an object into the parts only when the object is compiled."""
     (tmp_path / "build.ninja").write_text(
         "rule cc\n command = echo $out >> log && touch $out\n"
         "rule ld\n command = touch $out\nbuild a.o: cc\nbuild b.o: cc\nbuild lib: ld a.o b.o\n"
@@ -205,7 +208,7 @@ def test_a_share_that_lacks_an_object_is_no_share(
 def test_what_one_module_adds_to_a_share_counts_in_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Setuptools has ninja make one module after the other, each by a file of its own in the same folder."""
+    """Setuptools calls ninja for one module after the other, with a new file in the same folder."""
     costs = [("long.cu", 90.0), ("also.cu", 60.0), ("*", 1.0)]
     made: dict[int, list[str]] = {}
     for number in (1, 2):
@@ -247,14 +250,14 @@ def digest(sample: Sample) -> str:
     return hashlib.sha256(wheel.read_bytes()).hexdigest()
 
 
-def said(done: subprocess.CompletedProcess[str], code: int = 0) -> str:
-    assert done.returncode == code, done.stdout + done.stderr
-    return done.stdout + done.stderr
+def output_of(completed: subprocess.CompletedProcess[str], code: int = 0) -> str:
+    assert completed.returncode == code, completed.stdout + completed.stderr
+    return completed.stdout + completed.stderr
 
 
 @pytest.fixture(scope="module")
 def machines(tmp_path_factory: pytest.TempPathFactory, upstream: Path, envs: Path) -> Sample:
-    """Return a machine on which each test begins with no tree and no compiler cache, as another one has none."""
+    """Return a machine for all tests; `forget` makes it like a machine that has built nothing."""
     return fetched(tmp_path_factory.mktemp("machines"), upstream, envs)
 
 
@@ -270,73 +273,75 @@ def forget(sample: Sample) -> Sample:
 
 @long
 def test_any_shares_make_the_wheel_of_one_machine(machines: Sample, tmp_path: Path) -> None:
-    """All three, with no record, one missing, one damaged, none."""
+    """With the parts of all shares, with a share missing, a damaged record, and without parts."""
     parts = tmp_path / "parts"
-    said(forget(machines).nox("-s", SESSION))
-    alone = digest(machines)
+    output_of(forget(machines).nox("-s", SESSION))
+    undivided = digest(machines)
     for number in (1, 2, 3):
-        told = said(
+        output = output_of(
             forget(machines).nox(
                 "-s", SESSION, "--", f"--shard={number}/3", f"--parts={parts}/{number}"
             )
         )
-        assert f"share {number}/3 is made" in told
+        assert f"share {number}/3 is made" in output
         assert not (machines.home / "dist").exists(), "a share makes no wheel"
     records = [
         json.loads((parts / f"{number}/shards/{number}-of-3.json").read_text())
         for number in (1, 2, 3)
     ]
-    assert len({one["tree"] for one in records}) == 1
-    assert sum(one["made"] for one in records) == records[0]["compiles"]
-    told = said(forget(machines).nox("-s", SESSION, "--", f"--parts={parts}"))
-    assert f"parts in {parts}: 1/3, 2/3, 3/3\n" in told
-    assert "(100%)" in told
-    assert digest(machines) == alone
+    assert len({record["tree"] for record in records}) == 1
+    assert sum(record["made"] for record in records) == records[0]["compiles"]
+    output = output_of(forget(machines).nox("-s", SESSION, "--", f"--parts={parts}"))
+    assert f"parts in {parts}: 1/3, 2/3, 3/3\n" in output
+    assert "(100%)" in output
+    assert digest(machines) == undivided
     shutil.rmtree(parts / "1")
     (parts / "2/shards/2-of-3.json").write_text("{")
     for file in (parts / "3").glob("??/*"):
         file.write_bytes(file.read_bytes()[:-9])
-    told = said(forget(machines).nox("-s", SESSION, "--", f"--parts={parts}"))
-    assert f"parts in {parts}: a damaged record (of another build), 3/3\n" in told
-    assert digest(machines) == alone
-    told = said(forget(machines).nox("-s", SESSION, "--", f"--parts={tmp_path}/nowhere"))
-    assert "nowhere: none\n" in told
-    assert digest(machines) == alone
+    output = output_of(forget(machines).nox("-s", SESSION, "--", f"--parts={parts}"))
+    assert f"parts in {parts}: a damaged record (of another build), 3/3\n" in output
+    assert digest(machines) == undivided
+    output = output_of(forget(machines).nox("-s", SESSION, "--", f"--parts={tmp_path}/nowhere"))
+    assert "nowhere: none\n" in output
+    assert digest(machines) == undivided
 
 
 @long
 def test_a_configured_tree_is_shared_too_and_finished_where_it_is(
     machines: Sample, tmp_path: Path
 ) -> None:
-    """As a task that starts again on the same machine."""
+    """An engine may start a task again on the same machine."""
     parts = (f"--parts={tmp_path}", "--set=TINY_FAST=0")
     shard = ("-s", SESSION, "--", "--shard=1/2", *parts)
-    said(forget(machines).nox(*shard))
-    told = said(machines.nox(*shard))
-    assert "share 1/2 is made" in told
-    assert f"nox -s {SESSION} -- --parts={tmp_path} --set=TINY_FAST=0" in " ".join(told.split()), (
-        "as the share was made"
-    )
-    said(machines.nox("-s", SESSION, "--", *parts))
-    assert "is up to date" in said(machines.nox(*shard)), "the wheel is here"
+    output_of(forget(machines).nox(*shard))
+    output = output_of(machines.nox(*shard))
+    assert "share 1/2 is made" in output
+    assert f"nox -s {SESSION} -- --parts={tmp_path} --set=TINY_FAST=0" in " ".join(
+        output.split()
+    ), "as the share was made"
+    output_of(machines.nox("-s", SESSION, "--", *parts))
+    assert "is up to date" in output_of(machines.nox(*shard)), "the wheel is here"
 
 
 @long
 def test_two_machines_finish_from_one_folder_at_once(
     machines: Sample, tmp_path: Path, upstream: Path, envs: Path
 ) -> None:
-    """Both read the parts, and neither writes to them."""
+    """Both machines read the parts, and neither of them writes there."""
     parts = tmp_path / "parts"
-    said(forget(machines).nox("-s", SESSION, "--", "--shard=1/1", f"--parts={parts}/1"))
+    output_of(forget(machines).nox("-s", SESSION, "--", "--shard=1/1", f"--parts={parts}/1"))
     before = {path: path.read_bytes() for path in parts.rglob("*") if path.is_file()}
     (tmp_path / "envs").mkdir()
     other = fetched(tmp_path / "other", upstream, envs)
-    other.envs = tmp_path / "envs"  # a session's environment is held by one of them
+    other.envs = tmp_path / "envs"  # only one run at a time can use the environment of a session
     finishers = [
-        one.start("-s", SESSION, "--", f"--parts={parts}") for one in (forget(machines), other)
+        machine.start("-s", SESSION, "--", f"--parts={parts}")
+        for machine in (forget(machines), other)
     ]
-    for told in [one.communicate()[0] for one in finishers]:
-        assert "(100%)" in told
+    outputs = [process.communicate()[0] for process in finishers]
+    for output in outputs:
+        assert "(100%)" in output
     assert machines.wheels() == other.wheels() != []
     assert {path: path.read_bytes() for path in parts.rglob("*") if path.is_file()} == before
 
@@ -352,35 +357,37 @@ def test_what_does_not_compile_fails_its_share_and_the_rest_is_kept(
     compiler.chmod(0o755)
     machines.env["CXX"] = str(compiler)
     try:
-        done = forget(machines).nox("-s", SESSION, "--", "--shard=1/1", f"--parts={tmp_path}/parts")
+        completed = forget(machines).nox(
+            "-s", SESSION, "--", "--shard=1/1", f"--parts={tmp_path}/parts"
+        )
     finally:
         del machines.env["CXX"]
-    assert done.returncode == 1
+    assert completed.returncode == 1
     record = json.loads((tmp_path / "parts/shards/1-of-1.json").read_text())
-    assert [Path(name).name for name in record["failed"]] == ["fit.cpp.o"], done.stdout
+    assert [Path(name).name for name in record["failed"]] == ["fit.cpp.o"], completed.stdout
     assert record["made"] == record["compiles"] - 1
     (log,) = (machines.home / ".torchmill" / "logs").glob("*.log")
     assert "fit.cpp:1:1: error: no" in log.read_text()
-    told = said(machines.nox("-s", SESSION, "--", f"--parts={tmp_path}/parts"))
-    assert f"parts in {tmp_path}/parts: 1/1 (without 1 of its files)" in told
+    output = output_of(machines.nox("-s", SESSION, "--", f"--parts={tmp_path}/parts"))
+    assert f"parts in {tmp_path}/parts: 1/1 (without 1 of its files)" in output
 
 
 @long
 def test_a_build_ends_in_time_and_goes_on(machines: Sample) -> None:
-    said(forget(machines).nox("-s", SESSION, "--", "--until=1s"), 15)
+    output_of(forget(machines).nox("-s", SESSION, "--", "--until=1s"), 15)
     assert not (machines.home / "dist").exists()
-    said(machines.nox("-s", SESSION, "--", "--until=1h"))
+    output_of(machines.nox("-s", SESSION, "--", "--until=1h"))
     assert digest(machines)
 
 
 @long
 @pytest.mark.parametrize(
-    ("words", "what"),
+    ("words", "message"),
     [
         (["--shard=1/2"], "--shard needs --parts"),
         (["--shard=5/4", "--parts=x"], "there is no share 5/4"),
         (["--until=soon"], "'soon' is not a duration"),
     ],
 )
-def test_wrong_options_are_refused(machines: Sample, words: list[str], what: str) -> None:
-    assert what in said(forget(machines).nox("-s", SESSION, "--", *words), 1)
+def test_wrong_options_are_refused(machines: Sample, words: list[str], message: str) -> None:
+    assert message in output_of(forget(machines).nox("-s", SESSION, "--", *words), 1)
