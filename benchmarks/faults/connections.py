@@ -24,7 +24,7 @@ from typing import ClassVar
 
 from faults.proxy import WAYS, Fault, Proxy, proxied
 from faults.tally import Outcome, Tally, judge
-from tests.support import publishing_servers, told_wheels
+from tests.support import documented_wheels, publishing_servers
 from tests.support.index_server import send_answer
 from tests.support.silent_progress import SilentBar, SilentProgress
 from tests.support.source_upstream import Forge, layout, make_forge, request
@@ -307,7 +307,7 @@ def _of_an_index(folder: Path) -> Iterator[Ready]:
 
 @contextlib.contextmanager
 def _of_an_upload(folder: Path) -> Iterator[Ready]:
-    wheel = told_wheels.built(folder, "1.13.1+cpu")
+    wheel = documented_wheels.built(folder, "1.13.1+cpu")
     (file,) = upload_set.upload_files(finished_wheel.read_wheel(wheel), ())
     login = {
         "TWINE_USERNAME": publishing_servers.USER,

@@ -22,7 +22,7 @@ from millpress.elf import read_elf
 from millpress.errors import MillpressError
 
 from faults.tally import REFUSED, RIGHT, Tally
-from tests.support import told_wheels
+from tests.support import documented_wheels
 from tests.support.source_upstream import layout
 from torchmill.config import facts_reader, selection
 from torchmill.config.arch_list import parse_arch_list
@@ -102,7 +102,7 @@ def _member(name: str) -> Reader:
     """Return a reader of a wheel of which one member has the content."""
 
     def reader(place: Path, content: bytes) -> None:
-        wheel = place / told_wheels.WHEEL
+        wheel = place / documented_wheels.WHEEL
         with zipfile.ZipFile(_wheel()) as old, zipfile.ZipFile(wheel, "w") as new:
             for info in old.infolist():
                 new.writestr(info, content if info.filename.endswith(name) else old.read(info))
@@ -163,7 +163,7 @@ _made: list[Path] = []
 def _wheel() -> Path:
     """Return a wheel with its documents."""
     if not _made:
-        _made.append(told_wheels.built(Path(tempfile.mkdtemp()), "1.13.1+cpu"))
+        _made.append(documented_wheels.built(Path(tempfile.mkdtemp()), "1.13.1+cpu"))
     return _made[0]
 
 
@@ -182,11 +182,17 @@ def _facts_files() -> Iterator[tuple[Path, str]]:
 
 READERS: dict[str, tuple[Reader, Callable[[], bytes]]] = {
     "ELF file": (_file(read_elf), lambda: Path(sys.executable).resolve().read_bytes()[:200_000]),
-    "wheel": (_file(agreement.examine_wheel, told_wheels.WHEEL), lambda: _wheel().read_bytes()),
+    "wheel": (
+        _file(agreement.examine_wheel, documented_wheels.WHEEL),
+        lambda: _wheel().read_bytes(),
+    ),
     "METADATA": (_member("/METADATA"), lambda: _sample_wheel_member("/METADATA")),
     "WHEEL": (_member("/WHEEL"), lambda: _sample_wheel_member("/WHEEL")),
     "RECORD": (_member("/RECORD"), lambda: _sample_wheel_member("/RECORD")),
-    "manifest": (_beside(".json"), lambda: json.dumps(told_wheels.manifest(_wheel())).encode()),
+    "manifest": (
+        _beside(".json"),
+        lambda: json.dumps(documented_wheels.manifest(_wheel())).encode(),
+    ),
     "statement": (_beside(".intoto.json"), lambda: b'{"_type": "https://in-toto.io/Statement/v1"}'),
     "envelope": (_beside(".intoto.jsonl"), lambda: _ENVELOPE),
     "bundle of Sigstore": (_beside(".sigstore.json"), lambda: b'{"dsseEnvelope": %b}' % _ENVELOPE),

@@ -18,7 +18,7 @@ import pytest
 from press_support import compiled_wheels
 from press_support.written_wheels import Members, made
 
-from tests.support import told_wheels
+from tests.support import documented_wheels
 from tests.support.commands import run
 from tests.support.made_index import Home, install, installed, served
 from tests.support.refusals import refused
@@ -106,7 +106,7 @@ def test_json_is_as_the_standards_say(home: Home) -> None:
     "options", [{}, {"files": "stay"}, {"base_url": "https://wheels.example/whl"}]
 )
 def test_statement_and_sbom_are_linked(home: Home, options: dict[str, str]) -> None:
-    wheel = told_wheels.built(home.dist, "1.0+cpu")
+    wheel = documented_wheels.built(home.dist, "1.0+cpu")
     suffixes = {"statement": ".intoto.json", "sbom": ".cdx.json"}
     texts = {
         kind: wheel.with_name(f"{CPU}{suffix}").read_bytes() for kind, suffix in suffixes.items()
@@ -132,7 +132,7 @@ def test_statement_and_sbom_are_linked(home: Home, options: dict[str, str]) -> N
     "base", ["", "http://wheels.example/whl", "file:///srv/whl", "https://wheels.example/{package}"]
 )
 def test_provenance_has_a_whole_and_safe_address_or_none(home: Home, base: str) -> None:
-    wheel = told_wheels.built(home.dist, "1.0+cpu")
+    wheel = documented_wheels.built(home.dist, "1.0+cpu")
     attested = {"subject": [{"name": wheel.name, "digest": {"sha256": hash_file(wheel)}}]}
     statement = b64encode(json.dumps(attested).encode()).decode()
     one = {
@@ -380,7 +380,7 @@ def test_files_may_lie_in_releases_of_each_package(home: Home) -> None:
     """As `invoke publish --to github:` makes them: the tag is the manifest's, else the usual one."""
     releases, base = home.path / "download", "{package}-{tag}"
     wheel = home.dist / CPU
-    said = told_wheels.manifest(wheel, "v1.0-patched")
+    said = documented_wheels.manifest(wheel, "v1.0-patched")
     del said["licences"]  # it has no SBOM in it
     said |= {
         "wheel": CPU,

@@ -8,7 +8,7 @@ import pytest
 from millpress import wheel_file
 from press_support import written_wheels
 
-from tests.support import commands, told_wheels
+from tests.support import commands, documented_wheels
 from tests.support.refusals import refused
 from torchmill.commands.command import CommandOutput
 from torchmill.commands.publish import publish_wheels, select_wheels
@@ -27,7 +27,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with dist/, in which there are two wheels."""
     home = tmp_path_factory.mktemp("built")
     for version in ("1.13.1+cu117", "1.13.1+cpu"):
-        told_wheels.built(home / "dist", version)
+        documented_wheels.built(home / "dist", version)
     return home
 
 
@@ -83,7 +83,7 @@ def test_another_file_of_the_name_is_never_replaced(home: Path, tmp_path: Path) 
     target = tmp_path / "there"
     target.mkdir()
     (target / CPU).write_bytes(b"another")
-    digest = told_wheels.manifest(home / "dist" / CPU)["sha256"]
+    digest = documented_wheels.manifest(home / "dist" / CPU)["sha256"]
     with refused("file-exists") as error:
         publish(home, target)
     assert digest in str(error.value)
@@ -97,7 +97,7 @@ def test_a_rehearsal_brings_nothing(home: Path, tmp_path: Path) -> None:
 
 
 def test_wheels_are_chosen_by_name_variant_and_tag(home: Path) -> None:
-    told_wheels.built(home / "dist", "0.14.1+cpu", name="tinyvision")
+    documented_wheels.built(home / "dist", "0.14.1+cpu", name="tinyvision")
     written_wheels.made(home / "dist", "other", "1.0")
 
     def names(package_names: Sequence[str] = (), variant: str = "", tag: str = "") -> list[str]:

@@ -18,7 +18,7 @@ import pytest
 from millpress import content_checks, record_file, wheel_file
 from press_support import written_wheels
 
-from tests.support import gpu_libraries, told_wheels
+from tests.support import documented_wheels, gpu_libraries
 from tests.support.fatbins import fatbin, piece
 from tests.support.refusals import refused
 from torchmill.commands import index, slim, snippet, verify
@@ -96,7 +96,7 @@ def test_the_sbom_in_it_is_of_what_is_left(
     shipped: Facts, tmp_path: Path, binary: bytes, manifest: bool
 ) -> None:
     def add_sbom(members: dict[str, bytes]) -> None:
-        described = told_wheels.manifest(tmp_path / f"torch-2.6.0-{TAG}.whl") | {
+        described = documented_wheels.manifest(tmp_path / f"torch-2.6.0-{TAG}.whl") | {
             "bundled": bundled,
             "origins": {},
         }
@@ -104,7 +104,7 @@ def test_the_sbom_in_it_is_of_what_is_left(
         inner = sbom.compose_inner_sbom(
             described, members["torch-2.6.0.dist-info/METADATA"], digests
         )
-        told_wheels.add(members, f"torch-2.6.0.dist-info/{sbom.INNER_PATH}", inner)
+        documented_wheels.add(members, f"torch-2.6.0.dist-info/{sbom.INNER_PATH}", inner)
 
     bundled = [
         {
@@ -116,7 +116,9 @@ def test_the_sbom_in_it_is_of_what_is_left(
     ]
     wheel = torch_wheel(tmp_path / "in", binary, change=add_sbom)
     if manifest:
-        told_wheels.write(wheel, told_wheels.manifest(wheel) | {"bundled": bundled, "origins": {}})
+        documented_wheels.write(
+            wheel, documented_wheels.manifest(wheel) | {"bundled": bundled, "origins": {}}
+        )
         verify.verify_wheels(layout(tmp_path), [str(wheel)]).require()
     run(shipped, tmp_path, wheel)
     verify.verify_wheels(layout(tmp_path), original=str(wheel)).require()
@@ -169,7 +171,7 @@ def test_what_was_added_to_it_is_found(tmp_path: Path, binary: bytes) -> None:
 
 def describe(members: dict[str, bytes], text: str) -> None:
     name = "torch-2.6.0.dist-info/METADATA"
-    told_wheels.add(
+    documented_wheels.add(
         members, name, f"Metadata-Version: 2.1\nName: torch\nVersion: 2.6.0\n{text}".encode()
     )
 
@@ -216,7 +218,7 @@ def test_a_manifest_that_cannot_be_understood_is_said(
     shipped: Facts, tmp_path: Path, binary: bytes, change: dict[str, Any]
 ) -> None:
     wheel = torch_wheel(tmp_path / "in", binary)
-    told = told_wheels.manifest(wheel) | {"bundled": [], "origins": {}} | change
+    told = documented_wheels.manifest(wheel) | {"bundled": [], "origins": {}} | change
     wheel.with_name(f"{wheel.name}.json").write_text(json.dumps(told))
     with refused("foreign-document"):
         run(shipped, tmp_path, wheel)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from press_support import written_wheels
 
-from tests.support import commands, told_wheels
+from tests.support import commands, documented_wheels
 from tests.support.refusals import refused, without_code
 from torchmill.commands import verify
 from torchmill.core import formats
@@ -30,7 +30,7 @@ ZEROS = "0" * 64  # no wheel has this sha256
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return told_wheels.built(tmp_path_factory.mktemp("sound"))
+    return documented_wheels.built(tmp_path_factory.mktemp("sound"))
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def component(reference: str, **fields: Any) -> Change:
 
 Tampering = tuple[Callable[[Path], Path], Change, str]
 NO_HASH = {"alg": "SHA-256", "content": ZEROS}
-LIBRARY = f"bundled library:{told_wheels.BUNDLED}"
+LIBRARY = f"bundled library:{documented_wheels.BUNDLED}"
 
 
 TAMPERED: list[Tampering] = [
@@ -118,7 +118,7 @@ TAMPERED: list[Tampering] = [
     (
         dist_files.manifest_path,
         lambda document: document.update(commit="0" * 40),
-        f"[source tinytorch].digest.gitCommit is '{told_wheels.COMMIT}', the manifest says '{'0' * 40}'",
+        f"[source tinytorch].digest.gitCommit is '{documented_wheels.COMMIT}', the manifest says '{'0' * 40}'",
     ),
     (
         dist_files.manifest_path,
@@ -133,7 +133,7 @@ TAMPERED: list[Tampering] = [
     (
         statement_of,
         dependency("source"),
-        f"[source tinytorch].digest.gitCommit is '{'0' * 40}', the manifest says '{told_wheels.COMMIT}'",
+        f"[source tinytorch].digest.gitCommit is '{'0' * 40}', the manifest says '{documented_wheels.COMMIT}'",
     ),
     (
         statement_of,
@@ -143,7 +143,7 @@ TAMPERED: list[Tampering] = [
     (
         statement_of,
         forge_subject,
-        f"[{told_wheels.WHEEL}].digest.sha256 is '{ZEROS}', the manifest says",
+        f"[{documented_wheels.WHEEL}].digest.sha256 is '{ZEROS}', the manifest says",
     ),
     (
         statement_of,
@@ -251,7 +251,7 @@ def test_documents_of_another_program_are_reported(wheel: Path) -> None:
         (
             statement_of,
             forge_subject,
-            f"subject[{told_wheels.WHEEL}].digest.sha256 is '{ZEROS}', the wheel says",
+            f"subject[{documented_wheels.WHEEL}].digest.sha256 is '{ZEROS}', the wheel says",
         ),
         (
             statement_of,
@@ -266,7 +266,7 @@ def test_documents_of_another_program_are_reported(wheel: Path) -> None:
         (
             sbom_of,
             component(LIBRARY, hashes=[NO_HASH]),
-            f"{told_wheels.BUNDLED} in the wheel is not the file",
+            f"{documented_wheels.BUNDLED} in the wheel is not the file",
         ),
         (
             sbom_of,
@@ -298,11 +298,11 @@ def with_inner(wheel: Path, change: Change, *, honest: bool) -> None:
     change(document)
     if honest:
         document["serialNumber"] = sbom.serial_number(document, None)
-    told_wheels.add(members, path, json.dumps(document).encode())
+    documented_wheels.add(members, path, json.dumps(document).encode())
     with zipfile.ZipFile(wheel, "w") as archive:
         for name, content in members.items():
             archive.writestr(name, content)
-    told_wheels.write(wheel, told_wheels.manifest(wheel))
+    documented_wheels.write(wheel, documented_wheels.manifest(wheel))
 
 
 @pytest.mark.parametrize(
@@ -316,7 +316,7 @@ def with_inner(wheel: Path, change: Change, *, honest: bool) -> None:
         (
             component(LIBRARY, hashes=[NO_HASH]),
             True,
-            f"{told_wheels.BUNDLED} in the wheel is not the file",
+            f"{documented_wheels.BUNDLED} in the wheel is not the file",
         ),
         (lambda document: document["components"].pop(0), True, "] is missing, the "),
         (component("submodule:third_party/fmt", licenses=[]), True, "licenses"),
@@ -340,9 +340,10 @@ def test_the_inner_sbom_agrees_with_the_wheel_and_the_outer_sbom(
 
 def test_the_inner_sbom_does_not_depend_on_the_mirror_of_the_source(wheel: Path) -> None:
     """Only the documents beside the wheel name a mirror."""
-    told_wheels.write(
+    documented_wheels.write(
         wheel,
-        told_wheels.manifest(wheel) | {"source": "https://mirror.example/pytorch/pytorch.git"},
+        documented_wheels.manifest(wheel)
+        | {"source": "https://mirror.example/pytorch/pytorch.git"},
     )
     assert "mirror.example" in sbom_of(wheel).read_text("utf-8")
     assert problems_of(wheel) == ()
@@ -350,7 +351,7 @@ def test_the_inner_sbom_does_not_depend_on_the_mirror_of_the_source(wheel: Path)
 
 def test_a_missing_inner_sbom_is_reported(tmp_path: Path) -> None:
     wheel = written_wheels.made(tmp_path)
-    told_wheels.write(wheel, told_wheels.manifest(wheel) | {"bundled": []})
+    documented_wheels.write(wheel, documented_wheels.manifest(wheel) | {"bundled": []})
     assert problems_of(wheel) == ("inner SBOM: is missing: build the wheel again",)
 
 
@@ -382,9 +383,9 @@ def test_an_invalid_hash_in_record_is_reported_only_for_record(tmp_path: Path) -
         )
 
     wheel = written_wheels.made(tmp_path, change=damage)
-    manifest = told_wheels.manifest(wheel) | {"bundled": [], "origins": {}}
+    manifest = documented_wheels.manifest(wheel) | {"bundled": [], "origins": {}}
     del manifest["licences"]  # by which the wheel would have to have an SBOM inside
-    told_wheels.write(wheel, manifest)
+    documented_wheels.write(wheel, manifest)
     (problem,) = problems_of(wheel)
     assert problem == "contents: tinytorch/__init__.py differs from its RECORD entry"
 
@@ -514,7 +515,7 @@ def test_with_a_manifest_of_an_older_format_documents_are_compared_with_the_whee
     verdict = agreement.examine_wheel(wheel)
     assert (verdict.status, verdict.voucher) == (agreement.VOUCHED, "manifest")
     summaries = {check.name: check.summary for check in verdict.checks}
-    assert f"said to be commit {told_wheels.COMMIT}" in summaries["manifest"]
+    assert f"said to be commit {documented_wheels.COMMIT}" in summaries["manifest"]
     edit(statement_of(wheel), forge_subject)
     assert agreement.examine_wheel(wheel).status == agreement.WRONG
 
@@ -662,9 +663,9 @@ def test_a_closed_stdout_does_not_hide_the_error(tmp_path: Path, unbuffered: str
 
 def test_the_version_of_torchmill_decides_nothing(wheel: Path) -> None:
     """The format decides: one version wrote different statements, and several wrote the same."""
-    manifest = told_wheels.manifest(wheel)
+    manifest = documented_wheels.manifest(wheel)
     manifest["builder"]["torchmill"] = "0.0.1"
-    told_wheels.write(wheel, manifest)
+    documented_wheels.write(wheel, manifest)
     assert problems_of(wheel) == ()
     edit(
         statement_of(wheel),

@@ -71,7 +71,7 @@ def test_every_package_of_nvidias_that_a_release_requires_has_a_name(shipped: Fa
             assert all(requirements.wheel_requirements(shipped, cuda.requires, CUDA))
 
 
-def test_one_that_has_none_is_refused(shipped: Facts) -> None:
+def test_a_requirement_without_a_conda_name_is_refused(shipped: Facts) -> None:
     with refused("no-conda-name"):
         conda_spec(shipped, "nvidia-novel-cu14==1.0")
     with refused("invalid-requirement"):

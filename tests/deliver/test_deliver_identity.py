@@ -12,7 +12,7 @@ import pytest
 from pypi_attestations import Attestation, GitHubPublisher, Provenance
 from sigstore.models import Bundle as SigstoreBundle
 
-from tests.support import told_wheels
+from tests.support import documented_wheels
 from tests.support.commands import ROOT
 from tests.support.own_sigstore import OwnSigstore
 from tests.support.refusals import refused
@@ -34,7 +34,7 @@ def sigstore(tmp_path_factory: pytest.TempPathFactory) -> OwnSigstore:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return told_wheels.built(tmp_path_factory.mktemp("built"))
+    return documented_wheels.built(tmp_path_factory.mktemp("built"))
 
 
 @pytest.fixture

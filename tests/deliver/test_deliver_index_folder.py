@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from press_support.written_wheels import made
 
-from tests.support import told_wheels
+from tests.support import documented_wheels
 from tests.support.made_index import Home
 from tests.support.refusals import refused
 from torchmill.config.facts import Facts
@@ -128,7 +128,7 @@ def test_a_foreign_hidden_folder_makes_no_index(tmp_path: Path, small_facts: Fac
 
 def test_documents_about_another_wheel_are_refused(tmp_path: Path, small_facts: Facts) -> None:
     home = Home(tmp_path, small_facts)
-    wheel = told_wheels.built(tmp_path / "built")
+    wheel = documented_wheels.built(tmp_path / "built")
     shutil.copytree(wheel.parent, home.dist)
     home.index(manifest=True)
     for suffix in (".json", ".intoto.json", ".cdx.json"):
@@ -148,7 +148,7 @@ def test_documents_about_another_wheel_are_refused(tmp_path: Path, small_facts: 
 def test_a_new_wheel_is_examined_with_its_documents(tmp_path: Path, small_facts: Facts) -> None:
     """A wheel that the index has already is examined again if one of them changed."""
     home = Home(tmp_path, small_facts)
-    wheel = told_wheels.built(tmp_path / "built")
+    wheel = documented_wheels.built(tmp_path / "built")
     shutil.copytree(wheel.parent, home.dist)
     file = home.dist / f"{wheel.name}.cdx.json"
     sound = file.read_text()

@@ -8,8 +8,8 @@ import boto3
 import pytest
 from botocore.exceptions import IncompleteReadError
 
+from tests.support import documented_wheels
 from tests.support import publishing_servers as servers
-from tests.support import told_wheels
 from tests.support.refusals import refused
 from torchmill.commands.publish import deliver_files
 from torchmill.deliver.publish import bucket, targets, upload_set
@@ -21,7 +21,7 @@ BUCKET = "wheels"
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> list[UploadFile]:
-    wheel = told_wheels.built(tmp_path_factory.mktemp("dist"), "1.13.1+cpu")
+    wheel = documented_wheels.built(tmp_path_factory.mktemp("dist"), "1.13.1+cpu")
     return list(
         upload_set.upload_files(finished_wheel.read_wheel(wheel), dist_files.DOCUMENT_SUFFIXES)
     )

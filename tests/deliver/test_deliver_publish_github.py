@@ -6,8 +6,8 @@ from threading import Thread
 
 import pytest
 
+from tests.support import documented_wheels
 from tests.support import publishing_servers as servers
-from tests.support import told_wheels
 from tests.support.publishing_servers import GitHub
 from tests.support.refusals import refused
 from torchmill.commands.publish import deliver_files
@@ -20,7 +20,7 @@ TAG = "tinytorch-v1.13.1"  # the default for the wheel
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> list[UploadFile]:
-    wheel = told_wheels.built(tmp_path_factory.mktemp("dist"), "1.13.1+cpu")
+    wheel = documented_wheels.built(tmp_path_factory.mktemp("dist"), "1.13.1+cpu")
     return list(
         upload_set.upload_files(finished_wheel.read_wheel(wheel), dist_files.DOCUMENT_SUFFIXES)
     )

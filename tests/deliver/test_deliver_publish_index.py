@@ -11,8 +11,8 @@ from typing import ClassVar
 
 import pytest
 
+from tests.support import documented_wheels
 from tests.support import publishing_servers as servers
-from tests.support import told_wheels
 from tests.support.refusals import refused
 from torchmill.commands.publish import deliver_files
 from torchmill.core.errors import DeliveryError, NetworkError
@@ -26,7 +26,7 @@ WHEEL = "tinytorch-1.13.1+cpu-py3-none-any.whl"
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return told_wheels.built(tmp_path_factory.mktemp("dist"), "1.13.1+cpu")
+    return documented_wheels.built(tmp_path_factory.mktemp("dist"), "1.13.1+cpu")
 
 
 @pytest.fixture
@@ -242,7 +242,7 @@ def test_json_of_an_index_is_not_read_as_the_report(wheel: Path, environ: dict[s
 def test_a_file_that_may_be_too_large_for_pypi_has_a_warning(
     url: str, environ: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (file,) = files(told_wheels.built(tmp_path / "dist", "1.13.1"))
+    (file,) = files(documented_wheels.built(tmp_path / "dist", "1.13.1"))
     limit = 100 * 2**20
     fitting = UploadFile(file.path, file.sha256, limit, file.wheel)
     large = UploadFile(file.path, file.sha256, limit + 1, file.wheel)
@@ -266,9 +266,11 @@ def test_the_public_index_takes_no_local_version_and_no_plain_linux(
     target = targets.choose_target(to, environ)
     assert isinstance(target, IndexTarget)
     assert "no local versions" in str(target.complaint(files(wheel)[0]))
-    plain = told_wheels.built(tmp_path / "dist", "1.13.1", tag="cp310-cp310-linux_x86_64")
+    plain = documented_wheels.built(tmp_path / "dist", "1.13.1", tag="cp310-cp310-linux_x86_64")
     assert "only for manylinux" in str(target.complaint(files(plain)[0]))
-    many = told_wheels.built(tmp_path / "dist", "1.13.1", tag="cp310-cp310-manylinux_2_28_x86_64")
+    many = documented_wheels.built(
+        tmp_path / "dist", "1.13.1", tag="cp310-cp310-manylinux_2_28_x86_64"
+    )
     assert target.complaint(files(many)[0]) is None
     with refused("target-refuses"):
         publish(wheel, to, environ)

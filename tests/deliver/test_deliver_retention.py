@@ -9,8 +9,8 @@ import boto3
 import pytest
 from press_support import written_wheels
 
+from tests.support import documented_wheels
 from tests.support import publishing_servers as servers
-from tests.support import told_wheels
 from tests.support.refusals import refused
 from torchmill.commands.command import CommandOutput
 from torchmill.commands.publish import publish_wheels
@@ -139,7 +139,7 @@ def place(
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     dist = tmp_path_factory.mktemp("built")
     for version in ("1.9.0+cpu", "1.9.0+cu117", "1.12.0+cpu", "1.13.1+cpu"):
-        told_wheels.built(dist, version, release=f"v{version.partition('+')[0]}")
+        documented_wheels.built(dist, version, release=f"v{version.partition('+')[0]}")
     return dist
 
 

@@ -15,7 +15,7 @@ from press_support import written_wheels
 from securesystemslib.dsse import Envelope
 
 from tests.deliver.test_deliver_agreement import TAMPERED, UNREADABLE, edit, sbom_of, statement_of
-from tests.support import commands, told_wheels
+from tests.support import commands, documented_wheels
 from tests.support.openssl import make_key, openssl, public_of
 from tests.support.refusals import refused
 from torchmill.commands.index import write_index
@@ -62,7 +62,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def signed(tmp_path_factory: pytest.TempPathFactory, keys: Path) -> Path:
-    wheel = told_wheels.built(tmp_path_factory.mktemp("signed"))
+    wheel = documented_wheels.built(tmp_path_factory.mktemp("signed"))
     signature.sign_wheel(wheel, signature.read_signer(str(keys / "ours.pem"), {}))
     return wheel
 
@@ -229,7 +229,7 @@ class Forger:
 
     def signed_elsewhere(self) -> dict[str, Any]:
         """Return the envelope of another wheel that we signed."""
-        other = told_wheels.built(self.wheel.parent / "other", "1.13.1+cpu")
+        other = documented_wheels.built(self.wheel.parent / "other", "1.13.1+cpu")
         signature.sign_wheel(other, signature.read_signer(str(self.keys / "ours.pem"), {}))
         return dict(json.loads(envelope_of(other).read_text()))
 
@@ -392,9 +392,9 @@ def forge_delivery(wheel: Path, *, manifest: bool) -> None:
         wheel.parent / "forged", "tinytorch", "1.13.1+cu117", body="import evil\n"
     )
     other.replace(wheel)
-    fields = told_wheels.manifest(wheel) | {"bundled": [], "origins": {}}
+    fields = documented_wheels.manifest(wheel) | {"bundled": [], "origins": {}}
     del fields["licences"]  # by which the wheel would have to have an SBOM inside
-    told_wheels.write(wheel, fields)
+    documented_wheels.write(wheel, fields)
     if not manifest:
         dist_files.manifest_path(wheel).unlink()
 
@@ -609,7 +609,7 @@ def test_a_wheel_that_is_built_again_loses_the_signatures_of_the_old_one(
     envelope = envelope_of(wheel)
     bundle = dist_files.document_path(wheel, dist_files.BUNDLE_SUFFIX)
     bundle.write_text("{}")
-    manifest = told_wheels.manifest(wheel)
+    manifest = documented_wheels.manifest(wheel)
     shutil.copyfile(wheel, tmp_path / "packed.whl")
     dist_files.publish_wheel(tmp_path / "packed.whl", wheel, manifest, None, {})
     assert not envelope.exists()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyte
 import pytest
 
-from tests.support import told_wheels
+from tests.support import documented_wheels
 from tests.support.commands import ROOT, environment
 from torchmill.host.native import native_arch
 
@@ -49,7 +49,7 @@ def home() -> Iterator[Path]:
     """Return a folder with two wheels, whose name is always as long: where lines are folded depends on it."""
     folder = Path(tempfile.mkdtemp(prefix="torchmill-", dir="/tmp"))
     for variant in ("cpu", "cu117"):
-        told_wheels.built(folder / "dist", f"1.13.1+{variant}")
+        documented_wheels.built(folder / "dist", f"1.13.1+{variant}")
     yield folder
     shutil.rmtree(folder)
 

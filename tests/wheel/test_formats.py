@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from press_support import written_wheels
 
-from tests.support import told_wheels
+from tests.support import documented_wheels
 from torchmill.core import formats
 from torchmill.wheel import dist_files
 
@@ -23,7 +23,7 @@ DERIVED = {
 
 def test_documents_of_a_format_do_not_change(tmp_path: Path) -> None:
     wheel = written_wheels.made(tmp_path, version="1.13.1+cu117")
-    documents = dist_files.compose_documents(told_wheels.manifest(wheel), wheel)
+    documents = dist_files.compose_documents(documented_wheels.manifest(wheel), wheel)
     digests = {suffix: hashlib.sha256(data).hexdigest() for suffix, data in documents.items()}
     assert digests == DERIVED[formats.MANIFEST]
 

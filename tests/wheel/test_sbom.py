@@ -12,18 +12,18 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from millpress import record_file
 
-from tests.support import told_wheels
+from tests.support import documented_wheels
 from torchmill.wheel import sbom
 
 
 @pytest.fixture
 def wheel(tmp_path: Path) -> Path:
-    return told_wheels.built(tmp_path)
+    return documented_wheels.built(tmp_path)
 
 
 def compose(wheel: Path, **changes: Any) -> dict[str, Any]:
     """Return the SBOM beside a wheel, for its manifest with changes."""
-    manifest = told_wheels.manifest(wheel) | changes
+    manifest = documented_wheels.manifest(wheel) | changes
     metadata = record_file.read_described(wheel, "METADATA")
     assert metadata
     digests = record_file.recorded_digests(wheel)
@@ -47,25 +47,25 @@ def test_an_sbom_is_about_the_wheel(wheel: Path) -> None:
         "pkg:pypi/tinytorch@1.13.1%2Bcu117?file_name=tinytorch-1.13.1%2Bcu117-"
     )
     assert subject["hashes"] == [
-        {"alg": "SHA-256", "content": told_wheels.manifest(wheel)["sha256"]}
+        {"alg": "SHA-256", "content": documented_wheels.manifest(wheel)["sha256"]}
     ]
 
 
 def test_an_sbom_names_the_contents_of_the_wheel(wheel: Path) -> None:
     by_reference = components(compose(wheel))
     source = by_reference["source:tinytorch"]
-    assert source["purl"] == f"pkg:github/pytorch/pytorch@{told_wheels.COMMIT}"
-    assert source["pedigree"]["commits"] == [{"uid": told_wheels.COMMIT}]
-    assert by_reference["submodule:third_party/fmt"]["version"] == told_wheels.FMT
+    assert source["purl"] == f"pkg:github/pytorch/pytorch@{documented_wheels.COMMIT}"
+    assert source["pedigree"]["commits"] == [{"uid": documented_wheels.COMMIT}]
+    assert by_reference["submodule:third_party/fmt"]["version"] == documented_wheels.FMT
     assert by_reference["patch:torch/gcc-12.patch"]["type"] == "file"
 
 
 def test_a_bundled_library_is_the_file_in_the_wheel_and_comes_from_a_package(wheel: Path) -> None:
-    library = components(compose(wheel))[f"bundled library:{told_wheels.BUNDLED}"]
+    library = components(compose(wheel))[f"bundled library:{documented_wheels.BUNDLED}"]
     record = record_file.recorded_digests(wheel)
-    assert [entry["content"] for entry in library["hashes"]] == [record[told_wheels.BUNDLED]]
+    assert [entry["content"] for entry in library["hashes"]] == [record[documented_wheels.BUNDLED]]
     (ancestor,) = library["pedigree"]["ancestors"]
-    assert (ancestor["purl"], ancestor["version"]) == (told_wheels.GOMP, "12.2.0-14+deb12u1")
+    assert (ancestor["purl"], ancestor["version"]) == (documented_wheels.GOMP, "12.2.0-14+deb12u1")
     assert [entry["content"] for entry in ancestor["hashes"]] == ["aa" * 32]
 
 
@@ -78,12 +78,12 @@ def test_requirements_count_as_required_and_build_tools_do_not(wheel: Path) -> N
     assert by_reference["toolkit:cuda"]["scope"] == "excluded"
     subject = document["metadata"]["component"]["bom-ref"]
     dependencies = {entry["ref"]: entry.get("dependsOn") for entry in document["dependencies"]}
-    assert f"bundled library:{told_wheels.BUNDLED}" in dependencies[subject]
+    assert f"bundled library:{documented_wheels.BUNDLED}" in dependencies[subject]
     assert "requirement:cmake==3.27.9" not in dependencies[subject]
 
 
 def test_a_requirement_that_cannot_be_parsed_is_left_out(wheel: Path) -> None:
-    manifest = told_wheels.manifest(wheel)
+    manifest = documented_wheels.manifest(wheel)
     metadata = record_file.read_described(wheel, "METADATA")
     assert metadata
     odd = metadata.replace(
@@ -107,8 +107,8 @@ def test_the_same_wheel_has_the_same_sbom_at_any_time(wheel: Path) -> None:
 
 def compose_inner(**changes: Any) -> dict[str, Any]:
     """Return the SBOM in a wheel, for its manifest with changes."""
-    manifest = told_wheels.manifest(Path("nowhere") / told_wheels.WHEEL) | changes
-    digests = {told_wheels.BUNDLED: "ee" * 32}
+    manifest = documented_wheels.manifest(Path("nowhere") / documented_wheels.WHEEL) | changes
+    digests = {documented_wheels.BUNDLED: "ee" * 32}
     document: dict[str, Any] = json.loads(sbom.compose_inner_sbom(manifest, METADATA, digests))
     return document
 
@@ -129,7 +129,7 @@ def test_the_inner_sbom_is_valid_and_names_only_the_contents() -> None:
 def test_components_have_their_licences_and_the_files_of_these() -> None:
     by_reference = components(compose_inner())
     fmt = by_reference["submodule:third_party/fmt"]
-    gomp = by_reference[f"bundled library:{told_wheels.BUNDLED}"]
+    gomp = by_reference[f"bundled library:{documented_wheels.BUNDLED}"]
     assert fmt["licenses"] == [{"license": {"id": "MIT"}}]
     assert licence_files(fmt) == ["licenses/bundled/third_party/fmt/LICENSE"]
     assert "licenses" not in gomp
@@ -154,7 +154,7 @@ def test_the_inner_sbom_does_not_depend_on_the_place_of_the_source_and_the_tools
     assert document == compose_inner(**elsewhere)
     assert (
         components(document)["source:tinytorch"]["purl"]
-        == f"pkg:github/pytorch/pytorch@{told_wheels.COMMIT}"
+        == f"pkg:github/pytorch/pytorch@{documented_wheels.COMMIT}"
     )
     other = compose_inner(repository="", commit="0" * 40)
     assert components(other)["source:tinytorch"]["purl"] == f"pkg:generic/tinytorch@{'0' * 40}"
@@ -162,15 +162,15 @@ def test_the_inner_sbom_does_not_depend_on_the_place_of_the_source_and_the_tools
 
 
 def test_a_source_without_a_proven_commit_leads_to_no_repository(tmp_path: Path) -> None:
-    wheel = told_wheels.built(tmp_path)
+    wheel = documented_wheels.built(tmp_path)
     unproven = {
         "commit": None,
-        "commit_declared": told_wheels.COMMIT,
+        "commit_declared": documented_wheels.COMMIT,
         "unproven": "x",
         "contents": "cc" * 32,
     }
     origin = {"repository": "", "source": "https://a.example/t.tar.gz (x)"}
-    manifest = told_wheels.manifest(wheel) | unproven | origin
+    manifest = documented_wheels.manifest(wheel) | unproven | origin
     metadata = record_file.read_described(wheel, "METADATA") or b""
     for content in (
         sbom.compose_sbom(manifest, metadata, {}),

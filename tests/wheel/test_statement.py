@@ -12,7 +12,7 @@ from in_toto_attestation.predicates.provenance.v1 import provenance_pb2
 from in_toto_attestation.v1 import statement_pb2
 from in_toto_attestation.v1.statement import Statement
 
-from tests.support import told_wheels
+from tests.support import documented_wheels
 from torchmill.core import formats
 from torchmill.core.suite_version import suite_version
 from torchmill.wheel import statement
@@ -28,7 +28,7 @@ CI = {
 
 @pytest.fixture
 def manifest(tmp_path: Path) -> dict[str, Any]:
-    return told_wheels.manifest(told_wheels.built(tmp_path))
+    return documented_wheels.manifest(documented_wheels.built(tmp_path))
 
 
 def materials(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -72,24 +72,24 @@ def test_a_statement_names_all_materials(manifest: dict[str, Any]) -> None:
     assert (
         by_name["source tinytorch"]["uri"] == "git+https://github.com/pytorch/pytorch.git@v1.13.1"
     )
-    assert by_name["source tinytorch"]["digest"] == {"gitCommit": told_wheels.COMMIT}
-    assert by_name["submodule third_party/fmt"]["digest"] == {"gitCommit": told_wheels.FMT}
-    assert by_name["patch torch/gcc-12.patch"]["digest"] == {"sha256": told_wheels.PATCH}
+    assert by_name["source tinytorch"]["digest"] == {"gitCommit": documented_wheels.COMMIT}
+    assert by_name["submodule third_party/fmt"]["digest"] == {"gitCommit": documented_wheels.FMT}
+    assert by_name["patch torch/gcc-12.patch"]["digest"] == {"sha256": documented_wheels.PATCH}
     assert by_name["toolkit cuda"]["uri"] == "pkg:generic/cuda@11.7"
     assert by_name["toolkit cudnn"]["uri"] == "pkg:generic/cudnn@8.5.0.96"
     assert by_name["interpreter python3.10"]["digest"] == {"sha256": "bb" * 32}
     assert by_name["requirement numpy"]["uri"] == "pkg:pypi/numpy@1.26.4"
     library = by_name["bundled library libgomp.so.1.0.0"]
-    assert (library["uri"], library["digest"]) == (told_wheels.GOMP, {"sha256": "aa" * 32})
+    assert (library["uri"], library["digest"]) == (documented_wheels.GOMP, {"sha256": "aa" * 32})
 
 
 @pytest.mark.parametrize(
     ("origin", "archive", "declared"),
     [
-        ("/home/me/x.tar.gz", "de" * 32, told_wheels.COMMIT),
+        ("/home/me/x.tar.gz", "de" * 32, documented_wheels.COMMIT),
         ("Debian's pytorch 1.13.1+dfsg-4 (repacked)", "de" * 32, None),
         (f"/home/me/x (sha256 {'bb' * 32})", None, None),
-        ("https://github.com/pytorch/pytorch.git (main)", None, told_wheels.COMMIT),
+        ("https://github.com/pytorch/pytorch.git (main)", None, documented_wheels.COMMIT),
     ],
     ids=["archive", "Debian", "folder with a digest in its name", "branch"],
 )

@@ -1,4 +1,4 @@
-"""A wheel with all that stands beside it, as a build with CUDA of an old release would leave it."""
+"""A wheel and the documents beside it, as a build of an old release with CUDA would write them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from torchmill.core import formats
 from torchmill.wheel import dist_files, sbom
 
 COMMIT = "49444c3e546bf240bed24a101e747422d1f8a0ee"
-FMT, BITS = "80f8d34427d40ec5e7ce3b10ededc46bd4bd5759", "240513affe2b1d3e7ddb22a017f3d9c6a88c97ea"
+FMT = "80f8d34427d40ec5e7ce3b10ededc46bd4bd5759"
+BITS = "240513affe2b1d3e7ddb22a017f3d9c6a88c97ea"
 WHEEL = "tinytorch-1.13.1+cu117-py3-none-any.whl"
 BUNDLED = "tinytorch.libs/libgomp-0a1b2c3d.so.1"
 GOMP = "pkg:deb/debian/libgomp1@12.2.0-14%2Bdeb12u1?arch=amd64"
@@ -23,7 +24,7 @@ PATCH = "ef1b24cb10f91092b384b8e0d37c2055469a9713f9c129013cb7b242fd48f033"
 
 
 def manifest(wheel: Path, release: str = "v1.13.1") -> dict[str, Any]:
-    """Return what a build tells of a wheel, without what nobody reads again."""
+    """Return the manifest of a wheel, without the fields that nothing reads."""
     content = wheel.read_bytes() if wheel.exists() else b""
     name, version = wheel.name.split("-")[:2]
     return {
@@ -84,44 +85,44 @@ def built(
     tag: str = "py3-none-any",
     release: str = "v1.13.1",
 ) -> Path:
-    """Leave a wheel with a bundled library, and its documents."""
+    """Write a wheel with a bundled library, and the documents beside it; return its path."""
     requires = [
         "typing-extensions",
         "numpy<2 ; python_version < '3.12'",
         "opt-einsum>=3.3 ; extra == 'opt'",
     ]
-    described = manifest(folder / f"{name}-{version}-{tag}.whl", release)
+    planned = manifest(folder / f"{name}-{version}-{tag}.whl", release)
     wheel = written_wheels.made(
         folder,
         name,
         version,
         tag,
         requires=requires,
-        change=lambda members: _complete(members, described),
+        change=lambda members: _complete(members, planned),
     )
     write(wheel, manifest(wheel, release))
     return wheel
 
 
-def write(wheel: Path, told: dict[str, Any]) -> None:
-    """Write a manifest, and what follows from it."""
-    dist_files.manifest_path(wheel).write_text(json.dumps(told), encoding="utf-8")
-    for suffix, content in dist_files.compose_documents(told, wheel).items():
-        dist_files.document_path(wheel, suffix).write_bytes(content)
+def write(wheel: Path, content: dict[str, Any]) -> None:
+    """Write a manifest beside a wheel, and the documents that follow from the manifest."""
+    dist_files.manifest_path(wheel).write_text(json.dumps(content), encoding="utf-8")
+    for suffix, document in dist_files.compose_documents(content, wheel).items():
+        dist_files.document_path(wheel, suffix).write_bytes(document)
 
 
-def _complete(members: Members, described: dict[str, Any]) -> None:
-    """Add a library, and the SBOM in the wheel."""
+def _complete(members: Members, content: dict[str, Any]) -> None:
+    """Add a bundled library, and the SBOM in the wheel that follows from a manifest."""
     library = b"\x7fELF a library"
     add(members, BUNDLED, library)
     info = next(name for name in members if name.endswith("/METADATA")).removesuffix("METADATA")
     digests = {BUNDLED: hashlib.sha256(library).hexdigest()}
-    inner = sbom.compose_inner_sbom(described, members[f"{info}METADATA"], digests)
+    inner = sbom.compose_inner_sbom(content, members[f"{info}METADATA"], digests)
     add(members, f"{info}{sbom.INNER_PATH}", inner)
 
 
 def add(members: Members, name: str, content: bytes) -> None:
-    """Add a member, or change one, with its line in RECORD."""
+    """Add a member or change it, with its line in RECORD."""
     digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
     record = next(name for name in members if name.endswith("/RECORD"))
     others = [
