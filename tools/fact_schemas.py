@@ -11,15 +11,12 @@ No schema has `$ref`, because Taplo ignores a description beside one
 (https://taplo.tamasfe.dev/configuration/developing-schemas.html).
 """
 
-import ast
-import inspect
-import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from tools.json_schema import SUFFIX, Schema, describe_class, field_comments
 from tools.proof.check import UpstreamTests
 from tools.proof.speed import SpeedTrial
 from torchmill.config import facts_reader, package_reader, toml_reader
@@ -43,9 +40,6 @@ from torchmill.config.wheel_code import (
 )
 from torchmill.core.paths import CHECKOUT
 
-Schema = dict[str, Any]
-# Draft 7 has all that is needed, and is older than every editor's support of schemas.
-DIALECT = "http://json-schema.org/draft-07/schema#"
 FOLDER = "schemas"  # in build_configs/
 _REFERENCE = CHECKOUT / "docs" / "reference" / "facts.md"
 # Tables of the reference that describe keys, by the first cell of their heads.
@@ -236,18 +230,13 @@ def of_class(kind: type, *absent: str, **changed: Key) -> Schema:
 
 
 def _first_sentence(kind: type) -> str:
-    return _without_python((inspect.getdoc(kind) or "").partition("\n")[0])
+    return _without_python(describe_class(kind))
 
 
 @cache
 def _describe_keys(kind: type) -> Mapping[str, str]:
     """Return what is said of the keys of a dataclass, by the names of keys or fields."""
-    comments: dict[str, str] = {}
-    last = ""
-    for name, text in _field_comments(kind):
-        if text != "the same":
-            last = _without_python(text)
-        comments[name] = last
+    comments = {name: _without_python(text) for name, text in field_comments(kind)}
     rows = _documented_keys(_DOCUMENTED[kind]) if kind in _DOCUMENTED else {}
     descriptions = dict(comments)
     for keys, meaning in rows.items():
@@ -261,30 +250,6 @@ def _describe_keys(kind: type) -> Mapping[str, str]:
 def _without_python(text: str) -> str:
     """Return what is said of a value of Python in the words of a TOML file."""
     return re.sub(r"\bNone\b|\(\)", "absent", text)
-
-
-def _field_comments(kind: type) -> Iterator[tuple[str, str]]:
-    """Yield each field of a class with the comment before it and behind it, or its docstring."""
-    source = inspect.getsource(kind)
-    lines = source.splitlines()
-    (definition,) = ast.parse(source).body
-    assert isinstance(definition, ast.ClassDef)  # noqa: S101 - for the type checker
-    for statement, following in zip(definition.body, [*definition.body[1:], None], strict=True):
-        if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
-            continue
-        number = statement.lineno - 2  # of the line before it, counted from 0
-        before: list[str] = []
-        while lines[number].lstrip().startswith("#"):
-            before.insert(0, lines[number].lstrip("# "))
-            number -= 1
-        last = (statement.end_lineno or statement.lineno) - 1
-        behind = lines[last][statement.end_col_offset or 0 :].partition("#")[2].strip()
-        texts = [" ".join(before), behind]
-        if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
-            texts.append(str(following.value.value))
-        comment = " ".join(text for text in texts if text)
-        if comment:
-            yield statement.target.id, comment
 
 
 @cache
@@ -496,26 +461,9 @@ def schema_name(fact: str) -> str:
 def schema_line(fact: str) -> str:
     """Return the first line of a file of facts, which names its schema for editors."""
     up = "../" * fact.count("/") or "./"
-    return f"#:schema {up}{FOLDER}/{schema_name(fact)}.schema.json"
+    return f"#:schema {up}{FOLDER}/{schema_name(fact)}{SUFFIX}"
 
 
-def fact_schemas() -> dict[str, str]:
-    """Return every schema as JSON, by the name of its file."""
-    texts: dict[str, str] = {}
-    for name, make in FILES.items():
-        head = {"$schema": DIALECT, "title": f"torchmill: {name}"}
-        text = json.dumps(head | make(), indent=1, ensure_ascii=False)
-        texts[f"{name}.schema.json"] = text + "\n"
-    return texts
-
-
-def write_schemas(folder: Path) -> str:
-    """Write the schemas into a folder of facts, and return the text to print."""
-    place = folder / FOLDER
-    place.mkdir(exist_ok=True)
-    texts = fact_schemas()
-    for old_schema in place.glob("*.json"):
-        old_schema.unlink()
-    for name, text in texts.items():
-        (place / name).write_text(text, encoding="utf-8")
-    return f"wrote {len(texts)} schemas in {place}"
+def fact_schemas() -> dict[str, Schema]:
+    """Return every schema by its name."""
+    return {name: make() for name, make in FILES.items()}

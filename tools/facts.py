@@ -10,8 +10,10 @@ from tools import (
     compatibility_page,
     fact_schemas,
     failures_page,
+    json_schema,
     official_code,
     official_code_page,
+    output_schemas,
     upstream_check,
     upstream_draft,
     ways_page,
@@ -59,7 +61,7 @@ def run_facts(options: FactsOptions, facts: Facts, layout: Layout) -> str:
     texts = []
     if options.reference:
         texts.append(write_pages(options.reference, facts))
-        texts.append(fact_schemas.write_schemas(CHECKOUT / "build_configs"))
+        texts.append(write_schemas(options.reference))
     if options.new:
         drafts = draft_releases(facts, layout)
         if options.write:
@@ -90,6 +92,17 @@ def write_pages(reference: Path, facts: Facts) -> str:
     for name, text in pages.items():
         (reference / name).write_text(text, encoding="utf-8")
     return f"wrote {len(pages)} pages in {reference}"
+
+
+def write_schemas(reference: Path) -> str:
+    """Write the schemas of facts, and of JSON outputs below `reference`; return a text to print."""
+    facts_folder = CHECKOUT / "build_configs" / fact_schemas.FOLDER
+    outputs_folder = reference / output_schemas.FOLDER
+    lines = [
+        json_schema.write_schemas(facts_folder, fact_schemas.fact_schemas()),
+        json_schema.write_schemas(outputs_folder, output_schemas.output_schemas()),
+    ]
+    return "\n".join(lines)
 
 
 def generated_pages(facts: Facts) -> dict[str, str]:

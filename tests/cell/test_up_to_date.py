@@ -11,6 +11,7 @@ import pytest
 from filelock import FileLock
 
 from tests.support.commands import ROOT
+from tests.support.documents import assert_fits
 from tests.support.sampled import THIS, Sample, fetched, in_this_process
 from torchmill.cell import up_to_date
 from torchmill.cell.up_to_date import INSTALLED, WHOLE_PLAN, StageRecord
@@ -69,6 +70,7 @@ def test_entries_come_back_as_they_were_written(tmp_path: Path) -> None:
     }
     file = tmp_path / "ledger"
     up_to_date.write_records(file, entries)
+    assert_fits(load_object(file), "ledger")
     assert up_to_date.parse_records(load_object(file)) == entries
     told = json.loads(
         json.dumps(

@@ -12,6 +12,7 @@ import pytest
 
 from tests.support import stored_things as things
 from tests.support.commands import ROOT, environment, run
+from tests.support.documents import assert_fits
 from tests.support.refusals import refused
 from torchmill.cell.containers.cross import container_layout
 from torchmill.commands.clean import command, in_use, stored
@@ -413,6 +414,8 @@ def test_two_cleans_at_a_time_share_the_work(tmp_path: Path, small_facts: Facts)
         for _ in range(2)
     ]
     status = [json.loads(process.communicate()[0]) for process in processes]
+    for document in status:
+        assert_fits(document, "clean")
     assert [process.returncode for process in processes] == [0, 0]
     assert clean(tmp_path, small_facts, "trees", dry_run=True).removed == []
     assert sum(entry["freed"] for entry in status) == size, "each says what itself removed"

@@ -16,6 +16,7 @@ from packaging.utils import canonicalize_name
 
 from tests.support import stand_in_engine
 from tests.support.commands import ROOT, run
+from tests.support.documents import assert_fits
 from tests.support.refusals import refused
 from tests.support.sampled import THIS, Sample, fetched
 from tools.requirements_hook import read_requirements
@@ -163,7 +164,9 @@ def test_the_plan_shows_the_container(sample: Sample, tmp_path: Path) -> None:
     stand_in_engine.podman(tmp_path, OTHER, OTHER)
     env = sample.env | {"PATH": path(tmp_path), "TORCHMILL_IMAGE": f"debian-{OTHER}"}
     words = ("invoke", "plan", SESSION, "--json", "--label=none")
-    said = json.loads(run(*words, home=sample.home, env=env).stdout)["container"]
+    document = json.loads(run(*words, home=sample.home, env=env).stdout)
+    assert_fits(document, "plan")
+    said = document["container"]
     assert (said["image"], said["arch"]) == (f"debian-{OTHER}", OTHER)
     assert said["commands"][0][-2:] == ["--", "--label=none"]
     assert {

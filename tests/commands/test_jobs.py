@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from millguard.limits import CpuQuota, LimitReading
 
+from tests.support.documents import assert_output_fits
 from torchmill.commands import jobs
 from torchmill.commands.jobs import Budget, CompileDemand
 from torchmill.config.costs import CostRange
@@ -77,7 +78,9 @@ def test_a_compile_that_does_not_fit_is_a_warning() -> None:
 
 
 def test_a_limit_of_each_process_is_shown_and_bounds_no_sum() -> None:
-    text = replace(NODE, process_memory=(LimitReading("ulimit -v", 4 * GIB),)).as_text()
+    limited = replace(NODE, process_memory=(LimitReading("ulimit -v", 4 * GIB),))
+    assert_output_fits(limited.as_data(), "jobs")
+    text = limited.as_text()
     assert row(text, "ulimit") == "ulimit -v, each process 4.0 GiB"
     assert row(text, "memory for all").endswith(" 12.0 GiB")
     assert (

@@ -40,7 +40,7 @@ def test_list_names_the_tasks(tmp_path: Path) -> None:
 
 def test_matrix_as_json(tmp_path: Path) -> None:
     done = run("invoke", "matrix", "--tag", "v2.4.0", "--arch", "aarch64", "--json", home=tmp_path)
-    entries = json.loads(done.stdout)
+    entries = json.loads(done.stdout)["cells"]
     assert {entry["arch"] for entry in entries} == {"aarch64"}
     packages = {"torch", "torchvision", "torchaudio", "torch-scatter"}
     assert {entry["package"] for entry in entries} >= packages

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands import run
+from tests.support.documents import assert_output_fits
 from tests.support.made_up_providers import source
 from tests.support.refusals import refused, without_code
 from torchmill.commands.toolkit import (
@@ -205,6 +206,7 @@ def test_missing_parts_are_named_for_the_toolkit_that_builds_take() -> None:
     assert output.text.count("has no") == 1
     assert "/opt/cuda has no cuBLAS: `invoke toolkit --complete 11.8`" in output.text.splitlines()
     assert [toolkit["lacks"] for toolkit in output.data["toolkits"]] == [["cublas"], ["cublas"]]
+    assert_output_fits(output.data, "toolkit")
     assert "has no" not in list_toolkits({taken: (), shadowed: (part,)}, [], [], "x86_64").text
 
 
@@ -213,6 +215,7 @@ def test_installed_libraries_are_named_with_their_folders() -> None:
     folder = "/cache/cudnn-8.5.0.96-cu11-x86_64"
     assert output.text == f"cudnn-8.5.0.96-cu11 is in {folder} (8.5.0.96 from pypi)"
     assert output.data["kept"][0]["home"] == folder
+    assert_output_fits(output.data, "toolkit")
 
 
 def test_the_real_command_lists_and_refuses(tmp_path: Path) -> None:

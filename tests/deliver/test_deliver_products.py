@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands import ROOT
+from tests.support.documents import assert_fits
 from tests.support.refusals import refused
 from torchmill.commands import machine_report, matrix, plan
 from torchmill.config.facts import Facts
@@ -100,7 +101,9 @@ def test_plan_doctor_and_explain_know_products(shipped: Facts, tmp_path: Path) -
 
 def test_a_product_of_the_same_parts_is_unchanged(file: Path) -> None:
     assert is_unchanged(file)
-    assert json.loads(dist_files.manifest_path(file).read_text()) == {
+    record = json.loads(dist_files.manifest_path(file).read_text())
+    assert_fits(record, "product")
+    assert record == {
         "format": formats.PRODUCT,
         "sha256": hash_file(file),
         "size": 4,

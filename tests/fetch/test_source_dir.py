@@ -1,6 +1,7 @@
 """Changes in a fetched tree are noticed, even if times and sizes do not show them."""
 
 import io
+import json
 import os
 import shutil
 import tarfile
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.documents import assert_fits
 from tests.support.refusals import refused
 from tests.support.silent_progress import SilentProgress
 from tests.support.source_upstream import Forge, layout, package, release
@@ -114,6 +116,8 @@ def test_a_copy_of_the_tree_is_verified_anew(unpacked: Source, stat_cache_file: 
     record = read_record(unpacked.path.parent)
     assert record is not None
     assert record.source.contents
+    document = json.loads((unpacked.path.parent / "source.json").read_text("utf-8"))
+    assert_fits(document, "source_record")
     (unpacked.path / "link").unlink()
     (unpacked.path / "link").symlink_to("absent")
     with refused("source-changed"):

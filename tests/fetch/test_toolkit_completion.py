@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.documents import assert_output_fits
 from tests.support.index_server import Index, serving
 from tests.support.machines import file, made_up_programs, program
 from tests.support.nvidia_wheels import put, wheel
@@ -131,6 +132,7 @@ def test_a_completed_toolkit_is_found_before_the_original(
     )
     assert second_line == "CUPTI is not available: no profiler"
     assert output.data["kept"][0]["completes"] == str(bare.home)
+    assert_output_fits(output.data, "toolkit")
     again = complete_toolkit(completed, ARCH, replace(shop(tmp_path), parts=(CUBLAS, CCCL)))
     assert again.text == f"CUDA 11.8 in {completed.home} lacks nothing that torch's build uses"
 

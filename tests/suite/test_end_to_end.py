@@ -54,6 +54,7 @@ def test_wheel_and_dependent_wheel_for_old_and_new_pythons(shared: Sample, pytho
     done = shared.nox("-s", f"vision-{python}-cpu")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "serializable" not in done.stdout + done.stderr, "nox shows what libraries log"
+    shared.check_records()
     tag = f"cp{python.replace('.', '')}"
     names = [name for name in shared.wheels() if f"-{tag}-{tag}-" in name]
     assert [name.split("-")[:2] for name in names] == [

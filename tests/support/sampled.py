@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.commands import ROOT, environment, run
+from tests.support.documents import assert_fits
 from torchmill.cell.context import BuildContext, create_context
 from torchmill.config import facts_reader, selection
 from torchmill.core.paths import EMPTY_ENVIRONMENTS, Layout
@@ -66,7 +67,17 @@ class Sample:
         text = (self.home / "dist" / f"{wheel}.json").read_text(encoding="utf-8")
         found = json.loads(text)
         assert isinstance(found, dict)
+        assert_fits(found, "manifest")
         return found
+
+    def check_records(self) -> None:
+        """Fail unless every ledger and every record of a source fits its schema."""
+        state = self.home / ".torchmill"
+        for pattern, name in (("ledger", "ledger"), ("source.json", "source_record")):
+            paths = list(state.rglob(pattern))
+            assert paths, pattern
+            for path in paths:
+                assert_fits(json.loads(path.read_text(encoding="utf-8")), name)
 
     def publish(self) -> None:
         """Let the facts name a wheel of the first release on PyPI, for this Python."""

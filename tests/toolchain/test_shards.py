@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.documents import assert_fits
 from tests.support.sampled import THIS, Sample, fetched
 from torchmill.core.units import parse_duration
 from torchmill.toolchain import shards
@@ -232,6 +233,7 @@ def test_what_one_module_adds_to_a_share_counts_in_the_next(
         made[number] = sorted((tmp_path / f"log{number}").read_text().split())
         record = json.loads((tmp_path / f"parts/shards/{number}-of-2.json").read_text())
         assert (record["compiles"], record["made"], record["failed"]) == (5, len(made[number]), [])
+        assert_fits(record, "shard_record")
     assert made == {1: ["long.cu.o"], 2: ["a.o", "also.cu.o", "b.o", "c.o"]}
 
 

@@ -1,6 +1,7 @@
 """Upstream's tests on two wheels: what is run, what becomes of tests that never come back, what is compared."""
 
 import io
+import json
 import shutil
 import sys
 from collections.abc import Collection
@@ -11,6 +12,7 @@ from textwrap import dedent
 import pytest
 
 from tests.support.contexts import HOST, job
+from tests.support.documents import assert_fits
 from tests.support.refusals import refused
 from tests.support.sampled import THIS, Sample, fetched
 from tools.proof import check, speed
@@ -255,7 +257,8 @@ def test_a_wrong_kernel_and_a_switch_that_is_off_are_caught_by_name(sample: Samp
     timed = sample.nox("-s", f"speed-{THIS}-cpu", "--", *words)
     assert timed.returncode == 0, timed.stderr
     assert "does not run in this release: what it lacks" in timed.stderr
-    assert {path.suffix for path in (sample.home / ".torchmill" / "logs").glob("*speed*")} >= {
-        ".png",
-        ".json",
-    }
+    logs = sample.home / ".torchmill" / "logs"
+    assert {path.suffix for path in logs.glob("*speed*")} >= {".png", ".json"}
+    for session in ("check", "speed"):
+        report = json.loads((logs / f"v1.0.0-{session}-wheel-{THIS}-cpu.json").read_text("utf-8"))
+        assert_fits(report, f"{session}_report")

@@ -28,7 +28,7 @@ from tools.proof.compared_wheels import (
     read_own_facts,
 )
 from torchmill.config.versions import is_within
-from torchmill.core import process
+from torchmill.core import formats, process
 from torchmill.core.atomic_writes import write_atomically
 from torchmill.core.console import ProgressBar, show_progress
 from torchmill.core.digests import hash_file
@@ -362,7 +362,8 @@ def check_wheel(found: VerifiedWheel, own: ProductOptions) -> str:
         **compare(outcomes, published or {}, tests.explained_for(found.plan)),
     }
     write_atomically(
-        Path(f"{stem}.json"), json.dumps(said | {"outcomes": outcomes}, indent=1) + "\n"
+        Path(f"{stem}.json"),
+        json.dumps({formats.KEY: formats.PROOF, **said, "outcomes": outcomes}, indent=1) + "\n",
     )
     manifest = {**dist_files.read_manifest(found.wheel), "upstream_tests": said}
     write_atomically(dist_files.manifest_path(found.wheel), json.dumps(manifest, indent=1) + "\n")

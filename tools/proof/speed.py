@@ -21,6 +21,7 @@ from tools.proof.compared_wheels import (
     installed_wheel,
     read_own_facts,
 )
+from torchmill.core import formats
 from torchmill.core.atomic_writes import write_atomically
 from torchmill.core.console import format_table, show_progress
 from torchmill.core.errors import ConfigError, DeliveryError, VerifyError
@@ -151,6 +152,7 @@ def measure_wheel(found: VerifiedWheel, own: ProductOptions) -> str:
         for one, why in those.items()
     }
     said = {
+        formats.KEY: formats.PROOF,
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "ours": ours.title,
         "published": theirs.title,

@@ -74,7 +74,7 @@ def show_matrix(  # noqa: PLR0917 - every one is an option
             code="empty-grid",
         )
     if json:
-        return CommandOutput("", cells_as_data(facts, cells, native_arch()))
+        return CommandOutput("", {"cells": cells_as_data(facts, cells, native_arch())})
     paragraphs = [cells_as_text(facts, cells), selection.describe_selection(layout, tag)]
     return CommandOutput("\n\n".join(filter(None, paragraphs)))
 

@@ -14,6 +14,8 @@ LEDGER = 2  # the stages of a cell
 MANIFEST = 2  # beside a wheel; statement and SBOM are derived from it
 PRODUCT = 1  # beside a product of a wheel: a conda package, a libtorch archive
 STATEMENT = 1  # internalParameters of the statement
+SHARD = 1  # the record of a share of a build
+PROOF = 1  # the reports of the sessions check-… and speed-…
 JSON_OUTPUT = 1  # the output of --json
 BEFORE_FORMATS = 0
 
@@ -31,11 +33,9 @@ def judge_format(document: Mapping[str, Any], current: int) -> FormatAge:
     return "older" if number < current else "newer"
 
 
-def stamp_output(data: Any) -> Any:
-    """Return data as --json prints it: an object begins with its format."""
-    if isinstance(data, dict):
-        return {KEY: JSON_OUTPUT, **data}
-    return data
+def stamp_output(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return data as --json prints it: with its format, which comes first."""
+    return {KEY: JSON_OUTPUT, **data}
 
 
 def newer_clause(document: Mapping[str, Any], current: int) -> str:

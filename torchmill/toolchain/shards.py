@@ -26,6 +26,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from torchmill.core import formats
 from torchmill.core.atomic_writes import write_atomically, write_script
 from torchmill.core.deletion import delete_paths
 from torchmill.core.lenient_paths import exists, find_paths, read_text
@@ -258,7 +259,7 @@ def main(program: str, arguments: Sequence[str]) -> int:
     sums["made"] += len(share) - len(failed)
     sums["failed"] += failed
     record = {
-        "format": 1,
+        formats.KEY: formats.SHARD,
         "shard": str(shard),
         "session": order["session"],
         "tree": order["tree"],
