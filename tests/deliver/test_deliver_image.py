@@ -421,6 +421,19 @@ def test_a_runtime_image_for_one_gpu_has_slim_wheels(tmp_path: Path) -> None:
     assert sorted(path.name for path in folder.parent.iterdir()) == [".locks", folder.name]
 
 
+@pytest.mark.parametrize("label", ["cu118", "cu118.torch1.13.1"])
+def test_the_slim_wheel_is_chosen_unless_the_image_slims_its_wheels(
+    tmp_path: Path, label: str
+) -> None:
+    tag = "cp310-cp310-linux_x86_64"
+    original = written_wheels.made(tmp_path, "torch", f"1.13.1+{label}", tag)
+    slim_wheel = written_wheels.made(tmp_path, "torch", f"1.13.1+{label}.sm86", tag)
+    options = ImageOptions("runtime", ("3.10",), toolkit="11.8", arch="x86_64")
+    for gpus, expected in (((), slim_wheel), (("3090",), original)):
+        wheels = runtime.image_wheels(SHIPPED, _request(replace(options, gpus=gpus)), tmp_path)
+        assert wheels == (expected,)
+
+
 def test_recipes_follow_from_facts_and_request_alone() -> None:
     requested = _request(ImageOptions("builder"))
     assert builder.builder_recipe(SHIPPED, requested) == builder.builder_recipe(SHIPPED, requested)

@@ -172,7 +172,11 @@ def missing_releases(
 class _Candidate(NamedTuple):
     """A wheel that fits. Candidates are compared by their fields: the greatest is the best."""
 
-    is_original: bool  # True if the image slims its wheels, and this wheel is not slimmed yet
+    # True if the image slims its wheels, and this wheel is not slimmed yet.
+    is_original: bool
+    # By version and build, as pip compares wheels: a slim wheel's version is greater than that of
+    # its original.
+    version: Version
     build: BuildTag
     path: Path
 
@@ -195,8 +199,9 @@ def _matching_wheels(
         variant = label.partition(".")[0]
         fits = any(_installs(tag, interpreter_tags, request.arch) for tag in tags)
         if variant == request.variant and fits:
-            is_original = bool(request.arch_list) and version.local == variant
-            candidates.append(_Candidate(is_original, build or (0, ""), path))
+            is_slim = any(finished_wheel.SLIM_LABEL.fullmatch(part) for part in label.split("."))
+            is_original = bool(request.arch_list) and not is_slim
+            candidates.append(_Candidate(is_original, version, build or (0, ""), path))
     return [candidate.path for candidate in sorted(candidates, reverse=True)]
 
 
