@@ -12,6 +12,7 @@ from tests.support.hosts import change_host
 from tests.support.processors import CORTEX_A72, PROCESSORS
 from torchmill.config.facts import Facts
 from torchmill.config.gpu import Gpu
+from torchmill.config.linux_distribution import LinuxDistribution
 from torchmill.config.release import Release
 from torchmill.config.release_lookup import find_release
 from torchmill.fetch.source.source import Source
@@ -495,3 +496,11 @@ def test_a_wheel_with_device_code_is_no_reading_of_a_build_without_cuda(shipped:
     # Wheels with device code were uploaded by mistake, and replaced by those of build 1.
     readings = wheel_fit.find_readings(shipped, "torchvision", "0.20.0", "aarch64", None)
     assert [reading.own for reading in readings] == [""]
+
+
+def test_the_driver_of_a_board_is_named_by_its_jetpack(shipped: Facts) -> None:
+    jetpack_5 = LinuxDistribution("ubuntu", "20.04", ("debian",), l4t="35.4.1")
+    board = change_host(ARM, platform={"distribution": jetpack_5, "glibc": "2.31"})
+    wheel = wheel_for_gpus(shipped, "wheel-3.12-cu130", "v2.11.0", Gpu("Orin", "8.7"), host=board)
+    assert wheel.verdict.fit == "does not fit"
+    assert wheel.verdict.reason.startswith("the driver of ubuntu 20.04 (JetPack 5) does not run")

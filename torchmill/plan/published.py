@@ -117,7 +117,7 @@ def target_host(facts: Facts, host: Host, arch: str) -> Host:
     """
     if host.arch == arch:
         return host
-    # The resources stay: estimates of a cross build are for this machine.
+    # Cores and memory stay: a build for another arch runs in a container on this machine.
     return Host(
         arch, facts.arches[arch].system, HostResources(host.resources.cores, host.resources.memory)
     )
@@ -282,11 +282,7 @@ def _verdicts(
     if refusal:
         yield WheelVerdict("does not fit", refusal)
     if wheel.toolkit and not driver_runs(wheel.toolkit, host):
-        oldest = oldest_driver(wheel.toolkit, host.system)
-        yield WheelVerdict(
-            "does not fit",
-            f"it needs driver {oldest}, and this machine has {host.gpus.running_driver}",
-        )
+        yield WheelVerdict("does not fit", _driver_refusal(wheel.toolkit, host))
     if wheel.toolkit:
         yield from _gpu_verdicts(facts, wheel, wheel.toolkit, host)
         yield from _driver_doubt(wheel.toolkit, host)
@@ -294,6 +290,16 @@ def _verdicts(
         yield WheelVerdict("cannot tell", wheel_fit.unread_reason(wheel))
     yield wheel_fit.judge_processor(facts, published_release, host)
     yield from _base_verdicts(facts, release, wheel, host)
+
+
+def _driver_refusal(toolkit: Toolkit, host: Host) -> str:
+    """Return why a host's driver, which is known to be too old, does not run a toolkit's code."""
+    if board_driver_support(host, toolkit.version):
+        # The driver of a board may have no version: it is a part of Jetson Linux.
+        board = host.platform.distribution
+        return f"the driver of {board} does not run what CUDA {toolkit.version} makes by itself"
+    oldest = oldest_driver(toolkit, host.system)
+    return f"it needs driver {oldest}, and this machine has {host.gpus.running_driver}"
 
 
 def _system_refusal(release: Release, host: Host) -> str:
@@ -318,11 +324,10 @@ def _gpu_verdicts(
     facts: Facts, wheel: PublishedWheel, toolkit: Toolkit, host: Host
 ) -> Iterator[WheelVerdict]:
     """Yield the verdicts on the GPUs of a host, and on the driver if it has to compile PTX."""
-    unknown = {  # an ordered set: several GPUs of a host often have one name
-        gpu.name: None
-        for gpu in host.gpus.devices
-        if gpu.name and gpu_capability(facts, gpu) is None
-    }
+    unknown: dict[str, None] = {}  # an ordered set: several GPUs of a host often have one name
+    for gpu in host.gpus.devices:
+        if gpu.name and gpu_capability(facts, gpu) is None:
+            unknown[gpu.name] = None
     for name in unknown:
         yield WheelVerdict("cannot tell", f"the compute capability of {name} is not known")
     gpus = known_capabilities(facts, host.gpus.devices)
@@ -330,7 +335,9 @@ def _gpu_verdicts(
     if not host.gpus.devices:
         yield WheelVerdict("cannot tell", "the GPU that it is for is not known")
     targets = arch_list.parse_targets(facts, wheel.code) if wheel.code else []
-    with_ptx = [gpu.name for gpu in gpus if serving_kind(facts, targets, gpu) == "PTX"]
+    with_ptx = [
+        capability.name for capability in gpus if serving_kind(facts, targets, capability) == "PTX"
+    ]
     if with_ptx and not driver_compiles_ptx(toolkit, host):
         yield WheelVerdict(
             "does not fit",
