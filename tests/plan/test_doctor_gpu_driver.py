@@ -168,6 +168,7 @@ def test_forward_compatibility_is_unknown_without_a_gpu(gpus: Facts) -> None:
 def test_a_driver_that_does_not_say_its_version_is_unknown(gpus: Facts) -> None:
     finding = check(gpus, with_compat(A100, None))["GPU driver"]
     assert (finding.verdict, finding.state) == ("unknown", "does not say its version")
+    assert finding.because == ""
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from torchmill.host.host import Host
 from torchmill.plan.boards import board_driver_support
 from torchmill.plan.cuda_toolkit import cell_with_toolkit
 from torchmill.plan.doctor import other_toolkits
-from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict, absence_text
+from torchmill.plan.doctor.finding import CheckContext, Finding, absence_text
 from torchmill.plan.drivers import driver_runs, oldest_driver
 
 DRIVER = "GPU driver"  # the subject of the findings on it
@@ -61,14 +61,12 @@ def _unknown_driver(host: Host, needed: str) -> Finding:
     """Return the finding on a driver whose version is not known."""
     if host.unknown_gpus_reason:
         return Finding(DRIVER, "cannot tell", needed, "unknown", because=host.unknown_gpus_reason)
-    because = ""
-    if host.complete:
-        because = "a build needs no GPU, but the wheel cannot be tried on one here"
     if host.gpus.devices:
-        state = "does not say its version"
-        return Finding(DRIVER, state, needed, "unknown", because=because)
-    verdict: Verdict = "ok" if host.complete else "unknown"
-    return Finding(DRIVER, absence_text(host), needed, verdict, because=because)
+        return Finding(DRIVER, "does not say its version", needed, "unknown")
+    if not host.complete:
+        return Finding(DRIVER, absence_text(host), needed, "unknown")
+    because = "a build needs no GPU, but the wheel cannot be tried on one here"
+    return Finding(DRIVER, absence_text(host), needed, "ok", because=because)
 
 
 def is_bridged(host: Host) -> bool:
