@@ -60,12 +60,18 @@ def test_gpus_of_this_machine_are_no_default_for_another(shipped: Facts) -> None
 
 
 @pytest.mark.parametrize(
-    ("options", "is_named"),
-    [({}, True), ({"arch_list": "official"}, True), ({"arch_list": "8.0"}, False)],
+    ("gpus", "options", "is_named"),
+    [
+        (["NVIDIA GeForce RTX 3090"], {}, True),
+        (["NVIDIA GeForce RTX 3090"], {"arch_list": "official"}, True),
+        (["NVIDIA GeForce RTX 3090"], {"arch_list": "8.0"}, False),
+        # The default list is without the first, for which the toolkit makes no code.
+        (["NVIDIA GeForce RTX 5090", "Tesla T4"], {}, True),
+    ],
 )
 def test_a_plan_names_the_official_wheel_unless_the_user_chose_a_list(
-    shipped: Facts, options: dict[str, Any], is_named: bool
+    shipped: Facts, gpus: list[str], options: dict[str, Any], is_named: bool
 ) -> None:
-    host = host_with_gpus("NVIDIA GeForce RTX 3090")
+    host = host_with_gpus(*gpus)
     context = build_context(shipped, "wheel-3.12-cu124 v2.4.1", host, **options)
     assert (context.plan.official.published is not None) is is_named

@@ -193,7 +193,7 @@ def _is_usual_build(
     facts: Facts, cell: Cell, host: Host, options: Options, source: Source | None
 ) -> bool:
     """Tell whether a build makes a wheel such as upstream's, so that a published one might do."""
-    if not asks_for_usual_wheel(_without_usual_list(facts, host, options)):
+    if not asks_for_usual_wheel(_without_usual_list(facts, cell, host, options)):
         return False
     if source is None:
         return True
@@ -206,14 +206,14 @@ def _is_usual_build(
     return source.commit == release_commit
 
 
-def _without_usual_list(facts: Facts, host: Host, options: Options) -> Options:
+def _without_usual_list(facts: Facts, cell: Cell, host: Host, options: Options) -> Options:
     """Return options without a list of compute capabilities that a published wheel may serve.
 
     These are the list of the official build, and that of the host's GPUs.
     """
     arch_list = options.arch_list
     is_official = arch_list is not None and arch_list.strip().lower() == OFFICIAL
-    if is_official or is_local_list(facts, host, arch_list):
+    if is_official or is_local_list(facts, cell, host, options):
         return replace(options, arch_list=None)
     return options
 

@@ -10,7 +10,7 @@ from torchmill.config import arch_list
 from torchmill.config.arch_list import ArchTarget
 from torchmill.config.facts import Facts
 from torchmill.config.gpu import Capability
-from torchmill.config.gpu_names import gpu_capability, known_capabilities
+from torchmill.config.gpu_names import gpu_capability
 from torchmill.config.toolkit import Toolkit
 from torchmill.host.host import Host
 from torchmill.plan.arch_choice import find_arch_problems, shortest_arch_list
@@ -38,19 +38,25 @@ def with_local_gpus(facts: Facts, cell: Cell, host: Host, options: Options) -> O
     toolkit = _toolkit_of_build(facts, cell, options)
     if toolkit is None or not driver_runs(toolkit, host):
         return options
-    gpus = servable_gpus(facts, cell, toolkit, host)
-    if not gpus:
-        return options
-    targets = shortest_arch_list(facts, gpus)
-    return replace(options, arch_list=arch_list.format_arch_list(targets))
+    listed = _local_list(facts, cell, toolkit, host)
+    return replace(options, arch_list=listed) if listed else options
 
 
-def is_local_list(facts: Facts, host: Host, listed: str | None) -> bool:
-    """Tell whether an arch list is the one that `with_local_gpus` gives a build on a host."""
-    gpus = known_capabilities(facts, host.gpus.devices)
-    if not gpus:
+def is_local_list(facts: Facts, cell: Cell, host: Host, options: Options) -> bool:
+    """Tell whether the arch list among options is the one for the GPUs of the host.
+
+    It may have come from `with_local_gpus`, or from the user.
+    """
+    toolkit = _toolkit_of_build(facts, cell, options)
+    if toolkit is None or not options.arch_list:
         return False
-    return listed == arch_list.format_arch_list(shortest_arch_list(facts, gpus))
+    return options.arch_list == _local_list(facts, cell, toolkit, host)
+
+
+def _local_list(facts: Facts, cell: Cell, toolkit: Toolkit, host: Host) -> str:
+    """Return the shortest arch list for the GPUs of a host; "" if none can be made."""
+    gpus = servable_gpus(facts, cell, toolkit, host)
+    return arch_list.format_arch_list(shortest_arch_list(facts, gpus)) if gpus else ""
 
 
 def servable_gpus(facts: Facts, cell: Cell, toolkit: Toolkit, host: Host) -> Sequence[Capability]:
