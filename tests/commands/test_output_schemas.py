@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import tasks
-from tests.support import documents, told_wheels
+from tests.support import documents, documented_wheels
 from tests.support.commands import InvokeHere
 from tools.json_schema import schema_files
 from tools.output_schemas import output_schemas
@@ -68,7 +68,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a home with wheels and logs, which is the folder of the process too."""
     monkeypatch.chdir(tmp_path)
     for version in ("1.12.1+cpu", "1.13.1+cpu"):
-        told_wheels.built(tmp_path / "dist", version)
+        documented_wheels.built(tmp_path / "dist", version)
     (tmp_path / "build.log").write_text(LOG, encoding="utf-8")
     (tmp_path / "unknown.log").write_text("error: the flux capacitor is not charged\n", "utf-8")
     (tmp_path / "empty.log").write_text("all is well\n", encoding="utf-8")
