@@ -1,4 +1,9 @@
-"""`invoke arch`: the compute capabilities of GPUs, and the GPUs that a list of them serves."""
+"""`invoke arch`: the compute capabilities of GPUs, and the GPUs that a list of them serves.
+
+A *list* is the value of TORCH_CUDA_ARCH_LIST, such as "8.0;8.6+PTX": the compute capabilities for
+which a wheel has code, and those for which it has PTX, from which the driver of a later GPU makes
+its code.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +29,7 @@ from torchmill.plan.arch_choice import check_arch_list, find_arch_problems, shor
 from torchmill.plan.arch_toolkits import find_toolkit, format_toolkit_range, toolkits_with_target
 from torchmill.plan.build_options import Options
 from torchmill.plan.build_plan import compute_plan
+from torchmill.plan.cell import Cell
 from torchmill.plan.matrix import can_build_with, possible_cells
 from torchmill.plan.plan import Plan
 from torchmill.plan.published_wheel import PublishedWheel
@@ -34,14 +40,15 @@ _FEW_GPUS = 3  # that a summary names
 
 @dataclass(frozen=True, slots=True)
 class ArchQuestion:
-    """A list of capabilities, or GPUs to make one for; toolkit and release must take it."""
+    """A list of capabilities, or GPUs for which a list is to be made."""
 
     arch_list: str = ""
     gpu_names: Sequence[str] = ()
-    # Ask for the GPUs of this machine, too; a build of this release shows the saving of their list.
+    # With a release, the GPUs of this machine are meant, too. The answer then has the time that a
+    # build of this release saves with their list.
     local: Release | None = None
-    cuda: str = ""  # "11.8", the toolkit
-    tag: str = ""  # of the release
+    cuda: str = ""  # the toolkit that must take the list, "11.8"; "" for any
+    tag: str = ""  # of the release that must take the list; "" for any
 
 
 def show_arch(  # noqa: PLR0917 - every one is an option
@@ -62,23 +69,23 @@ def show_arch(  # noqa: PLR0917 - every one is an option
 
 
 def answer_arch(facts: Facts, host: Host, question: ArchQuestion) -> CommandOutput:
-    """Return the facts about a list, or about GPUs; if nothing is named, a summary of all that fit.
+    """Return the facts about a list, or about GPUs and the list for them.
 
-    With a toolkit and a release, it has the cost of a build with the list on `host`. Raises
+    If the question names neither, a summary of all capabilities that fit its toolkit and release.
+    With both of these, the answer has the cost of a build with the list on `host`. Raises
     ConfigError for an unknown GPU and for a list that cannot be read, ImpossibleBuildError for a
     list that the toolkit or the release does not take.
     """
     base = base_package(facts).name
     toolkit = find_toolkit(facts, "--cuda", question.cuda) if question.cuda else None
     release = find_release(facts, base, question.tag) if question.tag else None
-    gpus: list[NamedGpu] = []
-    for name in question.gpu_names:
-        gpus += find_gpus(facts, name)
-    if question.local:
-        gpus += gpus_of_host(facts, host.gpus.devices, host.unknown_gpus_reason)
+    gpus = _named_gpus(facts, host, question)
     requested = {gpu.capability.name: gpu.capability for gpu in gpus}
+    # A GPU may run the code of an older one, so that the shortest list may leave some out.
     shortest = arch_list.format_arch_list(shortest_arch_list(facts, requested.values()))
-    text = question.arch_list or (shortest if question.local else ";".join(requested))
+    text = question.arch_list
+    if not text:
+        text = shortest if question.local else ";".join(requested)
     if not text:
         return _summarize_all(facts, toolkit, release)
     targets = check_arch_list(facts, text, toolkit, release, host.gpus.devices)
@@ -93,12 +100,9 @@ def answer_arch(facts: Facts, host: Host, question: ArchQuestion) -> CommandOutp
     }
     shown_gpus = gpus or [NamedGpu(capability.name, capability) for capability in capabilities]
     board = None if question.local else gpu_hosts.find_board(facts, shown_gpus)
-    machine = _machine_of(shown_gpus, host, board, is_local=question.local is not None)
     releases = [release] if release else facts.releases[base]
-    if question.local is not None or board:
-        wheel = published.newest_published(facts, releases, machine)
-    else:
-        wheel = published.newest_for_gpus(facts, releases, machine)
+    is_local = question.local is not None
+    wheel = _official_wheel(facts, releases, shown_gpus, host, board, is_local=is_local)
     saving = _saving(facts, question.local, question.cuda, host) if question.local else []
     plan = _plan(facts, targets, toolkit, release, host)
     requested_capabilities = list(requested.values())
@@ -127,6 +131,16 @@ def answer_arch(facts: Facts, host: Host, question: ArchQuestion) -> CommandOutp
         **costs,
     }
     return CommandOutput("\n".join(lines), data)
+
+
+def _named_gpus(facts: Facts, host: Host, question: ArchQuestion) -> list[NamedGpu]:
+    """Return the GPUs that a question names, and those of this machine if it means them."""
+    gpus: list[NamedGpu] = []
+    for name in question.gpu_names:
+        gpus += find_gpus(facts, name)
+    if question.local:
+        gpus += gpus_of_host(facts, host.gpus.devices, host.unknown_gpus_reason)
+    return gpus
 
 
 def _summarize_all(facts: Facts, toolkit: Toolkit | None, release: Release | None) -> CommandOutput:
@@ -182,6 +196,7 @@ def capability_as_data(facts: Facts, capability: Capability) -> dict[str, Any]:
 
 
 def _capability_as_text(facts: Facts, capability: Capability) -> str:
+    """Return the facts about a capability as lines, folded for a terminal."""
     lines = [f"{capability.name}  {capability.architecture}"]
     for title, text in _capability_rows(facts, capability):
         lines.append(fold_text(f"  {title:<10}  {text}"))
@@ -229,7 +244,10 @@ def _driver_ranges(toolkits: Sequence[Toolkit]) -> str:
 
 
 def _targets(facts: Facts, capability: Capability) -> list[str]:
-    """Return the compilers' names of a capability: "9.0", and "9.0a" for this one GPU alone."""
+    """Return the names by which compilers make code for a capability: "9.0", "9.0a".
+
+    Code with a letter runs on GPUs of this capability (a) or family (f) alone.
+    """
     names: set[str] = set()
     for toolkit in facts.toolkits:
         names.update(toolkit.capabilities)
@@ -237,7 +255,10 @@ def _targets(facts: Facts, capability: Capability) -> list[str]:
 
 
 def _history(facts: Facts, capability: Capability, toolkits: Sequence[Toolkit]) -> str:
-    """Return which official builds run on a capability; how to build one if the newest do not."""
+    """Return which official builds run on a capability, as ranges of versions.
+
+    If the newest release is not among them, also the newest that can be built for it.
+    """
     releases = facts.releases[base_package(facts).name]
     arch = "aarch64" if capability.tegra else "x86_64"
     support = official_support.support_by_release(facts, capability, arch)
@@ -264,26 +285,29 @@ def _history(facts: Facts, capability: Capability, toolkits: Sequence[Toolkit]) 
 def _newest_buildable(
     facts: Facts, toolkits: Iterable[Toolkit], *, tried: bool
 ) -> tuple[str, str] | None:
-    """Return the newest release that builds with one of some toolkits, and the newest of these.
+    """Return the newest release that builds with one of some toolkits, and the newest such toolkit.
 
-    With `tried`, only builds count that somebody is known to have made.
+    With `tried`, only builds count that somebody is known to have made. None if there is none.
     """
     order = [toolkit.version for toolkit in facts.toolkits]
     versions = {toolkit.version for toolkit in toolkits}
     for release in reversed(facts.releases[base_package(facts).name]):
-        fitting = []
+        fitting_versions = []
         for arch in release.arches:
             for cell in possible_cells(facts, release, arch):
                 cuda = cell.build.cuda
                 if cuda in versions and (not tried or find_trial(facts, cell).witness):
-                    fitting.append(str(cuda))
-        if fitting:
-            return release.version, max(fitting, key=order.index)
+                    fitting_versions.append(str(cuda))
+        if fitting_versions:
+            return release.version, max(fitting_versions, key=order.index)
     return None
 
 
 def _stretches(releases: Sequence[Release], support: Mapping[str, str]) -> str:
-    """Return "1.0.0 to 1.3.1 (code for 3.5), 1.4.0 (code for 3.7)"."""
+    """Return ranges of releases: "1.0.0 to 1.3.1 (code for 3.5), 1.4.0 (code for 3.7)".
+
+    `support` has, by version, how a release runs on a GPU; a release that does not is not in it.
+    """
     texts = []
     for kind, group in groupby(releases, key=lambda release: support.get(release.version)):
         versions = [release.version for release in group]
@@ -298,7 +322,10 @@ def _stretches(releases: Sequence[Release], support: Mapping[str, str]) -> str:
 def _describe_support(
     targets: Sequence[ArchTarget], support: Mapping[str, str | None], gpus: Iterable[NamedGpu]
 ) -> Iterator[str]:
-    """Yield a list, how it serves each capability, and which of some GPUs it does not serve."""
+    """Yield the lines on a list: its text, how it serves each capability, and GPUs without any code.
+
+    `support` has, by capability, whether the list serves it by "code", by "PTX" or not (None).
+    """
     yield f"TORCH_CUDA_ARCH_LIST={arch_list.format_arch_list(targets)}"
     titles = {"code": "runs on", "PTX": "by PTX on", None: "not on"}
     for kind, title in titles.items():
@@ -325,40 +352,63 @@ def _describe_official(
     return lines
 
 
-def _machine_of(
-    gpus: Iterable[NamedGpu], host: Host, board: GpuHost | None, *, is_local: bool
-) -> Host:
-    """Return the machine that a wheel is for: this one, a board's, or one with these GPUs."""
+def _official_wheel(
+    facts: Facts,
+    releases: Sequence[Release],
+    gpus: Iterable[NamedGpu],
+    host: Host,
+    board: GpuHost | None,
+    *,
+    is_local: bool,
+) -> PublishedWheel | None:
+    """Return the newest official wheel for some GPUs; None if no wheel that was read fits.
+
+    They are in this machine (`is_local`), on a board such as a Jetson, which is a machine of its
+    own, or in a Linux machine of which nothing else is known.
+    """
     names = [gpu.capability.name for gpu in gpus]
     if is_local:
-        return published.with_gpus(host, names)
+        machine = published.with_gpus(host, names)
+        return published.newest_published(facts, releases, machine)
     if board:
-        return published.with_gpus(gpu_hosts.board_machine(board, host), names)
+        machine = published.with_gpus(gpu_hosts.board_machine(board, host), names)
+        return published.newest_published(facts, releases, machine)
     arch = host.arch if host.system == "linux" else official_support.OFFICIAL_ARCHES[0]
     resources = HostResources(host.resources.cores, host.resources.memory)
-    return published.with_gpus(Host(arch, "linux", resources), names)
+    machine = published.with_gpus(Host(arch, "linux", resources), names)
+    return published.newest_for_gpus(facts, releases, machine)
 
 
 def _saving(facts: Facts, release: Release, cuda: str, host: Host) -> list[str]:
     """Return how much sooner a build for this machine's GPUs ends than one with the official list.
 
-    The build is of a release, else of the newest that can; with an official toolkit if there is
-    one, and for a Python that is installed here if any is.
+    [] if no cell has such GPUs on its list. The cell is one of `release`, else of the newest that
+    has one. `cuda` is its toolkit, "" for any.
     """
     for candidate in (release, *reversed(facts.releases[release.package])):
-        cells = list(possible_cells(facts, candidate, host.arch))
-        installed = [cell for cell in cells if cell.build.python in host.interpreters.paths]
-        official = candidate.cuda_official
-        ordered = sorted(
-            installed or cells,
-            key=lambda cell: (cell.build.cuda in official, not cell.build.python.endswith("t")),
-        )
-        for cell in reversed(ordered):
+        for cell in _preferred_cells(facts, candidate, host):
             if cuda in {"", cell.build.cuda, cell.build.variant}:
                 saving = estimate_report.saving_for_gpus(facts, cell, host)
                 if saving:
                     return saving
     return []
+
+
+def _preferred_cells(facts: Facts, release: Release, host: Host) -> list[Cell]:
+    """Return the possible cells of a release, the most usual first.
+
+    Only those for an installed Python, if there are any; first those with an official toolkit, then
+    those whose Python is not free-threaded ("3.13t"), the newest Python and toolkit first.
+    """
+    cells = list(possible_cells(facts, release, host.arch))
+    installed = [cell for cell in cells if cell.build.python in host.interpreters.paths]
+
+    def preference(cell: Cell) -> tuple[bool, bool]:
+        has_official_toolkit = cell.build.cuda in release.cuda_official
+        return has_official_toolkit, not cell.build.python.endswith("t")
+
+    # Cells come in the order of Pythons and toolkits, the oldest first, and sorting keeps that.
+    return sorted(installed or cells, key=preference)[::-1]
 
 
 def _remarks(
@@ -387,7 +437,10 @@ def _plan(
     release: Release | None,
     host: Host,
 ) -> Plan | None:
-    """Return the plan of a build with a list, for the newest Python; None if none is possible."""
+    """Return the plan of a build with a list, for the newest Python.
+
+    None without a toolkit or a release, and if the release does not build with the toolkit.
+    """
     if toolkit is None or release is None:
         return None
     cells = [

@@ -1,6 +1,7 @@
 """`invoke bisect`: find the commit that changed behaviour.
 
-Git selects the commits, each is built, and a command of the user judges the build.
+Git selects the commits, each is built, and a command of the user judges the build. The *ends* of
+the search are the commits that the user names: --good and --bad.
 """
 
 import json
@@ -57,20 +58,21 @@ NO_VERDICT = 126  # and above: it could not be run, or was killed
 class CommitSearch(NamedTuple):
     """A search for a commit.
 
-    Its record is written to a file: "asked" has the options of the user, and "tested" the verdict
-    and the reason of each commit that was tried, by its id.
+    Its record is written to a file, so that a search that was interrupted can go on. "asked" has
+    the options of the user, "ends" the two commits by verdict, and "tested" the verdict and the
+    reason of each commit that was tried. The other fields describe the cell that is built.
     """
 
     layout: Layout
-    home: Layout  # the folders that it builds in, so that the user's own stay as they are
+    home: Layout  # the folders in which commits are built; the user's own stay as they are
     history: CommitHistory
     record: dict[str, Any]
 
     def run(self) -> CommandOutput:
         """Try the ends, then the commits that git selects, and return the first bad commit.
 
-        If commits were skipped, there may be several that can be it. Raises ConfigError if the good
-        end is not good, or the bad one not bad.
+        If commits next to it were skipped, the output names all that may be the first bad one.
+        Raises ConfigError if the good end is not good, or the bad end is not bad.
         """
         if not self.record["asked"]["trust_ends"]:
             self._require_ends()
@@ -82,6 +84,7 @@ class CommitSearch(NamedTuple):
             self.history.bisect(self.verdict(commit), commit)
 
     def _require_ends(self) -> None:
+        """Raise ConfigError unless the good end is good and the bad end is bad."""
         problems = []
         for end, commit in self.record["ends"].items():
             if self.verdict(commit) != end:
@@ -100,7 +103,7 @@ class CommitSearch(NamedTuple):
         if commit not in tested:
             print_now(f"commit {self.history.describe(commit)}")
             tested[commit] = self._try(commit)
-            # a password in a URL must not be stored
+            # --mirror may be a URL with a password, which must not be stored.
             text = hide_password(json.dumps(self.record, indent=1))
             write_atomically(self.layout.bisect / RECORD, text)
             # Each commit is fetched into a tree of its own, of gigabytes.
@@ -118,7 +121,7 @@ class CommitSearch(NamedTuple):
         if request["mirror"]:
             fetch += ["--mirror", request["mirror"]]
         if self.record["dependent"]:
-            _run_or_stop(fetch)
+            _run_or_stop(fetch)  # torch, against which the package is built
         _run_or_stop([*fetch, "--package", self.record["package"], "--ref", commit])
         code = _run_or_stop(["nox", "-s", cell, "--", *request["options"]], UNBUILDABLE)
         if code:
@@ -128,14 +131,14 @@ class CommitSearch(NamedTuple):
             log = self.home.logs / f"{tag}-{cell}.log"
             if not log.exists():  # the build could not be prepared
                 return "skip", problem
-            # the next commit's build writes to the same name
+            # The build of the next commit would write to the same file.
             log = log.rename(log.with_name(f"{commit}.log"))
             return "skip", f"{problem} ({log})"
         wheel = self._find_wheel(commit)
         return self._run_command(self.create_venv_variables(str(wheel)))
 
     def _find_wheel(self, commit: str) -> Path:
-        """Return the wheel of a commit. Earlier searches, for other cells, left wheels as well.
+        """Return the wheel of a commit, by its manifest: earlier searches have left wheels, too.
 
         Raises SourceError if there is none, although the build succeeded.
         """
@@ -150,7 +153,11 @@ class CommitSearch(NamedTuple):
         )
 
     def create_venv_variables(self, *wheels: str) -> dict[str, str]:
-        """Create an environment with wheels and the packages of --with; return its variables."""
+        """Create an environment for COMMAND, and return the variables with which COMMAND runs.
+
+        It has some wheels and the packages of --with. An environment of an earlier commit is
+        replaced. TORCHMILL_… is not passed on: COMMAND may run torchmill itself.
+        """
         venv = self.layout.bisect / "env"
         interpreter = resolve_interpreter(self.record["python"])
         unread_log = StringIO()  # an error carries the output of the program that failed
@@ -167,7 +174,7 @@ class CommitSearch(NamedTuple):
         return {**variables, "VIRTUAL_ENV": str(venv), "PATH": path}
 
     def require_command(self) -> None:
-        """Raise ConfigError if there is no such program as COMMAND.
+        """Raise ConfigError if COMMAND names no program, on PATH or in an environment for it.
 
         It is called before anything is built, which may take hours.
         """
@@ -190,17 +197,17 @@ class CommitSearch(NamedTuple):
                 "correct it; to find a crash, let a shell turn it into 1 (`sh -c '… || exit 1'`)",
                 code="command-without-verdict",
             )
-        verdict = {0: "good", SKIP: "skip"}.get(code, "bad")
-        return verdict, f"COMMAND ended with {code}"
+        verdicts = {0: "good", SKIP: "skip"}
+        return verdicts.get(code, "bad"), f"COMMAND ended with {code}"
 
     def _result(self) -> CommandOutput:
-        """Return the first bad commit, or all that may be it, which is a failure (exit code 1)."""
+        """Return the first bad commit; all that may be it, with exit code 1, if some were skipped."""
         suspects = [f"  {self.history.describe(commit)}" for commit in self.history.suspects()]
-        several = len(suspects) > 1
-        lines = ["", "first bad commit:"]
-        if several:
-            lines[-1] += " one of these, as some were skipped"
-        lines += suspects
+        is_certain = len(suspects) <= 1
+        title = "first bad commit:"
+        if not is_certain:
+            title += " one of these, as some were skipped"
+        lines = ["", title, *suspects]
         skipped = []
         for commit, (verdict, reason) in self.record["tested"].items():
             if verdict == "skip":
@@ -208,14 +215,14 @@ class CommitSearch(NamedTuple):
         if skipped:
             lines += ["skipped:", *skipped]
         lines.append(f"wheels: {self.home.dist}")
-        return CommandOutput("\n".join(lines), exit_code=int(several))
+        return CommandOutput("\n".join(lines), exit_code=0 if is_certain else 1)
 
 
 def _run_or_stop(words: Sequence[str], accepted: Collection[int] = ()) -> int:
     """Run a command, and return its exit code: 0, or one of those that are `accepted`.
 
-    Any other is the machine's or the network's fault, not the commit's. Then SourceError is raised,
-    with the exit code of the command in place of its own.
+    Any other exit code is the fault of the machine or the network, not of the commit. Then
+    SourceError is raised, which ends the search with the exit code of the command.
     """
     line = shlex.join(words)
     code = run_step(line)
@@ -244,11 +251,12 @@ def find_bad_commit(  # noqa: PLR0917 - every one is an option
     command: Sequence[str] = (),
     options: Options = NO_OPTIONS,
 ) -> CommandOutput:
-    """Search for the commit that changed behaviour, and return what was found.
+    """Search for the commit that changed behaviour, and return the first bad one.
 
-    The same options continue a search that was interrupted.
+    The same options continue a search that was interrupted; with `reset`, its record is deleted.
+    Raises ConfigError for options that are missing or differ from those of an interrupted search.
     """
-    # Each build has the commit in its version.
+    # The label "git" puts the commit into the version of each wheel.
     words = format_options(replace(options, label="git"))
     request: dict[str, Any] = {
         "cell": cell,
@@ -259,7 +267,7 @@ def find_bad_commit(  # noqa: PLR0917 - every one is an option
         "with": with_ or [],
         "trust_ends": trust_ends,
         "options": words,
-        "command": list(command),  # as the record has it
+        "command": list(command),  # a list, as in the JSON of the record
     }
     if not reset and not (good and bad and command):
         raise ConfigError(
@@ -280,7 +288,7 @@ def find_bad_commit(  # noqa: PLR0917 - every one is an option
         search = CommitSearch(layout, home, CommitHistory(folder / "history.git"), record)
         if not record:
             _start_search(facts, search, request)
-        # The file has no passwords, so they are taken from the options of this call.
+        # The record that was read lacks passwords: the options of this call have them.
         record["asked"] = request
         variables = {
             "TORCHMILL_HOME": str(home.root),
@@ -296,7 +304,10 @@ def find_bad_commit(  # noqa: PLR0917 - every one is an option
 
 
 def _require_same_search(before: Mapping[str, Any], request: Mapping[str, Any]) -> None:
-    """Raise ConfigError if a search with other options has not ended."""
+    """Raise ConfigError if a search with other options has not ended.
+
+    `before` are the options of its record, {} if there is none.
+    """
     changed = []
     for name, value in request.items():
         # The record has no passwords.
@@ -317,8 +328,8 @@ def _start_search(facts: Facts, search: CommitSearch, request: dict[str, Any]) -
     """
     tag = request["tag"]
     tags = {release.tag for release in facts.releases[base_package(facts).name]}
-    # Without --tag, the commits are built by the rules of a release that is an end; that of the bad
-    # end, which is the newer one, if both are.
+    # All commits are built by the facts of one release. Without --tag, that is an end of the search
+    # if an end is the tag of a release: the bad end first, which is the newer one.
     for end in ("bad", "good"):
         if not tag and request[end] in tags:
             tag = request[end]

@@ -1,6 +1,8 @@
 """`invoke build`: all that a wheel needs, from the sources to dist/.
 
-Tasks and sessions do each part; all steps are shown before the first one runs.
+It runs the tasks and sessions that a person would run: cures of the machine (`invoke fetch`,
+`invoke toolkit`, packages of the system), then `nox -s` for each cell. All of these steps are shown
+before the first one runs.
 """
 
 import os
@@ -86,7 +88,10 @@ def build_wheels(  # noqa: PLR0917 - every one is an option
     host: str = "",
     options: Options = NO_OPTIONS,
 ) -> CommandOutput:
-    """Build the wheels of cells that are named, or chosen by Pythons, toolkits and GPUs."""
+    """Build the wheels of cells that are named, or chosen by Pythons, toolkits and GPUs.
+
+    `host` is the file of a described machine: with it, the steps are only shown (`dry_run`).
+    """
     names = cell or []
     _refuse_contradictions(
         names=names,
@@ -96,9 +101,11 @@ def build_wheels(  # noqa: PLR0917 - every one is an option
     )
     if host:
         machine = load_host(Path(host))
+    elif gpu:
+        machine = survey_machine(facts, layout)
     else:
-        # For other GPUs than those here, no cell says that they need not be measured.
-        machine = survey_machine(facts, layout, () if gpu else names)
+        machine = survey_machine(facts, layout, names)
+    # If nothing says what the wheels are for, they are for the GPUs of this machine.
     variant_is_open = not (names or cuda or options.arch_list)
     named_gpus = find_named_gpus(facts, gpu or (), machine, use_local=variant_is_open)
     if gpu:
@@ -113,6 +120,7 @@ def build_wheels(  # noqa: PLR0917 - every one is an option
     if capabilities:
         shortest = arch_list.format_arch_list(shortest_arch_list(facts, capabilities))
         options = replace(options, arch_list=shortest)
+    # One request for each package: all its releases come from the same places.
     releases = {chosen.release.package: chosen.release for chosen in cells}
     requests = source_requests(facts, list(releases.values()), ref=ref, mirror=mirror, origin=from_)
     for request in requests:
@@ -125,7 +133,7 @@ def build_wheels(  # noqa: PLR0917 - every one is an option
         facts=facts,
         layout=layout,
         host=machine,
-        judged=outlook.judged_host(facts, machine, capabilities),
+        target=outlook.target_machine(facts, machine, capabilities),
         native=cell_lookup.uncontained_arch(facts, names, machine.arch),
         requested=RequestedCells(cells, requested or cells, options, elsewhere),
         source_options=[f"--{name}={value}" for name, value in source_options.items() if value],
@@ -157,22 +165,24 @@ def _refuse_contradictions(
 
 @dataclass(frozen=True, slots=True)
 class RequestedCells:
-    """The cells that are to be built, and how."""
+    """The cells to build, and the options of their builds."""
 
-    cells: Sequence[Cell]
-    by_name: Sequence[Cell]  # of these, without those that they are built against
+    cells: Sequence[Cell]  # in the order of their builds
+    # Those of `cells` that the user meant; the others are built because these are built against
+    # them.
+    by_name: Sequence[Cell]
     options: Options
     elsewhere: bool  # the wheels are for another machine
 
 
 @dataclass(frozen=True, slots=True)
 class Dialogue:
-    """All that the way to some wheels depends on."""
+    """One run of `invoke build`: it shows the steps to some wheels, asks, and takes them."""
 
     facts: Facts
     layout: Layout
-    host: Host  # before anything was brought
-    judged: Host  # that the wheels are for (outlook.judged_host)
+    host: Host  # the machine that builds, before the first step
+    target: Host  # the machine that the wheels are for (outlook.target_machine)
     native: str  # the arch that needs no container, "" for none (cell_lookup.uncontained_arch)
     requested: RequestedCells
     source_options: Sequence[str]  # of `invoke fetch`, such as "--from=debian"
@@ -180,11 +190,11 @@ class Dialogue:
     described: bool  # the host is another machine: nothing is measured or run
 
     def run(self, older_wheel: str, *, yes: bool, dry_run: bool) -> CommandOutput:
-        """Show the steps, and take them if that is agreed to.
+        """Show the steps, and take them if the user agrees.
 
-        `older_wheel` describes the official wheel of an older release that would do. Raises
-        StepError before the first step runs if the last one cannot be reached; HostError if
-        something is missing that the commands did not bring.
+        `older_wheel` is a sentence on the official wheel of an older release that would do, or "".
+        Raises StepError before the first step runs if one of them cannot be done; HostError if a
+        failure is left after the cures.
         """
         if not self._is_worth_building(older_wheel, yes=yes, dry_run=dry_run):
             return CommandOutput("nothing was done", exit_code=1)
@@ -206,26 +216,34 @@ class Dialogue:
         return CommandOutput("\n".join(self._results()))
 
     def _is_worth_building(self, older_wheel: str, *, yes: bool, dry_run: bool) -> bool:
-        """Show the outlook; tell whether to build wheels although they are useless, or exist."""
+        """Show the outlook; tell whether to build, if the wheels would not run here, or exist.
+
+        Asks the user in these two cases, unless nothing will be built (`dry_run`).
+        """
         official = self._official_wheels()
         sentences = [str(wheel) for wheel in official if wheel]
         for sentence in dict.fromkeys([*sentences, older_wheel]):
             if sentence:
                 print_now(fit_screen(sentence))
-        judged = self._outlook()
-        text = outlook.format_outlook(judged)
+        judgements = self._outlook()
+        text = outlook.format_outlook(judgements)
         if text:
             print_now(colour_words(fit_screen(text)))
         if dry_run:
             return True
         elsewhere = self.requested.elsewhere
-        if not outlook.agree_to_outlook(judged, elsewhere=elsewhere, yes=yes):
+        if not outlook.agree_to_outlook(judgements, elsewhere=elsewhere, yes=yes):
             return False
         would_do = all(wheel and wheel.would_do for wheel in official)
         return not would_do or agree("Build anyway?", yes=yes, default=False)
 
     def _official_wheels(self) -> list[PublishedWheel | None]:
-        """Return for each cell the official wheel that is nearest to it."""
+        """Return for each cell the official wheel that is nearest to it.
+
+        None for a cell without one, and for each cell if the user wants something that no official
+        wheel can be: another source, or options that change the wheel.
+        """
+        # From these come the sources of the release; a mirror has the same sources.
         usual_sources = {f"--from={DEBIAN}", f"--from={PYPI}"}
         has_own_source = any(
             word not in usual_sources and not word.startswith("--mirror=")
@@ -236,51 +254,51 @@ class Dialogue:
             return [None for _ in self.requested.cells]
         wheels = []
         for cell in self.requested.cells:
-            listed = self._cell_options(cell).arch_list
-            wheels.append(published.find_published(self.facts, cell, self.judged, listed))
+            arch_list_of_cell = self._cell_options(cell).arch_list
+            wheel = published.find_published(self.facts, cell, self.target, arch_list_of_cell)
+            wheels.append(wheel)
         return wheels
 
     def _outlook(self) -> dict[str, list[Judgement]]:
-        """Return the judgements of each cell, on the machine that the wheels are for."""
-        judged = {}
+        """Return the judgements of each cell, by its name, on the machine that the wheels are for."""
+        judgements = {}
         for cell in self.requested.cells:
-            host = self.judged
+            host = self.target
             options = self._cell_options(cell)
             if not self.described:
                 host = with_named_compiler(host, options.settings, os.environ)
                 options = self._with_processor(cell, host, options)
             name = cell.build.identifier(self.native)
-            judged[name] = outlook.judge_cell(self.facts, cell, host, options)
-        return judged
+            judgements[name] = outlook.judge_cell(self.facts, cell, host, options)
+        return judgements
 
     def _with_processor(self, cell: Cell, host: Host, options: Options) -> Options:
-        """Return options with the processor that --cpu stands for on a machine."""
+        """Return options with the processor that --cpu names, such as "native", on a machine."""
         processor = resolve_processor(
             self.facts, cell.build.arch, host, options.cpu, options.settings
         )
         return replace(options, processor=processor)
 
     def _cell_options(self, cell: Cell) -> Options:
-        """Return the options of one cell.
-
-        Variables and patches are for cells that were named, a list of capabilities for CUDA alone.
-        The GPUs of this machine are the default of a list, unless the wheels are for another
-        machine.
-        """
+        """Return the options of one cell, which are not the same for all."""
         requested = self.requested
         options = requested.options
         if cell not in requested.by_name:
+            # --set and --patch are for the packages that the user meant.
             options = replace(options, settings={}, patches={})
         any_cuda = any(other.build.cuda for other in requested.cells)
         if any_cuda and not cell.build.cuda:
+            # --arch-list is for the cells with CUDA. If there is none, the option stays, and the
+            # plan of the cell refuses it.
             return replace(options, arch_list=None)
         ignores_gpus = requested.elsewhere and self.host.gpus.devices
         if cell.build.cuda and ignores_gpus and not options.arch_list:
+            # Without a list, a session would take the GPUs of this machine.
             return replace(options, arch_list=OFFICIAL)
         return outlook.options_here(self.facts, cell, self.host, options, self.native)
 
     def _foresee(self) -> Foresight:
-        """Return the commands before the sessions, also those that become due on the way."""
+        """Return the commands that cure the machine, also those that only a later step needs."""
 
         def examine(host: Host) -> list[Finding]:
             findings = []
@@ -292,25 +310,33 @@ class Dialogue:
         return replace(foresight, commands=self._with_source_options(foresight.commands))
 
     def _foreseen_findings(self, cell: Cell, host: Host) -> list[Finding]:
-        """Return the findings on a cell, first those that depend on its source to come."""
+        """Return the findings on a cell on a host that the commands so far have changed.
+
+        If its source will come from Debian, the findings with that source are first.
+        """
         findings = list(self._findings(cell, host))
         release = cell.release
         requests = {request.package.name: request for request in self.requests}
         if requests[cell.build.package].origin != DEBIAN:
             return findings
-        # Only sources of Debian leave something out that a build then needs from the system.
+        # Sources of Debian lack bundled libraries, which the build then needs from the system.
+        # Nothing of this source but its provider matters, since it is not fetched yet.
         source = Source(
-            release.package,
-            release.version,
-            release.tag,
-            DEBIAN,
-            DEBIAN,
-            None,
-            self.layout.source(cell.build.package) / release.tag / "tree",
+            package=release.package,
+            version=release.version,
+            tag=release.tag,
+            provider=DEBIAN,
+            origin=DEBIAN,
+            commit=None,
+            path=self.layout.source(cell.build.package) / release.tag / "tree",
             verified=False,
         )
-        with_source = self._findings(cell, host, source)
-        return [*(finding for finding in with_source if finding.subject != SOURCE), *findings]
+        findings_with_source = [
+            finding
+            for finding in self._findings(cell, host, source)
+            if finding.subject != SOURCE  # whether it is fetched, is in `findings`
+        ]
+        return [*findings_with_source, *findings]
 
     def _findings(
         self, cell: Cell, host: Host, foreseen: Source | None = None
@@ -328,7 +354,7 @@ class Dialogue:
         return report.findings
 
     def _with_source_options(self, commands: Mapping[str, Finding]) -> dict[str, Finding]:
-        """Return commands; those that fetch say from where."""
+        """Return commands, those of `invoke fetch` with the user's options on sources."""
         extended = {}
         for command, finding in commands.items():
             words = shlex.split(command)
@@ -354,7 +380,7 @@ class Dialogue:
         return replace(cures, commands=self._with_source_options(cures.commands))
 
     def _walk(self, foresight: Foresight, sessions: Sequence[Session]) -> Walk:
-        """Return the walk to the wheels; a machine that is described is asked for nothing."""
+        """Return the walk to the wheels. Of a described machine, only its disk is known."""
         arch = self.requested.cells[0].build.arch
         if self.described:
             places = with_sources(Places(), self.requests)
@@ -367,7 +393,7 @@ class Dialogue:
         return walk_steps(context, foresight, sessions, answers)
 
     def _list_steps(self, foresight: Foresight, sessions: Sequence[Session], walk: Walk) -> str:
-        """Return the steps to come, each with its purpose and its sources."""
+        """Return the steps to come as text, each with its purpose and the origins of downloads."""
         lines = ["to do, in this order:", *walk.list_commands(foresight)]
         fetches = any(command.startswith(FETCH) for command in foresight.commands)
         if self.source_options and not fetches:
@@ -381,11 +407,11 @@ class Dialogue:
         return "\n".join(lines)
 
     def _sessions(self, foresight: Foresight) -> list[Session]:
-        """Return the sessions that build the cells, with the time and room that each takes."""
+        """Return the sessions that build the cells, with the time and the bytes that each takes."""
         runs = read_own_runs(self.facts, self.layout.dist)
         commands = self._session_commands(foresight.commands)
         sessions = []
-        trees = set()  # that earlier sessions make
+        trees = set()  # of earlier sessions in this list
         for cell, command in zip(self.requested.cells, commands, strict=True):
             options = self._cell_options(cell)
             host = self.host
@@ -395,7 +421,8 @@ class Dialogue:
             plan = compute_plan(self.facts, cell, host, options)
             tree = (cell.release.tag, cell.build.family(""))
             is_base = self.facts.packages[cell.build.package].after is None
-            # Another Python is built in the same tree, and costs little.
+            # A second Python of a variant is built in the tree of the first, so that little is
+            # compiled again. Only torch is built like that.
             in_tree = (is_base and tree in trees) or has_finished_tree(
                 self.layout, self.facts, cell, self.native
             )
@@ -411,7 +438,10 @@ class Dialogue:
     def _storage(
         self, plan: Plan, runs: Sequence[MeasuredRun], *, in_tree: bool
     ) -> dict[str, CostRange]:
-        """Return the bytes of a build by part; a tree counts only for the session that makes it."""
+        """Return the bytes of a build by part.
+
+        With `in_tree`, the tree and the toolkit in it exist by then, and are not counted.
+        """
         parts = dict(storage.storage_needs(self.facts, plan, runs) or {})
         if in_tree:
             parts.pop("tree", None)
@@ -419,7 +449,7 @@ class Dialogue:
         return parts
 
     def _present_bytes(self, cell: Cell) -> dict[str, int]:
-        """Return the bytes of a build that earlier runs left, by part."""
+        """Return the bytes that earlier runs have left of a build, by part."""
         if self.described:
             return {}
         folders = cell_folders(self.layout, cell, self.host, in_container=False)
@@ -429,14 +459,16 @@ class Dialogue:
         return sizes
 
     def _session_commands(self, commands: Iterable[str]) -> list[str]:
-        """Return the commands that build the cells, once others have run.
+        """Return the commands that build the cells, after `commands` have run.
 
-        They name the release if it is not the one that is selected then.
+        They set TORCHMILL_TAG if the release of the cell is not the selected one by then.
         """
         selected = selection.selected_tag(self.layout)
         for command in commands:
             if command.startswith(FETCH):
-                selected = command.split("--tag ")[1].split()[0]
+                # `invoke fetch --tag TAG` selects what it fetches.
+                words = shlex.split(command)
+                selected = words[words.index("--tag") + 1]
         host = self.host if self.described else self._survey()
         lines = []
         for cell in self.requested.cells:
@@ -467,6 +499,7 @@ class Dialogue:
             wheel = os.path.relpath(verified.wheel)
             wheels.setdefault(cell.build.python, []).append(wheel)
             yield str(verified.wheel)
+        # The wheels of one Python are installed together: an extension with its torch.
         for python, paths in wheels.items():
             yield f"install:  python{python} -m pip install {shlex.join(paths)}"
         yield f"picture:  invoke report {shlex.quote(wheel)}"

@@ -1,4 +1,4 @@
-"""The question of `invoke build`: for which GPUs, and which cells of a pattern can be built."""
+"""The question that `invoke build` is given: for which GPUs, and which cells of a pattern."""
 
 from collections.abc import Iterable, Sequence
 
@@ -24,8 +24,8 @@ def buildable_against(
 ) -> Sequence[Cell]:
     """Return the cells of a pattern that can be built against the torch of --torch.
 
-    Others are left out, and the reason is printed. Raises ConfigError as `base_version` does if
-    none can. Cells that were named one by one all stay.
+    The reasons against the others are printed. Raises the ConfigError of the first one if no cell
+    is left. Cells that the user named one by one all stay: their sessions refuse them.
     """
     if options.torch is None or not any(is_pattern(name) for name in question.names):
         return cells
@@ -52,9 +52,9 @@ def older_wheel_for(
     cells: Sequence[Cell],
     selected: Release | None,
 ) -> str:
-    """Return which official wheel of an older release would do for some GPUs; "" if there is none.
+    """Return a sentence on the official wheel of an older release that would do for some GPUs.
 
-    Nothing is said of one if a release is selected: then that is meant.
+    "" if there is none, and if a release is selected: then the user wants that release.
     """
     if not capabilities or selected is not None:
         return ""
@@ -72,9 +72,11 @@ def older_wheel_for(
 def require_machine_of(
     facts: Facts, gpus: Sequence[NamedGpu], host: Host, names: Iterable[str]
 ) -> None:
-    """Raise ConfigError for GPUs of boards whose machine has another architecture than this one.
+    """Raise ConfigError for a GPU of a board, such as a Jetson, of another architecture than `host`.
 
-    Cells may be named for that architecture.
+    Wheels for it are built on such a machine, or in a container if one of `names`, which are names
+    of cells, ends in that architecture. The message names what else serves: official wheels, and
+    indexes for the board.
     """
     board = gpu_hosts.find_board(facts, gpus)
     if board is None or board.arch == host.arch:
@@ -87,10 +89,11 @@ def require_machine_of(
     )
     releases = facts.releases[base_package(facts).name]
     wheel = published.newest_published(facts, releases, machine)
-    hints = [f"for such a machine, {wheel}"] if wheel else []
-    hints += [
-        gpu_hosts.index_sentence(index) for index in gpu_hosts.board_indexes(facts, capabilities)
-    ]
+    hints = []
+    if wheel:
+        hints.append(f"for such a machine, {wheel}")
+    for index in gpu_hosts.board_indexes(facts, capabilities):
+        hints.append(gpu_hosts.index_sentence(index))
     sentences = "".join(f". {hint[0].upper()}{hint[1:]}" for hint in hints)
     listed = ", ".join(gpu.gpu for gpu in gpus)
     raise ConfigError(
@@ -103,15 +106,15 @@ def require_machine_of(
 def find_named_gpus(
     facts: Facts, texts: Sequence[str], host: Host, *, use_local: bool
 ) -> list[NamedGpu]:
-    """Return the GPUs that are named: "RTX 3090", "8.6", "Ampere", or "local" for those here.
+    """Return the GPUs that texts of --gpu name: "RTX 3090", "8.6", "Ampere", or "local".
 
-    With `use_local`, those here are meant if none is named. Raises ConfigError for a name that
-    means none.
+    "local" stands for the GPUs of `host`, and is the default with `use_local`. Raises ConfigError
+    for a name that is no GPU's.
     """
     if use_local and not texts and host.unknown_gpus_reason:
         print_now(
-            f"cannot tell which GPUs are here ({host.unknown_gpus_reason}): name yours with --gpu, as in "
-            "--gpu 8.6"
+            f"cannot tell which GPUs are here ({host.unknown_gpus_reason}): "
+            "name yours with --gpu, as in --gpu 8.6"
         )
     names: list[str] = []
     for text in texts:
@@ -136,7 +139,7 @@ def _gpus_called(facts: Facts, name: str) -> Sequence[NamedGpu]:
     torch_version = newest_release(facts).torch_version
     targets, problems = arch_list.parse_arch_list(facts, name, torch_version)
     if problems and arch_list.UNDOTTED.fullmatch(name):
-        # "86" is meant as a capability: no product has such a name.
+        # "86" is a capability without its dot: no product has such a name.
         raise ConfigError(f"--gpu {name}: {problems[0]}", code="invalid-arch-list")
     capabilities = [facts.capability(target.capability) for target in targets]
     gpus = [NamedGpu(capability.name, capability) for capability in capabilities if capability]

@@ -1,4 +1,8 @@
-"""`invoke cluster`: write jobs that build a cell in shares, for Slurm or another engine."""
+"""`invoke cluster`: write jobs that build a cell in shares, for Slurm or another engine.
+
+An *engine* runs jobs on several machines. Its templates are in engines/ENGINE/, and cluster.toml
+has the options that each engine takes.
+"""
 
 import json
 import re
@@ -37,7 +41,7 @@ from torchmill.plan.options import HELP, format_options
 from torchmill.toolchain.shards import MOST_SHARDS
 
 _ENGINES = read_table_beside(__file__, "cluster.toml")
-# Of an image, a volume or a queue: YAML and JSON take such a name without quotes.
+# The name of an image, a volume or a queue that YAML and JSON take without quotes.
 _NAME = re.compile(r"[\w$][\w.:/@${}+-]*")
 _SLURM_OPTIONS = ("sbatch", "prologue", "submit")
 
@@ -57,9 +61,11 @@ def write_jobs(  # noqa: PLR0917 - every one is an option
     submit: bool = False,
     options: Options = NO_OPTIONS,
 ) -> str:
-    """Write jobs that share one build among machines, and return how to submit them.
+    """Write jobs that share one build among machines, and return the command that submits them.
 
-    With `submit` they are submitted to Slurm, and its answer is returned.
+    With `submit`, the jobs are submitted to Slurm, and its answer is returned. Raises ConfigError
+    for options that the engine does not take, ImpossibleBuildError for another architecture,
+    HostError if Slurm is not installed.
     """
     names = {"image": image, "volume": volume, "queue": queue}
     slurm: dict[str, str | bool] = {"sbatch": sbatch, "prologue": prologue, "submit": submit}
@@ -79,6 +85,7 @@ def write_jobs(  # noqa: PLR0917 - every one is an option
             code="share-without-torch",
         )
     folder = layout.cluster / f"{build_cell.release.tag}-{cell}" / engine
+    # The values of the templates' placeholders.
     words = {
         **_path_words(layout, folder),
         **_option_words(options),
@@ -104,7 +111,7 @@ def write_jobs(  # noqa: PLR0917 - every one is an option
 
 
 def _path_words(layout: Layout, folder: Path) -> dict[str, str]:
-    """Return the paths that the scripts in a folder have, by their names in the templates."""
+    """Return the paths in the scripts of a folder, quoted for a shell, by placeholder."""
     is_checkout = (CHECKOUT / "noxfile.py").is_file()
     paths = {
         "sources": layout.sources,
@@ -122,11 +129,11 @@ def _path_words(layout: Layout, folder: Path) -> dict[str, str]:
 
 
 def _option_words(options: Options) -> dict[str, str]:
-    """Return the options of each share, by their names in the templates."""
+    """Return the options of the build in the forms that templates need, by placeholder."""
     text = shlex.join(format_options(options))
     return {
         "jobs": str(options.jobs),
-        "mib": str((options.memory or 0) >> 20),
+        "mib": str((options.memory or 0) >> 20),  # bytes to MiB
         "options": text,
         "json_options": json.dumps(text)[1:-1],
         # Kubernetes makes one $ of two in the arguments of a container.
@@ -137,7 +144,8 @@ def _option_words(options: Options) -> dict[str, str]:
 def _facts_for_nodes(layout: Layout, folder: Path) -> Path:
     """Return the folder of facts that jobs read.
 
-    It is a copy beside the jobs if the facts are in the user's cache, which nodes may not see.
+    If the facts are in the user's cache, which the nodes of a cluster may not see, that is a copy
+    beside the jobs.
     """
     facts = facts_folder(CHECKOUT)
     if not facts.is_relative_to(layout.cache):

@@ -1,4 +1,9 @@
-"""Build for another architecture in a container: options, image, checks beforehand, the run."""
+"""Build for another architecture in a container: options, image, checks beforehand, the run.
+
+The container runs the suite itself, as a machine of that architecture. Its programs are *emulated*
+by QEMU unless the engine's machine has the architecture. An image with cross compilers is faster
+(the build is *crossed*): its compilers run natively, and only other programs are emulated.
+"""
 
 import os
 import shlex
@@ -42,10 +47,7 @@ _FAILED = 1  # nox's exit code for a session that failed
 
 
 def describe_pace(facts: Facts, plan: Plan, *, emulated: bool, crossed: bool) -> list[str]:
-    """Return sentences on the time of a build in a container, and on faster ways.
-
-    It is `crossed` if the image has cross compilers: then only other programs are emulated.
-    """
+    """Return sentences on the time of a build in a container; the last one is on faster ways."""
     arch = facts.arches[plan.build.arch]
     if not emulated:
         return [f"the container's machine is {arch.name} itself: nothing is emulated"]
@@ -84,8 +86,10 @@ class ContainerFacts:
     refusal: str  # why there is no engine, with the fix
     engine_host: EngineHost | None = None
     image: str = ""
-    described: str | None = None  # the engine's description of the image; None: it has none
-    handlers: Mapping[str, str] | None = None  # of binfmt_misc; None if another kernel decides
+    described: str | None = None  # the engine's description of the image; None: it has no such one
+    # The programs with which Linux starts programs of other architectures (binfmt_misc), by name.
+    # None on macOS and Windows, whose engines have a Linux of their own.
+    handlers: Mapping[str, str] | None = None
 
     @property
     def crossed(self) -> bool:
@@ -98,18 +102,19 @@ class ContainerFacts:
 
 @dataclass(frozen=True, slots=True)
 class PreparedRun:
-    """A run that can begin, unless something is missing."""
+    """A build in a container that can begin, unless something is missing."""
 
     goal: CrossBuild
     engine: Engine
     container: Container
     steps: ContainerCommands
     folders: tuple[Path, ...]  # that must exist first
-    # The engine's own variables: those that are passed on without being shown come from there.
+    # The variables of the engine's process. Some, which may be secrets, are passed into the container
+    # from there by name, so that no command shows their values.
     environ: Mapping[str, str]
     sentences: tuple[str, ...]  # that a user should know beforehand
-    missing: tuple[str, ...]  # why it cannot begin yet, each with its cure
-    builder: str  # the command that makes an image for it
+    missing: tuple[str, ...]  # why the build cannot begin yet, each with its cure
+    builder: str  # the command that makes an image for the build
 
 
 def build_in_container(
@@ -119,9 +124,11 @@ def build_in_container(
     arguments: Sequence[str],
     note: Callable[[str], None],
 ) -> None:
-    """Build a cell of another machine in a container.
+    """Build a cell of another architecture in a container.
 
-    Remarks for the user go to `note`, a sentence each. Raises TorchmillError.
+    `arguments` are the words after -- of the session, and `note` prints a sentence for the user.
+    Raises HostError if this machine cannot run the container, BuildError if the build fails,
+    UnfinishedBuildError if its time (`--until`) is up.
     """
     options, image, engine = parse_options(arguments, f"nox -s {goal.identifier} --")
     layout = Layout.of_checkout(root)
@@ -143,10 +150,11 @@ def build_in_container(
 def prepare_run(
     root: Path, facts: Facts, goal: CrossBuild, machine: Host, engine_name: str = ""
 ) -> PreparedRun:
-    """Return the run of a cell in a container of this machine; nothing is changed.
+    """Return the build of a cell in a container on this machine, without beginning it.
 
-    `engine_name` names the engine, such as "podman". Raises ImpossibleBuildError, HostError,
-    ConfigError.
+    `engine_name` is "podman", "docker" or "buildah", "" for the first that answers. Raises
+    ImpossibleBuildError for a cell that no container can build, HostError without an engine,
+    ConfigError for a path or an option that an engine cannot be given.
     """
     cross.refuse_impossible(facts, goal)
     engine = engines.find_engine(os.environ, engine_name)
@@ -176,6 +184,7 @@ def prepare_run(
         for finding in (_examine_emulation(context, present), _examine_image(context, present))
         if finding.verdict == "failure"
     ]
+    # The command that makes an image is the cure of a missing one, even if there is an image now.
     without_image = replace(present, described=None)
     return PreparedRun(
         goal=goal,
@@ -193,10 +202,10 @@ def prepare_run(
 def look_for_image(
     engine: Engine, engine_host: EngineHost, context: CheckContext, image: str
 ) -> ContainerFacts:
-    """Return the means for the container of a build.
+    """Return the means of this machine for the container of a build.
 
-    The image is the one of that name, or without a name a builder's. If the engine has none, the
-    result names the image that the cure makes.
+    `image` is the image that the user named; "" for the builders of `invoke image`. If the engine
+    has none of them, the result has the name of the image that the cure makes.
     """
     names = [image] if image else list(builder_images(context))
     for name in names:
@@ -212,6 +221,7 @@ def look_for_image(
 
 
 def _handlers() -> dict[str, str] | None:
+    """Return the handlers of this machine (`ContainerFacts.handlers`)."""
     return emulation.read_binfmt_entries() if sys.platform == "linux" else None
 
 
@@ -230,9 +240,9 @@ def parse_options(arguments: Sequence[str], prog: str) -> tuple[Options, str, st
 
 
 def builder_images(context: CheckContext) -> Iterator[str]:
-    """Yield the names of the builders that `invoke image` makes for a build.
+    """Yield the names of the images of kind builder that `invoke image` makes for a build.
 
-    The one for its source goes first.
+    First comes the image for the provider of its source.
     """
     build = context.build
     release = base_release(context.facts, context.cell.release)
@@ -257,8 +267,14 @@ def _container_place(root: Path, layout: Layout) -> ContainerPlace:
         passed=cross.select_settings(
             os.environ, cross.parse_pip_settings(pip_settings), os.path.exists
         ),
+<<<<<<< HEAD
         requirements=suite_files.read_requirements(),
         # A random number: an engine may serve others, whose processes have the same numbers.
+=======
+        requirements=(root / "requirements.txt").read_text(encoding="utf-8"),
+        # The mark of this run's container. A process id would not do: the engine may serve other
+        # machines, whose processes have the same ids.
+>>>>>>> 133e9734 (Say of each command's function what it returns, and why its branches are there)
         process=int.from_bytes(os.urandom(5)),
         user=(os.getuid(), os.getgid()) if sys.platform == "linux" else None,
     )
@@ -271,7 +287,11 @@ def _locate_suite(root: Path) -> dict[str, Path]:
 
 
 def _run(run: PreparedRun) -> None:
-    """Run the container; raises HostError and BuildError in words of the session."""
+    """Run the container.
+
+    Raises BuildError if the session in the container failed, UnfinishedBuildError if its time is
+    up, HostError if the engine cannot run the image.
+    """
     identifier = run.goal.identifier
     image = run.container.image
 
@@ -312,8 +332,8 @@ def preview_cross_build(
 ) -> tuple[str, dict[str, Any]]:
     """Return the container of a cell on this machine, as text and as JSON-ready data.
 
-    If there is none, they say why. The text has the engine's commands if it is to be `whole`.
-    Raises ConfigError if an engine cannot be given a path.
+    If there can be none, both have the reason. With `whole`, the text has the commands of the
+    engine. Raises ConfigError if an engine cannot be given a path.
     """
     image = os.environ.get(IMAGE_VARIABLE, "")
     name = cell.build.identifier(cell.build.arch)
@@ -340,7 +360,7 @@ def preview_cross_build(
 
 
 def examine_way_into_container(context: CheckContext) -> tuple[Finding, ...]:
-    """Return the findings on this machine for a cell of another architecture."""
+    """Return the doctor's findings on this machine for a cell of another architecture."""
     try:
         engine = engines.find_engine(os.environ)
         engine_host = engines.find_engine_host(engine, os.environ, context.host.system)
@@ -352,7 +372,7 @@ def examine_way_into_container(context: CheckContext) -> tuple[Finding, ...]:
 
 
 def container_findings(context: CheckContext, present: ContainerFacts) -> Iterator[Finding]:
-    """Yield the findings on the way into a container, in the order in which a session needs it."""
+    """Yield the findings on a container, in the order in which a session meets the problems."""
     yield from _examine_engine(present)
     yield _examine_emulation(context, present)
     yield _examine_image(context, present)
@@ -368,6 +388,7 @@ def container_findings(context: CheckContext, present: ContainerFacts) -> Iterat
 
 
 def _examine_engine(present: ContainerFacts) -> Iterator[Finding]:
+    """Yield the findings on the engine, and on the machine on which it runs."""
     subject = "container engine"
     needed = "docker, podman or buildah"
     if present.engine is None:
@@ -388,7 +409,7 @@ def _examine_engine(present: ContainerFacts) -> Iterator[Finding]:
 
 
 def _examine_emulation(context: CheckContext, present: ContainerFacts) -> Finding:
-    """Return whether programs of the build's architecture run here, and how fast."""
+    """Return the finding on programs of the build's architecture: whether they run, how fast."""
     arch = context.build.arch
     subject = f"programs for {arch}"
     needed = "a processor or QEMU that runs them"
@@ -410,7 +431,7 @@ def _examine_emulation(context: CheckContext, present: ContainerFacts) -> Findin
 
 
 def _examine_image(context: CheckContext, present: ContainerFacts) -> Finding:
-    """Return whether the engine has an image for the build; the cure makes one."""
+    """Return the finding on the image for the build; its cure makes one."""
     build = context.build
     subject = "image"
     needed = f"a builder for {build.arch}"

@@ -46,11 +46,12 @@ def plan_installation(
     provider = source.provider if source else None
     cells = matrix.buildable_cells(facts, release, native.native_arch())
     names = system_packages.required_packages(facts, cells, chosen, provider)
-    # apt on Fedora: the command is for another machine, of which nothing is known.
+    # With a manager that this distribution does not have, such as apt on Fedora, the command is for
+    # another machine, whose distribution is not known.
     usual_managers = {*distributions.usual_managers(own_distribution), "conda", "brew"}
     is_for_this_machine = chosen in usual_managers
     target = own_distribution if is_for_this_machine else None
-    # Even if there is no sudo here: a command that is printed may be for whoever administers.
+    # sudo is written even if this machine has none: the command may be for its administrator.
     installation = choose_packages(chosen, target, names, sudo=not distribution.is_root())
     has_lists = any(find_paths(_APT_LISTS, "*_Packages*"))
     if chosen == "apt" and is_for_this_machine and not has_lists:
@@ -71,7 +72,8 @@ def _choose_manager(manager: str, own_distribution: LinuxDistribution | None) ->
 
 
 def _require_root(installation: Installation) -> None:
-    # None is no obstacle: whether sudo lets this user in shows only when the command runs.
+    """Raise HostError if this user cannot become root."""
+    # None: it is not known before the command runs whether sudo accepts this user.
     if distribution.may_use_root(os.environ) is False:
         raise HostError(
             "only root may install packages here, and there is no sudo: ask whoever administers "
@@ -83,11 +85,11 @@ def _require_root(installation: Installation) -> None:
 def choose_packages(
     manager: str, target: LinuxDistribution | None, names: Sequence[str], *, sudo: bool
 ) -> Installation:
-    """Return the command that installs those of some packages that a distribution has.
+    """Return the command that installs the packages in `names` that a distribution has.
 
-    `target` is None if the distribution is unknown. If nothing is recorded of it, all packages are
-    requested by their usual names; those of conda and Homebrew are the same on every system.
-    Raises HostError if no package is left.
+    `target` is the distribution, None if it is unknown. If the facts do not record its packages,
+    the command has all names. Packages of conda and Homebrew do not depend on the distribution.
+    Raises HostError if the distribution has none of them.
     """
     depends_on_distribution = manager in system_packages.NEEDS_ROOT
     if depends_on_distribution and distributions.find_recorded_release(target) is None:

@@ -26,8 +26,9 @@ def fetch_release(  # noqa: PLR0917 - every one is an option
 ) -> str:
     """Fetch the sources of a release and select it; return a sentence on the selected release.
 
-    Each source is described as soon as it is there. A package that cannot be fetched keeps no
-    other from being fetched: SourceError or NetworkError is raised at the end.
+    A description of each source is printed as soon as it is fetched. If a package cannot be
+    fetched, the others are fetched nevertheless, and SourceError or NetworkError is raised at the
+    end.
     """
     if all_ and package:
         raise ConfigError(
@@ -53,7 +54,7 @@ def fetch_release(  # noqa: PLR0917 - every one is an option
             try:
                 source = fetcher.fetch_source(request, layout, progress)
             except (SourceError, NetworkError) as error:
-                # Debian does not have every package: of all packages, those that it has will do.
+                # Debian does not have every package. With --all, those that it lacks are left out.
                 if all_ and error.code == "release-not-in-debian" and request.package.after:
                     print_now(f"left out: {error}")
                 else:
@@ -76,7 +77,7 @@ def fetch_release(  # noqa: PLR0917 - every one is an option
 
 
 def describe_source(source: Source) -> str:
-    """Return two lines on a fetched source: its commit, and how far it can be trusted."""
+    """Return two lines on a fetched source: its commit, and what proves that it is this one."""
     submodules = f", {len(source.submodules)} submodules" if source.submodules else ""
     if source.commit:
         trust = "no commit is recorded to compare it with"

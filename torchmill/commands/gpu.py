@@ -1,4 +1,8 @@
-"""`nox -s gpu`: install wheels in a fresh environment and try them on this machine's GPU."""
+"""`nox -s gpu`: install wheels in a fresh environment and try them on this machine's GPU.
+
+The checks are programs in checks/ that the environment's Python runs. An *extension* is a package
+whose facts have lines that try it (`gpu_smoke`); torch and torchvision have checks of their own.
+"""
 
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +27,7 @@ from torchmill.wheel import dist_files
 from torchmill.wheel.verify import clean_environment
 from torchmill.wheel.verify.clean_environment import CheckResult
 
-# Scripts in checks/ that a wheel's own Python runs.
+# Programs in checks/.
 _SCRIPT = "gpu_checks.py"
 _EXTENSION_SCRIPT = "gpu_extension_checks.py"
 
@@ -37,13 +41,13 @@ class GpuWheel:
 
     @property
     def base(self) -> str:
-        """Return which torch it is, or is built against: "torch==1.13.1+cu117"."""
+        """Return the torch that the wheel is, or is built against: "torch==1.13.1+cu117"."""
         package = self.manifest.get("package")
         return str(self.manifest.get("torch") or f"{package}=={self.manifest.get('version')}")
 
     @property
     def pythons(self) -> frozenset[str]:
-        """Return the Pythons that it is for, "3.10" or "3.13t"; none if it takes any."""
+        """Return the Pythons that the wheel is for, "3.10" or "3.13t"; none if it takes any."""
         tags = parse_file_name(self.path)[3]
         return frozenset(python for python in map(tag_python, tags) if python)
 
@@ -51,9 +55,9 @@ class GpuWheel:
 def try_wheels(root: Path, facts: Facts, names: Sequence[str]) -> str:
     """Try wheels on the GPU, and return the results as a table.
 
-    `names` are their paths, and environments with a torch to try them with; without a wheel, the
-    newest in dist/ that have code for GPUs are tried. Raises GpuError if no GPU answers,
-    VerifyError if it answers wrongly.
+    `names` are paths: of wheels, and of environments whose torch and packages the wheels are tried
+    with. Without a wheel, the newest in dist/ that have code for GPUs are tried. Raises GpuError if
+    no GPU can be used, VerifyError if a check fails.
     """
     layout = Layout.of_checkout(root)
     torch_folders = []
@@ -71,9 +75,10 @@ def try_wheels(root: Path, facts: Facts, names: Sequence[str]) -> str:
     _require_code(facts, wheels, machine)
     checks = check_on_gpu(facts, wheels, torch_folders, layout)
     listed = ", ".join(wheel.path.name for wheel in wheels)
-    if not checks["device"].ok and checks["import"].ok:
-        toolkits = (wheel.manifest.get("toolkit") for wheel in wheels)
-        toolkit = next((version for version in toolkits if version), None)
+    if checks["import"].ok and not checks["device"].ok:
+        # torch was imported, and sees no GPU.
+        toolkits = [wheel.manifest.get("toolkit") for wheel in wheels]
+        toolkit = next(filter(None, toolkits), None)
         detail = checks["device"].detail
         reason = absent_gpu.explain_no_gpu(facts, machine, toolkit, detail)
         raise GpuError(f"{listed}: {reason}", code="gpu-not-usable")
@@ -109,10 +114,11 @@ def _require_code(facts: Facts, wheels: Sequence[GpuWheel], machine: Host) -> No
 def why_useless(facts: Facts, wheel: GpuWheel, capabilities: Sequence[str]) -> str | None:
     """Return why a wheel runs on no GPU of some compute capabilities.
 
-    None if it runs on one, or nobody knows.
+    None if it runs on one of them, if there are none, or if its manifest lists no code for GPUs.
     """
     code: set[str] = set()
     for names in wheel.manifest.get("device_code", {}).values():
+        # "8.6 PTX" in the manifest is "8.6+PTX" in a list.
         code.update(name.replace(" ", "+") for name in names)
     if not code or not capabilities:
         return None
@@ -127,9 +133,10 @@ def why_useless(facts: Facts, wheel: GpuWheel, capabilities: Sequence[str]) -> s
 
 
 def newest_cuda_wheels(dist: Path, arch: str) -> list[GpuWheel]:
-    """Return the newest wheel in `dist` that has code for GPUs, and those that go with it.
+    """Return the newest wheel in `dist` that has code for GPUs, and the wheels that go with it.
 
-    There is one of each package. Raises ConfigError if there is none for this architecture.
+    These have the same torch and Python; of each package there is one, the newest. Raises
+    ConfigError if no wheel for this architecture has code for GPUs.
     """
     files = sorted(dist.glob(f"*_{arch}.whl"), key=lambda path: path.stat().st_mtime)
     wheels = [_read_wheel(path) for path in files]
@@ -146,20 +153,22 @@ def newest_cuda_wheels(dist: Path, arch: str) -> list[GpuWheel]:
         takes_any_python = not (wheel.pythons and newest.pythons)
         same_python = takes_any_python or bool(wheel.pythons & newest.pythons)
         if wheel.base == newest.base and same_python:
-            by_package[wheel.manifest["package"]] = wheel  # later ones are newer
+            # The wheels are in the order of their age: the newest of a package stays.
+            by_package[wheel.manifest["package"]] = wheel
     return list(by_package.values())
 
 
 def common_python(wheels: Iterable[GpuWheel]) -> str:
-    """Return the Python that wheels have in common; that of their build if any would do.
+    """Return the Python that all wheels take.
 
-    Raises ConfigError if there is none, or not one alone.
+    If each of them takes any Python, that with which they were built. Raises ConfigError unless
+    there is exactly one.
     """
     listed = list(wheels)
     pythons = [wheel.pythons for wheel in listed if wheel.pythons]
     if not pythons:
         for wheel in listed:
-            # "wheel-3.10-cu118"
+            # "xformers-3.10-cu118": the manifest has no other field with the Python.
             words = str(wheel.manifest.get("identifier", "")).split("-")
             if len(words) > 1:
                 pythons.append(frozenset({words[1]}))
@@ -176,10 +185,10 @@ def common_python(wheels: Iterable[GpuWheel]) -> str:
 def check_on_gpu(
     facts: Facts, wheels: Sequence[GpuWheel], torch_folders: Sequence[Path], layout: Layout
 ) -> dict[str, CheckResult]:
-    """Install wheels in a new environment beside nox's, and return the result of each check there.
+    """Install wheels in a new environment, and return the results of the checks by name.
 
-    The environment also has the packages in `torch_folders`. The output of pip goes to
-    gpu.log.
+    The environment is removed at the end; while it exists, it can also import the packages in
+    `torch_folders`. The output of pip and of the checks goes to gpu.log in the folder of logs.
     """
     python = interpreters.resolve_interpreter(common_python(wheels))
     scratch = nox_environments_folder()
@@ -205,14 +214,15 @@ def check_on_gpu(
 def _install_wheels(
     facts: Facts, wheels: Sequence[GpuWheel], venv: Path, log: TextIO, *, with_numpy: bool
 ) -> dict[str, CheckResult]:
-    """Install wheels, and return the extensions that cannot be installed, with the reason.
+    """Install wheels, and return a failed check for each extension that cannot be installed.
 
-    No index may have a requirement of one of them: the others are tried all the same.
+    Extensions are installed one by one: if no index has a requirement of one of them, the others
+    are tried all the same. Raises VerifyError if another wheel cannot be installed.
     """
     base_wheels = [wheel for wheel in wheels if not _smoke_lines(facts, wheel)]
     first: list[Path | str] = [wheel.path for wheel in base_wheels]
     if with_numpy:
-        first += _numpy_pins(wheels)[:1]
+        first += _numpy_pins(wheels)[:1]  # one version, if the wheels were built with several
     if first:
         clean_environment.install_packages(venv, first, log)
     refused = {}
@@ -235,7 +245,7 @@ def _numpy_pins(wheels: Sequence[GpuWheel]) -> list[str]:
 
 
 def _try_lines(venv: Path, lines: Sequence[str], log: TextIO) -> CheckResult:
-    """Run the lines of an extension in a process of their own: a kernel may take it down."""
+    """Run the lines of an extension in a process of its own, which a faulty kernel may crash."""
     try:
         checks = clean_environment.run_checks(venv, _EXTENSION_SCRIPT, {"smoke": lines}, log)
     except VerifyError as error:
@@ -244,16 +254,19 @@ def _try_lines(venv: Path, lines: Sequence[str], log: TextIO) -> CheckResult:
 
 
 def extensions(facts: Facts, wheels: Iterable[GpuWheel]) -> dict[str, list[str]]:
-    """Return the extensions among wheels, with the lines that try each."""
+    """Return the lines that try the extensions among wheels, by package."""
     lines = {parse_file_name(wheel.path)[0]: _smoke_lines(facts, wheel) for wheel in wheels}
     return {name: lines[name] for name in sorted(lines) if lines[name]}
 
 
 def expectations(wheels: Sequence[GpuWheel]) -> dict[str, object]:
-    """Return the values that checks compare with, by the manifest of the torch among wheels."""
-    manifests = [wheel.manifest for wheel in wheels]
-    of_torch = [manifest for manifest in manifests if manifest and not manifest.get("torch")]
-    manifest = of_torch[0] if of_torch else {}
+    """Return the values with which checks compare the torch among wheels, from its manifest."""
+    manifest: Mapping[str, Any] = {}
+    for wheel in wheels:
+        # Manifests of all other packages name the torch that they are built against.
+        if wheel.manifest and not wheel.manifest.get("torch"):
+            manifest = wheel.manifest
+            break
     return {
         "cuda": manifest.get("toolkit"),
         "switches": manifest.get("switches", {}),
@@ -263,13 +276,14 @@ def expectations(wheels: Sequence[GpuWheel]) -> dict[str, object]:
 
 
 def _smoke_lines(facts: Facts, wheel: GpuWheel) -> list[str]:
-    """Return the lines that try an extension; none for torch and torchvision."""
-    # By the name of the file: wheels of others have no manifest.
+    """Return the lines that try an extension; none for other packages."""
+    # The package is known by the name of the file: wheels that others built have no manifest.
     package = facts.packages.get(parse_file_name(wheel.path)[0])
     return list(package.gpu_smoke) if package else []
 
 
 def _read_wheel(path: Path) -> GpuWheel:
+    """Return a wheel with its manifest. Raises ConfigError if there is no such file."""
     if not path.is_file():
         raise ConfigError(
             f"{path}: no such wheel: name one, or nothing for the newest in dist/",

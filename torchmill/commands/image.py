@@ -48,15 +48,15 @@ def write_image(  # noqa: PLR0917 - every one is an option
     # Unlike Path.expanduser, it leaves the name of an unknown user as it is.
     clients = [os.path.expanduser(path) for path in client or ()]  # noqa: PTH111
     options = ImageOptions(
-        kind,
-        tuple(python or ()),
-        toolkit,
-        arch,
-        purpose,
-        base,
-        index,
-        tuple(gpu or ()),
-        tuple(clients),
+        kind=kind,
+        pythons=tuple(python or ()),
+        toolkit=toolkit,
+        arch=arch,
+        purpose=purpose,
+        base=base,
+        index=index,
+        gpus=tuple(gpu or ()),
+        clients=tuple(clients),
     )
     request = make_image_request(facts, options, release, native_arch())
     if engine and not build:
@@ -110,11 +110,12 @@ def recipe_of(
     slim_folder: Path,
     clients: Sequence[Path] = (),
 ) -> tuple[ImageRecipe, Sequence[Path]]:
-    """Return the files of an image, and the wheels that go into it.
+    """Return the recipe of an image, and the wheels that are copied into it.
 
-    If the image is for some GPUs, wheels are made slim in `slim_folder`. `clients` are the user's
-    own wheels. Raises as the recipe of the kind does, and DeliveryError for a file that is no
-    wheel.
+    Wheels are copied into a runtime: those of dist/, made slim in `slim_folder` if the image is for
+    some GPUs, and `clients`, the wheels of the user's own program. With --index, the runtime
+    installs torch from there instead. Raises what the recipe of the kind raises, and DeliveryError
+    for a client that is no wheel.
     """
     if request.kind == "builder":
         return builder.builder_recipe(facts, request), ()
@@ -145,13 +146,13 @@ def recipe_of(
 def _usage(
     request: ImageRequest, recipe: ImageRecipe, engine: Engine | None, folder: Path
 ) -> Iterator[str]:
-    """Yield how an image is used."""
+    """Yield lines on how an image is used: the command that runs it, and its shared memory."""
     if request.kind == "devcontainer":
         yield f"use it: {recipe.run.format(place=shlex.quote(str(folder)))}"
         return
     program = engine.name if engine else "docker"
     if program == "buildah":
-        # It keeps its images where podman does, and runs none itself.
+        # buildah keeps its images in the same place as podman, and runs no images itself.
         program = "podman"
     yield f"run it: {recipe.run.format(engine=program, image=request.tag)}"
     if request.kind == "runtime":
@@ -160,4 +161,5 @@ def _usage(
 
 
 def _print_remark(line: str) -> None:
+    """Print a line on standard error."""
     sys.stderr.write(as_plain_text(line) + "\n")

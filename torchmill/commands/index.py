@@ -26,9 +26,10 @@ from torchmill.deliver.index.scan import ScannedWheel, read_companions, scan_whe
 from torchmill.deliver.index.state import FOLDER, IndexState, load_state
 from torchmill.wheel import dist_files, finished_wheel
 
-_PLACEHOLDER = re.compile(r"\{(.*?)\}")  # of --base-url
+_PLACEHOLDER = re.compile(r"\{(.*?)\}")  # in --base-url: "https://host/{tag}"
 PLACEHOLDERS = ("package", "version", "tag")
-# The contents of the files beside a wheel, by its name and by their suffixes.
+# The contents of the files beside a wheel (manifest, statement, SBOM, signatures): by the wheel's
+# file name, then by suffix.
 Companions = Mapping[str, Mapping[str, bytes]]
 
 
@@ -47,7 +48,11 @@ def write_index(  # noqa: PLR0917 - every one is an option
     keep: str = "",
     conda: bool = False,
 ) -> CommandOutput:
-    """Write a static index of the wheels in dist/, or with `conda` a channel of packages."""
+    """Write a static index of the wheels in dist/, or with `conda` a channel of packages.
+
+    Raises ConfigError for options that do not go together, DeliveryError for a folder without
+    wheels.
+    """
     if conda:
         other_options = (dist, base_url, yank, unyank, reason, replace, manifest, keep)
         if any(other_options) or files != LINK:
@@ -63,11 +68,11 @@ def write_index(  # noqa: PLR0917 - every one is an option
     replaced = [yanks.parse_yanked_version("--replace", text) for text in replace or ()]
     change = yanks.parse_yank_options(yank or (), unyank or (), reason)
     base = _parse_base_url(base_url) if base_url else ""
-    most = retention.parse_keep(keep)
+    most = retention.parse_keep(keep)  # how many of the newest releases to list; 0: all
     folder.require_index_folder(target)
     _require_wheels(dists)
     with locks.hold_lock(target / FOLDER, str(target)):
-        before = load_state(target) or IndexState()
+        before = load_state(target) or IndexState()  # as the last run has left it
         scanned = scan_wheels(dists, before.wheels, replaced)
         entries = [wheel.entry for wheel in scanned]
         yanked = yanks.apply_yanks(before.yanked, change, entries)
@@ -90,6 +95,7 @@ def write_index(  # noqa: PLR0917 - every one is an option
 
 
 def _write_channel(facts: Facts, layout: Layout, out: str) -> CommandOutput:
+    """Write a channel of the conda packages in dist/."""
     from torchmill.deliver.conda import channel
 
     target = _absolute(out) if out else layout.channel
@@ -114,7 +120,7 @@ def _report_index(
     older: Sequence[str],
     most: int,
 ) -> CommandOutput:
-    """Return the outcome of an index; `older` are the wheels that are not of the newest `most`."""
+    """Return the outcome of an index as output; `older` are wheels beyond the newest `most`."""
     entries = [wheel.entry for wheel in wheels]
     warnings = [
         f"{wheel.path.name}: {first_problems(wheel.notes, MAX_NOTES)}"
@@ -139,7 +145,7 @@ def _report_index(
 def _report_lines(
     target: Path, entries: Sequence[IndexEntry], outcome: IndexOutcome, notes: Sequence[str]
 ) -> Iterator[str]:
-    """Yield the outcome of the run, and the lines to try."""
+    """Yield lines on the outcome of an index, and commands that install from it."""
     names = ", ".join(dict.fromkeys(entry.name for entry in entries))
     work = "nothing had to be written"
     if outcome.written or outcome.removed:
@@ -152,8 +158,8 @@ def _report_lines(
     newest = entries[-1]
     local = newest.version.local
     index = f"{target.as_uri()}/"
-    # Each variant has an index of its own, "cu118/". That of an extension, "cu130.torch2.11.0",
-    # is without torch itself: the index of everything has both.
+    # Below the index of everything, each variant has its own: "cu118/". That of an extension,
+    # "cu130.torch2.11.0/", does not have its torch, so that a user needs the index of everything.
     if local and "." not in local:
         index = f"{index}{local}/"
     pin = f"{newest.name}=={newest.version}"
@@ -162,8 +168,8 @@ def _report_lines(
 
 
 def _absolute(path: str) -> Path:
-    """Return a path from the root on; links in it stay."""
-    return Path(os.path.abspath(path))  # noqa: PTH100 - pathlib's leaves `..` in it
+    """Return the absolute path of a path, without `..` and with its links."""
+    return Path(os.path.abspath(path))  # noqa: PTH100 - pathlib's absolute() leaves `..` in it
 
 
 def _compute_pages(  # noqa: PLR0917
@@ -176,7 +182,8 @@ def _compute_pages(  # noqa: PLR0917
 ) -> dict[str, str]:
     """Return the pages of an index by their path in its folder `target`.
 
-    `files` says how the wheels get into it; `base` is --base-url, or "" for relative links.
+    `files` is --files: wheels are linked or copied into the folder, or stay outside. `base` is
+    --base-url, or "" for relative links.
     """
     digests = {}
     for file, contents in companions.items():
@@ -201,7 +208,7 @@ def _compute_pages(  # noqa: PLR0917
 def _fill_base_url(base: str, wheel: ScannedWheel) -> str:
     """Return --base-url with a wheel's values for its placeholders."""
     version = wheel.entry.version
-    # Only the manifest knows the tag: it is not read in vain.
+    # The tag is in the manifest alone, which is read only if it is needed.
     manifest = dist_files.read_manifest(wheel.path) if "{tag}" in base else {}
     values = {
         "package": wheel.entry.name,
@@ -212,7 +219,7 @@ def _fill_base_url(base: str, wheel: ScannedWheel) -> str:
 
 
 def _parse_base_url(url: str) -> str:
-    """Return the address of the files, with its placeholders, without its last slash.
+    """Return the value of --base-url, with its placeholders, without a slash at the end.
 
     Raises ConfigError for an unknown placeholder, and for a text that is no address.
     """

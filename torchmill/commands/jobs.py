@@ -1,4 +1,9 @@
-"""`invoke jobs`: the limits of memory and processors, and how many compilers may run."""
+"""`invoke jobs`: the limits of memory and processors, and how many compilers may run.
+
+Several limits apply at a time: of the machine, of cgroups, of the shell's `ulimit`, and of the
+options. The tightest of them *binds*. Under the memory guard, more compilers are started than may
+run: each waits until there is memory for it.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -25,7 +30,7 @@ from torchmill.plan.cell import Cell
 from torchmill.plan.job_count import JobCount, count_jobs, guarded_slots, largest_compile
 from torchmill.plan.matrix import buildable_cells
 
-_MOST_VARIANTS = 4  # that are named one by one
+_MOST_VARIANTS = 4  # that a row names one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +43,12 @@ class CompileDemand:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The limits of a build; those that the user asks for are among them."""
+    """The limits of a build, and the builds that they are compared with."""
 
-    memory: Sequence[LimitReading]  # of all processes together
+    memory: Sequence[LimitReading]  # of all processes together, --memory among them
     process_memory: Sequence[LimitReading]  # of each process
     processors: Sequence[CpuQuota]
-    requested_processors: int | None  # whatever the limits say
+    requested_processors: int | None  # --jobs, which overrides the limits
     demands: Sequence[CompileDemand]
     system: str  # "linux", "macos", "windows"
 
@@ -72,7 +77,7 @@ class Budget:
         )
 
     def as_data(self) -> dict[str, Any]:
-        """Return all of it as JSON-ready data."""
+        """Return the budget as JSON-ready data; memory is in bytes."""
         memory = [{**asdict(limit), "available": limit.available} for limit in self.memory]
         process_memory = [
             {"source": limit.source, "limit": limit.limit} for limit in self.process_memory
@@ -95,7 +100,7 @@ class Budget:
         }
 
     def as_text(self) -> str:
-        """Return a table of each kind of limit, and the consequences."""
+        """Return tables: the limits of each kind, the numbers that follow, and the builds."""
         consequences = [
             ("processors kept busy", str(self.cores.count)),
             ("memory for all compilers together", format_bytes(self.allowed.available)),
@@ -119,6 +124,7 @@ class Budget:
         return "\n\n".join([*tables, *warnings])
 
     def _memory_rows(self) -> list[list[str]]:
+        """Return a row for each limit of memory; the last column marks the one that binds."""
         rows = []
         for limit in self.memory:
             cache = format_bytes(limit.reclaimable) if limit.reclaimable else ""
@@ -137,6 +143,7 @@ class Budget:
         return rows
 
     def _processor_rows(self) -> list[Sequence[str]]:
+        """Return a row for each limit of processors; the last column marks the one that binds."""
         numbers = {quota.source: f"{quota.cores:g}" for quota in self.processors}
         if self.requested_processors:
             numbers["--jobs"] = str(self.requested_processors)
@@ -155,7 +162,11 @@ def show_budget(  # noqa: PLR0917 - every one is an option
     host: str = "",
     options: Options = NO_OPTIONS,
 ) -> CommandOutput:
-    """Return the limits of memory and processors, and the jobs of one build, or of a release's."""
+    """Return the limits of memory and processors, and what they allow a build.
+
+    Without `build`, the builds of the selected or newest release. `host` is the file of a described
+    machine.
+    """
     machine = load_host(Path(host)) if host else None
     arch = machine.arch if machine else native_arch()
     release = selection.selected_release(facts, layout, tag)
@@ -195,7 +206,7 @@ def measure_budget(
 
 
 def compile_demands(facts: Facts, cells: Iterable[Cell]) -> tuple[CompileDemand, ...]:
-    """Return the needs of the largest compiles; variants that need the same are one demand."""
+    """Return the memory that the largest compiles of cells need, one demand for equal needs."""
     # The inner dictionaries are sets that keep their order.
     variants: dict[tuple[str, CostRange], dict[str, None]] = {}
     for cell in cells:
@@ -211,6 +222,7 @@ def compile_demands(facts: Facts, cells: Iterable[Cell]) -> tuple[CompileDemand,
 
 
 def _warnings(budget: Budget) -> Iterator[str]:
+    """Yield sentences on limits that a build exceeds."""
     if budget.system == "windows":
         yield "there is no guard on Windows: the number without it applies"
     if not budget.demands:

@@ -43,8 +43,8 @@ class DoctorReport:
 
     subject: str  # "wheel-3.10-cpu (torch 1.13.1)", or "this machine"
     findings: Sequence[Finding]
-    refusal: str  # of a subject with failures: "cannot be built here yet"
-    every_cure: bool = False  # show other fixes beside the best of each finding
+    refusal: str  # what to say of the subject if there are failures: "cannot be built here yet"
+    every_cure: bool = False  # show all fixes of a finding, not only the best one
 
     def as_text(self) -> str:
         """Return the table and the fixes, with the outcome as the last line."""
@@ -64,7 +64,7 @@ class DoctorReport:
         return "\n".join(lines)
 
     def _explain(self, finding: Finding) -> list[str]:
-        """Return the reason and the fix of a finding; nothing if there is no more to say."""
+        """Return lines with the reason and the fix of a finding; [] if it has neither."""
         fix = finding.cure if finding.verdict in _PROBLEMS else ""
         is_failure = finding.verdict == "failure"
         lines = []
@@ -109,9 +109,9 @@ class DoctorReport:
 
 
 def _way_out(failures: Sequence[Finding]) -> str:
-    """Return where the fixes of failures are, and which of them have none.
+    """Return the last clause of the error: where the fixes are, and which failures have none.
 
-    For a single failure that no command cures, it is the cure itself.
+    The fix of a single failure is the clause itself, if that is advice and no command.
     """
     unfixed = [finding.subject for finding in failures if not finding.cure]
     if len(unfixed) == len(failures):
@@ -132,12 +132,12 @@ def examine_host(  # noqa: PLR0917 - a machine, and the purpose of the examinati
     options: Options = NO_OPTIONS,
     foreseen: Source | None = None,
 ) -> DoctorReport:
-    """Return the report on a host, for the cell of a name or, if that is empty, in general.
+    """Return the report on a host: for the build `identifier`, or in general if that is "".
 
-    `foreseen` stands for a source that is not fetched yet. Without a layout the host is another
-    machine: sources that were fetched here do not count. Raises UnknownReleaseError for a name that
-    is no cell, ImpossibleBuildError for a cell that is impossible, ConfigError for options that
-    contradict it, or that are given without a cell.
+    `layout` is None for a described host, for which the sources and disks of this machine do not
+    count. `foreseen` stands for a source that is not fetched yet. Raises UnknownReleaseError for a
+    name that is no cell, ImpossibleBuildError for a cell that is impossible, ConfigError for
+    options that contradict it, or that are given without a cell.
     """
     if not identifier:
         if options != NO_OPTIONS:
@@ -151,6 +151,8 @@ def examine_host(  # noqa: PLR0917 - a machine, and the purpose of the examinati
         return DoctorReport(subject, findings, "cannot build anything yet")
     product, cell = products.product_cell(facts, identifier, host.arch, release)
     arch = cell.build.arch
+    # A cell for another architecture is built in a container. Whether this machine has the means to
+    # run one is examined on this machine alone.
     contained = arch != cell_lookup.uncontained_arch(facts, [identifier], host.arch)
     in_container = False
     source = foreseen
@@ -193,7 +195,10 @@ def _examine_rattler() -> Finding:
 
 
 def cell_folders(layout: Layout, cell: Cell, host: Host, *, in_container: bool) -> BuildFolders:
-    """Return the folders in which a build would go on, in the newest tree that may be its own."""
+    """Return the folders of a build: the tree in which it would go on, and its environment.
+
+    The tree is the newest one that it may use: of its own cell, or of another Python.
+    """
     native = host.arch
     environments = nox_environments_folder()
     if in_container:
@@ -209,9 +214,10 @@ def cell_folders(layout: Layout, cell: Cell, host: Host, *, in_container: bool) 
 
 
 def survey_machine(facts: Facts, layout: Layout, cells: Sequence[str] = ()) -> Host:
-    """Return this machine, measured now, with answers to the questions of the facts.
+    """Return this machine, measured now, with all that the rules of the facts ask about a machine.
 
-    If all `cells` are for the CPU alone, its GPUs are not measured, which takes a while.
+    `cells` are names of builds. If all of them are for the CPU, the GPUs are not measured, because
+    that takes seconds.
     """
     only_cpu = bool(cells) and all(map(measurement.is_for_cpu, cells))
     host = measurement.measure_host(layout.root, gpus=not only_cpu)

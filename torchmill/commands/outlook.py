@@ -1,4 +1,8 @@
-"""The outlook on wheels before they are built, and the question whether to build them anyway."""
+"""The outlook on wheels before they are built, and the question whether to build them anyway.
+
+The outlook is a list of judgements (plan/doctor/judgement.py): what is known of a wheel to come,
+such as that it will run on no GPU of the machine that it is for.
+"""
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,10 +29,11 @@ _ALTERNATIVE = (
 )
 
 
-def judged_host(facts: Facts, host: Host, gpus: Sequence[Capability]) -> Host:
-    """Return the machine that wheels are for: this one, or one with `gpus` alone if it has others.
+def target_machine(facts: Facts, host: Host, gpus: Sequence[Capability]) -> Host:
+    """Return the machine that wheels for some GPUs are for.
 
-    Nothing is known of the driver of another machine.
+    That is `host` if it has all of them (or if there are none), else a machine like it with these
+    GPUs, of whose driver nothing is known.
     """
     local_names = set()
     for gpu in host.gpus.devices:
@@ -39,6 +44,7 @@ def judged_host(facts: Facts, host: Host, gpus: Sequence[Capability]) -> Host:
         return host
     distribution = host.platform.distribution
     if distribution:
+        # L4T is the system of Jetson boards, whose only GPU is their own.
         distribution = replace(distribution, l4t=None)
     devices = tuple(Gpu(capability.architecture, capability.name) for capability in gpus)
     return replace(
@@ -53,7 +59,7 @@ def judged_host(facts: Facts, host: Host, gpus: Sequence[Capability]) -> Host:
 def judge_cell(
     facts: Facts, cell: Cell, host: Host, options: Options, source: Source | None = None
 ) -> list[Judgement]:
-    """Return the judgements of one cell on a machine, with the options of its session."""
+    """Return the judgements of one cell on a machine; `options` are those of its session."""
     plan = compute_plan(facts, cell, host, options, source)
     return judge_plan(facts, cell, host, plan, source)
 
@@ -66,9 +72,10 @@ def judge_plan(
 
 
 def options_here(facts: Facts, cell: Cell, host: Host, options: Options, native: str) -> Options:
-    """Return options as a session takes them on a machine: with its GPUs, if no list names others.
+    """Return options as a session completes them on a machine: with its GPUs as the --arch-list.
 
-    `native` is the architecture that is built without a container: no GPU is visible in one.
+    A list that the user gave stays. `native` is the architecture that is built without a container;
+    in a container, no GPU is visible.
     """
     if cell.build.arch != native:
         return options
@@ -76,9 +83,10 @@ def options_here(facts: Facts, cell: Cell, host: Host, options: Options, native:
 
 
 def format_outlook(judged: Mapping[str, Iterable[Judgement]]) -> str:
-    """Return each judgement once, after the names of its cells unless it is about all of them.
+    """Return the judgements as lines, each judgement once.
 
-    `judged` has the judgements by the name of a cell.
+    `judged` has the judgements of each cell by its name. A line begins with the names of its cells,
+    unless it is about all of them.
     """
     cells: dict[Judgement, list[str]] = {}
     for name, judgements in judged.items():
@@ -96,10 +104,11 @@ def format_outlook(judged: Mapping[str, Iterable[Judgement]]) -> str:
 def agree_to_outlook(
     judged: Mapping[str, Iterable[Judgement]], *, elsewhere: bool, yes: bool
 ) -> bool:
-    """Tell whether wheels are to be built although they would run on no GPU of this machine.
+    """Tell whether to build, after a question if wheels would run on no GPU of this machine.
 
-    They are if they are for another machine (`elsewhere`). To have agreed to everything (`yes`)
-    does not say so. Raises ConfigError if nobody can be asked.
+    Nothing is asked if the wheels are for another machine (`elsewhere`). `yes` does not answer this
+    question, because such a build is most often a mistake. Raises ConfigError with `yes`, and if
+    nobody can be asked.
     """
     unfit = [name for name, judgements in judged.items() if not runs_here(judgements)]
     if not unfit or elsewhere:

@@ -84,7 +84,7 @@ def publish_wheels(  # noqa: PLR0917 - every one is an option
 
 
 def select_wheels(dist: Path, names: Sequence[str], variant: str, tag: str) -> list[FinishedWheel]:
-    """Return the wheels of some names, a variant and a release; an empty filter selects all.
+    """Return the wheels in a folder with some names, a variant and a tag; "" and () select all.
 
     Raises DeliveryError, which names every wheel that is not what it claims to be, or if there is
     no wheel.
@@ -167,7 +167,7 @@ def deliver_files(
 
 
 def _upload(target: PublishTarget, missing: Sequence[UploadFile], total: int) -> None:
-    """Upload the missing ones of a total of files, and see that they arrived."""
+    """Upload the missing files, and confirm that they arrived; `total` counts all files."""
     for number, file in enumerate(missing):
         try:
             target.upload(file)

@@ -1,4 +1,8 @@
-"""`invoke shards`: the time and the cost of a build on several machines."""
+"""`invoke shards`: the time and the cost of a build on several machines.
+
+Each machine compiles a share of the files; a last build on one machine then takes all objects from
+the compiler cache, and links.
+"""
 
 import shlex
 from collections.abc import Sequence
@@ -21,7 +25,7 @@ from torchmill.plan.options import format_options
 from torchmill.plan.shares import SharedBuild
 from torchmill.toolchain.shards import MOST_SHARDS
 
-_COUNTS = (1, 2, 4, 8, 16, 32, 64)  # of machines
+_COUNTS = (1, 2, 4, 8, 16, 32, 64)  # numbers of machines to compare
 _BAR_COLUMNS = 30  # of the longest bar
 
 
@@ -57,7 +61,7 @@ def show_shards(  # noqa: PLR0917 - every one is an option
             code="not-measured",
         )
     longest = shares.longest_compile(facts, build_cell.release)
-    # All others are compared with one machine.
+    # One machine is always among them: the others are compared with it.
     builds = list(
         shares.forecast_shares(
             facts.costs.assumptions, whole, plan.jobs, longest, sorted({1, *counts})
@@ -93,11 +97,15 @@ def show_shards(  # noqa: PLR0917 - every one is an option
 
 
 def _build_as_data(build: SharedBuild) -> dict[str, object]:
+    """Return a build as JSON-ready data; times are in seconds."""
     return {**asdict(build), "wall": build.wall, "machine_seconds": build.machine_seconds}
 
 
 def _format_builds(builds: Sequence[SharedBuild]) -> str:
-    """Return a table of builds on ever more machines, with a bar for the time of each."""
+    """Return a table with a row for each number of machines, the smallest first.
+
+    A bar shows the time of the shares and of the last build.
+    """
     alone = builds[0]
     columns_per_second = _BAR_COLUMNS / max(build.wall for build in builds)
     rows = []
@@ -117,7 +125,7 @@ def _format_builds(builds: Sequence[SharedBuild]) -> str:
 
 
 def _format_advice(words: Sequence[str], alone: SharedBuild, advised: SharedBuild) -> str:
-    """Return on how many machines to build; `words` are the cell and the options of its build."""
+    """Return a sentence on how many machines to use; `words` are the cell and its options."""
     if advised.machines == 1:
         return f"one machine is cheaper: `invoke build {shlex.join(words)}`"
     speed = alone.wall / advised.wall

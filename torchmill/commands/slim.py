@@ -1,4 +1,4 @@
-"""`invoke slim`: leave out of wheels, or of an environment, GPU code that its GPUs do not run."""
+"""`invoke slim`: leave out GPU code that some GPUs do not run, of wheels or of an environment."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -41,7 +41,10 @@ def slim_wheels(  # noqa: PLR0917 - every one is an option
     out: str = "",
     dry_run: bool = False,
 ) -> str:
-    """Leave out GPU code that the named GPUs do not run, and return the outcome of each wheel."""
+    """Leave out GPU code that the named GPUs do not run, and return the outcome of each wheel.
+
+    New wheels are written to `out`, by default dist/; an environment is changed in place.
+    """
     request = _request(facts, layout, arch_list, gpu or (), local)
     if bool(wheel) == bool(environment) or (environment and out):
         raise ConfigError(
@@ -59,9 +62,9 @@ def slim_wheels(  # noqa: PLR0917 - every one is an option
 def _request(
     facts: Facts, layout: Layout, arch_list: str, gpu_names: Sequence[str], local: bool
 ) -> SlimRequest:
-    """Return the GPUs that are named in any way, each with whether it needs PTX.
+    """Return the GPUs that --arch-list, --gpu and --local name, and for which PTX is kept.
 
-    Raises ConfigError if there is none, or for one that nobody knows.
+    Raises ConfigError if there are none, and for a capability that the facts do not have.
     """
     targets: list[ArchTarget] = []
     if arch_list:
@@ -106,8 +109,8 @@ def slim_for_image(
     A wheel without code for GPUs stays as it is, unless it is the only one.
     """
     request = _request(facts, layout, arch_list, (), local=False)
-    for _ in _slim_each(wheels, request, folder, dry_run=False):
-        pass  # nobody reads the lines: the wheels are written as they are made
+    # The wheels are written while the lines about them are yielded; the lines are not needed.
+    list(_slim_each(wheels, request, folder, dry_run=False))
     slim = {}
     for path in wheel_file.list_wheels(folder):
         slim[wheel_file.parse_file_name(path)[0]] = path
@@ -117,8 +120,8 @@ def slim_for_image(
 def _slim_each(
     wheels: Sequence[Path], request: SlimRequest, destination: Path, dry_run: bool
 ) -> Iterator[str]:
-    """Slim wheels one after the other, and yield the outcome of each."""
-    # torch goes first: other wheels may pin its version, which changes.
+    """Slim wheels one after the other, and yield lines on the outcome of each."""
+    # torch goes first: its version changes, and the other wheels may pin it.
     ordered = sorted(wheels, key=lambda wheel: not wheel.name.startswith("torch-"))
     new_pins: dict[str, str] = {}
     for wheel in ordered:
@@ -133,10 +136,12 @@ def _slim_one(  # noqa: PLR0917
     alone: bool,
     dry_run: bool,
 ) -> Iterator[str]:
-    """Slim a wheel, and yield the outcome.
+    """Slim a wheel, and yield lines on the outcome.
 
-    If it is `alone`, a wheel without code for GPUs is refused. `new_pins` has the versions that
-    earlier wheels got, "torch==2.4.1+cu121" to the new one; that of this wheel is added.
+    A wheel without code for GPUs stays as it is, but is refused if it is `alone`, the only wheel
+    that the user named. `new_pins` maps the pins of earlier wheels, "torch==2.4.1+cu121", to the
+    pins of their slim versions; those of this wheel are added. A wheel that pins one of them is
+    written even if no code is removed.
     """
     distribution = slim_wheel.require_sound(wheel)
     version = str(distribution.version)
@@ -179,7 +184,7 @@ def _slim_one(  # noqa: PLR0917
 
 
 def _slim_environment(environment: Path, request: SlimRequest, dry_run: bool) -> Iterator[str]:
-    """Slim the packages of an environment, and yield the outcome of each."""
+    """Slim the packages of an environment in place, and yield lines on the outcome of each."""
     pins = []
     for package in slim_wheel.list_packages(environment, request.facts.unslimmed_libraries):
         try:
@@ -218,7 +223,11 @@ def _install_command(environment: Path) -> str:
 
 
 def _format_libraries(libraries: Sequence[SlimLibrary]) -> str:
-    """Return a table of the sizes of libraries now and then, in all and for each GPU."""
+    """Return a table of the sizes of libraries before and after, in all and for each GPU.
+
+    The last column is how the room is won: code is cut out of the file, or becomes holes in it,
+    which take no room on the disk.
+    """
     rows = []
     for library in libraries:
         plan = library.plan

@@ -1,4 +1,8 @@
-"""`invoke snippet`: the declarations of a project that uses the wheels, for uv, pip and others."""
+"""`invoke snippet`: the declarations of a project that uses the wheels, for uv, pip and others.
+
+The *stock* is the wheels of dist/ or of an index; an *offer* is one wheel of it. The *base* is the
+release of torch that the project gets; extensions are built against it.
+"""
 
 from collections.abc import Sequence
 from functools import partial
@@ -55,7 +59,7 @@ def write_snippet(  # noqa: PLR0917 - every one is an option
     platforms = platforms or _served_platforms(facts, offers, variants, base, stock)
     names: Sequence[str] = package or ()
     if into and not package:
-        # A project gets the packages that it names, and the base.
+        # The file gets sources for the packages that it depends on, or else for torch.
         declared = project_file.declared_packages(Path(into))
         names = [name for name in declared if name in facts.packages] or [base.package]
     releases = _releases(facts, stock, base, variants, names)
@@ -82,7 +86,10 @@ def write_snippet(  # noqa: PLR0917 - every one is an option
 
 
 def _renderer(facts: Facts, tool: str, variants: Sequence[str]) -> Render:
-    """Return the function that writes the snippet of a tool; raises ConfigError for others."""
+    """Return the function that writes the snippet of a tool.
+
+    Raises ConfigError for an unknown tool, and for several variants if the tool cannot have them.
+    """
     tools = snippet_tools(facts)
     if tool not in tools:
         raise ConfigError(
@@ -113,13 +120,13 @@ def _refuse_edit_options(tool: str, variants: Sequence[str], into: str, extra: s
 
 
 def _base_release(facts: Facts, selected: Release | None, stock: WheelStock) -> Release:
-    """Return the selected release, or the newest with a wheel, or with an extension built for it.
+    """Return the selected release, or the newest one that has an offer (`_base_offers`).
 
-    Raises DeliveryError if there is none.
+    Raises DeliveryError if there is none, or if the stock has wheels but none of the selected one.
     """
     package = base_package(facts).name
     if selected and not stock.offers:
-        return selected  # its official wheels are meant
+        return selected  # the project will get its official wheels
     candidates = [selected] if selected else reversed(facts.releases[package])
     for release in candidates:
         if _base_offers(facts, stock, release):
@@ -135,7 +142,10 @@ def _base_release(facts: Facts, selected: Release | None, stock: WheelStock) -> 
 
 
 def _base_offers(facts: Facts, stock: WheelStock, base: Release) -> list[WheelOffer]:
-    """Return the wheels of a release of the base; without any, those of extensions built for it."""
+    """Return the wheels of a release of torch, or else of the extensions that are built against it.
+
+    An index may have extensions alone: the torch for them is the official wheel.
+    """
     offers = [offer for offer in stock.offers if is_offer_of(facts, offer, base)]
     if offers:
         return offers
@@ -145,10 +155,10 @@ def _base_offers(facts: Facts, stock: WheelStock, base: Release) -> list[WheelOf
 def _only_variant(
     facts: Facts, stock: WheelStock, base: Release, offers: Sequence[WheelOffer]
 ) -> list[str]:
-    """Return the variant that wheels have in common.
+    """Return the variant of all wheels in a list.
 
-    Raises ConfigError if there are several, DeliveryError if there are no wheels: nothing says
-    which official one is meant.
+    Raises ConfigError if they have several, DeliveryError if there are no wheels: then there may be
+    official wheels of several variants, and the user has to name one.
     """
     variants = sorted({offer.variant for offer in offers})
     if len(variants) > 1:
@@ -180,9 +190,9 @@ def _served_platforms(
     base: Release,
     stock: WheelStock,
 ) -> tuple[Arch, ...]:
-    """Return the platforms that have wheels; without any of ours, this machine.
+    """Return the platforms that have wheels of some variants; this machine without any stock.
 
-    Raises DeliveryError if no platform has one.
+    Raises DeliveryError if the stock has wheels, but none of these variants.
     """
     if not stock.offers:
         names = {native.native_arch()}
@@ -202,10 +212,10 @@ def _served_platforms(
 def _releases(
     facts: Facts, stock: WheelStock, base: Release, variants: Sequence[str], names: Sequence[str]
 ) -> tuple[Release, ...]:
-    """Return the base and the releases of the named packages, or of all that have such wheels.
+    """Return the base and the releases of packages that go with it.
 
-    Raises ConfigError for a name that is no package, UnknownReleaseError if no release of it goes
-    with the base.
+    They are the named packages, or all that have a wheel of some variants. Raises ConfigError for a
+    name that is no package, UnknownReleaseError if no release of it goes with the base.
     """
     if names:
         partners = list(partner_releases(facts, base, names))

@@ -1,4 +1,9 @@
-"""`invoke toolkit`: list or install CUDA toolkits, libraries and host compilers, without root."""
+"""`invoke toolkit`: list or install CUDA toolkits, libraries and host compilers, without root.
+
+They come from *providers*: conda, Debian's archive or PyPI, and lie in the user's cache. A toolkit
+of the system may lack *parts* that torch's build uses, such as cuFFT: it is *completed* by a copy
+in the cache that has them.
+"""
 
 import os
 import re
@@ -28,9 +33,10 @@ from torchmill.host.provisioned import TOOLKIT as TOOLKIT_KIND
 from torchmill.plan.arch_choice import check_arch_list
 from torchmill.plan.arch_toolkits import find_toolkit
 
+# The value of --library: "cudnn-cu11=8.5.0.96", of which only the name is always needed.
 _LIBRARY = re.compile(r"(?P<name>[a-z]+)(?:-cu(?P<major>\d+))?(?:=(?P<version>\d+(?:\.\d+)*))?")
 _COMPILER = re.compile(r"(?:gcc|clang)-\d+")
-_MOST_VERSIONS = 24  # that are listed one by one
+_MOST_VERSIONS = 24  # that a row lists one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,23 +54,24 @@ class ToolkitOptions:
 
     @property
     def installs(self) -> bool:
-        """Tell whether they name something to install."""
+        """Tell whether the options name something to install."""
         return bool(self.cuda or self.libraries or self.compiler)
 
 
 def _contradiction(reason: str) -> ConfigError:
+    """Return the error for options that do not go together."""
     return ConfigError(f"invoke toolkit: {reason}", code="contradictory-options")
 
 
 def requested_items(options: ToolkitOptions, facts: Facts, arch: str) -> tuple[ToolkitRequest, ...]:
-    """Return the requests to install; none for a list, or if a toolkit is to be completed.
+    """Return what to install; () if the options ask for a list, or for a toolkit to be completed.
 
     Raises ConfigError for options that contradict each other or cannot be read.
     """
     if options.complete:
         if options.installs or options.listing or options.provider or options.channel:
             raise _contradiction("--complete takes no other options: leave them out")
-        _toolkit_request("--complete", options.complete, facts, arch)
+        _toolkit_request("--complete", options.complete, facts, arch)  # raises ConfigError
     if options.listing and options.installs:
         raise _contradiction("--list only shows: leave it out to install something")
     if (options.provider or options.channel) and not options.installs:
@@ -72,7 +79,8 @@ def requested_items(options: ToolkitOptions, facts: Facts, arch: str) -> tuple[T
             "name what to install: --cuda VERSION, --library NAME=VERSION or --compiler NAME"
         )
     requests = []
-    # A major version alone says which CUDA the libraries are for.
+    # With --library, a major version alone ("--cuda 11") requests no toolkit: it is the CUDA that
+    # the libraries are for.
     is_for_libraries = options.libraries and options.cuda.isdecimal()
     if options.cuda and not is_for_libraries:
         toolkit = _toolkit_request("--cuda", options.cuda, facts, arch)
@@ -89,6 +97,7 @@ def requested_items(options: ToolkitOptions, facts: Facts, arch: str) -> tuple[T
 
 
 def _toolkit_request(option: str, version: str, facts: Facts, arch: str) -> ToolkitRequest:
+    """Return the request of a toolkit. Raises ConfigError if there is none for an architecture."""
     toolkit = find_toolkit(facts, option, version)
     if arch not in toolkit.arches:
         raise ConfigError(
@@ -99,7 +108,7 @@ def _toolkit_request(option: str, version: str, facts: Facts, arch: str) -> Tool
 
 
 def _library_request(text: str, options: ToolkitOptions, facts: Facts, arch: str) -> ToolkitRequest:
-    """Return the request of --library, such as "cudnn-cu11=8.5.0.96"."""
+    """Return the request of a value of --library, such as "cudnn-cu11=8.5.0.96"."""
     match = _LIBRARY.fullmatch(text)
     if match is None or match["name"] not in LIBRARIES:
         raise ConfigError(
@@ -129,9 +138,9 @@ def _magma_request(
     It has code for the GPUs of --arch-list, by default for those that the toolkit makes code for.
     """
     if match["major"]:
-        variant = f"cu{match['major']}"
-        toolkits = (toolkit for toolkit in facts.toolkits if toolkit.variant == variant)
-        toolkit = next(toolkits, None)
+        variant = f"cu{match['major']}"  # here the digits are those of a variant: "cu118"
+        toolkits = {toolkit.variant: toolkit for toolkit in facts.toolkits}
+        toolkit = toolkits.get(variant)
     else:
         toolkit = facts.toolkit(options.cuda)
     if toolkit is None:
@@ -148,6 +157,7 @@ def _magma_request(
 
 
 def _compiler_request(name: str, facts: Facts, arch: str) -> ToolkitRequest:
+    """Return the request of --compiler, such as "gcc-11". Raises ConfigError for another name."""
     if _COMPILER.fullmatch(name):
         return ToolkitRequest(COMPILER, name, None, arch)
     names: dict[str, None] = {}
@@ -162,7 +172,10 @@ def _compiler_request(name: str, facts: Facts, arch: str) -> ToolkitRequest:
 
 
 def ordered_providers(options: ToolkitOptions) -> Mapping[str, AskProvider]:
-    """Return the providers to ask, in their order. Raises ConfigError for an unknown one."""
+    """Return the functions that ask the providers, by name, in the order in which to ask them.
+
+    Raises ConfigError for an unknown --from.
+    """
     from torchmill.fetch.toolkit import conda, debian, pypi
 
     providers: dict[str, AskProvider] = {
@@ -180,7 +193,10 @@ def ordered_providers(options: ToolkitOptions) -> Mapping[str, AskProvider]:
 
 
 def provider_sources(options: ToolkitOptions, facts: Facts) -> Sequence[ToolkitSource]:
-    """Return the offers of the providers; --channel stands in for all channels of conda."""
+    """Return the recorded offers of the providers.
+
+    With --channel, only those of conda, and that channel takes the place of their own.
+    """
     if not options.channel:
         return facts.toolkit_sources
     return [
@@ -202,9 +218,16 @@ def show_or_install(  # noqa: PLR0917 - every one is an option
     complete: str = "",
     arch_list: str = "",
 ) -> CommandOutput:
-    """List CUDA toolkits, libraries and host compilers, or install those that are named."""
+    """List CUDA toolkits, libraries and host compilers, or install those that options name."""
     options = ToolkitOptions(
-        list_, cuda, tuple(library or ()), compiler, from_, channel, complete, arch_list
+        listing=list_,
+        cuda=cuda,
+        libraries=tuple(library or ()),
+        compiler=compiler,
+        provider=from_,
+        channel=channel,
+        complete=complete,
+        arch_list=arch_list,
     )
     arch = native_arch()
     run = make_runner(os.environ)
@@ -241,7 +264,7 @@ def show_or_install(  # noqa: PLR0917 - every one is an option
 
 
 def complete_toolkit(toolkit: FoundToolkit, arch: str, context: ProvisionContext) -> CommandOutput:
-    """Install the parts that a toolkit lacks."""
+    """Install a copy of a toolkit with the parts that it lacks, and return what is in it."""
     name = f"CUDA {toolkit.version} in {toolkit.home}"
     missing = lacking_toolkit_parts(toolkit.home, toolkit.version, context.parts)
     if not missing:
@@ -261,7 +284,7 @@ def complete_toolkit(toolkit: FoundToolkit, arch: str, context: ProvisionContext
 
 
 def describe_installed(folders: Iterable[ProvisionedFolder]) -> CommandOutput:
-    """Return the folders that were installed now or before, as output."""
+    """Return the output on folders of toolkits, libraries or compilers that are installed."""
     entries = [_folder_as_data(folder) for folder in folders]
     lines = [
         f"{entry['name']} is in {entry['home']} ({entry['full']} from {entry['provider']})"
@@ -286,7 +309,7 @@ def list_toolkits(
     if toolkits:
         rows = [(toolkit.version, toolkit.found_by, str(toolkit.home)) for toolkit in toolkits]
         paragraphs = [console.format_table(("CUDA", "found by", "folder"), rows)]
-    lines = _inusable_toolkits(toolkits)
+    lines = _incomplete_toolkits(toolkits)
     if lines:
         paragraphs.append("\n".join(lines))
     if entries:
@@ -308,8 +331,11 @@ def list_toolkits(
     return CommandOutput("\n\n".join(paragraphs), data)
 
 
-def _inusable_toolkits(toolkits: Mapping[FoundToolkit, Sequence[ToolkitPart]]) -> list[str]:
-    """Return a line for each toolkit that lacks parts and that builds take: a version's first."""
+def _incomplete_toolkits(toolkits: Mapping[FoundToolkit, Sequence[ToolkitPart]]) -> list[str]:
+    """Return a line for each toolkit that builds use and that lacks parts.
+
+    Of the toolkits of one version, builds use the first.
+    """
     lines = []
     versions = set()
     for toolkit, missing in toolkits.items():
@@ -321,6 +347,7 @@ def _inusable_toolkits(toolkits: Mapping[FoundToolkit, Sequence[ToolkitPart]]) -
 
 
 def _toolkit_as_data(toolkit: FoundToolkit, missing: Sequence[ToolkitPart]) -> dict[str, Any]:
+    """Return a toolkit as JSON-ready data."""
     return {
         "version": toolkit.version,
         "home": str(toolkit.home),
@@ -330,6 +357,7 @@ def _toolkit_as_data(toolkit: FoundToolkit, missing: Sequence[ToolkitPart]) -> d
 
 
 def _folder_as_data(folder: ProvisionedFolder) -> dict[str, Any]:
+    """Return an installed folder as JSON-ready data."""
     record = folder.record
     return {
         "name": folder.name,
@@ -343,15 +371,15 @@ def _folder_as_data(folder: ProvisionedFolder) -> dict[str, Any]:
 
 
 def _available(sources: Iterable[ToolkitSource], arch: str) -> list[dict[str, Any]]:
-    """Return the offers of each provider, its sources of one kind together."""
-    versions: dict[str, dict[str, list[str]]] = {}  # by name and provider
+    """Return what providers offer for an architecture: an entry for each kind and provider."""
+    versions: dict[str, dict[str, list[str]]] = {}  # by name, "cudnn-cu11", then by provider
     for source in sources:
         if arch in source.arches:
             name: str = source.kind
             if source.cuda:
                 name = f"{name}-cu{source.cuda.replace('.', '')}"
-            of_name = versions.setdefault(name, {})
-            of_name.setdefault(source.provider, []).extend(source.versions)
+            by_provider = versions.setdefault(name, {})
+            by_provider.setdefault(source.provider, []).extend(source.versions)
     entries = []
     for name, providers in versions.items():
         for provider in sorted(providers):
@@ -361,7 +389,7 @@ def _available(sources: Iterable[ToolkitSource], arch: str) -> list[dict[str, An
 
 
 def _short_list(versions: Sequence[str]) -> str:
-    """Return versions as people read them: libraries have dozens."""
+    """Return versions as a list, or as a range if there are dozens, as of libraries."""
     if len(versions) > _MOST_VERSIONS:
         return f"{versions[0]} to {versions[-1]} ({len(versions)} versions)"
     return ", ".join(versions) or "any"

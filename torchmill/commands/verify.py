@@ -33,8 +33,8 @@ def verify_wheels(  # noqa: PLR0917 - every one is an option
 ) -> CommandOutput:
     """Return whether wheels, their manifests, statements, SBOMs and contents agree.
 
-    A sound wheel is accepted whether or not anything says who made it: --key and --identity demand
-    that. With `write`, statements and SBOMs that are missing are written first.
+    A sound wheel is accepted even if nothing says who made it, unless --key or --identity names
+    whose signature it must have. With `write`, missing statements and SBOMs are written first.
     """
     files = named_wheels(layout, wheel or ())
     if write:
@@ -97,7 +97,10 @@ def require_sound(verdicts: Sequence[AgreementVerdict]) -> None:
 
 
 def _with_processor(verdict: AgreementVerdict) -> AgreementVerdict:
-    """Add whether this machine can run the wheel, if that was built for one processor."""
+    """Return a verdict that also has whether this machine's processor can run the wheel.
+
+    The verdict stays as it is for a wheel that was not built for one processor (--cpu).
+    """
     processor = dist_files.read_manifest(verdict.wheel).get("processor")
     if processor is None:
         return verdict
@@ -111,7 +114,7 @@ def _with_processor(verdict: AgreementVerdict) -> AgreementVerdict:
 
 
 def named_wheels(layout: Layout, names: Sequence[str]) -> list[Path]:
-    """Return the wheels of paths to wheels and to folders of them, each once; by default dist/'s.
+    """Return the wheels that paths name, each once: of wheels or of folders; by default dist/'s.
 
     Raises ConfigError for a path that is neither, DeliveryError for a folder without wheels.
     """
@@ -131,6 +134,7 @@ def named_wheels(layout: Layout, names: Sequence[str]) -> list[Path]:
 
 
 def _not_a_wheel(path: Path, problem: str) -> ConfigError:
+    """Return the error for a path that is neither a wheel nor a folder."""
     return ConfigError(f"{path}: {problem}: name wheels, or folders of them", code="not-a-wheel")
 
 
@@ -162,7 +166,7 @@ def write_missing(wheels: Iterable[Path]) -> None:
 
 
 def _compose_documents(wheel: Path) -> Mapping[str, bytes]:
-    """Return the documents of a wheel by their suffix; none if its manifest does not allow that."""
+    """Return a wheel's statement and SBOM, by suffix; {} without a manifest of this format."""
     try:
         manifest = finished_wheel.read_wheel(wheel).manifest
         if not manifest or formats.judge_format(manifest, formats.MANIFEST) != "same":
