@@ -6,7 +6,8 @@ Only `noxfile.py` and `tasks.py` import it; `command_line` alone imports invoke.
 - bisect: `invoke bisect`: find the commit that changed behaviour, by git bisect, builds and a
   command
 - build: `invoke build`: all that a wheel needs, from the sources to dist/
-- build_question: the question of `invoke build`: for which GPUs, and which cells can be built
+- build_question: the question that `invoke build` is given: for which GPUs, and which cells of a
+  pattern
 - clean/: `invoke status` and `invoke clean`
 - cluster: `invoke cluster`: write the jobs that build a cell in shares, with Slurm or another
   engine
@@ -39,8 +40,7 @@ Only `noxfile.py` and `tasks.py` import it; `command_line` alone imports invoke.
 - session_matrix: the sessions that nox lists: the buildable cells, remembered between runs
 - session_work: the work of nox's sessions: build a wheel, make products of it, try it on a GPU
 - shards: `invoke shards`: the time and the cost of a build on several machines
-- slim: `invoke slim`: leave out of wheels, or of an environment, the GPU code that its GPUs do not
-  run
+- slim: `invoke slim`: leave out GPU code that some GPUs do not run, of wheels or of an environment
 - snippet: `invoke snippet`: the declarations of a project that uses them, for uv, Poetry, PDM, pip,
   conda or pixi
 - terminal: questions to a person in a terminal, and the commands that are run there for them

@@ -267,14 +267,9 @@ def _container_place(root: Path, layout: Layout) -> ContainerPlace:
         passed=cross.select_settings(
             os.environ, cross.parse_pip_settings(pip_settings), os.path.exists
         ),
-<<<<<<< HEAD
         requirements=suite_files.read_requirements(),
-        # A random number: an engine may serve others, whose processes have the same numbers.
-=======
-        requirements=(root / "requirements.txt").read_text(encoding="utf-8"),
         # The mark of this run's container. A process id would not do: the engine may serve other
         # machines, whose processes have the same ids.
->>>>>>> 133e9734 (Say of each command's function what it returns, and why its branches are there)
         process=int.from_bytes(os.urandom(5)),
         user=(os.getuid(), os.getgid()) if sys.platform == "linux" else None,
     )

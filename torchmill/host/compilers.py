@@ -17,13 +17,13 @@ from torchmill.host.disk_usage import list_names
 from torchmill.host.host import Compiler
 from torchmill.host.programs import RunProgram
 
-# The variable that names a compiler, and the usual names of it.
+# The variable that names a compiler, and the commands that builds try without it.
 CXX_COMPILER = "CXX", ("c++", "cl")
 C_COMPILER = "CC", ("cc", "cl")
 Digest = Callable[[Path], str | None]  # of a file's contents; None if it cannot be read
 _NAME = re.compile(r"(?:(?:gcc\d+-)?g\+\+|clang\+\+)(?:-\d+)?")  # Amazon Linux: "gcc14-g++"
 _CLANG = re.compile(r"(?P<apple>Apple )?(?:clang|LLVM) version (?P<version>\d+(?:\.\d+)+)")
-_PARTS = ("cc1", "cc1plus", "clang")  # programs that compilers start
+_PARTS = ("cc1", "cc1plus", "clang")  # programs that the commands of compilers start
 _LIBRARY = re.compile(r"=> (/\S*/lib(?:clang|LLVM)\S*)")  # in the output of ldd
 
 
@@ -44,12 +44,15 @@ def command_words(environ: Mapping[str, str], name: str) -> list[str]:
 def compiler_command(
     environ: Mapping[str, str], of: tuple[str, Sequence[str]] = CXX_COMPILER
 ) -> list[str] | None:
-    """Return the command of the compiler that a build would use; None if it is not installed."""
+    """Return the command of the compiler that a build would use; None if it is not installed.
+
+    `of` is `CXX_COMPILER` or `C_COMPILER`. Raises ConfigError as `command_words` does.
+    """
     variable, usual_names = of
     path = environ.get("PATH")
     words = command_words(environ, variable)
     if words:
-        # A build fails with a wrong one, so no other is looked for.
+        # The build uses this command, and fails with a wrong one: the usual names do not matter.
         return words if shutil.which(words[0], path=path) else None
     for name in usual_names:
         if shutil.which(name, path=path):
@@ -60,7 +63,10 @@ def compiler_command(
 def identify_compiler(
     words: list[str] | None, environ: Mapping[str, str], run: RunProgram
 ) -> Compiler | None:
-    """Return the compiler of a command; None if it does not tell, or there is no command."""
+    """Return the compiler of a command; None if its answer is unknown, or there is no command.
+
+    `run` returns the output of a program, "" if that fails.
+    """
     if not words:
         return None
     if Path(words[0]).stem.lower() == "cl":
@@ -71,10 +77,10 @@ def identify_compiler(
     match = _CLANG.search(output)
     if match:
         return Compiler("apple-clang" if match["apple"] else "clang", match["version"])
-    # Every gcc names its owner, whatever its command is called; other compilers are unknown.
+    # Each gcc prints the owner of its copyright, whatever its command is called.
     if "Free Software Foundation" not in output:
         return None
-    # gcc before 7 knows only the second flag, and later ones shorten its answer.
+    # The second flag prints "11" since gcc 7, which has the first; gcc before 7 has only the second.
     version = run([*words, "-dumpfullversion", "-dumpversion"]).strip()
     return Compiler("gcc", version) if version else None
 
@@ -96,16 +102,17 @@ def installed_compilers(
     run: RunProgram,
     threads: Executor,
 ) -> dict[str, Compiler]:
-    """Return every gcc and clang by its command, "g++-11"; those outside PATH by their paths.
+    """Return each gcc and clang by its command, "g++-11"; by its path if it is not on PATH.
 
-    `cached` are those in the user's cache.
+    `cached` are the compilers in the user's cache, and `root` is the folder of the system's files.
+    Compilers are asked for their versions in `threads`.
     """
     commands: dict[str, None] = {}  # an ordered set
     for folder in environ.get("PATH", "").split(os.pathsep):
         for name in list_names(folder) if folder else ():
             if _NAME.fullmatch(name.removesuffix(".exe")):
                 commands[name] = None
-    # Red Hat's systems keep the newer ones out of PATH.
+    # Red Hat's systems have newer compilers in folders that are not on PATH.
     for kind in ("gcc-toolset", "devtoolset"):
         for path in find_paths(root, f"opt/rh/{kind}-*/root/usr/bin/g++"):
             commands[str(path)] = None
@@ -132,7 +139,7 @@ def lenient_words(command: str) -> list[str]:
 
 
 def find_programs(names: Iterable[str], path: str | None) -> set[str]:
-    """Return the absolute paths of those programs that exist."""
+    """Return the absolute paths of the programs in `names` that exist."""
     programs: set[str] = set()
     for name in names:
         program = shutil.which(name, path=path)
@@ -144,8 +151,8 @@ def find_programs(names: Iterable[str], path: str | None) -> set[str]:
 def digest_compiler(compiler: str, digest: Digest) -> str:
     """Return a digest of a compiler and of every program and library behind it, without paths.
 
-    `g++` starts `cc1plus`, `clang` is a small program before large libraries, and /usr/bin/c++ may
-    be a script. Each can stay as it is while the compiler behind it becomes another.
+    The file of a compiler is not enough: `g++` starts `cc1plus`, `clang` loads large libraries, and
+    /usr/bin/c++ may be a script. They can be replaced without a change of that file.
     """
     behind = sorted(_programs_behind(compiler), key=lambda path: path.name)
     lines = [f"{part.name} {digest(part)}\n" for part in (Path(compiler), *behind)]

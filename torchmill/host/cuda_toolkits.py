@@ -36,11 +36,11 @@ class FoundToolkit:
 def find_toolkits(
     environ: Mapping[str, str], root: Path, user_home: Path, run: RunProgram
 ) -> dict[str, str]:
-    """Return the toolkit to use of each version, "11.8" to the folder for CUDA_HOME.
+    """Return the toolkit to use of each version: "11.8" -> the folder for CUDA_HOME.
 
-    One that a variable names goes first, then one that was provisioned. But if a toolkit was
-    completed, the folder that completes it goes before it, even if a variable names the original.
-    `user_home` is the user's folder.
+    A toolkit that a variable names goes first, then one in the user's cache (host/provisioned.py).
+    If a toolkit was completed there with parts that it lacked, the completed copy goes before the
+    original, even if a variable names that. `user_home` is the user's folder.
     """
     homes: dict[str, str] = {}
     for toolkit in usable_toolkits(environ, root, user_home, run):
@@ -85,7 +85,7 @@ def toolkits_with_compiler(
 def _completed_first(
     places: Iterable[Place], provisioned: Iterable[ProvisionedFolder]
 ) -> Iterator[Place]:
-    """Yield places; before a toolkit that was completed, the folder that completes it."""
+    """Yield places, and before the place of a completed toolkit, its completed copy."""
     # By paths without links, because a toolkit is often named by one: /usr/local/cuda.
     completions = {
         real_path(folder.record.completes): folder
@@ -172,7 +172,7 @@ def _recorded_version(home: Path) -> str | None:
 def lacking_toolkit_parts(
     home: Path, version: str, parts: Iterable[ToolkitPart]
 ) -> tuple[ToolkitPart, ...]:
-    """Return the parts of which a toolkit of that version should have files and lacks some."""
+    """Return the parts whose files a toolkit of a version should have, and does not have all."""
     incomplete: list[ToolkitPart] = []
     for part in parts:
         if not is_within(part.cuda, version):
@@ -184,7 +184,7 @@ def lacking_toolkit_parts(
 
 
 def _has_files(home: Path, names: Iterable[str], patterns: Iterable[str]) -> bool:
-    """Tell whether each of some files is in a folder of a toolkit that a pattern matches."""
+    """Tell whether a toolkit has each of some files, in any of the folders that patterns match."""
     folders: list[Path] = []
     for pattern in patterns:
         folders.extend(find_paths(home, pattern))

@@ -49,7 +49,7 @@ def load_host(path: Path) -> Host:
         )
     problems: list[str] = []
     table = read_toml(path, problems)
-    if problems:  # no TOML at all: all keys would be missing as well
+    if problems:  # the file is no TOML: each key would be reported as missing, too
         raise ConfigError("\n".join(problems), code="invalid-host-file")
     host = _read_host(table)
     _check_host(table, host)
@@ -209,6 +209,7 @@ def describe_host(host: Host) -> str:
 
 
 def _format_bytes(size: int | None) -> str | None:
+    """Return a size as the file has it, "1024 B"; None for 0 and None, which are left out."""
     return f"{size} B" if size else None
 
 
@@ -264,9 +265,10 @@ def _read_compiler(table: TomlTable, key: str) -> Compiler | None:
 
 
 def _read_cores(table: TomlTable) -> int:
+    """Read the number of processors; a value that is wrong is reported."""
     expected = "a whole number from 1"
     cores = table.take("cores", int, expected)
-    if cores is None:  # missing or no number, and reported
+    if cores is None:  # missing, or no number: `take` has reported that
         return 1
     if cores < 1:
         table.problem(f"'cores' is {cores}, expected {expected}")

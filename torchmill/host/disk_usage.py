@@ -1,4 +1,8 @@
-"""How much disk space files take, counting hard links once."""
+"""The disk space that files take: a file with several names (hard links) counts once.
+
+Files of one store, such as the caches, may have names in several trees. To remove one tree frees
+nothing of such a file while it has another name.
+"""
 
 import contextlib
 import os
@@ -17,26 +21,26 @@ class LinkedFile:
     """A file with several names."""
 
     size: int  # bytes on the disk
-    names: int  # wherever they are
-    seen: int  # of these names, in the folders that were looked at
+    names: int  # how many it has anywhere
+    seen: int  # how many of them are in the folders that were measured
 
 
 @dataclass(frozen=True, slots=True)
 class DiskBytes:
     """The disk space that some files and folders take."""
 
-    single: int = 0  # bytes of everything that has one name
-    files: int = 0
+    single: int = 0  # bytes of folders, and of files with one name
+    files: int = 0  # how many names of files
     linked: Mapping[Inode, LinkedFile] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
-        """Return the bytes that they take."""
+        """Return the bytes that the files and folders take."""
         return self.single + sum(link.size for link in self.linked.values())
 
     @property
     def freed(self) -> int:
-        """Return the bytes that come free with them: none of a file that keeps another name."""
+        """Return the bytes that come free if they are removed: none of a file with another name."""
         whole = [link.size for link in self.linked.values() if link.seen >= link.names]
         return self.single + sum(whole)
 
@@ -50,16 +54,18 @@ class _Sum:
         self.linked: dict[Inode, LinkedFile] = {}
 
     def add_link(self, inode: Inode, size: int, names: int, seen: int) -> None:
+        """Add a file of which `seen` of its `names` were seen, further to those seen before."""
         if inode in self.linked:
             seen += self.linked[inode].seen
         self.linked[inode] = LinkedFile(size, names, seen)
 
     def total(self) -> DiskBytes:
+        """Return the sum."""
         return DiskBytes(self.single, self.files, self.linked)
 
 
 def add_up(usages: Iterable[DiskBytes]) -> DiskBytes:
-    """Return the sum of several usages, which overlap in nothing but linked files."""
+    """Return the sum of usages that have no name of a file in common, but maybe linked files."""
     result = _Sum()
     for usage in usages:
         result.single += usage.single
@@ -79,7 +85,7 @@ def measure_paths(paths: Iterable[Path]) -> DiskBytes:
         is_folder = stat.S_ISDIR(status.st_mode)
         if not is_folder:
             result.files += 1
-        # The link count of a folder is that of its inner folders.
+        # The link count of a folder is the number of folders in it, not of its names.
         if is_folder or status.st_nlink == 1:
             result.single += _size(status)
         else:
@@ -121,7 +127,10 @@ def list_children(folder: Path) -> list[Path]:
 
 
 def newest_change(paths: Iterable[Path]) -> float:
-    """Return the time of the newest change of files and folders, 0 of none."""
+    """Return the time of the newest change of files and folders, in seconds since the epoch.
+
+    0 if none of them exists. Files inside folders are not looked at.
+    """
     newest = 0.0
     for path in paths:
         with contextlib.suppress(OSError):

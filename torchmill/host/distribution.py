@@ -49,7 +49,7 @@ def measure_distribution(root: Path) -> LinuxDistribution | None:
 
 
 def os_release(root: Path) -> dict[str, str]:
-    """Return the assignments of the os-release file below `root`; none without such a file."""
+    """Return the assignments of the os-release file below `root`; {} without such a file."""
     text = read_text(root / "etc/os-release") or read_text(root / "usr/lib/os-release")
     fields: dict[str, str] = {}
     for line in text.splitlines():
@@ -104,6 +104,7 @@ def may_use_root(environ: Mapping[str, str]) -> bool | None:
 
 
 def _group_names(numbers: Collection[int]) -> set[str]:
+    """Return the names of groups; a group without a name is left out."""
     import grp  # not on Windows
 
     names: set[str] = set()

@@ -53,20 +53,18 @@ def _module_home(file: Path, module: str) -> Path | None:
     """Return the toolkit's folder, by a variable that a module sets, or by its folder on PATH."""
     text = read_text(file)
     variables = _lua_variables(text, module) if file.suffix == ".lua" else _tcl_variables(text)
-    home = ""
-    for name in _HOMES:
-        if name in variables:
-            home = variables[name]
-            break
-    else:
-        path = variables.get("PATH", "")
-        if path.endswith("/bin"):
-            home = path.removesuffix("/bin")
-    return Path(home) if home and Path(home).is_absolute() else None
+    homes = [variables[name] for name in _HOMES if name in variables]
+    path = variables.get("PATH", "")
+    if path.endswith("/bin"):
+        homes.append(path.removesuffix("/bin"))
+    # A value with parts that are not understood is left out of `variables`, or is not a path.
+    if not homes or not Path(homes[0]).is_absolute():
+        return None
+    return Path(homes[0])
 
 
 def _tcl_variables(text: str) -> dict[str, str]:
-    """Return the environment variables that a Tcl file sets, as far as their values can be told."""
+    """Return the environment variables that a Tcl file sets to texts that can be read from it."""
     file_variables: dict[str, str] = {}  # variables of the file itself
     environment: dict[str, str] = {}
     for command, name, value in _TCL.findall(text):
@@ -81,7 +79,10 @@ def _tcl_variables(text: str) -> dict[str, str]:
 
 
 def _lua_variables(text: str, module: str) -> dict[str, str]:
-    """Return the environment variables that a Lua file sets, as far as their values can be told."""
+    """Return the environment variables that a Lua file sets to texts that can be read from it.
+
+    `module` is "cuda/11.8.0": Lmod has functions for its parts.
+    """
     name, _, version = module.partition("/")
     file_variables = {
         "myModuleVersion()": version,
@@ -101,7 +102,10 @@ def _lua_variables(text: str, module: str) -> dict[str, str]:
 
 
 def _lua_value(expression: str, variables: Mapping[str, str]) -> str | None:
-    """Return the text of an expression of literals, variables, pathJoin and `..`, or None."""
+    """Return the value of a Lua expression of literals, variables, pathJoin and `..`.
+
+    None if the expression has anything else in it.
+    """
     joined = _LUA_JOINED.fullmatch(expression)
     if joined:
         parts = [_lua_value(part.strip(), variables) for part in joined[1].split(",")]

@@ -1,4 +1,9 @@
-"""The virtual environments of cells: made from stored ones, filled for a purpose, and proven."""
+"""The virtual environments of cells: made from stored ones, and filled for a purpose.
+
+A *purpose* is a digest of all that decides what is installed in an environment: its requirements,
+its interpreter. A stamp in the environment has the purpose and the state of its files, so that a
+later build can tell whether the environment still is as it was filled.
+"""
 
 import os
 import re
@@ -18,9 +23,9 @@ from torchmill.core.system_errors import blame_disk, read_refusal, report_unwrit
 from torchmill.host.interpreters import resolve_interpreter
 from torchmill.host.stored_folders import copy_stored
 
-Install = Callable[..., Any]  # pip's install, given its arguments
+Install = Callable[..., Any]  # runs `pip install` with its arguments
 STAMP_NAME = "torchmill"  # the file in an environment with the purpose that it was filled for
-# Variables by which pip would install in another place, or not what it is given.
+# A pattern of variables with which pip would install in another place, or something else.
 MISLEADING_VARIABLES = (
     "PYTHON.*|PIP_(DRY_RUN|TARGET|PREFIX|ROOT|USER|PYTHON|NO_DEPS|PRE|REQUIREMENT|EDITABLE"
     "|REQUIRE_VIRTUALENV)"
@@ -35,12 +40,13 @@ exec "$(dirname "$0")/python" -m pip "$@"
 
 
 def hold_environment(venv: Path, cell: str) -> AbstractContextManager[None]:
-    """Hold an environment, which cells of one name in other releases and checkouts share.
+    """Hold the lock of an environment in a block.
 
-    `cell` is its name, for messages. Raises BusyError if another run holds it, HostError if it
-    cannot be locked.
+    Cells of the same name, of other releases and other checkouts, share the environment. `cell` is
+    that name, for messages. Raises BusyError if another run holds the lock, HostError if it cannot
+    be locked.
     """
-    # In the environment itself, the lock would not outlive `venv --clear`.
+    # Beside the environment: `venv --clear` deletes all files in it.
     lock = venv.with_name(".locks") / venv.name
     holder = f"{cell} of another release or checkout, in the same environment ({venv}),"
     return locks.hold_lock(lock, holder)
@@ -49,21 +55,21 @@ def hold_environment(venv: Path, cell: str) -> AbstractContextManager[None]:
 def provide_environment(
     venv: Path, interpreter: Path, purpose: str, store: Path, install: Install, *requirements: str
 ) -> None:
-    """Bring an environment to the requirements of a build.
+    """Install the requirements of a build in an environment.
 
-    `purpose` is the digest of what it is for. One that was filled for it, and is unchanged, stays:
-    fresh headers would make ninja compile everything again. Any other is made anew out of `store`,
-    also if a file of a package was lost or changed since.
+    An environment that was filled for `purpose`, and whose packages are unchanged, is used again:
+    headers with new times would make ninja compile everything again. Any other is made anew, from
+    the environments in `store`. Raises HostError if it cannot be made.
     """
     stamp = venv / STAMP_NAME
-    # An environment whose making was killed has no pip that runs.
+    # If the run that made it was killed, its pip may not run.
     pip_version = ("-I", "-m", "pip", "--version")
     is_usable = is_as_filled(venv, purpose) and program_output(
         str(in_environment(venv)), *pip_version
     )
     if not is_usable:
         with report_unwritable(venv):
-            # First of all, so that a half-made environment is not taken for the former one.
+            # The stamp goes first: the environment must not count as filled while it is made anew.
             stamp.unlink(missing_ok=True)
             make_environment(interpreter, venv, store)
     install(*requirements)
@@ -75,9 +81,9 @@ def make_environment(
 ) -> None:
     """Make an environment with nothing but pip, in place of the former one.
 
-    `store` is a folder of such environments, one for each interpreter: to make one takes seconds of
-    processor time, most of them for pip, and to copy its packages a tenth of one. Raises HostError
-    if none can be made.
+    `store` is a folder of such environments, one for each interpreter. To install pip takes seconds
+    of processor time; to copy it from there takes a tenth of a second. `run` runs a command. Raises
+    HostError if no environment can be made.
     """
     digest = digest_data([str(interpreter.resolve()), stat_file(interpreter)])[:_DIGITS]
     _run_venv(run, interpreter, venv, "--without-pip")
@@ -87,6 +93,7 @@ def make_environment(
 def _run_venv(
     run: Callable[[list[str]], object], interpreter: Path, venv: Path, *options: str
 ) -> None:
+    """Run the module venv of an interpreter. Raises HostError if it fails."""
     try:
         run([str(interpreter), "-I", "-m", "venv", "--clear", *options, str(venv)])
     except CommandError as error:
@@ -107,9 +114,9 @@ def _site_folders(venv: Path) -> Iterator[Path]:
 
 
 def _copy_packages(stored: Path, venv: Path) -> None:
-    """Copy pip and the packages that come with it, and write programs that start the copy.
+    """Copy pip and the packages that come with it into an environment.
 
-    Its own programs would start the stored pip.
+    Its programs are written anew: those of the stored environment start the stored pip.
     """
     for folder in _site_folders(stored):
         shutil.copytree(folder, venv / folder.relative_to(stored), dirs_exist_ok=True)
@@ -120,9 +127,9 @@ def _copy_packages(stored: Path, venv: Path) -> None:
 
 
 def pip_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables with which pip installs what it is given in its own environment.
+    """Return variables with which pip installs its arguments, in the environment of its Python.
 
-    They win over its files of settings too.
+    Variables also override the user's pip.conf.
     """
     harmless = {
         name: value
@@ -142,7 +149,7 @@ def import_packages_of(venv: Path, folder: Path) -> None:
 
     pip then takes them for installed, without the programs that they would have put on PATH.
     """
-    # addsitedir, so that .pth files in the folder count as well.
+    # A plain path in a .pth file would not read the .pth files of that folder; addsitedir does.
     line = f"import site; site.addsitedir({str(folder)!r})\n"
     for site in _site_folders(venv):
         file = site / _PATH_FILE
@@ -174,7 +181,7 @@ def _read_stamp(venv: Path) -> list[str]:
 
 
 def _packages_state(venv: Path) -> str:
-    """Return the state of all files of packages, but for those that Python compiles at any time."""
+    """Return the state of the files of all packages, without bytecode, which Python may write."""
     return " ".join(stat_folder(site, ("__pycache__",)).text for site in _site_folders(venv))
 
 

@@ -113,6 +113,7 @@ def _find_jetson(root: Path) -> Gpu | None:
 
 
 def _is_compat(root: Path, folder: str) -> bool:
+    """Tell whether a folder has forward-compatibility libraries."""
     return "compat" in folder and bool(find_paths(_below(root, folder), "libcuda.so*"))
 
 

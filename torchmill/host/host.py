@@ -31,20 +31,20 @@ class DiskSpace:
 
     folder: str  # by which the user knows it
     free: int  # bytes
-    # part of the build that goes to this disk -> bytes of it that lie on it already
+    # Part of the build that goes to this disk -> its bytes that an earlier run has left there.
     present: Mapping[str, int]
-    inodes: int | None = None  # further files that it takes; None: any number
-    source: int = 0  # files of the source that are still to be copied to it
-    noexec: bool = False  # mounted so that no program on it can run
-    misread: str = ""  # characters in the path of the tree that programs take for something else
+    inodes: int | None = None  # the number of further files that fit; None: any number
+    source: int = 0  # the number of files that will be copied there from the source
+    noexec: bool = False  # it is mounted so that no program on it can run
+    misread: str = ""  # characters in the path of the tree that programs misread
 
 
 @dataclass(frozen=True, slots=True)
 class HostResources:
     """The cores, memory and disk space that builds may use."""
 
-    cores: int  # that this process may use
-    memory: Bytes  # that this process may use
+    cores: int  # that processes may use, under all limits
+    memory: Bytes  # that processes may use, under all limits
     free_disk: Bytes | None = None  # on the disk of builds
     processor_seconds: int | None = None  # limit of one process (`ulimit -t`); None: no limit
     disks: tuple[DiskSpace, ...] = ()  # that one build writes to; (): not examined

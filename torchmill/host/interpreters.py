@@ -1,4 +1,9 @@
-"""Find the CPythons of this machine without running any; prove one by running it."""
+"""Find the CPythons of this machine without running any; prove one by running it.
+
+A *shim* of pyenv is a script in a folder on PATH, one for each version that pyenv has. It starts
+the CPython of that version only if the user has selected the version; else it fails. *Headless* is
+a CPython without Python.h, as Debian's without its package python3-dev.
+"""
 
 import json
 import os
@@ -18,17 +23,17 @@ from torchmill.host import native
 from torchmill.host.disk_usage import list_children, list_names
 
 _EXECUTABLE = re.compile(r"python(?P<version>3\.\d+t?)(?:\.exe)?")
-# The name of a folder with one CPython. Those of PyPy and of pyenv's environments do not match.
+# The name of a folder with one CPython. Names of PyPy's and of pyenv's environments do not match.
 _CPYTHON = re.compile(r"(?:cpython-|cp|[Pp]ython@?)?(?P<numbers>\d[\d.]*)")
-# Folders that installers of conda make in the user's.
+# Folders that installers of conda make in the user's folder.
 _CONDAS = ("miniforge3", "mambaforge", "miniconda3", "anaconda3", "micromamba")
-_OLDEST_OF_UV = 8  # of Python 3
+_OLDEST_OF_UV = 8  # the oldest minor version of Python 3 that uv installs
 _MOST_AT_ONCE = 16  # interpreters that run at the same time
 _PYTHON_3 = 3
 Answer = TypeVar("Answer")
 Interpreters = dict[str, Path]  # "3.10" or "3.13t" to executable
 
-# Runs in any Python 3, and so it uses no newer syntax.
+# Any Python 3 runs this: no newer syntax.
 _PROBE = """\
 import json, sys, sysconfig
 suffix = "t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
@@ -43,13 +48,14 @@ def installed_interpreters(
 ) -> Interpreters:
     """Return the CPythons of a machine, "3.10" or "3.13t" to executable, oldest first.
 
-    None is run. `home` is the user's folder.
+    No interpreter is run. `home` is the user's folder.
     """
     candidates = _candidates(environ, home)
     return {version: candidates[version][0] for version in sorted(candidates, key=_version_key)}
 
 
 def _version_key(version: str) -> tuple[int, bool]:
+    """Return a key that sorts versions, "3.13t" after "3.13"."""
     return _minor_version(version), version.endswith("t")
 
 
@@ -59,7 +65,7 @@ def _minor_version(version: str) -> int:
 
 
 def find_shims(environ: Mapping[str, str] = os.environ) -> Interpreters:
-    """Return the shims on PATH that stand for a version, whether or not they run."""
+    """Return the shims of Pythons on PATH, whether or not they run, by version."""
     shims: Interpreters = {}
     for folder in _path_folders(environ):
         if folder.name == "shims":
@@ -69,7 +75,10 @@ def find_shims(environ: Mapping[str, str] = os.environ) -> Interpreters:
 
 
 def broken_shims(environ: Mapping[str, str] = os.environ, home: Path | None = None) -> Interpreters:
-    """Return the shims that do not run, of versions that are not installed; runs each of those."""
+    """Return the shims that do not run, of versions that are not installed.
+
+    Runs each shim of such a version. `shadowing_shims` is for versions that are installed.
+    """
     installed = _candidates(environ, home)
     shims = find_shims(environ)
     suspects = {version: path for version, path in shims.items() if version not in installed}
@@ -82,9 +91,9 @@ def broken_shims(environ: Mapping[str, str] = os.environ, home: Path | None = No
 def interpreters_without_headers(
     environ: Mapping[str, str] = os.environ, home: Path | None = None
 ) -> Interpreters:
-    """Return the CPythons without their headers, of which no other is installed.
+    """Return the CPythons of versions of which none has its headers.
 
-    Those without headers in the usual folder are run, and asked for the right one.
+    A CPython without headers in the usual folder is run, and asked for its own folder of headers.
     """
     suspects: Interpreters = {}
     for version, paths in _candidates(environ, home).items():
@@ -104,7 +113,10 @@ def interpreters_without_headers(
 def _ask_each(
     question: Callable[[str, Path], Answer], interpreters: Mapping[str, Path]
 ) -> dict[str, Answer]:
-    """Return the answer of each interpreter, by version. All are asked at once: some may hang."""
+    """Return the answer of each interpreter, by version.
+
+    They are asked in parallel, because one that hangs answers only at the end of its time.
+    """
     with ThreadPoolExecutor(_MOST_AT_ONCE) as threads:
         answers = threads.map(question, interpreters, interpreters.values())
         return dict(zip(interpreters, answers, strict=True))
@@ -113,13 +125,14 @@ def _ask_each(
 def resolve_interpreter(
     version: str, environ: Mapping[str, str] = os.environ, home: Path | None = None
 ) -> Path:
-    """Return a CPython that was seen to run, to be `version`, and to have its headers.
+    """Return a CPython that runs, is of `version`, and has its headers.
 
-    The one that Nox takes wins: the interpreter that it runs on, else the first on PATH if that is
-    a shim that runs. Raises HostError if there is none, with the problem of each that was tried.
+    They are tried in this order: the interpreter of this process, a shim that Nox would take,
+    those that are installed, other shims. So the result is that which Nox takes, if it works.
+    Raises HostError if none works, with the problem of each.
     """
     paths = list(_candidates(environ, home).get(version, []))
-    # A shim goes first if Nox would take it, and else last.
+    # Nox takes the first on PATH, which may be a shim.
     shim = find_shims(environ).get(version)
     if shim is not None:
         first_on_path = shutil.which(f"python{version}", path=environ.get("PATH"))
@@ -128,7 +141,7 @@ def resolve_interpreter(
             {version: shim}, environ, user_folder
         )
         paths.insert(0 if runs else len(paths), shim)
-    # That of this very process, even if it runs in a virtual environment.
+    # The interpreter of this process; in a virtual environment, the one that it was made from.
     current = Path(sys.base_prefix, "bin", f"python{version}")
     if version == f"3.{sys.version_info.minor}" and is_file(current):
         paths.insert(0, current)
@@ -137,7 +150,7 @@ def resolve_interpreter(
     for path in dict.fromkeys(paths):
         answer = _probe(version, path)
         if isinstance(answer, Path):
-            # A shim may run another interpreter tomorrow: what counts is the one that it runs now.
+            # A shim may start another interpreter tomorrow: return the one that it starts now.
             return answer if path == shim else path
         if path == shim:
             answer = f"{answer}, and it is a shim whose version is not installed"
@@ -151,9 +164,9 @@ def resolve_interpreter(
 
 
 def translated_interpreters(paths: Mapping[str, Path], arch: str) -> Interpreters:
-    """Return those of some interpreters that an emulator runs, because they are for another arch.
+    """Return the interpreters in `paths` that run in an emulator, because they are for another arch.
 
-    The wheels that they build would be for that arch too.
+    The wheels that they build would be for that arch, too.
     """
     translated: Interpreters = {}
     for version, path in paths.items():
@@ -168,7 +181,8 @@ def shadowing_shims(
 ) -> Interpreters:
     """Return pyenv's shims that come first on PATH and do not run, of versions that are installed.
 
-    None is run: pyenv takes a sixth of a second to refuse, and its files tell it too.
+    No shim is run, because pyenv takes a sixth of a second to refuse: its files have the selected
+    versions.
     """
     base = Path(environ.get("PYENV_ROOT") or home / ".pyenv")
     selected = environ.get("PYENV_VERSION", "").replace(":", " ") or read_text(base / "version")
@@ -184,7 +198,7 @@ def shadowing_shims(
 
 
 def search_path(environ: Mapping[str, str] = os.environ, home: Path | None = None) -> str:
-    """Return PATH with the folders of CPythons that it does not reach appended, newest first."""
+    """Return PATH, and behind it the folders of CPythons that it does not have, newest first."""
     folders = [folder for folder in environ.get("PATH", "").split(os.pathsep) if folder]
     newest_first = reversed(installed_interpreters(environ, home).values())
     folders.extend(str(executable.parent) for executable in newest_first)
@@ -192,10 +206,10 @@ def search_path(environ: Mapping[str, str] = os.environ, home: Path | None = Non
 
 
 def how_to_install(version: str, *, pyenv: bool) -> str:
-    """Return the command that installs a CPython, by uv or, if there is `pyenv`, by that.
+    """Return the command that installs a CPython: of uv, which comes with torchmill, or of pyenv.
 
-    It is a sentence if the machine has no program for it. `uv python list --all-versions` names
-    the versions of uv, which comes with torchmill.
+    pyenv is for versions that uv does not have (`uv python list --all-versions`); if it is not
+    installed, the result is a sentence.
     """
     if _minor_version(version) >= _OLDEST_OF_UV:
         return f"uv python install {version}"
@@ -216,7 +230,7 @@ def _probe(version: str, executable: Path) -> Path | str:
 
 def _query(version: str, executable: Path) -> tuple[Path, Path] | str:
     """Return the real paths of an interpreter and of its Python.h, or a problem with it."""
-    # Wheels are tried without this variable, and so the interpreter must run without it.
+    # Wheels are tried without LD_LIBRARY_PATH, so that the interpreter must run without it.
     environ = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
     try:
         answer = ask([str(executable), "-I", "-c", _PROBE], environ)
@@ -234,14 +248,15 @@ def _query(version: str, executable: Path) -> tuple[Path, Path] | str:
 
 
 def _candidates(environ: Mapping[str, str], home: Path | None) -> dict[str, list[Path]]:
-    """Return every executable by version, the best first: those that seem to have their headers."""
-    found: dict[str, dict[Path, None]] = {}  # ordered sets: a folder may be listed twice
+    """Return all CPythons by version; first those that seem to have their headers."""
+    # Ordered sets, because a folder may be searched twice.
+    executables: dict[str, dict[Path, None]] = {}
     for folder in _search_folders(environ, Path.home() if home is None else home):
         for version, path in _executables(folder):
-            found.setdefault(version, {})[path] = None
+            executables.setdefault(version, {})[path] = None
     return {
         version: sorted(paths, key=lambda path: not _has_headers(path))
-        for version, paths in found.items()
+        for version, paths in executables.items()
     }
 
 
@@ -250,7 +265,8 @@ def _has_headers(executable: Path) -> bool:
     if executable.name == "python.exe":
         return exists(executable.parent / "include" / "Python.h")
     include = executable.parents[1] / "include"
-    names = (executable.name, f"{executable.name}m")  # until 3.7, the ABI had a letter
+    # Until 3.7, the ABI had a letter: "python3.7m".
+    names = (executable.name, f"{executable.name}m")
     return any(exists(include / name / "Python.h") for name in names)
 
 
@@ -260,7 +276,7 @@ def _executables(folder: Path) -> Iterator[tuple[str, Path]]:
         path = folder / name
         match = _EXECUTABLE.fullmatch(name)
         if match:
-            # One with free threads may be installed as python3.13 and python3.13t.
+            # A CPython with free threads may have both names, python3.13 and python3.13t.
             free_threaded = folder / f"{name}t"
             is_same = is_file(free_threaded) and is_file(path) and free_threaded.samefile(path)
             if not is_same:
@@ -272,6 +288,7 @@ def _executables(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _path_folders(environ: Mapping[str, str]) -> Iterator[Path]:
+    """Yield the folders on PATH."""
     for folder in environ.get("PATH", "").split(os.pathsep):
         if folder:
             yield Path(folder)
@@ -282,7 +299,7 @@ def _search_folders(environ: Mapping[str, str], home: Path) -> Iterator[Path]:
     for folder in _path_folders(environ):
         if folder.name != "shims":
             yield folder
-    # The suite's own, even if PATH does not lead to it.
+    # The Python of this process, even if PATH does not have it.
     yield Path(sys.executable).parent
     for base in _version_folders(environ, home):
         children = [child for child in list_children(base) if _CPYTHON.match(child.name)]
@@ -301,9 +318,9 @@ def _search_folders(environ: Mapping[str, str], home: Path) -> Iterator[Path]:
 def conda_environments(
     environ: Mapping[str, str], home: Path, root: Path = Path("/")
 ) -> Iterator[Path]:
-    """Yield conda's environments: active, recorded by conda, or in a usual folder.
+    """Yield conda's environments: the active one, those that conda records, those in usual folders.
 
-    Some of them may be gone.
+    Some of these folders may not exist.
     """
     variables = ("CONDA_PREFIX", "MAMBA_ROOT_PREFIX")
     active = [Path(environ[name]) for name in variables if environ.get(name)]

@@ -7,7 +7,7 @@ from pathlib import Path
 from torchmill.core.lenient_paths import find_paths, is_file, read_text
 from torchmill.core.package_data import read_table_beside
 
-# Debian's folders for libraries of one machine, in the common ones.
+# Folders of Debian for the libraries of one architecture, below the common folders.
 _MULTIARCH = ("", "x86_64-linux-gnu", "aarch64-linux-gnu")
 # library -> its headers, the macros with its version, and the variables with its folder
 _HEADERS = read_table_beside(__file__, "headers.toml")
@@ -27,7 +27,7 @@ def find_libraries(
     for name in _HEADERS:
         versions[name] = header_version(name, usual_folders)
     for cuda, home in toolkits.items():
-        # The second kind is that of conda's toolkits.
+        # Toolkits of conda have their headers below targets/.
         folders = [Path(home, "include"), *find_paths(Path(home), "targets/*/include")]
         for name in TOOLKIT_LIBRARIES:
             versions[f"{name}@{cuda}"] = header_version(name, folders)
@@ -40,7 +40,10 @@ def find_libraries(
 
 
 def header_version(name: str, folders: Iterable[Path]) -> str | None:
-    """Return the first version in the headers of a library; "" of headers without, None of none."""
+    """Return the first version in the headers of a library in some folders.
+
+    "" if there are headers without a version, None if there are no headers.
+    """
     version = None
     for folder in folders:
         paths = [folder / file for file in _HEADERS[name]["files"]]

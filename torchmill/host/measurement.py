@@ -97,9 +97,9 @@ def with_named_compiler(
 
 
 def measure_basic_host(stat_cache: StatCache) -> Host:
-    """Measure what the plan of a build without CUDA follows from.
+    """Measure what decides the plan of a build without CUDA.
 
-    Earlier answers of programs are taken from `stat_cache`, for as long as these are unchanged.
+    Programs whose files are unchanged are not run again: `stat_cache` has their answers.
     """
     run = programs.make_runner(os.environ, stat_cache)
     host = _measure_basis(os.environ, Path("/"), Path.home(), run)
@@ -116,15 +116,17 @@ def measure_host(
 ) -> Host:
     """Measure the machine whose files lie below `root`; `builds` is the folder of builds.
 
-    Without `gpus` the driver is not asked for any: a build for the CPU does not depend on them.
+    Without `gpus`, the driver is not asked for GPUs, which takes seconds: a build for the CPU does
+    not depend on them. `home` is the user's folder.
     """
     home = home or Path.home()
     run = programs.make_runner(environ)
     tools = programs.find_tools(environ)
     cache = user_cache_folder(environ, home)
     cached = provisioned.provisioned_compilers(cache, native.native_arch())
-    # Two pools: a task of `threads` that waited for tasks of its own pool could wait for ever.
-    # `probes` closes last, because a task of `threads` may still have something to ask.
+    # Tasks of `threads` start tasks of their own and wait for them. If these were in the same pool,
+    # all its threads could be waiting, and none would be left to run them: they are in `probes`,
+    # which is closed last.
     with ThreadPoolExecutor(_THREADS) as probes, ThreadPoolExecutor(_THREADS) as threads:
         compilers = threads.submit(installed_compilers, environ, root, cached, run, probes)
         versions = threads.submit(programs.tool_versions, tools, run, probes)
@@ -246,4 +248,5 @@ def _find_sudo(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _as_texts(paths: Mapping[str, Path]) -> dict[str, str]:
+    """Return paths as texts, with the same keys."""
     return {version: str(path) for version, path in paths.items()}

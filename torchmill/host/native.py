@@ -45,6 +45,7 @@ def machines_of_binary(path: Path) -> frozenset[str]:
 
 
 def _machines_of_fat_binary(start: bytes) -> set[str | None]:
+    """Return the machines of a Mach-O file for several; None stands for an unknown machine."""
     magic, count = struct.unpack_from(">II", start)
     # A Java class has the same magic, and a version in place of the count.
     if magic != _FAT or count > (len(start) - _FAT_HEADER) // _FAT_ENTRY:
@@ -78,7 +79,7 @@ def container_arch(arch: str) -> str:
 
 
 def processor_flags(root: Path = Path("/")) -> frozenset[str]:
-    """Return the features of this machine's processor in Linux's words; none on other systems."""
+    """Return the features of this machine's processor as Linux calls them; none on other systems."""
     for line in read_text(root / "proc" / "cpuinfo").splitlines():
         name, _, words = line.partition(":")
         # x86 has "flags", Arm "Features"; all cores have the same.

@@ -13,8 +13,8 @@ from torchmill.host.native import native_arch
 def read_own_runs(facts: Facts, dist: Path) -> tuple[MeasuredRun, ...]:
     """Return the builds of the wheels in `dist`; a manifest that cannot be read is left out.
 
-    Wheels for another machine were built in an emulator or by cross compilers: they tell nothing of
-    this machine.
+    Wheels for another architecture are left out, too: they were built in an emulator or by cross
+    compilers, whose times say nothing about this machine.
     """
     arch = native_arch()
     foreign = tuple(f"_{name}.whl.json" for name in facts.arches if name != arch)
@@ -66,7 +66,7 @@ def _release_version(facts: Facts, package: str, tag: str) -> str:
 
 
 def _disk_bytes(manifest: dict[str, Any], *parts: str) -> int | None:
-    """Return the bytes that parts of a build took; older manifests do not tell."""
+    """Return the bytes that parts of a build took; None if an older manifest does not have them."""
     disk = manifest.get("disk")
     if not disk:
         return None

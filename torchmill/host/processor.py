@@ -1,4 +1,4 @@
-"""The processor that a build is for: its name to the compiler, and its demands on a machine."""
+"""The processor that a build is for (--cpu): its flags, and the features that a machine needs."""
 
 import os
 import re
@@ -26,9 +26,9 @@ def resolve_processor(
 ) -> Processor | None:
     """Return the processor that the compiler of this machine understands by a name, `cpu`.
 
-    It is None without a name, for an arch whose compilers take none, which the plan refuses, and
-    for another arch: its build asks in its own container. Raises ConfigError for a name that the
-    compiler does not know, with the nearest that it does.
+    None if `cpu` is None; for an arch whose compilers take no such name, which the plan refuses; and
+    for another arch than this machine's, because its build asks the compiler in its container.
+    Raises ConfigError for a name that the compiler does not know, with the nearest names.
     """
     option = facts.arches[arch].cpu_option
     if cpu is None or not option or arch != host.arch:
@@ -67,7 +67,7 @@ def resolve_processor(
 def _first_accepted(
     words: Sequence[str], spellings: Sequence[str], variables: Mapping[str, str]
 ) -> list[str]:
-    """Return the first flag that a compiler and its assembler take; none if both are too old."""
+    """Return the first of some flags that a compiler and its assembler accept; [] if they are old."""
     for flag in spellings:
         trial = [*words, flag, "-c", *_EMPTY_SOURCE, "-o", os.devnull]
         if why_failed(trial, variables) is None:
@@ -78,10 +78,11 @@ def _first_accepted(
 def _resolve_native(
     words: Sequence[str], option: str, variables: Mapping[str, str]
 ) -> tuple[str, list[str]]:
-    """Return the name of this machine's processor, and flags that mean it on others too.
+    """Return the name of this machine's processor, and flags that mean it on any machine.
 
-    These are the switches by which this very processor differs from others of its name. clang does
-    not print them: for it the flags mean whatever machine compiles.
+    -march=native would mean the machine that compiles. gcc prints the name behind it, and the
+    switches by which this processor differs from others of that name. clang does not: then the
+    result is "native", with the flag for it.
     """
 
     def describe(name: str) -> str:
@@ -115,9 +116,9 @@ def _unknown_processor(name: str, compiler: Compiler, output: str) -> ConfigErro
 
 
 def known_processors(arch: str) -> dict[str, tuple[str, ...]]:
-    """Return the features that compilers take for granted of each processor, by its name.
+    """Return the features that compilers assume each processor to have, by its name.
 
-    They are () for a processor whose macros were not read.
+    () for a processor of which they were not recorded.
     """
     processors: dict[str, tuple[str, ...]] = {NATIVE: ()}
     for name in _TABLE["unread"].get(arch, "").split():
@@ -129,17 +130,17 @@ def known_processors(arch: str) -> dict[str, tuple[str, ...]]:
 
 
 def processor_needs(arch: str, name: str) -> tuple[str, ...]:
-    """Return the features that compilers take for granted of a processor.
+    """Return the features that compilers assume a processor to have.
 
-    Of a name with changes, "neoverse-v1+nosve", none are known.
+    () for a name with changes, "neoverse-v1+nosve".
     """
     return known_processors(arch).get(name, ())
 
 
 def unknown_name_hint(arch: str, name: str) -> str | None:
-    """Return "" or near names for an unknown name of a processor.
+    """Return a hint with near names for an unknown name of a processor; "" if there are none.
 
-    It is None for a known name, and for an arch of which no names are recorded.
+    None for a known name, and for an arch of which no names are recorded.
     """
     known = known_processors(arch)
     is_known = name.startswith(f"{NATIVE}.") or name.partition("+")[0] in known
@@ -149,9 +150,9 @@ def unknown_name_hint(arch: str, name: str) -> str | None:
 
 
 def processor_problems(needs: Collection[str], flags: Collection[str]) -> tuple[str, ...]:
-    """Return why a processor that has `flags` cannot run a build; () if it can, or has no flags.
+    """Return why a processor with some features (`flags`) cannot run a build; () if it can.
 
-    Without flags its features are unknown.
+    () also without `flags`, as the features are unknown then.
     """
     missing = sorted(set(needs) - set(flags)) if flags else []
     if not missing:

@@ -39,8 +39,8 @@ _NVCC_VERSION = re.compile(r"release (\d+\.\d+)")
 class ProgramRunner:
     """Runs programs with some variables, in English.
 
-    With a `stat_cache`, a program is asked each question once for as long as its file is the same.
-    A program that did not answer is not started again.
+    With a `stat_cache`, the answers of a program are remembered for as long as its file is the same.
+    A program that did not answer in time is not started again.
     """
 
     def __init__(self, environ: Mapping[str, str], stat_cache: StatCache | None = None) -> None:
@@ -66,6 +66,7 @@ class ProgramRunner:
         )
 
     def _ask(self, command: Sequence[str]) -> str:
+        """Run a command, and return its output; "" if it fails. Record one that does not answer."""
         name = Path(command[0]).name
         try:
             return ask(command, self._variables)
@@ -84,7 +85,7 @@ def make_runner(environ: Mapping[str, str], stat_cache: StatCache | None = None)
 
 def starts_another(program: Path) -> bool:
     """Tell whether a program starts another one, which may change while its own file does not."""
-    # Those of Xcode start the tools of whichever developer folder is selected.
+    # On macOS, programs in /usr/bin start those of the selected Xcode.
     if sys.platform == "darwin" and program.parent == Path("/usr/bin"):
         return True
     return real_path(program).stem in LAUNCHERS

@@ -1,4 +1,9 @@
-"""The toolkits, libraries and compilers in the user's cache, by their records."""
+"""The toolkits, libraries and compilers in the user's cache, by their records.
+
+`invoke toolkit` and builds install (*provision*) them there, each in a folder with a record of its
+contents. A toolkit of the system that lacks parts is *completed*: a copy in the cache has all of
+its files, and the parts.
+"""
 
 import json
 import re
@@ -14,8 +19,8 @@ from torchmill.core.urls import hide_password
 
 FOLDER = "toolkits"  # in the user's cache
 RECORD = "torchmill-toolkit.json"
-MAKING = ".making-"  # begins the name of a folder in which one is being made
-WHOLE = "whole"  # the folder in it that is renamed once it is complete
+MAKING = ".making-"  # the beginning of the name of a folder in which an installation is made
+WHOLE = "whole"  # the folder in it that gets its final name once it is complete
 MAGMA: Final = "magma"
 TOOLKIT: Final = "toolkit"
 COMPILER: Final = "compiler"
@@ -34,8 +39,8 @@ class ProvisionRecord:
     version: str  # "11.8", "gcc-11", "8.5.0.96"
     full: str  # the provider's own version of the whole: "11.8.89"
     provider: str
-    pieces: tuple[ProviderPackage, ...]
-    completes: str = ""  # folder of a toolkit whose files are in it too; "": none
+    pieces: tuple[ProviderPackage, ...]  # the packages that were unpacked into the folder
+    completes: str = ""  # the folder of the toolkit that this one completes; "": none
 
     @property
     def origin(self) -> str:
@@ -47,7 +52,7 @@ class ProvisionRecord:
 
 @dataclass(frozen=True, slots=True)
 class ProvisionedFolder:
-    """One folder that is complete."""
+    """A folder with a complete installation."""
 
     name: str  # "11.8", "gcc-11", "cudnn-8.5.0.96-cu11"
     arch: str
@@ -56,7 +61,7 @@ class ProvisionedFolder:
 
 
 def list_provisioned(cache: Path, arch: str) -> dict[str, ProvisionedFolder]:
-    """Return the folders for a machine, by name; one without a readable record does not count."""
+    """Return the installed folders of an architecture that have a readable record, by name."""
     folders: dict[str, ProvisionedFolder] = {}
     for file in find_paths(cache / FOLDER, f"*-{arch}/{RECORD}"):
         home = file.parent
@@ -69,7 +74,7 @@ def list_provisioned(cache: Path, arch: str) -> dict[str, ProvisionedFolder]:
 
 
 def completed_toolkits(folders: Iterable[ProvisionedFolder]) -> dict[str, str]:
-    """Return the parts of the completed toolkits, for people, by their paths."""
+    """Return, by folder, which toolkit each completed one completes, and with which packages."""
     origins: dict[str, str] = {}
     for folder in folders:
         record = folder.record
@@ -111,7 +116,7 @@ def read_provision_record(file: Path) -> ProvisionRecord | None:
 
 
 def format_provision_record(record: ProvisionRecord, arch: str, time: str) -> str:
-    """Return the text of a record; `time` is, in ISO 8601."""
+    """Return the text of a record; `time` is when the folder was made, in ISO 8601."""
     data = asdict(record) | {"arch": arch, "made": time}
     # A URL of a piece may have the password of an index.
     return hide_password(json.dumps(data, indent=1)) + "\n"

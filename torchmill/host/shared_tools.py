@@ -19,16 +19,16 @@ _DIGITS = 16  # of the digest that names a stored folder
 def provide_shared_tools(
     folder: Path, requirements: Sequence[str], install: Install, store: Path
 ) -> None:
-    """Fill a folder with the tools that all interpreters share, unless it exists.
+    """Make a folder with the tools that all interpreters share, unless it exists.
 
-    It appears complete. `install` is pip's in any environment: the tools work whichever interpreter
-    installed them. They are stored in `store`, beside the empty environments, and the files of
-    `folder` are hard links to the stored ones, if the disk has such.
+    The folder appears by a rename, once it is complete. `install` runs pip in any environment: the
+    tools do not depend on an interpreter. They are stored in `store`, beside the empty
+    environments, and the files in `folder` are hard links to them if the disk can have these.
     """
     if folder.is_dir():
         return
     with fresh_path(folder) as fresh:
-        # The platform is that of the wheels that pip takes here.
+        # pip takes other wheels on another platform, which may use the same store.
         digest = digest_data([requirements, next(platform_tags())])[:_DIGITS]
         copy_stored(
             store / f"tools-{digest}",
@@ -42,8 +42,8 @@ def provide_shared_tools(
 def _install_tools(requirements: Sequence[str], install: Install, folder: Path) -> None:
     """Install tools in a folder, and link their programs in its `bin`.
 
-    pip writes scripts there that start a program of the wheel with its own interpreter. Each is
-    replaced by a link to that program, which needs none.
+    pip writes scripts there, which start the program in a wheel by the interpreter that pip runs
+    on. Each script is replaced by a link to the program, which needs no interpreter.
     """
     programs = folder / "bin"
     programs.mkdir(parents=True)
@@ -65,6 +65,7 @@ def _install_tools(requirements: Sequence[str], install: Install, folder: Path) 
 
 
 def _link_or_copy(file: str, target: str) -> None:
+    """Give a file a second name, or copy it if that is not possible."""
     if not link_file(Path(file), Path(target)):
         shutil.copy2(file, target)
 

@@ -10,7 +10,8 @@ from torchmill.core.atomic_writes import fresh_path
 from torchmill.core.lenient_paths import read_text
 from torchmill.core.stat_cache import digest_data
 
-# In a stored folder: the folder that is copied, and a digest of its files once it was complete.
+# Names in a stored folder: the folder that is copied, and a file with the digest of its files, which
+# is written once they are complete.
 _MADE = "made"
 _WHOLE = "whole"
 
@@ -18,11 +19,13 @@ _WHOLE = "whole"
 def copy_stored(
     stored: Path, target: Path, make: Callable[[Path], object], copy: Callable[[Path, Path], object]
 ) -> None:
-    """Copy a stored folder to `target`; one that is missing or incomplete is made first.
+    """Copy a stored folder to `target`; if it is missing or incomplete, make it first.
 
-    `make` makes the contents in a folder, `copy` copies them from one to another. If nothing can
-    be stored, or others remove the stored folder meanwhile, the contents are made in `target`.
+    `make` makes the contents in a folder, `copy` copies them from one folder to another. If nothing
+    can be stored, or another process removes the stored folder meanwhile, the contents are made in
+    `target`. So the store makes builds faster, but no build fails because of it.
     """
+    # Whatever goes wrong with the store, there is the other way below.
     with contextlib.suppress(OSError):
         if not _is_whole(stored):
             shutil.rmtree(stored, ignore_errors=True)
@@ -35,6 +38,7 @@ def copy_stored(
 
 
 def _store(stored: Path, make: Callable[[Path], object]) -> None:
+    """Make a stored folder; it appears by a rename, once it is complete."""
     with fresh_path(stored) as fresh:
         contents = fresh / _MADE
         make(contents)

@@ -46,6 +46,7 @@ def installed_packages(manager: str, environ: Mapping[str, str], run: RunProgram
 
 
 def _match_packages(pattern: re.Pattern[str], texts: list[str]) -> dict[str, str]:
+    """Return the versions of packages by name, from texts that a pattern matches."""
     packages: dict[str, str] = {}
     for text in texts:
         match = pattern.fullmatch(text)

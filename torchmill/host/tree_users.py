@@ -1,4 +1,9 @@
-"""Who uses a tree: an interpreter and its packages, which compilers read."""
+"""The user of a tree: an interpreter and its packages, whose headers compilers read.
+
+Cells of one family share a tree, one after the other, so that each Python compiles only what
+depends on it. The tree records its last user. If the next one differs, the objects that depend on
+the files of the former have to be compiled again.
+"""
 
 import json
 import os
@@ -22,9 +27,10 @@ print(json.dumps([sys.version, paths["include"], paths["platinclude"]]))
 class TreeUser:
     """The interpreter that a tree was last used with, and its packages."""
 
-    identity: str  # digest; "" of one that has not compiled anything in the tree yet
-    headers: tuple[str, ...]  # folders of the interpreter's own headers
-    folders: tuple[str, ...]  # folders of all files of this user that an object may depend on
+    # Digest: two users with the same one compile the same. "" if nothing was compiled yet.
+    identity: str
+    headers: tuple[str, ...]  # the folders of the interpreter's headers
+    folders: tuple[str, ...]  # the folders of all its files on which an object may depend
 
     def to_json(self) -> str:
         """Return the text that `read_tree_user` reads."""
@@ -32,7 +38,7 @@ class TreeUser:
 
 
 def read_tree_user(file: Path) -> TreeUser | None:
-    """Return the user that a file names; None if it cannot be read, or names none."""
+    """Return the user that a file records; None if the file cannot be read."""
     try:
         data = parse_json(file.read_text(encoding="utf-8"))
         return TreeUser(str(data["identity"]), tuple(data["headers"]), tuple(data["folders"]))
@@ -41,10 +47,9 @@ def read_tree_user(file: Path) -> TreeUser | None:
 
 
 def tree_user(venv: Path, python: Path, purpose: str, link: Path) -> TreeUser:
-    """Return the user of a tree: an environment that was filled for a purpose.
+    """Return the environment `venv`, which was filled for a purpose, as the user of a tree.
 
-    `link` is the link in the tree that leads to the environment. Two with the same identity
-    compile the same: their interpreter, headers and installed packages are the same.
+    `python` is its interpreter, and `link` the link in the tree that leads to the environment.
     """
     version, *include_folders = parse_json(ask([str(python), "-I", "-c", _PROBE]))
     headers = _with_real_paths(include_folders)
@@ -54,9 +59,9 @@ def tree_user(venv: Path, python: Path, purpose: str, link: Path) -> TreeUser:
 
 
 def _with_real_paths(folders: Iterable[str]) -> tuple[str, ...]:
-    """Return folders as they are written and as they really are, each once.
+    """Return folders and their paths without links, each once.
 
-    Compilers record either in the dependencies of an object.
+    Compilers record either of them in the dependencies of an object.
     """
     paths: dict[str, None] = {}  # an ordered set
     for folder in folders:

@@ -20,14 +20,17 @@ from torchmill.core.paths import CACHE_FILES, CONFIGS, EMPTY_ENVIRONMENTS
 from torchmill.host import provisioned
 from torchmill.host.disk_usage import list_children, newest_change
 
-# Folders of the cache.
+# Folders of the cache with what builds need beside sources and toolkits: gates (the guard's programs
+# before a compiler), stand-ins (for tools that are missing), programs, environments with nothing
+# but pip.
 TOOLS = ("gates", "stand-ins", "compilers", "programs", CONFIGS, EMPTY_ENVIRONMENTS)
-HISTORY = "units.sqlite"
+HISTORY = "units.sqlite"  # of the guard, by unit (a file that is compiled)
 
 
 def find_downloads(place: StoragePlace) -> Iterator[StoredItem]:
     """Yield downloads for sources and toolkits, and answers of the package index."""
     cache = place.layout.cache
+    # Files in "downloads" are used by installations of toolkits, which hold locks of their own.
     installing = (cache / provisioned.FOLDER).glob(f"{provisioned.MAKING}*/{LOCK_FILE}")
     locks = {
         "debian": (cache / "debian" / LOCK_FILE,),
@@ -47,7 +50,7 @@ def find_toolkits(place: StoragePlace) -> Iterator[StoredItem]:
     for folder in list_children(place.layout.cache / provisioned.FOLDER):
         name = folder.name.removeprefix(provisioned.MAKING)
         locks = (folder.with_name(f"{provisioned.MAKING}{name}") / LOCK_FILE,)
-        part = folder / provisioned.WHOLE
+        part = folder / provisioned.WHOLE  # of an installation: the files so far
         if name == folder.name and not name.startswith(DELETED_NAME):
             hindrance = build_at_work(place, folder)
             item = stored("toolkits", name, folder, locks=locks, hindrance=hindrance)
@@ -60,7 +63,7 @@ def find_toolkits(place: StoragePlace) -> Iterator[StoredItem]:
 def _last_read(folder: Path) -> float:
     """Return when a build last read a program or a header, in seconds since the epoch.
 
-    It is right to the day: file systems record no more.
+    Linux updates a file's time of access once a day (`relatime` in mount(8)).
     """
     times = [0.0]
     for path in (*list_children(folder / "bin"), *list_children(folder / "include")):
@@ -82,7 +85,7 @@ def find_tools(place: StoragePlace) -> Iterator[StoredItem]:
 
 def find_history(place: StoragePlace) -> Iterator[StoredItem]:
     """Yield the guard's history: the memory that each file took to compile."""
-    # SQLite keeps more files of that name beside the database.
+    # SQLite has its journal beside the database: "units.sqlite-wal".
     files = [path for path in list_children(place.layout.cache) if path.name.startswith(HISTORY)]
     if files:
         yield stored("history", HISTORY, *files, hindrance=build_at_work(place, *files))
@@ -97,15 +100,16 @@ def find_stat_cache(place: StoragePlace) -> Iterator[StoredItem]:
 
 
 def find_compiler_caches(place: StoragePlace) -> Iterator[StoredItem]:
-    """Yield the files of ccache and sccache, which set their times when they use them."""
-    # ccache has its files in folders of one digit. It counts them anew with `ccache -c`: the
-    # statistics beside them stay.
+    """Yield the files of ccache and sccache, which set the time of a file when they use it."""
+    # ccache has its files in folders of one digit, and statistics beside them. These stay: they are
+    # corrected by `ccache -c`.
     yield from find_cached(place, "compilers", "ccache", "[0-9a-f]/**/*")
     server = partial(_sccache_server, place.layout.cache / "sccache")
     yield from find_cached(place, "compilers", "sccache", hindrance=server)
 
 
 def _sccache_server(folder: Path, processes: RunningProcesses) -> str:
+    """Return the server that has its cache in a folder, and how to end it; "" without one."""
     server = processes.sccache_server(folder)
     return f"{server}: `sccache --stop-server` ends it" if server else ""
 

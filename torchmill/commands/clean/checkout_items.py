@@ -33,8 +33,8 @@ from torchmill.wheel.dist_files import companion_paths, manifest_path, read_mani
 
 # Names that nox gives: for a build, for a long path, and for `nox -s gpu`.
 _ENVIRONMENT = re.compile(r"\w+-\d+-\d+t?-\w+|[0-9a-f]{8}|gpu-\w{8}")
-_DELIVERED = re.compile(rb"\.whl|\.conda|\.zip")  # in the names of files that dist/ has
-# Outputs of a cell; everything else in its folder is part of the tree.
+_DELIVERED = re.compile(rb"\.whl|\.conda|\.zip")  # in the names of the files in dist/
+# Beginnings of the names of a cell's outputs; everything else in its folder is part of the tree.
 _OUTPUTS = ("raw", "stage", "packed", "verify", "offers", "ledger")
 
 
@@ -53,7 +53,10 @@ def find_outputs(place: StoragePlace) -> Iterator[StoredItem]:
 def _part_of_cell(
     kind: str, tag: str, folder: Path, other_locks: Iterator[Path]
 ) -> Iterator[StoredItem]:
-    """Yield the tree or the outputs in a folder, if there are any."""
+    """Yield the item of the "trees" or "outputs" in the folder of a cell, if it has any.
+
+    `other_locks` are those of other cells that use the item.
+    """
     paths = _list_part(kind, folder)
     if paths:
         builds = [path / "build" for path in paths]
@@ -64,17 +67,25 @@ def _part_of_cell(
 
 
 def _list_part(kind: str, folder: Path) -> list[Path]:
-    is_outputs = kind == "outputs"
-    return [path for path in list_contents(folder) if path.name.startswith(_OUTPUTS) == is_outputs]
+    """Return the outputs in the folder of a cell, or for "trees" everything else in it."""
+    outputs = []
+    parts_of_tree = []
+    for path in list_contents(folder):
+        if path.name.startswith(_OUTPUTS):
+            outputs.append(path)
+        else:
+            parts_of_tree.append(path)
+    return outputs if kind == "outputs" else parts_of_tree
 
 
 def _cells_sharing(place: StoragePlace, tag: str, tree: Path) -> Iterator[Path]:
     """Yield the locks of the cells that share a tree.
 
-    One that packs has released the tree, but reads the tools in it.
+    Cells of one family, such as the Pythons of a variant, are compiled in one tree, one after the
+    other. A cell that packs its wheel has released the lock of the tree, but reads tools in it.
     """
     if not (tree / HOLDER_FILE).is_file():
-        return  # it belongs to one cell
+        return  # it is the folder of a single cell
     native = native_arch()
     for releases in place.facts.releases.values():
         for release in releases:
@@ -95,6 +106,7 @@ def find_sources(place: StoragePlace) -> Iterator[StoredItem]:
 
 
 def _source_item(place: StoragePlace, package: str, folder: Path) -> StoredItem:
+    """Return the item of a source, whose cells are copies of it."""
     tag = folder.name
     name = f"{package} {tag}"
     if tag.startswith("."):
@@ -116,7 +128,7 @@ def _source_item(place: StoragePlace, package: str, folder: Path) -> StoredItem:
 
 
 def _source_hindrance(place: StoragePlace, folder: Path, processes: RunningProcesses) -> str:
-    """Return the hindrance of a source: a nox that may copy it, or the user's own work in it."""
+    """Return the hindrance of a source: a build that may copy it, or the user's own work in it."""
     build = build_at_work(place, folder)(processes)
     if build:
         return build
@@ -127,14 +139,17 @@ def _source_hindrance(place: StoragePlace, folder: Path, processes: RunningProce
             check_source(record.source)
     except TorchmillError as error:
         return str(error)
-    reference = next(_own_references(tree), None)
+    reference = next(_user_references(tree), None)
     if reference is None:
         return ""
     return f"{tree} has commits of yours ({reference}): push them, or delete {folder}"
 
 
-def _own_references(tree: Path) -> Iterator[str]:
-    """Yield branches and stashes in a fetched tree and its submodules: a fetch makes none."""
+def _user_references(tree: Path) -> Iterator[str]:
+    """Yield the branches and stashes in a fetched tree and its submodules.
+
+    They are the user's: `invoke fetch` makes none.
+    """
     top = git_folder(tree)
     if top is None or not top.is_dir():
         return
@@ -150,7 +165,7 @@ def _own_references(tree: Path) -> Iterator[str]:
 
 
 def find_environments(place: StoragePlace) -> Iterator[StoredItem]:
-    """Yield the environments that nox made for builds; others in its folder are not ours."""
+    """Yield the environments that nox made for builds; the user may have others beside them."""
     cells: dict[str, list[tuple[str, Path]]] = {}  # by the name of their environment
     for tag, cell in list_cells(place):
         cells.setdefault(nox_environment_name(cell.name), []).append((tag, cell))
@@ -190,9 +205,9 @@ def find_logs(place: StoragePlace) -> Iterator[StoredItem]:
 
 
 def find_home(place: StoragePlace, kind: str) -> Iterator[StoredItem]:
-    """Yield the contents of a home that a command has for itself.
+    """Yield the contents of a home of its own that a command works in.
 
-    That is the work of `nox -s demo`, `invoke bisect` or `invoke cluster`.
+    `kind` is "demo" (`nox -s demo`), "bisect" or "cluster" (the tasks).
     """
     folder: Path = getattr(place.layout, kind)
     paths = list_contents(folder)
@@ -209,7 +224,10 @@ def find_home(place: StoragePlace, kind: str) -> Iterator[StoredItem]:
 
 
 def find_wheels(place: StoragePlace) -> Iterator[StoredItem]:
-    """Yield verified wheels with their companions; one without a manifest was not built here."""
+    """Yield verified wheels with the files beside them.
+
+    A wheel without a manifest was not built here, and is left out.
+    """
     hindrance_of = _tracked_hindrance(place)
     for wheel in list_children(place.layout.dist):
         if wheel.suffix != ".whl" or not manifest_path(wheel).is_file():
@@ -228,7 +246,10 @@ def find_wheels(place: StoragePlace) -> Iterator[StoredItem]:
 
 
 def _tracked_hindrance(place: StoragePlace) -> Callable[[Path], Hindrance | None]:
-    """Return the hindrance of files in dist/: git tracks those that came with a repository."""
+    """Return a function from a file in dist/ to its hindrance.
+
+    A file that git tracks came with a repository, and is not ours to remove.
+    """
     tracked = set()
     for entry in list_tracked(place.layout.dist, _DELIVERED) or ():
         tracked.add(place.layout.dist / entry.path)
@@ -253,7 +274,10 @@ def _cells_using(place: StoragePlace, manifest: Mapping[str, object]) -> Iterato
 
 
 def find_packages(place: StoragePlace) -> Iterator[StoredItem]:
-    """Yield conda packages, and archives with their records; one without a record is not ours."""
+    """Yield conda packages, and archives of libtorch.
+
+    An archive without a record beside it was not made here, and is left out.
+    """
     dist = place.layout.dist
     paths = []
     for machine in list_folders(place.layout.conda):
@@ -274,7 +298,10 @@ def find_packages(place: StoragePlace) -> Iterator[StoredItem]:
 
 
 def find_published(place: StoragePlace, kind: str) -> Iterator[StoredItem]:
-    """Yield the index, the channel or the images: only people remove those, for others use them."""
+    """Yield the index, the channel or the images, by `kind`.
+
+    They are listed, but never removed: others may use them.
+    """
     folder: Path = getattr(place.layout, kind)
     if folder.is_dir():
         yield stored(kind, str(folder), folder)

@@ -27,20 +27,20 @@ from torchmill.core.units import format_bytes, format_duration, parse_bytes, par
 from torchmill.host.disk_usage import DiskBytes, add_up, measure_paths
 
 KIND_NAMES = tuple(kind.name for kind in KINDS if kind.removed != "never")
-_THREADS = 8  # a disk answers several at a time
-_NAME_CHARACTERS = 60  # of a name that a table shows
-_SHOWN_ITEMS = 8  # of a kind, the largest; the others are counted
-_LIST_SECONDS = 1.0  # for which a list of the processes is fresh
+_THREADS = 8  # that measure items: a disk answers several at a time
+_NAME_CHARACTERS = 60  # the longest name in a table
+_SHOWN_ITEMS = 8  # the largest of a kind; the others are counted
+_LIST_SECONDS = 1.0  # for so long a list of the processes is used again
 
 
 @dataclass(frozen=True, slots=True)
 class CleanCriteria:
-    """The filters of items to remove; they are combined with AND."""
+    """The filters of items to remove: an item has to pass each of them. None passes all items."""
 
     kinds: tuple[StorageKind, ...]
-    idle: float | None = None  # seconds since it was last needed
-    tags: frozenset[str] | None = None
-    free: int | None = None  # bytes that are enough
+    idle: float | None = None  # the least seconds since the item was last needed
+    tags: frozenset[str] | None = None  # of releases
+    free: int | None = None  # once so many bytes are freed, no more items are removed
 
 
 def parse_criteria(
@@ -48,7 +48,7 @@ def parse_criteria(
 ) -> CleanCriteria:
     """Return the filters of `invoke clean`; `names` are kinds.
 
-    Raises ConfigError for a filter that cannot be read, and without any: that would remove
+    Raises ConfigError for a filter that cannot be read, and if there is none, which would remove
     everything. Raises UnknownReleaseError for a tag that no release has.
     """
     if not (names or age or release or free):
@@ -74,10 +74,10 @@ def parse_criteria(
 
 
 def _release_tags(facts: Facts, tag: str) -> frozenset[str]:
-    """Return the tags of a release and of the partners that pair with it alone.
+    """Return the tags of a release of torch and of its partners; of a partner's tag, that alone.
 
-    The tag of a partner stands for itself. An extension goes with several releases of torch, and
-    its tag may be that of another torch.
+    Extensions that go with several releases of torch (which have `editions`) are left out: their
+    items may be those of another torch.
     """
     base = base_package(facts).name
     base_tags = {release.tag for release in facts.releases[base]}
@@ -98,20 +98,23 @@ class CleanOutcome:
     """The items that a clean removed, or would remove."""
 
     removed: list[tuple[StoredItem, DiskBytes]] = field(default_factory=list)
-    kept: list[tuple[StoredItem, str]] = field(default_factory=list)  # and why, as a clause
+    # Items that stay although the criteria choose them, each with the reason as a clause.
+    kept: list[tuple[StoredItem, str]] = field(default_factory=list)
     total: DiskBytes = field(default_factory=DiskBytes)
 
 
 def clean_items(
     place: StoragePlace, criteria: CleanCriteria, dry_run: bool = False
 ) -> CleanOutcome:
-    """Remove leftovers, then the items of some criteria, until enough is free.
+    """Remove leftovers of interrupted cleans, then the items of some criteria.
 
-    Those that were not needed for longest go first. With `dry_run` they are only measured.
+    The items that were not needed for the longest time go first, until `criteria.free` bytes are
+    freed. With `dry_run`, nothing is removed, and items are only measured.
     """
     if not dry_run:
         for path in stored.find_leftovers(place):
-            with contextlib.suppress(OSError):  # one that cannot be deleted is in nobody's way
+            # A leftover that cannot be deleted now is tried again by the next clean.
+            with contextlib.suppress(OSError):
                 delete_paths([path])
     outcome = CleanOutcome()
     processes = in_use.RunningProcesses()
@@ -125,20 +128,20 @@ def clean_items(
         reason, size = _remove_unless_used(item, processes, dry_run)
         if reason:
             outcome.kept.append((item, reason))
-        elif size.size:  # else another clean was faster
+        elif size.size:  # 0: another clean has removed the item meanwhile
             outcome.removed.append((item, size))
             outcome.total = add_up((outcome.total, size))
     return outcome
 
 
 def _chosen_items(place: StoragePlace, criteria: CleanCriteria) -> list[StoredItem]:
-    """Return the items of some criteria, those that were not needed for longest first."""
+    """Return the items of some criteria, the longest unused first."""
     now = time.time()
     chosen = []
     for kind in criteria.kinds:
         for item in kind.find(place):
             fits_tag = criteria.tags is None or item.tag in criteria.tags
-            # A clock that was set back leaves times in the future behind: they are no age.
+            # A time in the future, as after a clock was set back, gives no age: such an item stays.
             fits_age = criteria.idle is None or now - item.used >= criteria.idle
             if fits_tag and fits_age:
                 chosen.append(item)
@@ -148,9 +151,9 @@ def _chosen_items(place: StoragePlace, criteria: CleanCriteria) -> list[StoredIt
 def _remove_unless_used(
     item: StoredItem, processes: in_use.RunningProcesses, dry_run: bool
 ) -> tuple[str, DiskBytes]:
-    """Remove an item under its locks, or only measure it.
+    """Remove an item under its locks; with `dry_run`, only measure it.
 
-    Return why it stays, as a clause, and its size.
+    Returns why the item stays, as a clause, "" if it is removed; and its size.
     """
     size = DiskBytes()
     try:
@@ -161,12 +164,13 @@ def _remove_unless_used(
             with hold_locks(lock for lock in item.locks if lock.exists()):
                 size = measure_paths(item.find())
         else:
-            # Under the locks it is only renamed: to delete it may take minutes.
+            # Under the locks, the item is only renamed, so that a build that waits for them need not
+            # wait for minutes until it is deleted.
             with hold_locks(item.locks):
                 renamed = move_out_of_sight(item.find())
             size = measure_paths(renamed)
             delete_paths(renamed)
-    except BusyError as error:
+    except BusyError as error:  # its message is the path of the lock
         return in_use.lock_holder(Path(str(error))), size
     except OSError as error:
         return f"cannot be removed ({error.strerror or error})", size
@@ -174,14 +178,14 @@ def _remove_unless_used(
 
 
 class StoredUsage(NamedTuple):
-    """An item, its size, and who uses it."""
+    """An item, its size, and its user."""
 
     item: StoredItem
     usage: DiskBytes
-    busy: str = ""  # as a clause
+    busy: str = ""  # who uses the item, as a clause; "" for nobody
 
     def as_data(self) -> dict[str, Any]:
-        """Return it as JSON-ready data; sizes in bytes, `used` in seconds since the epoch."""
+        """Return JSON-ready data; sizes are in bytes, `used` is in seconds since the epoch."""
         item = self.item
         return {
             "kind": item.kind,
@@ -201,7 +205,7 @@ def show_status(facts: Facts, layout: Layout) -> CommandOutput:
     usages = _measure_usages(place)
     size = add_up(usage.usage for usage in usages).size
     leftovers = measure_paths(stored.find_leftovers(place)).size
-    # One folder stands for all that are on its disk.
+    # One folder for each disk: the last of those on it.
     disks = {}
     for folder in (layout.cache, place.environments, layout.dist, layout.state):
         if folder.is_dir():
@@ -252,7 +256,7 @@ def _measure_usages(place: StoragePlace) -> list[StoredUsage]:
     with ThreadPoolExecutor(_THREADS) as threads:
         sizes = list(threads.map(lambda item: measure_paths(item.find()), items))
     usages = []
-    # One after the other: some items have a lock in common.
+    # Not in threads: two items may have a lock in common, and one would seem to use the other.
     for item, size in zip(items, sizes, strict=True):
         busy = in_use.find_occupant(item.locks) or item.find_hindrance(processes)
         usages.append(StoredUsage(item, size, busy))
@@ -260,9 +264,9 @@ def _measure_usages(place: StoragePlace) -> list[StoredUsage]:
 
 
 def _rows(usages: Sequence[StoredUsage]) -> Iterator[tuple[str, ...]]:
-    """Yield a row for each of the largest items of a kind, and one for all others.
+    """Yield a row for each of the largest items of a kind, and one row for all others.
 
-    If all of them have one user, it is named once, in a row of its own.
+    If all items have the same user, it is named once, in a row of its own.
     """
     users = {usage.busy for usage in usages}
     user_of_all = usages[0].busy if len(usages) > 1 and len(users) == 1 else ""
@@ -271,7 +275,7 @@ def _rows(usages: Sequence[StoredUsage]) -> Iterator[tuple[str, ...]]:
     ordered = sorted(usages, key=lambda usage: -usage.usage.size)
     count = _SHOWN_ITEMS
     if len(ordered) == _SHOWN_ITEMS + 1:
-        count += 1  # "and 1 more" would take a line as well
+        count += 1  # the row "and 1 more" would take as much room as the item
     half = _NAME_CHARACTERS // 2
     for item, size, busy in ordered[:count]:
         name = item.name
@@ -288,7 +292,7 @@ def _rows(usages: Sequence[StoredUsage]) -> Iterator[tuple[str, ...]]:
 
 
 def _ago(used: float) -> str:
-    """Return how long ago something was needed; 0 stands for a time that is not known."""
+    """Return how long ago a time was, "3 days ago"; 0 is a time that is not known."""
     if not used:
         return "unknown"
     return f"{format_duration(max(time.time() - used, 0))} ago"
@@ -303,9 +307,9 @@ def clean(  # noqa: PLR0917 - every one is an option
     free: str = "",
     dry_run: bool = False,
 ) -> CommandOutput:
-    """Remove items that can be made again and that nobody uses; return them.
+    """Remove items that can be made again and that nobody uses, and return what was removed.
 
-    The output fails if --free asks for more than could be freed.
+    The output fails if fewer bytes were freed than --free asks for.
     """
     criteria = parse_criteria(facts, kind or (), age, release, free)
     outcome = clean_items(StoragePlace(layout, nox_environments_folder(), facts), criteria, dry_run)
@@ -340,7 +344,7 @@ def clean(  # noqa: PLR0917 - every one is an option
 
 
 def _require_freed(freed: int, enough: int | None) -> None:
-    """Raise HostError if fewer bytes were freed than are enough."""
+    """Raise HostError if fewer bytes were freed than `enough`, the value of --free."""
     if enough is not None and freed < enough:
         raise HostError(
             f"only {format_bytes(freed)} of {format_bytes(enough)} can be freed: add kinds with "

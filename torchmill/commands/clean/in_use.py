@@ -1,4 +1,4 @@
-"""Which processes and locks use a folder at the moment."""
+"""The processes and locks that use a folder at the moment."""
 
 import contextlib
 import os
@@ -14,10 +14,12 @@ import psutil
 from torchmill.core.errors import BusyError
 from torchmill.core.lenient_paths import real_path
 from torchmill.core.locks import HOLDER_FILE, hold_locks, read_holder
+from torchmill.plan.session_names import asked_sessions
 
 _NOX = re.compile(r"nox(\.exe)?")
 _GUARD = "millguard.service"  # runs as long as a build
-# Sessions that build nothing with the folders of a checkout or a user.
+# Sessions that build nothing in the folders of a checkout or a user. `nox -s demo` builds in a home
+# of its own.
 _PROJECT_SESSIONS = {"lint", "tests", "demo"}
 _SCCACHE = "sccache"
 _COMMAND_CHARACTERS = 60  # that a message shows
@@ -29,13 +31,14 @@ class RunningProcess:
 
     number: int
     words: tuple[str, ...]  # of its command
-    program: str = ""  # its executable; "" if not visible, as with the two below
-    cwd: str = ""
-    environ: Mapping[str, str] | None = None  # of a process that may build, or of sccache's server
-    user: int | None = None  # whose it is; None: not visible
+    program: str = ""  # its executable; "" if another user's
+    cwd: str = ""  # its folder; "" if another user's
+    # Read only of a process that may build, and of sccache's server; None if another user's.
+    environ: Mapping[str, str] | None = None
+    user: int | None = None  # the number of its user; None: not visible
 
     def __str__(self) -> str:
-        """Return its number and its command, shortened."""
+        """Return the number and the shortened command of the process."""
         command = shlex.join(self.words)
         if len(command) > _COMMAND_CHARACTERS:
             command = f"{command[: _COMMAND_CHARACTERS - 1]}…"
@@ -43,30 +46,31 @@ class RunningProcess:
 
     @property
     def may_build(self) -> bool:
-        """Tell whether it is a guard, or a nox that does more than look after the project."""
+        """Tell whether the process is a guard, or a nox that may run the session of a build."""
         if _GUARD in self.words:
             return True
         # "nox", or "python -P -m nox".
         if not any(_NOX.fullmatch(Path(word).name) for word in self.words[:4]):
             return False
-        sessions = {word.rpartition("=")[2] for word in self.words}
-        return sessions.isdisjoint(_PROJECT_SESSIONS)
+        sessions = set(asked_sessions(self.words))
+        # Without names, a filter such as -t chooses the sessions.
+        return not sessions or not sessions <= _PROJECT_SESSIONS
 
     def builds_with(self, folder: Path) -> bool:
-        """Tell whether it may build with a folder: a checkout's, or a user's cache."""
+        """Tell whether the process may build with a folder: of a checkout, or a user's cache."""
         if not self.may_build:
             return False
         if self.environ is None:
             return may_write(self.user, folder)
         if not self.cwd:
             return True
-        # Nox works in the folder of its noxfile.
+        # The home of the build: nox works in the folder of its noxfile, which is the checkout.
         home = self.environ.get("TORCHMILL_HOME") or self.cwd
         caches = self.environ.get("XDG_CACHE_HOME") or f"{self.environ.get('HOME')}/.cache"
         return real_path(folder) in {real_path(home), real_path(f"{caches}/{folder.name}")}
 
     def serves_sccache(self, folder: Path) -> bool:
-        """Tell whether it is a server of sccache that may keep a cache in a folder."""
+        """Tell whether the process is a server of sccache that may have its cache in a folder."""
         if not self.words or Path(self.words[0]).name != _SCCACHE:
             return False
         if self.environ is None:
@@ -75,34 +79,38 @@ class RunningProcess:
 
 
 def may_write(user: int | None, folder: Path) -> bool:
-    """Tell whether a user may write to a folder: a build that cannot does not work with it.
+    """Tell whether a user may write to a folder, which every build with that folder must.
 
-    Nothing rules it out for a user who is not visible, and for a folder that does not exist.
+    True for a user who is not visible (None), and for a folder that does not exist.
     """
     try:
         status = folder.stat()
     except OSError:
         return True
-    # Access lists show as rights of the group.
+    # With an access control list, the rights of the group are the mask of the list: acl(5).
     is_shared = bool(status.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
     return user is None or is_shared or user in {0, status.st_uid}
 
 
 @dataclass(frozen=True, slots=True)
 class RunningProcesses:
-    """All processes but this one; each method returns a clause, "" if nothing is in use."""
+    """All processes but this one.
+
+    Each method returns the first process with some property, as a clause ("in use by process 7"),
+    or "".
+    """
 
     processes: tuple[RunningProcess, ...] = ()
 
     def first(self, test: Callable[[RunningProcess], object]) -> str:
-        """Return "in use by" the first process that passes a test."""
+        """Return the first process that passes a test."""
         for process in self.processes:
             if test(process):
                 return f"in use by {process}"
         return ""
 
     def within(self, *folders: Path) -> str:
-        """Look for a process that runs from a folder, works in it or names it in its command."""
+        """Return a process that runs from a folder, works in it or names it in its command."""
         names = tuple(str(folder) for folder in folders)
         beginnings = tuple(f"{name}{os.sep}" for name in names)
 
@@ -116,11 +124,11 @@ class RunningProcesses:
         return self.first(is_within)
 
     def build(self, folder: Path) -> str:
-        """Look for a build with a folder: a checkout's, or a user's cache."""
+        """Return a build with a folder: of a checkout, or a user's cache."""
         return self.first(lambda process: process.builds_with(folder))
 
     def sccache_server(self, folder: Path) -> str:
-        """Look for a server of sccache that keeps a cache in a folder."""
+        """Return a server of sccache that has its cache in a folder."""
         return self.first(lambda process: process.serves_sccache(folder))
 
 
@@ -136,10 +144,10 @@ def list_processes() -> RunningProcesses:
             continue
         words = tuple(info["cmdline"] or ())
         running = RunningProcess(
-            info["pid"],
-            words,
-            info["exe"] or "",
-            info["cwd"] or "",
+            number=info["pid"],
+            words=words,
+            program=info["exe"] or "",
+            cwd=info["cwd"] or "",
             user=info["uids"].effective if info["uids"] else None,
         )
         # The environment costs a system call: it is read only if it is needed.
@@ -164,7 +172,8 @@ def find_occupant(locks: Iterable[Path]) -> str:
 def lock_holder(lock: Path) -> str:
     """Return the build or the process that holds a lock, as a clause.
 
-    It is in the folder of the lock, or in the kernel's list (`man 5 proc_locks`).
+    A build writes its name beside the lock. Of any other holder, the kernel's list of locks has the
+    process (`man 5 proc_locks`).
     """
     if (lock.parent / HOLDER_FILE).is_file():
         return f"in use by {read_holder(lock.parent)}"

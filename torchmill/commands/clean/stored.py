@@ -26,10 +26,7 @@ _STATE_NAMES = ("trees", "sources", "logs", "demo", "bisect", "images", "cluster
 
 
 def find_containers(place: StoragePlace) -> Iterator[StoredItem]:
-    """Yield the leftovers of builds in containers, by architecture.
-
-    These are trees, environments and logs, with a cache of their own.
-    """
+    """Yield the trees, environments, logs and caches of builds in containers, by architecture."""
     if place.layout.container_arch:
         return  # this is a container itself
     from torchmill.cell.containers.cross import container_layout
@@ -41,7 +38,7 @@ def find_containers(place: StoragePlace) -> Iterator[StoredItem]:
 
 
 def find_unknown(place: StoragePlace) -> Iterator[StoredItem]:
-    """Yield foreign items in the user's cache and in the state of this checkout."""
+    """Yield files in the user's cache and in the state of this checkout that no kind covers."""
     layout = place.layout
     state_names = {*_STATE_NAMES, layout.selection.name, *place.facts.arches}
     for path in list_children(layout.state):
@@ -74,12 +71,13 @@ def find_leftovers(place: StoragePlace) -> Iterator[Path]:
 
 @dataclass(frozen=True, slots=True)
 class StorageKind:
-    """Things that are listed and removed together."""
+    """A kind of items, which are listed together and removed by the same option."""
 
     name: str
-    cost: str  # of removing them, as a clause
+    cost: str  # what it costs later to have removed its items, as a clause
     find: Callable[[StoragePlace], Iterable[StoredItem]]
-    # When: "selected" by age, release or size; "named" with --kind only; "never".
+    # When items are removed: "selected" by --age, --release or --free alone; "named" only with
+    # --kind; "never".
     removed: str = "selected"
 
 

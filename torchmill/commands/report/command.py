@@ -22,13 +22,13 @@ _MOST_NAMES = 4  # of builds that a message lists
 def draw_build(layout: Layout, build: str | None = None, out: str = "") -> str:
     """Write a page, a picture and a trace of a build into the folder `out`; return a summary.
 
-    `build` is a name as for `find_timeline`.
+    `build` is a name that `find_timeline` takes. Raises ConfigError if there is no timeline of it.
     """
     name = build or ""
     path, notes = find_timeline(name, layout)
     recording = read_timeline(path)
     recording = replace(recording, notes=(*notes, *recording.notes))
-    # Drawing loads matplotlib: not if there is nothing to draw.
+    # Here, because matplotlib takes a second to load: errors come before that.
     with require_library("matplotlib"):
         from matplotlib.figure import Figure  # noqa: F401
     from torchmill.commands.report.picture import render_page, render_picture
@@ -110,6 +110,7 @@ def _build_name(timeline: Path, layout: Layout) -> str:
 
 
 def _unguarded_build(file: Path) -> ConfigError:
+    """Return the error for the log or the wheel of a build without the memory guard."""
     return ConfigError(
         f"{file} was built without the memory guard, so it has no timeline: a build with the guard "
         "has one",
@@ -150,7 +151,7 @@ def _named_timeline(manifest: Mapping[str, Any], folder: Path) -> Path | None:
 
 
 def find_wheel(name: str, timeline: Path, layout: Layout) -> Path | None:
-    """Return the wheel of a timeline: that of `name`, or one in dist/; None without any."""
+    """Return the wheel whose manifest names a timeline: `name`, or one in dist/; else None."""
     wheels = sorted(layout.dist.glob("*.whl"))
     if name:
         wheels = [Path(name), layout.dist / name, *wheels]

@@ -31,14 +31,16 @@ from torchmill.wheel.dist_files import companion_paths, read_manifest
 
 GIB = 2**30
 STYLE = Path(__file__).with_name("picture.mplstyle")
-# Inches, and dots in each.
-WIDTH, DPI = 13.0, 140
+# Sizes in inches.
+WIDTH = 13.0
 LEFT, RIGHT, TOP, BOTTOM, GAP = 0.62, 0.3, 1.2, 0.6, 0.44
 MEMORY_HEIGHT, UNITS_HEIGHT, BAR_HEIGHT = 3.0, 1.7, 0.22
-BARS = 20  # units whose time is shown
-FEWEST_BARS = 4  # that there is room for, whatever there is to show
-FINE, COARSE = 1400, 360  # columns of the memory, and of the units, which change all the time
-FAR = 4  # times the memory used: a limit beyond that is not drawn to scale
+DPI = 140  # dots an inch
+BARS = 20  # units whose time is shown, the longest
+FEWEST_BARS = 4  # there is room for so many bars even if there are fewer units
+FINE = 1400  # columns of the memory
+COARSE = 360  # columns of the units, whose numbers change all the time
+FAR = 4  # a limit of more than so many times the used memory is not drawn to scale
 LONGEST_TITLE = 48  # characters
 # Seconds between the ticks of time.
 STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400)
@@ -70,8 +72,8 @@ def render_page(recording: Recording, wheel: Path | None) -> str:
     if wheel:
         cache = read_manifest(wheel).get("cache")
         files = [path for path in (wheel, *companion_paths(wheel)) if path.is_file()]
-    # Names of files are others' text: markup in them is escaped, and `as_plain_text` takes out
-    # characters that hide or reorder text, as for a terminal.
+    # Names of files in a wheel may have been written by an attacker: markup in them is escaped, and
+    # `as_plain_text` removes characters that hide or reorder text, as for a terminal.
     page = pages.get_template("page.html").render(
         recording=recording,
         wall=max(recording.wall, 1.0),
@@ -98,18 +100,20 @@ def _largest_members(wheel: Path) -> list[ZipInfo]:
 
 
 def _longest_runs(recording: Recording) -> list[UnitRun]:
+    """Return the runs that a picture shows, the longest first."""
     return sorted(recording.runs, key=lambda run: -run.seconds)[:BARS]
 
 
 def draw_picture(recording: Recording) -> Figure:
-    """Return the picture, not yet drawn to a file."""
+    """Return the picture as a figure of matplotlib."""
     sums = sum_up(recording)
     runs = sorted(_longest_runs(recording), key=lambda run: run.begun)
     # More bars make a taller picture.
     heights = (MEMORY_HEIGHT, UNITS_HEIGHT, BAR_HEIGHT * max(len(runs), FEWEST_BARS))
     height = TOP + sum(heights) + 2 * GAP + BOTTOM
     figure = Figure(figsize=(WIDTH, height), facecolor="white")
-    # Matplotlib takes shares of the figure, and for gaps shares of an average part.
+    # Matplotlib wants margins as shares of the figure, and the gap as a share of the average height
+    # of the three parts.
     grid = {
         "height_ratios": heights,
         "hspace": 3 * GAP / sum(heights),
@@ -156,11 +160,15 @@ def _title(figure: Figure, recording: Recording, sums: Totals) -> None:
 
 
 def columns(moments: Sequence[TimelineMoment], width: int) -> list[Any]:
-    """Return arrays with a number for each of at most `width` spans of time, and one for the end.
+    """Reduce moments to at most `width` spans of equal time; return arrays by span.
 
-    They are: the beginning of a span; the most memory used, and the least allowed (GiB); of units
-    running, paused, waiting, and of processors the averages; the share of the time in which memory
-    kept units waiting.
+    1. the beginning of the span, in seconds
+    2. the most memory that was used, in GiB
+    3. the least memory that was allowed, in GiB
+    4. the average numbers of units running, paused and waiting, and of processors: four columns
+    5. the share of the time in which units waited for memory, from 0 to 1
+
+    Each array has one value more, for the end of the last span.
     """
     at = np.array([moment.at for moment in moments])
     spans = np.linspace(0, at[-1], width, endpoint=False)
@@ -174,7 +182,8 @@ def columns(moments: Sequence[TimelineMoment], width: int) -> list[Any]:
         float,
     )
     averages = np.add.reduceat(counts, starts) / (ends - starts)[:, None]
-    # Each moment has the seconds without memory since the build's start.
+    # A moment has the seconds without memory since the build's start: differences of the last
+    # moments of spans are those in the span.
     short = np.array([moment.short for moment in moments])[ends - 1]
     seconds = np.diff(at[ends - 1], prepend=0.0)
     short_share = np.divide(
@@ -192,7 +201,7 @@ def columns(moments: Sequence[TimelineMoment], width: int) -> list[Any]:
 
 
 def _memory(axes: Axes, moments: Sequence[TimelineMoment], sums: Totals) -> None:
-    """Draw the memory that was used and allowed."""
+    """Draw the memory that was used and allowed, with a dot at the peak."""
     _label(axes, "memory, GiB")
     if sums.peak is None:
         return
@@ -215,7 +224,7 @@ def _memory(axes: Axes, moments: Sequence[TimelineMoment], sums: Totals) -> None
 
 
 def _events(axes: Axes, events: Sequence[TimelineEvent]) -> None:
-    """Mark the deeds of the guard, above the memory that they were for."""
+    """Mark the times at which the guard did something, at the top of the part on memory."""
     for kind, (sign, colour, name) in MARKS.items():
         times = [event.at for event in events if event.kind == kind]
         if not times:
@@ -298,34 +307,43 @@ def _bars(axes: Axes, runs: Sequence[UnitRun], wall: float) -> None:
 
 
 def _bar_title(axes: Axes, row: int, run: UnitRun, wall: float) -> None:
-    """Write the unit of a bar to its right or left, or into it if that is roomier."""
-    left_room = run.begun
-    right_room = wall - run.ended
-    inside = max(left_room, right_room) < min(run.seconds, wall / 3)
-    starts_there = inside or right_room > left_room  # else the text ends at the bar
+    """Write the title of a run to the right or left of its bar, or into it if that has more room.
+
+    `row` is the row of the bar, from the top; `wall` is the width of the picture in seconds.
+    """
+    room_before = run.begun
+    room_after = wall - run.ended
+    if max(room_before, room_after) < min(run.seconds, wall / 3):
+        place, alignment, offset, colour = run.begun, "left", 6, "white"
+    elif room_after > room_before:
+        place, alignment, offset, colour = run.ended, "left", 6, INK
+    else:
+        place, alignment, offset, colour = run.begun, "right", -5, INK
     title = unit_title(run.key)
     if len(title) > LONGEST_TITLE:
         title = f"…{title[1 - LONGEST_TITLE :]}"
     axes.annotate(
         f"{title}   {format_clock(run.seconds)}   {format_bytes(run.peak)}",
-        (run.begun if inside or not starts_there else run.ended, row),
-        xytext=(6 if starts_there else -5, -0.5),
+        (place, row),
+        xytext=(offset, -0.5),
         textcoords="offset points",
-        ha="left" if starts_there else "right",
+        ha=alignment,
         va="center",
         fontsize=8,
-        color="white" if inside else INK,
+        color=colour,
     )
 
 
 def _time(axes: Axes, wall: float) -> None:
     """Scale the axis of time to the build."""
     axes.set_xlim(0, max(wall, 1.0))
-    longest = STEPS[-1] * max(1, wall // STEPS[-1] // TICKS)  # of a build of weeks
+    # A build of weeks has ticks every few days.
+    longest = STEPS[-1] * max(1, wall // STEPS[-1] // TICKS)
     step = next((seconds for seconds in STEPS if wall / seconds <= TICKS), longest)
     axes.xaxis.set_major_locator(MultipleLocator(step))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: format_clock(seconds)))
 
 
 def _label(axes: Axes, text: str) -> None:
+    """Write the title of a part of the picture."""
     axes.set_title(text, loc="left", fontsize=9.5, fontweight="bold", color=INK, pad=6)

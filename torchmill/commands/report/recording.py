@@ -1,4 +1,9 @@
-"""A build's timeline read back: sums, largest units, a summary in words, a trace for Perfetto."""
+"""The recording of a build, from its timeline: sums, largest units, a summary, a trace.
+
+A *timeline* is the file into which the memory guard writes what it sees and does, a record a line.
+A *unit* is a file that is compiled; a *run* is one start of its compiler, which the guard may have
+paused, or ended and started again.
+"""
 
 import json
 from collections import Counter
@@ -24,8 +29,8 @@ from torchmill.core.errors import ConfigError
 from torchmill.core.package_data import read_table_beside
 from torchmill.core.units import format_bytes, format_share
 
-DEEDS = read_table_beside(__file__, "deeds.toml")  # of the guard, by the kind of event
-OWN_END = ("done", "failed")  # outcomes of runs that nobody cut short
+DEEDS = read_table_beside(__file__, "deeds.toml")  # words for deeds of the guard, by kind of event
+COMPLETE = ("done", "failed")  # outcomes of runs that the guard did not cut short
 UNITS_SHOWN = 10  # units of each list
 _LONGEST_LINE = 2**20  # bytes; a record has a few hundred
 _BEGIN_OF_RECORD = b'{"record":'
@@ -35,7 +40,7 @@ _GUARD_THREAD = 1
 
 @dataclass(frozen=True)
 class Recording:
-    """One build as its guard saw it; everything in the order of time."""
+    """One build as its guard saw it; all records are in the order of time."""
 
     name: str
     moments: tuple[TimelineMoment, ...]
@@ -45,7 +50,7 @@ class Recording:
 
     @cached_property
     def wall(self) -> float:
-        """Return the seconds from the build's start to the last record of it."""
+        """Return the seconds from the build's start to its last record."""
         times = [0.0]
         times += [moment.at for moment in self.moments]
         times += [run.ended for run in self.runs]
@@ -55,11 +60,11 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class _Lines:
-    """The lines of a timeline, read."""
+    """The records in the lines of a timeline."""
 
     records: list[Record]
-    broken: list[int]  # the numbers of lines that hold no record, from 1
-    count: int  # of lines that were read
+    broken: list[int]  # the numbers of lines without a record; the first line has the number 1
+    count: int  # how many lines were read
     first: bytes  # the first line
 
 
@@ -69,21 +74,22 @@ def read_timeline(path: Path) -> Recording:
     Raises ConfigError if the file cannot be read, is empty, or is no timeline.
     """
     lines = _read_lines(path)
-    # An empty file, or the beginning of the first record.
-    is_cut_off = lines.count <= 1 and lines.first.startswith(_BEGIN_OF_RECORD[: len(lines.first)])
+    # The file is empty, or its only line is the beginning of a record: compared as far as it goes.
+    begin_of_line = lines.first[: len(_BEGIN_OF_RECORD)]
+    is_cut_off = lines.count <= 1 and _BEGIN_OF_RECORD.startswith(begin_of_line)
     if not lines.records and is_cut_off:
         raise ConfigError(
             f"{path} is empty or cut off: that build was stopped before its guard saw anything of "
             "it",
             code="empty-timeline",
         )
-    if not lines.records or lines.broken[:1] == [1]:
+    if not lines.records or 1 in lines.broken:
         raise ConfigError(
             f"{path} is not the timeline of a build: name a wheel, a build's log, or its {SUFFIX}",
             code="not-a-timeline",
         )
     notes = []
-    if lines.broken[-1:] == [lines.count]:
+    if lines.count in lines.broken:
         notes.append("its last line is cut off: the build was stopped there, or goes on")
     inner = [number for number in lines.broken if number != lines.count]
     if inner:
@@ -95,18 +101,18 @@ def read_timeline(path: Path) -> Recording:
     runs = [record for record in lines.records if isinstance(record, UnitRun)]
     events = [record for record in lines.records if isinstance(record, TimelineEvent)]
     return Recording(
-        path.name.removesuffix(SUFFIX),
-        tuple(sorted(moments, key=lambda moment: moment.at)),
-        tuple(sorted(runs, key=lambda run: run.begun)),
-        tuple(sorted(events, key=lambda event: event.at)),
-        tuple(notes),
+        name=path.name.removesuffix(SUFFIX),
+        moments=tuple(sorted(moments, key=lambda moment: moment.at)),
+        runs=tuple(sorted(runs, key=lambda run: run.begun)),
+        events=tuple(sorted(events, key=lambda event: event.at)),
+        notes=tuple(notes),
     )
 
 
 def _read_lines(path: Path) -> _Lines:
-    """Return the lines of a timeline; of a file that is none, those up to the first that shows it.
+    """Return the records in a file; of a file that is no timeline, only the lines that prove that.
 
-    Raises ConfigError if it cannot be read.
+    Raises ConfigError if the file cannot be read.
     """
     records: list[Record] = []
     broken: list[int] = []
@@ -122,7 +128,7 @@ def _read_lines(path: Path) -> _Lines:
                 except ValueError:
                     broken.append(number)
                     if not first.startswith(_BEGIN_OF_RECORD):
-                        break  # it is no timeline, and may be huge
+                        break  # the file is no timeline, and may be huge
     except OSError as error:
         raise ConfigError(
             f"{path} cannot be read ({error.strerror}): name a file that can",
@@ -136,12 +142,12 @@ class Totals:
     """A build in a few numbers; times in seconds, memory in bytes."""
 
     wall: float
-    units: int  # that came to their own end
+    units: int  # runs that were not cut short
     failed: int
-    together: float  # units that ran at a time, on the average
+    together: float  # the average number of units that ran at a time
     peak: TimelineMoment | None  # the moment with the most memory in use
-    short: float  # in which memory kept units waiting, and a processor was free
-    lost: float  # spent on runs that were cut short
+    short: float  # the time in which units waited for memory while a processor was free
+    lost: float  # the time of runs that were cut short
     events: Counter[str]  # by kind
 
 
@@ -151,12 +157,12 @@ def sum_up(recording: Recording) -> Totals:
     seconds = sum(run.seconds for run in recording.runs)
     return Totals(
         wall=recording.wall,
-        units=sum(outcomes[outcome] for outcome in OWN_END),
+        units=sum(outcomes[outcome] for outcome in COMPLETE),
         failed=outcomes["failed"],
         together=seconds / recording.wall if recording.wall else 0.0,
         peak=max(recording.moments, key=lambda moment: moment.used, default=None),
         short=max((moment.short for moment in recording.moments), default=0.0),
-        lost=sum(run.seconds for run in recording.runs if run.outcome not in OWN_END),
+        lost=sum(run.seconds for run in recording.runs if run.outcome not in COMPLETE),
         events=Counter(event.kind for event in recording.events),
     )
 
@@ -206,7 +212,7 @@ def describe_sums(sums: Totals) -> Iterator[str]:
 
 
 def _describe_events(events: Sequence[TimelineEvent]) -> list[str]:
-    """Return the first events that say more than that they happened, and how many others do."""
+    """Return lines on the first events that have a text, and on the number of the others."""
     described = [event for event in events if event.text]
     lines = []
     for event in described[:UNITS_SHOWN]:
@@ -237,7 +243,7 @@ def _table(runs: Sequence[UnitRun]) -> list[str]:
 
 
 def _basis_of(run: UnitRun) -> str:
-    """Return the basis of the memory that was expected of a run."""
+    """Return what the expected memory of a run was taken from."""
     return "its last run" if run.measured else "its kind"
 
 
@@ -285,20 +291,22 @@ def trace_events(recording: Recording) -> Iterator[dict[str, Any]]:
 def _event(
     phase: str, at: int, name: str, thread: int = _GUARD_THREAD, **fields: Any
 ) -> dict[str, Any]:
+    """Return an event of a trace; `phase` is its kind ("X": a span), `at` is in microseconds."""
     return {"name": name, "ph": phase, "ts": at, "pid": 1, "tid": thread, **fields}
 
 
 def assign_lanes(runs: Sequence[UnitRun]) -> list[int]:
-    """Return a lane for each run, from 1, as few as possible: runs in one lane do not overlap.
+    """Return the number of a lane for each run, so that runs in one lane do not overlap.
 
-    The runs are in the order of their beginning.
+    There are as few lanes as possible; the first has the number 1. `runs` are in the order of their
+    beginning.
     """
     lanes: list[int] = []
     ends: dict[int, int] = {}  # by lane, the end of its last run
     for run in runs:
         begun, ended = _span(run)
-        free = (lane for lane, end in ends.items() if end <= begun)
-        lane = next(free, len(ends) + 1)
+        free_lanes = (lane for lane, end in ends.items() if end <= begun)
+        lane = next(free_lanes, len(ends) + 1)
         ends[lane] = ended
         lanes.append(lane)
     return lanes
@@ -318,10 +326,9 @@ def _microseconds(seconds: float) -> int:
 
 
 def _counters(moments: Sequence[TimelineMoment]) -> Iterator[dict[str, Any]]:
-    """Yield the values that changed: a counter keeps its last one.
+    """Yield the events of counters: memory used, memory allowed, and units.
 
-    Perfetto shows "memory used MiB" and "units running"; chrome://tracing stacks the units on each
-    other.
+    A counter keeps its value until its next event, so that only changes are yielded.
     """
     last: dict[str, dict[str, int]] = {}
     for moment in moments:
