@@ -298,7 +298,12 @@ def jobs(
     from torchmill.commands.jobs import show_budget
 
     output = show_budget(
-        load_facts(), layout(), build, tag, host, options=build_options("jobs", options)
+        load_facts(),
+        layout(),
+        build=build,
+        tag=tag,
+        host=host,
+        options=build_options("jobs", options),
     )
     show(output, json=json)
 

@@ -193,9 +193,10 @@ def draft_releases(facts: Facts, layout: Layout) -> Mapping[str, str]:
     return {version: upstream_draft.draft_release(facts, observed, version) for version in versions}
 
 
-def look_after_facts(  # noqa: PLR0917 - every one is an option
+def look_after_facts(
     facts: Facts,
     layout: Layout,
+    *,
     check: bool = False,
     release: list[str] | None = None,
     new: bool = False,

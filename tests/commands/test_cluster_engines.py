@@ -44,7 +44,16 @@ ENDED = "gone"  # what kubectl says at the end of a list of conditions
 def written(engine: str, folder: Path, shards: str = "16") -> Path:
     """Write an engine's files below a folder; return where they are."""
     layout = Layout(folder, folder / "cache")
-    said = write_jobs(OURS, layout, CELL, shards, "v1.13.1", engine, options=SIZE, **TOLD[engine])
+    said = write_jobs(
+        OURS,
+        layout,
+        CELL,
+        shards=shards,
+        tag="v1.13.1",
+        engine=engine,
+        options=SIZE,
+        **TOLD[engine],
+    )
     made = layout.state / "cluster" / f"v1.13.1-{CELL}" / engine
     assert said == f"written: {made}\nbash {made}/submit.sh"
     return made
@@ -265,7 +274,14 @@ def test_the_jobs_of_kubernetes_make_the_wheel(
     options = Options(jobs=2, memory=1 << 30)
     told = TOLD["kubernetes"]
     write_jobs(
-        facts, layout, f"wheel-{THIS}-cpu", "2", "v1.0.0", "kubernetes", options=options, **told
+        facts,
+        layout,
+        f"wheel-{THIS}-cpu",
+        shards="2",
+        tag="v1.0.0",
+        engine="kubernetes",
+        options=options,
+        **told,
     )
     shared = tmp_path / "shared"
     shared.mkdir()

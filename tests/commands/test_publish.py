@@ -38,7 +38,7 @@ def home(built: Path, tmp_path: Path) -> Path:
 
 
 def publish(home: Path, to: object, **options: object) -> CommandOutput:
-    return publish_wheels(Layout(home, home / "cache"), str(to), **options)  # type: ignore[arg-type]
+    return publish_wheels(Layout(home, home / "cache"), to=str(to), **options)  # type: ignore[arg-type]
 
 
 def test_wheels_and_their_papers_go_to_a_folder(home: Path, tmp_path: Path) -> None:

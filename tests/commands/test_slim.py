@@ -58,7 +58,9 @@ def layout(tmp_path: Path) -> Layout:
 
 
 def run(facts: Facts, tmp_path: Path, wheel: Path, arch_list: str = "8.6", **other: Any) -> str:
-    return slim.slim_wheels(facts, layout(tmp_path), [str(wheel)], arch_list, **other)
+    return slim.slim_wheels(
+        facts, layout(tmp_path), wheel=[str(wheel)], arch_list=arch_list, **other
+    )
 
 
 def test_a_wheel_becomes_one_for_its_gpus(shipped: Facts, tmp_path: Path, binary: bytes) -> None:
@@ -119,7 +121,7 @@ def test_the_sbom_in_it_is_of_what_is_left(
         documented_wheels.write(
             wheel, documented_wheels.manifest(wheel) | {"bundled": bundled, "origins": {}}
         )
-        verify.verify_wheels(layout(tmp_path), [str(wheel)]).require()
+        verify.verify_wheels(layout(tmp_path), wheel=[str(wheel)]).require()
     run(shipped, tmp_path, wheel)
     verify.verify_wheels(layout(tmp_path), original=str(wheel)).require()
     (made,) = (tmp_path / "dist").glob("*.whl")
@@ -250,7 +252,7 @@ def test_index_and_snippet_take_it(shipped: Facts, tmp_path: Path, binary: bytes
     run(shipped, tmp_path, torch_wheel(tmp_path / "in", binary))
     said = index.write_index(shipped, layout(tmp_path)).data
     assert said["wheels"] == [f"torch-2.6.0+cu124.sm86-{TAG}.whl"]
-    text = str(snippet.write_snippet(shipped, layout(tmp_path), "pip", tag="v2.6.0"))
+    text = str(snippet.write_snippet(shipped, layout(tmp_path), tool="pip", tag="v2.6.0"))
     assert "torch==2.6.0+cu124.sm86" in text
 
 

@@ -572,7 +572,7 @@ def test_documents_are_not_written_for_a_wheel_whose_record_contradicts_itself(
     }
     dist_files.manifest_path(wheel).write_text(json.dumps(manifest))
     with refused("wheel-rejected"):
-        verify.verify_wheels(Layout(tmp_path, tmp_path), [str(wheel)], write=True).require()
+        verify.verify_wheels(Layout(tmp_path, tmp_path), wheel=[str(wheel)], write=True).require()
     assert sorted(path.name for path in tmp_path.glob("*.whl*")) == [
         wheel.name,
         f"{wheel.name}.json",
@@ -624,12 +624,12 @@ def test_the_text_shows_some_of_many_problems_and_the_data_all(tmp_path: Path) -
 def test_missing_files_are_refused(tmp_path: Path) -> None:
     layout = Layout(tmp_path, tmp_path)
     with refused("not-a-wheel"):
-        verify.verify_wheels(layout, [str(tmp_path / "absent.whl")])
+        verify.verify_wheels(layout, wheel=[str(tmp_path / "absent.whl")])
     with refused("no-wheels"):
         verify.verify_wheels(layout)
     (tmp_path / "x.whl.json").write_text("{}")
     with refused("not-a-wheel"):
-        verify.verify_wheels(layout, [str(tmp_path / "x.whl.json")])
+        verify.verify_wheels(layout, wheel=[str(tmp_path / "x.whl.json")])
 
 
 def test_the_task_prints_a_line_for_each_check_and_ends_with_14(

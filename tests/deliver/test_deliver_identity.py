@@ -84,7 +84,7 @@ def test_the_signature_of_a_workflow_is_proven(
     assert check.problems == ()
     assert "by its own claim" in check.summary
     options = {"identity": ME, "issuer": ISSUER, "trusted_root": str(sigstore.root)}
-    verify.verify_wheels(Layout(tmp_path, tmp_path), [str(wheel)], **options).require()  # type: ignore[arg-type]
+    verify.verify_wheels(Layout(tmp_path, tmp_path), wheel=[str(wheel)], **options).require()  # type: ignore[arg-type]
     dist_files.manifest_path(wheel).unlink()
     assert problems(wheel, sigstore) == ()
 

@@ -408,7 +408,7 @@ def test_a_runtime_image_for_one_gpu_has_slim_wheels(tmp_path: Path) -> None:
     files = {"torch/lib/libtorch_cuda.so": library}
     torch = written_wheels.made(layout.dist, "torch", "1.13.1+cu118", tag, files=files)
     written_wheels.made(layout.dist, "torchvision", "0.14.1+cu118", tag)
-    slim.slim_wheels(SHIPPED, layout, [str(torch)], "7.0")
+    slim.slim_wheels(SHIPPED, layout, wheel=[str(torch)], arch_list="7.0")
     words = ["image", "--kind=runtime", "--tag=v1.13.1", "--python=3.10", "--toolkit=11.8"]
     words += ["--arch=x86_64", "--gpu=3090", "--gpu=RTX 3080"]
     done = run("invoke", *words, home=tmp_path)
@@ -741,9 +741,16 @@ def test_the_home_of_an_unknown_user_is_an_ordinary_name(
     layout = Layout(tmp_path, tmp_path / "cache")
     with refused("invalid-wheel-name"):
         image.write_image(
-            SHIPPED, layout, "runtime", "v1.13.1", index=INDEX, client=["~nosuchuser/x.whl"]
+            SHIPPED,
+            layout,
+            kind="runtime",
+            tag="v1.13.1",
+            index=INDEX,
+            client=["~nosuchuser/x.whl"],
         )
-    image.write_image(SHIPPED, layout, "runtime", "v1.13.1", index=INDEX, into="~nosuchuser/x")
+    image.write_image(
+        SHIPPED, layout, kind="runtime", tag="v1.13.1", index=INDEX, into="~nosuchuser/x"
+    )
     assert (tmp_path / "~nosuchuser/x/Dockerfile").exists()
 
 

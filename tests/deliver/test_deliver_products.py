@@ -78,15 +78,15 @@ def test_unknown_and_impossible_products_are_refused(
 def test_plan_doctor_and_explain_know_products(shipped: Facts, tmp_path: Path) -> None:
     layout = Layout(tmp_path, tmp_path)
     host = str(ROOT / "tests/golden/hosts/ubuntu-2004.toml")
-    output = plan.show_plan(shipped, layout, "libtorch-3.8-cu110", "v1.8.0", host)
+    output = plan.show_plan(shipped, layout, "libtorch-3.8-cu110", tag="v1.8.0", host=host)
     assert output.text.endswith(
         "libtorch: makes dist/libtorch-cxx11-abi-shared-with-deps-1.8.0+cu110.zip of the wheel"
     )
-    output = plan.show_plan(shipped, layout, "conda-3.8-cu110", "v1.8.0", host)
+    output = plan.show_plan(shipped, layout, "conda-3.8-cu110", tag="v1.8.0", host=host)
     assert output.data["product"]["file"].endswith(
         "/pytorch-1.8.0-py3.8_cuda11.0.221_cudnn8.0.5_0.conda"
     )
-    output = plan.show_plan(shipped, layout, "check-3.8-cu110", "v1.8.0", host)
+    output = plan.show_plan(shipped, layout, "check-3.8-cu110", tag="v1.8.0", host=host)
     assert "check: tries the wheel" in output.text
     explanation = matrix.explain_cell_name(shipped, layout, "conda-3.8-cu110", "v1.8.0", host)
     assert str(explanation).startswith(

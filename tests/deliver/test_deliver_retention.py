@@ -154,7 +154,7 @@ def publish(built: Path, tmp_path: Path) -> Callable[..., CommandOutput]:
             (home / "dist").mkdir(parents=True, exist_ok=True)
             for suffix in SUFFIXES:
                 shutil.copy2(built / f"{name}{suffix}", home / "dist")
-        return publish_wheels(Layout(home, home / "cache"), to, manifest=True, **options)  # type: ignore[arg-type]
+        return publish_wheels(Layout(home, home / "cache"), to=to, manifest=True, **options)  # type: ignore[arg-type]
 
     return run
 

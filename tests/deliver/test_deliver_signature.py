@@ -511,7 +511,7 @@ def publish(wheel: Path, keys: Path, to: object, key: str = "ours", **options: o
     """Publish a wheel, signed with a key, and return the output; "" publishes it as it is."""
     layout = Layout(wheel.parents[1], wheel.parents[1] / "cache")
     file = f"{keys / key}.pem" if key else ""
-    return publish_wheels(layout, str(to), sign_key=file, **options).text  # type: ignore[arg-type]
+    return publish_wheels(layout, to=str(to), sign_key=file, **options).text  # type: ignore[arg-type]
 
 
 def test_published_files_are_signed(
@@ -622,10 +622,10 @@ def test_a_wheel_in_any_folder_is_verified_by_its_key(
     from torchmill.commands import verify
 
     layout = Layout(tmp_path, tmp_path / "cache")
-    answer = verify.verify_wheels(layout, [str(wheel)], key=[str(keys / "ours.pub.pem")])
+    answer = verify.verify_wheels(layout, wheel=[str(wheel)], key=[str(keys / "ours.pub.pem")])
     answer.require()
     with refused("invalid-key"):
-        verify.verify_wheels(layout, [str(wheel)], key=[str(keys / "ours.pem")])
-    answer = verify.verify_wheels(layout, [str(wheel)], key=[str(keys / "other.pub.pem")])
+        verify.verify_wheels(layout, wheel=[str(wheel)], key=[str(keys / "ours.pem")])
+    answer = verify.verify_wheels(layout, wheel=[str(wheel)], key=[str(keys / "other.pub.pem")])
     with refused("wheel-rejected"):
         answer.require()

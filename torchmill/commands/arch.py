@@ -51,9 +51,10 @@ class ArchQuestion:
     tag: str = ""  # of the release that must take the list; "" for any
 
 
-def show_arch(  # noqa: PLR0917 - every one is an option
+def show_arch(
     facts: Facts,
     layout: Layout,
+    *,
     list_: str | None = None,
     gpu: list[str] | None = None,
     local: bool = False,

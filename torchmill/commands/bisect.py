@@ -237,9 +237,10 @@ def _run_or_stop(words: Sequence[str], accepted: Collection[int] = ()) -> int:
     return code
 
 
-def find_bad_commit(  # noqa: PLR0917 - every one is an option
+def find_bad_commit(
     facts: Facts,
     layout: Layout,
+    *,
     cell: str | None = None,
     good: str = "",
     bad: str = "",

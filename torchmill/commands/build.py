@@ -71,9 +71,10 @@ from torchmill.plan.step_origins import Places, Session, WalkContext
 from torchmill.plan.walk import Answers, Foresight, foresee
 
 
-def build_wheels(  # noqa: PLR0917 - every one is an option
+def build_wheels(
     facts: Facts,
     layout: Layout,
+    *,
     cell: list[str] | None = None,
     tag: str = "",
     python: list[str] | None = None,

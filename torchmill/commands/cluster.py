@@ -46,10 +46,11 @@ _NAME = re.compile(r"[\w$][\w.:/@${}+-]*")
 _SLURM_OPTIONS = ("sbatch", "prologue", "submit")
 
 
-def write_jobs(  # noqa: PLR0917 - every one is an option
+def write_jobs(
     facts: Facts,
     layout: Layout,
     cell: str,
+    *,
     shards: str = "8",
     tag: str = "",
     engine: str = "slurm",

@@ -27,9 +27,10 @@ from torchmill.plan.doctor.finding import Finding
 from torchmill.toolchain import remote_cache
 
 
-def show_examination(  # noqa: PLR0917 - every one is an option
+def show_examination(
     facts: Facts,
     layout: Layout,
+    *,
     build: str | None = None,
     tag: str = "",
     host: str = "",
@@ -110,7 +111,7 @@ def _fix(
         _, cell = products.product_cell(facts, build, host.arch, release)
         arch = cell.build.arch
         base = base_release(facts, cell.release)
-        releases = list(dict.fromkeys([base, cell.release]))
+        releases = [base] if base == cell.release else [base, cell.release]
 
     def examine(machine: Host) -> Sequence[Finding]:
         return examine_host(facts, layout, machine, build, release, options).findings

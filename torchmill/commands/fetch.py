@@ -12,9 +12,10 @@ from torchmill.fetch.source.request import source_requests
 from torchmill.fetch.source.source import Source
 
 
-def fetch_release(  # noqa: PLR0917 - every one is an option
+def fetch_release(
     facts: Facts,
     layout: Layout,
+    *,
     tag: str = "",
     package: list[str] | None = None,
     all_: bool = False,

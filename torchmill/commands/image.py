@@ -26,9 +26,10 @@ from torchmill.host.native import container_arch, native_arch
 from torchmill.wheel import finished_wheel
 
 
-def write_image(  # noqa: PLR0917 - every one is an option
+def write_image(
     facts: Facts,
     layout: Layout,
+    *,
     kind: str = "",
     tag: str = "",
     python: list[str] | None = None,

@@ -33,9 +33,10 @@ PLACEHOLDERS = ("package", "version", "tag")
 Companions = Mapping[str, Mapping[str, bytes]]
 
 
-def write_index(  # noqa: PLR0917 - every one is an option
+def write_index(
     facts: Facts,
     layout: Layout,
+    *,
     dist: list[str] | None = None,
     out: str = "",
     files: str = LINK,

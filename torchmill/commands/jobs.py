@@ -154,9 +154,10 @@ class Budget:
         ]
 
 
-def show_budget(  # noqa: PLR0917 - every one is an option
+def show_budget(
     facts: Facts,
     layout: Layout,
+    *,
     build: str | None = None,
     tag: str = "",
     host: str = "",

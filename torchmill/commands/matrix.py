@@ -40,9 +40,10 @@ _POSSIBILITY: dict[Standing, str] = {
 _MOST_VARIANTS = 3  # that are named one by one
 
 
-def show_matrix(  # noqa: PLR0917 - every one is an option
+def show_matrix(
     facts: Facts,
     layout: Layout,
+    *,
     tag: str = "",
     arch: str = "",
     package: str = "",

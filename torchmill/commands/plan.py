@@ -63,10 +63,11 @@ class PreviewedPlan:
         return read_own_runs(self.facts, self.layout.dist)
 
 
-def show_plan(  # noqa: PLR0917 - every one is an option
+def show_plan(
     facts: Facts,
     layout: Layout,
     identifier: str,
+    *,
     tag: str = "",
     host: str = "",
     json: bool = False,

@@ -27,8 +27,9 @@ from torchmill.wheel.dist_files import DOCUMENT_SUFFIXES, MANIFEST_SUFFIX, SIGNA
 from torchmill.wheel.finished_wheel import FinishedWheel
 
 
-def publish_wheels(  # noqa: PLR0917 - every one is an option
+def publish_wheels(
     layout: Layout,
+    *,
     to: str = "",
     name: list[str] | None = None,
     variant: str = "",

@@ -29,10 +29,11 @@ _COUNTS = (1, 2, 4, 8, 16, 32, 64)  # numbers of machines to compare
 _BAR_COLUMNS = 30  # of the longest bar
 
 
-def show_shards(  # noqa: PLR0917 - every one is an option
+def show_shards(
     facts: Facts,
     layout: Layout,
     cell: str,
+    *,
     count: str = "",
     tag: str = "",
     host: str = "",

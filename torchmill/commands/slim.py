@@ -30,9 +30,10 @@ _NOTHING_TO_REMOVE = (
 )
 
 
-def slim_wheels(  # noqa: PLR0917 - every one is an option
+def slim_wheels(
     facts: Facts,
     layout: Layout,
+    *,
     wheel: list[str] | None = None,
     arch_list: str = "",
     gpu: list[str] | None = None,

@@ -29,9 +29,10 @@ from torchmill.host import native
 _PYPROJECT_TOOLS = ("uv", "poetry", "pdm")  # whose settings --into edits
 
 
-def write_snippet(  # noqa: PLR0917 - every one is an option
+def write_snippet(
     facts: Facts,
     layout: Layout,
+    *,
     tool: str = "",
     package: list[str] | None = None,
     tag: str = "",

@@ -206,9 +206,10 @@ def provider_sources(options: ToolkitOptions, facts: Facts) -> Sequence[ToolkitS
     ]
 
 
-def show_or_install(  # noqa: PLR0917 - every one is an option
+def show_or_install(
     facts: Facts,
     layout: Layout,
+    *,
     list_: bool = False,
     cuda: str = "",
     library: list[str] | None = None,

@@ -21,8 +21,9 @@ from torchmill.host.processor import processor_problems
 from torchmill.wheel import dist_files, finished_wheel
 
 
-def verify_wheels(  # noqa: PLR0917 - every one is an option
+def verify_wheels(
     layout: Layout,
+    *,
     wheel: list[str] | None = None,
     original: str = "",
     write: bool = False,

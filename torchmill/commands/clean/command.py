@@ -298,9 +298,10 @@ def _ago(used: float) -> str:
     return f"{format_duration(max(time.time() - used, 0))} ago"
 
 
-def clean(  # noqa: PLR0917 - every one is an option
+def clean(
     facts: Facts,
     layout: Layout,
+    *,
     kind: list[str] | None = None,
     age: str = "",
     release: str = "",
