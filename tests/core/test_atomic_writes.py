@@ -1,3 +1,5 @@
+"""Files are written in one move; hidden paths of killed runs are removed."""
+
 from pathlib import Path
 
 import pytest
@@ -5,7 +7,7 @@ import pytest
 from torchmill.core.atomic_writes import fresh_path, write_atomically
 
 
-def test_a_file_is_replaced_and_who_reads_the_old_one_goes_on(tmp_path: Path) -> None:
+def test_a_reader_of_a_replaced_file_reads_the_old_one(tmp_path: Path) -> None:
     file = tmp_path / "folder" / "file"
     write_atomically(file, "old\n")
     with file.open(encoding="utf-8") as reader:
@@ -16,7 +18,7 @@ def test_a_file_is_replaced_and_who_reads_the_old_one_goes_on(tmp_path: Path) ->
     assert list(file.parent.iterdir()) == [file]
 
 
-def test_where_it_cannot_be_written_what_was_there_stays(tmp_path: Path) -> None:
+def test_a_folder_that_has_the_name_of_the_file_stays(tmp_path: Path) -> None:
     folder = tmp_path / "taken"
     (folder / "by").mkdir(parents=True)
     with pytest.raises(OSError, match="taken"):

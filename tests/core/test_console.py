@@ -1,4 +1,4 @@
-"""What is said where: bars, the line of a build, tables; on a real terminal and in a pipe."""
+"""Progress bars, the line of a build, tables and folded text, on a real terminal and in a pipe."""
 
 import io
 import os
@@ -43,12 +43,12 @@ def test_a_pipe_gets_plain_lines_and_results_stay_alone_on_stdout() -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
 def test_a_terminal_gets_moving_lines() -> None:
-    said = on_terminal({"TERM": "xterm", "COLUMNS": "120"})
-    assert "torch" in said
-    assert "\x1b[" in said
-    assert "3/4 (75 %)" in said
-    assert "1.0 of 2.0 GiB: " in said
-    assert "a.cpp.o" in said
+    output = on_terminal({"TERM": "xterm", "COLUMNS": "120"})
+    assert "torch" in output
+    assert "\x1b[" in output
+    assert "3/4 (75 %)" in output
+    assert "1.0 of 2.0 GiB: " in output
+    assert "a.cpp.o" in output
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
@@ -57,30 +57,30 @@ def test_a_dumb_terminal_gets_plain_lines() -> None:
 
 
 def on_terminal(variables: dict[str, str]) -> str:
-    """Run SHOW with stderr on a real pseudo-terminal; return what it drew."""
-    ours, theirs = os.openpty()
+    """Run SHOW with standard error on a pseudo-terminal; return its output there."""
+    master, terminal = os.openpty()
     with subprocess.Popen(
         [sys.executable, "-c", SHOW],
         cwd=ROOT,
         env=os.environ | variables,
         stdout=subprocess.DEVNULL,
-        stderr=theirs,
+        stderr=terminal,
     ) as process:
-        os.close(theirs)
-        said = b""
+        os.close(terminal)
+        output = b""
         try:
-            while part := os.read(ours, 4096):
-                said += part
-        except OSError:  # how Linux says that the other side is closed
+            while part := os.read(master, 4096):
+                output += part
+        except OSError:  # Linux raises it when the other side is closed
             pass
-        os.close(ours)
-    assert process.returncode == 0, said
-    return said.decode()
+        os.close(master)
+    assert process.returncode == 0, output
+    return output.decode()
 
 
 def test_a_table_is_aligned_and_never_wrapped() -> None:
-    said = console.format_table(["identifier", "why"], [["wheel-3.10-cpu", ""], ["x", "y" * 300]])
-    assert said.splitlines() == [
+    rows = [["wheel-3.10-cpu", ""], ["x", "y" * 300]]
+    assert console.format_table(["identifier", "why"], rows).splitlines() == [
         "identifier      why",
         "wheel-3.10-cpu",
         "x               " + "y" * 300,
@@ -91,7 +91,7 @@ def test_a_table_without_rows_has_its_headers() -> None:
     assert console.format_table(["a", "b"], []) == "a  b"
 
 
-def test_a_file_is_as_good_as_stderr() -> None:
+def test_progress_can_be_written_to_any_file() -> None:
     file = io.StringIO()
     with console.show_progress(file) as bars:
         bars.task("torch").close()
@@ -124,7 +124,7 @@ def test_long_lines_are_folded_below_their_beginning_and_commands_are_not(
     assert console.fold_text(line, 80) == line
 
 
-def test_what_is_no_terminal_gets_lines_as_they_are() -> None:
+def test_text_for_a_file_is_not_folded() -> None:
     assert console.fit_screen("a " * 100, io.StringIO()) == "a " * 100
 
 

@@ -22,8 +22,8 @@ from torchmill.core.exits import as_torchmill_error, exit_with_error
 from torchmill.core.system_errors import blame_disk, machine_error, read_refusal, report_unwritable
 
 
-def ended(error: BaseException) -> Exit:
-    """Return how a task ends that raises an error."""
+def exit_of(error: BaseException) -> Exit:
+    """Return the exit of a task that raises an error."""
 
     def body() -> None:
         raise error
@@ -48,15 +48,15 @@ def ended(error: BaseException) -> Exit:
         (ModuleNotFoundError("No module named 'torchmill.x'", name="torchmill.x"), 70),
     ],
 )
-def test_everything_ends_with_one_message_and_its_code(error: BaseException, code: int) -> None:
-    found = ended(error)
-    assert found.code == code
-    assert without_code(str(found.message)).startswith("error: ")
-    assert "\n" not in str(found.message)
+def test_every_error_becomes_one_message_and_its_code(error: BaseException, code: int) -> None:
+    task_exit = exit_of(error)
+    assert task_exit.code == code
+    assert without_code(str(task_exit.message)).startswith("error: ")
+    assert "\n" not in str(task_exit.message)
 
 
-def test_what_nobody_foresaw_is_in_a_file_without_secrets() -> None:
-    message = str(ended(ValueError("https://me:hidden@host/ is odd")).message)
+def test_the_traceback_of_an_unforeseen_error_is_in_a_file_without_secrets() -> None:
+    message = str(exit_of(ValueError("https://me:hidden@host/ is odd")).message)
     file = Path(re.search(r"with the file (\S+)$", message)[1])  # type: ignore[index]
     text = file.read_text()
     file.unlink()
@@ -66,9 +66,9 @@ def test_what_nobody_foresaw_is_in_a_file_without_secrets() -> None:
     assert "hidden" not in message
 
 
-def test_an_end_that_invoke_itself_asks_for_passes() -> None:
-    asked = Exit(code=3)
-    assert ended(asked) is asked
+def test_an_exit_of_invoke_itself_passes() -> None:
+    invoke_exit = Exit(code=3)
+    assert exit_of(invoke_exit) is invoke_exit
 
 
 @pytest.mark.parametrize(
@@ -83,14 +83,14 @@ def test_an_end_that_invoke_itself_asks_for_passes() -> None:
         (errno.EMFILE, "too-many-files"),
     ],
 )
-def test_what_the_system_refuses_is_named(number: int, code: str, tmp_path: Path) -> None:
-    place = tmp_path / "not" / "there"
-    with refused(code) as caught, report_unwritable(place, needed_bytes=5 << 30):
+def test_the_path_that_the_system_refuses_is_named(number: int, code: str, tmp_path: Path) -> None:
+    path = tmp_path / "not" / "there"
+    with refused(code) as caught, report_unwritable(path, needed_bytes=5 << 30):
         raise OSError(number, os.strerror(number))
-    assert str(place) in str(caught.value)
-    told = read_refusal(f"fatal: cannot write: {os.strerror(number)}", place)
-    assert told is not None
-    assert told.code == code
+    assert str(path) in str(caught.value)
+    refusal = read_refusal(f"fatal: cannot write: {os.strerror(number)}", path)
+    assert refusal is not None
+    assert refusal.code == code
 
 
 def test_a_full_disk_says_how_much_is_wanted(tmp_path: Path) -> None:
@@ -100,9 +100,9 @@ def test_a_full_disk_says_how_much_is_wanted(tmp_path: Path) -> None:
 
 
 def test_of_a_copied_folder_the_file_that_may_not_be_read_is_named(tmp_path: Path) -> None:
-    why = f"[Errno {errno.EACCES}] {os.strerror(errno.EACCES)}: '/from/a/secret'"
+    closed = f"[Errno {errno.EACCES}] {os.strerror(errno.EACCES)}: '/from/a/secret'"
     with refused("not-writable") as caught, report_unwritable(tmp_path / "to"):
-        raise shutil.Error([("/from/a/secret", str(tmp_path / "to/a/secret"), why)])
+        raise shutil.Error([("/from/a/secret", str(tmp_path / "to/a/secret"), closed)])
     assert str(caught.value).startswith("/from/a/secret: ")
     full = f"[Errno {errno.ENOSPC}] {os.strerror(errno.ENOSPC)}: '/from/a' -> '{tmp_path}/to/a'"
     with refused("disk-full") as caught, report_unwritable(tmp_path / "to"):
@@ -113,11 +113,11 @@ def test_of_a_copied_folder_the_file_that_may_not_be_read_is_named(tmp_path: Pat
 def test_of_several_disks_the_full_one_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The system seldom says which, and to be told of one with gigabytes free helps nobody."""
+    """The system seldom says which disk is full; to name one with gigabytes free helps nobody."""
     room = {tmp_path / "tree": 1 << 35, tmp_path / "dist": 0, tmp_path / "logs": 1 << 30}
     monkeypatch.setattr(system_errors, "_room", room.__getitem__)
-    for where, *others in permutations(room):
-        with refused("disk-full") as caught, report_unwritable(where, *others):
+    for paths in permutations(room):
+        with refused("disk-full") as caught, report_unwritable(*paths):
             raise OSError(errno.ENOSPC, "No space left on device")
         assert f"the disk of {tmp_path / 'dist'} is full" in str(caught.value)
 
@@ -125,13 +125,13 @@ def test_of_several_disks_the_full_one_is_named(
 @pytest.mark.parametrize(
     "error", [ConnectionResetError(104, "reset"), TimeoutError(110, "late"), OSError("gzip")]
 )
-def test_what_is_no_refusal_of_the_system_passes(error: OSError, tmp_path: Path) -> None:
+def test_an_error_that_is_no_refusal_of_the_system_passes(error: OSError, tmp_path: Path) -> None:
     with pytest.raises(type(error)), report_unwritable(tmp_path):
         raise error
     assert read_refusal("fatal: the remote end hung up", tmp_path) is None
 
 
-def test_what_a_killed_run_left_goes_with_the_next_one(tmp_path: Path) -> None:
+def test_hidden_paths_of_a_killed_run_are_removed_by_the_next(tmp_path: Path) -> None:
     file = tmp_path / "file"
     number = os.fork()
     if not number:  # the killed run
@@ -140,17 +140,17 @@ def test_what_a_killed_run_left_goes_with_the_next_one(tmp_path: Path) -> None:
             (fresh / "half").touch()
             os._exit(0)
     os.waitpid(number, 0)
-    (left,) = tmp_path.iterdir()
-    others = tmp_path / f"{left.name[:-1]}{left.name[-1]}x"  # no name of ours
-    others.touch()
+    (hidden,) = tmp_path.iterdir()
+    user_file = tmp_path / f"{hidden.name}x"  # not a name that `fresh_path` gives
+    user_file.touch()
     foreign = tmp_path / f".file.{'0' * 8}-{number}"  # of another machine, perhaps at work
     foreign.touch()
-    running = tmp_path / f"{left.name.rpartition('-')[0]}-1"
+    running = tmp_path / f"{hidden.name.rpartition('-')[0]}-1"
     running.touch()
     write_atomically(file, "whole")
     assert {path.name for path in tmp_path.iterdir()} == {
         "file",
-        others.name,
+        user_file.name,
         foreign.name,
         running.name,
     }
@@ -159,36 +159,36 @@ def test_what_a_killed_run_left_goes_with_the_next_one(tmp_path: Path) -> None:
     assert not foreign.exists()
 
 
-def test_unforeseen_errors_keep_their_gist() -> None:
+def test_the_message_about_an_unforeseen_error_names_its_type() -> None:
     assert "ZeroDivisionError" in str(as_torchmill_error(ZeroDivisionError("1/0")))
 
 
-def test_what_others_wrote_steers_no_terminal() -> None:
-    found = ended(ConfigError("--to \x1b[2J\x00\x9b: first\n\tsecond", code="x"))
-    assert str(found.message) == "error[x]: --to \ufffd[2J\ufffd\ufffd: first\n\tsecond"
+def test_control_characters_in_a_message_are_replaced() -> None:
+    task_exit = exit_of(ConfigError("--to \x1b[2J\x00\x9b: first\n\tsecond", code="x"))
+    assert str(task_exit.message) == "error[x]: --to \ufffd[2J\ufffd\ufffd: first\n\tsecond"
 
 
-def test_a_program_that_failed_for_a_full_disk_says_so_itself(tmp_path: Path) -> None:
-    told = blame_disk(
+def test_a_full_disk_is_known_by_the_output_of_a_program(tmp_path: Path) -> None:
+    error = blame_disk(
         "ERROR: Could not install packages: [Errno 28] No space left on device", tmp_path / "venv"
     )
-    assert told is not None
-    assert told.code == "disk-full"
+    assert error is not None
+    assert error.code == "disk-full"
     assert blame_disk("ERROR: No matching distribution found for nope", tmp_path / "venv") is None
 
 
-def test_a_program_that_failed_without_a_word_is_explained_by_a_limit_of_files(
+def test_a_limit_on_the_size_of_files_explains_a_failure_without_a_reason(
     tmp_path: Path,
 ) -> None:
     resource = pytest.importorskip("resource")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, before[1]))
     try:
-        told = blame_disk("returned non-zero exit status 1", tmp_path)
+        error = blame_disk("returned non-zero exit status 1", tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert told is not None
-    assert "ulimit -f" in str(told)
+    assert error is not None
+    assert "ulimit -f" in str(error)
 
 
 @pytest.mark.skipif(
@@ -196,7 +196,7 @@ def test_a_program_that_failed_without_a_word_is_explained_by_a_limit_of_files(
 )
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("command", ["invoke status", "invoke --list", "nox -l"])
-def test_output_for_which_there_is_no_room_is_told_in_one_sentence(
+def test_output_to_a_full_disk_ends_with_one_sentence(
     command: str, unbuffered: str, tmp_path: Path
 ) -> None:
     with Path("/dev/full").open("w") as full:
@@ -235,17 +235,18 @@ def test_a_task_runs_without_standard_streams(closed: str, tmp_path: Path) -> No
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_signs_that_a_locale_lacks_are_replaced(tmp_path: Path) -> None:
+def test_characters_that_a_locale_lacks_are_replaced(tmp_path: Path) -> None:
     env = environment(tmp_path, {"PYTHONIOENCODING": "ascii"})
     argv = [sys.executable, "-m", "invoke", "shards", "wheel-3.10-cpu", "--tag", "v1.13.1"]
     done = subprocess.run(argv, cwd=ROOT, env=env, check=False, capture_output=True)
     assert (done.returncode, b"?" in done.stdout) == (0, True), done.stderr
 
 
-def test_a_full_disk_is_told_in_a_folder_that_is_gone(
+def test_a_full_disk_is_reported_in_a_deleted_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (folder := tmp_path / "folder").mkdir()
+    folder = tmp_path / "folder"
+    folder.mkdir()
     monkeypatch.chdir(folder)
     folder.rmdir()
     error = machine_error(OSError(errno.ENOSPC, "No space left on device"), Path("/tmp"))  # noqa: S108

@@ -1,4 +1,4 @@
-"""Who may work in a folder, who is refused, and who waits."""
+"""Locks of folders: which run holds one, which is refused, and which waits."""
 
 import errno
 import os
@@ -57,7 +57,7 @@ def test_the_same_process_cannot_take_a_folder_twice(tmp_path: Path) -> None:
         pass
 
 
-def test_a_folder_that_cannot_be_locked_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_locked_is_refused(tmp_path: Path) -> None:
     (tmp_path / LOCK_FILE).mkdir()
     (tmp_path / "file").touch()
     for folder in (tmp_path, tmp_path / "file" / "cell"):
@@ -68,15 +68,14 @@ def test_a_folder_that_cannot_be_locked_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:flock not supported")
-def test_who_was_killed_elsewhere_on_a_disk_without_locks_is_named(
+def test_a_dead_lock_on_a_disk_without_locks_names_its_process_and_the_cure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def none(*_: object) -> None:
-        raise OSError(
-            errno.ENOSYS, "Function not implemented"
-        )  # as Lustre without the option `flock`
+    def refuse_lock(*_: object) -> None:
+        # As Lustre does without its option `flock`.
+        raise OSError(errno.ENOSYS, "Function not implemented")
 
-    monkeypatch.setattr(pytest.importorskip("fcntl"), "flock", none)
+    monkeypatch.setattr(pytest.importorskip("fcntl"), "flock", refuse_lock)
     with hold_lock(tmp_path, "cell"):
         pass
     (tmp_path / LOCK_FILE).write_text("123\nnode17\n456\n")
@@ -88,34 +87,34 @@ def test_who_was_killed_elsewhere_on_a_disk_without_locks_is_named(
         pass
 
 
-def test_who_waits_says_for_whom_and_goes_on_after_it(tmp_path: Path) -> None:
+def test_a_waiting_run_names_the_holder_and_goes_on_after_it(tmp_path: Path) -> None:
     assert read_holder(tmp_path) == "another run"
     with wait_for_lock(tmp_path, "wheel-3.10-cpu", pytest.fail):
         assert read_holder(tmp_path) == "wheel-3.10-cpu"
         assert (tmp_path / HOLDER_FILE).stat().st_mtime > 0
         other = waiting(tmp_path)
         assert other.stdout is not None
-        said = other.stdout.readline()
-        assert said.startswith(
+        line = other.stdout.readline()
+        assert line.startswith(
             "waiting for wheel-3.10-cpu, which is building in the tree that both share ("
         )
     assert other.communicate(timeout=60)[0] == "got it\n"
     assert read_holder(tmp_path) == "wheel-3.12-cpu"
 
 
-def test_who_is_stopped_while_waiting_says_so(tmp_path: Path) -> None:
+def test_a_run_that_is_stopped_while_it_waits_names_the_holder(tmp_path: Path) -> None:
     with wait_for_lock(tmp_path, "wheel-3.10-cpu", pytest.fail):
         other = waiting(tmp_path)
         assert other.stdout is not None
         other.stdout.readline()
         other.send_signal(signal.SIGINT)
-        said = other.communicate(timeout=60)[0]
-    assert said == (
+        output = other.communicate(timeout=60)[0]
+    assert output == (
         "interrupted: wheel-3.12-cpu was waiting for wheel-3.10-cpu; run the same command again\n"
     )
 
 
-def test_who_holds_a_folder_and_dies_leaves_it_to_others(tmp_path: Path) -> None:
+def test_the_lock_of_a_killed_run_is_free(tmp_path: Path) -> None:
     program = WAITING.replace(
         'print("got it", flush=True)', "print('got it', flush=True); sys.stdin.read()"
     )

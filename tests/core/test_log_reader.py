@@ -72,7 +72,7 @@ def test_a_name_that_is_no_file_is_refused(tmp_path: Path) -> None:
         list(read_log(str(tmp_path / "missing.log")))
 
 
-def test_a_pipe_into_which_nobody_writes_is_left(
+def test_a_pipe_into_which_nobody_writes_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCHMILL_SILENCE", "0.5")

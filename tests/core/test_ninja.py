@@ -75,14 +75,13 @@ def test_every_edge_of_a_real_ninja_is_seen(tmp_path: Path) -> None:
         build c: touch b
         """)
     )
-    said = subprocess.run(
-        ["ninja"], cwd=tmp_path, capture_output=True, text=True, check=True
-    ).stdout
-    edges = [edge for line in said.splitlines() if (edge := parse_edge(line))]
+    result = subprocess.run(["ninja"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    edges = [parse_edge(line) for line in result.stdout.splitlines()]
     assert edges == [Edge(1, 3, "Touching a"), Edge(2, 3, "Touching b"), Edge(3, 3, "Touching c")]
 
 
 def paced(times: list[float], total: int) -> EdgePace:
+    """Return the pace of a run of `total` edges, of which one was done at each of these times."""
     pace = EdgePace()
     for done, at in enumerate(times, start=1):
         pace.record(Edge(done, total, ""), at)
@@ -114,7 +113,7 @@ def test_the_later_half_decides() -> None:
 
 
 def test_cached_edges_are_forgotten_as_soon_as_others_took_as_long() -> None:
-    """As of a build that is resumed after its headers changed: half of the work comes out of the compiler cache."""
+    """If a header has changed, half of the work of the resumed build is in the compiler cache."""
     cached = [0.1 * n for n in range(1, 801)]
     compiled = [cached[-1] + 10.0 * n for n in range(1, 11)]
     assert paced(cached + compiled, total=1530).seconds_left(compiled[-1]) == pytest.approx(7200)
@@ -149,24 +148,21 @@ def weighed(costs: dict[str, float], done: dict[str, float], total: int) -> Edge
 
 
 def test_many_small_files_do_not_promise_a_quick_end() -> None:
-    """As XNNPACK's in torch: half of the edges, and a twentieth of the time."""
-    costs = {f"{number}.c.o": 0.5 for number in range(100)} | {
-        f"{number}.cpp.o": 9.5 for number in range(100)
-    }
+    """The files of XNNPACK in torch are half of the edges, and take a twentieth of the time."""
+    costs = {f"{number}.c.o": 0.5 for number in range(100)}
+    costs |= {f"{number}.cpp.o": 9.5 for number in range(100)}
     small = {f"{number}.c.o": 0.25 * (number + 1) for number in range(100)}  # on two processors
     pace = weighed(costs, small, total=200)
     assert pace.share == pytest.approx(0.05)
     assert pace.seconds_left(25.0) == pytest.approx(475)
-    assert weighed(costs, dict(list(small.items())[:20]), total=200).seconds_left(
-        5.0
-    ) == pytest.approx(495), "at 1 %"
-    assert weighed(costs, dict(list(small.items())[:19]), total=200).seconds_left(4.75) is None, (
-        "before"
-    )
+    first_twenty = dict(list(small.items())[:20])
+    assert weighed(costs, first_twenty, total=200).seconds_left(5.0) == pytest.approx(495), "1 %"
+    first_nineteen = dict(list(small.items())[:19])
+    assert weighed(costs, first_nineteen, total=200).seconds_left(4.75) is None, "less than 1 %"
 
 
-def test_what_ninja_leaves_out_weighs_as_the_rest() -> None:
-    """Where it makes a share only, or finds much made already."""
+def test_edges_of_this_run_weigh_as_much_as_all_on_average() -> None:
+    """A run may make only a share of the outputs, or find many of them made already."""
     costs = {f"{number}.o": 4.0 for number in range(1000)}
     pace = weighed(costs, {f"{number}.o": 2.0 * (number + 1) for number in range(10)}, total=100)
     assert pace.share == pytest.approx(0.1)
@@ -183,11 +179,11 @@ def test_what_ninja_leaves_out_weighs_as_the_rest() -> None:
         ("Generating ATen headers", ""),
     ],
 )
-def test_what_an_edge_makes(title: str, path: str) -> None:
+def test_the_output_of_an_edge(title: str, path: str) -> None:
     assert made_path(title) == path
 
 
-def test_what_a_build_will_make_is_what_its_log_does_not_name(tmp_path: Path) -> None:
+def test_outputs_that_the_log_does_not_name_are_unmade(tmp_path: Path) -> None:
     assert unmade_outputs(tmp_path) == []
     (tmp_path / "build.ninja").write_text(
         "rule touch\n  command = touch $out\n"
@@ -229,51 +225,53 @@ def compiled(tmp_path: Path) -> Path:
 
 
 def by_ninja(build: Path) -> dict[str, list[str]]:
-    """Return what ninja itself says that was read."""
-    said = subprocess.run(
+    """Return the dependencies that ninja itself prints."""
+    result = subprocess.run(
         ["ninja", "-t", "deps"], cwd=build, capture_output=True, text=True, check=True
-    ).stdout
-    blocks = [block.splitlines() for block in said.split("\n\n") if block.strip()]
-    return {
-        lines[0].partition(": #deps")[0]: [line.strip() for line in lines[1:]] for lines in blocks
-    }
+    )
+    dependencies = {}
+    for block in result.stdout.strip().split("\n\n"):
+        title, *lines = block.splitlines()
+        output = title.partition(": #deps")[0]
+        dependencies[output] = [line.strip() for line in lines]
+    return dependencies
 
 
-def test_what_was_read_is_what_ninja_says(compiled: Path) -> None:
-    found = read_dependencies(compiled / ".ninja_deps")
-    assert found == by_ninja(compiled)
-    assert "../a.h" in found["a.o"]
-    assert any(path.endswith("/stdint.h") for path in found["b.o"])
+def test_dependencies_are_those_that_ninja_prints(compiled: Path) -> None:
+    dependencies = read_dependencies(compiled / ".ninja_deps")
+    assert dependencies == by_ninja(compiled)
+    assert "../a.h" in dependencies["a.o"]
+    assert any(path.endswith("/stdint.h") for path in dependencies["b.o"])
 
 
-def test_what_was_read_last_counts(compiled: Path) -> None:
+def test_the_last_record_of_an_output_counts(compiled: Path) -> None:
     (compiled.parent / "a.c").write_text("\n")
     subprocess.run(["ninja"], cwd=compiled, capture_output=True, check=True)
     assert "../a.h" not in read_dependencies(compiled / ".ninja_deps")["a.o"]
     assert read_dependencies(compiled / ".ninja_deps") == by_ninja(compiled)
 
 
-def test_a_log_that_was_cut_off_at_any_place_says_what_is_whole(compiled: Path) -> None:
+def test_of_a_log_that_was_cut_off_the_complete_records_are_read(compiled: Path) -> None:
     log = compiled / ".ninja_deps"
-    whole, data = read_dependencies(log), log.read_bytes()
+    dependencies = read_dependencies(log)
+    data = log.read_bytes()
     for length in range(16, len(data), 7):
         log.write_bytes(data[:length])
-        found = read_dependencies(log)
-        assert found.items() <= whole.items()
+        assert read_dependencies(log).items() <= dependencies.items()
 
 
 @pytest.mark.parametrize(
     "data",
     [b"", b"# ninjalog v5\n", b"# ninjadeps\n", b"# ninjadeps\n\x09\0\0\0", b"# ninjadeps\n\x04\0"],
 )
-def test_what_is_no_log_is_refused(tmp_path: Path, data: bytes) -> None:
+def test_a_file_that_is_no_log_of_dependencies_is_refused(tmp_path: Path, data: bytes) -> None:
     log = tmp_path / ".ninja_deps"
     log.write_bytes(data)
     with pytest.raises(ValueError, match="cannot be read as ninja's log of dependencies"):
         read_dependencies(log)
 
 
-def test_a_log_that_names_what_it_does_not_list_is_refused(tmp_path: Path) -> None:
+def test_a_log_with_the_number_of_an_unknown_file_is_refused(tmp_path: Path) -> None:
     log = tmp_path / ".ninja_deps"
     log.write_bytes(
         b"# ninjadeps\n\x04\0\0\0" + b"\x10\0\0\x80" + b"\x07\0\0\0" + bytes(8) + b"\x09\0\0\0"
@@ -282,7 +280,7 @@ def test_a_log_that_names_what_it_does_not_list_is_refused(tmp_path: Path) -> No
         read_dependencies(log)
 
 
-def test_a_failure_is_known_by_the_words_of_old_and_new_ninja() -> None:
+def test_failures_of_old_and_new_ninja_are_read() -> None:
     assert parse_failure("FAILED: csrc/a.o") == "csrc/a.o"
     assert parse_failure("\x1b[31mFAILED: \x1b[0m[code=1] csrc/a.o ") == "csrc/a.o"
     assert parse_failure("-- Performing Test HAS_AVX - Failed") is None

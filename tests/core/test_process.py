@@ -41,10 +41,10 @@ def test_capture_returns_stdout_only() -> None:
 
 
 def test_capture_uses_the_folder_and_the_environment(tmp_path: Path) -> None:
-    said = capture(
+    output = capture(
         python("import os; print(os.getcwd(), os.environ['WORD'])"), cwd=tmp_path, env={"WORD": "w"}
     )
-    assert said.split() == [str(tmp_path), "w"]
+    assert output.split() == [str(tmp_path), "w"]
 
 
 def test_a_failure_carries_the_command_the_code_and_both_outputs() -> None:
@@ -61,13 +61,13 @@ def test_a_failure_keeps_a_bounded_tail() -> None:
     assert caught.value.output.splitlines() == [str(n) for n in range(1000 - TAIL_LINES, 1000)]
 
 
-def test_a_killed_program_is_told_from_a_failed_one() -> None:
+def test_the_message_about_a_killed_program_names_the_signal() -> None:
     with pytest.raises(CommandError, match="was killed by SIGKILL"):
         capture(python("import os; os.kill(os.getpid(), 9)"))
 
 
 def test_messages_show_no_password_of_an_address() -> None:
-    url = "https://user:secret@git.example/torch"  # as of a mirror that is given to git
+    url = "https://user:secret@git.example/torch"  # such as the mirror that git is given
     with pytest.raises(CommandError, match=r"https://git\.example/torch") as failed:
         capture(
             [*python("import sys; sys.exit('fatal: unable to access ' + sys.argv[2])"), "--", url]
@@ -81,10 +81,11 @@ def test_messages_show_no_password_of_an_address() -> None:
         stream(words, cwd=None, env=None, log=io.StringIO(), on_line=interrupt)
     with pytest.raises(HostError, match=r"https://git\.example/torch") as hanging:
         capture(words, seconds=0.5)
-    assert not [one for one in (failed, stopped, hanging) if "secret" in str(one.value)]
+    for error in (failed, stopped, hanging):
+        assert "secret" not in str(error.value)
 
 
-def test_a_program_that_gives_no_answer_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_gives_no_answer_has_no_output(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHMILL_ANSWER", "0.2")
     assert (
         program_output(sys.executable, "-c", "import time; print(1, flush=True); time.sleep(600)")
@@ -113,7 +114,7 @@ def test_a_silent_program_is_killed_with_all_that_it_started(hanging: str, tmp_p
     )
 
 
-def test_a_person_reads_what_is_waited_for(
+def test_a_line_says_which_program_is_waited_for(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(process, "NOTICE_SECONDS", 0.1)
@@ -160,7 +161,7 @@ def test_stream_survives_bytes_that_are_no_text() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_lets_the_program_put_its_files_away(
+def test_an_interrupted_program_has_time_to_clean_up(
     number: signal.Signals, tmp_path: Path
 ) -> None:
     code = f"""
@@ -206,11 +207,11 @@ time.sleep(60)
 
     with pytest.raises(InterruptedBuildError):
         stream(python(code), cwd=None, env=None, log=io.StringIO(), on_line=interrupt)
-    # the kernel closes the pipe that `stream` waits for before the process itself is gone
+    # The kernel closes the pipe, for which `stream` waits, before the process itself is gone.
     deadline = time.monotonic() + 10
-    while (left := list(filter(_alive, pids))) and time.monotonic() < deadline:
+    while any(map(_alive, pids)) and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert not left
+    assert not any(map(_alive, pids))
 
 
 def test_a_child_that_holds_no_pipe_does_not_outlive_the_interrupted_program() -> None:
@@ -226,7 +227,7 @@ time.sleep(60)
 
     def interrupt(line: str) -> None:
         pids.append(int(line))
-        time.sleep(0.5)  # the child begins to ignore what comes
+        time.sleep(0.5)  # the child begins to ignore the signal
         raise KeyboardInterrupt
 
     with pytest.raises(InterruptedBuildError):

@@ -1,4 +1,4 @@
-"""Commands in messages name the programs by which people run torchmill where they are."""
+"""Commands in messages are those that work in the user's shell."""
 
 import os
 from pathlib import Path
@@ -48,15 +48,15 @@ def test_commands_name_the_installed_program(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", OTHERS)
-def test_what_is_no_command_of_ours_stays(text: str) -> None:
+def test_text_that_is_no_command_of_torchmill_stays(text: str) -> None:
     assert name_programs(text, INSTALLED) == text
 
 
 @pytest.mark.parametrize("environ", [INSTALLED, UNACTIVATED], ids=["installed", "unactivated"])
 @pytest.mark.parametrize("text", [*COMMANDS, *OTHERS])
-def test_a_text_that_passes_twice_is_as_after_once(text: str, environ: dict[str, str]) -> None:
-    once = name_programs(text, environ)
-    assert name_programs(once, environ) == once
+def test_a_rewritten_text_is_not_rewritten_again(text: str, environ: dict[str, str]) -> None:
+    rewritten = name_programs(text, environ)
+    assert name_programs(rewritten, environ) == rewritten
 
 
 def program(folder: Path, name: str) -> Path:
@@ -78,14 +78,12 @@ def test_a_program_is_named_as_the_shell_finds_it(tmp_path: Path) -> None:
     assert find_program("nox", python, {"PATH": "", "PWD": str(tmp_path)}) == ".venv/bin/nox"
     assert find_program("nox", python, {"PATH": "", "PWD": "/"}) == str(script).lstrip("/")
     assert find_program("nox", python, {"PATH": ""}) == str(script)
-    of_others = program(tmp_path / "others", "nox").parent
-    assert find_program("nox", python, {"PATH": str(of_others)}) == str(script), (
-        "that one lacks our requirements"
-    )
+    # The nox of another environment lacks the requirements of torchmill.
+    other_folder = program(tmp_path / "others", "nox").parent
+    assert find_program("nox", python, {"PATH": str(other_folder)}) == str(script)
+    # A shim of pyenv starts the script.
     shims = program(tmp_path / "shims", "nox").parent
-    assert find_program("nox", python, {"PATH": str(shims)}) == "nox", (
-        "which pyenv puts there for the script"
-    )
+    assert find_program("nox", python, {"PATH": str(shims)}) == "nox"
 
 
 def test_a_path_that_json_would_escape_is_not_named(tmp_path: Path) -> None:
@@ -94,10 +92,8 @@ def test_a_path_that_json_would_escape_is_not_named(tmp_path: Path) -> None:
 
 
 def test_an_installed_program_is_named_as_it_was_started(tmp_path: Path) -> None:
-    script, python = (
-        program(tmp_path / "tools" / "bin", "torchmill"),
-        tmp_path / "tools" / "bin" / "python",
-    )
+    script = program(tmp_path / "tools" / "bin", "torchmill")
+    python = script.with_name("python")
     (tmp_path / "bin").mkdir()
     link = tmp_path / "bin" / "torchmill"
     link.symlink_to(script)
@@ -123,16 +119,16 @@ def test_an_installed_program_is_named_as_it_was_started(tmp_path: Path) -> None
         ),  # as `uv tool install` has it
     ],
 )
-def test_what_is_missing_is_installed_where_this_runs(
+def test_a_package_is_installed_into_the_running_environment(
     pip: bool, path: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     python = program(tmp_path, "python")
     monkeypatch.setattr("torchmill.core.programs.has_pip", lambda: pip)
-    made = install_command(["boto3>=1"], python, {"PATH": path.format(bin=tmp_path)})
-    assert made == command.format(bin=tmp_path)
+    actual = install_command(["boto3>=1"], python, {"PATH": path.format(bin=tmp_path)})
+    assert actual == command.format(bin=tmp_path)
 
 
-def test_what_is_recorded_once_holds_for_the_processes_that_are_started() -> None:
+def test_the_first_record_of_programs_stays_in_child_processes() -> None:
     environ = {"PATH": os.environ["PATH"]}
     record_programs(environ, "torchmill")
     record_programs(environ)
@@ -140,11 +136,9 @@ def test_what_is_recorded_once_holds_for_the_processes_that_are_started() -> Non
 
 
 def test_the_list_of_tasks_has_a_line_for_each_by_stage() -> None:
-    text = list_tasks()
-    assert max(map(len, text.splitlines()[1:])) <= 80
-    assert [line[:-1] for line in text.splitlines() if line.endswith(":")][: len(STAGES)] == [
-        *STAGES
-    ]
-    assert {
-        line.split()[0] for line in text.splitlines() if line.startswith("  ")
-    } >= TASK_LINES.keys()
+    lines = list_tasks().splitlines()
+    assert max(map(len, lines[1:])) <= 80
+    titles = [line.removesuffix(":") for line in lines if line.endswith(":")]
+    assert titles[: len(STAGES)] == [*STAGES]
+    names = {line.split()[0] for line in lines if line.startswith("  ")}
+    assert names >= TASK_LINES.keys()

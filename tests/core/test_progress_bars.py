@@ -1,4 +1,4 @@
-"""Bars as lines, by a clock that the test moves, and moving ones."""
+"""Progress bars as lines, with a clock that the test sets, and moving ones."""
 
 import io
 import time
@@ -12,7 +12,8 @@ from torchmill.core.console import INTERVAL_SECONDS, ProgressDisplay
 
 
 def test_lines_come_at_the_start_now_and_then_and_at_the_end() -> None:
-    file, now = io.StringIO(), [0.0]
+    file = io.StringIO()
+    now = [0.0]
     bar = ProgressDisplay(file, lambda: now[0]).task("torch", 100)
     for done in range(1, 61):
         now[0] += 1.0
@@ -29,7 +30,8 @@ def test_lines_come_at_the_start_now_and_then_and_at_the_end() -> None:
 
 
 def test_a_total_may_come_late_or_never() -> None:
-    file, now = io.StringIO(), [0.0]
+    file = io.StringIO()
+    now = [0.0]
     bar = ProgressDisplay(file, lambda: now[0]).task("torch")
     for done, total in ((5, None), (6, 12), (7, None)):
         now[0] += INTERVAL_SECONDS
@@ -37,15 +39,15 @@ def test_a_total_may_come_late_or_never() -> None:
     assert file.getvalue().splitlines() == ["torch", "torch: 5", "torch: 6/12", "torch: 7/12"]
 
 
-def test_a_moving_bar_leaves_its_last_words() -> None:
+def test_a_moving_bar_leaves_a_line_with_its_last_progress() -> None:
     file = io.StringIO()
-    with Progress(console=Console(file=file, width=100), transient=True) as shown:
-        bars = ProgressDisplay(file, live=shown)
-        bar = bars.task("[torch]")  # no markup
+    with Progress(console=Console(file=file, width=100), transient=True) as progress:
+        bars = ProgressDisplay(file, live=progress)
+        bar = bars.task("[torch]")  # the brackets are no markup
         bar.update(3, 4, "Resolving deltas")
-        assert [(task.completed, task.total) for task in shown.tasks] == [(3, 4)]
+        assert [(task.completed, task.total) for task in progress.tasks] == [(3, 4)]
         bar.close()
-        assert shown.tasks == []
+        assert progress.tasks == []
     assert "[torch]: 3/4, Resolving deltas\n" in file.getvalue()
 
 
@@ -59,8 +61,8 @@ class Screen(io.StringIO):
 def test_brackets_of_a_path_are_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     screen = Screen()
-    with console.show_progress(screen) as shown:
-        bar = shown.task("a[/b]/c [red]")
+    with console.show_progress(screen) as bars:
+        bar = bars.task("a[/b]/c [red]")
         bar.update(1, 2, "x[/y]")
         time.sleep(0.2)
         bar.close()

@@ -1,4 +1,4 @@
-"""Whatever a run started ends with it, also where the run is killed."""
+"""Processes that a run has started end with it, also if the run is killed."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ import pytest
 from torchmill.core import reaper
 
 ROOT = Path(__file__).parents[2]
-# a run that starts a child in a session of its own, as ensurepip's pip is for who kills the run
+# A run whose child has a session of its own, so that no signal to the run's group reaches it.
 RUN = """\
 import subprocess, sys, time
 from torchmill.core import reaper
@@ -35,12 +35,16 @@ def start(word: str) -> tuple[subprocess.Popen[str], psutil.Process]:
 
 
 def watchers(mark: str) -> list[psutil.Process]:
-    found = psutil.process_iter(["cmdline"])
-    return [one for one in found if mark in " ".join(one.info["cmdline"] or ())]
+    """Return the processes that have a mark in their command."""
+    processes = []
+    for process in psutil.process_iter(["cmdline"]):
+        if mark in " ".join(process.info["cmdline"] or ()):
+            processes.append(process)
+    return processes
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has no such shell")
-def test_what_a_killed_run_started_ends() -> None:
+def test_the_child_of_a_killed_run_ends() -> None:
     run, child = start("wait")
     run.send_signal(signal.SIGKILL)
     run.wait()
@@ -49,11 +53,11 @@ def test_what_a_killed_run_started_ends() -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has no such shell")
-def test_what_a_run_leaves_behind_on_purpose_stays_and_nobody_watches() -> None:
+def test_after_a_run_that_ended_by_itself_its_child_stays_and_the_watcher_ends() -> None:
     run, child = start("end")
     run.wait(timeout=30)
-    until = time.monotonic() + 10
-    while watchers(f"{run.pid}-") and time.monotonic() < until:
+    deadline = time.monotonic() + 10
+    while watchers(f"{run.pid}-") and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not watchers(f"{run.pid}-")
     assert child.is_running()
@@ -68,10 +72,10 @@ def test_the_mark_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has no such shell")
-def test_a_run_that_ends_its_children_is_watched_on() -> None:
-    ended = RUN.replace("print(child", "reaper.process.end_children()\nprint(child")
+def test_a_run_that_ends_its_children_keeps_its_watcher() -> None:
+    code = RUN.replace("print(child", "reaper.process.end_children()\nprint(child")
     run = subprocess.Popen(
-        [sys.executable, "-c", ended, "wait"], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", code, "wait"], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
     assert run.stdout is not None
     with run.stdout:
@@ -82,7 +86,7 @@ def test_a_run_that_ends_its_children_is_watched_on() -> None:
     run.wait()
 
 
-def test_the_watcher_takes_no_module_of_the_folder_around_it(
+def test_the_watcher_imports_no_module_from_the_current_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "queue.py").write_text("raise SystemExit('mine')\n")

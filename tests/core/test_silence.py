@@ -1,4 +1,4 @@
-"""What is silent is ended; what was only not listened to is not."""
+"""A silent sender is ended; a sender whose reader was stopped is not."""
 
 import time
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from torchmill.core.silence import VARIABLE, SilentError, until_silent
 def test_a_reader_that_was_stopped_for_longer_than_the_limit_goes_on(
     monkeypatch: pytest.MonkeyPatch, size: object
 ) -> None:
-    """As by Ctrl-Z: the clock goes on meanwhile."""
+    """Ctrl-Z stops the process, and clocks go on."""
     monkeypatch.setenv(VARIABLE, "1")
     items = until_silent(count(), "a host", size)  # type: ignore[arg-type]
     for _ in range(3):
@@ -23,7 +23,7 @@ def test_a_reader_that_was_stopped_for_longer_than_the_limit_goes_on(
     items.close()
 
 
-def test_what_sends_nothing_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sender_of_nothing_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "1")
 
     def silent() -> Iterator[int]:

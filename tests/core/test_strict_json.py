@@ -1,4 +1,4 @@
-"""A JSON object, or why there is none."""
+"""JSON objects are read; any other text is refused with a reason."""
 
 import os
 from pathlib import Path
@@ -14,7 +14,7 @@ def test_an_object_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "reason"),
     [
         (b" ", "it is empty"),
         (b"{", "it is not JSON"),
@@ -25,17 +25,17 @@ def test_an_object_is_read(tmp_path: Path) -> None:
         (b'{"a":' * 100_000, "nested too deeply"),
     ],
 )
-def test_what_is_none_is_told(content: bytes, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_any_other_text_is_refused_with_a_reason(content: bytes, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
         parse_json_object(content)
 
 
-def test_nobody_waits_for_a_pipe_or_reads_gigabytes(tmp_path: Path) -> None:
+def test_pipes_and_gigabytes_are_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with (tmp_path / "large").open("wb") as file:
         file.truncate(LARGEST_JSON_BYTES + 1)
-    for name, said in {"pipe": "not a file", "large": "larger than"}.items():
-        with pytest.raises(ValueError, match=said):
+    for name, reason in {"pipe": "not a file", "large": "larger than"}.items():
+        with pytest.raises(ValueError, match=reason):
             read_json_object(tmp_path / name)
     with pytest.raises(FileNotFoundError):
         read_json_object(tmp_path / "nowhere")

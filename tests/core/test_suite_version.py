@@ -1,4 +1,4 @@
-"""Which torchmill it is: by git in a checkout, else by the installed wheel."""
+"""The version of torchmill: git's description of a checkout, or that of the installed wheel."""
 
 import subprocess
 from pathlib import Path
@@ -7,10 +7,10 @@ from torchmill.core.suite_version import UNKNOWN, suite_version
 
 
 def git(folder: Path, *words: str) -> str:
-    done = subprocess.run(
+    result = subprocess.run(
         ["git", "-C", str(folder), *words], capture_output=True, text=True, check=True
     )
-    return done.stdout.strip()
+    return result.stdout.strip()
 
 
 def test_a_checkout_is_described_by_git(tmp_path: Path) -> None:

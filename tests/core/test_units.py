@@ -31,7 +31,7 @@ def test_quantities_are_read(text: str, count: int) -> None:
 @pytest.mark.parametrize(
     "text", ["", "GiB", "-1 GiB", "1 GiBs", "1,5 GB", "1e9", "two GB", "1 GB 2", "9" * 400]
 )
-def test_anything_else_is_refused_by_its_own_words(text: str) -> None:
+def test_any_other_text_is_quoted_and_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a quantity of bytes") as caught:
         parse_bytes(text)
     assert f"'{text}'" in str(caught.value)
@@ -69,7 +69,7 @@ def test_durations_are_read(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "30", "-3d", "3 m", "d", "3d 2x", "three days"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_a_text_that_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration such as 30d"):
         parse_duration(text)
 
@@ -87,5 +87,5 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
         (20 * 86400, "2 weeks"),
     ],
 )
-def test_durations_are_told_in_units_of_which_there_are_two(seconds: float, text: str) -> None:
+def test_durations_are_written_in_units_of_which_there_are_two(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text

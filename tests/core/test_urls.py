@@ -1,4 +1,4 @@
-"""Addresses that users give, and what messages may say of them."""
+"""URLs that users give, and the parts of them that messages show."""
 
 import pytest
 
@@ -16,7 +16,7 @@ from torchmill.core.errors import ConfigError
         "file://localhost/a",
     ],
 )
-def test_what_is_an_address_passes(url: str) -> None:
+def test_the_url_of_a_folder_is_accepted(url: str) -> None:
     assert urls.validate_url("--to", url, ("https", "http", "file"), "").geturl() == url
 
 
@@ -34,13 +34,13 @@ def test_what_is_an_address_passes(url: str) -> None:
         "https://x/#",
     ],
 )
-def test_what_is_none_is_told_with_an_example(url: str) -> None:
+def test_any_other_text_is_refused_with_an_example(url: str) -> None:
     with pytest.raises(ConfigError, match=r"(?s)^--to .*: write it as https://y/z$"):
         urls.validate_url("--to", url, ("https", "file"), "https://y/z")
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "redacted"),
     [
         ("https://me:secret@x/y", "https://x/y"),
         ("https://me:sec/secret@x/y?z", "https://x/y"),
@@ -52,11 +52,11 @@ def test_what_is_none_is_told_with_an_example(url: str) -> None:
         ("https://x/t/mi-1234567890/team", "https://x/t/team"),
     ],
 )
-def test_a_message_has_no_secret(url: str, told: str) -> None:
-    assert urls.redact_url(url) == told
+def test_a_shown_url_has_no_secret(url: str, redacted: str) -> None:
+    assert urls.redact_url(url) == redacted
 
 
-def test_a_login_is_found_and_left_out() -> None:
+def test_a_login_is_refused_and_can_be_removed() -> None:
     with pytest.raises(ConfigError, match=r"^--to https://x:8/y/: set TOKEN$"):
         urls.validate_url("--to", "https://token@x:8/y/", ("https",), "", "set TOKEN")
     assert urls.strip_login("https://token@x:8/y/") == "https://x:8/y/"
@@ -66,7 +66,7 @@ def test_a_login_is_found_and_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "redacted"),
     [
         (
             "https://b.example/w.whl?X-Amz-Signature=secret: it answers 403",
@@ -82,8 +82,8 @@ def test_a_login_is_found_and_left_out() -> None:
         ("/opt/t/long-folder/x is gone", "/opt/t/long-folder/x is gone"),
     ],
 )
-def test_a_text_has_no_secret(text: str, told: str) -> None:
-    assert urls.hide_password(text) == told
+def test_a_shown_text_has_no_secret(text: str, redacted: str) -> None:
+    assert urls.hide_password(text) == redacted
 
 
 def test_schemes_in_capitals_hide_their_password_too() -> None:

@@ -1,4 +1,4 @@
-"""What is told of words that are unknown, of lists that are long, and of files of ours that are spoiled."""
+"""Messages about unknown words and long lists; damaged files of torchmill count as empty."""
 
 from pathlib import Path
 
@@ -13,14 +13,14 @@ ENGINES = ("slurm", "gitlab", "kubernetes")
 
 
 @pytest.mark.parametrize(
-    ("word", "near"), [("Slrum ", "slurm"), ("slurm", "slurm"), ("kubernets", "kubernetes")]
+    ("word", "suggestion"), [("Slrum ", "slurm"), ("slurm", "slurm"), ("kubernets", "kubernetes")]
 )
-def test_a_word_is_told_what_is_near_it(word: str, near: str) -> None:
-    assert did_you_mean(word, ENGINES) == f"; did you mean {near}?"
+def test_a_similar_word_is_suggested(word: str, suggestion: str) -> None:
+    assert did_you_mean(word, ENGINES) == f"; did you mean {suggestion}?"
     assert did_you_mean("x", ENGINES) == did_you_mean(word, ()) == ""
 
 
-def test_a_choice_is_one_of_those_there_are() -> None:
+def test_an_unknown_choice_is_refused_with_the_known_ones() -> None:
     assert require_choice("--engine", "gitlab", ENGINES, "unknown-engine") == "gitlab"
     with refused("unknown-engine") as caught:
         require_choice("--engine", "gitlap", ENGINES, "unknown-engine")
@@ -34,16 +34,16 @@ def test_an_option_that_cannot_be_read_is_named() -> None:
     assert str(caught.value).startswith("--free: 'much' is not a quantity")
 
 
-def test_of_many_names_a_few_are_told() -> None:
+def test_a_few_of_many_names_are_listed() -> None:
     assert name_few(["a", "b"], 2) == "a, b"
     assert name_few(list("abcdefg")) == "a, b, c, d, e and 2 more"
 
 
 @pytest.mark.parametrize("text", [None, "", "[1]", "{", "[" * 100_000])
-def test_a_file_of_ours_that_is_gone_or_spoiled_holds_nothing(
+def test_a_missing_or_damaged_file_counts_as_an_empty_object(
     tmp_path: Path, text: str | None
 ) -> None:
-    file = tmp_path / "kept.json"
+    file = tmp_path / "cache.json"
     if text is not None:
         file.write_text(text)
     assert load_object(file) == {}
