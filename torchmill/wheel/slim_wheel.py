@@ -391,18 +391,19 @@ def _write_archive(staged: StagedLibraries, stamped: StagedWheel, packed: Path) 
             target.add_parts(member, zip_archive.stored_parts(source, info))
             digest_and_size = rows[info.filename][1:]
             copied_rows.append((name, *digest_and_size))
-        names = sorted(DATA_FOLDER.sub(data_folder, name) for name in changed_names)
-        # The metadata is last, as PEP 427 recommends: then it can be changed in place.
-        names += sorted(
-            f"{dist_info}/{path.relative_to(stamped.dist_info)}"
-            for path in stamped.dist_info.rglob("*")
-        )
+        record = f"{dist_info}/RECORD"
+        library_names = sorted(DATA_FOLDER.sub(data_folder, name) for name in changed_names)
+        metadata_names = []
+        for path in stamped.dist_info.rglob("*"):
+            name = f"{dist_info}/{path.relative_to(stamped.dist_info)}"
+            if path.is_file() and name != record:
+                metadata_names.append(name)
         files = []
-        for name in names:
+        # The metadata is last, as PEP 427 recommends: then it can be changed in place.
+        for name in library_names + sorted(metadata_names):
             path = stamped.root / name
-            if path.is_file() and name != f"{dist_info}/RECORD":
-                files.append(wheel_writer.member_source(name, path, path.stat()))
-        compressor.add_recorded(target, files, f"{dist_info}/RECORD", copied_rows)
+            files.append(wheel_writer.member_source(name, path, path.stat()))
+        compressor.add_recorded(target, files, record, copied_rows)
         target.close()
     return str(compressor.codec)
 
@@ -436,7 +437,7 @@ def list_packages(environment: Path, patterns: Sequence[str]) -> Iterator[Instal
         records += site.glob("*.dist-info/RECORD")
     for record in sorted(records):
         name, _, version = record.parent.name.removesuffix(".dist-info").partition("-")
-        # The licences of NVIDIA's wheels (cuDNN, cuBLAS, …) forbid to change them:
+        # The licences of NVIDIA's wheels (cuDNN, cuBLAS, …) forbid changing them:
         # docs/how-to/make-slim-wheels.md quotes the sections.
         if name.startswith("nvidia"):
             continue

@@ -188,7 +188,7 @@ class GithubReleases(PublishTarget):
     api: GithubApi
     # The releases that were looked up, by tag; None: there is none.
     releases: dict[str, Release | None] = field(default_factory=dict)
-    # The ids of assets whose upload broke off, by name. GitHub keeps them, and has no use for them.
+    # The ids of assets whose upload broke off, by name. GitHub keeps them until they are deleted.
     broken: dict[str, int] = field(default_factory=dict)
 
     @classmethod
