@@ -26,6 +26,7 @@ from torchmill.wheel import dist_files, sbom
 Document = dict[str, Any]
 Change = Callable[[Document], object]
 ZEROS = "0" * 64  # no wheel has this sha256
+NO_COMMIT = "0" * 40
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +83,7 @@ def dependency(kind: str) -> Change:
         dependencies = statement["predicate"]["buildDefinition"]["resolvedDependencies"]
         for dependency in dependencies:
             if dependency["annotations"]["kind"] == kind:
-                dependency["digest"] = {"gitCommit": "0" * 40}
+                dependency["digest"] = {"gitCommit": NO_COMMIT}
                 return
 
     return change
@@ -100,6 +101,7 @@ def component(reference: str, **fields: Any) -> Change:
 
 
 Tampering = tuple[Callable[[Path], Path], Change, str]
+SOURCE_COMMIT = "[source tinytorch].digest.gitCommit"
 NO_HASH = {"alg": "SHA-256", "content": ZEROS}
 LIBRARY = f"bundled library:{documented_wheels.BUNDLED}"
 
@@ -117,8 +119,8 @@ TAMPERED: list[Tampering] = [
     ),
     (
         dist_files.manifest_path,
-        lambda document: document.update(commit="0" * 40),
-        f"[source tinytorch].digest.gitCommit is '{documented_wheels.COMMIT}', the manifest says '{'0' * 40}'",
+        lambda document: document.update(commit=NO_COMMIT),
+        f"{SOURCE_COMMIT} is '{documented_wheels.COMMIT}', the manifest says '{NO_COMMIT}'",
     ),
     (
         dist_files.manifest_path,
@@ -133,7 +135,7 @@ TAMPERED: list[Tampering] = [
     (
         statement_of,
         dependency("source"),
-        f"[source tinytorch].digest.gitCommit is '{'0' * 40}', the manifest says '{documented_wheels.COMMIT}'",
+        f"{SOURCE_COMMIT} is '{NO_COMMIT}', the manifest says '{documented_wheels.COMMIT}'",
     ),
     (
         statement_of,
@@ -652,8 +654,16 @@ def test_a_closed_stdout_does_not_hide_the_error(tmp_path: Path, unbuffered: str
     wheel.write_bytes(wheel.read_bytes()[:-1])
     environ = commands.environment(tmp_path, {"PYTHONUNBUFFERED": unbuffered})
     argv = [sys.executable, "-m", "invoke", "verify", str(wheel)]
-    pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(argv, cwd=commands.ROOT, env=environ, text=True, **pipe) as task:  # type: ignore[call-overload]
+    with subprocess.Popen(
+        argv,
+        cwd=commands.ROOT,
+        env=environ,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as task:
+        assert task.stdout
+        assert task.stderr
         task.stdout.close()
         errors = task.stderr.read()
     assert task.returncode == DeliveryError.exit_code
@@ -697,7 +707,10 @@ X = ExpectedSource("X")
             {"a": [{"name": "x", "annotations": {"kind": "patch"}}]},
             {"a": []},
             [
-                "a[patch x] is {'name': 'x', 'annotations': {'kind': 'patch'}}, which X does not mention"
+                (
+                    "a[patch x] is {'name': 'x', 'annotations': {'kind': 'patch'}}, "
+                    "which X does not mention"
+                )
             ],
         ),
         (

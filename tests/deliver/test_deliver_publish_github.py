@@ -108,7 +108,7 @@ def test_a_server_that_is_no_github_is_reported(
             self.end_headers()
             self.wfile.write(b"<html>")
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - inherited
             """Print nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:

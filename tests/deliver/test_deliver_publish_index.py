@@ -101,7 +101,7 @@ class Pages(BaseHTTPRequestHandler):
     other_server = ""
     requests: ClassVar[list[tuple[str, str | None]]] = []
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the base class's
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - inherited
         """Print nothing."""
 
     def do_GET(self) -> None:
@@ -219,7 +219,7 @@ def test_an_unreachable_index_is_an_error_of_the_network(
 class Refusing(BaseHTTPRequestHandler):
     """An index that refuses uploads with truncated JSON that looks like a report."""
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the base class's
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - inherited
         """Print nothing."""
 
     def do_POST(self) -> None:

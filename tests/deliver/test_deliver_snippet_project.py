@@ -325,7 +325,10 @@ def test_line_endings_and_permissions_stay(tmp_path: Path) -> None:
         (b'[project]\ndependencies = ["torch"]\n[[tool.uv.index]]\nurl = "https://x"\n', ""),
         (b'[project]\ndependencies = [1, "torch"]\n', ""),
         (
-            b'[project]\ndependencies = ["torch"]\n[[tool.uv.index]]\nname = "torchmill"\nexplicit = false\n',
+            (
+                b'[project]\ndependencies = ["torch"]\n'
+                b'[[tool.uv.index]]\nname = "torchmill"\nexplicit = false\n'
+            ),
             "",
         ),
     ],
