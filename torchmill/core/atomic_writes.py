@@ -82,7 +82,7 @@ def _is_abandoned(path: Path) -> bool:
         with contextlib.suppress(OSError):
             return time.time() - path.lstat().st_mtime > ABANDONED_SECONDS
         return False
-    import psutil
+    import psutil  # slow to load, and seldom needed
 
     return int(number) != os.getpid() and not psutil.pid_exists(int(number))
 

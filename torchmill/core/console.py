@@ -169,13 +169,14 @@ def show_progress(file: TextIO | None = None) -> Iterator[ProgressDisplay]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     with Progress(
+        # Without markup, because a title may be a path with brackets.
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=24),
         TextColumn("{task.fields[count]}", markup=False),
         TimeElapsedColumn(),
         TextColumn("{task.fields[note]}", markup=False),
         console=Console(file=file),
-        transient=True,
+        transient=True,  # `ProgressBar.close` leaves a line in place of the bar
     ) as live:
         yield ProgressDisplay(file, live=live)
 

@@ -112,6 +112,7 @@ def _suggest(word: str, choices: list[str], most: int) -> list[str]:
         completions = [choice for choice in choices if choice.startswith(word)]
         if completions:
             return completions[:most]
+    # Compared in lower case, because difflib takes "A" and "a" for entirely different.
     by_lowercase = {choice.lower(): choice for choice in choices}
     matches = get_close_matches(word.strip().lower(), by_lowercase, most)
     return [by_lowercase[match] for match in matches]

@@ -111,7 +111,7 @@ def open_closed_streams() -> None:
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             os.dup2(os.open(os.devnull, os.O_RDWR), number)
-            os.set_inheritable(number, True)
+            os.set_inheritable(number, True)  # child processes need the stream, too
             mode = "w" if number else "r"
             setattr(sys, name, os.fdopen(number, mode, encoding="utf-8"))
     for stream in (sys.stdout, sys.stderr):

@@ -73,6 +73,7 @@ def list_tracked(folder: Path, interest: re.Pattern[bytes]) -> list[TrackedFile]
         data = _read_index(tree.index_file)
         if not _mentions(data, interest):
             return []
+        # The setting is `extensions.objectFormat = sha256`.
         is_sha256 = b"sha256" in _read_start(tree.settings).lower()
         entries = list(_read_entries(data, _SHA256_BYTES if is_sha256 else _SHA1_BYTES))
     except (OSError, ValueError, IndexError):

@@ -161,6 +161,7 @@ def trust_home(layout: Layout) -> list[str]:
     links = {name: str((layout.root / name).readlink()) for name in _list_links(layout.root)}
     _record_home(layout, links)
     mark_home(layout)
+    # mark_home ignores errors, but this command must not report success without a mark.
     if not _is_marked(layout.root, _read_record(layout)):
         raise OSError(errno.EACCES, os.strerror(errno.EACCES), str(layout.root / STATE / MARK))
     lines = [f"{layout.root / STATE}: yours"]
@@ -199,8 +200,8 @@ def _list_links(root: Path) -> Iterator[str]:
 def _is_own_link(root: Path, name: str, record: HomeRecord | None) -> bool:
     """Tell whether the user made a link.
 
-    That is so if he said so (`trust_home`), or if the link lies in a work tree of git that does not
-    track it. A link outside of any work tree may come from an archive.
+    That is so if the record has the link (`trust_home`), or if the link lies in a work tree of git
+    that does not track it. A link outside of any work tree may come from an archive.
     """
     if record is not None and record.links.get(name) == str((root / name).readlink()):
         return True
@@ -209,6 +210,7 @@ def _is_own_link(root: Path, name: str, record: HomeRecord | None) -> bool:
 
 def _record_file(layout: Layout) -> Path:
     """Return the file in the user's cache that has the record of a home."""
+    # A digest, because the path itself has slashes, and may be too long for a file's name.
     digest = hashlib.sha256(os.fsencode(layout.root)).hexdigest()
     return layout.cache / HOMES / f"{digest[:32]}.json"
 
@@ -237,6 +239,7 @@ def _record_home(layout: Layout, links: Mapping[str, str]) -> HomeRecord:
         number = previous.number if previous else secrets.token_hex(16)
         record = HomeRecord(number, dict(links))
         data = {"home": str(layout.root), "number": record.number, "links": record.links}
+        # For this user only: whoever knows the number could put it into a repository.
         write_atomically(file, json.dumps(data, indent=1) + "\n", 0o600)
     return record
 

@@ -84,6 +84,7 @@ def hold_locks(locks: Iterable[Path]) -> Iterator[None]:
     from filelock import FileLock
 
     with contextlib.ExitStack() as stack:
+        # Each once: to lock a file again, this process would wait for itself.
         for lock in dict.fromkeys(locks):
             if not lock.parent.is_dir():
                 continue
@@ -134,6 +135,7 @@ def describe_holder(folder: Path) -> str:
             if fields[1] == "FLOCK" and fields[5].rpartition(":")[2] == str(inode):
                 process = psutil.Process(int(fields[4]))
                 program, *arguments = process.cmdline()
+                # People know the script (nox, invoke) and not the interpreter that runs it.
                 if Path(program).name.startswith("python") and arguments:
                     program, *arguments = arguments
                 command = shlex.join([Path(program).name, *arguments])

@@ -1,4 +1,4 @@
-"""The folders of everything: the only module that knows their names."""
+"""The folders that torchmill reads and writes: the only module that knows their names."""
 
 import os
 import re
@@ -16,24 +16,29 @@ INSTALLED_SUITE = "torchmill_suite"
 IS_INSTALLED = not (IMPORT_FOLDER / "noxfile.py").is_file()
 # The folder of noxfile.py, tasks.py, build_configs/, checks/, docs/, sample/ and tools/.
 CHECKOUT = IMPORT_FOLDER / INSTALLED_SUITE if IS_INSTALLED else IMPORT_FOLDER
-# The variable that names the architecture of a container, in which a suite works beside that of
-# its machine.
+# The variable by which a torchmill in a container knows the architecture of the container. Its
+# machine has a torchmill, too, and both use one checkout.
 CONTAINER_ARCH = "TORCHMILL_CONTAINER_ARCH"
-EMPTY_ENVIRONMENTS = "environments"
+# Names in the user's cache.
+EMPTY_ENVIRONMENTS = "environments"  # environments and tools that are copied into builds
 CACHE_FILES = ("facts.json", "sessions.json", "stat-cache.json")
-HOMES = "homes"  # in the cache: which folders' states are the user's
-CONFIGS = "configs"  # in the cache: the shipped facts together with those of a project
-PROOFS_CACHE = "upstream-tests"  # in the cache: results of upstream's tests of published wheels
+HOMES = "homes"  # the records of folders whose state is the user's
+CONFIGS = "configs"  # the shipped facts together with those of a project
+PROOFS_CACHE = "upstream-tests"  # results of upstream's tests of published wheels
 
 
 class _Below:
-    """A file or folder by its name in another folder of a layout."""
+    """An attribute of `Layout`: the path of a name in the folder of another attribute.
+
+    `dist = _Below("root", "dist")` makes `layout.dist` the path `layout.root / "dist"`.
+    """
 
     def __init__(self, parent: str, name: str) -> None:
         self._parent = parent
         self._name = name
 
     def __get__(self, layout: "Layout", _: type) -> Path:
+        """Return the path in a layout; Python calls this when the attribute is read."""
         return Path(getattr(layout, self._parent), self._name)
 
 
@@ -43,15 +48,17 @@ class Layout:
 
     root: Path
     cache: Path
-    # The architecture of a container: it shares sources and dist/ with its machine, nothing else.
+    # The architecture of the container that torchmill runs in; "": none. Only the sources and dist/
+    # are shared by a container and its machine.
     container_arch: str = ""
 
     @classmethod
     def of_checkout(cls, root: Path) -> "Layout":
-        """Return the layout for a checkout; TORCHMILL_HOME moves its folders elsewhere.
+        """Return the layout of a checkout.
 
-        Raises ConfigError if TORCHMILL_HOME is not a folder, if TORCHMILL_CONTAINER_ARCH is not
-        the name of an architecture, or if the user has no home.
+        TORCHMILL_HOME names another folder in place of `root`. Raises ConfigError if TORCHMILL_HOME
+        is not a folder, if TORCHMILL_CONTAINER_ARCH is not the name of an architecture, or if the
+        user has no home.
         """
         home = os.environ.get("TORCHMILL_HOME")
         if home:
@@ -67,7 +74,7 @@ class Layout:
         return cls(Path(os.path.realpath(home or root)), cache, container_arch)
 
     # In the user's cache.
-    environments = _Below("cache", EMPTY_ENVIRONMENTS)  # empty ones, and tools, to copy from
+    environments = _Below("cache", EMPTY_ENVIRONMENTS)
     facts_cache = _Below("cache", CACHE_FILES[0])  # the parsed TOML files of the facts
     sessions_cache = _Below("cache", CACHE_FILES[1])  # the sessions of the matrix
     stat_cache = _Below("cache", CACHE_FILES[2])  # digests of files by their stat
@@ -101,10 +108,8 @@ class Layout:
 
 
 def _require_absolute_folder(home: str) -> None:
-    """Raise ConfigError if TORCHMILL_HOME is a relative path, or names a file.
-
-    os.path rather than pathlib, whose methods may raise OSError for a path that is not valid.
-    """
+    """Raise ConfigError if TORCHMILL_HOME is a relative path, or names a file."""
+    # The methods of pathlib would raise OSError for some invalid paths.
     if not os.path.isabs(home):  # noqa: PTH117
         problem = "not the absolute path of a folder"
     elif os.path.isfile(home):  # noqa: PTH113
@@ -120,8 +125,8 @@ def _require_absolute_folder(home: str) -> None:
 
 def _user_home() -> Path:
     """Return the user's home. Raises ConfigError if there is none, or HOME is a relative path."""
-    # Path.home() raises RuntimeError if the system does not know the user's number, as in a
-    # container; expanduser returns "~" then.
+    # If the system does not know the user's number, as in a container, expanduser returns "~", and
+    # Path.home() would raise RuntimeError.
     home = os.path.expanduser("~")  # noqa: PTH111
     if os.path.isabs(home):  # noqa: PTH117
         return Path(home)
@@ -132,7 +137,10 @@ def _user_home() -> Path:
 
 
 def user_cache_folder(environ: Mapping[str, str], home: Path) -> Path:
-    """Return the folder that all checkouts of a user share."""
+    """Return the folder for the caches of torchmill, which all checkouts of a user share.
+
+    `home` is the user's home. A container has a folder of its own.
+    """
     arch = environ.get(CONTAINER_ARCH)
     name = f"torchmill-{arch}" if arch else "torchmill"
     # XDG's specification says that a relative path is to be ignored.

@@ -103,7 +103,7 @@ def _is_same(on_path: Path, script: Path) -> bool:
 def started_program(argument: str, python: Path, environ: Mapping[str, str]) -> str:
     """Return the command that started an installed torchmill; `argument` is its first word."""
     script = Path(argument)
-    if script.name == "__main__.py":
+    if script.name == "__main__.py":  # started by `python -m torchmill_suite`
         return f"{shlex.quote(str(python))} -m {script.parent.name}"
     on_path = shutil.which("torchmill", path=environ.get("PATH", ""))
     if on_path and _is_same(Path(on_path), script):

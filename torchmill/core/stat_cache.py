@@ -28,7 +28,7 @@ _CODE_SUFFIXES = frozenset({".py", ".cpp", ".txt", ".toml"})
 SETTLED_SECONDS = 2.0
 # A cache of this size is read in 10 ms. A larger one is reduced to the entries that this run used.
 MAX_BYTES = 1 << 21
-_pack_stat = Struct("<qqqQ").pack
+_pack_stat = Struct("<qqqQ").pack  # size, two times, inode number
 # The first bytes of programs on Linux, macOS (two), Windows.
 _NATIVE = (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe", b"MZ")
 

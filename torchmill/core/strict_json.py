@@ -15,6 +15,7 @@ def read_document(file: Path) -> bytes:
     Raises OSError if it cannot be read, ValueError if it is larger than LARGEST_JSON_BYTES or no
     regular file.
     """
+    # Both are checked before the file is opened, because it may come from a stranger.
     if file.stat().st_size > LARGEST_JSON_BYTES:
         raise ValueError(f"it is larger than {LARGEST_JSON_BYTES} bytes")
     if not file.is_file():  # reading a pipe would wait for ever

@@ -112,6 +112,7 @@ def blame_disk(text: str, *folders: Path) -> HostError | None:
             return disk_full_error(folder)
         try:
             with tempfile.TemporaryFile(dir=existing) as file:
+                # A new file needs no room yet: a full disk and a quota show when it is written.
                 file.write(bytes(_TRIAL_BYTES))
         except OSError as error:
             if error.errno in numbers:

@@ -78,6 +78,7 @@ def parse_list(text: str) -> Iterator[AptArchive]:
         for option in _OPTION.findall(match["options"] or ""):
             key, _, value = option.partition("=")
             if key.lower() in _TRUST_FIELDS:
+                # "signed-by" of a line is "Signed-By" of a stanza.
                 options.append((key.title(), value.replace('"', "")))
         components = tuple(match["rest"].split())
         yield AptArchive(match["uri"], match["suite"], components, tuple(options))
@@ -147,6 +148,7 @@ def suite_archives(
     keyring = keyrings / suite.keyring
     archives = _archives_with([suite.name], machine) or _archives_with(table["suites"], machine)
     if not archives and keyring.exists():
+        # Its suite and components are filled in below.
         archives = [AptArchive(table["archive"], "", (), (("Signed-By", str(keyring)),))]
     archives_of_suite: dict[AptArchive, None] = {}  # an ordered set
     for archive in archives:
@@ -158,7 +160,7 @@ def suite_archives(
 def _archives_with(suites: Sequence[str], machine: Sequence[AptArchive]) -> list[AptArchive]:
     """Return the archives of a machine that have one of the `suites`.
 
-    Archives without "main" are left out: they are a vendor's, who names his suites like Debian's.
+    Archives without "main" are left out: they belong to vendors, whose suites have Debian's names.
     """
     archives = []
     for archive in machine:
@@ -177,6 +179,7 @@ def trusted_distributions(etc: Path) -> tuple[str, ...]:
     machine = machine_archives(etc)
     names = []
     for name, table in _DISTRIBUTIONS.items():
+        # Any suite will do, because an archive has all of them.
         suite = DebianSuite(name, table["suites"][0], ("main",))
         if suite_archives(suite, machine, KEYRINGS):
             names.append(name)

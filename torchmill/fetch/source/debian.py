@@ -99,6 +99,7 @@ def _download(  # noqa: PLR0917 - a package, the request it is for, and how to s
     """
     try:
         package, failure = apt.query(lambda: apt.find_source(name, version), bool)
+        # Without lists, nothing can be said about the package.
         if package is None and failure is not None:
             raise failure
         if package is None:

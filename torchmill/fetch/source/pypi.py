@@ -75,7 +75,7 @@ def _find_archive(request: SourceRequest) -> IndexFile:
     except NetworkError as error:
         raise NetworkError(f"{error}, or {request.alternatives()}", code=error.code) from None
     archives = dict(package_index.source_archives(files, project))
-    file = archives.get(Version(version))
+    file = archives.get(Version(version))  # as versions, 1.0 and 1.0.0 are equal
     if file is None:
         newest = sorted(archives, reverse=True)[:_LISTED_VERSIONS]
         listed = ", ".join(map(str, newest)) or "none of any version"

@@ -216,6 +216,7 @@ def load_source(layout: Layout, package: str, tag: str) -> Source | None:
 
 def list_fetched(home: Path) -> list[Path]:
     """Return the folders of a package's fetched sources, the most recently requested one first."""
+    # Folders with a dot are those of unfinished fetches.
     records = [file for file in home.glob(f"*/{RECORD}") if not file.parent.name.startswith(".")]
     records.sort(key=lambda file: file.stat().st_mtime_ns, reverse=True)
     return [file.parent for file in records]

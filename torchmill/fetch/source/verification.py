@@ -48,6 +48,7 @@ def check_source(source: Source) -> FetchRecord:
             code="source-gone",
         )
     recorded = record.source
+    # Another run may have fetched the source anew since the caller loaded it.
     if (recorded.identity, recorded.provider) != (source.identity, source.provider):
         raise SourceError(
             f"{source.path} was replaced while it was in use, and is now {recorded.title}: run the "
@@ -71,8 +72,9 @@ def verify_source(source: Source, cache: StatCache, *, allow_ignored: bool = Fal
     inodes, sizes and times, and one of these times (ctime) cannot be set by any program.
     """
     tree_stat = stat_folder(source.path)
-    key = f"{source.path}{os.sep}"
+    key = f"{source.path}{os.sep}"  # ends with a separator, unlike the keys of files
     identity = f"{source.provider} {source.origin} {source.identity}"
+    # The stat does not include .git, so the checked out commit is compared each time.
     if cache.lookup(key, tree_stat) == identity and moved_clause(source) is None:
         return
     check_source(source)
@@ -119,12 +121,13 @@ def load_examined_source(layout: Layout, package: str, tag: str, cache: StatCach
 
 def touched_since_check(folder: Path) -> bool:
     """Tell whether a file of the source in `folder` was touched after its record was written."""
+    # A file of the same time as the record may have been written after it.
     return stat_folder(folder / "tree").changed_ns >= (folder / RECORD).stat().st_mtime_ns
 
 
 def refetch_command(source: Source, options: str = "") -> str:
     """Return the command that fetches the source again, for messages; `options` is appended."""
-    if source.package == "torch":
+    if source.package == "torch":  # the package that `invoke fetch` fetches by default
         selection = f" --tag {source.tag}"
     else:
         selection = f" --package {source.package}"

@@ -68,7 +68,17 @@ def complete_lacking(
             f"which no package on PyPI has for that version and {arch}: {cure}",
             code="part-not-on-pypi",
         )
-    source = ToolkitSource("pypi", TOOLKIT, (version,), packages, (arch,), (), None, "")
+    # A source that is in no facts: the packages of the missing parts alone.
+    source = ToolkitSource(
+        provider="pypi",
+        kind=TOOLKIT,
+        versions=(version,),
+        packages=packages,
+        arches=(arch,),
+        where=(),
+        cuda=None,
+        source="",
+    )
     home = str(real_path(toolkit.home))
     request = ToolkitRequest(TOOLKIT, version, None, arch, completes=home)
     return install_from_providers(request, replace(context, sources=(source,)))

@@ -74,6 +74,7 @@ def offer(
     machine = machine_archives(etc)
     machine_suites = {archive.suite for archive in machine}
     candidates = [(parse_suite(source.where), source) for source in sources]
+    # False sorts before True; otherwise the order of the facts stays.
     candidates.sort(key=lambda candidate: candidate[0].name not in machine_suites)
     reasons = []
     for suite, source in candidates:
@@ -307,6 +308,7 @@ def unpack_packages(packages: Sequence[Path], folder: Path, place: Place) -> Ite
     """
 
     def unpack(package: Path) -> None:
+        # On the disk of `folder`, so that place_files moves files by renames.
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             try:
                 argv = [_DPKG_DEB, "--extract", str(package), scratch]

@@ -170,6 +170,7 @@ def _install_offer(
         context.progress.task(text).close()
 
     installed = make_in_store(context.cache, request, find, fill, note)
+    # After an error the downloads stay, so that the next run need not repeat them.
     for piece in offer.pieces:
         (downloads_folder(context.cache, piece.provider) / piece.file).unlink(missing_ok=True)
     bar.update(0, None, f"{extent}, in {installed.home}")
@@ -234,7 +235,7 @@ def _name_magma(offer: ProviderOffer, folder: Path, unserved: Unserved) -> str:
             f"{title} is version {version or 'unknown'}: request that version",
             code="wrong-magma-version",
         )
-    library = folder / "lib/libmagma.a"
+    library = folder / "lib/libmagma.a"  # torch's builds link it statically
     if not library.exists():
         library = folder / "lib/libmagma.so"
     code = device_code.common_arch_list(device_code.read_device_code(library))

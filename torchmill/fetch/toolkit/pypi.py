@@ -143,8 +143,9 @@ def wheel_requirements_of(wheel: UsableWheel, session: requests.Session) -> tupl
         ) from None
     if hashlib.sha256(content).hexdigest() != wheel.sha256:
         raise AbsentFromIndexError(f"its {file.name} is not the file that the index lists")
-    name = "-".join(file.name.split("-")[:2])
+    name = "-".join(file.name.split("-")[:2])  # project and version
     with refuse_damage(Path(file.name)), zipfile.ZipFile(io.BytesIO(content)) as archive:
+        # The file has the form of the headers of an e-mail.
         text = archive.read(f"{name}{_DIST_INFO}/METADATA").decode()
         lines = HeaderParser().parsestr(text).get_all("Requires-Dist", ())
         return tuple(Requirement(line) for line in lines)
@@ -198,6 +199,7 @@ def offer(
                     exact = ToolkitRequest(request.kind, version, request.cuda, request.arch)
             pieces = tuple(wheel.piece() for wheel in wheels)
         except NetworkError as error:
+            # Not an error of the request: another provider may serve it.
             return ProviderRefusal(PROVIDER, str(error))
         except AbsentFromIndexError as error:
             return ProviderRefusal(PROVIDER, str(error), error.versions)
