@@ -122,7 +122,8 @@ def add_product(listed: MatrixSession, word: str) -> None:
 
 def add_container(facts: "Facts", cell: "Cell", name: str) -> None:
     """Register a session that runs another one in a container, "wheel-3.10-cpu-aarch64"."""
-    release, arch = cell.release, cell.build.arch
+    release = cell.release
+    arch = cell.build.arch
 
     @nox.session(name=f"{name}-{arch}", python=False, tags=[release.tag], default=False)
     def container(session: nox.Session) -> None:

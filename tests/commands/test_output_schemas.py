@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import tasks
-from tests.support import documents, documented_wheels
+from tests.support import documented_wheels, documents
 from tests.support.commands import InvokeHere
 from tools.json_schema import schema_files
 from tools.output_schemas import output_schemas

@@ -78,8 +78,12 @@ def answer_arch(facts: Facts, host: Host, question: ArchQuestion) -> CommandOutp
     list that the toolkit or the release does not take.
     """
     base = base_package(facts).name
-    toolkit = find_toolkit(facts, "--cuda", question.cuda) if question.cuda else None
-    release = find_release(facts, base, question.tag) if question.tag else None
+    toolkit = None
+    if question.cuda:
+        toolkit = find_toolkit(facts, "--cuda", question.cuda)
+    release = None
+    if question.tag:
+        release = find_release(facts, base, question.tag)
     gpus = _named_gpus(facts, host, question)
     requested = {gpu.capability.name: gpu.capability for gpu in gpus}
     # A GPU may run the code of an older one, so that the shortest list may leave some out.
@@ -104,7 +108,9 @@ def answer_arch(facts: Facts, host: Host, question: ArchQuestion) -> CommandOutp
     releases = [release] if release else facts.releases[base]
     is_local = question.local is not None
     wheel = _official_wheel(facts, releases, shown_gpus, host, board, is_local=is_local)
-    saving = _saving(facts, question.local, question.cuda, host) if question.local else []
+    saving: list[str] = []
+    if question.local is not None:
+        saving = _saving(facts, question.local, question.cuda, host)
     plan = _plan(facts, targets, toolkit, release, host)
     requested_capabilities = list(requested.values())
     lines = [f"{gpu.gpu}: {gpu.capability.name}" for gpu in gpus if gpu.gpu != gpu.capability.name]
@@ -347,7 +353,10 @@ def _describe_official(
     lines = []
     if board:
         lines.append(gpu_hosts.board_sentence(board, gpus[0]))
-    lines.append(str(wheel) if wheel else f"no official wheel that was read fits {subject}")
+    if wheel:
+        lines.append(str(wheel))
+    else:
+        lines.append(f"no official wheel that was read fits {subject}")
     indexes = gpu_hosts.board_indexes(facts, [gpu.capability for gpu in gpus])
     lines += [gpu_hosts.index_sentence(index) for index in indexes]
     return lines
@@ -444,11 +453,8 @@ def _plan(
     """
     if toolkit is None or release is None:
         return None
-    cells = [
-        cell
-        for cell in possible_cells(facts, release, host.arch)
-        if cell.build.cuda == toolkit.version
-    ]
+    all_cells = possible_cells(facts, release, host.arch)
+    cells = [cell for cell in all_cells if cell.build.cuda == toolkit.version]
     if not cells:
         return None
     options = Options(arch_list=arch_list.format_arch_list(targets))

@@ -165,11 +165,10 @@ class CommitSearch(NamedTuple):
         requirements = [*wheels, *self.record["asked"]["with"]]
         if requirements:
             _run_or_stop([str(python), "-I", "-m", "pip", "install", "--quiet", *requirements])
-        variables = {
-            name: value
-            for name, value in clean_variables().items()
-            if not name.startswith("TORCHMILL_")
-        }
+        variables = {}
+        for name, value in clean_variables().items():
+            if not name.startswith("TORCHMILL_"):
+                variables[name] = value
         path = os.pathsep.join((str(python.parent), os.environ.get("PATH", os.defpath)))
         return {**variables, "VIRTUAL_ENV": str(venv), "PATH": path}
 

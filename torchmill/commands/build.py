@@ -246,10 +246,10 @@ class Dialogue:
         """
         # From these come the sources of the release; a mirror has the same sources.
         usual_sources = {f"--from={DEBIAN}", f"--from={PYPI}"}
-        has_own_source = any(
-            word not in usual_sources and not word.startswith("--mirror=")
-            for word in self.source_options
-        )
+        has_own_source = False
+        for word in self.source_options:
+            if word not in usual_sources and not word.startswith("--mirror="):
+                has_own_source = True
         options = replace(self.requested.options, arch_list=None)
         if has_own_source or not asks_for_usual_wheel(options):
             return [None for _ in self.requested.cells]
@@ -332,11 +332,11 @@ class Dialogue:
             path=self.layout.source(cell.build.package) / release.tag / "tree",
             verified=False,
         )
-        findings_with_source = [
-            finding
-            for finding in self._findings(cell, host, source)
-            if finding.subject != SOURCE  # whether it is fetched, is in `findings`
-        ]
+        findings_with_source = []
+        for finding in self._findings(cell, host, source):
+            # Whether the source is fetched, is among the other findings.
+            if finding.subject != SOURCE:
+                findings_with_source.append(finding)
         return [*findings_with_source, *findings]
 
     def _findings(

@@ -125,13 +125,13 @@ class SuiteTask(Task[Any]):
 
         Invoke makes an option of each.
         """
-        parameters = [
-            parameter
-            for parameter in super().argspec(body).parameters.values()
-            if parameter.kind is not inspect.Parameter.VAR_KEYWORD
-        ]
+        parameters = []
+        for parameter in super().argspec(body).parameters.values():
+            if parameter.kind is not inspect.Parameter.VAR_KEYWORD:
+                parameters.append(parameter)
         keyword_only = inspect.Parameter.KEYWORD_ONLY
-        parameters += [inspect.Parameter(name, keyword_only, default=None) for name in self.options]
+        for name in self.options:
+            parameters.append(inspect.Parameter(name, keyword_only, default=None))
         return inspect.Signature(parameters)
 
     def arg_opts(self, name: str, default: Any, taken_names: set[str]) -> dict[str, Any]:

@@ -179,11 +179,10 @@ def prepare_run(
         "the wheel's platform tag follows the glibc of that image, not of this machine",
         *describe_pace(facts, plan, emulated=emulated, crossed=goal.crossed),
     ]
-    missing = [
-        f"{finding.because}: {finding.cure}"
-        for finding in (_examine_emulation(context, present), _examine_image(context, present))
-        if finding.verdict == "failure"
-    ]
+    missing = []
+    for finding in (_examine_emulation(context, present), _examine_image(context, present)):
+        if finding.verdict == "failure":
+            missing.append(f"{finding.because}: {finding.cure}")
     # The command that makes an image is the cure of a missing one, even if there is an image now.
     without_image = replace(present, described=None)
     return PreparedRun(

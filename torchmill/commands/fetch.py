@@ -79,14 +79,18 @@ def fetch_release(
 
 def describe_source(source: Source) -> str:
     """Return two lines on a fetched source: its commit, and what proves that it is this one."""
-    submodules = f", {len(source.submodules)} submodules" if source.submodules else ""
+    submodules = ""
+    if source.submodules:
+        submodules = f", {len(source.submodules)} submodules"
     if source.commit:
         trust = "no commit is recorded to compare it with"
         if source.verified:
             trust = "the recorded commit"
         identity = f"{source.commit} ({trust}){submodules}"
     else:
-        claim = f"; it is said to be {source.declared}" if source.declared else ""
+        claim = ""
+        if source.declared:
+            claim = f"; it is said to be {source.declared}"
         if source.verified:
             claim += ", the archive that is recorded for the release"
         identity = (

@@ -123,11 +123,10 @@ def _report_index(
 ) -> CommandOutput:
     """Return the outcome of an index as output; `older` are wheels beyond the newest `most`."""
     entries = [wheel.entry for wheel in wheels]
-    warnings = [
-        f"{wheel.path.name}: {first_problems(wheel.notes, MAX_NOTES)}"
-        for wheel in wheels
-        if wheel.notes
-    ]
+    warnings = []
+    for wheel in wheels:
+        if wheel.notes:
+            warnings.append(f"{wheel.path.name}: {first_problems(wheel.notes, MAX_NOTES)}")
     warnings += requirement_differences(entries)
     variants = {entry.version.local for entry in entries if entry.version.local}
     data = {
@@ -210,7 +209,9 @@ def _fill_base_url(base: str, wheel: ScannedWheel) -> str:
     """Return --base-url with a wheel's values for its placeholders."""
     version = wheel.entry.version
     # The tag is in the manifest alone, which is read only if it is needed.
-    manifest = dist_files.read_manifest(wheel.path) if "{tag}" in base else {}
+    manifest = {}
+    if "{tag}" in base:
+        manifest = dist_files.read_manifest(wheel.path)
     values = {
         "package": wheel.entry.name,
         "version": version.public,

@@ -148,10 +148,10 @@ class Budget:
         if self.requested_processors:
             numbers["--jobs"] = str(self.requested_processors)
         binding = self.cores.source
-        return [
-            (source, number, "binds" if source == binding else "")
-            for source, number in numbers.items()
-        ]
+        rows: list[Sequence[str]] = []
+        for source, number in numbers.items():
+            rows.append((source, number, "binds" if source == binding else ""))
+        return rows
 
 
 def show_budget(

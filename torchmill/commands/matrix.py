@@ -104,11 +104,8 @@ def explain_cell_name(
     own_runs = () if host else read_own_runs(facts, layout.dist)
     trial = find_trial(facts, cell, own_runs)
     # The judgement on who tried it is left out: `trial` is a line of its own.
-    judgements = [
-        judgement
-        for judgement in outlook.judge_cell(facts, cell, target, options)
-        if judgement.subject != TRIED
-    ]
+    all_judgements = outlook.judge_cell(facts, cell, target, options)
+    judgements = [judgement for judgement in all_judgements if judgement.subject != TRIED]
     lines = []
     if product:
         lines.append(f"{identifier} is made of the wheel of {name}")
@@ -183,7 +180,9 @@ def _table(facts: Facts, cells: Sequence[Cell]) -> Iterator[str]:
     )
     marks = {}
     for cell in cells:
-        standing = find_trial(facts, cell).standing if cell.possible else "impossible"
+        standing: Standing = "impossible"
+        if cell.possible:
+            standing = find_trial(facts, cell).standing
         marks[cell.build.python, cell.build.variant] = MARKS[standing]
     yield _format_row("Python", pythons)
     for variant in variants:

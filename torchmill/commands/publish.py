@@ -98,7 +98,9 @@ def select_wheels(dist: Path, names: Sequence[str], variant: str, tag: str) -> l
         if fits_name and variant in {"", wheel.version.local} and tag in {"", wheel_tag}:
             wheels.append(wheel)
     if not wheels:
-        filters = " of that --name, --variant and --tag" if names or variant or tag else ""
+        filters = ""
+        if names or variant or tag:
+            filters = " of that --name, --variant and --tag"
         raise DeliveryError(
             f"{dist} has no wheel{filters}: `invoke verify` lists what it has, `nox -l` what can "
             "be built",
@@ -163,8 +165,13 @@ def deliver_files(
     missing = upload_set.files_to_upload(files, present, target.name)
     if not dry_run:
         _upload(target, missing, len(files))
-    outcome = upload_set.ABSENT if dry_run else upload_set.UPLOADED
-    return [(file, outcome if file in missing else upload_set.PRESENT) for file in files]
+    outcomes = []
+    for file in files:
+        outcome = upload_set.PRESENT
+        if file in missing:
+            outcome = upload_set.ABSENT if dry_run else upload_set.UPLOADED
+        outcomes.append((file, outcome))
+    return outcomes
 
 
 def _upload(target: PublishTarget, missing: Sequence[UploadFile], total: int) -> None:

@@ -114,11 +114,11 @@ def list_wheel_sessions(call: NoxCall, layout: Layout) -> list[MatrixSession]:
         return sessions
     if tag is None:
         return newest_release_alone(sessions)
-    return [
-        session
-        for session in sessions
-        if not session.dependent or (layout.sources / session.package).is_dir()
-    ]
+    fetched_sessions = []
+    for session in sessions:
+        if not session.dependent or (layout.sources / session.package).is_dir():
+            fetched_sessions.append(session)
+    return fetched_sessions
 
 
 def session_tags(session: MatrixSession) -> list[str]:

@@ -67,11 +67,10 @@ def bring_missing(
         cures = examine()
         if all_of_it:
             _require_curable(cures, tried)
-        commands = [
-            command
-            for command, finding in cures.commands.items()
-            if (command, finding.state) not in tried
-        ]
+        commands = []
+        for command, finding in cures.commands.items():
+            if (command, finding.state) not in tried:
+                commands.append(command)
         if not commands:
             return None
         unseen = [command for command in commands if command not in agreed]

@@ -199,11 +199,11 @@ def provider_sources(options: ToolkitOptions, facts: Facts) -> Sequence[ToolkitS
     """
     if not options.channel:
         return facts.toolkit_sources
-    return [
-        replace(source, where=(options.channel,))
-        for source in facts.toolkit_sources
-        if source.provider == "conda"
-    ]
+    sources = []
+    for source in facts.toolkit_sources:
+        if source.provider == "conda":
+            sources.append(replace(source, where=(options.channel,)))
+    return sources
 
 
 def show_or_install(
@@ -256,11 +256,8 @@ def show_or_install(
         toolkits[toolkit] = lacking_toolkit_parts(
             toolkit.home, toolkit.version, facts.toolkit_parts
         )
-    other_folders = [
-        folder
-        for folder in list_provisioned(layout.cache, arch).values()
-        if folder.record.kind != TOOLKIT_KIND
-    ]
+    provisioned = list_provisioned(layout.cache, arch).values()
+    other_folders = [folder for folder in provisioned if folder.record.kind != TOOLKIT_KIND]
     return list_toolkits(toolkits, other_folders, facts.toolkit_sources, arch)
 
 
@@ -317,10 +314,9 @@ def list_toolkits(
         rows = [(entry["name"], entry["provider"], entry["home"]) for entry in entries]
         paragraphs.append(console.format_table(("library or compiler", "from", "folder"), rows))
     if available:
-        rows = [
-            (entry["what"], entry["provider"], _short_list(entry["versions"]))
-            for entry in available
-        ]
+        rows = []
+        for entry in available:
+            rows.append((entry["what"], entry["provider"], _short_list(entry["versions"])))
         paragraphs.append(console.format_table(("available", "provider", "versions"), rows))
     else:
         paragraphs.append(f"no provider is known to have anything for {arch}")

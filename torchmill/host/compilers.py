@@ -87,7 +87,9 @@ def identify_compiler(
 
 def own_cxx_library(words: list[str] | None, run: RunProgram) -> dict[str, str]:
     """Return the path of the libstdc++ of a compiler's command; nothing if it is the system's."""
-    path = run([*words, "-print-file-name=libstdc++.so.6"]).strip() if words else ""
+    if not words:
+        return {}
+    path = run([*words, "-print-file-name=libstdc++.so.6"]).strip()
     # gcc repeats the bare name of a file that it does not find.
     if not path.startswith("/"):
         return {}

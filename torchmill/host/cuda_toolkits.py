@@ -87,15 +87,14 @@ def _completed_first(
 ) -> Iterator[Place]:
     """Yield places, and before the place of a completed toolkit, its completed copy."""
     # By paths without links, because a toolkit is often named by one: /usr/local/cuda.
-    completions = {
-        real_path(folder.record.completes): folder
-        for folder in provisioned
-        if folder.record.completes
-    }
+    completions = {}
+    for completion in provisioned:
+        if completion.record.completes:
+            completions[real_path(completion.record.completes)] = completion
     for origin, folder in places:
-        completion = completions.get(real_path(folder))
-        if completion is not None:
-            yield completion.record.origin, completion.home
+        completed = completions.get(real_path(folder))
+        if completed is not None:
+            yield completed.record.origin, completed.home
         yield origin, folder
 
 
@@ -188,7 +187,10 @@ def _has_files(home: Path, names: Iterable[str], patterns: Iterable[str]) -> boo
     folders: list[Path] = []
     for pattern in patterns:
         folders.extend(find_paths(home, pattern))
-    return all(any(exists(folder / name) for folder in folders) for name in names)
+    for name in names:
+        if not any(exists(folder / name) for folder in folders):
+            return False
+    return True
 
 
 def format_part_names(parts: Iterable[ToolkitPart]) -> str:

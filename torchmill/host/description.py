@@ -199,12 +199,11 @@ def describe_host(host: Host) -> str:
         "gpus": [_without_empty(gpu) for gpu in host.gpus.devices],
         "unanswered": host.programs.unanswered,
     }
-    # An empty value is the default, except for `root`: false differs from unknown.
-    written = {
-        key: value
-        for key, value in values.items()
-        if value or (key == "root" and value is not None)
-    }
+    written = {}
+    for key, value in values.items():
+        # An empty value is the default, except for `root`: false differs from unknown.
+        if value or (key == "root" and value is not None):
+            written[key] = value
     return _HEADER + tomlkit.dumps(written)
 
 

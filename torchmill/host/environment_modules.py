@@ -42,9 +42,10 @@ def module_toolkits(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
             files = list_children(folder)
             files.sort(key=lambda file: numbers_key(file.name), reverse=True)
             for file in files:
+                if file.name.startswith("."):
+                    continue  # it has the default version
                 name = f"{folder.name}/{file.name.removesuffix('.lua')}"
-                # Hidden files hold the default version.
-                home = None if file.name.startswith(".") else _module_home(file, name)
+                home = _module_home(file, name)
                 if home is not None:
                     yield name, home
 
@@ -52,7 +53,10 @@ def module_toolkits(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
 def _module_home(file: Path, module: str) -> Path | None:
     """Return the toolkit's folder, by a variable that a module sets, or by its folder on PATH."""
     text = read_text(file)
-    variables = _lua_variables(text, module) if file.suffix == ".lua" else _tcl_variables(text)
+    if file.suffix == ".lua":
+        variables = _lua_variables(text, module)
+    else:
+        variables = _tcl_variables(text)
     homes = [variables[name] for name in _HOMES if name in variables]
     path = variables.get("PATH", "")
     if path.endswith("/bin"):

@@ -131,11 +131,10 @@ def pip_variables(variables: Mapping[str, str]) -> dict[str, str]:
 
     Variables also override the user's pip.conf.
     """
-    harmless = {
-        name: value
-        for name, value in variables.items()
-        if not re.fullmatch(MISLEADING_VARIABLES, name)
-    }
+    harmless = {}
+    for name, value in variables.items():
+        if not re.fullmatch(MISLEADING_VARIABLES, name):
+            harmless[name] = value
     return {
         **harmless,
         "PIP_USER": "0",

@@ -221,14 +221,14 @@ def _measure_toolkits(
     cache = user_cache_folder(environ, home)
     folders = provisioned.list_provisioned(cache, arch).values()
     origins = provisioned.completed_toolkits(folders)
+    libraries_and_compilers = {}
+    for folder in folders:
+        if folder.record.kind != provisioned.TOOLKIT:
+            libraries_and_compilers[folder.name] = str(folder.home)
     return HostToolkits(
         homes=homes,
         completed={version: origins[path] for version, path in homes.items() if path in origins},
-        provisioned={
-            folder.name: str(folder.home)
-            for folder in folders
-            if folder.record.kind != provisioned.TOOLKIT
-        },
+        provisioned=libraries_and_compilers,
         libraries=libraries.find_libraries(environ, root, homes) | own_cxx_library(compiler, run),
     )
 

@@ -56,11 +56,10 @@ def resolve_processor(
         name, flags = _resolve_native(words, option, variables)
     spellings = facts.arches[arch].cpu_wants.get(name.removeprefix(f"{NATIVE}."), ())
     flags.extend(_first_accepted(words, spellings, variables))
-    needs = {
-        feature
-        for macro, feature in facts.arches[arch].features.items()
-        if f"#define {macro} " in macros
-    }
+    needs = set()
+    for macro, feature in facts.arches[arch].features.items():
+        if f"#define {macro} " in macros:
+            needs.add(feature)
     return Processor(name, tuple(flags), tuple(sorted(needs)))
 
 

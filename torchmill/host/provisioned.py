@@ -65,8 +65,9 @@ def list_provisioned(cache: Path, arch: str) -> dict[str, ProvisionedFolder]:
     folders: dict[str, ProvisionedFolder] = {}
     for file in find_paths(cache / FOLDER, f"*-{arch}/{RECORD}"):
         home = file.parent
-        # A hidden folder is still being made.
-        record = None if home.name.startswith(".") else read_provision_record(file)
+        if home.name.startswith("."):
+            continue  # it is still being made
+        record = read_provision_record(file)
         if record is not None:
             name = home.name.removesuffix(f"-{arch}")
             folders[name] = ProvisionedFolder(name, arch, home, record)
@@ -86,11 +87,11 @@ def completed_toolkits(folders: Iterable[ProvisionedFolder]) -> dict[str, str]:
 
 def provisioned_compilers(cache: Path, arch: str) -> list[Path]:
     """Return the C++ compilers in the cache."""
-    return [
-        provisioned_cxx(folder.home, folder.record.version)
-        for folder in list_provisioned(cache, arch).values()
-        if folder.record.kind == COMPILER
-    ]
+    paths = []
+    for folder in list_provisioned(cache, arch).values():
+        if folder.record.kind == COMPILER:
+            paths.append(provisioned_cxx(folder.home, folder.record.version))
+    return paths
 
 
 def provisioned_cxx(home: Path, version: str) -> Path:

@@ -48,10 +48,15 @@ TICKS = 12
 MEMBERS = 15  # the largest of the wheel
 
 _LOOK = read_table_beside(__file__, "picture.toml")
-INK, FAINT = _LOOK["ink"], _LOOK["faint"]
-USED, ALLOWED, SHORT = _LOOK["used"], _LOOK["allowed"], _LOOK["short"]
-UNITS, FAMILIES = _LOOK["units"], _LOOK["families"]
-CUT_SHORT, MARKS = _LOOK["cut_short"], _LOOK["marks"]
+INK = _LOOK["ink"]
+FAINT = _LOOK["faint"]
+USED = _LOOK["used"]
+ALLOWED = _LOOK["allowed"]
+SHORT = _LOOK["short"]
+UNITS = _LOOK["units"]
+FAMILIES = _LOOK["families"]
+CUT_SHORT = _LOOK["cut_short"]
+MARKS = _LOOK["marks"]
 
 
 def render_picture(recording: Recording) -> bytes:
@@ -250,8 +255,10 @@ def _units(axes: Axes, moments: Sequence[TimelineMoment]) -> None:
         return
     at, _, _, counts, short = columns(moments, COARSE)
     *stacks, cores = counts.T
-    # A label that begins with "_" is not in the legend.
-    labels = [name if any(stack) else f"_{name}" for name, stack in zip(UNITS, stacks, strict=True)]
+    labels = []
+    for name, stack in zip(UNITS, stacks, strict=True):
+        # A label that begins with "_" is not in the legend.
+        labels.append(name if any(stack) else f"_{name}")
     axes.stackplot(at, *stacks, labels=labels, colors=UNITS.values(), step="post", linewidth=0)
     if any(cores):
         axes.step(
@@ -313,12 +320,17 @@ def _bar_title(axes: Axes, row: int, run: UnitRun, wall: float) -> None:
     """
     room_before = run.begun
     room_after = wall - run.ended
+    place = run.begun
+    alignment = "left"
+    offset = 6  # points
+    colour = INK
     if max(room_before, room_after) < min(run.seconds, wall / 3):
-        place, alignment, offset, colour = run.begun, "left", 6, "white"
+        colour = "white"  # in the bar
     elif room_after > room_before:
-        place, alignment, offset, colour = run.ended, "left", 6, INK
+        place = run.ended
     else:
-        place, alignment, offset, colour = run.begun, "right", -5, INK
+        alignment = "right"
+        offset = -5
     title = unit_title(run.key)
     if len(title) > LONGEST_TITLE:
         title = f"…{title[1 - LONGEST_TITLE :]}"

@@ -174,9 +174,8 @@ def summarize_recording(recording: Recording) -> str:
     lines += [f"  {sentence}" for sentence in describe_sums(sums)]
     lines += [f"  {line}" for line in _describe_events(recording.events)]
     lines += [f"  note: {note}" for note in recording.notes]
-    misjudged = [
-        run for run in recording.runs if run.outcome == "done" and run.peak != run.expected
-    ]
+    done = [run for run in recording.runs if run.outcome == "done"]
+    misjudged = [run for run in done if run.peak != run.expected]
     lists = {
         "the longest": sorted(recording.runs, key=lambda run: -run.seconds),
         "the largest": sorted(recording.runs, key=lambda run: -run.peak),
