@@ -64,6 +64,8 @@ def test_the_longest_compile_is_one_of_the_package_and_release(shipped: Facts) -
     release = plan_with_options(shipped, "wheel-3.10-cpu", "v1.13.1").release
     assert shares.longest_compile(shipped, release) == 118
     assert shares.longest_compile(shipped, replace(release, package="unknown")) == 0
+    flash_attn = plan_with_options(shipped, "flash-3.12-cu126", "v2.9.1").release
+    assert shares.longest_compile(shipped, flash_attn) == 400
 
 
 def test_one_machine_is_advised_for_a_short_build_and_several_for_a_long_one(
