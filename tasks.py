@@ -710,12 +710,18 @@ def publish(
 
 
 @task()
-def status(_: Context, json: bool = False) -> None:
+def status(_: Context, watch: bool = False, json: bool = False) -> None:
     """Show what is stored where, how big it is, and what uses it.
 
     For example:
       invoke status
+      invoke status --watch
     """
+    if watch:
+        from torchmill.commands.watch import watch_builds
+
+        watch_builds(layout())
+        return
     from torchmill.commands.clean.command import show_status
 
     show(show_status(load_facts(), layout()), json=json)

@@ -17,6 +17,7 @@ from torchmill.config.facts import Facts
 
 ROOT = Path(__file__).parent.parent
 os.environ.update(PROGRAMS)
+os.environ["MILLGUARD_BOARD"] = ""  # tests run side by side, and regard no build of another
 
 # A shell starts what it puts into the background with SIGINT ignored, and children inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -27,6 +27,7 @@ def environment(home: Path, extra: Mapping[str, str] | None = None) -> dict[str,
         "NO_COLOR": "1",
         **PROGRAMS,
         "TORCHMILL_PROBE": "off",  # no test waits for hosts that are not on this machine
+        "MILLGUARD_BOARD": "",  # tests run side by side, and regard no build of another
         **(extra or {}),
     }
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from millguard import units
 from millguard.session import GuardedBuild, GuardSite, guard_build
+from millguard.places import board_folder
 from millguard.timeline import BuildAccount
 
 from torchmill.cell import share
@@ -164,6 +165,7 @@ def _guard_site(context: BuildContext) -> GuardSite:
         # Without the mark the reaper leaves the guard alone, which ends by itself after the build.
         environ=reaper.without_mark(os.environ),
         enabled=context.options.guard,
+        board=board_folder(os.environ),  # builds of other checkouts are of the same machine
         listing_hint="`invoke report` lists them",
     )
 

@@ -48,4 +48,5 @@ Only `noxfile.py` and `tasks.py` import it; `command_line` alone imports invoke.
   without root
 - verify: `invoke verify`: check that wheels, manifests, statements and SBOMs agree
 - walk: the walk of `invoke build`: every step is asked for its needs before the first one runs
+- watch: `invoke status --watch`, the builds that run now
 """

@@ -31,7 +31,7 @@ from millguard.policy import (
 )
 from millguard.quantities import format_bytes
 from millguard.shared_board import NOBODY, BuildClaim, OtherBuilds, SharedBoard
-from millguard.timeline import Record, TimelineEvent, TimelineMoment, UnitRun
+from millguard.timeline import Record, TimelineEvent, TimelineMoment, UnitRun, UnitStart
 
 RISE_FACTOR = 1.05  # on the memory that was noted last, above which more is noted
 # A pace is measured over at least this: within less, a few pages would be a flood.
@@ -459,7 +459,9 @@ class UnitScheduler:
         match decision:
             case Admit(number):
                 ticket = self._waiting.pop(number)
-                self._running[number] = replace(ticket, since=self._clock())
+                now = self._clock()
+                self._running[number] = replace(ticket, since=now)
+                self._record(UnitStart(at=now, key=ticket.unit.key, expected=ticket.unit.peak))
                 tracked.start()
                 if ticket.alone:
                     self._record_event("alone", ticket)

@@ -14,6 +14,7 @@ from millguard.strict_json import parse_object
 SUFFIX = ".timeline.jsonl"  # in place of the log's
 MOMENT_SECONDS = 0.25  # that a written moment stands for, at least
 MOMENT_SHARE = 1 / 2000  # of the elapsed time that it stands for in a file: finer than any screen
+EVENTS_KEPT = 5  # of a build that is watched
 _MOST = 2**63  # above all seconds and bytes
 
 
@@ -52,6 +53,15 @@ class UnitRun:
 
 
 @dataclass(frozen=True, slots=True)
+class UnitStart:
+    """The start of a unit's run: seconds since the start of the build, bytes."""
+
+    at: float
+    key: str
+    expected: int
+
+
+@dataclass(frozen=True, slots=True)
 class TimelineEvent:
     """An event of a unit, or of a file that the guard writes."""
 
@@ -61,9 +71,10 @@ class TimelineEvent:
     text: str = ""  # for people: "needed 5.1 GiB, 4.0 GiB are allowed"
 
 
-Record = TimelineMoment | UnitRun | TimelineEvent
+Record = TimelineMoment | UnitStart | UnitRun | TimelineEvent
 _KINDS: Mapping[str, type[Record]] = {
     "moment": TimelineMoment,
+    "began": UnitStart,
     "ran": UnitRun,
     "event": TimelineEvent,
 }
@@ -174,3 +185,38 @@ class BuildAccount:
             if kind in self.counts:
                 parts.append(f"{self.counts[kind]} {verb}")
         return ", ".join(parts)
+
+
+@dataclass(slots=True)
+class LiveBuild:
+    """The state of a build while it runs, by the records that were read so far."""
+
+    account: BuildAccount = field(default_factory=BuildAccount)
+    running: list[UnitStart] = field(default_factory=list)  # in the order of their starts
+    paused: set[str] = field(default_factory=set)  # keys of units
+    latest_events: list[TimelineEvent] = field(default_factory=list)
+    failed: int = 0  # units
+
+    def add(self, record: Record) -> None:
+        """Enter a record."""
+        self.account.add(record)
+        match record:
+            case UnitStart():
+                self.running.append(record)
+            case UnitRun():
+                self._end(record)
+            case TimelineEvent(kind="pause"):
+                self.paused.add(record.key)
+            case TimelineEvent(kind="resume"):
+                self.paused.discard(record.key)
+        if isinstance(record, TimelineEvent):
+            self.latest_events = [*self.latest_events, record][-EVENTS_KEPT:]
+
+    def _end(self, run: UnitRun) -> None:
+        """Take a unit off those that run; of two with one key it is the one that began then."""
+        self.paused.discard(run.key)
+        if run.outcome == "failed":
+            self.failed += 1
+        same = [start for start in self.running if start.key == run.key]
+        if same:
+            self.running.remove(min(same, key=lambda start: abs(start.at - run.begun)))
