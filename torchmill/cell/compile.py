@@ -10,8 +10,8 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from millguard import units
-from millguard.session import GuardedBuild, GuardSite, guard_build
 from millguard.places import board_folder
+from millguard.session import GuardedBuild, GuardSite, guard_build
 from millguard.timeline import BuildAccount
 
 from torchmill.cell import share
