@@ -56,7 +56,13 @@ def unknown(job: ImaginedUnit) -> Unit:
 
 
 def at_once(number: int) -> Callable[[PolicyInput], list[Decision]]:
-    return lambda view: [Admit(one.number) for one in view.waiting[: number - len(view.running)]]
+    """Return a policy that lets a fixed number of compilers run."""
+
+    def decide(view: PolicyInput) -> list[Decision]:
+        free = number - len(view.running)
+        return [Admit(compiler.number) for compiler in view.waiting[:free]]
+
+    return decide
 
 
 def test_time_and_memory_are_as_the_units_say() -> None:
