@@ -638,6 +638,20 @@ def test_dates_toolkits_and_requirements_of_a_release_are_checked(
     assert message in problems(tmp_path / "configs")
 
 
+def test_the_version_of_a_required_library_is_read_without_its_marker(configs: Path) -> None:
+    requirement = "nvidia-nvshmem-cu12==3.4.5; platform_system == 'Linux'"
+    write(
+        configs,
+        "releases/1.0.0.toml",
+        'capabilities = "3.7;7.0"',
+        f'requires = ["{requirement}", "nvidia-cusparselt-cu12>=0.6"]',
+    )
+    release = facts_reader.read_facts(configs).releases["base"][0]
+    official = release.cuda_official["10.2"]
+    assert official.nvshmem == "3.4.5"
+    assert official.cusparselt is None
+
+
 def test_a_package_without_a_python_of_its_torch_is_impossible(configs: Path) -> None:
     facts = declared(configs, ONE.replace('torch = ">=1"', 'torch = ">=1"\n    python = ">=3.20"'))
     with refused("impossible-build"):

@@ -60,7 +60,7 @@ class ReleaseReader:
                 table.data.pop(file.stem, None)
                 continue
             if name in table.data:
-                base = releases[0] if releases else None
+                base = releases[0] if releases else None  # the base package is read first
                 releases.append(_read_release(table.table(name), file.package, base))
             table.requested.append(name)
         table.check_unknown_keys()
@@ -83,7 +83,10 @@ class ReleaseReader:
 
 
 def _read_release(table: TomlTable, package: Package, base: Release | None) -> Release:
-    """Read a release; keys that it lacks are taken from its base release, if it has one."""
+    """Return a release; a dependent one has Pythons, arches and toolkits of `base` by default.
+
+    `base` is the release of the base package in the same file; None for that one itself.
+    """
     version = table.version("version")
     return table.read(
         Release,
@@ -94,6 +97,7 @@ def _read_release(table: TomlTable, package: Package, base: Release | None) -> R
         arches=table.texts("arches", base.arches if base else None),
         torch=base.version if base else None,
         built_from=_read_built_from(table),
+        # Only releases that a package's own file declares (editions) have these.
         sha256=None,
         stable_abi=None,
         **_read_toolkits(table.table("cuda"), base),
@@ -130,25 +134,29 @@ def _read_cuda(official: TomlTable, version: str) -> Cuda:
         "aarch64": table.optional("capabilities_aarch64"),
     }
     requires = table.texts("requires", ())
+    requirements: list[Requirement] = []
     for text in requires:
         try:
-            Requirement(text)
+            requirements.append(Requirement(text))
         except InvalidRequirement:
             table.problem(f"'requires' has '{text}', which is not a requirement (PEP 508)")
     capabilities = {arch: listed for arch, listed in lists.items() if listed}
     cuda = table.read(Cuda, capabilities=capabilities, requires=requires)
     return replace(
         cuda,
-        cusparselt=cuda.cusparselt or _required_version(requires, "cusparselt"),
-        nvshmem=cuda.nvshmem or _required_version(requires, "nvshmem"),
+        cusparselt=cuda.cusparselt or _pinned_version(requirements, "cusparselt"),
+        nvshmem=cuda.nvshmem or _pinned_version(requirements, "nvshmem"),
     )
 
 
-def _required_version(requires: Iterable[str], library: str) -> str | None:
-    """Return the version of "nvidia-LIBRARY-cu12==VERSION" in requirements."""
-    for requirement in requires:
-        if f"-{library}-" in requirement:
-            return requirement.partition("==")[2]
+def _pinned_version(requirements: Iterable[Requirement], library: str) -> str | None:
+    """Return the version in the requirement "nvidia-LIBRARY-cu12==VERSION"; None if there is none."""
+    for requirement in requirements:
+        if f"-{library}-" not in requirement.name:
+            continue
+        for specifier in requirement.specifier:
+            if specifier.operator == "==":
+                return specifier.version
     return None
 
 
