@@ -17,8 +17,8 @@ from functools import cache
 from typing import NamedTuple
 
 from tools.json_schema import SUFFIX, Schema, describe_class, field_comments
-from tools.proof.check import UpstreamTests
 from tools.proof.speed import SpeedTrial
+from tools.proof.upstream_run import UpstreamTests
 from torchmill.config import facts_reader, package_reader, toml_reader
 from torchmill.config.build import Arch
 from torchmill.config.conda_facts import CondaFacts, CondaName

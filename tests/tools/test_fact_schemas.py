@@ -20,8 +20,8 @@ from jsonschema import Draft7Validator
 from tools import fact_schemas
 from tools.fact_schemas import FILES, FOLDER, VALUES
 from tools.json_schema import Schema, schema_files
-from tools.proof.check import UpstreamTests
 from tools.proof.speed import SpeedTrial
+from tools.proof.upstream_run import UpstreamTests
 from torchmill.config import facts_reader, toml_reader
 from torchmill.config.toml_reader import READERS, TomlTable
 from torchmill.core.errors import ConfigError

@@ -15,9 +15,10 @@ from tests.support.contexts import HOST, job
 from tests.support.documents import assert_fits
 from tests.support.refusals import refused
 from tests.support.sampled import THIS, Sample, fetched
-from tools.proof import check, speed
-from tools.proof.check import Outcome, UpstreamRun, UpstreamTests, compare, describe
+from tools.proof import check, outcomes, speed
 from tools.proof.compared_wheels import ComparedWheel, choose_published
+from tools.proof.outcomes import Outcome, compare, describe
+from tools.proof.upstream_run import UpstreamRun, UpstreamTests
 from torchmill.config.build import Build
 from torchmill.config.facts import Facts
 from torchmill.config.release_lookup import find_release
@@ -77,26 +78,24 @@ def run_tests(
         "test", {"test_all.py": share}, (), "test", always=always, seconds=seconds
     )
     bar = ProgressDisplay(io.StringIO()).task("tests")
-    found = UpstreamRun(
-        Path(sys.executable), folder, tests, 600 * MIB, folder / "log", bar
-    ).outcomes(2)
-    return {test.rpartition("::")[2]: one for test, one in found.items()}
+    run = UpstreamRun(Path(sys.executable), folder, tests, 600 * MIB, folder / "log", bar)
+    return {test.rpartition("::")[2]: outcome for test, outcome in run.outcomes(2).items()}
 
 
 @pytest.mark.long
 def test_what_hangs_dies_or_takes_all_memory_is_ended_by_name_and_the_rest_runs(
     tmp_path: Path,
 ) -> None:
-    found = run_tests(tmp_path / "ours", UPSTREAM, seconds=15.0)
-    assert found["test_good"] == Outcome("passed")
-    assert found["test_bad"] == Outcome("failed", "ValueError: wrong by far")
-    assert found["test_flaky"] == Outcome("passed", "failed once: ValueError: once")
-    assert found["test_skipped"] == Outcome("skipped", "Skipped: has no MKL")
-    assert found["test_hangs"].result == "ended"
-    assert "hangs" in found["test_hangs"].why
-    assert found["test_dies"] == Outcome("ended", "the process ended with exit code 7")
-    assert "600.0 MiB of memory" in found["test_takes_all_memory"].why
-    assert sum(name.startswith("test_many") for name in found) == 400
+    by_name = run_tests(tmp_path / "ours", UPSTREAM, seconds=15.0)
+    assert by_name["test_good"] == Outcome("passed")
+    assert by_name["test_bad"] == Outcome("failed", "ValueError: wrong by far")
+    assert by_name["test_flaky"] == Outcome("passed", "failed once: ValueError: once")
+    assert by_name["test_skipped"] == Outcome("skipped", "Skipped: has no MKL")
+    assert by_name["test_hangs"].result == "ended"
+    assert "hangs" in by_name["test_hangs"].why
+    assert by_name["test_dies"] == Outcome("ended", "the process ended with exit code 7")
+    assert "600.0 MiB of memory" in by_name["test_takes_all_memory"].why
+    assert sum(name.startswith("test_many") for name in by_name) == 400
 
 
 def test_a_share_is_drawn_by_names(tmp_path: Path) -> None:
@@ -122,10 +121,12 @@ def test_what_a_plan_lacks_explains_the_tests_that_need_it(
     assert tests.explained_for(plan) == {"other": "known", "emit_itt": "built without ITT"}
 
 
-def test_many_tests_that_fail_for_one_reason_are_told_in_a_few_lines() -> None:
-    ours = outcomes(**{f"t{number}": "skipped" for number in range(100)}, other="failed")
-    said = compare(ours, outcomes(**{f"t{number}": "passed" for number in range(100)}), {})
-    lines = list(describe({**said, "wheel": "ours", "against": "theirs", "unlike": []}))
+def test_many_tests_that_fail_for_one_reason_take_a_few_lines() -> None:
+    ours = make_outcomes(**{f"t{number}": "skipped" for number in range(100)}, other="failed")
+    comparison = compare(
+        ours, make_outcomes(**{f"t{number}": "passed" for number in range(100)}), {}
+    )
+    lines = list(describe({**comparison, "wheel": "ours", "against": "theirs", "unlike": []}))
     assert sum(line.startswith("  t") for line in lines) == 5
     assert "  and 95 more, for the same reason" in lines
     assert any(line.startswith("  other: failed") for line in lines)
@@ -154,26 +155,26 @@ def test_a_process_that_dies_between_two_tests_is_named_and_the_rest_runs(tmp_pa
     )
     (tmp_path / "test").mkdir()
     (tmp_path / "test/conftest.py").write_text(dedent(BETWEEN))
-    found = run_tests(tmp_path, many)
-    assert found.pop("test_all.py") == Outcome("ended", "the process ended with exit code 9")
-    assert found == {f"test_many[{number}]": Outcome("passed") for number in range(20)}
+    by_name = run_tests(tmp_path, many)
+    assert by_name.pop("test_all.py") == Outcome("ended", "the process ended with exit code 9")
+    assert by_name == {f"test_many[{number}]": Outcome("passed") for number in range(20)}
 
 
-def outcomes(**results: str) -> dict[str, Outcome]:
+def make_outcomes(**results: str) -> dict[str, Outcome]:
     return {test: Outcome(result, "why") for test, result in results.items()}
 
 
 def test_what_is_unlike_the_published_wheel_is_the_result() -> None:
-    ours = outcomes(a="passed", b="failed", c="failed", d="skipped", e="ended", f="skipped")
-    theirs = outcomes(
+    ours = make_outcomes(a="passed", b="failed", c="failed", d="skipped", e="ended", f="skipped")
+    theirs = make_outcomes(
         a="failed", b="failed", c="passed", d="passed", e="passed", f="skipped", g="passed"
     )
-    said = compare(ours, theirs, {"e": "known since 1.13"})
-    assert list(said["alone"]) == ["c", "d", "e", "g"]
-    assert said["alone"]["e"]["explained"] == "known since 1.13"
-    assert said[check.BOTH] == ["b"]
-    assert said[check.THEIRS] == ["a"]
-    lines = list(describe({"wheel": "ours", "against": "theirs", "unlike": [], **said}))
+    comparison = compare(ours, theirs, {"e": "known since 1.13"})
+    assert list(comparison["alone"]) == ["c", "d", "e", "g"]
+    assert comparison["alone"]["e"]["explained"] == "known since 1.13"
+    assert comparison[outcomes.BOTH] == ["b"]
+    assert comparison[outcomes.THEIRS] == ["a"]
+    lines = list(describe({"wheel": "ours", "against": "theirs", "unlike": [], **comparison}))
     assert "not as on the published wheel: 4, of which 1 are explained" in lines
     assert list(compare(ours, {}, {})["alone"]) == ["b", "c", "e"], (
         "where it cannot be had, all that fail"
@@ -198,17 +199,17 @@ def test_the_shipped_facts_say_what_judges_a_wheel_and_what_is_timed(
 ) -> None:
     cell = cell_lookup.find_cell(shipped, name, "x86_64", find_release(shipped, "torch", "v1.13.1"))
     plan = build_plan.compute_plan(shipped, cell, HOST, Options())
-    found = VerifiedWheel(
+    verified = VerifiedWheel(
         Layout(tmp_path, tmp_path), shipped, cell, plan, tmp_path / plan.wheel.file_name, {}
     )
-    tests = check.tests_of(found)
+    tests = check.find_tests(verified)
     assert 0 < tests.files[file] <= 1
     assert all(why for why in tests.explained.values())
     if name.startswith("wheel"):
-        assert len(speed.trial_of(found).cases) >= 40
+        assert len(speed.find_trial(verified).cases) >= 40
     else:
         with refused("no-speed-cases"):
-            speed.trial_of(found)
+            speed.find_trial(verified)
 
 
 def test_the_nearest_published_wheel_is_chosen(shipped: Facts) -> None:

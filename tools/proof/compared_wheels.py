@@ -1,4 +1,8 @@
-"""A verified wheel and the published one that it is compared with, each in a clean environment of its own."""
+"""A verified wheel and the published one that it is compared with, each in an environment of its own.
+
+The sessions `check-…` and `speed-…` use both. The published wheel is PyPI's, unless the user names
+another.
+"""
 
 from __future__ import annotations
 
@@ -25,119 +29,133 @@ from torchmill.plan.options import OptionParser
 from torchmill.wheel.verify import clean_environment
 
 T = TypeVar("T")
-OURS, PUBLISHED = "ours", "published"
+# The sides of a comparison.
+OURS = "ours"
+PUBLISHED = "published"
 
 
 def parse_published_options(
     arguments: Sequence[str], prog: str
 ) -> tuple[ProductOptions, list[str]]:
-    """Return what a wheel is compared with, by the words after --, and those that are for the wheel."""
+    """Return the options of a comparison, and the other words after --, which are for the wheel."""
     parser = OptionParser(prog=prog, usage=argparse.SUPPRESS, allow_abbrev=False, add_help=False)
     meaning = "what the wheel is compared with, a file or a requirement; by default PyPI's wheel"
     parser.add_argument(PUBLISHED_OPTION, metavar="WHEEL", default="", help=meaning)
-    options, rest = parser.parse_known_args(list(arguments))
-    if not {"--help", "-h"}.isdisjoint(rest):  # that of the wheel's options follows
-        parser.print_help()
-    return ProductOptions(published=options.published), rest
+    options, words = parser.parse_known_args(list(arguments))
+    if not {"--help", "-h"}.isdisjoint(words):
+        parser.print_help()  # the help for the wheel's options follows
+    return ProductOptions(published=options.published), words
 
 
-def read_own_facts(found: VerifiedWheel, name: str, read: Callable[[TomlTable], T]) -> T:
-    """Return what a file of build_configs/ says that only these sessions read; raises ConfigError for mistakes."""
+def read_session_facts(verified: VerifiedWheel, name: str, read: Callable[[TomlTable], T]) -> T:
+    """Return the facts in NAME.toml of build_configs/, which no other part of the suite reads.
+
+    `read` gets the table of the file, which is empty if there is no such file. Raises ConfigError
+    if the file has mistakes.
+    """
     problems: list[str] = []
-    said = read(read_toml(found.facts.patches.parent / f"{name}.toml", problems, required=False))
+    path = verified.facts.patches.parent / f"{name}.toml"
+    facts = read(read_toml(path, problems, required=False))
     if problems:
-        raise ConfigError(
-            "\n  ".join(["build_configs has problems:", *problems]), code="facts-invalid"
-        )
-    return said
+        lines = "\n  ".join(["build_configs has problems:", *problems])
+        raise ConfigError(lines, code="facts-invalid")
+    return facts
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedWheel:
-    """One of the two: what pip installs, for which Python, and how it differs from the other by intent."""
+    """One side of a comparison: a wheel with its Python."""
 
     side: str  # "ours", "published"
     title: str  # for people: "torch-1.13.1+cpu-….whl", "torch 1.13.1 of PyPI"
     python: str
     packages: tuple[str, ...]  # for pip
-    unlike: tuple[str, ...] = ()  # sentences without their full stop
+    # Known differences between the sides, as sentences without their full stop.
+    unlike: tuple[str, ...] = ()
 
 
 def choose_published(
-    facts: Facts, cell: Cell, installed: Collection[str], named: str = ""
+    facts: Facts, cell: Cell, installed: Collection[str], requested: str = ""
 ) -> ComparedWheel:
-    """Return PyPI's wheel of a cell or the nearest to it: the same release for another Python that is installed.
+    """Return PyPI's wheel of a cell, or the wheel of the same release for the nearest Python.
 
-    `named` is what a user compares with instead. Raises DeliveryError where there is none.
+    That Python must be among the `installed` ones. `requested` is a file or a requirement that the
+    user names instead. Raises DeliveryError if there is no such wheel.
     """
-    release, build = cell.release, cell.build
-    if named:
-        return ComparedWheel(PUBLISHED, Path(named).name, build.python, (named,))
+    release = cell.release
+    build = cell.build
+    if requested:
+        return ComparedWheel(PUBLISHED, Path(requested).name, build.python, (requested,))
     arch = facts.arches[build.arch]
     pythons = wheel_pythons(facts, release, build.arch)
     usable = set(pythons) & {build.python, *installed}
     if not usable:
-        there = f", only for Python {', '.join(pythons)}, of which none is here" if pythons else ""
+        limits = ""
+        if pythons:
+            limits = f", only for Python {', '.join(pythons)}, of which none is here"
         raise DeliveryError(
-            f"PyPI has no wheel of {release} for {platform_name(arch)}{there}: name one to compare with: "
-            f"-- --published WHEEL",
+            f"PyPI has no wheel of {release} for {platform_name(arch)}{limits}: "
+            "name one to compare with: -- --published WHEEL",
             code="no-published-wheel",
         )
-    order = sorted({*pythons, build.python}, key=python_key)
-    python = min(usable, key=lambda one: abs(order.index(one) - order.index(build.python)))
-    unlike = (
-        []
-        if python == build.python
-        else [f"it is for Python {python}: PyPI has none for {build.python}"]
-    )
-    theirs = release.cuda_pypi if arch.system == "linux" and arch.name == "x86_64" else None
-    if theirs != build.cuda:
-        has = f"with CUDA {theirs}" if theirs else "without CUDA"
-        unlike.append(f"it is built {has}: what runs on the processor is compared")
+    ordered = sorted({*pythons, build.python}, key=python_key)
+    position = ordered.index(build.python)
+    python = min(usable, key=lambda version: abs(ordered.index(version) - position))
+    unlike = []
+    if python != build.python:
+        unlike.append(f"it is for Python {python}: PyPI has none for {build.python}")
+    # Only the wheels for Linux x86_64 on PyPI are built with CUDA.
+    published_cuda = None
+    if arch.system == "linux" and arch.name == "x86_64":
+        published_cuda = release.cuda_pypi
+    if published_cuda != build.cuda:
+        clause = f"with CUDA {published_cuda}" if published_cuda else "without CUDA"
+        unlike.append(f"it is built {clause}: what runs on the processor is compared")
+    # "===" takes no wheel with a local label, which another index may have.
+    packages = [f"{release.package}==={release.version}"]
     base = facts.packages[build.package].after
-    wanted = [
-        f"{release.package}==={release.version}",
-        *([f"{base}==={release.torch}"] if base else ()),
-    ]
-    return ComparedWheel(PUBLISHED, f"{release} of PyPI", python, tuple(wanted), tuple(unlike))
+    if base:
+        packages.append(f"{base}==={release.torch}")
+    return ComparedWheel(PUBLISHED, f"{release} of PyPI", python, tuple(packages), tuple(unlike))
 
 
-def describe_ours(found: VerifiedWheel) -> ComparedWheel:
-    """Return the verified wheel; what it is built against is taken from dist/.
+def describe_ours(verified: VerifiedWheel) -> ComparedWheel:
+    """Return the verified wheel as a side; the torch that it is built against comes from dist/.
 
-    Raises HostError where it is built for another processor than this machine's.
+    Raises HostError if it is built for another processor than this machine's.
     """
-    if lacking := processor_problems(
-        found.plan.wheel.processor.needs if found.plan.wheel.processor else (), processor_flags()
-    ):
+    wheel = verified.plan.wheel
+    needed_flags = wheel.processor.needs if wheel.processor else ()
+    problems = processor_problems(needed_flags, processor_flags())
+    if problems:
         raise HostError(
-            f"{found.wheel.name}: {lacking[0]}: try it where it can run",
+            f"{verified.wheel.name}: {problems[0]}: try it where it can run",
             code="processor-lacks-features",
         )
-    base = (
-        ("--find-links", str(found.layout.dist), found.plan.wheel.torch)
-        if found.plan.wheel.torch
-        else ()
-    )
-    return ComparedWheel(OURS, found.wheel.name, found.cell.build.python, (str(found.wheel), *base))
+    packages = [str(verified.wheel)]
+    if wheel.torch:
+        packages += ["--find-links", str(verified.layout.dist), wheel.torch]
+    python = verified.cell.build.python
+    return ComparedWheel(OURS, verified.wheel.name, python, tuple(packages))
 
 
 @contextlib.contextmanager
 def installed_wheel(
-    one: ComparedWheel, found: VerifiedWheel, requires: Sequence[str], log: TextIO
+    wheel: ComparedWheel, verified: VerifiedWheel, requires: Sequence[str], log: TextIO
 ) -> Iterator[Path]:
-    """Give the interpreter of an environment with a wheel and what else is required, gone afterwards.
+    """Give the interpreter of an environment with a wheel, which is deleted afterwards.
 
-    Both get the NumPy that the release is of. Raises VerifyError where pip refuses, HostError without the Python.
+    `requires` are further requirements. Both sides get the NumPy of the release's plan, so that
+    they differ by nothing else. Raises VerifyError if pip refuses, HostError if the Python is not
+    installed.
     """
-    python = interpreters.resolve_interpreter(one.python)
-    numpy = [text for text in found.plan.requirements if text.startswith("numpy")]
-    found.layout.state.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(
-        prefix=f"compared-{one.side}-", dir=found.layout.state
-    ) as folder:
+    python = interpreters.resolve_interpreter(wheel.python)
+    numpy = [text for text in verified.plan.requirements if text.startswith("numpy")]
+    state = verified.layout.state
+    state.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f"compared-{wheel.side}-", dir=state) as folder:
         venv = clean_environment.create_environment(
-            python, Path(folder, "venv"), log, found.layout.environments
+            python, Path(folder, "venv"), log, verified.layout.environments
         )
-        clean_environment.install_packages(venv, [*one.packages, *numpy, *requires], log)
+        clean_environment.install_packages(venv, [*wheel.packages, *numpy, *requires], log)
         yield venv
