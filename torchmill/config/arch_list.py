@@ -78,7 +78,8 @@ def parse_arch_list(
 ) -> tuple[list[ArchTarget], list[str]]:
     """Return the targets of a list, in its order, and a problem for each word that is none.
 
-    `torch` is the release that the names are read for; `gpus` are those that "native" stands for.
+    A target is a compute capability to compile for, with or without PTX. `torch` is the release
+    whose names of architectures count, and `gpus` are the GPUs that "native" stands for.
     """
     native_gpus = tuple(gpus)
     targets: list[ArchTarget] = []
@@ -161,10 +162,10 @@ def _architecture_capabilities(facts: Facts, name: str, torch: str, ptx: str) ->
             raise UnreadableArchError(
                 f"is not a name that torch {torch} knows; write {capabilities}"
             )
-    raise UnreadableArchError(_advice(name, by_name, ptx))
+    raise UnreadableArchError(_advise_on_word(name, by_name, ptx))
 
 
-def _advice(name: str, architectures: Iterable[str], ptx: str) -> str:
+def _advise_on_word(name: str, architectures: Iterable[str], ptx: str) -> str:
     """Return advice on a word that is neither a capability nor a name, as the end of a sentence.
 
     `architectures` are names in lower case; `ptx` is "+PTX" if the word had that at its end.
@@ -177,7 +178,8 @@ def _advice(name: str, architectures: Iterable[str], ptx: str) -> str:
         if ptx or kind.startswith("compute") or code == "-virtual":
             target += _PTX
         return f"is not how PyTorch writes it: write {target}"
-    # "2.1(2.0)", as select_compute_arch.cmake of FindCUDA reads it
+    # "2.1(2.0)" is code for 2.1 from the PTX of 2.0, as select_compute_arch.cmake of FindCUDA reads
+    # it.
     number = re.match(r"\d+\.\d(?=\()", name)
     if number:
         return f"asks for code made from another capability's PTX: write {number[0]}{ptx}"

@@ -17,7 +17,7 @@ from torchmill.config.toolkit import Toolkit
 from torchmill.config.versions import version_key
 from torchmill.core.stat_cache import StatCache
 
-# Fields of a release that goes with several torch: the first one's count for all.
+# Fields that are written only once for a release that goes with several torch: at the oldest torch.
 _WRITTEN_ONCE = ("date", "commit", "built_from", "wheels", "explained")
 
 
@@ -38,7 +38,8 @@ def read_packages_and_releases(
 ) -> PackagesAndReleases:
     """Read packages/*.toml and releases/*.toml below `folder`.
 
-    A file with a mistake is left out, and with a package those that are built on it.
+    A file with a mistake is left out. With a package, the packages that are built on it are left
+    out too.
     """
     files = read_package_files(folder, cache)
     variants = {CPU, *(toolkit.variant for toolkit in toolkits)}
@@ -47,7 +48,7 @@ def read_packages_and_releases(
         tried_keys.update(f"{variant}-{arch}" for variant in variants)
     reader = ReleaseReader(files, arches, tried_keys, cache)
     broken_releases = reader.read_files(folder / "releases")
-    # If releases are left out, one of them may be the torch of an edition that has none.
+    # An edition without a torch is a mistake, unless its torch may be in a file that is left out.
     _add_editions(reader, files, blame_unpaired=not broken_releases)
     broken_packages = blame_dependents(files)
     usable = {file.package.name: file.package for file in files if not file.problems}
@@ -60,7 +61,7 @@ def read_packages_and_releases(
 def _add_editions(
     reader: ReleaseReader, files: Iterable[PackageFile], *, blame_unpaired: bool
 ) -> None:
-    """Add to the releases of a reader those that packages declare themselves, and note problems."""
+    """Add the releases that packages declare themselves to those of a reader, and note problems."""
     for file in files:
         package = file.package
         if not package.name or not package.editions or package.after not in reader.releases:
@@ -80,7 +81,11 @@ def _release_key(release: Release) -> tuple[Version, Version]:
 
 
 def _complete_releases(releases: Iterable[Release]) -> tuple[Release, ...]:
-    """Return the releases of a package; one for several torch is described at the oldest."""
+    """Return the releases of a package with all their fields.
+
+    A release that goes with several torch is here once for each, the oldest first. What is written
+    at that one counts for the others.
+    """
     first_by_version: dict[str, Release] = {}
     completed: list[Release] = []
     for release in releases:

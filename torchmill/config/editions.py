@@ -10,10 +10,10 @@ from torchmill.config.versions import is_within, version_key
 def pair_editions(
     package: Package, listed: Iterable[Release], bases: Iterable[Release]
 ) -> tuple[list[Release], list[str]]:
-    """Return the releases that a package's editions are for each torch, and the problems of them.
+    """Return a release of a package for each torch, and the problems of its editions.
 
-    Each torch goes with the newest edition that takes it. `listed` are the package's releases in
-    releases/, which it may not have beside editions.
+    Each release of torch (`bases`) goes with the newest edition that takes it. `listed` are the
+    package's releases in releases/, which it may not have beside editions.
     """
     file = f"{package.name}.toml"
     problems = [

@@ -1,4 +1,8 @@
-"""Read build_configs/ into values; all problems are collected into one error."""
+"""Read build_configs/ into values; all problems are collected into one error.
+
+A problem is one line about a mistake in a file. A file of a package or a release with a mistake is
+left out, and the builds of the others go on. A mistake in any other file stops everything.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -69,11 +73,12 @@ def read_facts(folder: Path) -> Facts:
 
 
 def require_whole(facts: Facts) -> None:
-    """Raise ConfigError if something is left out of facts, with one line for each problem."""
+    """Raise ConfigError, with one line for each problem, if a file is left out of the facts."""
     _require_none(_problems_of_left_out(facts))
 
 
 def _problems_of_left_out(facts: Facts) -> list[str]:
+    """Return the problems of all files that are left out of the facts."""
     problems: list[str] = []
     for file in facts.left_out:
         problems.extend(file.problems)
@@ -81,6 +86,7 @@ def _problems_of_left_out(facts: Facts) -> list[str]:
 
 
 def _require_none(problems: list[str]) -> None:
+    """Raise ConfigError with a line for each problem, if there is one."""
     if problems:
         lines = "\n".join(f"  {line}" for line in problems)
         raise ConfigError(f"build_configs has problems:\n{lines}", code="facts-invalid")
@@ -96,14 +102,17 @@ class _FactsFolder:
         self._opened: list[TomlTable] = []
 
     def file(self, name: str, *, required: bool = False) -> TomlTable:
-        """Read NAME.toml; a missing one is an empty table, and a problem if it is required."""
+        """Return the table of NAME.toml; it is empty if there is no such file.
+
+        A missing file that is required is a problem.
+        """
         path = self.path / f"{name}.toml"
         table = read_toml(path, self.problems, required=required, cache=self._cache)
         self._opened.append(table)
         return table
 
     def check_unknown_keys(self) -> None:
-        """Complain about every key of the files that nobody asked for."""
+        """Note a problem for every key that no reader asked for."""
         for table in self._opened:
             table.check_unknown_keys()
 
@@ -129,7 +138,7 @@ def read_usable_facts(folder: Path, cache: StatCache | None = None) -> Facts:
         if not re.fullmatch(r"\w+", name, re.ASCII):
             problems.append(f"arches.toml: '{name}' cannot name an arch: use letters, digits and _")
     problems.extend(_unknown_packages(facts))
-    # Without the base package nothing can be built, and so its mistakes are not passed over.
+    # Without the base package nothing can be built, and so its mistakes stop everything.
     left_out = _problems_of_left_out(facts)
     has_base = any(package.after is None for package in facts.packages.values())
     if not has_base and not left_out:
@@ -145,6 +154,7 @@ def _read_everything(
     arches: Mapping[str, Arch],
     described: PackagesAndReleases,
 ) -> Facts:
+    """Return the facts of all files; `described` are the packages and releases that can be used."""
     linking = files.file("linking")
     conda = files.file("conda")
     answers = files.file("known_names").map("names", TomlTable.text)
@@ -211,7 +221,7 @@ def _read_official(files: _FactsFolder, packages: Iterable[str]) -> OfficialFact
 
 
 def _read_named(file: TomlTable, kind: type[T]) -> Iterator[T]:
-    """Yield a value for each table of a file; the table's own name is a field of it."""
+    """Yield a value for each table of a file; the name of the table becomes the field `name`."""
     for name in list(file.data):
         yield file.table(name).read(kind, name=name)
 
@@ -228,7 +238,8 @@ def _read_toolkit_sources(file: TomlTable) -> Iterator[ToolkitSource]:
     """Yield the sources of each provider, in the order in which providers are tried."""
     for provider in PROVIDERS:
         for table in file.tables(provider):
-            # Both lists may be absent, although the value has no defaults for them.
+            # In the file either list may be left out. The dataclass has no default for it, because
+            # whoever makes a value has to say it.
             values: dict[str, Any] = {
                 "provider": provider,
                 "versions": table.texts("versions", ()),
@@ -240,11 +251,11 @@ def _read_toolkit_sources(file: TomlTable) -> Iterator[ToolkitSource]:
 def _read_causes(file: TomlTable, answers: Mapping[str, str]) -> Iterator[FailureCause]:
     """Yield the catalogue of failures, in its order.
 
-    `answers` are the tables of known_names.toml: a cause names one of them by its key `known`, and
-    the value has the text of that table.
+    `answers` are the texts of known_names.toml by their names. A cause names one of them by its key
+    `known`, and gets the text.
     """
     for table in file.tables("cause"):
-        # The catalogue has hundreds of causes: a name is found more easily than a number.
+        # Messages name a cause by its name: of hundreds, nobody finds one by its number.
         table.place = f"{file.place}: {table.data.get('name')}"
         name = table.text("known", "")
         if name not in {"", *answers}:
@@ -281,14 +292,15 @@ def _read_images(file: TomlTable, archives: TomlTable) -> ImageFacts:
         uv=uv.version("version"),
         uv_pythons=uv.pythons("pythons"),
     )
-    # No value has the source; it is for people, and must be there.
+    # The source is only for people who read the file, and so no field holds it. It must be there.
     uv.text("source")
     uv.check_unknown_keys()
     return images
 
 
 def _read_base_image(table: TomlTable) -> BaseImage:
-    # Other than by the defaults of the value, a digest may be absent, and a source may not.
+    # In the file a digest may be left out, and a source may not. The dataclass has it the other way
+    # round, for images that users name.
     image = table.read(BaseImage, digest=table.text("digest", ""), source=table.text("source"))
     if image.digest and not DIGEST.fullmatch(image.digest):
         table.problem(f"'digest' is '{image.digest}', expected sha256: and 64 hexadecimal digits")

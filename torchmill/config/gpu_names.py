@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from itertools import combinations
 
 from torchmill.config.facts import Facts
-from torchmill.config.gpu import Capability, Gpu
+from torchmill.config.gpu import Capability, DeviceMaker, Gpu
 from torchmill.core.errors import ConfigError
 
 # Words that names of the same GPU may have or lack.
@@ -31,7 +31,7 @@ class NamedGpu:
 
 
 def gpu_names(text: str) -> list[str]:
-    """Return the names in a text, "K80, GTX 960" or "K80 and GTX 960"; else the text itself."""
+    """Return the names in a list such as "K80, GTX 960" or "K80 and GTX 960"; one of a single name."""
     names = [name.strip() for name in _BETWEEN_GPUS.split(text)]
     return [name for name in names if name] or [text]
 
@@ -39,8 +39,8 @@ def gpu_names(text: str) -> list[str]:
 def find_gpus(facts: Facts, name: str) -> tuple[NamedGpu, ...]:
     """Return the GPUs that a name may mean: "RTX 3090", "3090", "NVIDIA A100-SXM4-40GB", "8.6".
 
-    For several names, "K80, GTX 960", it is the GPUs of each. Raises ConfigError, with near
-    matches, if no GPU is called so.
+    For a list of names, "K80, GTX 960", these are the GPUs of all of them. Raises ConfigError, with
+    near matches, if no GPU has that name.
     """
     names = gpu_names(name)
     if len(names) > 1:
@@ -53,7 +53,7 @@ def find_gpus(facts: Facts, name: str) -> tuple[NamedGpu, ...]:
     if capability is not None:
         return (NamedGpu(capability.name, capability),)
     gpus = _known_gpus(facts)
-    # Before its words are compared: "Quadro RTX 4000" is no RTX 4000 Ada.
+    # A full name counts before similar ones: "Quadro RTX 4000" is no RTX 4000 Ada.
     full_name = name.strip().lower()
     spellings = {full_name, full_name.removeprefix("nvidia ")}
     exact = tuple(gpu for gpu in gpus if gpu.gpu.lower() in spellings)
@@ -73,6 +73,7 @@ def find_gpus(facts: Facts, name: str) -> tuple[NamedGpu, ...]:
 
 
 def _known_gpus(facts: Facts) -> list[NamedGpu]:
+    """Return all GPUs of the facts."""
     gpus: list[NamedGpu] = []
     for capability in facts.gpus.capabilities:
         gpus.extend(NamedGpu(gpu, capability) for gpu in capability.gpus)
@@ -86,35 +87,43 @@ def _words(name: str) -> list[str]:
 
 
 def _similar_gpus(gpus: Sequence[NamedGpu], words: Sequence[str]) -> list[NamedGpu]:
-    """Return the GPUs whose names contain some words, or else those whose names are among these.
+    """Return the GPUs whose names contain some words, or else those whose names the words contain.
 
-    "3090" is contained in "GeForce RTX 3090", and "A100" is among the words of
-    "NVIDIA A100-SXM4-40GB". Of the second kind the longest counts: in "RTX 3090 Ti x2" it
-    is the RTX 3090 Ti, not the RTX 3090.
+    The words of "3090" are a part of "GeForce RTX 3090". The words of "NVIDIA A100-SXM4-40GB"
+    contain "A100". Of several names that the words contain the longest counts: in "RTX 3090 Ti x2"
+    this is "RTX 3090 Ti", not "RTX 3090".
     """
     text = "".join(words)
-    longer = [gpu for gpu in gpus if any(_spans(text, _words(gpu.gpu)))]
-    if longer:
-        return longer
-    matches: list[tuple[NamedGpu, frozenset[int]]] = []
+    containing = [gpu for gpu in gpus if any(_spans(text, _words(gpu.gpu)))]
+    if containing:
+        return containing
+    contained: list[tuple[NamedGpu, frozenset[int]]] = []
     for gpu in gpus:
-        matches.extend((gpu, span) for span in _spans("".join(_words(gpu.gpu)), words))
-    return [gpu for gpu, span in matches if not any(span < other for _, other in matches)]
+        contained.extend((gpu, span) for span in _spans("".join(_words(gpu.gpu)), words))
+    longest = []
+    for gpu, span in contained:
+        if not any(span < other for _, other in contained):
+            longest.append(gpu)
+    return longest
 
 
 def _spans(text: str, words: Sequence[str]) -> Iterator[frozenset[int]]:
-    """Yield the indexes of successive words that make up a text: "rtx3090" of "RTX 3090"."""
+    """Yield the indexes of successive words that make up a text.
+
+    The text "rtx3090" is made up by the words 1 and 2 of "GeForce RTX 3090".
+    """
     for start, end in combinations(range(len(words) + 1), 2):
         if "".join(words[start:end]) == text:
             yield frozenset(range(start, end))
 
 
 def _refuse_other_maker(facts: Facts, name: str, same_name: Sequence[str]) -> None:
-    """Raise ConfigError for a device that is not NVIDIA's; `same_name` are GPUs called so."""
-    for maker in facts.gpus.device_makers:
-        if any(re.search(pattern, name, re.IGNORECASE) for pattern in maker.names):
-            break
-    else:
+    """Raise ConfigError for a device that is not NVIDIA's.
+
+    `same_name` are the names of NVIDIA's GPUs that have the same words.
+    """
+    maker = _other_maker(facts, name)
+    if maker is None:
         return
     if same_name:
         raise ConfigError(
@@ -127,6 +136,14 @@ def _refuse_other_maker(facts: Facts, name: str, same_name: Sequence[str]) -> No
         f"'{name}' is a device of {maker.maker}, which has no CUDA{unbuilt}: {maker.instead}",
         code="gpu-of-another-maker",
     )
+
+
+def _other_maker(facts: Facts, name: str) -> DeviceMaker | None:
+    """Return the maker, other than NVIDIA, of a device by its name; None if it is none of them."""
+    for maker in facts.gpus.device_makers:
+        if any(re.search(pattern, name, re.IGNORECASE) for pattern in maker.names):
+            return maker
+    return None
 
 
 def _unknown_gpu(gpus: Sequence[NamedGpu], name: str) -> ConfigError:
@@ -145,9 +162,9 @@ def _unknown_gpu(gpus: Sequence[NamedGpu], name: str) -> ConfigError:
 def gpus_of_host(facts: Facts, gpus: Iterable[Gpu], unknown: str = "") -> tuple[NamedGpu, ...]:
     """Return the GPUs of a machine with their capabilities.
 
-    An old driver reports only the name: then the facts about that name count. `unknown` is why it
-    is unknown which GPUs there are, if it is. Raises ConfigError if there is none, or the
-    capability of one is unknown.
+    If a driver is old and reports only the name, the facts about that name count. `unknown` is the
+    reason why nobody can tell which GPUs there are; "" if it is known. Raises ConfigError if there
+    is none, or the capability of one is unknown.
     """
     named: list[NamedGpu] = []
     for gpu in gpus:

@@ -24,9 +24,9 @@ def platform_of_tag(facts: Facts, tag: str) -> Arch | None:
 def wheel_pythons(facts: Facts, release: Release, arch: str) -> tuple[str, ...]:
     """Return the Pythons that a release has wheels for on a machine, oldest first."""
     pythons: set[str] = set()
-    end, starts = f"_{arch}", _TAGS.get(facts.arches[arch].system, ())
+    starts = _TAGS.get(facts.arches[arch].system, ())
     for tag, tag_pythons in release.wheels.items():
-        if tag.endswith(end) and tag.startswith(starts):
+        if tag.endswith(f"_{arch}") and tag.startswith(starts):
             pythons.update(tag_pythons)
     return tuple(sorted(pythons, key=python_key))
 
@@ -35,8 +35,8 @@ def wheel_places(
     facts: Facts, release: Release, variant: str, arch: str
 ) -> Iterator[OfferedWheels]:
     """Yield the indexes that have a release's wheels of a variant for a machine."""
-    # A release of a dependent package may be paired with a later torch than it was released for;
-    # the indexes have its wheels for the torch that the facts name first.
+    # One release of a dependent package can go with several torch, and is here once for each. The
+    # indexes have its wheels for the torch that the facts name first.
     release = find_release(facts, release.package, release.tag)
     if not wheel_pythons(facts, release, arch):
         return

@@ -21,10 +21,11 @@ _NAME_DIGITS = 32  # of the digest that names a merged folder
 
 
 def merge_facts(project: Path, shipped: Path, place: Path) -> Path | None:
-    """Return a folder in `place` with the shipped facts and a project's own; None without such.
+    """Return a folder in `place` with the shipped facts and a project's own.
 
-    The folder's name is the digest of the files in it, and nothing in it is ever changed. Raises
-    ConfigError for a fact that is no file or too large, OSError for one that cannot be read.
+    None if the folder `project` has no facts. The merged folder's name is the digest of the files
+    in it, and nothing in it is ever changed. Raises ConfigError for a fact that is no file or too
+    large, OSError for one that cannot be read.
     """
     own_files = dict(_list_facts(project, shipped))
     if not own_files:
@@ -41,6 +42,7 @@ def merge_facts(project: Path, shipped: Path, place: Path) -> Path | None:
 
 
 def _copy_facts(files: Mapping[str, Path], merged: Path) -> None:
+    """Copy files into a folder that appears complete; their names are paths in it."""
     with fresh_path(merged) as fresh:
         for name, path in files.items():
             target = fresh / name
@@ -49,7 +51,7 @@ def _copy_facts(files: Mapping[str, Path], merged: Path) -> None:
         try:
             fresh.rename(merged)
         except OSError:
-            # Of two commands that begin at a time, the second finds the folder of the first.
+            # Another command that began at the same time may have made the folder.
             if not merged.is_dir():
                 raise
 

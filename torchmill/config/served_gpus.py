@@ -1,5 +1,8 @@
 """Tell which GPUs device code runs on: code of the same major version, and PTX.
 
+A wheel has code for some capabilities. PTX is an intermediate language, which a driver compiles for
+later GPUs.
+
 https://docs.nvidia.com/cuda/cuda-c-programming-guide/#binary-compatibility
 """
 
@@ -22,9 +25,9 @@ def code_runs(facts: Facts, target: ArchTarget, gpu: Capability) -> bool:
     """Tell whether a target's code runs on GPUs of a capability.
 
     It does on the same capability, and on a later minor version of the same major one. NVIDIA does
-    not promise the second for systems on a chip, nor between them and graphics cards.
+    not promise the latter for systems on a chip, nor between them and graphics cards.
     """
-    # Code with a suffix is made for this capability at least.
+    # That holds for code with a suffix too.
     if target.capability == gpu.name:
         return True
     # Code with "f" follows the rule for code without a suffix.
@@ -48,7 +51,7 @@ def ptx_runs(facts: Facts, target: ArchTarget, gpu: Capability) -> bool:
 
 
 def serving_kind(facts: Facts, targets: Iterable[ArchTarget], gpu: Capability) -> str | None:
-    """Return how a list serves GPUs of a capability: "code", "PTX", or None, not at all."""
+    """Return how code for `targets` serves GPUs of a capability: "code", "PTX", or None: not at all."""
     served = serving_target(facts, targets, gpu)
     return served[0] if served else None
 
@@ -56,9 +59,9 @@ def serving_kind(facts: Facts, targets: Iterable[ArchTarget], gpu: Capability) -
 def serving_target(
     facts: Facts, targets: Iterable[ArchTarget], gpu: Capability
 ) -> tuple[str, ArchTarget] | None:
-    """Return how a list serves GPUs of a capability, and the entry that does; None: not at all.
+    """Return how code for `targets` serves GPUs of a capability, and the target that does.
 
-    Code goes before PTX, and the newest entry before older ones.
+    Code goes before PTX, and the newest target before older ones. None if no target serves them.
     """
     newest_first = sorted(targets, key=target_key, reverse=True)
     for target in newest_first:
@@ -71,9 +74,9 @@ def serving_target(
 
 
 def unserved_capabilities(facts: Facts, code: str, listed: str) -> list[str]:
-    """Return the capabilities of a list whose GPUs neither some code nor its PTX runs on.
+    """Return the capabilities in `listed` on whose GPUs neither the code nor the PTX of `code` runs.
 
-    Both are written as TORCH_CUDA_ARCH_LIST is: "7.0;8.6+PTX". PTX that the list asks for is not
+    Both are written as TORCH_CUDA_ARCH_LIST is: "7.0;8.6+PTX". PTX that only `listed` has is not
     missed.
     """
     targets = parse_targets(facts, code)
@@ -87,8 +90,8 @@ def unserved_capabilities(facts: Facts, code: str, listed: str) -> list[str]:
     return unserved
 
 
-def without_cudnn(version: str, capabilities: Iterable[Capability]) -> list[str]:
-    """Return the capabilities that a version of cuDNN has no code for."""
+def unserved_by_cudnn(version: str, capabilities: Iterable[Capability]) -> list[str]:
+    """Return the names of those capabilities that a version of cuDNN has no code for."""
     names: list[str] = []
     for capability in capabilities:
         if Version(version) not in capability.cudnn and capability.name not in names:

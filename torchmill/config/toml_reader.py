@@ -41,21 +41,21 @@ class TomlTable:
         self.problems.append(f"{self.place}: {text}")
 
     def read(self, kind: type[T], /, **given: Any) -> T:
-        """Return a dataclass of the whole table: each field is the key of its name, of its type.
+        """Return a dataclass of the whole table: each field is read from the key of its name.
 
-        A field `rules` of several dataclasses is `[[rule]]`. `given` are fields that are read
-        already. A key that is missing is a problem, unless its field has a default or can be empty.
-        A key that no field has is a problem.
+        The annotation of a field decides how it is read. A field `rules` with several dataclasses
+        is a list of tables, `[[rule]]`. `given` has the values of fields that the caller has read
+        already. A missing key is a problem, unless its field has a default or can be empty, and so
+        is a key that belongs to no field.
         """
         value = self.read_fields(kind, {}, **given)
         self.check_unknown_keys()
         return value
 
     def read_fields(self, kind: type[T], keys: Mapping[str, str], /, **given: Any) -> T:
-        """Return a dataclass of some keys of the table, and leave the others in it.
+        """Return a dataclass of some keys of the table, as `read` does, and leave the other keys.
 
-        `keys` are those of fields that are called otherwise: {"homes": "toolkits"}. For the rest
-        see `read`.
+        `keys` has the keys of fields that have another name there: {"homes": "toolkits"}.
         """
         for field in field_readers(kind):  # type: ignore[arg-type]
             if field.name in given:
@@ -63,7 +63,7 @@ class TomlTable:
             key = keys.get(field.name, field.key)
             if key in self.data or not field.has_default:
                 given[field.name] = field.read(self, key)
-            # Absent keys too: a misspelt one may be meant for them.
+            # Keys that are absent count too: a misspelt key may be meant for one of them.
             self.requested.append(key)
         return kind(**given)
 
@@ -72,14 +72,17 @@ class TomlTable:
         return tuple(table.read(kind) for table in self.tables(key))
 
     def take(self, key: str, kind: type[T], expected: str, default: T | None = None) -> T | None:
-        """Take a value of a type; a default of None makes the key obligatory."""
+        """Take a value of a type; None, after a problem, if it is missing or of another type.
+
+        `expected` names the type in messages. A default of None makes the key obligatory.
+        """
         self.requested.append(key)
         if key not in self.data:
             if default is None:
                 self.problem(f"key '{key}' is missing")
             return default
         value = self.data.pop(key)
-        # In Python true is a whole number too; in TOML it is none.
+        # In Python True is a whole number. In TOML `true` is none.
         if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
             return value
         if kind is str and isinstance(value, float):
@@ -124,10 +127,13 @@ class TomlTable:
         # A default of () is a list that may be absent, and None one that must be there.
         usual = None if default is None else list(default)
         values = self.take(key, list, "a list of strings", usual) or []
-        return tuple(self._element(key, value).text(key) for value in values)
+        return tuple(self.element(key, value).text(key) for value in values)
 
-    def _element(self, key: str, value: object) -> "TomlTable":
-        """Return a table of one element of a list, by which a mistake is named as the list's."""
+    def element(self, key: str, value: object) -> "TomlTable":
+        """Return a table with one element of the list at a key, to read it like a single value.
+
+        Its mistakes are reported as those of the list.
+        """
         return TomlTable(self.place, {key: value}, self.problems)
 
     def commit(self, key: str) -> str | None:
@@ -155,10 +161,11 @@ class TomlTable:
         return tuple(pythons)
 
     def template(self, key: str, names: Collection[str], default: str | None = None) -> str:
-        """Take a string in which names in braces stand for something; "" for one that has others.
+        """Take a string in which each of `names` in braces stands for a value.
 
-        Formats, "{version:>5}", and attributes are refused as well: a template may come from
-        anybody, and str.format would evaluate them.
+        It is "", after a problem, if it has other braces. Formats, "{version:>5}", and attributes,
+        "{version.x}", are refused too: facts may come from anybody, and str.format would evaluate
+        them.
         """
         text = self.text(key, default)
         if _is_template(text, names):
@@ -198,7 +205,7 @@ class TomlTable:
     def counts(self, key: str) -> tuple[int, ...]:
         """Take a list of whole numbers."""
         values = self.take(key, list, "a list of whole numbers") or []
-        return tuple(self._element(key, value).count(key) or 0 for value in values)
+        return tuple(self.element(key, value).count(key) or 0 for value in values)
 
     def size(self, key: str) -> int:
         """Take a quantity of bytes, such as "2.2 GiB"."""
@@ -239,12 +246,15 @@ class TomlTable:
         )
 
     def map(self, key: str, read: Callable[["TomlTable", str], T]) -> dict[str, T]:
-        """Take a table that may be absent, of any keys, whose values are read alike."""
+        """Take a table of any keys that may be absent; `read` reads the value of each."""
         table = self.table(key)
         return {name: read(table, name) for name in list(table.data)}
 
     def check_unknown_keys(self) -> None:
-        """Complain about every key that no reader asked for."""
+        """Note a problem for every key that is left in the table.
+
+        It suggests a similar key, or else lists those that a reader asked for.
+        """
         for key in self.data:
             hint = did_you_mean(key, self.requested)
             if not hint:
@@ -292,7 +302,7 @@ def _template(*names: str) -> Reader:
 def _commands(table: TomlTable, key: str) -> tuple[tuple[str, ...], ...]:
     """Take a list of lists of strings."""
     commands = table.take(key, list, "a list of commands") or []
-    return tuple(table._element(key, command).texts(key) for command in commands)  # noqa: SLF001
+    return tuple(table.element(key, command).texts(key) for command in commands)
 
 
 def _number_range(table: TomlTable, key: str) -> CostRange:
@@ -390,10 +400,10 @@ def _tables_reader(kind: type) -> Reader:
 def read_toml(
     path: Path, problems: list[str], *, required: bool = True, cache: StatCache | None = None
 ) -> TomlTable:
-    """Read a TOML file; a broken one, or a missing one that is required, is a problem and empty.
+    """Return the table of a TOML file; it is empty, after a problem, if the file cannot be read.
 
-    Its contents are remembered in `cache`: to parse build_configs/ takes 60 ms, to read them from
-    there 2 ms (71 files, 345 kB of JSON).
+    A missing file is a problem only if it is required. The contents are remembered in `cache`:
+    to parse build_configs/ takes 60 ms, to read them from there 2 ms (71 files, 345 kB of JSON).
     """
     data: dict[str, Any] = {}
     try:

@@ -14,7 +14,7 @@ from packaging.version import Version
 from torchmill.config.arch_list import listed_capabilities
 from torchmill.config.facts import Facts
 from torchmill.config.release import Release
-from torchmill.config.served_gpus import unserved_capabilities, without_cudnn
+from torchmill.config.served_gpus import unserved_by_cudnn, unserved_capabilities
 from torchmill.config.versions import is_version
 from torchmill.host.host import Host
 from torchmill.host.provisioned import MAGMA, ProvisionedMagma, provisioned_magma
@@ -110,8 +110,8 @@ def required_nvidia_packages(
     """Return the packages of NVIDIA that a wheel requires, as the official wheel does.
 
     There are none without an official wheel for the same toolkit, machine and versions of cuDNN and
-    NCCL: such a wheel contains the libraries itself. `libraries` are the provisioned libraries, with
-    their versions.
+    NCCL: such a wheel contains the libraries itself. `libraries` are the provisioned libraries,
+    with their versions.
     """
     build = constraints.cell.build
     release = constraints.cell.release
@@ -254,7 +254,7 @@ def _version_to_provision(
     capabilities = listed_capabilities(constraints.facts, arch_list) if name == "cudnn" else ()
     is_provisioned = library_key(name, official, cuda) in host.toolkits.provisioned
     is_available = official in offered or is_provisioned
-    if is_available and not without_cudnn(official, capabilities):
+    if is_available and not unserved_by_cudnn(official, capabilities):
         return official
     if name in _COMPILED_WITH_TORCH:
         return None
@@ -264,7 +264,7 @@ def _version_to_provision(
         for version in versions:
             if not _has_official_major(constraints, name, version):
                 continue
-            if needs.allows(version) and not without_cudnn(version, capabilities):
+            if needs.allows(version) and not unserved_by_cudnn(version, capabilities):
                 fitting.append(version)
         newer = [version for version in fitting if Version(version) >= Version(official)]
         if newer:

@@ -18,7 +18,7 @@ from torchmill.config.gpu_names import gpu_capability, known_capabilities
 from torchmill.config.official_wheels import wheel_places, wheel_pythons
 from torchmill.config.release import Release
 from torchmill.config.release_lookup import base_package, find_release
-from torchmill.config.served_gpus import serving_kind, without_cudnn
+from torchmill.config.served_gpus import serving_kind, unserved_by_cudnn
 from torchmill.config.toolkit import Toolkit
 from torchmill.config.wheel_code import WheelCode
 from torchmill.host.host import Host, HostResources
@@ -409,7 +409,7 @@ def _remarks(facts: Facts, release: Release, wheel: PublishedWheel, host: Host) 
 def _cudnn_remark(release: Release, toolkit: Toolkit, gpus: Sequence[Capability]) -> Iterator[str]:
     """Yield a clause if the cuDNN of an official build has no code for some GPUs."""
     cudnn = release.cuda_official[toolkit.version].cudnn
-    unserved = without_cudnn(cudnn, gpus) if cudnn else []
+    unserved = unserved_by_cudnn(cudnn, gpus) if cudnn else []
     if unserved:
         yield (
             f"its cuDNN {cudnn} has no code for {', '.join(unserved)}: "

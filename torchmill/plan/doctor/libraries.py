@@ -10,7 +10,7 @@ from packaging.version import Version
 
 from torchmill.config import distributions
 from torchmill.config.arch_list import listed_capabilities
-from torchmill.config.served_gpus import unserved_capabilities, without_cudnn
+from torchmill.config.served_gpus import unserved_by_cudnn, unserved_capabilities
 from torchmill.core.package_data import read_table_beside
 from torchmill.host.provisioned import provisioned_magma
 from torchmill.plan import system_packages
@@ -170,7 +170,7 @@ def check_cudnn_code(context: CheckContext) -> Iterator[Finding]:
         return
     listed = context.plan.arch_list
     gpus = listed_capabilities(context.facts, listed)
-    unserved = without_cudnn(version, gpus)
+    unserved = unserved_by_cudnn(version, gpus)
     if unserved:
         yield Finding(
             "cuDNN's code",
