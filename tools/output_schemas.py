@@ -17,7 +17,7 @@ from millguard.limits import CpuQuota, LimitReading
 from millpress.bundling import BundledLibrary
 
 from tools.json_schema import Schema, describe_class, field_comments
-from tools.proof import check, speed
+from tools.proof import outcomes, speed
 from torchmill.cell.containers.engine import Mount
 from torchmill.cell.up_to_date import STAGES, StageRecord
 from torchmill.commands.jobs import CompileDemand
@@ -659,9 +659,9 @@ def _upstream_tests(**further: Schema) -> Schema:
         "unlike": texts("how both differ by intent"),
         "results": by_name({"type": "integer"}, "result -> tests on our wheel"),
         "published": by_name({"type": "integer"}, "result -> tests on the published wheel"),
-        check.BOTH: texts("tests"),
-        check.THEIRS: texts("tests"),
-        check.FLAKY: texts("tests"),
+        outcomes.BOTH: texts("tests"),
+        outcomes.THEIRS: texts("tests"),
+        outcomes.FLAKY: texts("tests"),
         "alone": by_name(record("a test", alone), "tests that do not pass on our wheel alone"),
     }
     return record("what came of upstream's own tests", keys | further)
