@@ -79,8 +79,8 @@ def _delete_folder(folder: Path) -> None:
 def trim_folder(folder: Path, limit: int) -> None:
     """Delete the files that were used least recently until a folder holds at most `limit` bytes.
 
-    A file counts as used at its time of modification: whoever reads a cached file renews it. Hidden
-    files younger than a day stay, because somebody may be writing them.
+    A file counts as used at its time of modification, which readers of a cache renew. Hidden files
+    younger than a day stay, because another process may be writing them.
     """
     files = []
     total = 0

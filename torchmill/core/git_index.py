@@ -142,7 +142,7 @@ def _read_entries(data: bytes, digest_bytes: int) -> Iterator[TrackedFile]:
             # One to eight zeros fill an entry up to a multiple of eight bytes.
             at = start + (end - start + 8) // 8 * 8
         yield TrackedFile(os.fsdecode(path), stat.S_ISLNK(mode))
-    # Extensions follow the entries; git writes this one first.
+    # Extensions follow the entries. git writes that of a split index first.
     if data[at : at + 4] == b"link":
         raise ValueError("it is split: another file has more entries")
 

@@ -150,7 +150,7 @@ def _read_end(text: TextIOWrapper) -> tuple[int, list[str]]:
 
 
 def cut_line(line: str) -> str:
-    """Return a line; of one that is longer than is read, the beginning, " … " and the end."""
+    """Return a line; if it is very long, its beginning, " … " and its end."""
     if len(line) <= _HEAD_CHARACTERS + _TAIL_CHARACTERS:
         return line
     return f"{line[:_HEAD_CHARACTERS]} … {line[-_TAIL_CHARACTERS:]}"

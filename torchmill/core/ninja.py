@@ -121,8 +121,8 @@ class EdgePace:
     seconds on any steady clock.
 
     The speed is measured over the later half of the work or the later half of the time, whichever
-    began later. The reason are cached edges: many runs begin with them, they are much of the work,
-    take no time, and say nothing about the edges that are compiled after them.
+    began later. Many runs begin with cached edges, which are much of the work and take no time, and
+    so say nothing about the edges that are compiled after them.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class EdgePace:
             self._at.append(now)
 
     def _begin_run(self) -> None:
-        """Forget the edges of an earlier run of ninja, and list the outputs of this one."""
+        """Forget the edges of an earlier run of ninja, and list the outputs of a new run."""
         self._coming = {path: self._weigh(path) for path in self._list_coming()}
         self._coming_weight = sum(self._coming.values())
         self.weighed = bool(self._coming)
@@ -168,7 +168,7 @@ class EdgePace:
     def _take_weight(self, edge: Edge, count: int) -> float:
         """Return the weight of the last `count` edges, and note that `edge` is no longer coming.
 
-        Of several edges that one line of progress stands for, only the title of the last is known.
+        A line of progress may stand for several edges, and has the title of the last.
         """
         path = made_path(edge.title)
         if path in self._coming:

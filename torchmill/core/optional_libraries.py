@@ -1,6 +1,7 @@
 """The libraries that only some commands need: what installs them, and the error without them.
 
-They are listed in optional_libraries.toml. A wheel of torchmill has an extra for each group of them.
+They are listed in optional_libraries.toml. A wheel of torchmill has an extra for each group of
+them.
 """
 
 import contextlib

@@ -44,7 +44,7 @@ class _Below:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The folders of one checkout of the suite (`root`) and of this user (`cache`)."""
+    """The folders of a checkout of the suite (`root`) and of its user (`cache`)."""
 
     root: Path
     cache: Path

@@ -40,7 +40,7 @@ _CREATE_NEW_PROCESS_GROUP = 0x200  # a flag of Windows: elsewhere, subprocess la
 
 
 def end_children() -> None:
-    """End all processes that this one has started, and their children, except for the watchers."""
+    """End the children of this process, and their children, except for the watchers."""
     import psutil
     from millguard import processes
 
@@ -201,8 +201,9 @@ def stream(
 
     The program leads a process group of its own. So the terminal's Ctrl-C reaches this process
     only, which interrupts the group once and gives it INTERRUPT_TIMEOUT_SECONDS to stop.
-    `kills_others` is for a program that stays until the programs that it has started end, and then
-    cleans up, such as buildah: these programs are interrupted and the leader is not.
+    `kills_others` is for a program such as buildah. If it were interrupted, it would kill the
+    programs that it has started at once. So only these programs are interrupted, which have time to
+    clean up then, and it ends after them.
 
     `waits_for` names the sender of the output, such as a server. If it is given, the silence of the
     sender is limited (`until_silent`).
@@ -400,7 +401,7 @@ def _stop(process: subprocess.Popen[str], *, reads: bool = True, kills_others: b
 def _other_programs(leader: subprocess.Popen[str]) -> list[psutil.Process]:
     """Return the processes in a group that run another program than the group's leader.
 
-    Processes of the leader's program are copies of the leader, which end with it.
+    The leader may have forked: processes of its own program are a part of it.
     """
     from millguard import processes
 
@@ -442,7 +443,7 @@ def _end_step_by_step(
             with contextlib.suppress(psutil.Error):
                 member.send_signal(signal.SIGINT)
 
-    # The leader begins to clean up only when the members have ended.
+    # The members may have to end programs that they have started themselves.
     interrupt_seconds = INTERRUPT_TIMEOUT_SECONDS * (2 if members else 1)
     steps: tuple[tuple[Callable[[], None], float], ...] = (
         (interrupt, interrupt_seconds),

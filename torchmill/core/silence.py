@@ -84,7 +84,7 @@ class _Silence:
         self._reported = False
 
     def add_waiting(self, seconds: float) -> None:
-        """Add the seconds of one wait, which _POLL_SECONDS limits unless the process is stopped."""
+        """Add the seconds of a wait; it is longer than _POLL_SECONDS only if Ctrl-Z was pressed."""
         self._seconds += min(seconds, _POLL_SECONDS)
 
     def note_item(self, item_bytes: int | None) -> None:

@@ -112,7 +112,7 @@ class Apt:
                 "APT::Architecture": architecture,
                 "APT::Architectures": architecture,
                 "Dir::State::status": empty / "status",
-                # The preferences of this machine ("pins") are for what is installed on it.
+                # The preferences ("pins") of this machine are for its own packages.
                 "Dir::Etc::preferences": "/dev/null",
                 "Dir::Etc::preferencesparts": empty,
                 # By default `apt-get update` succeeds, with a warning, if it cannot read a list.

@@ -40,7 +40,7 @@ _BLOCK_BYTES = 512  # unit of a tar archive, which ends with two blocks of zeros
 _BUFFER_BYTES = 1 << 18
 _COPY_BYTES = 1 << 20
 _PROGRESS_MEMBERS = 64  # members of a tar archive between two updates of the progress bar
-_ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date of the zip format; some zips have month 0
+_ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date of the zip format; damaged ones have month 0
 # Errors of the system that a name in a damaged archive can cause. The others come from the machine.
 _NAME_ERRORS = {
     errno.ENAMETOOLONG,

@@ -157,7 +157,7 @@ def _prepare_repository(request: SourceRequest, slot: SourceDir) -> GitCheckout:
 
 
 def _set_up(repository: GitCheckout, url: str, **settings: str) -> None:
-    """Make a repository with `url` as its origin, or correct the settings of one that exists."""
+    """Make a repository with `url` as its origin; if it exists, correct its settings."""
     # The templates of the system may contain hooks, so an empty --template names none.
     repository.git("init", "--quiet", "--template=")
     write_atomically(repository.folder / "info/attributes", _ATTRIBUTES)

@@ -238,8 +238,8 @@ def with_unix_line_ends(content: bytes) -> bytes:
 def read_commit(repository: Path, commit: str) -> CommitContents:
     """Return the contents of a commit in a git folder.
 
-    Each object that is read is proven to be the one of its id. Raises _ForgedObjectError for one
-    that is not, or is missing.
+    The id of each object that is read is computed anew. Raises _ForgedObjectError if an object is
+    missing, or has another id.
     """
     text = _read_objects(repository, [commit])[commit]
     match = _COMMIT_TREE.match(text)

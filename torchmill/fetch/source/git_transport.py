@@ -125,8 +125,8 @@ class GitTransport:
     def _try_urls(self, urls: Sequence[str], attempt: Callable[[str], str]) -> tuple[str, str]:
         """Return the first URL with which the attempt succeeds, and the result of the attempt.
 
-        The next URL is tried only if there is no repository at the one before. After any other
-        failure, the complaint of the next host would hide the reason.
+        The next URL is tried only if a URL has no repository. After any other failure, the
+        complaint of the next host would hide the reason.
         """
         gist = "nothing was tried"
         for url in urls:

@@ -4,6 +4,7 @@ Packages of different providers have the files of a toolkit in different folders
 to its "place", the path below CUDA_HOME at which torch's build expects it.
 """
 
+import contextlib
 import json
 import os
 import platform
@@ -89,10 +90,12 @@ def place_files(root: Path, home: Path, place: Place) -> None:
             continue
         # conda has each library in targets/MACHINE/lib, and a link to it in lib. Both have the same
         # place, which the library itself has taken.
-        if place_of_destination == place_of_path or os.path.lexists(target):
+        if place_of_destination == place_of_path:
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.symlink_to(os.path.relpath(home / place_of_destination, target.parent))
+        # Another path of this package, or a thread with another package, may have taken the place.
+        with contextlib.suppress(FileExistsError):
+            target.symlink_to(os.path.relpath(home / place_of_destination, target.parent))
 
 
 def add_driver_stub(home: Path) -> None:

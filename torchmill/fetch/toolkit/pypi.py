@@ -157,7 +157,7 @@ def place_wheel_member(member: str, library_folder: str) -> str | None:
     "nvidia/cublas/lib/libcublas.so.12" has the place "lib64/libcublas.so.12" if `library_folder` is
     "lib64", the folder for libraries. Licences have places in a folder for each package.
     """
-    # The wheels of CUDA 11.7 have the profiling interface in a folder of its own.
+    # The wheels of CUDA 11.7 have the profiling interface in the folder extras/CUPTI.
     parts = PurePosixPath(member.replace("/extras/CUPTI/", "/")).parts
     if member.endswith("/") or zip_archive.leaves_folder(member):
         return None
