@@ -2,14 +2,14 @@
 
 - agreement: check that a wheel, its manifest, its statement and its SBOMs agree
 - conda/: conda packages and channels
-- differences: compare a JSON document with the one that was expected, field by field
+- differences: compare a JSON document with the expected document, field by field
 - image/: Dockerfiles of `invoke image`
 - index/: a static package index
 - libtorch: make the libtorch archive for C++ users from a verified wheel, and try it
 - offers: wheels that were built elsewhere: a cell takes one instead of building it
 - products: products made from a verified wheel: find the wheel, parse options, reuse a product
 - publish/: publishing wheels; nothing is ever replaced
-- retention: keep the newest releases, and remove older ones
+- retention: keep the newest releases, and remove older releases
 - signature: signatures of deliveries, by keys of one's own or by an identity of Sigstore
 - snippet/: what a project declares to use the wheels
 - templates: fill in the templates of files that users get: Dockerfiles, project files and pages

@@ -1,4 +1,4 @@
-"""Compare a JSON document with the one that was expected, field by field."""
+"""Compare a JSON document with the expected document, field by field."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -43,7 +43,7 @@ def _differences(actual: Any, expected: Any, source: ExpectedSource, path: str) 
         yield from _member_differences(actual, expected, source, prefix=prefix, suffix="")
     elif isinstance(actual, list) and isinstance(expected, list):
         yield from _list_differences(actual, expected, source, path)
-    # In Python True equals 1 and 1.0 equals 1, but a document must have the one that was written.
+    # In Python True equals 1, and 1.0 equals 1. In a document they are different values.
     elif type(actual) is not type(expected) or actual != expected:
         actual_text, expected_text = _format_pair(actual, expected)
         yield f"{path or 'it'} is {actual_text}, {source.name} says {expected_text}"

@@ -160,7 +160,7 @@ def python_libraries(libraries: Sequence[Path]) -> set[Path]:
         needed_names[path] = set(info.needed) if info else set()
         if any(PYTHON_SYMBOL.match(symbol) for symbol in elf.undefined_symbols(path)):
             excluded.add(path)
-    # A library that needs an excluded one is excluded as well, and so on until nothing changes.
+    # A library that needs an excluded library is excluded, too, and so on until nothing changes.
     excluded_names = {path.name for path in excluded if path in needed_names}
     grown = True
     while grown:
@@ -308,7 +308,7 @@ def _make_archive(verified: VerifiedWheel, parts: ProductParts) -> Path:
 
 
 def _version_files(verified: VerifiedWheel) -> dict[str, str]:
-    """Return the files that hold an archive's version and commit, by name, as official ones do."""
+    """Return the files with an archive's version and commit, by their names in official archives."""
     texts = {"build-version": f"{verified.plan.wheel.version}\n"}
     commit = dist_files.proven_commit(verified.manifest)
     if commit:

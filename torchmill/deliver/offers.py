@@ -1,6 +1,6 @@
 """Wheels that were built elsewhere: a cell takes one instead of building it.
 
-The wheel must be the one that the cell would make. Without TORCHMILL_KEYS, a place is trusted like
+The wheel must be the same that the cell would make. Without TORCHMILL_KEYS, a place is trusted like
 a shared cache: whoever may write to it may offer any wheel that is sound in itself. With
 TORCHMILL_KEYS, one of these keys must have signed the wheel, its manifest, its statement and its
 SBOM.
@@ -253,7 +253,7 @@ def _bucket_offers(bucket: str, prefix: str) -> Iterator[Offer]:
 
 
 def _index_offers(place: str, project: str) -> Iterator[Offer]:
-    """Yield a project's files in an index, or those on one page of it, without yanked ones."""
+    """Yield a project's files in an index, or on one of its pages, without yanked files."""
     with http_session() as session:
         if place.endswith(".html"):
             response, body = read_body(session, place, {})

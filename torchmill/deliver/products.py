@@ -135,7 +135,7 @@ class ProductOptions:
 
     number: int | None = None  # the build number of a conda package; None: the wheel's
     libtorch: bool = False  # make a conda package of the libraries for C++, too
-    # The wheel to compare with, as a file or a requirement; "": the one that the facts name.
+    # The wheel to compare with, as a file or a requirement; "": the wheel that the facts name.
     published: str = ""
 
     @property

@@ -16,7 +16,7 @@ class PlannedWheel:
     version: str  # with the local label: "1.13.1+cu118"
     file_name: str
     platform_tag: str
-    # True: `platform_tag` is the newest possible; the symbols of the wheel may allow an older one.
+    # True: `platform_tag` is the newest possible; the symbols of the wheel may allow an older tag.
     tag_is_upper_bound: bool = False
     processor: Processor | None = None  # that it is compiled for; None: any
     torch: str | None = None  # what a dependent package is built against: "torch==1.13.1+cpu"

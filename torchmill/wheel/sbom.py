@@ -244,7 +244,7 @@ def _required_components(headers: Message) -> Iterator[Component]:
 
 
 def _exact_version(requirement: Requirement) -> str | None:
-    """Return the one version that a requirement allows; None if it allows several."""
+    """Return the only version that a requirement allows; None if it allows several."""
     versions = [
         clause.version
         for clause in requirement.specifier

@@ -78,7 +78,7 @@ def _checked_packages(facts: Facts, folder: Path, stat_cache: StatCache) -> dict
 
 
 def _check_package(path: Path, subdirs: set[str]) -> None:
-    """Raise DeliveryError if a package is not the one that its name and folder say."""
+    """Raise DeliveryError if a package's own name and folder are not those of its file."""
     from rattler.exceptions import ExtractError, InvalidPackageNameError
     from rattler.package import IndexJson
 

@@ -200,7 +200,7 @@ def _preference(
 ) -> dict[str, object]:
     """Return the fields that make clients prefer one build among several that fit.
 
-    The preferred build is one with CUDA, and of these the one with the newest toolkit.
+    Builds with CUDA are preferred, and among them the build with the newest toolkit.
     """
     if toolkit:
         # Of builds that are otherwise alike, clients take the latest by its timestamp, which is in

@@ -131,7 +131,7 @@ def _markers(facts: Facts, build: Build) -> dict[str, str]:
 
 
 def _python_number(build: Build) -> str:
-    """Return the Python of a build without the letter of free-threaded ones: "3.13t" -> "3.13"."""
+    """Return the Python of a build, without the letter of free threading: "3.13t" -> "3.13"."""
     return build.python.rstrip("t")
 
 

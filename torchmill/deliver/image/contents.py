@@ -26,7 +26,7 @@ SUITE_PYTHON = "3.12"
 class ImagePythons:
     """The source of each Python of an image."""
 
-    suite: str  # the one that the suite runs on: "3.11"
+    suite: str  # the Python that the suite runs on: "3.11"
     from_base: tuple[str, ...]  # that the base has, or its package manager brings
     from_uv: tuple[str, ...]
     compiled: tuple[str, ...]  # from sources
@@ -34,7 +34,7 @@ class ImagePythons:
 
 
 def plan_pythons(facts: Facts, base: BaseImage, requested: Sequence[str]) -> ImagePythons:
-    """Return the source of each requested Python, and of the one that the suite runs on."""
+    """Return the source of each requested Python, and of the Python that the suite runs on."""
     suitable = [
         python
         for python in base.pythons

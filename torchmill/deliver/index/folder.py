@@ -163,7 +163,7 @@ def _removal_order(place: str) -> tuple[bool, str]:
 def _possible_digests(
     previous: IndexState, digests: Mapping[str, str]
 ) -> dict[str, tuple[str, ...]]:
-    """Return the sha256 that each file may have until the run ends: previous ones and new ones."""
+    """Return the sha256 that each file may have until the run ends: previous and new values."""
     possible = dict(previous.written)
     for place, digest in digests.items():
         earlier = possible.get(place, ())
@@ -228,7 +228,7 @@ def _require_untouched(
 def _digest_place(out: Path, place: str, wheel: ScannedWheel | None) -> str:
     """Return the sha256 of a file in the index.
 
-    A wheel with the size and time of the one in dist/ is not read: a copy has both, too.
+    A wheel with the size and time of the wheel in dist/ is not read: a copy has both, too.
     """
     if wheel and stamp_file(out / place).split()[:2] == wheel.stamp.split()[:2]:
         return wheel.entry.sha256

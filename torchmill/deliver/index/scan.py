@@ -56,8 +56,8 @@ def scan_wheels(
     paths = []
     for dist in dists:
         paths += wheel_file.list_wheels(dist)
-    # The stamps are taken before anything is read: a file that changes meanwhile has another one in
-    # the next run, and is read again.
+    # The stamps are taken before anything is read: if a file changes while it is read, it has
+    # another stamp in the next run, and is read again.
     stamps = {path: _stamp_wheel(path) for path in paths}
     changed = []
     unchanged = {}
@@ -190,7 +190,7 @@ def read_companions(wheel: ScannedWheel, *, manifest: bool) -> dict[str, bytes]:
     """
     paths = dist_files.companion_paths(wheel.path)
     if not manifest:
-        paths = paths[1:]  # the manifest is the first one
+        paths = paths[1:]  # without the manifest, which is the first
     companions = {}
     for path in paths:
         if not path.is_file():

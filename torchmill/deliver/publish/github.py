@@ -180,7 +180,7 @@ def _parse_response(response: requests.Response, subject: str) -> Any:
 
 @dataclass(slots=True)
 class GithubReleases(PublishTarget):
-    """The releases of a repository; a new one is a draft until all its files are uploaded."""
+    """The releases of a repository; a new release is a draft until all its files are uploaded."""
 
     repository: str  # "OWNER/NAME"
     tag: str | None  # None: a release for each version of each package

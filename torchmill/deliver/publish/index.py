@@ -287,7 +287,7 @@ def _read_report(output: str) -> tuple[str, int, str]:
     They are "", 0 and "" if there is none.
     """
     # The words of an index in stderr, which comes last, could pretend to be such a report: the
-    # first one is twine_upload's.
+    # first report is twine_upload's.
     lines = [line for line in output.splitlines() if line.startswith('{"kind": ')]
     report = json.loads(lines[0]) if lines else {}
     return report.get("kind") or "", report.get("status") or 0, report.get("text") or ""

@@ -93,7 +93,8 @@ class PublishTarget(ABC):
     def upload(self, file: UploadFile) -> None:
         """Upload a file whose name the target does not have.
 
-        Raises DeliveryError if it has one meanwhile or refuses the file; NetworkError, HostError.
+        Raises DeliveryError if it has such a file by now, or refuses the file; NetworkError,
+        HostError.
         """
 
     def stored_files(self) -> Iterable[StoredFile]:
@@ -117,7 +118,7 @@ def digest_parts(parts: Iterable[bytes]) -> tuple[str, int]:
 def upload_files(wheel: FinishedWheel, suffixes: Iterable[str]) -> Iterator[UploadFile]:
     """Yield the documents beside a wheel that exist, then the wheel itself.
 
-    In this order, whoever finds the wheel in a target finds its documents as well.
+    In this order, whoever finds the wheel in a target also finds its documents.
     """
     for suffix in suffixes:
         path = dist_files.document_path(wheel.path, suffix)
@@ -227,7 +228,7 @@ class FolderTarget(PublishTarget):
         return digests
 
     def upload(self, file: UploadFile) -> None:
-        """Copy a file; it appears by rename, and never replaces another one."""
+        """Copy a file; it appears by rename, and never replaces another file."""
         target = self.path / file.name
         with (
             report_unwritable(self.path, needed_bytes=file.path.stat().st_size),

@@ -107,8 +107,8 @@ def _our_pin(
 ) -> PlatformPin | None:
     """Return the pin of our wheels of a release on a platform; None if there are none.
 
-    Of several versions, this is one with the label of the variant if there is any; then the one for
-    most Pythons, and then the newest.
+    Of several versions, those with the label of the variant come first; of these, the version for
+    most Pythons; and of these, the newest.
     """
     by_version: dict[Version, list[WheelOffer]] = {}
     for offer in stock.offers:
@@ -189,7 +189,7 @@ def _common_pythons(
             missing.append(MissingWheel(pin.package, pin.variant, python, pin.arch))
     if our_pythons:
         advice = build_advice(facts, request, missing)
-    else:  # all wheels are official, so there is nothing of ours to complete
+    else:  # all wheels are official, and no build of ours adds to them
         advice = "choose other platforms, or another release"
     raise DeliveryError(
         f"no Python has all wheels of {stock.title} ({'; '.join(served)}): {advice}",

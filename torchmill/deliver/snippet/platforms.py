@@ -40,7 +40,7 @@ def platforms_marker(chosen: Collection[Arch], platforms: Collection[Arch]) -> s
         return ""
     markers = []
     for system in dict.fromkeys(arch.system for arch in chosen):
-        # The system alone is enough if no other of its platforms is in the project.
+        # The system is enough if all of its platforms in the project are chosen.
         chosen_of_system = [arch for arch in chosen if arch.system == system]
         total = sum(arch.system == system for arch in platforms)
         if len(chosen_of_system) == total:

@@ -1,4 +1,4 @@
-"""The wheels on offer for a snippet: in a folder, in an index, or official ones."""
+"""The wheels on offer for a snippet: in a folder, in an index, or official wheels."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -128,7 +128,7 @@ def _needs_place(pin: PlatformPin) -> bool:
 def is_shadowed(decision: SnippetDecision, pin: PlatformPin) -> bool:
     """Tell if a pin without a label also takes a labelled version of the same place.
 
-    `==1.13.1` takes `1.13.1+cpu` as well (PEP 440), and there is no way to exclude that.
+    `==1.13.1` also takes `1.13.1+cpu` (PEP 440), and there is no way to exclude that.
     """
     if Version(pin.version).local:
         return False
