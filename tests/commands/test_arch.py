@@ -63,13 +63,13 @@ def test_old_gpus_are_told_how_to_be_served(shipped: Facts) -> None:
 
 
 def test_an_answer_for_gpus_names_the_list(shipped: Facts) -> None:
-    found = answer(shipped, HOST, names=("RTX 3090", "A100"))
-    assert "8.0 would do: its code runs on all of them" in found.text
-    assert found.data["list"] == "8.0;8.6"
-    assert "can run nothing on this list" not in found.text
+    output = answer(shipped, HOST, names=("RTX 3090", "A100"))
+    assert "8.0 would do: its code runs on all of them" in output.text
+    assert output.data["list"] == "8.0;8.6"
+    assert "can run nothing on this list" not in output.text
     other = answer(shipped, HOST, "6.1", names=("K80",))  # a list of one's own
     assert "Tesla K80 (3.7) can run nothing on this list" in other.text
-    assert found.data["gpus"]["NVIDIA A100"] == "8.0"
+    assert output.data["gpus"]["NVIDIA A100"] == "8.0"
 
 
 def test_an_answer_warns_of_what_comes_with_the_toolkit(shipped: Facts) -> None:
@@ -84,18 +84,18 @@ def test_an_answer_warns_of_what_comes_with_the_toolkit(shipped: Facts) -> None:
 
 def test_every_capability_has_an_answer(shipped: Facts) -> None:
     assert len(answer(shipped, HOST).text.splitlines()) == 1 + len(shipped.gpus.capabilities)
-    for one in shipped.gpus.capabilities:
-        found = answer(shipped, HOST, one.name)
-        assert found.text.startswith(f"{one.name}  {one.architecture}")
-        json.dumps(found.data)
+    for capability in shipped.gpus.capabilities:
+        output = answer(shipped, HOST, capability.name)
+        assert output.text.startswith(f"{capability.name}  {capability.architecture}")
+        json.dumps(output.data)
 
 
 def test_what_fits_a_toolkit_and_a_release_is_told_in_short(shipped: Facts) -> None:
     def names(cuda: str = "", tag: str = "") -> list[str]:
-        found = answer(shipped, HOST, cuda=cuda, tag=tag).data["capabilities"]
-        return [one["capability"] for one in found]
+        entries = answer(shipped, HOST, cuda=cuda, tag=tag).data["capabilities"]
+        return [entry["capability"] for entry in entries]
 
-    toolkit = next(one for one in shipped.toolkits if one.version == "11.7")
+    toolkit = next(other for other in shipped.toolkits if other.version == "11.7")
     assert set(names(cuda="11.7")) <= set(toolkit.capabilities)
     assert "8.9" not in names(cuda="11.7")
     assert "3.0" in names(tag="v1.13.1")
@@ -110,8 +110,8 @@ def test_a_capability_of_toolkits_that_the_release_does_not_build_with_is_refuse
 
 
 def test_the_command(tmp_path: Path) -> None:
-    told = run("invoke", "arch", "8.6", "--json", home=tmp_path)
-    assert json.loads(told.stdout)["capabilities"][0]["architecture"] == "Ampere"
+    done = run("invoke", "arch", "8.6", "--json", home=tmp_path)
+    assert json.loads(done.stdout)["capabilities"][0]["architecture"] == "Ampere"
     wrong = run("invoke", "arch", "sm_86", home=tmp_path)
     assert wrong.returncode == ConfigError.exit_code
     assert "'sm_86' is not how PyTorch writes it: write 8.6" in wrong.stderr
@@ -121,16 +121,16 @@ def test_an_answer_predicts_what_the_link_makes_of_the_list(shipped: Facts) -> N
     short = answer(shipped, HOST, "8.6", cuda="11.7", tag="v1.13.1")
     long = "3.5;3.7;5.0;5.2;6.0;6.1;7.0;7.5;8.0;8.6+PTX"
     assert short.data["overflow"]["level"] == "none"
-    found = answer(shipped, HOST, long, cuda="11.7", tag="v1.13.1")
-    assert found.data["overflow"]["level"] != "none"
-    assert found.data["overflow"]["cures"][0] in found.text
+    output = answer(shipped, HOST, long, cuda="11.7", tag="v1.13.1")
+    assert output.data["overflow"]["level"] != "none"
+    assert output.data["overflow"]["cures"][0] in output.text
     assert answer(shipped, HOST, "8.6").data["overflow"] is None
 
 
 def test_a_list_is_costed_where_toolkit_and_release_are_named(shipped: Facts) -> None:
-    one = answer(shipped, HOST, "8.6", cuda="11.7", tag="v1.13.1")
+    output = answer(shipped, HOST, "8.6", cuda="11.7", tag="v1.13.1")
     three = answer(shipped, HOST, "7.0;7.5;8.6", cuda="11.7", tag="v1.13.1")
-    assert one.data["estimate"]["wall"]["likely"] < three.data["estimate"]["wall"]["likely"]
+    assert output.data["estimate"]["wall"]["likely"] < three.data["estimate"]["wall"]["likely"]
     assert "of processor time" in three.text
     assert answer(shipped, HOST, "8.6", cuda="11.7").data["estimate"] is None
 
@@ -195,19 +195,19 @@ def test_each_named_gpu_is_told_which_official_builds_run_on_it(shipped: Facts) 
         in nano
     )
     assert "torch up to 1.12.1 was built with CUDA 10.2" in nano
-    both = answer(shipped, HOST, names=("K80", "GTX 960"))
-    assert both.data["list"] == "3.7;5.2"
-    assert both.data["published"]["version"] == "2.0.1"
-    assert both.data["capabilities"][1]["official"]["x86_64"]["2.7.1"] == "code for 5.0"
+    output = answer(shipped, HOST, names=("K80", "GTX 960"))
+    assert output.data["list"] == "3.7;5.2"
+    assert output.data["published"]["version"] == "2.0.1"
+    assert output.data["capabilities"][1]["official"]["x86_64"]["2.7.1"] == "code for 5.0"
 
 
 @pytest.mark.parametrize("name", ["GH200", "GB200", "GB300", "DGX Spark", "GB10", "12.1"])
 def test_superchips_are_asked_of_aarch64(shipped: Facts, name: str) -> None:
-    found = answer(shipped, HOST, names=(name,))
-    assert "a machine with it is aarch64" in found.text
+    output = answer(shipped, HOST, names=(name,))
+    assert "a machine with it is aarch64" in output.text
     assert (
         "the official wheel with CUDA 13.2, `pip install torch==2.15.0`, would do as well"
-        in found.text
+        in output.text
     )
     older = answer(shipped, HOST, names=(name,), tag="v2.10.0")
     assert older.data["published"] is None, "up to 2.10, what pip finds there is without CUDA"
@@ -225,17 +225,18 @@ def test_a_machine_gets_its_shortest_list_the_time_it_saves_and_the_wheel_that_w
     machine.write_text(
         HERE.format(driver="535.104.05", gpu="NVIDIA GeForce RTX 3090"), encoding="utf-8"
     )
-    asked = ("arch", "--local", f"--host={machine}", "--tag=v2.4.1")
-    told = run("invoke", *asked, home=tmp_path).stdout
-    assert "TORCH_CUDA_ARCH_LIST=8.6\n" in told
+    words = ("arch", "--local", f"--host={machine}", "--tag=v2.4.1")
+    printed = run("invoke", *words, home=tmp_path).stdout
+    assert "TORCH_CUDA_ARCH_LIST=8.6\n" in printed
     assert (
-        "the official wheel with CUDA 12.1, `pip install torch==2.4.1`, would do as well\n" in told
+        "the official wheel with CUDA 12.1, `pip install torch==2.4.1`, would do as well\n"
+        in printed
     )
     assert re.search(
         r"`--arch-list '8.6'` is enough: wheel-3.12-cu124 of torch 2.4.1 then takes about .* instead",
-        told,
+        printed,
     )
-    assert json.loads(run("invoke", *asked, "--json", home=tmp_path).stdout)["saving"] in told
+    assert json.loads(run("invoke", *words, "--json", home=tmp_path).stdout)["saving"] in printed
 
 
 def test_two_gpus_of_one_kind_need_one_list(shipped: Facts) -> None:
@@ -245,6 +246,6 @@ def test_two_gpus_of_one_kind_need_one_list(shipped: Facts) -> None:
         platform={"processor_features": MODERN},
         gpus={"devices": cards, "driver": "470.57.02"},
     )
-    found = answer(shipped, host, local=newest_release(shipped))
-    assert found.data["list"] == "8.0"
-    assert found.data["published"]["version"] == "2.0.1", "the driver is too old for CUDA 12"
+    output = answer(shipped, host, local=newest_release(shipped))
+    assert output.data["list"] == "8.0"
+    assert output.data["published"]["version"] == "2.0.1", "the driver is too old for CUDA 12"

@@ -60,9 +60,9 @@ def env(envs: Path, cache: Path) -> dict[str, str]:
 def killed_at_the_end() -> Iterator[list[subprocess.Popen[str]]]:
     started: list[subprocess.Popen[str]] = []
     yield started
-    for one in started:
+    for process in started:
         with suppress(ProcessLookupError):
-            os.killpg(one.pid, signal.SIGKILL)
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def until_third_try(tried: Path, search: subprocess.Popen[str]) -> None:
@@ -128,7 +128,7 @@ def test_a_search_survives_a_kill_and_finds_the_commit(
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("program", "said"),
+    ("program", "message"),
     [
         ("sys.exit(7)", "--good is not good (COMMAND ended with 7)"),
         (
@@ -138,13 +138,13 @@ def test_a_search_survives_a_kill_and_finds_the_commit(
     ],
 )
 def test_a_command_that_tells_nothing(
-    tmp_path: Path, history: SearchedUpstream, env: dict[str, str], program: str, said: str
+    tmp_path: Path, history: SearchedUpstream, env: dict[str, str], program: str, message: str
 ) -> None:
     words = ("bisect", CELL, "--good=v1.0.0", f"--bad={history.commits[0][:12]}", history.mirror)
     program = f"import os, signal, sys, tinytorch; {program}"
     done = run("invoke", *words, "--", "python", "-c", program, home=tmp_path, env=env)
     assert done.returncode == 2, done.stdout + done.stderr
-    assert said in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -163,10 +163,10 @@ def test_a_command_that_tells_nothing(
 def test_what_is_refused_before_anything_is_built(
     tmp_path: Path, history: SearchedUpstream, env: dict[str, str], refusal: tuple[str, int, str]
 ) -> None:
-    words, code, said = refusal
+    words, code, message = refusal
     done = run("invoke", "bisect", CELL, history.mirror, *words.split(), home=tmp_path, env=env)
     assert done.returncode == code, done.stdout + done.stderr
-    assert said in done.stderr
+    assert message in done.stderr
     assert without_code(done.stderr).startswith("error: ")
     assert "$ " not in done.stdout
 
@@ -185,8 +185,8 @@ def searched(
         parent = ("-p", commits[-1]) if commits else ()
         commits.append(history.git("commit-tree", tree, *parent, "-m", f"c{number}").strip())
     history.start(good=commits[0], bad=commits[4])
-    asked = {"trust_ends": trust_ends, "with": [], "command": ["true"]}
-    record = {"asked": asked, "ends": {"good": commits[0], "bad": commits[4]}, "python": THIS}
+    request = {"trust_ends": trust_ends, "with": [], "command": ["true"]}
+    record = {"asked": request, "ends": {"good": commits[0], "bad": commits[4]}, "python": THIS}
     record["tested"] = {
         commits[number]: (word, "COMMAND ended so") for number, word in tested.items()
     }
@@ -264,8 +264,8 @@ def test_a_search_goes_on_at_a_mirror_whose_password_it_does_not_keep(
 ) -> None:
     mirrors = list[str]()
 
-    def begin(_: object, search: CommitSearch, asked: dict[str, object]) -> None:
-        search.record.update(asked=asked, tag="v1", tested={})
+    def begin(_: object, search: CommitSearch, request: dict[str, object]) -> None:
+        search.record.update(asked=request, tag="v1", tested={})
 
     def go(search: CommitSearch) -> CommandOutput:
         mirrors.append(search.record["asked"]["mirror"])
@@ -287,9 +287,9 @@ def test_a_search_goes_on_at_a_mirror_whose_password_it_does_not_keep(
             facts, layout, good="a", bad="b", mirror=mirror.format(password), command=["true"]
         )
     assert mirrors == [mirror.format("secret"), mirror.format("another")]
-    kept = (layout.bisect / bisect.RECORD).read_text(encoding="utf-8")
-    assert "host.example" in kept
-    assert "secret" not in kept
+    record = (layout.bisect / bisect.RECORD).read_text(encoding="utf-8")
+    assert "host.example" in record
+    assert "secret" not in record
     with refused("bisect-under-way"):
         bisect.find_bad_commit(
             facts, layout, good="a", bad="b", mirror="https://other.example/git", command=["true"]

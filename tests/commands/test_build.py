@@ -38,9 +38,9 @@ OWN = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def gpu(facts: Facts, name: str) -> Capability:
-    found = facts.capability(name)
-    assert found
-    return found
+    capability = facts.capability(name)
+    assert capability
+    return capability
 
 
 def chosen(facts: Facts, question: BuildQuestion, tag: str = "", host: Host = HOST) -> list[str]:
@@ -61,10 +61,10 @@ def test_python_and_cuda_in_any_usual_spelling(shipped: Facts, python: str, cuda
 
 def test_several_of_each_and_patterns(shipped: Facts) -> None:
     question = BuildQuestion(pythons=["3.11", "3.12"], variants=["cpu", "12.4"])
-    every = ["wheel-3.11-cpu", "wheel-3.11-cu124", "wheel-3.12-cpu", "wheel-3.12-cu124"]
-    assert chosen(shipped, question, "v2.4.1") == every
+    all_names = ["wheel-3.11-cpu", "wheel-3.11-cu124", "wheel-3.12-cpu", "wheel-3.12-cu124"]
+    assert chosen(shipped, question, "v2.4.1") == all_names
     in_one = BuildQuestion(pythons=["3.11, 3.12,"], variants=["cpu,12.4"])
-    assert chosen(shipped, in_one, "v2.4.1") == every
+    assert chosen(shipped, in_one, "v2.4.1") == all_names
     pattern = BuildQuestion(["wheel-3.1[12]-cu12[14]"])
     assert chosen(shipped, pattern, "v2.4.1") == [
         f"wheel-{python}-{variant}" for python in ("3.11", "3.12") for variant in ("cu121", "cu124")
@@ -112,7 +112,7 @@ def test_the_toolkit_follows_from_the_gpus(
 
 
 @pytest.mark.parametrize(
-    ("question", "code", "said"),
+    ("question", "code", "message"),
     [
         (BuildQuestion(variants=["mps"]), "unknown-build", "includes MPS"),
         (BuildQuestion(variants=["99.9"]), "unknown-build", "-cu999' names no build"),
@@ -130,11 +130,11 @@ def test_the_toolkit_follows_from_the_gpus(
     ],
 )
 def test_what_is_no_build_is_told_by_its_name(
-    shipped: Facts, question: BuildQuestion, code: str, said: str
+    shipped: Facts, question: BuildQuestion, code: str, message: str
 ) -> None:
     with refused(code) as caught:
         chosen(shipped, question, "v2.4.1")
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_an_old_driver_is_not_asked_for_more_than_it_runs(shipped: Facts) -> None:
@@ -153,7 +153,7 @@ def test_nothing_that_is_asked_for_can_be_built(shipped: Facts) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         ("--gpu H100 --cuda cpu", 2, "is built without CUDA"),
         ("wheel-3.12-cpu --gpu H100", 2, "is built without CUDA"),
@@ -202,12 +202,12 @@ def test_nothing_that_is_asked_for_can_be_built(shipped: Facts) -> None:
     ],
 )
 def test_mistakes_are_told_in_one_sentence(
-    invoke: InvokeHere, words: str, code: int, said: str
+    invoke: InvokeHere, words: str, code: int, message: str
 ) -> None:
     ended, _, error = invoke(f"build --dry-run {words}")
     assert ended == code, error
     assert without_code(error).startswith("error: ")
-    assert said in error
+    assert message in error
 
 
 def test_a_dry_run_lists_every_command_and_runs_none(tmp_path: Path) -> None:
@@ -225,10 +225,10 @@ def test_a_dry_run_lists_every_command_and_runs_none(tmp_path: Path) -> None:
     assert "pip install torch==2.4.1" in lines[0], "the official wheel first"
     assert "invoke fetch --tag v2.4.1 --mirror=file:///m" in lines
     after = [
-        lines[lines.index(f"nox -s wheel-{one}-cu121 -- --arch-list=8.6") + 1]
-        for one in ("3.11", "3.12")
+        lines[lines.index(f"nox -s wheel-{python}-cu121 -- --arch-list=8.6") + 1]
+        for python in ("3.11", "3.12")
     ]
-    assert ["in the tree of the first Python" in one for one in after].count(True) == 1
+    assert ["in the tree of the first Python" in text for text in after].count(True) == 1
     assert not (tmp_path / ".torchmill" / "sources").exists()
 
 
@@ -294,13 +294,13 @@ def test_a_way_that_ends_before_its_last_step_is_not_begun(tmp_path: Path) -> No
 
 def test_the_way_of_another_machine_is_shown_and_not_asked(invoke: InvokeHere) -> None:
     host = ROOT / "tests" / "golden" / "hosts" / "debian-12.toml"
-    wanted = f"build --host {host} --tag v2.4.1 --python 3.12 --cuda 12.1"
-    ended, said, error = invoke(f"{wanted} --dry-run")
+    command = f"build --host {host} --tag v2.4.1 --python 3.12 --cuda 12.1"
+    ended, printed, error = invoke(f"{command} --dry-run")
     assert ended == 0, error
-    lines = [line.strip() for line in said.splitlines()]
+    lines = [line.strip() for line in printed.splitlines()]
     assert lines.index("invoke toolkit --cuda 12.1") < lines.index("nox -s wheel-3.12-cu121")
     assert any(line.startswith("from conda") and "not asked" in line for line in lines)
-    ended, _, error = invoke(wanted)
+    ended, _, error = invoke(command)
     assert ended == 2
     assert "--dry-run" in error
 
@@ -318,9 +318,9 @@ def test_a_way_to_a_toolkit_ends_before_its_first_step(
     invoke: InvokeHere, host: str, cuda: str, code: int
 ) -> None:
     words = f"build --dry-run --host {ROOT / 'tools' / 'hosts' / host}.toml --tag v2.4.1 --python 3.11 --cuda {cuda}"
-    ended, said, error = invoke(words)
+    ended, printed, error = invoke(words)
     assert ended == code, error
-    assert f"cu{cuda.replace('.', '')}" in said, "the list is shown"
+    assert f"cu{cuda.replace('.', '')}" in printed, "the list is shown"
     assert not code or "nothing was begun" in error
 
 
@@ -331,12 +331,12 @@ def test_what_an_earlier_run_has_installed_is_not_asked_for_again(shipped: Facts
     assert {*plan.tree.kit, *plan.requirements} <= {*session_requirements(plan, {})}
     assert set(session_requirements(plan, {"environment": 10})) == {*plan.tree.kit}
     assert session_requirements(plan, {"environment": 10, "kit": 10}) == ()
-    ours = replace(
+    label_plan = replace(
         plan,
         requirements=("numpy", "torch==2.4.1+cpu"),
         tree=replace(plan.tree, kit=()),
     )
-    assert session_requirements(ours, {}) == ("numpy",)
+    assert session_requirements(label_plan, {}) == ("numpy",)
 
 
 def answered(answer: bytes, *words: str, home: Path) -> tuple[int, str]:
@@ -402,10 +402,10 @@ def test_what_would_not_run_here_is_asked_about_whatever_was_agreed_to(tmp_path:
     assert stopped.returncode == 2, stopped.stdout
     assert "--elsewhere" in stopped.stderr
     assert "nor can CUDA 12.4 make any" in stopped.stdout
-    shown = run("invoke", *words, "--dry-run", home=tmp_path, env=env)
-    assert (shown.returncode, "does not run here" in shown.stdout) == (0, True)
-    meant = run("invoke", *words, "--elsewhere", "--dry-run", home=tmp_path, env=env)
-    assert "nox -s wheel-3.12-cu124 -- --arch-list=official" in meant.stdout
+    dry_run = run("invoke", *words, "--dry-run", home=tmp_path, env=env)
+    assert (dry_run.returncode, "does not run here" in dry_run.stdout) == (0, True)
+    elsewhere = run("invoke", *words, "--elsewhere", "--dry-run", home=tmp_path, env=env)
+    assert "nox -s wheel-3.12-cu124 -- --arch-list=official" in elsewhere.stdout
 
 
 @pytest.mark.skipif(native_arch() != "x86_64", reason="described for a PC")
@@ -416,11 +416,11 @@ def test_the_gpus_here_are_the_default_of_a_list(tmp_path: Path) -> None:
     )
     assert "nox -s wheel-3.12-cu124 -- --arch-list=8.6\n" in done.stdout
     assert "`--arch-list official` makes it for 5.0;6.0;7.0;7.5;8.0;8.6;9.0" in done.stdout
-    said = run(
+    printed = run(
         "invoke", "plan", "wheel-3.12-cu124", "--tag=v2.4.1", "--json", home=tmp_path, env=env
     )
-    assert json.loads(said.stdout)["environment"]["set"]["TORCH_CUDA_ARCH_LIST"] == "8.6"
-    asked = run(
+    assert json.loads(printed.stdout)["environment"]["set"]["TORCH_CUDA_ARCH_LIST"] == "8.6"
+    with_list = run(
         "invoke",
         "plan",
         "wheel-3.12-cu124",
@@ -429,7 +429,7 @@ def test_the_gpus_here_are_the_default_of_a_list(tmp_path: Path) -> None:
         home=tmp_path,
         env=env,
     )
-    assert "the GPUs here need code for 8.6 alone" in asked.stdout
+    assert "the GPUs here need code for 8.6 alone" in with_list.stdout
 
 
 @pytest.mark.skipif(

@@ -257,8 +257,8 @@ def test_a_name_that_stays_frees_nothing(tmp_path: Path, small_facts: Facts) -> 
     os.link(origin, copy)
     first = clean(tmp_path, small_facts, "trees", dry_run=True).total
     assert first.size - first.freed >= 400_000
-    both = clean(tmp_path, small_facts, "trees", "sources", dry_run=True).total
-    assert both.size == both.freed
+    total = clean(tmp_path, small_facts, "trees", "sources", dry_run=True).total
+    assert total.size == total.freed
 
 
 def test_a_dry_run_removes_nothing_and_returns_the_same(tmp_path: Path, small_facts: Facts) -> None:
@@ -464,12 +464,12 @@ def test_files_of_ccache_go_by_their_last_use_and_statistics_stay(
     if program is None:
         pytest.skip("there is no ccache here")
     folder = things.layout(tmp_path).cache / "ccache"
-    theirs = tmp_path / "theirs"
+    foreign_folder = tmp_path / "theirs"
     for number in range(4):
         source = things.write(tmp_path / f"{number}.c", 0)
         noise = ",".join(map(str, os.urandom(100_000)))
         source.write_text(f"unsigned char f{number}[] = {{{noise}}};\n")
-        for cache in (folder, theirs):
+        for cache in (folder, foreign_folder):
             env = {**os.environ, "CCACHE_DIR": str(cache)}
             subprocess.run([program, "cc", "-c", source.name], cwd=tmp_path, env=env, check=True)
     old = [path for path in folder.rglob("*R") if path.is_file()][:2]
@@ -482,18 +482,18 @@ def test_files_of_ccache_go_by_their_last_use_and_statistics_stay(
     assert len(list(folder.rglob("*R"))) == 2
     clean(tmp_path, small_facts, "compilers")
     assert list(folder.rglob("*R")) == []
-    assert len(list(theirs.rglob("*R"))) == 4
+    assert len(list(foreign_folder.rglob("*R"))) == 4
 
 
 def test_the_commands_tell_people(tmp_path: Path) -> None:
     things.fill(tmp_path)
-    shown = invoke(tmp_path, "status")
-    assert shown.returncode == 0, shown.stderr
-    assert f"  {things.TREE} " in shown.stdout
-    assert "free on its disk" in shown.stdout
-    status = invoke(tmp_path, "clean", "--kind=logs", "--kind=trees", "--dry-run")
-    assert "would be removed: logs" in status.stdout
-    assert " would be freed; " in status.stdout
+    status = invoke(tmp_path, "status")
+    assert status.returncode == 0, status.stderr
+    assert f"  {things.TREE} " in status.stdout
+    assert "free on its disk" in status.stdout
+    dry_run = invoke(tmp_path, "clean", "--kind=logs", "--kind=trees", "--dry-run")
+    assert "would be removed: logs" in dry_run.stdout
+    assert " would be freed; " in dry_run.stdout
     little = invoke(tmp_path, "clean", "--free=1G", "--dry-run")
     assert little.returncode == 7
     assert "of 1.0 GiB can be freed: add kinds with --kind" in little.stderr
@@ -517,7 +517,7 @@ def test_an_environment_that_is_of_no_build_stays(
 ) -> None:
     """NOX_ENVDIR may be where a user has environments, .nox that of a project with sessions of its own."""
     things.fill(tmp_path)
-    theirs = things.write(tmp_path / "envs" / name / "pyvenv.cfg", 10)
+    foreign_file = things.write(tmp_path / "envs" / name / "pyvenv.cfg", 10)
     hashed = things.write(
         tmp_path / "envs" / "0a1b2c3d" / "pyvenv.cfg", 10
     )  # as nox names what has a long path
@@ -525,4 +525,4 @@ def test_an_environment_that_is_of_no_build_stays(
         "environments wheel-3-10-cpu",
         "environments 0a1b2c3d",
     }
-    assert (theirs.is_file(), hashed.is_file()) == (True, False)
+    assert (foreign_file.is_file(), hashed.is_file()) == (True, False)

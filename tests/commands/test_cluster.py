@@ -89,7 +89,7 @@ def test_the_scripts_make_the_wheel_as_slurm_runs_them(sample: Sample, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         ((SESSION, "--shards=0"), 2, "--shards 0: give a whole number from 1 to 1000"),
         ((SESSION, "--shards=many"), 2, "--shards many"),
@@ -99,11 +99,13 @@ def test_the_scripts_make_the_wheel_as_slurm_runs_them(sample: Sample, tmp_path:
     ],
 )
 def test_what_cannot_be_is_refused(
-    sample: Sample, words: tuple[str, ...], code: int, said: str
+    sample: Sample, words: tuple[str, ...], code: int, message: str
 ) -> None:
     folders = [
-        one for one in os.environ["PATH"].split(os.pathsep) if not (Path(one) / "sbatch").exists()
+        folder
+        for folder in os.environ["PATH"].split(os.pathsep)
+        if not (Path(folder) / "sbatch").exists()
     ]
     done = cluster(sample, *words, PATH=os.pathsep.join(folders))
     assert done.returncode == code, done.stdout + done.stderr
-    assert said in done.stderr
+    assert message in done.stderr

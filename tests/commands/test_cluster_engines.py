@@ -44,7 +44,7 @@ ENDED = "gone"  # what kubectl says at the end of a list of conditions
 def written(engine: str, folder: Path, shards: str = "16") -> Path:
     """Write an engine's files below a folder; return where they are."""
     layout = Layout(folder, folder / "cache")
-    said = write_jobs(
+    output = write_jobs(
         OURS,
         layout,
         CELL,
@@ -54,19 +54,19 @@ def written(engine: str, folder: Path, shards: str = "16") -> Path:
         options=SIZE,
         **TOLD[engine],
     )
-    made = layout.state / "cluster" / f"v1.13.1-{CELL}" / engine
-    assert said == f"written: {made}\nbash {made}/submit.sh"
-    return made
+    folder = layout.state / "cluster" / f"v1.13.1-{CELL}" / engine
+    assert output == f"written: {folder}\nbash {folder}/submit.sh"
+    return folder
 
 
 @pytest.mark.parametrize("engine", TOLD)
 def test_files_are_as_they_were(
     engine: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    made = written(engine, tmp_path)
+    folder = written(engine, tmp_path)
     if request.config.getoption("--update-golden"):
-        shutil.copytree(made, GOLDEN / engine, dirs_exist_ok=True)
-    texts = {file.name: file.read_text() for file in made.iterdir()}
+        shutil.copytree(folder, GOLDEN / engine, dirs_exist_ok=True)
+    texts = {file.name: file.read_text() for file in folder.iterdir()}
     assert texts == {file.name: file.read_text() for file in (GOLDEN / engine).iterdir()}, (
         "--update-golden"
     )
@@ -103,7 +103,7 @@ def test_shellcheck_has_nothing_to_say(tmp_path: Path) -> None:
     assert len(files) == 7
     assert shellcheck(*files) == []
     (tmp_path / "wrong.sh").write_text("rm $1\n")
-    assert [one["code"] for one in shellcheck(tmp_path / "wrong.sh")] == [2086]
+    assert [finding["code"] for finding in shellcheck(tmp_path / "wrong.sh")] == [2086]
 
 
 def test_gitlab_by_its_schema(tmp_path: Path) -> None:
@@ -111,8 +111,8 @@ def test_gitlab_by_its_schema(tmp_path: Path) -> None:
     wrong = tmp_path / "gitlab-ci.yml"
     wrong.write_text(file.read_text().replace("parallel: 16", "parallel: 201"))
     check = [sys.executable, "-m", "check_jsonschema", "--builtin-schema=vendor.gitlab-ci"]
-    for one, code in ((file, 0), (wrong, 1)):
-        done = subprocess.run([*check, one], capture_output=True, text=True, check=False)
+    for document, code in ((file, 0), (wrong, 1)):
+        done = subprocess.run([*check, document], capture_output=True, text=True, check=False)
         assert done.returncode == code, done.stdout + done.stderr
     jobs = golden_yaml("gitlab/gitlab-ci.yml")
     assert jobs["stages"] == [jobs["shares"]["stage"], jobs["wheel"]["stage"]]
@@ -164,11 +164,11 @@ def test_kubernetes_begins_the_wheel_when_the_shares_have_ended(
     condition: str, tmp_path: Path
 ) -> None:
     env = stand_in(tmp_path, "kubectl", f'[ "$1" != get ] || echo {condition}')
-    made = written("kubernetes", tmp_path / "home")
-    subprocess.run(["bash", made / "submit.sh"], env=env, check=True)
-    asked = (tmp_path / "asked").read_text().splitlines()
-    assert [line.split()[0] for line in asked] == ["delete", "create", "get", "patch"]
-    assert "torchmill-wheel-3-10-cpu-wheel" in asked[-1]
+    folder = written("kubernetes", tmp_path / "home")
+    subprocess.run(["bash", folder / "submit.sh"], env=env, check=True)
+    commands = (tmp_path / "asked").read_text().splitlines()
+    assert [line.split()[0] for line in commands] == ["delete", "create", "get", "patch"]
+    assert "torchmill-wheel-3-10-cpu-wheel" in commands[-1]
 
 
 def test_kubernetes_waits_while_shares_run_and_ends_with_kubectl(tmp_path: Path) -> None:
@@ -178,17 +178,17 @@ def test_kubernetes_waits_while_shares_run_and_ends_with_kubectl(tmp_path: Path)
     )
     env = stand_in(tmp_path, "kubectl", answer)
     stand_in(tmp_path, "sleep", "")
-    made = written("kubernetes", tmp_path / "home")
-    assert subprocess.run(["bash", made / "submit.sh"], env=env, check=False).returncode == 3
-    asked = [line.split()[0] for line in (tmp_path / "asked").read_text().splitlines()]
-    assert asked == ["delete", "create", "get", "30", "get"]
+    folder = written("kubernetes", tmp_path / "home")
+    assert subprocess.run(["bash", folder / "submit.sh"], env=env, check=False).returncode == 3
+    commands = [line.split()[0] for line in (tmp_path / "asked").read_text().splitlines()]
+    assert commands == ["delete", "create", "get", "30", "get"]
 
 
 def test_aws_batch_lets_the_wheel_depend_on_the_shares(tmp_path: Path) -> None:
     reads = 'for one; do case $one in file://*) cat "${one#file://}" >/dev/null || exit; esac; done; echo 7'
     env = stand_in(tmp_path, "aws", reads)
-    made = written("aws-batch", tmp_path / "home")
-    subprocess.run(["bash", made / "submit.sh"], env=env, check=True, cwd=tmp_path)
+    folder = written("aws-batch", tmp_path / "home")
+    subprocess.run(["bash", folder / "submit.sh"], env=env, check=True, cwd=tmp_path)
     first, second, third = (line.split() for line in (tmp_path / "asked").read_text().splitlines())
     assert first[:2] == ["batch", "register-job-definition"]
     assert [second[1], third[1]] == ["submit-job", "submit-job"]
@@ -207,21 +207,21 @@ def test_gitlab_gets_its_pipeline_by_a_push(tmp_path: Path) -> None:
         "push.autoSetupRemote": "true",
     }.items():
         subprocess.run(["git", "config", name, value], cwd=project, check=True)
-    made = written("gitlab", tmp_path / "home")
+    folder = written("gitlab", tmp_path / "home")
     for _ in range(2):  # unchanged, it is another pipeline all the same
-        subprocess.run(["bash", made / "submit.sh"], cwd=project, check=True, capture_output=True)
-    shown = subprocess.run(
+        subprocess.run(["bash", folder / "submit.sh"], cwd=project, check=True, capture_output=True)
+    shown_commit = subprocess.run(
         ["git", "--git-dir", remote, "log", "--format=%s", "--all"],
         check=True,
         capture_output=True,
         text=True,
     )
-    assert shown.stdout.splitlines() == [f"Build {CELL} of v1.13.1"] * 2
-    assert (project / ".gitlab-ci.yml").read_text() == (made / "gitlab-ci.yml").read_text()
+    assert shown_commit.stdout.splitlines() == [f"Build {CELL} of v1.13.1"] * 2
+    assert (project / ".gitlab-ci.yml").read_text() == (folder / "gitlab-ci.yml").read_text()
 
 
 @pytest.mark.parametrize(
-    ("engine", "told", "code"),
+    ("engine", "options", "code"),
     [
         ("gitlb", {}, "unknown-engine"),
         ("gitlab", {}, "engine-option-missing"),
@@ -245,11 +245,16 @@ def test_gitlab_gets_its_pipeline_by_a_push(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused(
-    engine: str, told: dict[str, Any], code: str, tmp_path: Path
+    engine: str, options: dict[str, Any], code: str, tmp_path: Path
 ) -> None:
     with refused(code):
         write_jobs(
-            OURS, Layout(tmp_path, tmp_path / "cache"), CELL, tag="v1.13.1", engine=engine, **told
+            OURS,
+            Layout(tmp_path, tmp_path / "cache"),
+            CELL,
+            tag="v1.13.1",
+            engine=engine,
+            **options,
         )
     assert not list(tmp_path.iterdir())
 
@@ -272,7 +277,7 @@ def test_the_jobs_of_kubernetes_make_the_wheel(
     """Two shares and the wheel, each in a home of its own, with the variable of the engine and a shared folder."""
     facts, layout = facts_reader.read_facts(sample.configs), Layout(tmp_path, tmp_path / "cache")
     options = Options(jobs=2, memory=1 << 30)
-    told = TOLD["kubernetes"]
+    engine_options = TOLD["kubernetes"]
     write_jobs(
         facts,
         layout,
@@ -281,7 +286,7 @@ def test_the_jobs_of_kubernetes_make_the_wheel(
         tag="v1.0.0",
         engine="kubernetes",
         options=options,
-        **told,
+        **engine_options,
     )
     shared = tmp_path / "shared"
     shared.mkdir()
@@ -299,11 +304,11 @@ def test_the_jobs_of_kubernetes_make_the_wheel(
         "GIT_CONFIG_VALUE_0": "https://github.com/",
     }
     for task in (1, 2, 0):  # 0 is the wheel's
-        own = {"JOB_COMPLETION_INDEX": str(task - 1)} if task else {}
-        own |= {"TORCHMILL_HOME": str(tmp_path / f"home-{task}")}
+        task_variables = {"JOB_COMPLETION_INDEX": str(task - 1)} if task else {}
+        task_variables |= {"TORCHMILL_HOME": str(tmp_path / f"home-{task}")}
         argv = ["bash", "-euc", script]
         ran = subprocess.run(
-            argv, env=env | own, cwd=ROOT, capture_output=True, text=True, check=False
+            argv, env=env | task_variables, cwd=ROOT, capture_output=True, text=True, check=False
         )
         assert ran.returncode == 0, ran.stdout + ran.stderr
         assert (f"share {task}/2 is made" if task else "(100%)") in ran.stderr

@@ -287,8 +287,8 @@ def test_a_task_that_is_not_named_has_no_options() -> None:
     ],
 )
 def test_the_words_of_a_task_that_are_no_options_are_counted(words: str, count: int) -> None:
-    own = command_line.words_of_task("doctor", words.split(), SWITCHES)
-    assert command_line.count_unnamed(own, SWITCHES) == count
+    task_words = command_line.words_of_task("doctor", words.split(), SWITCHES)
+    assert command_line.count_unnamed(task_words, SWITCHES) == count
 
 
 def positional(words: Sequence[str]) -> list[str | None]:

@@ -49,8 +49,8 @@ def completed(shell: str, script: str, home: Path) -> list[str]:
 def test_tasks_options_and_builds_are_completed(
     shell: str, words: str, offered: set[str], tmp_path: Path
 ) -> None:
-    found = completed(shell, SHELLS[shell] % (words, words.rsplit(maxsplit=1)[-1]), tmp_path)
-    assert offered <= {*found}
+    completions = completed(shell, SHELLS[shell] % (words, words.rsplit(maxsplit=1)[-1]), tmp_path)
+    assert offered <= {*completions}
 
 
 def test_sessions_of_nox_are_completed(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def test_a_wheel_is_built_where_the_container_is(sample: Sample, tmp_path: Path)
     assert manifest["switches"]["CFLAGS"].startswith("-O1 -g")
     inner = sample.home / ".torchmill" / OTHER
     assert (sample.home / "dist" / manifest["guard"]["timeline"]).resolve().parent == inner / "logs"
-    assert [one.name for one in (inner / "trees").iterdir()] == ["v1.0.0"]
+    assert [folder.name for folder in (inner / "trees").iterdir()] == ["v1.0.0"]
     assert not (sample.home / ".torchmill" / "trees").exists()
     assert (sample.home / "cache" / f"torchmill-{OTHER}" / "gates").is_dir()
     *_, main, after = told(orders)
@@ -166,14 +166,14 @@ def test_the_plan_shows_the_container(sample: Sample, tmp_path: Path) -> None:
     words = ("invoke", "plan", SESSION, "--json", "--label=none")
     document = json.loads(run(*words, home=sample.home, env=env).stdout)
     assert_fits(document, "plan")
-    said = document["container"]
-    assert (said["image"], said["arch"]) == (f"debian-{OTHER}", OTHER)
-    assert said["commands"][0][-2:] == ["--", "--label=none"]
+    container = document["container"]
+    assert (container["image"], container["arch"]) == (f"debian-{OTHER}", OTHER)
+    assert container["commands"][0][-2:] == ["--", "--label=none"]
     assert {
         "source": str(sample.home / "dist"),
         "target": "/torchmill/dist",
         "writable": True,
-    } in said["mounts"]
+    } in container["mounts"]
     text = run(*words[:3], home=sample.home, env=env).stdout
     assert f"\nin a container\n  {SESSION} is built in a container for {OTHER} (podman" in text
     assert "/podman run " not in text
@@ -185,16 +185,16 @@ def test_a_name_in_full_means_a_container_of_the_machines_own_kind(
 ) -> None:
     stand_in_engine.podman(tmp_path, OWN, OWN)
     env = sample.env | {"PATH": path(tmp_path), "TORCHMILL_IMAGE": "debian"}
-    own = SESSION.replace(OTHER, OWN)
-    text = run("invoke", "plan", own, home=sample.home, env=env).stdout
-    assert f"\nin a container\n  {own} is built in a container for {OWN} (podman" in text
+    native_name = SESSION.replace(OTHER, OWN)
+    text = run("invoke", "plan", native_name, home=sample.home, env=env).stdout
+    assert f"\nin a container\n  {native_name} is built in a container for {OWN} (podman" in text
     assert "follows the glibc of that image" in text
-    assert f"`invoke plan {own} --tag=v1.0.0 --all`" in text
-    for words, told in {
-        ("doctor", own): "run by the processor",
-        ("build", own, "--dry-run"): f"nox -s {own}",
+    assert f"`invoke plan {native_name} --tag=v1.0.0 --all`" in text
+    for words, expected in {
+        ("doctor", native_name): "run by the processor",
+        ("build", native_name, "--dry-run"): f"nox -s {native_name}",
     }.items():
-        assert told in run("invoke", *words, home=sample.home, env=env).stdout
+        assert expected in run("invoke", *words, home=sample.home, env=env).stdout
 
 
 @pytest.mark.skipif(
@@ -239,8 +239,8 @@ def test_options_of_the_container_and_of_the_build_are_told_apart(
 ) -> None:
     monkeypatch.setenv("TORCHMILL_IMAGE", "mine")
     assert cross_build.parse_options(["--jobs", "2"], "nox")[1] == "mine"
-    said = ["--image=theirs", "--label", "none", "--engine", "podman"]
-    options, image, engine_name = cross_build.parse_options(said, "nox")
+    words = ["--image=theirs", "--label", "none", "--engine", "podman"]
+    options, image, engine_name = cross_build.parse_options(words, "nox")
     assert (image, engine_name, options.label) == ("theirs", "podman", "none")
     for words in (["--image"], ["--jbos=2"]):
         with refused("invalid-option"):
@@ -258,22 +258,22 @@ def test_the_image_that_has_what_one_of_ones_own_lacks_is_of_the_same_toolkit(
     )
     host = load_host(ROOT / "tests/golden/hosts/debian-12.toml")
     goal = CrossBuild(cell, "wheel-3.10-cu118", options=Options(), image="mine")
-    made = [cross_build.prepare_run(ROOT, shipped, goal, host) for _ in range(2)]
+    runs = [cross_build.prepare_run(ROOT, shipped, goal, host) for _ in range(2)]
     assert (
-        made[0].builder
+        runs[0].builder
         == "invoke image --kind builder --tag v2.0.0 --arch x86_64 --toolkit 11.8 --build"
     )
-    assert made[0].container.name != made[1].container.name, "each removes its own at its end"
+    assert runs[0].container.name != runs[1].container.name, "each removes its own at its end"
     assert not any(words[0] == "run" for words in told(orders))
 
 
-@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.parametrize("has_file", [False, True])
 def test_compilers_that_are_emulated_against_an_images_label_are_told(
-    tmp_path: Path, there: bool
+    tmp_path: Path, has_file: bool
 ) -> None:
     (tmp_path / "python3").write_text("#!/bin/sh\n")
     (tmp_path / "python3").chmod(0o755)
-    if there:
+    if has_file:
         (tmp_path / "cross").mkdir()
     script = ROOT / "torchmill/cell/containers/inside.sh"
     variables = {
@@ -284,4 +284,4 @@ def test_compilers_that_are_emulated_against_an_images_label_are_told(
     argv = ["/bin/sh", str(script), str(tmp_path / "suite"), "wheel-3.10-cpu"]
     done = subprocess.run(argv, env=variables, capture_output=True, text=True, check=False)
     assert done.returncode == 0
-    assert ("its compilers are emulated, too" in done.stderr) is not there
+    assert ("its compilers are emulated, too" in done.stderr) is not has_file

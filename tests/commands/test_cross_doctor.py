@@ -113,18 +113,18 @@ def test_the_command_for_an_image_can_be_pasted_and_makes_what_is_looked_for(
     )
     context = replace(make_context(shipped), source=fetched)
     engine = Engine("podman", "/bin/false", (), "4.3.1")  # has no image
-    lacking = cross_build.look_for_image(engine, HERE, context, "")
+    without_image = cross_build.look_for_image(engine, HERE, context, "")
     (image,) = (
         finding
-        for finding in cross_build.container_findings(context, lacking)
+        for finding in cross_build.container_findings(context, without_image)
         if finding.subject == "image"
     )
     assert list(find_cures([image]).commands) == [image.cure], "a command, whole"
     assert image.cure.endswith(" --build")
     code, printed, error = invoke(image.cure.removeprefix("invoke ").removesuffix(" --build"))
     assert code == 0, error
-    assert f"docker build --tag {lacking.image} " in printed
-    assert image.state == f"no {lacking.image}"
+    assert f"docker build --tag {without_image.image} " in printed
+    assert image.state == f"no {without_image.image}"
 
 
 def test_a_source_of_debian_is_built_in_a_builder_of_it(shipped: Facts) -> None:
@@ -132,10 +132,12 @@ def test_a_source_of_debian_is_built_in_a_builder_of_it(shipped: Facts) -> None:
     fetched = Source(
         "torch", "1.13.1", "v1.13.1", "debian", "archive", None, Path("/src"), verified=False
     )
-    lacking = replace(READY, image="mine", described=None)
+    without_image = replace(READY, image="mine", described=None)
     findings = {
         finding.subject: finding
-        for finding in cross_build.container_findings(replace(context, source=fetched), lacking)
+        for finding in cross_build.container_findings(
+            replace(context, source=fetched), without_image
+        )
     }
     assert findings["image"].cure.endswith(" --arch aarch64 --purpose debian --build")
     first = next(cross_build.builder_images(replace(context, source=fetched)))

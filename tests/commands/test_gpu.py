@@ -64,7 +64,7 @@ def wheel(dist: Path, name: str, *, age: int = 0, tag: str = TAG, **manifest: An
 
 
 def names(wheels: list[gpu.GpuWheel]) -> list[str]:
-    return [one.path.name.rpartition("-cp")[0].rpartition("-cp")[0] for one in wheels]
+    return [wheel.path.name.rpartition("-cp")[0].rpartition("-cp")[0] for wheel in wheels]
 
 
 def test_the_newest_is_tried_with_what_belongs_to_it(tmp_path: Path) -> None:
@@ -83,7 +83,10 @@ def test_the_newest_is_tried_with_what_belongs_to_it(tmp_path: Path) -> None:
         tmp_path, "xformers-0.0.35+cu118", torch="torch==1.13.1+cu118", tag="py39-none"
     )  # for any Python
     newest = gpu.newest_cuda_wheels(tmp_path, "x86_64")
-    assert [one.path.name.split("-")[0] for one in newest][-2:] == ["torch_scatter", "xformers"]
+    assert [gpu_wheel.path.name.split("-")[0] for gpu_wheel in newest][-2:] == [
+        "torch_scatter",
+        "xformers",
+    ]
 
 
 def test_nothing_to_try_is_told(tmp_path: Path) -> None:
@@ -119,12 +122,12 @@ def test_wheels_for_any_python_are_tried_with_the_one_of_their_build(tmp_path: P
 
 
 def test_wheels_for_several_pythons_are_refused(tmp_path: Path) -> None:
-    both = [
+    wheels = [
         gpu.GpuWheel(wheel(tmp_path, "one-1", tag=tag), {})
         for tag in ("cp310-cp310", "cp311-cp311")
     ]
     with refused("several-pythons"):
-        gpu.common_python(both)
+        gpu.common_python(wheels)
     with refused("invalid-wheel-name"):
         gpu.common_python([gpu.GpuWheel(tmp_path / "notes.txt", {})])
 
@@ -151,9 +154,11 @@ def test_what_is_expected_is_what_the_manifest_of_torch_and_the_facts_tell(
 
 
 def test_each_declared_extension_is_tried_on_a_gpu(shipped: Facts) -> None:
-    declared = [one for one in shipped.packages.values() if one.editions]
+    declared = [package for package in shipped.packages.values() if package.editions]
     assert [
-        one.name for one in declared if not any("alike(" in line for line in one.gpu_smoke)
+        package.name
+        for package in declared
+        if not any("alike(" in line for line in package.gpu_smoke)
     ] == []
 
 
@@ -207,7 +212,8 @@ def test_an_extension_that_crashes_names_its_line_and_leaves_the_others_to_be_tr
         "torch-sparse": ("assert 1 == 1",),
     }
     packages = {
-        name: replace(shipped.packages[name], gpu_smoke=each) for name, each in lines.items()
+        name: replace(shipped.packages[name], gpu_smoke=smoke_lines)
+        for name, smoke_lines in lines.items()
     }
     facts = replace(shipped, packages=shipped.packages | packages)  # type: ignore[operator]
     answering = packed(tmp_path, "torch-1.13.1+cu118", module=dedent(ANSWERING))
@@ -280,10 +286,10 @@ def test_a_machine_without_a_gpu_says_so_at_once(tmp_path: Path) -> None:
         "--",
         silent_torch(tmp_path).name,
     ]
-    there = subprocess.run(
+    smi = subprocess.run(
         words, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, check=False
     )
-    assert there.returncode == 13, "a path is taken from where nox was called"
+    assert smi.returncode == 13, "a path is taken from where nox was called"
 
 
 def test_a_wheel_that_is_not_there_is_told(tmp_path: Path) -> None:

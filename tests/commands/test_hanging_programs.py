@@ -42,11 +42,15 @@ def test_the_doctor_says_what_it_cannot_tell(tmp_path: Path) -> None:
     env = hanging(tmp_path / "bin", *names)
     env |= {"CXX": str(tmp_path / "bin/c++")}
     done = run("invoke", "doctor", "--json", home=tmp_path / "home", env=env)
-    findings = {one["subject"]: one for one in json.loads(done.stdout)["findings"]}
+    findings = {finding["subject"]: finding for finding in json.loads(done.stdout)["findings"]}
     assert findings["GPU"]["found"] == "cannot tell"
     assert findings["GPU"]["because"] == "nvidia-smi did not answer within 1 s"
     assert findings["C++ compiler"]["found"].endswith("c++, which did not answer within 1 s")
-    silent = {name for name, one in findings.items() if one["found"] == "did not answer within 1 s"}
+    silent = {
+        name
+        for name, finding in findings.items()
+        if finding["found"] == "did not answer within 1 s"
+    }
     assert {"cmake", "git"} <= silent
     assert all(findings[name]["verdict"] == "unknown" for name in silent)
     assert sorted(asked(tmp_path / "bin")) == sorted({*asked(tmp_path / "bin")}), (

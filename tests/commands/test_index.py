@@ -59,13 +59,16 @@ class Anchors(HTMLParser):
 
 
 def test_pages_lie_where_people_know_them_from_the_official_index(home: Home) -> None:
-    told = home.told()
-    assert told["variants"] == ["cpu", "cu118"]
+    data = home.told()
+    assert data["variants"] == ["cpu", "cu118"]
     assert home.names("tinytorch") == [MACOS, CPU, CUDA]
     assert home.names("cpu/tinytorch") == [MACOS, CPU], "on macOS there are no variants"
     assert home.names("cu118/tinytorch") == [MACOS, CUDA]
-    assert [one["name"] for one in home.page("")["projects"]] == ["tiny-vision", "tinytorch"]
-    assert [one["name"] for one in home.page("cu118")["projects"]] == ["tinytorch"]
+    assert [project["name"] for project in home.page("")["projects"]] == [
+        "tiny-vision",
+        "tinytorch",
+    ]
+    assert [project["name"] for project in home.page("cu118")["projects"]] == ["tinytorch"]
     files = {str(path.relative_to(home.out)) for path in home.out.rglob("*.whl")}
     assert files == {
         MACOS,
@@ -113,18 +116,20 @@ def test_statement_and_sbom_are_linked(home: Home, options: dict[str, str]) -> N
     }
     home.index(**options)
     anchors = {
-        str(one["href"]).partition("#")[0]: one
-        for one in Anchors(home.out / "tinytorch" / "index.html").found
+        str(anchor["href"]).partition("#")[0]: anchor
+        for anchor in Anchors(home.out / "tinytorch" / "index.html").found
     }
     for file in home.page("tinytorch")["files"]:
         linked = {kind: file[f"_{kind}"] for kind in texts if f"_{kind}" in file}
         assert set(linked) == (set(texts) if file["filename"] == CPU else set())
-        for kind, one in linked.items():
-            assert one["sha256"] == hashlib.sha256(texts[kind]).hexdigest()
-            assert one["url"].startswith(file["url"])
-            assert anchors[file["url"]][f"data-{kind}"] == f"{one['url']}#sha256={one['sha256']}"
+        for kind, anchor in linked.items():
+            assert anchor["sha256"] == hashlib.sha256(texts[kind]).hexdigest()
+            assert anchor["url"].startswith(file["url"])
+            assert (
+                anchors[file["url"]][f"data-{kind}"] == f"{anchor['url']}#sha256={anchor['sha256']}"
+            )
             if not options.get("base_url"):
-                assert (home.out / "tinytorch" / unquote(one["url"])).read_bytes() == texts[kind]
+                assert (home.out / "tinytorch" / unquote(anchor["url"])).read_bytes() == texts[kind]
         assert "provenance" not in file, "it has none"
 
 
@@ -135,16 +140,19 @@ def test_provenance_has_a_whole_and_safe_address_or_none(home: Home, base: str) 
     wheel = documented_wheels.built(home.dist, "1.0+cpu")
     attested = {"subject": [{"name": wheel.name, "digest": {"sha256": hash_file(wheel)}}]}
     statement = b64encode(json.dumps(attested).encode()).decode()
-    one = {
+    entry = {
         "envelope": {"statement": statement, "signature": ""},
         "verification_material": {"certificate": "", "transparency_entries": []},
     }
-    lying = wheel.with_name(f"{wheel.name}.provenance")
-    lying.write_text(json.dumps({"attestation_bundles": [{"attestations": [one]}]}))
+    provenance_file = wheel.with_name(f"{wheel.name}.provenance")
+    provenance_file.write_text(json.dumps({"attestation_bundles": [{"attestations": [entry]}]}))
     home.index(base_url=base)
-    names = {one["filename"]: one.get("provenance") for one in home.page("tinytorch")["files"]}
+    names = {
+        entry["filename"]: entry.get("provenance") for entry in home.page("tinytorch")["files"]
+    }
     anchors = [
-        one.get("data-provenance") for one in Anchors(home.out / "tinytorch" / "index.html").found
+        entry.get("data-provenance")
+        for entry in Anchors(home.out / "tinytorch" / "index.html").found
     ]
     url = (
         f"https://wheels.example/tinytorch/cpu/{quote(CPU)}.provenance"
@@ -153,8 +161,10 @@ def test_provenance_has_a_whole_and_safe_address_or_none(home: Home, base: str) 
     )
     assert names == {CPU: url, CUDA: None, MACOS: None}
     assert sorted(filter(None, anchors)) == ([url] if url else [])
-    assert (home.out / "cpu" / lying.name).read_bytes() == lying.read_bytes()
-    lying.write_text(lying.read_text().replace(statement, b64encode(b"{}").decode()))
+    assert (home.out / "cpu" / provenance_file.name).read_bytes() == provenance_file.read_bytes()
+    provenance_file.write_text(
+        provenance_file.read_text().replace(statement, b64encode(b"{}").decode())
+    )
     with refused("foreign-document"):
         home.index(base_url=base)
 
@@ -180,33 +190,33 @@ def test_html_says_the_same(home: Home) -> None:
 
 def test_clients_install_from_the_files_as_they_lie(home: Home, tmp_path: Path) -> None:
     home.index()
-    root, here = home.out.as_uri(), str(home.out)
-    both = {"tinytorch-1.0+cpu", "tiny_vision-0.5+cpu"}
+    root, path = home.out.as_uri(), str(home.out)
+    two_wheels = {"tinytorch-1.0+cpu", "tiny_vision-0.5+cpu"}
     cases = [
-        ("pip", ["--index-url", f"{root}/cpu", "tiny-vision"], both),
+        ("pip", ["--index-url", f"{root}/cpu", "tiny-vision"], two_wheels),
         (
             "pip",
-            ["--no-index", "--find-links", f"{here}/torch_stable.html", "tinytorch==1.0+cu118"],
+            ["--no-index", "--find-links", f"{path}/torch_stable.html", "tinytorch==1.0+cu118"],
             None,
         ),
-        ("uv", ["--default-index", f"{root}/cpu", "tiny-vision"], both),
+        ("uv", ["--default-index", f"{root}/cpu", "tiny-vision"], two_wheels),
         ("uv", ["--default-index", root, "tinytorch==1.0+cu118"], None),
         (
             "uv",
-            ["--no-index", "--find-links", f"{here}/cu118/torch_stable.html", "tinytorch"],
+            ["--no-index", "--find-links", f"{path}/cu118/torch_stable.html", "tinytorch"],
             None,
         ),
-        ("uv", ["--no-index", "--find-links", f"{here}/cu118", "tinytorch"], None),
+        ("uv", ["--no-index", "--find-links", f"{path}/cu118", "tinytorch"], None),
         (
             "uv",
-            ["--no-index", "--find-links", f"{here}/cu118/tinytorch/index.html", "tinytorch"],
+            ["--no-index", "--find-links", f"{path}/cu118/tinytorch/index.html", "tinytorch"],
             None,
         ),
     ]
-    for number, (client, arguments, wanted) in enumerate(cases):
+    for number, (client, arguments, expected) in enumerate(cases):
         into = tmp_path / f"into{number}"
         install(client, into, arguments)
-        assert installed(into) == (wanted or {"tinytorch-1.0+cu118"})
+        assert installed(into) == (expected or {"tinytorch-1.0+cu118"})
 
 
 @pytest.mark.parametrize("client", ["pip", "uv"])
@@ -220,16 +230,16 @@ def test_clients_fetch_metadata_and_only_then_the_wheels_they_install(
             client, home.path / client, [option, f"http://127.0.0.1:{port}/cpu/", "tiny-vision"]
         )
     assert installed(home.path / client) == {"tiny_vision-0.5+cpu", "tinytorch-1.0+cpu"}
-    asked = [
+    requests = [
         unquote(path)
         for path in re.findall(r'"GET (\S+) HTTP/1.[01]" 200', capsys.readouterr().err)
     ]
     vision = "tiny_vision-0.5+cpu-py3-none-any.whl"
     wheels = [f"/cpu/{name}" for name in (CPU, vision)]
-    assert {path for path in asked if ".whl" in path} == {
-        f"{one}{end}" for one in wheels for end in ("", ".metadata")
+    assert {path for path in requests if ".whl" in path} == {
+        f"{wheel_name}{end}" for wheel_name in wheels for end in ("", ".metadata")
     }
-    assert asked.index(f"{wheels[0]}.metadata") < asked.index(wheels[1]), (
+    assert requests.index(f"{wheels[0]}.metadata") < requests.index(wheels[1]), (
         "all is resolved before anything is fetched"
     )
 
@@ -239,12 +249,12 @@ def test_a_yanked_version_goes_to_those_only_who_ask_for_it(home: Home, tmp_path
     home.index(yank=["tinytorch==1.1+cpu"], reason="crashes")
     arguments = ["--default-index", f"{home.out.as_uri()}/cpu"]
     install("uv", tmp_path / "any", [*arguments, "tinytorch"])
-    said = install("uv", tmp_path / "exact", [*arguments, "tinytorch==1.1+cpu"])
+    printed = install("uv", tmp_path / "exact", [*arguments, "tinytorch==1.1+cpu"])
     assert (installed(tmp_path / "any"), installed(tmp_path / "exact")) == (
         {"tinytorch-1.0+cpu"},
         {"tinytorch-1.1+cpu"},
     )
-    assert "crashes" in said
+    assert "crashes" in printed
     home.index()
     assert "crashes" in (home.out / "tinytorch/index.html").read_text("utf-8"), "it is remembered"
     home.index(unyank=["tinytorch==1.1+cpu"])
@@ -320,12 +330,12 @@ def test_nobody_meets_a_page_that_names_what_is_not_there(home: Home) -> None:
 
     def read() -> None:
         while not done.is_set():
-            there = {path.name for path in (home.out / "cpu").glob("*.whl")}
+            present = {path.name for path in (home.out / "cpu").glob("*.whl")}
             text = page.read_text("utf-8")  # after the look: what had gone then, is no more named
             if not text.endswith("</html>\n"):
                 wrong.append("half a page")
             wrong.extend(
-                name for name in re.findall(r">(\S+\.whl)<", text) if name not in there | {MACOS}
+                name for name in re.findall(r">(\S+\.whl)<", text) if name not in present | {MACOS}
             )
 
     reader = Thread(target=read)
@@ -354,7 +364,7 @@ def test_files_are_links_or_copies_or_stay(home: Home) -> None:
     for page in ("cpu/tinytorch", ""):
         folder = home.out / page
         name = "index.html" if page else "torch_stable.html"
-        anchor = next(one for one in Anchors(folder / name).found if "2Bcpu" in str(one["href"]))
+        anchor = next(link for link in Anchors(folder / name).found if "2Bcpu" in str(link["href"]))
         assert "data-core-metadata" not in anchor, "METADATA lies nowhere"
     url = urljoin(
         f"{home.out.as_uri()}/cpu/tinytorch/", str(home.page("cpu/tinytorch")["files"][1]["url"])
@@ -380,15 +390,15 @@ def test_files_may_lie_in_releases_of_each_package(home: Home) -> None:
     """As `invoke publish --to github:` makes them: the tag is the manifest's, else the usual one."""
     releases, base = home.path / "download", "{package}-{tag}"
     wheel = home.dist / CPU
-    said = documented_wheels.manifest(wheel, "v1.0-patched")
-    del said["licences"]  # it has no SBOM in it
-    said |= {
+    manifest = documented_wheels.manifest(wheel, "v1.0-patched")
+    del manifest["licences"]  # it has no SBOM in it
+    manifest |= {
         "wheel": CPU,
         "version": "1.0+cpu",
         "sha256": hash_file(wheel),
         "size": wheel.stat().st_size,
     }
-    wheel.with_name(f"{CPU}.json").write_text(json.dumps(said))
+    wheel.with_name(f"{CPU}.json").write_text(json.dumps(manifest))
     verify.write_missing([wheel])
     for file, release in ((CPU, "tinytorch-v1.0-patched"), (VISION, "tiny-vision-v0.5")):
         (releases / release).mkdir(parents=True)
@@ -411,15 +421,15 @@ def test_the_newest_releases_are_kept_and_the_others_named(home: Home) -> None:
     for version in ("1.10+cpu", "1.2+cpu", "1.11+cpu"):
         made(home.dist, version=version)
     home.index()
-    told = home.told(keep="2", yank=["tinytorch==1.11+cpu"])
-    assert told["older"] == [CPU], "a yanked release does not count"
-    assert {f"cpu/{CPU}", f"cpu/{CPU}.metadata"} <= set(told["removed"])
+    data = home.told(keep="2", yank=["tinytorch==1.11+cpu"])
+    assert data["older"] == [CPU], "a yanked release does not count"
+    assert {f"cpu/{CPU}", f"cpu/{CPU}.metadata"} <= set(data["removed"])
     assert (home.dist / CPU).is_file()
     assert CPU not in home.names("cpu/tinytorch")
     assert {CUDA, MACOS} <= set(home.names("tinytorch")), "each variant has its own"
     before = home.page("tinytorch")
-    told = home.told(keep="1")
-    assert told["older"] == sorted([CPU, CPU.replace("1.0", "1.2")])
+    data = home.told(keep="1")
+    assert data["older"] == sorted([CPU, CPU.replace("1.0", "1.2")])
     assert f"left out, not of the newest 1: {CPU}" in home.index(keep="1")
     assert home.told(keep="2")["older"] == [CPU]
     assert home.page("tinytorch") == before, "also when it had come"
@@ -532,13 +542,13 @@ def test_another_file_of_the_same_name_is_refused(home: Home) -> None:
 
 
 def test_two_files_of_one_name_must_be_the_same(home: Home) -> None:
-    more = home.path / "more"
-    made(more, python=">=3.9")
-    both = [str(home.dist), str(more)]
-    assert home.told(dist=both)["wheels"].count(CPU) == 1
-    made(more, python=">=3.9", body="other = 1\n")
+    second_dist = home.path / "more"
+    made(second_dist, python=">=3.9")
+    dists = [str(home.dist), str(second_dist)]
+    assert home.told(dist=dists)["wheels"].count(CPU) == 1
+    made(second_dist, python=">=3.9", body="other = 1\n")
     with refused("same-wheel-twice"):
-        home.index(out=str(home.path / "two"), dist=both)
+        home.index(out=str(home.path / "two"), dist=dists)
 
 
 def _tampered(members: Members) -> None:
@@ -550,17 +560,17 @@ def _leaving(members: Members) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [(_tampered, "differs from its RECORD entry"), (_leaving, "leaves the wheel: do not use it")],
 )
 def test_wheels_that_lie_are_not_indexed(
-    home: Home, change: Callable[[Members], object], said: str
+    home: Home, change: Callable[[Members], object], message: str
 ) -> None:
     made(home.dist, version="1.0+bad", change=change)
     with pytest.raises(DeliveryError) as caught:
         home.index()
     assert "tinytorch-1.0+bad-py3-none-any.whl" in str(caught.value)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert not (home.out / "index.html").exists()
 
 
@@ -601,14 +611,14 @@ def test_a_run_that_was_stopped_is_gone_on_with(home: Home) -> None:
     half.write_text("half of it")
     # the pages of a run that came no further: noted before they were written, but the state is the old one
     page = home.out / "tinytorch/index.html"
-    kept = state.load_state(home.out)
-    assert kept is not None
+    stored = state.load_state(home.out)
+    assert stored is not None
     digest = hashlib.sha256(b"the next").hexdigest()
     written = {
-        **kept.written,
-        "tinytorch/index.html": (*kept.written["tinytorch/index.html"], digest),
+        **stored.written,
+        "tinytorch/index.html": (*stored.written["tinytorch/index.html"], digest),
     }
-    state.save_state(home.out, state.IndexState(written, kept.wheels, kept.yanked))
+    state.save_state(home.out, state.IndexState(written, stored.wheels, stored.yanked))
     page.write_text("the next")
     assert home.told()["written"] == ["tinytorch/index.html"]
     assert not half.exists()

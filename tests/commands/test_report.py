@@ -24,10 +24,10 @@ FACTS = Facts({}, {}, (), {}, Path())  # nothing is asked of them
 
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
-    found = Layout(tmp_path, tmp_path / "cache")
-    found.dist.mkdir()
-    found.logs.mkdir(parents=True)
-    return found
+    folders = Layout(tmp_path, tmp_path / "cache")
+    folders.dist.mkdir()
+    folders.logs.mkdir(parents=True)
+    return folders
 
 
 def built(layout: Layout, name: str = NAME) -> Path:
@@ -75,8 +75,8 @@ def test_a_timeline_by_its_wheel(layout: Layout) -> None:
     timeline = built(layout)
     wheel = published(layout, {"timeline": os.path.relpath(timeline, layout.dist)})
     for name in (str(wheel), WHEEL, f"{wheel}.json"):
-        found, notes = find_timeline(name, layout)
-        assert found.samefile(timeline)
+        path, notes = find_timeline(name, layout)
+        assert path.samefile(timeline)
         assert notes == ()
     published(layout, {"timeline": str(timeline)})
     assert find_timeline(WHEEL, layout)[0] == timeline
@@ -165,6 +165,6 @@ def test_without_a_library_the_cure_is_named(
         monkeypatch.delattr(report, name, raising=False)
     with pytest.raises((ModuleNotFoundError, HostError)) as caught:
         draw_build(drawn, NAME, str(tmp_path))
-    shown = as_torchmill_error(caught.value)
-    assert (shown.code, package in str(shown)) == ("package-missing", True)
+    error = as_torchmill_error(caught.value)
+    assert (error.code, package in str(error)) == ("package-missing", True)
     assert not list(tmp_path.glob(".*.new"))

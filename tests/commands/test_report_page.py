@@ -36,8 +36,8 @@ def page(
     return ET.parse(folder / "page.html").getroot()  # noqa: S314 - our own
 
 
-def texts(found: ET.Element, tag: str) -> list[str]:
-    return ["".join(one.itertext()) for one in found.iter(f"{HTML}{tag}")]
+def texts(root: ET.Element, tag: str) -> list[str]:
+    return ["".join(element.itertext()) for element in root.iter(f"{HTML}{tag}")]
 
 
 def made(folder: Path) -> Path:
@@ -58,50 +58,55 @@ def made(folder: Path) -> Path:
 
 
 def test_the_page_says_what_happened(tmp_path: Path) -> None:
-    found = page(tmp_path)
-    assert "3 units in 0:20, 1 failed, 1.3 at a time on average" in texts(found, "p")
-    assert "memory: at most 3.9 of 4.0 GiB, at 0:04" in texts(found, "li")
-    assert texts(found, "h2") == [
+    root = page(tmp_path)
+    assert "3 units in 0:20, 1 failed, 1.3 at a time on average" in texts(root, "p")
+    assert "memory: at most 3.9 of 4.0 GiB, at 0:04" in texts(root, "li")
+    assert texts(root, "h2") == [
         "memory",
         "units and processors",
         "the slowest units",
         "compiler cache",
     ]
     assert {"used", "allowed", "running", "paused", "waiting", "processors"} == {
-        *texts(found, "span")[:2]
-    } | {one for one in texts(found, "span") if one.isalpha()}
-    rows = [[cell.strip() for cell in texts(row, "td")] for row in found.iter(f"{HTML}tr")]
+        *texts(root, "span")[:2]
+    } | {element for element in texts(root, "span") if element.isalpha()}
+    rows = [[cell.strip() for cell in texts(row, "td")] for row in root.iter(f"{HTML}tr")]
     assert ["", "0:09", "3.0 GiB", "b.cpp"] in rows
     assert ["", "0:02", "1.0 GiB", "lib.so (failed)"] in rows
-    bars = [(one.get("x"), one.get("width"), one.get("class")) for one in found.iter(f"{HTML}rect")]
+    bars = [
+        (element.get("x"), element.get("width"), element.get("class"))
+        for element in root.iter(f"{HTML}rect")
+    ]
     assert ("475.0", "450.0", "c++ done") in bars
 
 
 def test_plenty_of_memory_leaves_the_used_in_sight(tmp_path: Path) -> None:
-    found = page(tmp_path, [moment(0, used=0.5, allowed=30), moment(9, used=1, allowed=22)])
-    assert "top: 1.0 GiB; allowed: 22.0 GiB and more, far above" in texts(found, "small")
+    root = page(tmp_path, [moment(0, used=0.5, allowed=30), moment(9, used=1, allowed=22)])
+    assert "top: 1.0 GiB; allowed: 22.0 GiB and more, far above" in texts(root, "small")
 
 
 @pytest.mark.parametrize("records", [[ran("<script>&.cpp", 0, 0)], [moment(0, used=0, allowed=0)]])
 def test_builds_of_almost_nothing(tmp_path: Path, records: list[Record]) -> None:
-    found = page(tmp_path, records)
-    assert not [*found.iter(f"{HTML}script")]
-    assert ("<script>&.cpp" in texts(found, "td")) == (len([*found.iter(f"{HTML}rect")]) == 1)
+    root = page(tmp_path, records)
+    assert not [*root.iter(f"{HTML}script")]
+    assert ("<script>&.cpp" in texts(root, "td")) == (len([*root.iter(f"{HTML}rect")]) == 1)
 
 
 def test_a_name_cannot_hide_or_reorder_what_the_page_shows(tmp_path: Path) -> None:
-    found = page(tmp_path, [ran("gpp.\u202ecod\u200b\x1b[2J", 0, 9)])
-    shown = "".join(texts(found, "td"))
-    assert "gpp.\ufffdcod\ufffd\ufffd[2J" in shown
+    root = page(tmp_path, [ran("gpp.\u202ecod\u200b\x1b[2J", 0, 9)])
+    text = "".join(texts(root, "td"))
+    assert "gpp.\ufffdcod\ufffd\ufffd[2J" in text
 
 
 def test_a_page_needs_nothing_else(tmp_path: Path) -> None:
-    found = page(tmp_path)
+    root = page(tmp_path)
     assert not [
-        one for tag in ("script", "link", "img", "iframe") for one in found.iter(f"{HTML}{tag}")
+        element
+        for tag in ("script", "link", "img", "iframe")
+        for element in root.iter(f"{HTML}{tag}")
     ]
-    assert not [one for one in found.iter() if {"src", "href"} & {*one.attrib}]
-    assert "url(" not in texts(found, "style")[0]
+    assert not [element for element in root.iter() if {"src", "href"} & {*element.attrib}]
+    assert "url(" not in texts(root, "style")[0]
 
 
 def test_a_wheel_is_told_with_its_cache_and_sizes(tmp_path: Path) -> None:
@@ -111,18 +116,20 @@ def test_a_wheel_is_told_with_its_cache_and_sizes(tmp_path: Path) -> None:
             "invoke", "report", *([name] if name else []), "--out", str(tmp_path), home=tmp_path
         )
         assert done.returncode == 0, done.stderr
-        found = ET.parse(tmp_path / "v1.13.1-wheel-3.10-cpu.html").getroot()  # noqa: S314 - our own
-        assert "ccache 4.7.5: 3 of 4 hits (75%)" in texts(found, "p")
-        rows = [texts(row, "td") for row in found.iter(f"{HTML}tr")]
+        root = ET.parse(tmp_path / "v1.13.1-wheel-3.10-cpu.html").getroot()  # noqa: S314 - our own
+        assert "ccache 4.7.5: 3 of 4 hits (75%)" in texts(root, "p")
+        rows = [texts(row, "td") for row in root.iter(f"{HTML}tr")]
         assert ["torch/lib/libtorch_cpu.so", "4.9 KiB", "4.9 KiB"] in rows
         assert ["torch/<&>.py", "0 B", "0 B"] in rows
-        assert [one[0] for one in rows if one[2:] == [""]] == [wheel.name, f"{wheel.name}.json"]
+        assert [row[0] for row in rows if row[2:] == [""]] == [wheel.name, f"{wheel.name}.json"]
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(BROWSER is None, reason="there is no chromium: apt-get install chromium")
-@pytest.mark.parametrize(("more", "dark"), [([], False), (["--force-dark-mode"], True)])
-def test_a_browser_draws_it_light_and_dark(tmp_path: Path, more: list[str], dark: bool) -> None:
+@pytest.mark.parametrize(("extra_options", "dark"), [([], False), (["--force-dark-mode"], True)])
+def test_a_browser_draws_it_light_and_dark(
+    tmp_path: Path, extra_options: list[str], dark: bool
+) -> None:
     page(tmp_path, wheel=made(tmp_path))
     options = [
         "--headless",
@@ -131,7 +138,7 @@ def test_a_browser_draws_it_light_and_dark(tmp_path: Path, more: list[str], dark
         "--window-size=1100,1500",
         f"--user-data-dir={tmp_path}/u",
     ]
-    options += [f"--screenshot={tmp_path}/shot.png", *more]
+    options += [f"--screenshot={tmp_path}/shot.png", *extra_options]
     address = (tmp_path / "page.html").as_uri()
     done = subprocess.run(
         [str(BROWSER), *options, address], capture_output=True, text=True, timeout=BROWSER_SECONDS, check=False,

@@ -17,12 +17,12 @@ from torchmill.commands.report.recording import read_timeline
 
 def texts(figure: Figure) -> list[str]:
     """Return every text of a picture, in no order."""
-    said = [one.get_text() for one in figure.texts]
+    drawn_texts = [text.get_text() for text in figure.texts]
     for axes in figure.axes:
-        said += [axes.get_title(loc="left"), *(one.get_text() for one in axes.texts)]
+        drawn_texts += [axes.get_title(loc="left"), *(text.get_text() for text in axes.texts)]
         legend = axes.get_legend()
-        said += [one.get_text() for one in legend.get_texts()] if legend else []
-    return said
+        drawn_texts += [text.get_text() for text in legend.get_texts()] if legend else []
+    return drawn_texts
 
 
 def size(path: Path) -> tuple[int, int]:
@@ -33,15 +33,15 @@ def size(path: Path) -> tuple[int, int]:
 
 
 def test_the_picture_says_what_happened(tmp_path: Path) -> None:
-    said = texts(draw_picture(recording(tmp_path)))
-    assert "wheel-3.10-cpu" in said
+    drawn_texts = texts(draw_picture(recording(tmp_path)))
+    assert "wheel-3.10-cpu" in drawn_texts
     head = "3 units in 0:20, 1 failed, 1.3 at a time on average"
-    assert f"{head}  ·  at most 3.9 of 4.0 GiB  ·  0:02 short of memory" in said
-    assert {"used", "allowed", "1 paused", "1 run again"} <= set(said)
-    assert {"running", "paused", "waiting", "processors"} <= set(said)
-    assert {"the 4 longest units", "c++", "link", "failed", "ended"} <= set(said)
-    assert "b.cpp   0:09   3.0 GiB" in said
-    assert "1 killed" not in said
+    assert f"{head}  ·  at most 3.9 of 4.0 GiB  ·  0:02 short of memory" in drawn_texts
+    assert {"used", "allowed", "1 paused", "1 run again"} <= set(drawn_texts)
+    assert {"running", "paused", "waiting", "processors"} <= set(drawn_texts)
+    assert {"the 4 longest units", "c++", "link", "failed", "ended"} <= set(drawn_texts)
+    assert "b.cpp   0:09   3.0 GiB" in drawn_texts
+    assert "1 killed" not in drawn_texts
 
 
 def test_plenty_of_memory_leaves_the_used_in_sight(tmp_path: Path) -> None:

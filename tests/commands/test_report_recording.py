@@ -13,13 +13,13 @@ from torchmill.commands.report.recording import read_timeline, sum_up, summarize
 
 
 def test_everything_stands_in_the_order_of_time(tmp_path: Path) -> None:
-    found = recording(tmp_path, reversed(small()))
-    assert found.name == "wheel-3.10-cpu"
-    assert [one.begun for one in found.runs] == [0.0, 1.0, 9.5, 18.5]
-    assert [one.kind for one in found.events] == ["pause", "resume", "rerun"]
-    assert [one.at for one in found.moments] == sorted(one.at for one in found.moments)
-    assert found.wall == 20.0
-    assert found.notes == ()
+    read = recording(tmp_path, reversed(small()))
+    assert read.name == "wheel-3.10-cpu"
+    assert [record.begun for record in read.runs] == [0.0, 1.0, 9.5, 18.5]
+    assert [record.kind for record in read.events] == ["pause", "resume", "rerun"]
+    assert [record.at for record in read.moments] == sorted(record.at for record in read.moments)
+    assert read.wall == 20.0
+    assert read.notes == ()
 
 
 @pytest.mark.parametrize("end", [1, 40, 300])
@@ -27,18 +27,18 @@ def test_a_line_that_was_cut_off_is_told(tmp_path: Path, end: int) -> None:
     path = write(tmp_path / "x.timeline.jsonl", small())
     whole = path.read_bytes()
     path.write_bytes(whole[: -min(end, len(whole) - 200)].rstrip(b"\n") if end > 1 else whole[:-3])
-    found = read_timeline(path)
-    assert found.notes == ("its last line is cut off: the build was stopped there, or goes on",)
-    assert found.runs
+    read = read_timeline(path)
+    assert read.notes == ("its last line is cut off: the build was stopped there, or goes on",)
+    assert read.runs
 
 
 def test_torn_lines_are_left_out_and_told(tmp_path: Path) -> None:
     path = tmp_path / "x.timeline.jsonl"
     good = format_record(ran("a.cpp", 0, 1)).encode()
     path.write_bytes(b"\n".join([good, b'{"record":"ra\0\0', good, b"\xff\xff", good, b""]))
-    found = read_timeline(path)
-    assert len(found.runs) == 3
-    assert found.notes == ("2 of its 5 lines hold no record and are left out (first: 2)",)
+    read = read_timeline(path)
+    assert len(read.runs) == 3
+    assert read.notes == ("2 of its 5 lines hold no record and are left out (first: 2)",)
 
 
 @pytest.mark.parametrize(
@@ -108,16 +108,16 @@ def test_a_build_in_words(tmp_path: Path) -> None:
 
 
 def test_a_build_without_trouble(tmp_path: Path) -> None:
-    found = recording(tmp_path, [moment(0), replace(ran("a", 0, 60), measured=True), moment(60)])
-    said = summarize_recording(replace(found, notes=("it is short",)))
-    assert said.splitlines()[:4] == [
+    read = recording(tmp_path, [moment(0), replace(ran("a", 0, 60), measured=True), moment(60)])
+    summary = summarize_recording(replace(read, notes=("it is short",)))
+    assert summary.splitlines()[:4] == [
         "wheel-3.10-cpu: 1 unit in 1:00, 1.0 at a time on average",
         "  memory: at most 1.0 of 4.0 GiB, at 0:00",
         "  no unit was paused, ended or killed",
         "  note: it is short",
     ]
-    assert "its last run" in said
-    assert "farthest" not in said
+    assert "its last run" in summary
+    assert "farthest" not in summary
 
 
 def test_what_went_wrong_is_told_a_few_times(tmp_path: Path) -> None:

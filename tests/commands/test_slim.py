@@ -49,7 +49,9 @@ def torch_wheel(folder: Path, binary: bytes, **other: Any) -> Path:
 
 def capabilities(library: Path) -> set[str]:
     return {
-        piece.capability for each in device_code.read_device_code(library) for piece in each.pieces
+        piece.capability
+        for fatbin in device_code.read_device_code(library)
+        for piece in fatbin.pieces
     }
 
 
@@ -67,20 +69,21 @@ def test_a_wheel_becomes_one_for_its_gpus(shipped: Facts, tmp_path: Path, binary
     wheel = torch_wheel(tmp_path / "in", binary, requires=["numpy"])
     run(shipped, tmp_path, wheel, "8.6+PTX", gpu=["A100"])
     name = f"torch-2.6.0+cu124.sm80.sm86.ptx86-{TAG}.whl"
-    made = finished_wheel.read_wheel(tmp_path / "dist" / name)
-    assert list(content_checks.wheel_problems(made.path)) == []
-    assert str(made.version) == "2.6.0+cu124.sm80.sm86.ptx86"
-    assert made.requires == ("numpy",)
-    assert made.manifest["original"]["sha256"] == finished_wheel.read_wheel(wheel).sha256
-    with zipfile.ZipFile(made.path) as archive:
+    slim_wheel = finished_wheel.read_wheel(tmp_path / "dist" / name)
+    assert list(content_checks.wheel_problems(slim_wheel.path)) == []
+    assert str(slim_wheel.version) == "2.6.0+cu124.sm80.sm86.ptx86"
+    assert slim_wheel.requires == ("numpy",)
+    assert slim_wheel.manifest["original"]["sha256"] == finished_wheel.read_wheel(wheel).sha256
+    with zipfile.ZipFile(slim_wheel.path) as archive:
         archive.extractall(tmp_path / "installed")
     assert capabilities(tmp_path / "installed" / LIBRARY) == {"8.0", "8.6"}
     assert (tmp_path / "installed" / VENDOR).read_bytes() == binary  # NVIDIA's stay as they are
     assert (tmp_path / "installed" / LIBRARY).stat().st_size < len(binary) - 50_000
-    said = (tmp_path / "dist" / f"{name}.intoto.json").read_text()
-    assert made.manifest["original"]["sha256"] in said
+    statement = (tmp_path / "dist" / f"{name}.intoto.json").read_text()
+    assert slim_wheel.manifest["original"]["sha256"] in statement
     assert (
-        made.manifest["original"]["sha256"] in (tmp_path / "dist" / f"{name}.cdx.json").read_text()
+        slim_wheel.manifest["original"]["sha256"]
+        in (tmp_path / "dist" / f"{name}.cdx.json").read_text()
     )
 
 
@@ -124,16 +127,18 @@ def test_the_sbom_in_it_is_of_what_is_left(
         verify.verify_wheels(layout(tmp_path), wheel=[str(wheel)]).require()
     run(shipped, tmp_path, wheel)
     verify.verify_wheels(layout(tmp_path), original=str(wheel)).require()
-    (made,) = (tmp_path / "dist").glob("*.whl")
-    content = record_file.read_described(made, sbom.INNER_PATH)
+    (slim_wheel,) = (tmp_path / "dist").glob("*.whl")
+    content = record_file.read_described(slim_wheel, sbom.INNER_PATH)
     assert (content is not None) == manifest
     if content is not None:
-        said = json.loads(content)
-        assert said["metadata"]["component"]["version"].endswith(".sm86")
-        (library,) = (one for one in said["components"] if one["name"] == "libtorch_cuda.so")
-        with zipfile.ZipFile(made) as archive:
-            left = hashlib.sha256(archive.read(LIBRARY)).hexdigest()
-        assert [one["content"] for one in library["hashes"]] == [left]
+        document = json.loads(content)
+        assert document["metadata"]["component"]["version"].endswith(".sm86")
+        (library,) = (
+            entry for entry in document["components"] if entry["name"] == "libtorch_cuda.so"
+        )
+        with zipfile.ZipFile(slim_wheel) as archive:
+            digest = hashlib.sha256(archive.read(LIBRARY)).hexdigest()
+        assert [entry["content"] for entry in library["hashes"]] == [digest]
 
 
 def test_what_was_added_to_it_is_found(tmp_path: Path, binary: bytes) -> None:
@@ -161,11 +166,11 @@ def test_what_was_added_to_it_is_found(tmp_path: Path, binary: bytes) -> None:
     assert "METADATA: it changes more" in problem
     swapped = [
         torch_wheel(
-            tmp_path / one,
+            tmp_path / first,
             binary,
-            change=partial(describe, text=f"Requires-Dist: {one}\n\nRequires-Dist: {two}\n"),
+            change=partial(describe, text=f"Requires-Dist: {first}\n\nRequires-Dist: {second}\n"),
         )
-        for one, two in (("numpy", "evil"), ("evil", "numpy"))
+        for first, second in (("numpy", "evil"), ("evil", "numpy"))
     ]
     (problem,) = slimming.wheel_differences(*swapped)
     assert "METADATA: it changes more" in problem
@@ -184,17 +189,17 @@ def test_a_licence_with_form_feeds_loses_no_requirement(
     text = "License: GPL\n        \x0cEND\x85 OF\u2028TERMS\nRequires-Dist: numpy\nRequires-Dist: filelock\n"
     wheel = torch_wheel(tmp_path / "in", binary, change=partial(describe, text=text))
     run(shipped, tmp_path, wheel)
-    (made,) = (tmp_path / "dist").glob("*.whl")
-    assert finished_wheel.read_wheel(made).requires == ("numpy", "filelock")
+    (slim_wheel,) = (tmp_path / "dist").glob("*.whl")
+    assert finished_wheel.read_wheel(slim_wheel).requires == ("numpy", "filelock")
 
 
 def test_what_is_slim_already_stays_as_it_is(shipped: Facts, tmp_path: Path, binary: bytes) -> None:
     run(shipped, tmp_path, torch_wheel(tmp_path / "in", binary))
-    (made,) = (tmp_path / "dist").glob("*.whl")
-    made.with_name(f"{made.name}.intoto.jsonl").write_text("signed")
-    before = {path.name: path.read_bytes() for path in made.parent.iterdir()}
-    assert "is slim for these GPUs already" in run(shipped, tmp_path, made)
-    assert {path.name: path.read_bytes() for path in made.parent.iterdir()} == before
+    (slim_wheel,) = (tmp_path / "dist").glob("*.whl")
+    slim_wheel.with_name(f"{slim_wheel.name}.intoto.jsonl").write_text("signed")
+    before = {path.name: path.read_bytes() for path in slim_wheel.parent.iterdir()}
+    assert "is slim for these GPUs already" in run(shipped, tmp_path, slim_wheel)
+    assert {path.name: path.read_bytes() for path in slim_wheel.parent.iterdir()} == before
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
@@ -202,15 +207,15 @@ def test_a_wheel_for_these_gpus_alone_is_not_copied(
     shipped: Facts, tmp_path: Path, binary: bytes, dry_run: bool
 ) -> None:
     wheel = torch_wheel(tmp_path / "in", binary)
-    said = run(shipped, tmp_path, wheel, "7.0;8.0;8.6", dry_run=dry_run)
-    assert said == f"{wheel.name}: {slim._NOTHING_TO_REMOVE}"
+    printed = run(shipped, tmp_path, wheel, "7.0;8.0;8.6", dry_run=dry_run)
+    assert printed == f"{wheel.name}: {slim._NOTHING_TO_REMOVE}"
     assert list((tmp_path / "dist").glob("*")) == []
     environment(tmp_path, binary)
-    said = slim.slim_wheels(
+    printed = slim.slim_wheels(
         shipped, layout(tmp_path), arch_list="7.0;8.0;8.6", environment=str(tmp_path / "venv")
     )
-    assert said.startswith(f"torch 2.6.0: {slim._NOTHING_TO_REMOVE}\n")
-    assert "to undo this" not in said
+    assert printed.startswith(f"torch 2.6.0: {slim._NOTHING_TO_REMOVE}\n")
+    assert "to undo this" not in printed
 
 
 @pytest.mark.parametrize(
@@ -220,8 +225,8 @@ def test_a_manifest_that_cannot_be_understood_is_said(
     shipped: Facts, tmp_path: Path, binary: bytes, change: dict[str, Any]
 ) -> None:
     wheel = torch_wheel(tmp_path / "in", binary)
-    told = documented_wheels.manifest(wheel) | {"bundled": [], "origins": {}} | change
-    wheel.with_name(f"{wheel.name}.json").write_text(json.dumps(told))
+    manifest = documented_wheels.manifest(wheel) | {"bundled": [], "origins": {}} | change
+    wheel.with_name(f"{wheel.name}.json").write_text(json.dumps(manifest))
     with refused("foreign-document"):
         run(shipped, tmp_path, wheel)
 
@@ -234,24 +239,24 @@ def test_what_was_changed_beside_the_code_is_found(
     original = torch_wheel(tmp_path / "in", binary)
     run(shipped, tmp_path, torch_wheel(tmp_path / "spoiled", bytes(spoiled)))
     (manifest,) = (tmp_path / "dist").glob("*.whl.json")
-    said = json.loads(manifest.read_text())
-    said["original"]["sha256"] = finished_wheel.read_wheel(original).sha256
-    manifest.write_text(json.dumps(said))
+    record = json.loads(manifest.read_text())
+    record["original"]["sha256"] = finished_wheel.read_wheel(original).sha256
+    manifest.write_text(json.dumps(record))
     verify.write_missing([])
     for document in (*manifest.parent.glob("*.intoto.json"), *manifest.parent.glob("*.cdx.json")):
         document.unlink()
-    (told,) = verify.verify_wheels(layout(tmp_path), original=str(original), write=True).data[
+    (verdict,) = verify.verify_wheels(layout(tmp_path), original=str(original), write=True).data[
         "wheels"
     ]
-    found = [problem for check in told["checks"] for problem in check["problems"]]
-    assert len(found) == 2  # the library, and the other file that holds the same
-    assert all("no code for GPUs" in problem or "differs" in problem for problem in found)
+    problems = [problem for check in verdict["checks"] for problem in check["problems"]]
+    assert len(problems) == 2  # the library, and the other file that holds the same
+    assert all("no code for GPUs" in problem or "differs" in problem for problem in problems)
 
 
 def test_index_and_snippet_take_it(shipped: Facts, tmp_path: Path, binary: bytes) -> None:
     run(shipped, tmp_path, torch_wheel(tmp_path / "in", binary))
-    said = index.write_index(shipped, layout(tmp_path)).data
-    assert said["wheels"] == [f"torch-2.6.0+cu124.sm86-{TAG}.whl"]
+    data = index.write_index(shipped, layout(tmp_path)).data
+    assert data["wheels"] == [f"torch-2.6.0+cu124.sm86-{TAG}.whl"]
     text = str(snippet.write_snippet(shipped, layout(tmp_path), tool="pip", tag="v2.6.0"))
     assert "torch==2.6.0+cu124.sm86" in text
 
@@ -268,16 +273,16 @@ def test_wheels_that_pin_each_other_still_do(shipped: Facts, tmp_path: Path, bin
         requires=["torch==2.6.0+cu124"],
     )
     run(shipped, tmp_path, folder)
-    found = {
-        one.name: one
-        for one in finished_wheel.read_wheels(wheel_file.list_wheels(tmp_path / "dist"))
+    requirements = {
+        slim_wheel.name: slim_wheel
+        for slim_wheel in finished_wheel.read_wheels(wheel_file.list_wheels(tmp_path / "dist"))
     }
-    assert found["torchvision"].requires == ("torch==2.6.0+cu124.sm86",)
+    assert requirements["torchvision"].requires == ("torch==2.6.0+cu124.sm86",)
 
 
 def test_a_dry_run_tells_and_writes_nothing(shipped: Facts, tmp_path: Path, binary: bytes) -> None:
-    said = run(shipped, tmp_path, torch_wheel(tmp_path / "in", binary), dry_run=True)
-    assert LIBRARY in said
+    printed = run(shipped, tmp_path, torch_wheel(tmp_path / "in", binary), dry_run=True)
+    assert LIBRARY in printed
     assert not list((tmp_path / "dist").rglob("*"))
 
 
@@ -356,11 +361,11 @@ def test_what_is_damaged_in_an_environment_stays_and_the_rest_is_slimmed(
     other = written_wheels.made(tmp_path / "in", "other", "1.0", TAG, files=data)
     with zipfile.ZipFile(other) as archive:
         archive.extractall(packages)
-    said = slim.slim_wheels(
+    printed = slim.slim_wheels(
         shipped, layout(tmp_path), arch_list="8.6", environment=str(tmp_path / "venv")
     )
     assert "other/data." in next(
-        line for line in said.splitlines() if line.endswith("; it stays as it is")
+        line for line in printed.splitlines() if line.endswith("; it stays as it is")
     )
     assert capabilities(packages / LIBRARY) == {"8.6"}
 
@@ -378,8 +383,8 @@ def test_an_environment_is_slimmed_in_place(
         if pip
         else f"uv pip install --python {venv} --reinstall"
     )
-    said = slim.slim_wheels(shipped, layout(tmp_path), arch_list="8.6", environment=str(venv))
-    assert f"to undo this: {back} --no-deps torch==2.6.0" in said
+    printed = slim.slim_wheels(shipped, layout(tmp_path), arch_list="8.6", environment=str(venv))
+    assert f"to undo this: {back} --no-deps torch==2.6.0" in printed
     assert capabilities(packages / LIBRARY) == {"8.6"}
     assert (packages / "nvidia/lib.so").read_bytes() == (packages / VENDOR).read_bytes() == binary
     rows = dict(
@@ -422,10 +427,10 @@ def test_a_record_without_digests_leaves_the_libraries(
 ) -> None:
     packages = environment(tmp_path, binary)
     (packages / "torch-2.6.0.dist-info/RECORD").write_text(f"{LIBRARY}\n")
-    said = slim.slim_wheels(
+    printed = slim.slim_wheels(
         shipped, layout(tmp_path), arch_list="8.6", environment=str(tmp_path / "venv")
     )
-    assert "is not what was installed" in said
+    assert "is not what was installed" in printed
     assert (packages / LIBRARY).read_bytes() == binary
 
 
@@ -453,7 +458,7 @@ def test_invoke_slims_and_pip_installs(tmp_path: Path, binary: bytes) -> None:
         str(tmp_path / "out"),
     ]
     subprocess.run(words, check=True, cwd=Path(__file__).parents[2])
-    (made,) = (tmp_path / "out").glob("*.whl")
+    (slim_wheel,) = (tmp_path / "out").glob("*.whl")
     pip = [
         sys.executable,
         "-m",
@@ -464,6 +469,6 @@ def test_invoke_slims_and_pip_installs(tmp_path: Path, binary: bytes) -> None:
         "--target",
         str(tmp_path / "there"),
     ]
-    subprocess.run([*pip, str(made)], check=True)
+    subprocess.run([*pip, str(slim_wheel)], check=True)
     assert capabilities(tmp_path / "there/tinygpu/lib.so") == {"8.6"}
     shutil.rmtree(tmp_path / "there")

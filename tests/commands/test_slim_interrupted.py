@@ -84,27 +84,27 @@ def test_a_wheel_is_whole_or_not_there_and_the_same_command_goes_on(tmp_path: Pa
         assert all(path.read_bytes() == whole[path.name] for path in out.glob("*.whl"))
         done = run("invoke", "slim", *words, str(out), home=tmp_path)
         assert done.returncode == 0, done.stderr
-        found = contents(out)
-        assert sorted(found) == sorted(whole), "nothing is left of the run that was killed"
-        (name,) = (each for each in found if each.endswith(".whl"))
-        assert found[name] == whole[name]
+        files = contents(out)
+        assert sorted(files) == sorted(whole), "nothing is left of the run that was killed"
+        (name,) = (file_name for file_name in files if file_name.endswith(".whl"))
+        assert files[name] == whole[name]
         shutil.rmtree(out)
 
 
 def test_libraries_of_an_environment_are_old_or_new(installed: Path, tmp_path: Path) -> None:
-    kept = tmp_path / "kept"
-    shutil.copytree(installed, kept)
+    copy = tmp_path / "kept"
+    shutil.copytree(installed, copy)
     words = ["--arch-list", "8.6", "--environment", str(installed)]
     began = time.monotonic()
     assert run("invoke", "slim", *words, home=tmp_path).returncode == 0
-    old, new, seconds = contents(kept), contents(installed), time.monotonic() - began
+    old, new, seconds = contents(copy), contents(installed), time.monotonic() - began
     assert old != new
     for share in sorted(random.Random(8).uniform(0.3, 1) for _ in range(KILLS)):  # noqa: S311 - no secret
         shutil.rmtree(installed)
-        shutil.copytree(kept, installed)
+        shutil.copytree(copy, installed)
         kill_after(share * seconds, words, tmp_path)
-        found = contents(installed)
-        assert all(found[name] in (old[name], new[name]) for name in old)
+        files = contents(installed)
+        assert all(files[name] in (old[name], new[name]) for name in old)
         assert run("invoke", "slim", *words, home=tmp_path).returncode == 0
         assert contents(installed) == new, "the same command goes on, and leaves nothing beside"
 

@@ -77,26 +77,26 @@ class Shop:
     url: str
     folder: Path
 
-    def snippet(self, tool: str, *where: str, **options: Any) -> str:
+    def snippet(self, tool: str, *platforms: str, **options: Any) -> str:
         layout = Layout(self.home.path, self.home.path / "cache")
         return snippet.write_snippet(
-            self.home.facts, layout, tool=tool, platform=list(where), **options
+            self.home.facts, layout, tool=tool, platform=list(platforms), **options
         )
 
 
-def stocked(dist: Path, packages: Mapping[str, str], label: str, *where: str) -> list[str]:
+def stocked(dist: Path, packages: Mapping[str, str], label: str, *platforms: str) -> list[str]:
     """Make wheels of some versions for platforms; the one on macOS has no label. Return their names."""
     return [
         made(
             dist,
             name,
-            version if one.startswith("macos") else f"{version}+{label}",
-            TAGS[one],
+            version if platform.startswith("macos") else f"{version}+{label}",
+            TAGS[platform],
             requires=["base==3.0.0"] if name == "addon" else [],
-            body=f"where = {one + ' ' + label!r}\n",
+            body=f"where = {platform + ' ' + label!r}\n",
         ).name
         for name, version in packages.items()
-        for one in where
+        for platform in platforms
     ]
 
 
@@ -141,7 +141,7 @@ class Project:
 
     def run(self, *argv: str | Path) -> subprocess.CompletedProcess[str]:
         """Run a client; nothing is kept from one test to the next."""
-        own = {
+        variables = {
             "VIRTUAL_ENV": str(self.folder / ".venv"),
             "UV_CACHE_DIR": str(self.folder.parent / "uv"),
             "POETRY_CACHE_DIR": str(self.folder.parent / "poetry"),
@@ -154,7 +154,7 @@ class Project:
         }
         env = {
             name: value for name, value in os.environ.items() if not name.startswith("UV_")
-        } | own
+        } | variables
         return subprocess.run(
             argv, cwd=self.folder, env=env, capture_output=True, text=True, check=False
         )
@@ -226,9 +226,9 @@ def test_a_project_of_ones_own_is_edited_and_taken(
     project = Project(shop.folder / "p", MINE)
     file = project.folder / "pyproject.toml"
     for _ in range(2):
-        said = shop.snippet(tool, *LINUX, index=shop.url, into=str(file))
-    assert "has all of it already" in said
-    assert f"{tool} lock" in said
+        printed = shop.snippet(tool, *LINUX, index=shop.url, into=str(file))
+    assert "has all of it already" in printed
+    assert f"{tool} lock" in printed
     assert 'name = "mine"  # not my-project' in file.read_text()
     for command in commands:
         project.must(UV if tool == "uv" else clients / tool, *command)
@@ -248,22 +248,22 @@ def test_uv_takes_an_extra_of_a_project_of_ones_own(shop: Shop) -> None:
 
 @on_linux
 def test_uv_takes_a_folder_and_the_official_index_beside_it(shop: Shop, configs: Path) -> None:
-    (other,) = (one for one in LINUX if one != HERE)
+    (other,) = (platform for platform in LINUX if platform != HERE)
     official = Home(shop.folder / "official", shop.home.facts)
-    theirs = stocked(official.dist, {"base": "3.0.0"}, "cpu", other)
+    official_names = stocked(official.dist, {"base": "3.0.0"}, "cpu", other)
     official.index()
-    ours = Home(shop.folder / "ours", shop.home.facts)
-    stocked(ours.dist, {"base": "3.0.0"}, "cpu", HERE)
+    own_home = Home(shop.folder / "ours", shop.home.facts)
+    stocked(own_home.dist, {"base": "3.0.0"}, "cpu", HERE)
     with served(official.out) as port:
         url = f"http://127.0.0.1:{port}"
         (configs / "indexes.toml").write_text(OFFICIAL.format(url=url))
-        text = Shop(Home(ours.path, facts_reader.read_facts(configs)), "", shop.folder).snippet(
+        text = Shop(Home(own_home.path, facts_reader.read_facts(configs)), "", shop.folder).snippet(
             "uv", *LINUX
         )
         project = Project(shop.folder / "p", text)
         project.must(UV, "sync")
     assert f'registry = "{url}/cpu"' in (project.folder / "uv.lock").read_text()
-    assert holds(project.locked("uv.lock"), *theirs)
+    assert holds(project.locked("uv.lock"), *official_names)
     assert f"# {other}: wheels of {url}/cpu" in text
     installed = project.must(
         project.folder / ".venv/bin/python", "-c", "import base; print(base.where)"
@@ -274,7 +274,7 @@ def test_uv_takes_a_folder_and_the_official_index_beside_it(shop: Shop, configs:
 @on_linux
 def test_uv_fails_to_lock_where_a_wheel_has_gone(shop: Shop) -> None:
     text = shop.snippet("uv", *LINUX, index=str(shop.home.dist))
-    (gone,) = (one for one in LINUX if one != HERE)
+    (gone,) = (platform for platform in LINUX if platform != HERE)
     (shop.home.dist / f"base-3.0.0+cpu-{TAGS[gone]}.whl").unlink()
     done = Project(shop.folder / "p", text).run(UV, "lock")
     assert done.returncode != 0
@@ -408,9 +408,9 @@ def test_a_label_of_its_own_is_of_the_variant_that_the_manifest_tells(shop: Shop
 def test_what_is_impossible_is_refused_without_passwords(
     shop: Shop, options: dict[str, Any], code: str
 ) -> None:
-    given = {"tool": "uv"} | options
+    all_options = {"tool": "uv"} | options
     with refused(code) as caught:
-        shop.snippet(given.pop("tool"), *given.pop("platform", ()), **given)
+        shop.snippet(all_options.pop("tool"), *all_options.pop("platform", ()), **all_options)
     assert "s3cret" not in str(caught.value)
 
 

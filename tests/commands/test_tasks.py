@@ -83,10 +83,10 @@ def test_explain_tells_who_has_built_it(tmp_path: Path) -> None:
     assert (tried["standing"], tried["source"]) == ("wheel", "build_configs/releases/2.4.1.toml")
     untried = explained("wheel-3.12-cu113", "--tag=v2.4.1", described)
     assert (untried["standing"], untried["source"]) == ("untried", "")
-    said = run(
+    printed = run(
         "invoke", "explain", "wheel-3.12-cu113", "--tag=v2.4.1", described, home=tmp_path
     ).stdout
-    assert said.startswith(
+    assert printed.startswith(
         "wheel-3.12-cu113 is untried, and may build: torch 2.4.1\nnobody is known to have built"
     )
 
@@ -102,8 +102,8 @@ def test_an_answer_names_the_release_that_was_selected(tmp_path: Path) -> None:
         done = run("invoke", *words, home=tmp_path, env=env)
         assert "v2.4.1" in done.stdout + done.stderr
         assert "TORCHMILL_TAG" in done.stdout + done.stderr, words
-    named = run("invoke", "explain", "wheel-3.12-cpu", "--tag=v2.4.1", home=tmp_path, env=env)
-    assert "TORCHMILL_TAG" not in named.stdout
+    explained = run("invoke", "explain", "wheel-3.12-cpu", "--tag=v2.4.1", home=tmp_path, env=env)
+    assert "TORCHMILL_TAG" not in explained.stdout
 
 
 def test_explain_says_why_not_and_what_instead(tmp_path: Path) -> None:
@@ -189,16 +189,16 @@ def test_a_plan_says_what_another_python_costs_in_a_tree_that_is_there(tmp_path:
         done = run("invoke", "plan", cell, "--tag=v1.13.1", home=tmp_path)
         return [line for line in done.stdout.splitlines() if line.startswith("time")]
 
-    told = " in the tree of the first Python"
+    clause = " in the tree of the first Python"
     for name in ("key", "unfinished"):
         (tree / name).touch()
-        assert (told in times("wheel-3.11-cpu")[0]) == (name == "key"), name
+        assert (clause in times("wheel-3.11-cpu")[0]) == (name == "key"), name
     (tree / "unfinished").unlink()
-    assert told not in times("vision-3.10-cpu")[0]
+    assert clause not in times("vision-3.10-cpu")[0]
 
 
 def test_a_plan_for_another_system_takes_nothing_from_the_compilers_here(tmp_path: Path) -> None:
-    for name, made in (
+    for name, compiler in (
         ("wheel-3.11-cpu-amd64", "win_amd64.whl"),
         ("wheel-3.10-cpu-arm64", "macosx_11_0_arm64.whl"),
     ):
@@ -206,7 +206,7 @@ def test_a_plan_for_another_system_takes_nothing_from_the_compilers_here(tmp_pat
         variables = done.stdout.partition("\nenvironment\n")[2].partition(
             "  from your shell only:"
         )[0]
-        assert ("-W" in variables, "-include" in variables, made in done.stdout) == (
+        assert ("-W" in variables, "-include" in variables, compiler in done.stdout) == (
             False,
             False,
             True,
@@ -318,10 +318,10 @@ def test_jobs_tell_what_binds(tmp_path: Path) -> None:
 
 def test_jobs_as_json(tmp_path: Path) -> None:
     done = run("invoke", "jobs", "--tag=v1.13.1", "--jobs=3", "--json", home=tmp_path)
-    told = json.loads(done.stdout)
-    assert told["allowed"]["processors"] == {"count": 3, "source": "--jobs"}
-    assert told["allowed"]["slots"] == 14
-    assert told["memory"][0]["source"] == "physical memory"
+    document = json.loads(done.stdout)
+    assert document["allowed"]["processors"] == {"count": 3, "source": "--jobs"}
+    assert document["allowed"]["slots"] == 14
+    assert document["memory"][0]["source"] == "physical memory"
 
 
 def test_deps_print_the_command_and_run_nothing(tmp_path: Path) -> None:

@@ -198,16 +198,16 @@ def test_the_list_of_an_empty_machine_is_a_sentence() -> None:
 
 def test_missing_parts_are_named_for_the_toolkit_that_builds_take() -> None:
     part = ToolkitPart("cublas", "cuBLAS", "nvidia-cublas", ("cublas_v2.h",), (), None, "", "")
-    taken, shadowed = (
+    used, shadowed = (
         FoundToolkit("11.8", Path("/opt/cuda"), "CUDA_HOME"),
         FoundToolkit("11.8", Path("/cuda"), "system"),
     )
-    output = list_toolkits({taken: (part,), shadowed: (part,)}, [], [], "x86_64")
+    output = list_toolkits({used: (part,), shadowed: (part,)}, [], [], "x86_64")
     assert output.text.count("has no") == 1
     assert "/opt/cuda has no cuBLAS: `invoke toolkit --complete 11.8`" in output.text.splitlines()
     assert [toolkit["lacks"] for toolkit in output.data["toolkits"]] == [["cublas"], ["cublas"]]
     assert_output_fits(output.data, "toolkit")
-    assert "has no" not in list_toolkits({taken: (), shadowed: (part,)}, [], [], "x86_64").text
+    assert "has no" not in list_toolkits({used: (), shadowed: (part,)}, [], [], "x86_64").text
 
 
 def test_installed_libraries_are_named_with_their_folders() -> None:
