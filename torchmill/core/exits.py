@@ -181,9 +181,10 @@ def as_torchmill_error(error: BaseException) -> TorchmillError:
 
 
 def _package_missing(error: ModuleNotFoundError) -> HostError:
+    """Return the error for a package that torchmill requires, with the command that installs it."""
     words = ["-r", str(CHECKOUT / "requirements.txt")]
     if IS_INSTALLED:
-        words = ["torchmill"]  # it is there: pip installs what it requires
+        words = ["torchmill"]  # pip installs the requirements that it lacks
     command = install_command(words, Path(sys.executable))
     return HostError(
         f"the package {error.name} is not installed: run `{command}`", code="package-missing"

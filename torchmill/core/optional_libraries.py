@@ -20,24 +20,24 @@ from torchmill.core.programs import install_command
 class OptionalLibrary:
     """A library that only some commands need."""
 
-    requirement: str  # with the bounds of its version: "boto3>=1.36"
-    extra: str  # of torchmill's wheel: "s3"
-    use: str  # the work that needs it: "uploading to a bucket"
-    code: str  # of the error if it is missing, or of a version that does not work
+    requirement: str  # with the bounds of the version: "boto3>=1.36"
+    extra: str  # the extra of torchmill's wheel that installs the library: "s3"
+    use: str  # the work that needs the library: "uploading to a bucket"
+    code: str  # of the error if the library is missing, or its version is out of bounds
 
     @property
     def installed_by(self) -> str:
-        """Return the requirement that pip is given to install it."""
+        """Return the requirement that makes pip install the library."""
         return f"torchmill[{self.extra}]" if IS_INSTALLED else self.requirement
 
     def allows(self, version: str) -> bool:
-        """Tell whether a version is within its bounds."""
+        """Tell whether a version of the library is within the bounds of its requirement."""
         from packaging.requirements import Requirement
 
         return Requirement(self.requirement).specifier.contains(version, prereleases=True)
 
     def error(self, state: str) -> HostError:
-        """Return the error for its `state`, such as "it is not installed", with the cure."""
+        """Return the error for the library's `state` ("it is not installed"), with the cure."""
         command = install_command([self.installed_by], Path(sys.executable))
         return HostError(
             f"{self.use} needs {self.requirement}, and {state}: run `{command}`", code=self.code
@@ -64,7 +64,7 @@ def require_library(name: str) -> Iterator[None]:
 
 def installed_version(name: str) -> str:
     """Return the version of an installed distribution, "" if it is not installed."""
-    # Takes long to load, so that only those wait who need it.
+    # Imported here, because it takes long to load.
     from importlib.metadata import PackageNotFoundError, version
 
     try:

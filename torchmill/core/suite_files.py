@@ -1,9 +1,9 @@
 """The suite's own code and requirements, for a container or an image that runs it.
 
-In a checkout everything lies in one folder, with the two libraries in packages/. An installed
-torchmill consists of the folders that pip made of wheels: the package, what is beside it, and the
-libraries. Nothing of them is shipped twice: a container sees these folders, and an image gets the
-libraries as wheels, which are made of their folders again.
+In a checkout everything lies in one folder, with the libraries millguard and millpress in
+packages/. An installed torchmill consists of folders in site-packages: the package, the folder
+torchmill_suite with the rest of the suite, and the libraries. A container sees these folders. An
+image gets the libraries as wheels, which are made again of the installed folders.
 """
 
 import base64
@@ -21,18 +21,19 @@ from torchmill.core.stat_cache import package_folder
 LIBRARIES = ("millguard", "millpress")
 REQUIREMENTS = "requirements.txt"
 PACKAGES = "packages"  # the folder of the libraries
-UNWANTED = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
-# The files of a .dist-info folder that a wheel has; pip adds others.
+UNWANTED = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")  # not copied, for copytree
+# The files of a .dist-info folder that come from the wheel. pip adds others, which describe the
+# installation.
 _INFO_FILES = ("METADATA", "WHEEL", "entry_points.txt")
-_LICENCES = "licenses"  # a folder among them
-_PROJECT = re.compile(r"[\w.-]+")  # at the beginning of a requirement
+_LICENCES = "licenses"  # the folder in .dist-info that also comes from the wheel
+_PROJECT = re.compile(r"[\w.-]+")  # the name at the beginning of a requirement
 
 
 def installed_folders() -> Mapping[str, Path]:
     """Return the folders of an installed torchmill by their names in site-packages.
 
-    With the .dist-info folders among them, pip knows what is installed and what that requires.
-    Raises PackageNotFoundError if the package was copied, not installed.
+    The .dist-info folders are among them, by which pip knows the installed versions and their
+    requirements. Raises PackageNotFoundError if the package was copied and not installed.
     """
     folders = {PACKAGE.name: PACKAGE, CHECKOUT.name: CHECKOUT}
     for name in LIBRARIES:
@@ -44,9 +45,9 @@ def installed_folders() -> Mapping[str, Path]:
 
 
 def read_requirements() -> str:
-    """Return the text of a requirements.txt with what the suite needs.
+    """Return the text of a requirements.txt with all requirements of the suite.
 
-    In it, the libraries are paths in packages/, relative to the folder that `copy_part` filled.
+    millguard and millpress are paths in packages/, relative to the folder that `copy_part` fills.
     """
     if not IS_INSTALLED:
         return (CHECKOUT / REQUIREMENTS).read_text(encoding="utf-8")
@@ -60,9 +61,10 @@ def read_requirements() -> str:
 
 
 def copy_part(name: str, target: Path) -> None:
-    """Copy a file or folder of a checkout, such as "noxfile.py" or "packages", to a path.
+    """Copy a file or folder of the suite to a path, by its name in a checkout ("noxfile.py").
 
-    Nothing happens if the suite has no such part, as an installed one has no pyproject.toml.
+    If torchmill is installed, "requirements.txt" and "packages" are made anew. A part that an
+    installed torchmill lacks, such as pyproject.toml, is left out.
     """
     source = PACKAGE if name == PACKAGE.name else CHECKOUT / name
     if name == REQUIREMENTS:
@@ -78,16 +80,18 @@ def copy_part(name: str, target: Path) -> None:
 
 
 def _wheel_name(library: Distribution) -> str:
+    """Return the file name of a library's wheel; the libraries are pure Python."""
     return f"{library.metadata['Name']}-{library.version}-py3-none-any.whl"
 
 
 def _info_folder(installed: Distribution) -> Path:
+    """Return the .dist-info folder of an installed distribution."""
     name = f"{installed.metadata['Name']}-{installed.version}.dist-info"
     return Path(str(installed.locate_file(name)))
 
 
 def _write_wheel(library: Distribution, folder: Path) -> None:
-    """Write the wheel of an installed library into a folder."""
+    """Write the wheel of an installed library into a folder, from its installed files."""
     info = f"{library.metadata['Name']}-{library.version}.dist-info"
     record = []
     with zipfile.ZipFile(folder / _wheel_name(library), "w", zipfile.ZIP_DEFLATED) as archive:
