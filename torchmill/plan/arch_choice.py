@@ -184,8 +184,9 @@ def find_arch_problems(
         if reason:
             yield reason + _substitute(facts, target, toolkit, release)
             continue
-        fits_release = any(can_build_with(facts, release, able) for able in able_toolkits)
-        if toolkit is None and not fits_release:
+        if toolkit is not None:
+            continue
+        if not any(can_build_with(facts, release, able) for able in able_toolkits):
             yield (
                 f"{target.name}: {release} builds with none of the toolkits that make code for "
                 f"it, CUDA {format_toolkit_range(able_toolkits)}"
