@@ -5,26 +5,24 @@
 - arch_toolkits: which CUDA toolkits make code for a GPU, and which releases build with them
 - base_package: the torch that a dependent package, such as torchvision, is built against
 - boards: which CUDA toolkits the driver of a Jetson's JetPack runs
-- build_options: the options of a build: what a user may say after `--`
-- build_plan: compute the plan of a cell: everything a session will do, without touching anything
+- build_options: the options of a build: everything that a user can give after `--`
+- build_plan: compute the plan of a cell: everything that a session will do
 - build_variables: the variables that a build sets, and who decides on each
 - causes: diagnose a build's log: match the first error against the catalogue in causes.toml
-- cell: a cell of the matrix: a build of a release, and why it is impossible, if it is
-- cell_choice: choose the cells to build, if names are patterns, or Python, toolkit or GPUs are
-  left open
-- cell_lookup: find the cell that an identifier names, and explain why one cannot be built
-- compile_costs: what the compiles of one release are known to cost
-- cuda_libraries: which cuDNN, NCCL and MAGMA a build uses
+- cell: a cell of the matrix: a build of a release, and the reasons if it is impossible
+- cell_choice: choose the cells to build: by names or patterns, or by Pythons, toolkits and GPUs
+- cell_lookup: find the cell that an identifier names, and explain why a cell cannot be built
+- compile_costs: the recorded costs of compiling a release's sources, for the memory guard
+- cuda_libraries: which cuDNN, NCCL, cuSPARSELt, NVSHMEM and MAGMA a build uses
 - cuda_toolkit: choose toolkit, host compiler and libraries of a build with CUDA together
 - doctor/: judge a machine against the needs of a build, and say how to meet them
 - drivers: which drivers run the code of which CUDA toolkits
 - compile_work: how long compiling a release takes by the catalogue of measured builds
-- estimate: estimate time, memory and disk of a build, from measured builds and those of this machine
-- estimate_report: what a build will cost, and whether its link may overflow, for people and as data
+- estimate: estimate time, memory and disk of a build, from measured builds
+- estimate_report: the cost of a build, and the risk that its link overflows, for people and as data
 - first_error: find the first real error in a build's log, and not ninja's report of it
-- gpu_hosts: superchips and boards: GPUs that exist only together with a processor, and so tell what
-  machine they are in
-- host_compiler: choose the C++ compiler of a build: one that the release takes, and nvcc
+- gpu_hosts: GPUs that exist only together with a processor, and so identify a machine
+- host_compiler: choose the C++ compiler of a build: the release must take it, and nvcc
 - input_digests: digests of everything that changes the result of a build
 - job_count: how many compilers a build starts at a time, by its cores and its memory
 - line_patterns: regular expressions that are looked for in lines of others, in a time that is
