@@ -80,7 +80,7 @@ def copy_part(name: str, target: Path) -> None:
 
 
 def _wheel_name(library: Distribution) -> str:
-    """Return the file name of a library's wheel; the libraries are pure Python."""
+    """Return the file name of a library's wheel, which fits any platform."""
     return f"{library.metadata['Name']}-{library.version}-py3-none-any.whl"
 
 
