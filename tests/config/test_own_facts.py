@@ -61,6 +61,7 @@ def test_a_file_of_the_project_replaces_the_shipped_one(shipped: Path, tmp_path:
         "packages/run.sh",
         "patches/.git/config",
         "a/gpus.toml",
+        "schemas/gpus.schema.json",
     ],
 )
 def test_files_that_are_no_facts_are_left_out(name: str, shipped: Path, tmp_path: Path) -> None:
