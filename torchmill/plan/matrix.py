@@ -46,15 +46,14 @@ class ReleaseTerms:
     def for_release(cls, facts: Facts, release: Release) -> ReleaseTerms:
         """Return the terms of a release."""
         package = facts.packages[release.package]
-        conflicts = tuple(
-            rule
-            for rule in package.rules
-            if rule.conflict and is_within(rule.when.release, release.version)
-        )
+        conflicts: list[Rule] = []
+        for rule in package.rules:
+            if rule.conflict and is_within(rule.when.release, release.version):
+                conflicts.append(rule)
         base = None
         if package.after is not None and release.torch is not None:
             base = cls.for_release(facts, find_release(facts, package.after, release.torch))
-        return cls(facts, release, conflicts, base)
+        return cls(facts, release, tuple(conflicts), base)
 
     def axes(self, arch: str) -> tuple[tuple[str, ...], tuple[Toolkit, ...]]:
         """Return the Pythons and toolkits that the release and its base both support on an arch."""

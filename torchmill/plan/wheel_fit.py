@@ -266,7 +266,9 @@ def judge_processor(facts: Facts, release: Release, host: Host) -> WheelVerdict:
 def processor_clause(facts: Facts, release: Release, arch: str) -> str:
     """Return a clause on what a release's official wheels ask of a processor; "" if unknown."""
     needs = processor_needs(facts, release, arch)
-    required = dict.fromkeys(flag for need in needs for flag in need.needs)  # an ordered set
+    required: dict[str, None] = {}  # an ordered set
+    for need in needs:
+        required |= dict.fromkeys(need.needs)
     if required:
         return f"it needs a processor with {', '.join(required)}"
     tried = [need.enough for need in needs if need.tried and need.enough]
@@ -286,7 +288,7 @@ def _missing_flags(needs: Iterable[ProcessorNeed], host: Host) -> dict[str, None
 
 
 def processor_needs(facts: Facts, release: Release, arch: str) -> list[ProcessorNeed]:
-    """Return the records of processors that run a release's official wheels."""
+    """Return the records on what a release's official wheels need of processors of an arch."""
     return [
         need
         for need in facts.official.processor_needs
