@@ -70,6 +70,7 @@ def servable_gpus(facts: Facts, cell: Cell, toolkit: Toolkit, host: Host) -> Seq
     servable: list[Capability] = []
     for gpu in host.gpus.devices:
         capability = gpu_capability(facts, gpu)
+        # A driver may report a capability that is newer than the facts.
         if capability is None or facts.capability(capability.name) is None:
             return []
         if not refuses_capability(facts, cell, toolkit, capability):

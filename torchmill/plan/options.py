@@ -25,7 +25,7 @@ from torchmill.toolchain.shards import parse_shard
 _MOST_JOBS = 4096
 _LEAST_MEMORY = 2**20  # bytes; less is a slip, such as a unit that was left out
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)  # names of variables that every shell can set
-# Destination of an option with a value -> its help: "set_" -> "set a variable of the build, …".
+# Destination of an option with a value -> its help: "cpu" -> "the processor that the wheel is …".
 HELP = read_table_beside(__file__, "options.toml")
 _REPEATED = ("set_", "patch")  # options that may be given several times
 _SWITCHES = ("--network", "--no-guard")  # options without a value
@@ -226,6 +226,7 @@ def _find_patches(paths: Sequence[str], prog: str) -> dict[str, str]:
                 code="no-such-patch",
             )
         for file in files:
+            # "given/" keeps the names apart from those of the patches in build_configs/.
             resolved = str(file.resolve())
             if patches.setdefault(f"given/{file.name}", resolved) != resolved:
                 raise ConfigError(
@@ -263,6 +264,7 @@ def format_options(options: Options) -> list[str]:
         # `--plat` is the only option whose field has another name.
         value = getattr(options, "platform" if name == "plat" else name)
         if name == "until" and value is not None:
+            # `--until` takes a duration with its unit; all other values are read as they are.
             value = f"{value:.0f}s"
         if value is not None and value != defaults.get(name):
             words.append(f"{_flag(name)}={value}")

@@ -73,6 +73,7 @@ class PublishedWheel:
 
     def as_data(self) -> dict[str, object]:
         """Return the wheel as JSON-ready data."""
+        # Programs rely on these keys, whatever the fields of a wheel are called.
         return {
             "version": self.version,
             "cuda": self.toolkit.version if self.toolkit else None,

@@ -63,6 +63,7 @@ class Finding:
 
     def as_data(self) -> dict[str, object]:
         """Return the finding as JSON-ready data; the key of its state is "found"."""
+        # Programs rely on the keys, whatever the fields of a finding are called.
         data = asdict(self)
         return {"found" if name == "state" else name: value for name, value in data.items()}
 
