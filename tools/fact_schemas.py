@@ -71,7 +71,7 @@ _COMMON = {
 
 
 class Key(NamedTuple):
-    """A key of a table."""
+    """A key of a table: what its value must be, and whether it must be there."""
 
     schema: Schema
     required: bool
@@ -256,7 +256,8 @@ def _without_python(text: str) -> str:
 def _documented_keys(head: str) -> Mapping[tuple[str, ...], str]:
     """Return the rows of a table of the reference: the keys, and their meaning without links."""
     meanings: dict[tuple[str, ...], str] = {}
-    _, _, rows = _REFERENCE.read_text("utf-8").partition(f"| {head} |")
+    # A table that the reference no longer has is an error.
+    _, rows = _REFERENCE.read_text("utf-8").split(f"| {head} |", 1)
     for line in rows.partition("\n\n")[0].splitlines()[2:]:
         names, meaning = line.strip("| ").split(" | ", 1)
         keys = tuple(re.findall(r"`(\w+)\b[^`]*`", names))

@@ -103,6 +103,14 @@ def test_the_reference_links_every_schema_and_no_other() -> None:
     assert sorted(linked) == sorted(output_schemas())
 
 
+def test_the_page_of_the_manifest_names_the_keys_of_its_schema() -> None:
+    page = (REFERENCE / "manifest.md").read_text("utf-8")
+    documented: list[str] = []
+    for names in re.findall(r"^\| (`.*?) \|", page, flags=re.MULTILINE):
+        documented += re.findall(r"`(\w+)`", names)
+    assert sorted(documented) == sorted(output_schemas()["manifest"]["properties"])
+
+
 def test_every_task_with_json_has_a_schema() -> None:
     with_json = set()
     for name, task in tasks.namespace.tasks.items():
