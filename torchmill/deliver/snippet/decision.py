@@ -198,7 +198,7 @@ def _common_pythons(
 
 
 def _our_pythons(pins: Pins) -> set[str]:
-    """Return the Pythons for which there is a wheel of ours."""
+    """Return the Pythons for which there is a wheel that is ours, not an official one."""
     pythons: set[str] = set()
     for pin in pins:
         if pin.offers:

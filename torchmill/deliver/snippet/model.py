@@ -1,6 +1,6 @@
 """The values of a snippet: wheels on offer, the request of a project, and its decision.
 
-A snippet is what a project has to declare so that its tool installs wheels of ours. The base is
+A snippet is what a project has to declare so that its tool installs our wheels. The base is
 torch; the other packages (torchvision, …) are built against it.
 """
 
@@ -41,7 +41,7 @@ class WheelOffer:
 
 @dataclass(frozen=True, slots=True)
 class WheelStock:
-    """The wheels of ours in one place."""
+    """Our wheels in one place."""
 
     title: str  # for messages: "/home/me/dist"
     place: WheelPlace
