@@ -52,7 +52,7 @@ def test_a_release_is_created_filled_and_then_published(
     assert hub.contents[3] == files[2].path.read_bytes()
     assert hub.releases[0]["draft"] is False
     assert hub.releases[0]["body"] == github.BODY
-    changes = [line for line in hub.asked if not line.startswith("GET")]
+    changes = [line for line in hub.requests if not line.startswith("GET")]
     assert changes[0] == "POST /repos/me/wheels/releases"
     assert changes[-1] == "PATCH /repos/me/wheels/releases/1"
     assert publish(hub, files) == [upload_set.PRESENT] * 3
@@ -82,13 +82,13 @@ def test_another_file_of_the_name_is_never_replaced(hub: GitHub, files: list[Upl
 def test_without_a_digest_of_github_the_bytes_are_compared(
     hub: GitHub, files: list[UploadFile]
 ) -> None:
-    hub.tells_digests = False
+    hub.has_digests = False
     assert publish(hub, files) == [upload_set.UPLOADED] * 3
     assert publish(hub, files) == [upload_set.PRESENT] * 3
 
 
 def test_a_run_whose_connection_broke_is_continued(hub: GitHub, files: list[UploadFile]) -> None:
-    hub.breaks = 100
+    hub.breaks_after = 100
     with refused("connection-lost"):
         publish(hub, files)
     assert hub.releases[0]["draft"] is True
@@ -149,7 +149,7 @@ def test_a_refusal_is_reported_without_the_token(hub: GitHub, files: list[Upload
 def test_a_dry_run_changes_nothing(hub: GitHub, files: list[UploadFile]) -> None:
     outcomes = deliver_files(target_of(hub), files, dry_run=True)
     assert [outcome for _, outcome in outcomes] == [upload_set.ABSENT] * 3
-    assert {line.partition(" ")[0] for line in hub.asked} == {"GET"}
+    assert {line.partition(" ")[0] for line in hub.requests} == {"GET"}
 
 
 def test_a_file_that_is_too_large_for_github_is_refused_before_any_request(
@@ -160,4 +160,4 @@ def test_a_file_that_is_too_large_for_github_is_refused_before_any_request(
     )
     with refused("target-refuses"):
         deliver_files(target_of(hub), [large])
-    assert hub.asked == []
+    assert hub.requests == []

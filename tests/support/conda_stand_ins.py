@@ -1,4 +1,4 @@
-"""What a channel of conda's needs beside our packages, made of what is here: a Python, and PyPI's wheels."""
+"""Stand-ins for the packages that ours need in a conda channel: a Python, and wheels of PyPI."""
 
 import asyncio
 import os
@@ -28,7 +28,7 @@ def package(
     """Write a package of all files below a folder."""
     place = channel / subdir
     place.mkdir(parents=True, exist_ok=True)
-    made = rattler_build.assemble_package(
+    assembled = rattler_build.assemble_package(
         name,
         version,
         subdir,
@@ -39,37 +39,36 @@ def package(
         compression_level=1,
         detect_prefix=False,
     )
-    return made.path
+    return assembled.path
 
 
 def python(channel: Path, subdir: str, scratch: Path, interpreter: Path | None = None) -> Path:
-    """Write a package `python` that leads to an interpreter of this machine, as a virtual environment does.
+    """Write a package `python` that leads to an interpreter of this machine, as an environment does.
 
-    It is not conda's Python: it has no libraries in it, and finds the standard library where it is.
+    It has no standard library of its own, but uses that of the interpreter.
     """
-    there = interpreter or Path(sys.base_prefix, "bin", f"python{VERSION}")
-    said = subprocess.run(
-        [there, "-c", "import platform; print(platform.python_version())"],
+    target = interpreter or Path(sys.base_prefix, "bin", f"python{VERSION}")
+    version = subprocess.run(
+        [target, "-c", "import platform; print(platform.python_version())"],
         capture_output=True,
         text=True,
         check=True,
     ).stdout.strip()
-    short = said.rpartition(".")[0]
+    short = version.rpartition(".")[0]
     (scratch / "bin").mkdir(parents=True)
-    (scratch / "lib" / f"python{short}" / "site-packages").mkdir(parents=True)
-    (scratch / "lib" / f"python{short}" / "site-packages" / "README").write_text(
-        "nothing is installed yet\n"
-    )
+    site_packages = scratch / "lib" / f"python{short}" / "site-packages"
+    site_packages.mkdir(parents=True)
+    (site_packages / "README").write_text("nothing is installed yet\n")
     for name in ("python", f"python{short}"):
-        (scratch / "bin" / name).symlink_to(there)
-    (scratch / "pyvenv.cfg").write_text(f"home = {there.parent}\nversion = {said}\n")
-    return package(channel, subdir, "python", said, scratch, build="0_cpython")
+        (scratch / "bin" / name).symlink_to(target)
+    (scratch / "pyvenv.cfg").write_text(f"home = {target.parent}\nversion = {version}\n")
+    return package(channel, subdir, "python", version, scratch, build="0_cpython")
 
 
 def of_wheel(
     channel: Path, subdir: str, scratch: Path, requirement: str, *, name: str, python: str = VERSION
 ) -> Path:
-    """Write a package that holds what pip installs for a requirement, and nothing that it depends on."""
+    """Write a package of the files that pip installs for a requirement, without its dependencies."""
     site = scratch / "lib" / f"python{python}" / "site-packages"
     words = ["install", "--quiet", "--no-deps", "--only-binary=:all:", "--target", str(site)]
     subprocess.run(
@@ -101,7 +100,7 @@ def install(
 def solve(
     channels: Iterable[Path], subdir: str, cache: Path, *specs: str
 ) -> list[rattler.RepoDataRecord]:
-    """Return the packages that go together, those of the machine itself left out."""
+    """Return the packages that fulfil the specs together, without virtual packages."""
     work = rattler.solve(
         [rattler.Channel(channel.resolve().as_uri()) for channel in channels],
         list(specs),
@@ -113,7 +112,7 @@ def solve(
 
 
 def run(prefix: Path, code: str) -> str:
-    """Run a line of Python by the interpreter of a prefix, without what this process would put into it."""
+    """Run a line of Python by the interpreter of a prefix, without this process's PYTHON variables."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     done = subprocess.run(
         [prefix / "bin" / "python", "-c", code],

@@ -1,16 +1,19 @@
-"""Code for GPUs as nvcc leaves it in libraries, made up: the headers are as they are, the code is none."""
+"""Made-up code for GPUs in libraries: the headers are as nvcc writes them, the code is filler."""
 
 import struct
 from collections.abc import Mapping
 from pathlib import Path
 
-PTX, SASS = 1, 2
-OWN, FAMILY = 1 << 20, 1 << 21
-PACKED = 0x8011  # flags that tell of 64 bits, Linux and zstd
+PTX = 1
+SASS = 2
+# Flags of code that is specific to an architecture ("9.0a") or a family ("10.0f").
+OWN = 1 << 20
+FAMILY = 1 << 21
+PACKED = 0x8011  # flags for 64 bits, Linux and zstd
 
 
 def piece(arch: int, kind: int = SASS, size: int = 64, flags: int = 0, header: int = 64) -> bytes:
-    """Return a piece of a fatbin with as many bytes of code, below a header of as many."""
+    """Return a piece of a fatbin: a header of `header` bytes, and `size` bytes of code."""
     head = struct.pack(
         "<HHIQIIHHIIIQQQ",
         kind,
@@ -38,15 +41,14 @@ def fatbin(*pieces: bytes) -> bytes:
 
 
 def library(path: Path, sections: Mapping[str, bytes]) -> Path:
-    """Write a shared library that has nothing but sections."""
+    """Write a shared library (ELF, x86_64) that has nothing but these sections."""
     names = b"\0" + b"".join(name.encode() + b"\0" for name in (*sections, ".shstrtab"))
     contents = [*sections.values(), names]
     offsets = [64 + sum(map(len, contents[:number])) for number in range(len(contents))]
     table = struct.pack("<IIQQQQIIQQ", *([0] * 10))
     for name, offset, content in zip((*sections, ".shstrtab"), offsets, contents, strict=True):
-        table += struct.pack(
-            "<IIQQQQIIQQ", names.index(name.encode()), 1, 0, 0, offset, len(content), 0, 0, 8, 0
-        )
+        name_at = names.index(name.encode())
+        table += struct.pack("<IIQQQQIIQQ", name_at, 1, 0, 0, offset, len(content), 0, 0, 8, 0)
     identity = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
     start = 64 + sum(map(len, contents))
     count = len(contents) + 1

@@ -1,4 +1,4 @@
-"""Shared libraries with fatbins as nvcc and ld leave them: wrappers point at them, and other code follows."""
+"""Shared libraries with fatbins and wrappers that point at them, as nvcc and ld write them."""
 
 import subprocess
 from collections.abc import Sequence
@@ -35,6 +35,6 @@ def shared(
     (path.parent / "code.c").write_text(CODE)
     sources = [path.parent / "fatbins.s", path.parent / "code.c"]
     subprocess.run(["gcc", "-shared", "-fPIC", "-O1", *options, "-o", path, *sources], check=True)
-    for one in (*sources, *path.parent.glob("*.fatbin")):
-        one.unlink()
+    for file in (*sources, *path.parent.glob("*.fatbin")):
+        file.unlink()
     return path

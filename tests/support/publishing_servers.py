@@ -1,4 +1,7 @@
-"""Real places that take wheels: pypiserver, moto's S3, and a stand-in for GitHub that obeys its documents."""
+"""Servers that take wheels: pypiserver, moto's S3, and stand-ins for GitHub and for conda services.
+
+The stand-ins answer as the services' documentation says.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +22,14 @@ from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-USER, PASSWORD, TOKEN = "user", "correct horse", "ghs_secret"
+USER = "user"
+PASSWORD = "correct horse"  # noqa: S105 - of the servers here
+TOKEN = "ghs_secret"  # noqa: S105 - of the servers here
 
 
 class _Quiet(WSGIRequestHandler):
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the base class's
-        """Say nothing."""
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - inherited
+        """Print nothing."""
 
 
 class _Threads(ThreadingMixIn, WSGIServer):
@@ -34,19 +39,22 @@ class _Threads(ThreadingMixIn, WSGIServer):
 @contextmanager
 def pypiserver(packages: Path, **options: Any) -> Iterator[str]:
     """Serve a folder with pypiserver, whose uploads need a password; yield its address."""
-    with warnings.catch_warnings():  # it imports cgi
+    with warnings.catch_warnings():  # pypiserver imports cgi, which is deprecated
         warnings.simplefilter("ignore")
         import pypiserver as server  # type: ignore[import-untyped]
-    # Its bottle hooks into the import of everything, in a way that Python warns of.
-    sys.meta_path[:] = [one for one in sys.meta_path if type(one).__name__ != "_ImportRedirect"]
+    # pypiserver's copy of bottle leaves an import hook behind, about which Python warns.
+    sys.meta_path[:] = [
+        finder for finder in sys.meta_path if type(finder).__name__ != "_ImportRedirect"
+    ]
     packages.mkdir(exist_ok=True)
     logging.getLogger("pypiserver").setLevel(logging.CRITICAL)
-    said = {"authenticate": ["update"], **options}
     app = server.app(
-        roots=[packages], auther=lambda user, word: (user, word) == (USER, PASSWORD), **said
+        roots=[packages],
+        auther=lambda user, password: (user, password) == (USER, PASSWORD),
+        **{"authenticate": ["update"], **options},
     )
-    with make_server("127.0.0.1", 0, app, _Threads, _Quiet) as made, _running(made):
-        yield f"http://127.0.0.1:{made.server_port}"
+    with make_server("127.0.0.1", 0, app, _Threads, _Quiet) as http_server, _running(http_server):
+        yield f"http://127.0.0.1:{http_server.server_port}"
 
 
 @contextmanager
@@ -76,21 +84,21 @@ def s3(bucket: str) -> Iterator[dict[str, str]]:
 
 @dataclass
 class GitHub:
-    """A repository as the API shows it; `breaks` bytes into the next upload the connection ends."""
+    """A repository of GitHub with its releases."""
 
     repository: str = "me/wheels"
     url: str = ""
     releases: list[dict[str, Any]] = field(default_factory=list)
-    contents: dict[int, bytes] = field(default_factory=dict)  # by asset
-    asked: list[str] = field(default_factory=list)
-    breaks: int | None = None
-    tells_digests: bool = True
-    page: int = 2  # entries, to have several pages
+    contents: dict[int, bytes] = field(default_factory=dict)  # by the id of the asset
+    requests: list[str] = field(default_factory=list)  # "GET /repos/…", in their order
+    breaks_after: int | None = None  # bytes of the next upload, after which its connection ends
+    has_digests: bool = True
+    page_entries: int = 2  # the most on a page: few, so that there are several pages
 
     def release(self, tag: str, *, draft: bool = False, body: str = "") -> dict[str, Any]:
         """Make a release."""
         number = len(self.releases) + 1
-        made = {
+        release = {
             "id": number,
             "tag_name": tag,
             "name": tag,
@@ -98,36 +106,37 @@ class GitHub:
             "draft": draft,
             "assets": [],
         }
-        made["upload_url"] = f"{self.url}/uploads/{number}/assets{{?name,label}}"
-        self.releases.append(made)
-        return made
+        release["upload_url"] = f"{self.url}/uploads/{number}/assets{{?name,label}}"
+        self.releases.append(release)
+        return release
 
     def add(
         self, release: dict[str, Any], name: str, content: bytes, state: str = "uploaded"
     ) -> dict[str, Any]:
         """Add a file to a release."""
         number = len(self.contents) + 1
-        digest = f"sha256:{hashlib.sha256(content).hexdigest()}" if self.tells_digests else None
-        made = {"id": number, "name": name, "state": state, "size": len(content), "digest": digest}
-        made["browser_download_url"] = f"{self.url}/download/{release['tag_name']}/{quote(name)}"
+        digest = f"sha256:{hashlib.sha256(content).hexdigest()}" if self.has_digests else None
+        asset = {"id": number, "name": name, "state": state, "size": len(content), "digest": digest}
+        asset["browser_download_url"] = f"{self.url}/download/{release['tag_name']}/{quote(name)}"
         self.contents[number] = content
-        release["assets"].append(made)
-        return made
+        release["assets"].append(asset)
+        return asset
 
     def names(self, tag: str) -> list[str]:
-        """Return the names of a release's whole files."""
-        (release,) = [one for one in self.releases if one["tag_name"] == tag]
-        return sorted(one["name"] for one in release["assets"] if one["state"] == "uploaded")
+        """Return the names of a release's complete files."""
+        (release,) = [release for release in self.releases if release["tag_name"] == tag]
+        assets = [asset for asset in release["assets"] if asset["state"] == "uploaded"]
+        return sorted(asset["name"] for asset in assets)
 
 
 class _Api(BaseHTTPRequestHandler):
-    """https://docs.github.com/rest/releases, as far as it is needed."""
+    """The part of https://docs.github.com/rest/releases that torchmill uses."""
 
     hub: GitHub
     protocol_version = "HTTP/1.1"
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the base class's
-        """Say nothing."""
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - inherited
+        """Print nothing."""
 
     def do_GET(self) -> None:
         self._handle("GET")
@@ -143,87 +152,94 @@ class _Api(BaseHTTPRequestHandler):
 
     def _handle(self, verb: str) -> None:
         parts = urlsplit(self.path)
-        self.hub.asked.append(f"{verb} {parts.path}")
-        said = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        self.hub.requests.append(f"{verb} {parts.path}")
+        query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         if match := re.fullmatch(r"/download/([^/]+)/([^/]+)", parts.path):  # needs no token
-            release = next(one for one in self.hub.releases if one["tag_name"] == match[1])
-            asset = next(
-                (one for one in release["assets"] if one["name"] == unquote(match[2])), None
-            )
-            return (
-                self._answer(200, self.hub.contents[asset["id"]])
-                if asset
-                else self._answer(404, {})
-            )
+            return self._download(match[1], unquote(match[2]))
         if self.headers.get("Authorization") != f"Bearer {TOKEN}":
             return self._answer(401, {"message": "Bad credentials"})
         top = f"/repos/{self.hub.repository}/releases"
         if match := re.fullmatch(r"/uploads/(\d+)/assets", parts.path):
-            return self._upload(int(match[1]), said["name"])
+            return self._upload(int(match[1]), query["name"])
         if not parts.path.startswith(top):
             return self._answer(404, {"message": "Not Found"})
-        return self._released(verb, parts.path.removeprefix(top), said)
+        return self._release_request(verb, parts.path.removeprefix(top), query)
 
-    def _released(self, verb: str, path: str, said: dict[str, str]) -> None:
+    def _download(self, tag: str, name: str) -> None:
+        for release in self.hub.releases:
+            for asset in release["assets"]:
+                if (release["tag_name"], asset["name"]) == (tag, name):
+                    return self._answer(200, self.hub.contents[asset["id"]])
+        return self._answer(404, {})
+
+    def _release_request(self, verb: str, path: str, query: dict[str, str]) -> None:
         releases = self.hub.releases
         if match := re.fullmatch(r"/tags/([^/]+)", path):  # never a draft
-            found = [
-                one for one in releases if one["tag_name"] == unquote(match[1]) and not one["draft"]
-            ]
-            return (
-                self._answer(200, found[0])
-                if found
-                else self._answer(404, {"message": "Not Found"})
-            )
+            return self._release_of_tag(unquote(match[1]))
         if match := re.fullmatch(r"/(\d+)/assets", path):
-            return self._pages(releases[int(match[1]) - 1]["assets"], said)
+            return self._pages(releases[int(match[1]) - 1]["assets"], query)
         if match := re.fullmatch(r"/assets/(\d+)", path):
             return self._asset(verb, int(match[1]))
         if match := re.fullmatch(r"/(\d+)", path):
             releases[int(match[1]) - 1].update(json.loads(self._body()))
             return self._answer(200, releases[int(match[1]) - 1])
         if verb == "POST":
-            made = json.loads(self._body())
-            release = self.hub.release(made["tag_name"], draft=made["draft"], body=made["body"])
+            fields = json.loads(self._body())
+            release = self.hub.release(
+                fields["tag_name"], draft=fields["draft"], body=fields["body"]
+            )
             return self._answer(201, release)
-        return self._pages(releases, said)
+        return self._pages(releases, query)
+
+    def _release_of_tag(self, tag: str) -> None:
+        for release in self.hub.releases:
+            if release["tag_name"] == tag and not release["draft"]:
+                return self._answer(200, release)
+        return self._answer(404, {"message": "Not Found"})
 
     def _asset(self, verb: str, number: int) -> None:
         if verb == "DELETE":
             for release in self.hub.releases:
-                release["assets"] = [one for one in release["assets"] if one["id"] != number]
+                assets = [asset for asset in release["assets"] if asset["id"] != number]
+                release["assets"] = assets
             return self._answer(204, None)
         assert self.headers["Accept"] == "application/octet-stream"
         return self._answer(200, self.hub.contents[number])
 
     def _upload(self, number: int, name: str) -> None:
         release = self.hub.releases[number - 1]
-        if any(one["name"] == name for one in release["assets"]):
+        if any(asset["name"] == name for asset in release["assets"]):
             self._body()
             return self._answer(
                 422, {"message": "Validation Failed", "errors": [{"code": "already_exists"}]}
             )
-        if self.hub.breaks is not None:  # what came is left as an asset that says so
-            self.hub.add(release, name, self.rfile.read(self.hub.breaks), "starter")
-            self.hub.breaks = None
+        if self.hub.breaks_after is not None:
+            # GitHub keeps the bytes that arrived as an asset in this state.
+            self.hub.add(release, name, self.rfile.read(self.hub.breaks_after), "starter")
+            self.hub.breaks_after = None
             self.close_connection = True
             return None
         return self._answer(201, self.hub.add(release, name, self._body()))
 
-    def _pages(self, entries: list[dict[str, Any]], said: dict[str, str]) -> None:
-        page, size = int(said.get("page", 1)), min(int(said["per_page"]), self.hub.page)
-        more = len(entries) > page * size
-        where = self.hub.url + self.path.partition("?")[0]
-        link = {"Link": f'<{where}?per_page={size}&page={page + 1}>; rel="next"'} if more else {}
-        self._answer(200, entries[(page - 1) * size : page * size], link)
+    def _pages(self, entries: list[dict[str, Any]], query: dict[str, str]) -> None:
+        page = int(query.get("page", 1))
+        size = min(int(query["per_page"]), self.hub.page_entries)
+        headers = {}
+        if len(entries) > page * size:
+            address = self.hub.url + self.path.partition("?")[0]
+            headers["Link"] = f'<{address}?per_page={size}&page={page + 1}>; rel="next"'
+        self._answer(200, entries[(page - 1) * size : page * size], headers)
 
     def _body(self) -> bytes:
         return self.rfile.read(int(self.headers["Content-Length"]))
 
-    def _answer(self, status: int, said: Any, headers: dict[str, str] | None = None) -> None:
-        content = (
-            said if isinstance(said, bytes) else b"" if said is None else json.dumps(said).encode()
-        )
+    def _answer(self, status: int, answer: Any, headers: dict[str, str] | None = None) -> None:
+        if answer is None:
+            content = b""
+        elif isinstance(answer, bytes):
+            content = answer
+        else:
+            content = json.dumps(answer).encode()
         self.send_response(status)
         for name, value in (headers or {}).items():
             self.send_header(name, value)
@@ -255,12 +271,15 @@ def _running(server: WSGIServer | ThreadingHTTPServer) -> Iterator[None]:
 
 @contextmanager
 def conda_services() -> Iterator[tuple[str, list[bytes]]]:
-    """Serve uploads as prefix.dev, anaconda.org and quetz do, to who has the token; yield the address, what arrived."""
+    """Take uploads as prefix.dev, anaconda.org and quetz do, from clients with the token.
+
+    Yields the address, and the list of the files that arrived.
+    """
     received: list[bytes] = []
 
     class Handler(BaseHTTPRequestHandler):
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the base class's
-            """Say nothing."""
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - inherited
+            """Print nothing."""
 
         def _body(self) -> bytes:
             if self.headers.get("Transfer-Encoding") != "chunked":
@@ -273,29 +292,31 @@ def conda_services() -> Iterator[tuple[str, list[bytes]]]:
             return b"".join(chunks)
 
         def _answer(self) -> None:
-            body, said, place = self._body(), {}, urlsplit(self.path).path
-            given = (
-                self.headers.get("Authorization") or self.headers.get("X-API-Key") or ""
-            ).split()[-1:]
-            code = 200 if place == "/stored" or given == [TOKEN] else 401
-            if place.startswith("/stage/"):  # of anaconda.org, which has files put elsewhere
-                said = {
+            body = self._body()
+            answer = {}
+            path = urlsplit(self.path).path
+            login = self.headers.get("Authorization") or self.headers.get("X-API-Key") or ""
+            has_token = login.split()[-1:] == [TOKEN]
+            code = 200 if path == "/stored" or has_token else 401
+            # anaconda.org names another address, to which the file has to be uploaded.
+            if path.startswith("/stage/"):
+                answer = {
                     "post_url": f"http://{self.headers['Host']}/stored",
                     "form_data": {},
                     "dist_id": "1",
                 }
             elif code == 200 and self.command == "GET":
-                code = 404  # it knows no such package yet
-            if code == 200 and (place == "/stored" or "/upload/" in place):
+                code = 404  # there is no such package yet
+            if code == 200 and (path == "/stored" or "/upload/" in path):
                 received.append(body)
-            text = json.dumps(said).encode()
+            text = json.dumps(answer).encode()
             self.send_response(code)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(text)))
             self.end_headers()
             self.wfile.write(text)
 
-        do_GET = do_POST = do_PATCH = _answer  # noqa: N815 - the names are the base class's
+        do_GET = do_POST = do_PATCH = _answer  # noqa: N815 - inherited
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server, _running(server):
         yield f"http://127.0.0.1:{server.server_port}", received
