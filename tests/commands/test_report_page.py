@@ -23,6 +23,12 @@ BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 HTML = "{http://www.w3.org/1999/xhtml}"
 WHEEL = "torch-1.13.1+cpu-cp310-cp310-linux_x86_64.whl"
 BROWSER_SECONDS = 300  # after which a browser that says nothing is taken to hang
+RELEASE = {
+    "package": "torch",
+    "version": "1.13.1",
+    "tag": "v1.13.1",
+    "identifier": "wheel-3.10-cpu",
+}
 CACHE = {"tool": "ccache 4.7.5", "hits": 3, "misses": 1}
 
 
@@ -52,7 +58,7 @@ def made(folder: Path) -> Path:
         archive.writestr("torch/<&>.py", b"")
     guard = {"timeline": "../.torchmill/logs/v1.13.1-wheel-3.10-cpu.timeline.jsonl"}
     wheel.with_name(f"{WHEEL}.json").write_text(
-        json.dumps({"guard": guard, "cache": CACHE}), encoding="utf-8"
+        json.dumps({"guard": guard, "cache": CACHE, **RELEASE}), encoding="utf-8"
     )
     return wheel
 
@@ -64,12 +70,18 @@ def test_the_page_says_what_happened(tmp_path: Path) -> None:
     assert texts(root, "h2") == [
         "memory",
         "units and processors",
+        "every compile and link",
         "the slowest units",
         "compiler cache",
     ]
     assert {"used", "allowed", "running", "paused", "waiting", "processors"} == {
         *texts(root, "span")[:2]
     } | {element for element in texts(root, "span") if element.isalpha()}
+    assert texts(root, "p")[0].startswith("no wheel of this build is in dist/")
+    pointed = [
+        "".join(title.itertext()) for title in root.iter("{http://www.w3.org/2000/svg}title")
+    ]
+    assert "b.cpp: 9.0 s, 3.0 GiB, done" in pointed
     rows = [[cell.strip() for cell in texts(row, "td")] for row in root.iter(f"{HTML}tr")]
     assert ["", "0:09", "3.0 GiB", "b.cpp"] in rows
     assert ["", "0:02", "1.0 GiB", "lib.so (failed)"] in rows
@@ -118,6 +130,7 @@ def test_a_wheel_is_told_with_its_cache_and_sizes(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         root = ET.parse(tmp_path / "v1.13.1-wheel-3.10-cpu.html").getroot()  # noqa: S314 - our own
         assert "ccache 4.7.5: 3 of 4 hits (75%)" in texts(root, "p")
+        assert texts(root, "p")[0].startswith("torch 1.13.1 (v1.13.1 wheel-3.10-cpu): built and")
         rows = [texts(row, "td") for row in root.iter(f"{HTML}tr")]
         assert ["torch/lib/libtorch_cpu.so", "4.9 KiB", "4.9 KiB"] in rows
         assert ["torch/<&>.py", "0 B", "0 B"] in rows

@@ -1,6 +1,8 @@
 """Draw a recording as a PNG (memory, running units, events), and as one page of HTML."""
 
-from collections.abc import Sequence
+import datetime as dt
+import platform
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
+from millguard.drawing import draw_records
 from millguard.timeline import TimelineEvent, TimelineMoment, UnitRun
 from millguard.units import unit_title
 
@@ -72,16 +75,20 @@ def render_page(recording: Recording, wheel: Path | None) -> str:
     pages = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True)
     pages.filters |= {"bytes": format_bytes, "clock": format_clock, "unit": unit_title}
     sums = sum_up(recording)
-    cache = None
+    manifest = read_manifest(wheel) if wheel else {}
+    cache = manifest.get("cache")
     files: list[Path] = []
     if wheel:
-        cache = read_manifest(wheel).get("cache")
         files = [path for path in (wheel, *companion_paths(wheel)) if path.is_file()]
     # Names of files in a wheel may have been written by an attacker: markup in them is escaped, and
     # `as_plain_text` removes characters that hide or reorder text, as for a terminal.
     page = pages.get_template("page.html").render(
         recording=recording,
         wall=max(recording.wall, 1.0),
+        verdict=describe_wheel(wheel, manifest),
+        timeline=draw_records(
+            recording.name, (*recording.moments, *recording.runs, *recording.events)
+        ),
         lines=[build_headline(sums), *describe_sums(sums)],
         columns=columns(recording.moments, FINE) if recording.moments else [],
         far=FAR,
@@ -92,6 +99,22 @@ def render_page(recording: Recording, wheel: Path | None) -> str:
         members=_largest_members(wheel) if wheel else [],
     )
     return as_plain_text(page)
+
+
+def describe_wheel(wheel: Path | None, manifest: Mapping[str, Any]) -> str:
+    """Return what came of a build: its wheel, when and by whom it was verified, in one sentence."""
+    if wheel is None:
+        return "no wheel of this build is in dist/: it failed, goes on, or its wheel was removed"
+    name = f"{manifest.get('package', '')} {manifest.get('version', '')}".strip() or wheel.name
+    identifier = manifest.get("identifier")
+    cell = f" ({manifest.get('tag', '')} {identifier})" if identifier else ""
+    verified = dt.datetime.fromtimestamp(wheel.stat().st_mtime).astimezone()
+    builder = manifest.get("builder")
+    by = f" by {builder}" if isinstance(builder, str) and builder else ""
+    return (
+        f"{name}{cell}: built and verified {verified:%Y-%m-%d %H:%M %Z}{by} "
+        f"on {platform.machine()}, {platform.system()} {platform.release()}"
+    )
 
 
 def _largest_members(wheel: Path) -> list[ZipInfo]:

@@ -24,10 +24,11 @@
     print(guard.account.summary())
 
 The modules of the package that others may use as well: `limits` (memory and processors that this
-process may use), `processes` (find and end the processes of a build), `timeline` (the recorded
-build), `units` (which of its lines compile something), `costs` and `known_costs` (memory of known
-compiles), `session` (the guard around a build), `compiler_gate` (compilers behind a gate),
-`jobserver` (GNU make's tokens) and `places` (folders that are kept between builds).
+process may use), `processes` (find and end the processes of a build), `timeline` and `drawing` (the
+recorded build, and its picture), `units` (which of its lines compile something), `costs` and
+`known_costs` (memory of known compiles), `session` (the guard around a build), `compiler_gate`
+(compilers behind a gate), `jobserver` (GNU make's tokens) and `places` (folders that are kept
+between builds).
 """
 
 from importlib import import_module

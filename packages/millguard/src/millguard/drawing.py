@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from millguard.quantities import format_bytes, format_clock
 from millguard.recorded_runs import RecordedRun
 from millguard.replay import allowed_memory
-from millguard.timeline import TimelineEvent, TimelineMoment, UnitRun
+from millguard.timeline import Record, TimelineEvent, TimelineMoment, UnitRun
 from millguard.units import unit_title
 
 WIDTH, MEMORY_HEIGHT, LANE_HEIGHT, MARGIN = 960, 220, 9, 54
@@ -44,12 +44,17 @@ class _Scale:
 
 def draw_run(run: RecordedRun) -> str:
     """Return the picture of a run as an SVG document."""
-    moments = [record for record in run.records if isinstance(record, TimelineMoment)]
-    units = [record for record in run.records if isinstance(record, UnitRun)]
-    events = [record for record in run.records if isinstance(record, TimelineEvent)]
+    return draw_records(run.record.title, run.records)
+
+
+def draw_records(title: str, records: Sequence[Record]) -> str:
+    """Return the picture of a build's records as an SVG document, which has the title."""
+    moments = [record for record in records if isinstance(record, TimelineMoment)]
+    units = [record for record in records if isinstance(record, UnitRun)]
+    events = [record for record in records if isinstance(record, TimelineEvent)]
     ends = [*(moment.at for moment in moments), *(unit.ended for unit in units), 1.0]
     peak = max((moment.used for moment in moments), default=0)
-    allowed = allowed_memory(run.records)
+    allowed = allowed_memory(records)
     # A limit far above what was used would press the curve flat.
     highest = allowed if 0 < allowed < 4 * peak else max(peak, 1) * 1.25
     scale = _Scale(max(ends), highest)
@@ -60,7 +65,7 @@ def draw_run(run: RecordedRun) -> str:
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
             'font-family="sans-serif" font-size="11" role="img">'
         ),
-        f"<title>{_escape(run.record.title)}</title>",
+        f"<title>{_escape(title)}</title>",
         *_memory_area(moments, scale, allowed),
         *_event_marks(events, scale),
         *_unit_bars(units, lanes, scale),
