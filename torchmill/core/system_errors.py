@@ -141,7 +141,7 @@ def machine_error(
     if isinstance(error.filename, str | bytes):
         refused_path = Path(os.fsdecode(error.filename))
     if error.errno in DISK_FULL:
-        candidates = [known for known in (path, refused_path, *more_paths) if known is not None]
+        candidates = [candidate for candidate in (path, refused_path, *more_paths) if candidate]
         full_path = candidates[0] if candidates else Path()
         if more_paths and error.errno == errno.ENOSPC:
             full_path = min(candidates, key=_room)
