@@ -6,6 +6,7 @@ another type: the reader and the schema must both refuse the document, or both t
 """
 
 import copy
+import re
 import subprocess
 import sys
 import tomllib
@@ -19,7 +20,7 @@ from jsonschema import Draft7Validator
 
 from tools import fact_schemas
 from tools.fact_schemas import FILES, FOLDER, VALUES
-from tools.json_schema import Schema, schema_files
+from tools.json_schema import SUFFIX, Schema, schema_files
 from tools.proof.speed import SpeedTrial
 from tools.proof.upstream_run import UpstreamTests
 from torchmill.config import facts_reader, toml_reader
@@ -249,6 +250,17 @@ def test_every_file_of_facts_names_its_schema_and_fits_it(folder: str) -> None:
         if (named_schema, blank) != (expected_schema, ""):
             mistakes.append(f"{name}: its first lines are not a schema and an empty line")
     assert mistakes == []
+
+
+def test_examples_in_the_documentation_fit_their_schemas() -> None:
+    names: list[str] = []
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        text = page.read_text("utf-8")
+        for example in re.findall(r"^```toml\n(#:schema .*?)^```", text, re.DOTALL | re.MULTILINE):
+            directive, _, _ = example.partition("\n")
+            names.append(directive.rpartition("/")[2].removesuffix(SUFFIX))
+            Draft7Validator(SCHEMAS[names[-1]]).validate(tomllib.loads(example))
+    assert names == ["gpus", "release", "package"]
 
 
 def test_drafted_files_begin_like_the_shipped_ones() -> None:
