@@ -48,6 +48,10 @@ nox.options.error_on_missing_interpreters = True
 if os.environ.get("NOX_ENVDIR"):  # nox itself does not read it
     nox.options.envdir = os.environ["NOX_ENVDIR"]
 
+# The tests of the wings that compile nothing, and those of both libraries.
+LOWEST_FOLDERS = ("tests/config", "tests/core", "tests/host", "tests/plan", "packages")
+LOWEST_TESTS = ("-m", "not slow and not long", *LOWEST_FOLDERS)
+
 session_work.prepare_nox()
 __doc__ = name_programs(__doc__ or "")  # nox prints it above its list
 CALL = session_choice.read_call(sys.argv)
@@ -153,6 +157,28 @@ if (ROOT / "tests").is_dir():  # an installed torchmill has neither those nor th
     def tests(session: nox.Session) -> None:
         """Run the tests."""
         session.run(sys.executable, "-m", "pytest", *session.posargs)
+
+    @nox.session(name="tests-lowest", python="3.11", venv_backend="uv", default=False)
+    def tests_lowest(session: nox.Session) -> None:
+        """Run tests on the oldest Python, with the oldest releases of all requirements."""
+        libraries = ["-e", "packages/millguard", "-e", "packages/millpress"]
+        extras = ".[conda,index,report,s3,sign]"
+        session.install("--resolution=lowest-direct", *libraries, extras)
+        # The tools of the tests are new, but must not bring newer releases of what is tested.
+        constraints = Path(session.create_tmp(), "lowest.txt")
+        freeze = ("uv", "pip", "freeze", "--quiet", "--exclude-editable")
+        constraints.write_text(str(session.run(*freeze, silent=True, log=False)), encoding="utf-8")
+        session.install("-c", str(constraints), "-r", "requirements-dev.txt")
+        session.run("python", "-m", "pytest", *(session.posargs or LOWEST_TESTS))
+
+    @nox.session(python=False, default=False)
+    def coverage(session: nox.Session) -> None:
+        """Run the tests, and print which code they do not run."""
+        measure = (sys.executable, "-m", "coverage")
+        session.run(*measure, "erase")
+        session.run(*measure, "run", "-m", "pytest", *session.posargs)
+        session.run(*measure, "combine", "--quiet")
+        session.run(*measure, "report")
 
     @nox.session(default=False)
     def docs(session: nox.Session) -> None:

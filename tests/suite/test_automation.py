@@ -29,9 +29,8 @@ from torchmill.plan.doctor.cures import find_cures
 
 ROOT = Path(__file__).parents[2]
 OWN = sorted((ROOT / ".github" / "workflows").iterdir())
-TEMPLATE = (
-    ROOT / "tools" / "installed" / "github" / "dot-github" / "workflows" / "wheels.yml"
-)  # of `torchmill init`
+# of `torchmill init`
+TEMPLATE = ROOT / "torchmill_suite" / "github" / "dot-github" / "workflows" / "wheels.yml"
 WORKFLOWS = [*OWN, TEMPLATE]
 ACTION = ROOT / "action.yml"
 

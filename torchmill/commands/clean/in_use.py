@@ -20,7 +20,7 @@ _NOX = re.compile(r"nox(\.exe)?")
 _GUARD = "millguard.service"  # runs as long as a build
 # Sessions that build nothing in the folders of a checkout or a user. `nox -s demo` builds in a home
 # of its own.
-_PROJECT_SESSIONS = {"lint", "tests", "demo"}
+_PROJECT_SESSIONS = {"coverage", "demo", "docs", "lint", "tests", "tests-lowest"}
 _SCCACHE = "sccache"
 _COMMAND_CHARACTERS = 60  # that a message shows
 
