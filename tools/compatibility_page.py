@@ -125,6 +125,7 @@ def page(head: str, headers: Sequence[str], rows: Rows) -> str:
 
 
 def _table(headers: Sequence[str], rows: Rows) -> str:
+    """Return a table of Markdown."""
     lines = []
     for row in [headers, ["---"] * len(headers), *rows]:
         cells = [cell.replace("|", " ") for cell in row]
@@ -135,6 +136,7 @@ def _table(headers: Sequence[str], rows: Rows) -> str:
 def _release_rows(
     facts: Facts, releases: Sequence[Release], dependents: Sequence[str], partners: Sequence[str]
 ) -> Rows:
+    """Yield the rows of the page about releases; `partners` are packages that are not built here."""
     for release in releases:
         cells = [
             release.version,
@@ -160,10 +162,11 @@ def _paired_version(dependent: Release | None, release: Release) -> str:
 
 
 def _need_rows(facts: Facts, releases: Iterable[Release]) -> Rows:
+    """Yield the rows of the page about build requirements."""
     for release in releases:
         by_python = {python: _rules(facts, release, python) for python in release.pythons}
         rules = by_python[release.pythons[-1]]
-        # the last rule of the file counts
+        # Of several rules the last one in the file counts.
         standards = [str(rule.cxx) for rule in rules if rule.cxx]
         front_ends = [rule.front_end for rule in rules if rule.front_end]
         yield (
@@ -215,6 +218,7 @@ def _required_bounds(by_python: Mapping[str, Sequence[Rule]], project: str) -> s
 
 
 def _cuda_rows(facts: Facts, releases: Iterable[Release]) -> Rows:
+    """Yield a row for each release, and one below it for each toolkit of its official builds."""
     for release in releases:
         yield release.version, _accepted_toolkits(facts, release), "", "", "", "", ""
         for version, cuda in release.cuda_official.items():
@@ -231,7 +235,7 @@ def _cuda_rows(facts: Facts, releases: Iterable[Release]) -> Rows:
 
 
 def _accepted_toolkits(facts: Facts, release: Release) -> str:
-    """Return the toolkits that a release accepts, the untried ones, and those others have tried."""
+    """Return the toolkits that a release accepts, with those untried and those tried by others."""
     if release.cuda is None:
         return ""
     standings: dict[str, set[str]] = {}
@@ -250,7 +254,8 @@ def _accepted_toolkits(facts: Facts, release: Release) -> str:
     return "; ".join(clauses)
 
 
-def _toolkit_rows(toolkits: Iterable[Toolkit]) -> Iterator[Sequence[str]]:
+def _toolkit_rows(toolkits: Iterable[Toolkit]) -> Rows:
+    """Yield the rows of the page about toolkits, the newest first."""
     for toolkit in reversed(tuple(toolkits)):
         yield (
             toolkit.version,
@@ -263,6 +268,7 @@ def _toolkit_rows(toolkits: Iterable[Toolkit]) -> Iterator[Sequence[str]]:
 
 
 def _official_rows(facts: Facts, releases: Sequence[Release]) -> Rows:
+    """Yield the rows of the page about parts of the official wheels."""
     for part in facts.official.parts:
         bounds = format_bounds(part.when.release) if part.when.release else "all"
         yield part.name, bounds, _described_builds(part), _our_part(facts, part, releases)
@@ -273,14 +279,14 @@ def _described_builds(part: OfficialPart) -> str:
     when = part.when
     clauses = []
     if when.cuda:
-        # ">=0" stands for every toolkit
+        # ">=0" stands for every toolkit, and so it need not be said.
         clauses.append(f"CUDA {format_bounds(when.cuda)}".replace(" >=0", ""))
     if when.variant:
         clauses.append(" or ".join(when.variant))
     platforms = when.arch or when.system
     if platforms:
         clauses.append(" or ".join(platforms))
-    # all official builds are made from these two
+    # All official builds are made from these two, and so they need not be said.
     if when.provider and when.provider != ("git", "path"):
         clauses.append(" or ".join(when.provider))
     return ", ".join(clauses)
@@ -316,6 +322,7 @@ def _plans(facts: Facts, part: OfficialPart, releases: Iterable[Release]) -> Ite
 
 
 def _wheel_rows(releases: Iterable[Release]) -> Rows:
+    """Yield a row for each platform of a release's wheels."""
     for release in releases:
         title = release.version  # in the first row of a release only
         for platform, pythons in release.wheels.items():

@@ -41,7 +41,7 @@ def failure_pages(catalogue: str, causes: Iterable[FailureCause]) -> dict[str, s
     for title, names in read_sections(catalogue).items():
         file = re.sub(r"\W+", "-", title.lower()).strip("-") + ".md"
         section = [by_name[name] for name in names]
-        # "Linker" becomes "linker" within a heading; "CMake" and "CUDA" stay
+        # Within a heading "Linker" becomes "linker"; "CMake" and "CUDA" stay as they are.
         is_word = title[1].islower()
         inner_title = title[0].lower() + title[1:] if is_word else title
         pages[file] = PAGE.format(title=inner_title) + "".join(map(_entry, section))

@@ -1,12 +1,15 @@
 """`invoke facts --code`: read the device code in the wheels on the index.
 
-A library is unpacked as it arrives and examined on the disk, one at a time over one connection: no
-part of a deflated member can be read without what is before it, and the headers of an ELF file are
+Device code is what runs on GPUs. It lies in fatbins, containers in a library that hold code for
+several compute capabilities (targets).
+
+A library is unpacked as it arrives, and examined on the disk, one at a time over one connection. No
+part of a deflated member can be read without the part before it, and the headers of an ELF file are
 at its end.
 
-Wheels of one release for several Pythons have the same code; their libraries differ by pages at
-most. So a wheel is read only if one of its libraries with device code has a size that no wheel of
-that release had which was read already.
+Wheels of one release for several Pythons have the same code, and their libraries differ by pages at
+most. So a wheel is read only if one of its libraries with device code has a size that none of the
+wheels had which were read before.
 """
 
 import json
@@ -57,8 +60,10 @@ from torchmill.wheel.verify.device_code import (
 )
 
 CHUNK = 1 << 20  # bytes
-OWN_ALONE = "/libcaffe2_detectron_ops_gpu.so"  # in wheels of 1.x: kernels of Caffe2 only
+# A library in wheels of 1.x that has kernels of Caffe2 and none of NVIDIA's.
+OWN_ALONE = "/libcaffe2_detectron_ops_gpu.so"
 DEFLATED = 8  # a method of compression in ZIP files
+# NVIDIA's packages that have device code.
 WITH_CODE = re.compile(
     r"nvidia-(cudnn|cublas|cufft|curand|cusolver|cusparse|cusparselt|nccl|nvshmem)(-cu\d+)?"
 )
@@ -79,26 +84,26 @@ PAGES_BYTES = 1 << 16
 class Reading:
     """The code of those wheels of one release for one machine that have the same code."""
 
-    files: list[str] = field(default_factory=list)
-    sizes: dict[str, set[int]] = field(default_factory=dict)
-    fatbins: dict[str, Fatbins] = field(default_factory=dict)
+    files: list[str] = field(default_factory=list)  # names of wheels that were read
+    sizes: dict[str, set[int]] = field(default_factory=dict)  # library -> bytes in these wheels
+    fatbins: dict[str, Fatbins] = field(default_factory=dict)  # library -> its fatbins
 
     def as_code(self) -> dict[str, ReadLibrary]:
         """Return the libraries as facts have them."""
-        return {
-            name: ReadLibrary(name, tuple(sorted(self.sizes[name])), fatbins)
-            for name, fatbins in sorted(self.fatbins.items())
-        }
+        libraries = {}
+        for name, fatbins in sorted(self.fatbins.items()):
+            libraries[name] = ReadLibrary(name, tuple(sorted(self.sizes[name])), fatbins)
+        return libraries
 
     def covers(self, members: Mapping[str, int]) -> bool:
-        """Tell whether a wheel's libraries have the sizes of libraries that were read."""
+        """Tell whether a wheel need not be read, because its libraries (`members`) have known sizes."""
         if not self.files:
             return False
         return all(is_size_read(members.get(name), sizes) for name, sizes in self.sizes.items())
 
 
 def is_size_read(size: int | None, sizes: Iterable[int]) -> bool:
-    """Tell whether a size is one of those that were read, except for some pages."""
+    """Tell whether a size differs from one of those that were read by some pages at most."""
     return size is not None and any(abs(size - read_size) < PAGES_BYTES for read_size in sizes)
 
 
@@ -107,9 +112,9 @@ def read_wheel_code(
 ) -> LibraryCode:
     """Return the size and the fatbins of each library of a wheel on an index.
 
-    The result stays in the cache. With `everywhere`, fatbins outside of their sections count too.
-    That is for NVIDIA's own libraries only: what others link in from these is found by their own
-    code. Raises NetworkError.
+    The result stays in the folder `cache`. With `everywhere`, fatbins outside of their sections
+    count too. That is meant for NVIDIA's own libraries. A library of torch may have parts of these
+    linked in, and is described by its own code. Raises NetworkError.
     """
     path = cached_file(cache, file, "code.json")
     if not path.exists():
@@ -181,9 +186,9 @@ def _unpack_member(
 
 
 def count_fatbins(path: Path, *, everywhere: bool) -> Fatbins:
-    """Return how many fatbins of a library have code for which targets, most frequent first.
+    """Return the numbers of a library's fatbins by their targets, the most frequent first.
 
-    Fatbins outside of their sections count only with `everywhere`, and in libraries of Windows.
+    Fatbins outside of their sections count only with `everywhere`, and in libraries for Windows.
     Raises InputError for a damaged library.
     """
     if elf.is_elf(path):
@@ -200,9 +205,9 @@ def count_fatbins(path: Path, *, everywhere: bool) -> Fatbins:
 def own_targets(code: Mapping[str, ReadLibrary]) -> str:
     """Return the targets of torch's own kernels, as TORCH_CUDA_ARCH_LIST names them.
 
-    These are the targets of most fatbins in the library with most fatbins that is not NVIDIA's.
-    Up to 1.12 NVIDIA's libraries were linked into it, and can have more; so if there is a library
-    that has only kernels of our package, that one counts.
+    They are the most frequent targets in the library with most fatbins that is not NVIDIA's. Up to
+    1.12 NVIDIA's libraries were linked into that library, and may have more fatbins than torch. So
+    if there is a library with nothing but kernels of the package, that library counts.
     """
     libraries = [library for name, library in code.items() if name.endswith(OWN_ALONE)]
     if not libraries:
@@ -233,19 +238,23 @@ def read_release(
     cache: Path,
     session: requests.Session,
 ) -> list[Reading]:
-    """Return the readings of one release for one machine, one for each different code."""
+    """Return the readings of one release for one machine; wheels with the same code share one.
+
+    `files` are the wheels on the index by their names. Raises NetworkError.
+    """
     readings: list[Reading] = []
     for wheel in sorted(wheels, key=_reading_order):
         if any(reading.covers(wheel.members) for reading in readings):
             continue
         code: LibraryCode
-        if "macosx" in wheel.platform:  # has no CUDA
+        if "macosx" in wheel.platform:
+            # It has no device code, and the sizes of its libraries are in its directory.
             code = {name: (size, {}) for name, size in wheel.members.items()}
         else:
             code = read_wheel_code(files[wheel.name], cache, session)
         fatbins = {name: counts for name, (_, counts) in code.items() if counts}
         if not fatbins and code:
-            # without device code, the largest library stands for the wheel
+            # Without device code, the largest library stands for the wheel.
             largest = max(code, key=lambda name: code[name][0])
             fatbins = {largest: {}}
         reading = next((reading for reading in readings if reading.fatbins == fatbins), None)
@@ -269,7 +278,7 @@ class IndexReader:
     """Reads wheels of one index, one after the other; results stay in a folder."""
 
     facts: Facts
-    index: str
+    index: str  # its URL
     cache: Path
     session: requests.Session
 
@@ -316,12 +325,11 @@ class IndexReader:
                 pins.add((name, version, wheel.arch))
         codes = []
         for number, (name, version, arch) in enumerate(sorted(pins), start=1):
-            files = [
-                file
-                for file in self.files(name)
-                if file.name.endswith(f"_{arch}.whl")
-                and Version(_version(file)) == Version(version)
-            ]
+            files = []
+            for file in self.files(name):
+                is_version = Version(_version(file)) == Version(version)
+                if is_version and file.name.endswith(f"_{arch}.whl"):
+                    files.append(file)
             if files:
                 file = files[-1]
                 libraries = read_wheel_code(file, self.cache, self.session, everywhere=True)
@@ -350,7 +358,7 @@ class IndexReader:
         return groups
 
     def _required_libraries(self, wheels: Sequence[RemoteWheel], arch: str) -> tuple[str, ...]:
-        """Return the packages with code that CUDA wheels require, as "nvidia-nccl-cu12==2.20.5".
+        """Return NVIDIA's packages with device code that wheels require: "nvidia-nccl-cu12==2.20.5".
 
         Raises NetworkError.
         """
@@ -377,7 +385,10 @@ class IndexReader:
     def _meta_package_libraries(
         self, requirement: Requirement, machine: Mapping[str, str]
     ) -> dict[str, str]:
-        """Return the packages with device code that extras of NVIDIA's meta package stand for."""
+        """Return the versions of the packages that the extras of NVIDIA's meta package stand for.
+
+        Only packages with device code are among them. `machine` is the environment of markers.
+        """
         files = self.files(META_PACKAGE)
         fitting = [file for file in files if _version(file) in requirement.specifier]
         environments = [{**machine, "extra": extra} for extra in requirement.extras]
@@ -399,6 +410,7 @@ class IndexReader:
 
 
 def _version(file: IndexFile) -> str:
+    """Return the version in the name of a wheel."""
     return file.name.split("-")[1]
 
 

@@ -48,6 +48,7 @@ def _rows(facts: Facts, package: str) -> Iterator[str]:
 
 
 def _row(facts: Facts, reading: WheelCode) -> str:
+    """Return the row of a reading with device code."""
     served = []
     gaps = []
     for gpu in facts.gpus.capabilities:

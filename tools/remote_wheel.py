@@ -1,4 +1,8 @@
-"""Read members of wheels on an index without downloading the wheels."""
+"""Read members of wheels on an index without downloading the wheels.
+
+A wheel is a ZIP archive, whose directory is at its end. An index that answers HTTP range requests
+gives the directory and single members.
+"""
 
 import hashlib
 import json
@@ -27,6 +31,7 @@ READERS = 12  # connections at a time
 # Bytes at the end of a wheel that are requested first: the directory of 13,000 members fits.
 _TAIL = 1 << 20
 _LIBRARY = re.compile(r"[^/]+/lib/[^/]+\.(so|dylib|dll)$")
+# Files that may have device code.
 _CODE = re.compile(r"\.(dll|pyd|dylib)$|\.so(\.[\w.]+)?$|\.(fatbin|cubin)$")
 _LOCAL_HEADER = 30  # bytes of a member's own header in a ZIP file, without name and extra fields
 _LONGEST_EXTRA = 1 << 10  # bytes of extra fields; no wheel has more
@@ -67,12 +72,12 @@ class RemoteWheel:
 
 @dataclass(frozen=True, slots=True)
 class _Members:
-    """The members of a wheel that are cached."""
+    """Everything that is read of a wheel, and cached."""
 
-    metadata: str
+    metadata: str  # content of METADATA
     version: str  # content of version.py
-    libraries: Mapping[str, int]
-    members: Mapping[str, int]
+    libraries: Mapping[str, int]  # as in `RemoteWheel`
+    members: Mapping[str, int]  # the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +108,7 @@ def read_remote_wheels(
     bar: ProgressBar,
     make_session: Callable[[], requests.Session] = requests.Session,
 ) -> tuple[RemoteWheel, ...]:
-    """Read every wheel among the files, several at a time.
+    """Return the metadata of every wheel among the files of an index; several are read at a time.
 
     Results stay in the folder `cache`. Raises NetworkError.
     """
@@ -154,7 +159,7 @@ def _read_wheel(file: IndexFile, cache: Path, session: requests.Session) -> Remo
 
 
 def cached_file(cache: Path, file: IndexFile, suffix: str) -> Path:
-    """Return the path for results about a file of an index, which differs for another URL."""
+    """Return the path for results about a file of an index; a file of another URL has another one."""
     digest = hashlib.sha256(file.url.encode()).hexdigest()[:12]
     return cache / f"{file.name}-{digest}.{suffix}"
 
@@ -179,17 +184,18 @@ def read_requirements(file: IndexFile, cache: Path, session: requests.Session) -
 def list_members(file: IndexFile, session: requests.Session) -> list[WheelMember]:
     """Return the directory of a wheel. Raises NetworkError."""
     with _open_wheel(file, session) as archive:
-        return [
-            WheelMember(
-                info.filename,
-                info.file_size,
-                info.compress_size,
-                info.CRC,
-                info.header_offset,
-                info.compress_type,
+        members = []
+        for info in archive.infolist():
+            member = WheelMember(
+                name=info.filename,
+                size=info.file_size,
+                packed=info.compress_size,
+                checksum=info.CRC,
+                offset=info.header_offset,
+                method=info.compress_type,
             )
-            for info in archive.infolist()
-        ]
+            members.append(member)
+        return members
 
 
 def read_member(file: IndexFile, name: str, session: requests.Session) -> bytes:

@@ -1,4 +1,4 @@
-"""Find rules of build_configs that shape no build."""
+"""Find rules of build_configs that have no effect on any build."""
 
 from dataclasses import replace
 
@@ -24,7 +24,11 @@ def refuse_unused_rules(facts: Facts) -> None:
 
 
 def _is_used(facts: Facts, package: Package, rule: Rule) -> bool:
-    """Tell whether a rule matches a possible build; a conflict, one that the axes would allow."""
+    """Tell whether a rule matches a possible build.
+
+    A conflict makes the builds that it matches impossible: it is used if the axes of the matrix
+    (Python, variant, arch) have such a build.
+    """
     conditions = axis_conditions(replace(rule.when, release=None))
     provider = rule.when.provider[0] if rule.when.provider else None
     for release in facts.releases[package.name]:
@@ -34,7 +38,6 @@ def _is_used(facts: Facts, package: Package, rule: Rule) -> bool:
         for arch in rule.when.arch or release.arches:
             for build in terms.builds(arch):
                 case = make_case(facts, build, release, provider)
-                # a conflict makes its builds impossible, so they cannot be asked for
                 if rule_matches(conditions, case) and (rule.conflict or terms.allows(build)):
                     return True
     return False

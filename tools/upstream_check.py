@@ -1,4 +1,8 @@
-"""Compare releases in build_configs/ with their wheels on the package index."""
+"""Compare releases in build_configs/ with their wheels on the package index.
+
+Each check is a generator of findings: the name of a difference, under which a release file can
+explain it, and a sentence about it.
+"""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,10 +41,11 @@ from torchmill.fetch import package_index
 from torchmill.fetch.download import http_session
 from torchmill.fetch.package_index import IndexFile, source_archives
 
-_SOME_PATCH = ".99"  # ">=3.6.2" admits a patch release of 3.6
+# A Python is tested with this patch release, because ">=3.6.2" admits some patch releases of 3.6.
+_SOME_PATCH = ".99"
 _PARTNER_PROJECTS = ("triton",)  # that torch itself requires, and that have releases of their own
 _LAST_M_ABI = "3.8"  # the first Python whose ABI tag has no "m" (PEP 3149)
-# The name and the text of each difference.
+# Pairs of the name and the text of a difference.
 Findings = Iterator[tuple[str, str]]
 
 
@@ -58,7 +63,11 @@ class Difference:
 def release_differences(
     facts: Facts, observed: Mapping[str, Sequence[RemoteWheel]], chosen: Collection[str]
 ) -> tuple[Difference, ...]:
-    """Compare releases with their wheels, by package; of the chosen versions of torch, or all."""
+    """Return what the index contradicts of the releases in the facts.
+
+    `observed` are the wheels on the index by package. `chosen` are the versions of torch whose
+    releases, and those that go with them, are compared; all if there are none.
+    """
     differences: list[Difference] = []
     for package, wheels in observed.items():
         for release in facts.releases[package]:
@@ -88,6 +97,7 @@ def unknown_versions(releases: Sequence[Release], wheels: Iterable[RemoteWheel])
 def _releases_without_file(
     releases: Sequence[Release], wheels: Sequence[RemoteWheel]
 ) -> Iterator[Difference]:
+    """Yield a difference for each release on the index that has no file."""
     reasons: dict[str, str] = {}
     for release in releases:
         reasons.update(release.explained)
@@ -181,11 +191,12 @@ def _compare_requires_python(
 
 
 def _admits(bound: SpecifierSet, python: str) -> bool:
+    """Tell whether Requires-Python admits a Python such as "3.10"."""
     return bound.contains(python.rstrip("t") + _SOME_PATCH)
 
 
 def _odd_tags(wheels: Sequence[RemoteWheel]) -> Findings:
-    """Name wheels that no interpreter installs."""
+    """Yield the wheels whose tags no interpreter accepts."""
     for wheel in without_python2(wheels):
         if wheel.python is None:
             continue
@@ -199,7 +210,7 @@ def _odd_tags(wheels: Sequence[RemoteWheel]) -> Findings:
 
 
 def _rebuilds(wheels: Sequence[RemoteWheel]) -> Findings:
-    """Name wheels that replace others."""
+    """Yield the wheels that replace others: their names have a build number."""
     rebuilt = {(wheel.build, wheel.platform) for wheel in wheels if wheel.build}
     for build, platform in sorted(rebuilt):
         group = [wheel for wheel in wheels if (wheel.build, wheel.platform) == (build, platform)]
@@ -208,6 +219,7 @@ def _rebuilds(wheels: Sequence[RemoteWheel]) -> Findings:
 
 
 def _compare_date(release: Release, wheels: Sequence[RemoteWheel]) -> Findings:
+    """Compare the date of a release with the first upload."""
     first = first_upload(wheels)
     if first and first != release.date:
         yield "date", f"the first wheel was uploaded on {first}, the file says {release.date}"
@@ -217,17 +229,17 @@ def _compare_commits(release: Release, wheels: Sequence[RemoteWheel]) -> Finding
     """Compare the commits in the wheels with the tag's, or with those that the file records."""
     with_commit = [wheel for wheel in without_python2(wheels) if wheel.commit]
     for commit in dict.fromkeys(wheel.commit for wheel in with_commit):
-        odd = [
-            wheel
-            for wheel in with_commit
-            if wheel.commit == commit
-            and claimed_commit(release.built_from, release.commit, wheel) != commit
-        ]
-        if odd:
-            recorded = claimed_commit(release.built_from, release.commit, odd[0])
-            names = odd[0].name
-            if len(odd) > 1:
-                names += f" and {len(odd) - 1} more"
+        contradicting = []
+        for wheel in with_commit:
+            recorded = claimed_commit(release.built_from, release.commit, wheel)
+            if wheel.commit == commit and recorded != commit:
+                contradicting.append(wheel)
+        if contradicting:
+            first = contradicting[0]
+            recorded = claimed_commit(release.built_from, release.commit, first)
+            names = first.name
+            if len(contradicting) > 1:
+                names += f" and {len(contradicting) - 1} more"
             text = f"commit {commit} is in {names}, the file says {recorded}"
             yield f"commit {str(commit)[:8]}", text
     for commit in release.built_from.keys() - {wheel.commit for wheel in with_commit}:
@@ -235,7 +247,10 @@ def _compare_commits(release: Release, wheels: Sequence[RemoteWheel]) -> Finding
 
 
 def _compare_code(facts: Facts, release: Release, wheels: Sequence[RemoteWheel]) -> Findings:
-    """Name wheels whose device code nobody read, and lists of torch's own that the file lacks."""
+    """Yield the wheels whose device code was not read, and lists of capabilities that differ.
+
+    The lists are those of torch's own kernels, which the file of the release has as well.
+    """
     for wheel in without_python2(wheels):
         arch = platform_of_tag(facts, wheel.platform)
         if arch is None:
@@ -264,10 +279,11 @@ def _compare_code(facts: Facts, release: Release, wheels: Sequence[RemoteWheel])
 
 
 def _is_of_reading(wheel: RemoteWheel, reading: WheelCode) -> bool:
-    return all(
-        is_size_read(wheel.members.get(name), library.sizes)
-        for name, library in reading.code.items()
-    )
+    """Tell whether a reading holds for a wheel, by the sizes of its libraries."""
+    for name, library in reading.code.items():
+        if not is_size_read(wheel.members.get(name), library.sizes):
+            return False
+    return True
 
 
 def _compare_pairing(release: Release, base: str, wheels: Sequence[RemoteWheel]) -> Findings:
@@ -332,6 +348,7 @@ def _compare_partners(release: Release, wheels: Sequence[RemoteWheel]) -> Findin
 
 
 def _compare_sizes(release: Release, wheels: Sequence[RemoteWheel]) -> Findings:
+    """Compare the sizes of torch's own libraries in the wheel for Linux x86_64."""
     observed = library_sizes(wheels)
     for name in sorted(observed.keys() | release.sizes.keys()):
         size = observed.get(name)
@@ -341,11 +358,15 @@ def _compare_sizes(release: Release, wheels: Sequence[RemoteWheel]) -> Findings:
 
 
 def _join(names: Iterable[str]) -> str:
+    """Return names as a list in a sentence; "nothing" without any."""
     return ", ".join(names) or "nothing"
 
 
 def archive_differences(package: Package, files: Iterable[IndexFile]) -> Iterator[Difference]:
-    """Yield what the index contradicts of a package's [[release]] tables, and newer versions."""
+    """Yield what the index contradicts of a package's [[release]] tables, and newer versions.
+
+    `files` are the files of the package's project on the index.
+    """
     archives = dict(source_archives(files, package.pypi or package.name))
     for edition in package.editions:
         file = archives.get(Version(edition.version))
@@ -359,6 +380,7 @@ def archive_differences(package: Package, files: Iterable[IndexFile]) -> Iterato
 
 
 def _compare_edition(edition: Edition, file: IndexFile | None) -> Findings:
+    """Compare a [[release]] table with the archive of that version; None if there is none."""
     if file is None:
         yield "absent", "PyPI has no archive of it"
         return
@@ -401,9 +423,10 @@ class UpstreamReport:
 def observe_index(
     facts: Facts, chosen: Collection[str], index: str, cache: Path, bars: ProgressDisplay
 ) -> dict[str, tuple[RemoteWheel, ...]]:
-    """Read the wheels of every package: of the chosen versions of torch and their partners, or all.
+    """Return the wheels of every package on an index, as far as they are to be compared.
 
-    Raises NetworkError.
+    `chosen` are versions of torch: then only their wheels, and those of the releases that go with
+    them, are read. Results stay in the folder `cache`. Raises NetworkError.
     """
     observed = {}
     for package in _packages_with_wheels(facts):
@@ -427,7 +450,7 @@ def observe_index(
 def compare_with_index(
     facts: Facts, chosen: Collection[str], index: str, cache: Path, bars: ProgressDisplay
 ) -> UpstreamReport:
-    """Compare the facts with the index. Raises NetworkError."""
+    """Compare the facts with the index; see `observe_index`. Raises NetworkError."""
     observed = observe_index(facts, chosen, index, cache, bars)
     releases = {}
     for package, wheels in observed.items():

@@ -1,4 +1,8 @@
-"""Draft the file of a release that appeared on the package index."""
+"""Draft the file of a release that appeared on the package index.
+
+A draft has everything that the wheels tell. A maintainer adds the commit of the tag, and the
+toolkits that PyPI has no wheels for.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,7 +29,7 @@ def new_releases(facts: Facts, observed: Mapping[str, Sequence[RemoteWheel]]) ->
 
 
 def draft_release(facts: Facts, observed: Mapping[str, Sequence[RemoteWheel]], version: str) -> str:
-    """Return the file of a release of the base package, with the packages that pair with it."""
+    """Return the text of the file of a release: of the base package, and of those that go with it."""
     base = base_package(facts).name
     wheels = _wheels_of(observed[base], version)
     pythons = upstream_wheels.union_of_pythons(wheels, ())
@@ -54,6 +58,7 @@ def draft_release(facts: Facts, observed: Mapping[str, Sequence[RemoteWheel]], v
 
 
 def _wheels_of(wheels: Iterable[RemoteWheel], version: str) -> list[RemoteWheel]:
+    """Return the wheels of a version."""
     return [wheel for wheel in wheels if wheel.version == version]
 
 
@@ -85,10 +90,10 @@ def _required_version(wheels: Sequence[RemoteWheel], project: str) -> str | None
 def _package_tables(
     facts: Facts, package: str, wheels: Sequence[RemoteWheel], inherited: Sequence[str] | None
 ) -> list[str]:
-    """Return the table of a package's release, and those of its wheels.
+    """Return the lines of a package's release: its own table, and those about its wheels.
 
-    `inherited` are the Pythons of the base package, or None for the base package itself. What
-    another file says of the release already is not repeated.
+    `inherited` are the Pythons of the base package; None for the base package itself. If another
+    file has the release already, its date, commits and platforms are not repeated.
     """
     version = wheels[0].version
     is_described = any(release.version == version for release in facts.releases[package])
@@ -125,7 +130,7 @@ def _package_tables(
 
 
 def _source_of_pairing(wheels: Sequence[RemoteWheel], base: str) -> str:
-    """Return how the wheels say with which release of the base package they go."""
+    """Return the source of the pairing: what the wheels say about the base package."""
     pins = set()
     for wheel in upstream_wheels.without_python2(wheels):
         pins.add(upstream_wheels.pinned_specifier(wheel, base) or "")
@@ -136,7 +141,7 @@ def _source_of_pairing(wheels: Sequence[RemoteWheel], base: str) -> str:
 
 
 def _arches(facts: Facts, wheels: Sequence[RemoteWheel]) -> tuple[str, ...]:
-    """Return the arches of the suite for which there are wheels; macOS on x86_64 is none."""
+    """Return the arches of the suite for which there are wheels; macOS on x86_64 is not one."""
     platforms = {_OLD_MANYLINUX.sub("manylinux_2_17", wheel.platform) for wheel in wheels}
     arches = []
     for name, arch in facts.arches.items():
@@ -174,6 +179,7 @@ def _table(name: str, values: Mapping[str, Value]) -> list[str]:
 
 
 def _value_lines(values: Mapping[str, Value]) -> Iterator[str]:
+    """Yield the lines of TOML for keys and values."""
     for name, value in values.items():
         key = name if _BARE_KEY.fullmatch(name) else f'"{name}"'
         if isinstance(value, int):

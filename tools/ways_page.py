@@ -69,6 +69,7 @@ def walk_cell(facts: Facts, cell: Cell, host: Host) -> Walked:
     """Return the steps to a wheel on a host, and what stops them; no address is probed."""
 
     def examine(host_now: Host) -> Sequence[Finding]:
+        """Return the doctor's findings after some steps, which change the host."""
         plan_now = compute_plan(facts, cell, host_now, NO_OPTIONS)
         return examination.examine_build(CheckContext(facts, cell, host_now, plan_now))
 
@@ -111,7 +112,7 @@ def ways_page(facts: Facts, walks: Mapping[tuple[str, str], Walked]) -> str:
 def _table_cell(
     toolkit: Toolkit, host: Host, walked: Walked | None, reasons: dict[str, int]
 ) -> str:
-    """Return which providers install a toolkit, or the number of the reason why none can."""
+    """Return the providers that install a toolkit, or the number of the reason why none can."""
     if walked is None:
         machine = "" if host.arch in toolkit.arches else f" on {host.arch}"
         return _numbered(f"No release of torch builds with it{machine}.", reasons)
@@ -134,6 +135,7 @@ def _numbered(reason: str, reasons: dict[str, int]) -> str:
 
 
 def _provider(origin: Origin) -> str:
+    """Return the short name of a provider: "conda", "PyPI"."""
     return origin.provider.partition(",")[0].replace("the package index", "PyPI")
 
 
@@ -152,6 +154,7 @@ def stop_reason(stops: Sequence[Stop], host: Host) -> str:
 
 
 def _toolkit_reason(host: Host) -> str:
+    """Return why no provider has a CUDA toolkit for a host."""
     if host.platform.glibc is None:
         return "NVIDIA's programs need glibc, which this machine does not have."
     if host.platform.distribution is not None and host.platform.distribution.l4t:
