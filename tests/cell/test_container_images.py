@@ -73,9 +73,9 @@ def test_a_known_image_that_is_given_keeps_its_digest() -> None:
 
 def test_another_digest_of_a_known_image_is_the_users_own() -> None:
     debian = system_image(OURS, "x86_64")
-    theirs = user_image(OURS, f"docker.io/library/ubuntu:24.04@{DIGEST}", debian)
-    assert (theirs.digest, theirs.distribution) == (DIGEST, "")
-    assert theirs.reference == f"docker.io/library/ubuntu@{DIGEST}"
+    base_image = user_image(OURS, f"docker.io/library/ubuntu:24.04@{DIGEST}", debian)
+    assert (base_image.digest, base_image.distribution) == (DIGEST, "")
+    assert base_image.reference == f"docker.io/library/ubuntu@{DIGEST}"
 
 
 def test_what_is_given_is_expected_to_be_like_the_known_one() -> None:
@@ -132,10 +132,10 @@ def test_buildah_asks_nothing_of_the_kernel_and_another_arch_is_named(tmp_path: 
         str(tmp_path / "in/Dockerfile"),
         str(tmp_path / "in"),
     )
-    ours = _job(tmp_path, "")
-    assert ours.command[1:] == ("build", "--isolation", "chroot", "--layers", *rest)
+    build = _job(tmp_path, "")
+    assert build.command[1:] == ("build", "--isolation", "chroot", "--layers", *rest)
     copied = replace(
-        ours, engine=replace(ours.engine, options=COPIES)
+        build, engine=replace(build.engine, options=COPIES)
     )  # each layer would be a whole copy
     assert copied.command[1:] == (*COPIES, "build", "--isolation", "chroot", *rest)
     other = _job(tmp_path, "", "podman", "aarch64")
@@ -152,12 +152,12 @@ def test_steps_are_said_and_all_is_logged(tmp_path: Path) -> None:
     script = "[ $1 = images ] && echo '812 MB' && exit; printf '%s\\n' 'noise' " + " ".join(
         f"'{s}'" for s in steps
     )
-    said: list[str] = []
+    reported: list[str] = []
     built = image.build_image(
-        _job(tmp_path, script), tmp_path / "logs/a.log", {"PATH": "/bin:/usr/bin"}, said.append
+        _job(tmp_path, script), tmp_path / "logs/a.log", {"PATH": "/bin:/usr/bin"}, reported.append
     )
     assert built == "812 MB"
-    assert said == steps
+    assert reported == steps
     assert (tmp_path / "logs/a.log").read_text().splitlines() == ["noise", *steps]
 
 
@@ -202,8 +202,8 @@ def test_another_failure_names_its_last_words_and_the_log(tmp_path: Path) -> Non
 def test_a_step_that_failed_is_told_in_its_own_words(
     tmp_path: Path, wrapping: tuple[str, ...]
 ) -> None:
-    said = ("E: Unable to locate package gcc-99", *wrapping)
-    script = f"cat <<'END'\n{chr(10).join(said)}\nEND\nexit 1"
+    output = ("E: Unable to locate package gcc-99", *wrapping)
+    script = f"cat <<'END'\n{chr(10).join(output)}\nEND\nexit 1"
     with refused("image-build-failed") as caught:
         image.build_image(
             _job(tmp_path, script), tmp_path / "a.log", {"PATH": "/bin:/usr/bin"}, print

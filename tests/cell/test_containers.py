@@ -41,9 +41,14 @@ def _program(folder: Path, name: str, script: str) -> None:
 def test_docker_is_taken_where_its_daemon_answers(tmp_path: Path) -> None:
     _program(tmp_path, "docker", '[ "$1" = version ] && echo 28.2.2')
     _program(tmp_path, "podman", "echo 5.4.0")
-    found = engine.find_engine({"PATH": str(tmp_path)})
-    assert found == engine.Engine("docker", str(tmp_path / "docker"), (), "28.2.2")
-    assert found.command("build", "--tag", "a") == (str(tmp_path / "docker"), "build", "--tag", "a")
+    answering = engine.find_engine({"PATH": str(tmp_path)})
+    assert answering == engine.Engine("docker", str(tmp_path / "docker"), (), "28.2.2")
+    assert answering.command("build", "--tag", "a") == (
+        str(tmp_path / "docker"),
+        "build",
+        "--tag",
+        "a",
+    )
 
 
 def test_a_client_without_a_daemon_is_passed_over(tmp_path: Path) -> None:
@@ -51,8 +56,8 @@ def test_a_client_without_a_daemon_is_passed_over(tmp_path: Path) -> None:
     _program(
         tmp_path, "buildah", '[ "$1" = info ] || echo "buildah version 1.28.2 (image-spec 1.0)"'
     )
-    found = engine.find_engine({"PATH": str(tmp_path)})
-    assert (found.name, found.version, found.options) == ("buildah", "1.28.2", ())
+    answering = engine.find_engine({"PATH": str(tmp_path)})
+    assert (answering.name, answering.version, answering.options) == ("buildah", "1.28.2", ())
 
 
 def test_a_storage_of_copies_is_taken_where_the_kernel_has_no_other(tmp_path: Path) -> None:
@@ -65,8 +70,8 @@ def test_a_storage_of_copies_is_taken_where_the_kernel_has_no_other(tmp_path: Pa
 
 def test_the_storage_that_a_user_names_is_passed_on(tmp_path: Path) -> None:
     _program(tmp_path, "podman", 'echo "$2"')
-    found = engine.find_engine({"PATH": str(tmp_path), "STORAGE_DRIVER": "btrfs"})
-    assert (found.options, found.version) == (("--storage-driver", "btrfs"), "btrfs")
+    answering = engine.find_engine({"PATH": str(tmp_path), "STORAGE_DRIVER": "btrfs"})
+    assert (answering.options, answering.version) == (("--storage-driver", "btrfs"), "btrfs")
 
 
 def test_no_engine_names_the_three_and_how_to_install_one(tmp_path: Path) -> None:
@@ -132,9 +137,11 @@ GIVEN = (
 )
 
 
-def lines(engine: Engine, ground: EngineHost = LOCAL) -> list[str]:
-    found = container_commands(engine, ground, CONTAINER)
-    return [" ".join(argv) for argv in (*found.before, found.trial, found.main, found.after)]
+def lines(engine: Engine, engine_host: EngineHost = LOCAL) -> list[str]:
+    commands = container_commands(engine, engine_host, CONTAINER)
+    return [
+        " ".join(argv) for argv in (*commands.before, commands.trial, commands.main, commands.after)
+    ]
 
 
 def test_docker() -> None:
@@ -201,8 +208,8 @@ def test_an_engine_says_where_it_runs(tmp_path: Path, name: str) -> None:
 
 def test_an_engine_on_another_machine_is_known(tmp_path: Path) -> None:
     docker = saying(tmp_path, "docker", "[ $1 = info ] && echo '[\"x86_64\",null,false]'")
-    here = find_engine_host(docker, {"DOCKER_HOST": "unix:///run/docker.sock"}, "linux")
-    assert here == EngineHost("x86_64", rootless=False, remote=False)
+    local = find_engine_host(docker, {"DOCKER_HOST": "unix:///run/docker.sock"}, "linux")
+    assert local == EngineHost("x86_64", rootless=False, remote=False)
     assert find_engine_host(docker, {"DOCKER_HOST": "ssh://me@arm"}, "linux").remote
     script = (
         "case $1 in info) echo '[\"aarch64\",[],false]' ;; context) echo tcp://arm:2376 ;; esac"
@@ -323,9 +330,9 @@ def test_what_is_stopped_leaves_nothing_running(tmp_path: Path, number: signal.S
     started = to_be_stopped(engine, "image", "aarch64", tmp_path)
     assert eventually(child.exists)
     started.send_signal(number)
-    _, said = started.communicate(timeout=60)
+    _, output = started.communicate(timeout=60)
     assert started.returncode == 1
-    assert f"interrupted: torchmill-{started.pid} was stopped" in said
+    assert f"interrupted: torchmill-{started.pid} was stopped" in output
     status = Path(f"/proc/{child.read_text().strip()}/status")
     assert not status.exists() or "zombie" in status.read_text()
     assert log.read_text().splitlines()[-1] == f"rm torchmill-{started.pid}"
@@ -366,8 +373,8 @@ def test_buildah_gets_values_when_it_runs_and_no_message_has_them(tmp_path: Path
 
 def test_what_a_container_is_told_is_no_secret() -> None:
     """Values that may be passwords are taken from the engine's environment, and stand in no command line."""
-    for each in (DOCKER, PODMAN, BUILDAH):
-        words = container_commands(each, LOCAL, CONTAINER).main
+    for container_engine in (DOCKER, PODMAN, BUILDAH):
+        words = container_commands(container_engine, LOCAL, CONTAINER).main
         assert words[words.index("PIP_INDEX_URL") - 1] == "--env"
         assert not [word for word in words if word.startswith("PIP_INDEX_URL=")]
 
@@ -434,9 +441,9 @@ def buildah(tmp_path_factory: pytest.TempPathFactory) -> Engine:
     return engine
 
 
-@pytest.mark.parametrize(("more", "code"), [((), None), (("fails",), 7)])
+@pytest.mark.parametrize(("words", "code"), [((), None), (("fails",), 7)])
 def test_a_real_engine_does_what_it_is_told(
-    buildah: Engine, tmp_path: Path, more: tuple[str, ...], code: int | None
+    buildah: Engine, tmp_path: Path, words: tuple[str, ...], code: int | None
 ) -> None:
     """Mounts are writable where that is said and nowhere else, and a value comes from our environment."""
     folders = {name: tmp_path / name for name in ("suite", "dist")}
@@ -447,14 +454,14 @@ def test_a_real_engine_does_what_it_is_told(
         name=f"torchmill-{os.getpid()}",
         image="seen",
         arch={"arm64": "aarch64"}.get(os.uname().machine, os.uname().machine),
-        argv=("/bin/sh", "inside", *more),
+        argv=("/bin/sh", "inside", *words),
         mounts=(
             Mount(str(folders["suite"]), "/suite"),
             Mount(str(folders["dist"]), "/torchmill/dist", writable=True),
         ),
     )
-    here = find_engine_host(buildah, os.environ, "linux")
-    assert here.arch == container.arch
+    engine_host = find_engine_host(buildah, os.environ, "linux")
+    assert engine_host.arch == container.arch
     described = describe_image(buildah, "seen", os.environ)
     assert described is not None
     assert f'"{CROSS_LABEL}":"amd9"' in described, "which the fixture's Dockerfile gives it"
@@ -463,7 +470,11 @@ def test_a_real_engine_does_what_it_is_told(
     environ = os.environ | {"PIP_INDEX_URL": "https://me:secret@index"}
     try:
         run_container(
-            container, container_commands(buildah, here, container), environ, out, seen.append
+            container,
+            container_commands(buildah, engine_host, container),
+            environ,
+            out,
+            seen.append,
         )
     except CommandError as error:
         ended = error.returncode
@@ -471,10 +482,10 @@ def test_a_real_engine_does_what_it_is_told(
     assert out.getvalue().splitlines()[:2] == ["https://me:secret@index /torchmill", "1 0"]
     assert ended == code
     assert (folders["dist"] / "made").is_file()
-    left = subprocess.run(
+    listing = subprocess.run(
         buildah.command("containers", "-q"), capture_output=True, text=True, check=True
     )
-    assert len(left.stdout.split()) == 1, "the one that the image was made in"
+    assert len(listing.stdout.split()) == 1, "the one that the image was made in"
 
 
 def test_what_runs_in_a_real_container_puts_its_files_away_when_it_is_stopped(
@@ -485,6 +496,6 @@ def test_what_runs_in_a_real_container_puts_its_files_away_when_it_is_stopped(
     with to_be_stopped(buildah, "seen", arch, tmp_path) as started:
         assert eventually((tmp_path / "waits").exists)
         started.send_signal(signal.SIGTERM)
-        _, said = started.communicate(timeout=60)
-    assert f"interrupted: torchmill-{started.pid} was stopped" in said
+        _, output = started.communicate(timeout=60)
+    assert f"interrupted: torchmill-{started.pid} was stopped" in output
     assert (tmp_path / "put-away").exists()

@@ -22,26 +22,26 @@ from torchmill.plan.session_names import asked_sessions
 OTHER = "aarch64" if native.native_arch() != "aarch64" else "x86_64"
 
 
-def found(
+def requested(
     small_facts: Facts, *words: str, further: tuple[str, ...] = ()
 ) -> list[tuple[str, str, str]]:
     cells = cell_lookup.requested_cells(
         small_facts,
         None,
         asked_sessions(words),
-        lambda one: further if one.build.package == "base" else (),
+        lambda cell: further if cell.build.package == "base" else (),
     )
     return [(name, cell.release.version, cell.build.arch) for name, cell in cells]
 
 
 def test_a_name_with_an_arch_is_a_cell_of_it(small_facts: Facts) -> None:
-    assert found(small_facts, "nox", "-s", "wheel-3.10-cpu-x86_64") == [
+    assert requested(small_facts, "nox", "-s", "wheel-3.10-cpu-x86_64") == [
         ("wheel-3.10-cpu", "2.0.0", "x86_64")
     ]
-    assert found(small_facts, "nox", "-s", "wheel-3.10-cpu-aarch64") == [
+    assert requested(small_facts, "nox", "-s", "wheel-3.10-cpu-aarch64") == [
         ("wheel-3.10-cpu", "2.0.0", "aarch64")
     ]
-    assert found(small_facts, "-s", "vision-3.10-cpu-aarch64,wheel-3.9-cpu-arm64") == [
+    assert requested(small_facts, "-s", "vision-3.10-cpu-aarch64,wheel-3.9-cpu-arm64") == [
         ("vision-3.10-cpu", "0.1.0", "aarch64"),
         ("wheel-3.9-cpu", "1.0.0", "arm64"),
     ]
@@ -51,19 +51,19 @@ def test_a_name_with_an_arch_is_a_cell_of_it(small_facts: Facts) -> None:
     "words", [["-s", "wheel-3.10-cpu"], ["-l"], ["-s", "wheel-2.7-cpu-aarch64"], []]
 )
 def test_nothing_else_is(small_facts: Facts, words: list[str]) -> None:
-    assert found(small_facts, *words) == []
+    assert requested(small_facts, *words) == []
 
 
 def test_what_conflicts_forbid_is_none(small_facts: Facts) -> None:
     release = find_release(small_facts, "base", "1.0.0")
-    wanted = asked_sessions(["-s", "wheel-3.10-cu118-aarch64"])
-    assert list(cell_lookup.requested_cells(small_facts, release, wanted)) == []
+    sessions = asked_sessions(["-s", "wheel-3.10-cu118-aarch64"])
+    assert list(cell_lookup.requested_cells(small_facts, release, sessions)) == []
 
 
 def test_what_is_made_of_the_base_wheel_can_be_made_there(small_facts: Facts) -> None:
     name = "libtorch-3.10-cpu-aarch64"
-    assert found(small_facts, "-rs", name) == []
-    assert found(small_facts, "-rs", name, further=("libtorch",)) == [
+    assert requested(small_facts, "-rs", name) == []
+    assert requested(small_facts, "-rs", name, further=("libtorch",)) == [
         ("libtorch-3.10-cpu", "2.0.0", "aarch64")
     ]
 
@@ -72,8 +72,8 @@ def test_they_are_sessions_only_where_they_are_named(tmp_path: Path) -> None:
     name = f"wheel-3.10-cpu-{OTHER}"
     env = {"TORCHMILL_TAG": "v1.13.1"}
     assert name not in commands.run("nox", "--list", home=tmp_path, env=env).stdout
-    named = commands.run("nox", "--list", "--json", "-s", name, home=tmp_path, env=env)
-    assert [one["session"] for one in json.loads(named.stdout)] == [name], named.stderr
+    listing = commands.run("nox", "--list", "--json", "-s", name, home=tmp_path, env=env)
+    assert [session["session"] for session in json.loads(listing.stdout)] == [name], listing.stderr
     env |= {"NOXSESSION": name}
     assert name in commands.run("nox", "--list", home=tmp_path, env=env).stdout
 
@@ -100,10 +100,10 @@ def test_the_way_to_the_network_is_passed_on_and_nothing_that_changes_the_wheel(
         "SCCACHE_DIR": "/home/me/sccache",
         "SSL_CERT_FILE": "",
     }
-    found = cross.select_settings(environ, {}, HERE.__contains__)
+    settings = cross.select_settings(environ, {}, HERE.__contains__)
     names = ["HTTPS_PROXY", "REQUESTS_CA_BUNDLE", "TORCHMILL_CACHE", "no_proxy"]
-    assert sorted(found.variables) == names
-    assert found.mounts == (Mount("/home/me/proxy.pem", "/home/me/proxy.pem"),)
+    assert sorted(settings.variables) == names
+    assert settings.mounts == (Mount("/home/me/proxy.pem", "/home/me/proxy.pem"),)
 
 
 def test_where_pip_finds_packages_is_passed_on_with_the_folders() -> None:
@@ -118,8 +118,8 @@ def test_where_pip_finds_packages_is_passed_on_with_the_folders() -> None:
         "install.timeout='20'\n"
         "list.timeout='30'\n"
     )
-    found = cross.select_settings({}, cross.parse_pip_settings(listing), HERE.__contains__)
-    assert found.variables == {
+    settings = cross.select_settings({}, cross.parse_pip_settings(listing), HERE.__contains__)
+    assert settings.variables == {
         "PIP_CERT": "/etc/ssl/certs/ca-certificates.crt",
         "PIP_EXTRA_INDEX_URL": "file:///srv/index/simple https://me:secret@index.example/simple",
         "PIP_FIND_LINKS": "/opt/wheels",
@@ -127,7 +127,7 @@ def test_where_pip_finds_packages_is_passed_on_with_the_folders() -> None:
     }
     # pages of an index lead to files that lie beside them
     places = ["/etc/ssl/certs/ca-certificates.crt", "/opt/wheels", "/srv/index"]
-    assert found.mounts == tuple(Mount(path, path) for path in places)
+    assert settings.mounts == tuple(Mount(path, path) for path in places)
 
 
 def test_whom_the_user_trusts_is_passed_on_with_the_keys() -> None:
@@ -136,9 +136,9 @@ def test_whom_the_user_trusts_is_passed_on_with_the_keys() -> None:
         "TORCHMILL_KEYS": "/home/me/proxy.pem",
         "TORCHMILL_SIGN_PASSPHRASE": "x",
     }
-    found = cross.select_settings(environ, {}, HERE.__contains__)
-    assert sorted(found.variables) == ["TORCHMILL_KEYS", "TORCHMILL_WHEELS"]
-    assert found.mounts == (
+    settings = cross.select_settings(environ, {}, HERE.__contains__)
+    assert sorted(settings.variables) == ["TORCHMILL_KEYS", "TORCHMILL_WHEELS"]
+    assert settings.mounts == (
         Mount("/opt/wheels", "/opt/wheels"),
         Mount("/home/me/proxy.pem", "/home/me/proxy.pem"),
     )
@@ -147,16 +147,16 @@ def test_whom_the_user_trusts_is_passed_on_with_the_keys() -> None:
 
 
 def test_what_is_not_here_is_not_mounted() -> None:
-    found = cross.select_settings(
+    settings = cross.select_settings(
         {}, {"find-links": "/gone https://example.org/wheels ./near"}, HERE.__contains__
     )
-    assert found.mounts == ()
+    assert settings.mounts == ()
 
 
 def test_a_compiler_cache_of_the_users_own_is_written_to() -> None:
     environ = {"CCACHE_DIR": "/var/ccache", "TORCHMILL_CACHE": "file:///srv/cache%20all#read-only"}
-    found = cross.select_settings(environ, {}, HERE.__contains__)
-    assert found.mounts == (
+    settings = cross.select_settings(environ, {}, HERE.__contains__)
+    assert settings.mounts == (
         Mount("/var/ccache", "/var/ccache", writable=True),
         Mount("/srv/cache all", "/srv/cache all", writable=True),
     )
@@ -183,7 +183,7 @@ PASSED = PassedSettings(
 
 
 def place(**changed: object) -> ContainerPlace:
-    told = {
+    values = {
         "suite": {"": Path("/home/me/torchmill")},
         "layout": Layout(Path("/home/me/torchmill"), Path("/home/me/.cache/torchmill")),
         "configs": None,
@@ -192,7 +192,7 @@ def place(**changed: object) -> ContainerPlace:
         "process": 4711,
         "user": (1000, 1000),
     }
-    return ContainerPlace(**{**told, **changed})  # type: ignore[arg-type]
+    return ContainerPlace(**{**values, **changed})  # type: ignore[arg-type]
 
 
 def order(
@@ -212,15 +212,15 @@ def order(
 @pytest.mark.parametrize("name", ENGINES)
 def test_the_run_of_a_build(name: str, shipped: Facts, request: pytest.FixtureRequest) -> None:
     engine, ground = ENGINES[name]
-    asked = order(shipped, "--jobs=2", "--memory=12 GiB", "--set=CFLAGS=-O2 -g")
-    steps = container_commands(engine, ground, cross.plan_container(asked, place(), ground))
-    told = {
+    build = order(shipped, "--jobs=2", "--memory=12 GiB", "--set=CFLAGS=-O2 -g")
+    steps = container_commands(engine, ground, cross.plan_container(build, place(), ground))
+    plan = {
         "before": steps.before,
         "trial": steps.trial,
         "main": steps.main,
         "after": steps.after,
     }
-    text = json.dumps(told, indent=1) + "\n"
+    text = json.dumps(plan, indent=1) + "\n"
     assert "secret" not in text
     file = GOLDEN / f"{name}.json"
     if request.config.getoption("--update-golden"):
@@ -234,15 +234,15 @@ def test_facts_and_a_wheel_that_lie_elsewhere_are_brought_along(
 ) -> None:
     wheel = tmp_path / "torch-1.13.1+cpu-cp310-cp310-linux_aarch64.whl"
     wheel.touch()
-    asked = order(shipped, f"--torch={wheel}", name="vision-3.10-cpu-aarch64")
-    found = cross.plan_container(asked, place(configs=Path("/srv/facts")), LINUX)
-    assert found.argv[-3:] == ("vision-3.10-cpu", "--", f"--torch=/given/{wheel.name}")
+    build = order(shipped, f"--torch={wheel}", name="vision-3.10-cpu-aarch64")
+    container = cross.plan_container(build, place(configs=Path("/srv/facts")), LINUX)
+    assert container.argv[-3:] == ("vision-3.10-cpu", "--", f"--torch=/given/{wheel.name}")
     assert {Mount("/srv/facts", "/configs"), Mount(str(wheel), f"/given/{wheel.name}")} <= set(
-        found.mounts
+        container.mounts
     )
-    assert found.variables["TORCHMILL_CONFIGS"] == "/configs"
-    assert "COMPILER_PATH" not in found.variables
-    crossed = cross.plan_container(replace(asked, crossed=True), place(), LINUX)
+    assert container.variables["TORCHMILL_CONFIGS"] == "/configs"
+    assert "COMPILER_PATH" not in container.variables
+    crossed = cross.plan_container(replace(build, crossed=True), place(), LINUX)
     assert crossed.variables["COMPILER_PATH"] == "/opt/cross-compilers/bin"
     assert "TORCHMILL_CONFIGS" not in cross.plan_container(order(shipped), place(), LINUX).variables
 
@@ -265,11 +265,11 @@ def test_what_is_kept_of_another_machine_lies_apart(shipped: Facts) -> None:
     assert inner.trees == Path("/home/me/elsewhere/.torchmill/aarch64/trees")
     assert inner.logs == Path("/home/me/elsewhere/.torchmill/aarch64/logs")
     assert (inner.sources, inner.dist) == (home.sources, home.dist)
-    made = cross.required_folders(order(shipped), place(layout=home))
+    required = cross.required_folders(order(shipped), place(layout=home))
     assert inner.cache == Path("/home/me/.cache/torchmill-aarch64")
-    assert {inner.cache, home.dist, home.sources, Path("/var/ccache")} <= set(made)
-    found = cross.plan_container(order(shipped), place(layout=home), LINUX)
-    writable = {one.source for one in found.mounts if one.writable}
+    assert {inner.cache, home.dist, home.sources, Path("/var/ccache")} <= set(required)
+    container = cross.plan_container(order(shipped), place(layout=home), LINUX)
+    writable = {mount.source for mount in container.mounts if mount.writable}
     assert writable == {str(home.state), str(home.dist), str(inner.cache), "/var/ccache"}
 
 
@@ -277,31 +277,31 @@ def test_the_container_sees_the_layout_that_was_planned(
     shipped: Facts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Read by the suite itself, the variables lead to where the folders are mounted."""
-    found = cross.plan_container(order(shipped), place(), LINUX)
-    for name, value in found.variables.items():
+    container = cross.plan_container(order(shipped), place(), LINUX)
+    for name, value in container.variables.items():
         monkeypatch.setenv(name, value)
     inner = Layout.of_checkout(Path("/suite"))
     outer = cross.container_layout(place().layout, "aarch64")
-    by_target = {one.target: one.source for one in found.mounts}
+    by_target = {mount.target: mount.source for mount in container.mounts}
     for inside, outside in (
         (inner.trees, outer.trees),
         (inner.dist, outer.dist),
         (inner.cache, outer.cache),
     ):
-        target = next(one for one in (inside, *inside.parents) if str(one) in by_target)
+        target = next(folder for folder in (inside, *inside.parents) if str(folder) in by_target)
         assert Path(by_target[str(target)], inside.relative_to(target)) == outside
 
 
 def test_other_requirements_of_the_suite_get_an_environment_of_their_own(shipped: Facts) -> None:
-    one = cross.plan_container(order(shipped), place(), LINUX).argv[2]
+    command = cross.plan_container(order(shipped), place(), LINUX).argv[2]
     other = cross.plan_container(order(shipped), place(requirements="nox>=2027\n"), LINUX).argv[2]
-    assert one.startswith("/torchmill/.torchmill/aarch64/suite-")
-    assert one != other
+    assert command.startswith("/torchmill/.torchmill/aarch64/suite-")
+    assert command != other
 
 
 def test_what_is_for_the_conda_package_reaches_the_container_too(shipped: Facts) -> None:
-    asked = order(shipped, "--jobs=2")
-    conda = replace(asked, session="conda-3.10-cpu", session_arguments=("--build-number=3",))
+    build = order(shipped, "--jobs=2")
+    conda = replace(build, session="conda-3.10-cpu", session_arguments=("--build-number=3",))
     argv = cross.plan_container(conda, place(), LINUX).argv
     assert argv[3:] == ("conda-3.10-cpu", "--", "--build-number=3", "--jobs=2")
 
@@ -321,16 +321,16 @@ def test_a_path_that_no_engine_takes_is_refused(shipped: Facts) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "clause"),
     [
         ("wheel-3.10-cpu-arm64", "macOS does not run in a"),
         ("wheel-3.10-cpu-amd64", "Windows does not run"),
     ],
 )
-def test_other_systems_run_in_no_container(shipped: Facts, name: str, said: str) -> None:
+def test_other_systems_run_in_no_container(shipped: Facts, name: str, clause: str) -> None:
     with refused("not-in-a-container") as caught:
         cross.refuse_impossible(shipped, order(shipped, name=name))
-    assert said in str(caught.value)
+    assert clause in str(caught.value)
     cross.refuse_impossible(shipped, order(shipped))
 
 
@@ -341,17 +341,17 @@ def test_builds_keep_the_mark_by_which_they_are_ended() -> None:
 
 def test_another_image_has_an_environment_of_the_suite_of_its_own(shipped: Facts) -> None:
     """Its Python is another, so it would delete and make anew what a run in the first image works in."""
-    ours = cross.plan_container(order(shipped), place(), LINUX).argv[2]
+    command = cross.plan_container(order(shipped), place(), LINUX).argv[2]
     other = cross.plan_container(replace(order(shipped), image="debian-13"), place(), LINUX).argv[2]
-    assert ours != other
+    assert command != other
 
 
 def test_no_build_is_for_the_processor_of_an_emulator(shipped: Facts) -> None:
-    asked = order(shipped, "--cpu=native")
+    build = order(shipped, "--cpu=native")
     with refused("processor-emulated"):
-        cross.plan_container(asked, place(), LINUX)
+        cross.plan_container(build, place(), LINUX)
     assert (
-        "--cpu=native" in cross.plan_container(asked, place(), replace(LINUX, arch="aarch64")).argv
+        "--cpu=native" in cross.plan_container(build, place(), replace(LINUX, arch="aarch64")).argv
     )
     cross.plan_container(order(shipped, "--cpu=neoverse-v1"), place(), LINUX)
 
@@ -359,5 +359,5 @@ def test_no_build_is_for_the_processor_of_an_emulator(shipped: Facts) -> None:
 def test_a_password_with_a_bracket_is_passed_on() -> None:
     """The standard library takes the bracket for that of an IPv6 address."""
     index = "https://me:pa[ss@index.example/simple"
-    found = cross.select_settings({}, {"extra-index-url": index}, HERE.__contains__)
-    assert found == PassedSettings({"PIP_EXTRA_INDEX_URL": index}, ())
+    settings = cross.select_settings({}, {"extra-index-url": index}, HERE.__contains__)
+    assert settings == PassedSettings({"PIP_EXTRA_INDEX_URL": index}, ())

@@ -29,18 +29,18 @@ def test_one_disk_holds_all_and_nothing_need_be_there(tmp_path: Path) -> None:
 
 def test_what_is_there_counts_once_for_its_part(tmp_path: Path) -> None:
     kept.fill(tmp_path)
-    where = folders(tmp_path)
-    kept.write(where.tree / "kit" / "bin" / "cmake", 200_000)
+    build_folders = folders(tmp_path)
+    kept.write(build_folders.tree / "kit" / "bin" / "cmake", 200_000)
     source = kept.fetched(tmp_path, "base", "v1.0.0")
-    (room,) = disk_space.disk_spaces(where, tmp_path / "cache", source)
+    (room,) = disk_space.disk_spaces(build_folders, tmp_path / "cache", source)
     assert room.present["kit"] >= 200_000
     assert 200_000 <= room.present["tree"] < 300_000, "the tree and the outputs, without the kit"
     assert room.present["environment"] >= 100_000
     assert room.source == 0, "the source is copied already"
-    shutil.rmtree(where.tree / "source")
-    assert disk_space.disk_spaces(where, tmp_path / "cache", source)[0].source == 1
+    shutil.rmtree(build_folders.tree / "source")
+    assert disk_space.disk_spaces(build_folders, tmp_path / "cache", source)[0].source == 1
     (source.path.parent / "source.json").write_text("{")
-    assert disk_space.disk_spaces(where, tmp_path / "cache", source)[0].source == 0, (
+    assert disk_space.disk_spaces(build_folders, tmp_path / "cache", source)[0].source == 0, (
         "nothing is known"
     )
 
@@ -49,10 +49,10 @@ def test_each_disk_is_told_apart(tmp_path: Path) -> None:
     other = Path("/dev/shm")  # noqa: S108 - a disk in memory, on which nothing is made
     if not other.is_dir() or other.stat().st_dev == tmp_path.stat().st_dev:
         pytest.skip("there is no second disk here")
-    where = BuildFolders(
+    build_folders = BuildFolders(
         tmp_path / "trees" / "a", tmp_path / "trees" / "b", other / "absent" / "env"
     )
-    first, second = disk_space.disk_spaces(where, tmp_path / "cache", None)
+    first, second = disk_space.disk_spaces(build_folders, tmp_path / "cache", None)
     assert (set(first.present), set(second.present)) == (
         {"tree", "kit", "trial", "cache"},
         {"environment"},
@@ -62,31 +62,31 @@ def test_each_disk_is_told_apart(tmp_path: Path) -> None:
 
 def test_what_was_written_is_told_by_part(tmp_path: Path) -> None:
     kept.fill(tmp_path)
-    where = folders(tmp_path)
-    kept.write(where.tree / "kit" / "cmake", 300_000)
-    told = disk_space.written_bytes(where)
-    kit = disk_usage.measure_paths([where.tree / "kit"]).size
-    everything = disk_usage.measure_paths(
-        [*where.tree.iterdir(), *where.outputs.iterdir(), where.environment]
+    build_folders = folders(tmp_path)
+    kept.write(build_folders.tree / "kit" / "cmake", 300_000)
+    sizes = disk_space.written_bytes(build_folders)
+    kit = disk_usage.measure_paths([build_folders.tree / "kit"]).size
+    all_bytes = disk_usage.measure_paths(
+        [*build_folders.tree.iterdir(), *build_folders.outputs.iterdir(), build_folders.environment]
     ).size
-    assert sum(told.values()) == everything - kit, "what the kit takes is known without"
-    assert told["tree"] >= 100_000
+    assert sum(sizes.values()) == all_bytes - kit, "what the kit takes is known without"
+    assert sizes["tree"] >= 100_000
     alone = kept.layout(tmp_path).trees / kept.VISION
-    told = disk_space.written_bytes(BuildFolders(alone, alone, tmp_path / "absent"))
-    assert told["tree"] >= 200_000
-    assert (told["outputs"], told["environment"]) == (0, 0)
+    sizes = disk_space.written_bytes(BuildFolders(alone, alone, tmp_path / "absent"))
+    assert sizes["tree"] >= 200_000
+    assert (sizes["outputs"], sizes["environment"]) == (0, 0)
 
 
 def test_the_newest_tree_of_the_family_is_gone_on_in(tmp_path: Path) -> None:
-    where = kept.layout(tmp_path)
-    found = [disk_space.newest_tree(where, "v1.0.0", "wheel-cpu", "wheel-3.10-cpu")]
+    layout = kept.layout(tmp_path)
+    newest = [disk_space.newest_tree(layout, "v1.0.0", "wheel-cpu", "wheel-3.10-cpu")]
     kept.fill(tmp_path)
-    newer = where.trees / "v1.0.0" / "wheel-cpu-ffffffff"
+    newer = layout.trees / "v1.0.0" / "wheel-cpu-ffffffff"
     kept.write(newer / "source" / "a", 1)
-    kept.age(where.trees / kept.TREE, 2)
-    found.append(disk_space.newest_tree(where, "v1.0.0", "wheel-cpu", "wheel-3.10-cpu"))
-    found.append(disk_space.newest_tree(where, "v0.1.0", "vision-cpu", "vision-3.10-cpu"))
-    assert found == [where.trees / kept.CELL, newer, where.trees / kept.VISION]
+    kept.age(layout.trees / kept.TREE, 2)
+    newest.append(disk_space.newest_tree(layout, "v1.0.0", "wheel-cpu", "wheel-3.10-cpu"))
+    newest.append(disk_space.newest_tree(layout, "v0.1.0", "vision-cpu", "vision-3.10-cpu"))
+    assert newest == [layout.trees / kept.CELL, newer, layout.trees / kept.VISION]
 
 
 def on_a_small_disk(home: Path, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -114,7 +114,7 @@ def test_a_disk_that_is_too_small_is_told_before_the_build_starts(tmp_path: Path
     home = tmp_path / "home"
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     done = on_a_small_disk(home, 'exec "$@"', "doctor", f"wheel-{version}-cpu", "--json")
-    findings = {one["subject"]: one for one in json.loads(done.stdout)["findings"]}
+    findings = {finding["subject"]: finding for finding in json.loads(done.stdout)["findings"]}
     small = findings[f"disk of {home}"]
     assert (small["found"], small["verdict"]) == ("16.0 MiB free", "failure"), done.stderr
     assert small["cure"].startswith("`invoke clean --free '")
@@ -134,6 +134,6 @@ def test_a_disk_that_is_full_can_be_cleaned(tmp_path: Path) -> None:
         "--json",
     )
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert [one["name"] for one in told["removed"]] == ["v1.0.0/wheel-cpu-0123abcd"], told
-    assert told["freed"] > 10_000_000
+    report = json.loads(done.stdout)
+    assert [folder["name"] for folder in report["removed"]] == ["v1.0.0/wheel-cpu-0123abcd"], report
+    assert report["freed"] > 10_000_000
