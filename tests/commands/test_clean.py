@@ -356,6 +356,23 @@ def test_work_of_the_users_stays(tmp_path: Path, small_facts: Facts) -> None:
     assert names(clean(tmp_path, small_facts, "sources")) == {"sources base v1.0.0"}
 
 
+@pytest.mark.parametrize("index", ["tracked", "damaged"])
+def test_wheels_that_git_tracks_or_may_track_stay(
+    tmp_path: Path, small_facts: Facts, index: str
+) -> None:
+    things.fill(tmp_path)
+    (wheel, *_) = sorted(things.layout(tmp_path).dist.glob("*.whl"))
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    subprocess.run(["git", "add", "-f", wheel], cwd=tmp_path, check=True)
+    if index == "damaged":
+        (tmp_path / ".git" / "index").write_bytes(b"DIRC\0\0\0\2\0\0\0\7 a.whl")
+    outcome = clean(tmp_path, small_facts, "wheels")
+    reasons = {item.name: reason for item, reason in outcome.kept}
+    expected = "git tracks it" if index == "tracked" else "git's index cannot be read"
+    assert expected in reasons[wheel.name]
+    assert wheel.exists()
+
+
 def test_an_environment_from_which_something_runs_stays(tmp_path: Path, small_facts: Facts) -> None:
     things.fill(tmp_path)
     program = tmp_path / "envs" / "wheel-3-10-cpu" / "bin" / "sleep"

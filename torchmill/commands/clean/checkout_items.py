@@ -248,13 +248,15 @@ def find_wheels(place: StoragePlace) -> Iterator[StoredItem]:
 def _tracked_hindrance(place: StoragePlace) -> Callable[[Path], Hindrance | None]:
     """Return a function from a file in dist/ to its hindrance.
 
-    A file that git tracks came with a repository, and is not ours to remove.
+    A file that git tracks came with a repository, and is not ours to remove. If git's index cannot
+    be read, any file may be one of those.
     """
-    tracked = set()
-    for entry in list_tracked(place.layout.dist, _DELIVERED) or ():
-        tracked.add(place.layout.dist / entry.path)
+    entries = list_tracked(place.layout.dist, _DELIVERED)
+    tracked = {place.layout.dist / entry.path for entry in entries or ()}
 
     def hindrance_of(path: Path) -> Hindrance | None:
+        if entries is None:
+            return lambda _: "git's index cannot be read, so git may track it"
         return (lambda _: "git tracks it") if path in tracked else None
 
     return hindrance_of
