@@ -34,7 +34,7 @@ def check_base_wheel(context: CheckContext) -> Iterator[Finding]:
         f"nox -s {identifier}",
         f"`{context.session} -- --torch WHEEL` builds against a wheel that you have",
     ]
-    because = f"pip stops unless it finds {torch} in dist/ or on an index that it is told"
+    because = f"pip stops unless it finds {torch} in dist/ or on an index that it is told of"
     index = _official_index(context, torch)
     if index:
         # To download torch takes minutes, to build it takes hours.
