@@ -1,19 +1,30 @@
-"""The short form of the attacks in benchmarks/faults/."""
+"""The short form of the attacks in tests/faults/."""
 
 import subprocess
+import sys
 import tempfile
+from pathlib import Path
 
 import pytest
-from faults import archives, connections, disks, kills, losses
-from faults.proxy import WAYS
-from faults.tally import Tally
 
+from tests.faults import archives, connections, disks, kills, losses
+from tests.faults.proxy import WAYS
+from tests.faults.tally import Tally
+
+ROOT = Path(__file__).parents[2]
 SEED = 20261124
 
 
 def survived(tally: Tally, at_least: int) -> None:
     assert tally.outcomes.total() >= at_least
     assert tally.failures == []
+
+
+def test_the_attacks_can_be_run_without_pytest() -> None:
+    argv = [sys.executable, "-m", "tests.faults", "archives", "--scale=0.01"]
+    attack = subprocess.run(argv, cwd=ROOT, check=False, capture_output=True, text=True)
+    assert attack.returncode == 0, attack.stderr
+    assert "damaged zip" in attack.stdout
 
 
 @pytest.mark.parametrize("kind", archives.KINDS)
@@ -45,10 +56,10 @@ def test_a_file_that_is_gone_or_spoiled_is_made_again_by_the_same_command() -> N
 @pytest.mark.long
 def test_a_disk_that_is_too_small_is_called_that_and_loses_nothing() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        tried = subprocess.run(
+        mount = subprocess.run(
             ["mount", "-t", "tmpfs", "none", folder], check=False, capture_output=True
         )
-        if tried.returncode:
-            pytest.skip("only who may mount can make a small disk")
+        if mount.returncode:
+            pytest.skip("making a small disk needs the right to mount")
         subprocess.run(["umount", folder], check=True)
     survived(disks.attack_by_disks(1, SEED), 1)

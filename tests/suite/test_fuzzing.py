@@ -1,10 +1,11 @@
 """Whatever torchmill reads that others wrote is understood, or refused in one sentence: never a traceback."""
 
 import pytest
-from faults.inputs import PIECES, READERS, outcome_of
-from faults.tally import REFUSED, RIGHT
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from tests.faults.inputs import PIECES, READERS, outcome_of
+from tests.faults.tally import REFUSED, RIGHT
 
 
 @pytest.mark.parametrize("name", READERS)

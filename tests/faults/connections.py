@@ -22,8 +22,8 @@ from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, Thread
 from pathlib import Path
 from typing import ClassVar
 
-from faults.proxy import WAYS, Fault, Proxy, proxied
-from faults.tally import Outcome, Tally, judge
+from tests.faults.proxy import WAYS, Fault, Proxy, proxied
+from tests.faults.tally import Outcome, Tally, judge
 from tests.support import documented_wheels, publishing_servers
 from tests.support.index_server import send_answer
 from tests.support.silent_progress import SilentBar, SilentProgress

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 
-from faults.tally import RIGHT, Tally
+from tests.faults.tally import RIGHT, Tally
 from tests.support.sampled import THIS, Sample, fetched
 
 ROOT = Path(__file__).parents[2]

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from faults.kills import LITTER, ROOT, SESSIONS, SETBACKS, list_files, make_upstream, set_back
-from faults.tally import REFUSED, RIGHT, Tally
+from tests.faults.kills import LITTER, ROOT, SESSIONS, SETBACKS, list_files, make_upstream, set_back
+from tests.faults.tally import REFUSED, RIGHT, Tally
 from tests.support.commands import run
 from tests.support.sampled import Sample
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
-from faults.tally import REFUSED, RIGHT, Tally
+from tests.faults.tally import REFUSED, RIGHT, Tally
 from torchmill.core.console import ProgressDisplay
 from torchmill.core.errors import SourceError
 from torchmill.fetch.source.archive import unpack_archive

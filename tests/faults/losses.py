@@ -9,8 +9,8 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from faults.kills import SESSIONS, finish, make_upstream, set_back
-from faults.tally import REFUSED, RIGHT, Tally
+from tests.faults.kills import SESSIONS, finish, make_upstream, set_back
+from tests.faults.tally import REFUSED, RIGHT, Tally
 from tests.support.commands import run
 from tests.support.sampled import Sample, fetched
 
@@ -69,7 +69,7 @@ def attack_by_losses(count: int, seed: int, kinds: Sequence[str] = (*KEPT,)) -> 
             way = (
                 "gone" if kind == "copied source" else chance.choice(WAYS)
             )  # a changed one is an edit, and told
-            if kind != "delivered" and chance.random() < 0.5:  # noqa: PLR2004 - half of them have work to do
+            if kind != "delivered" and chance.random() < 0.5:
                 set_back(sample, session, "delivered")
             if (path := _pick(sample, kind, chance)) is None:
                 raise LookupError(f"the sample keeps nothing that is a {kind}")

@@ -21,7 +21,7 @@ from millguard.timeline import parse_record
 from millpress.elf import read_elf
 from millpress.errors import MillpressError
 
-from faults.tally import REFUSED, RIGHT, Tally
+from tests.faults.tally import REFUSED, RIGHT, Tally
 from tests.support import documented_wheels
 from tests.support.source_upstream import layout
 from torchmill.config import facts_reader, selection
@@ -293,7 +293,7 @@ def mutated(content: bytes, chance: random.Random) -> bytes:
             return b"\n".join(lines)
     for _ in range(chance.choice((1, 1, 2, 5))):
         at = chance.randrange(len(content) + 1)
-        piece = chance.choice(PIECES) if way < 4 else chance.randbytes(chance.randrange(1, 9))  # noqa: PLR2004
+        piece = chance.choice(PIECES) if way < 4 else chance.randbytes(chance.randrange(1, 9))
         content = content[:at] + piece + content[at + chance.choice((0, len(piece), 1)) :]
     return content
 

@@ -1,1 +1,0 @@
-"""Attacks on torchmill, each class by itself: `python -m benchmarks.faults --help`."""

@@ -1,0 +1,103 @@
+"""Attack torchmill on purpose: `python -m tests.faults [CLASS…] [--seed N] [--scale X]`.
+
+The attacks come in classes, for example broken connections or killed runs, and each class can be run by itself.
+All of them together take hours on 2 processors. They need no network; `disks` needs the right to mount.
+
+Prints a row for each class: how many cases were tried, how many ended with the right result, how many were refused
+with an error of torchmill, and how many failed: a wrong result, a traceback, an error without a code, or no end.
+Exit code 1 if any case failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+# tests/support imports press_support, which pytest finds through `pythonpath` in pyproject.toml.
+sys.path.append(str(ROOT / "packages/millpress/tests"))
+
+from tests.faults import archives, connections, disks, inputs, kills, losses  # noqa: E402
+from tests.faults.tally import Tally, all_failures  # noqa: E402
+
+SEED = 20261124  # that of the recorded runs in docs/measurements/index.md
+Attack = Callable[[int, int], Iterator[Tally]]  # takes the number of cases and the seed
+
+
+def attack_connections(count: int, seed: int) -> Iterator[Tally]:
+    """Break `count` connections of each kind."""
+    for kind in connections.KINDS:
+        yield connections.attack_connections(kind, count, seed)
+
+
+def attack_disks(count: int, seed: int) -> Iterator[Tally]:
+    """Run the sample on `count` disks that are too small."""
+    yield disks.attack_by_disks(count, seed)
+
+
+def attack_by_kills(count: int, seed: int) -> Iterator[Tally]:
+    """Kill `count` runs of the sample."""
+    yield kills.attack_by_kills(count, seed)
+
+
+def attack_by_losses(count: int, seed: int) -> Iterator[Tally]:
+    """Spoil `count` files or folders of the sample."""
+    yield losses.attack_by_losses(count, seed)
+
+
+ATTACKS: dict[str, tuple[Attack, int]] = {  # by class, with its usual number of cases
+    "archives": (archives.attack_archives, 150),
+    "connections": (attack_connections, 30),
+    "disks": (attack_disks, 72),
+    "inputs": (inputs.attack_inputs, 40),
+    "kills": (attack_by_kills, 400),
+    "losses": (attack_by_losses, 170),
+}
+
+
+def main() -> int:
+    """Print a row for each class, and then the failures. Return the exit code."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "classes",
+        nargs="*",
+        metavar="CLASS",
+        help=f"any of {', '.join(ATTACKS)} (default: all of them)",
+    )
+    parser.add_argument("--seed", type=int, default=SEED, help="of all random choices")
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="factor on each class's usual number of cases"
+    )
+    options = parser.parse_args()
+    if unknown := sorted({*options.classes} - {*ATTACKS}):
+        parser.error(f"no class {', '.join(unknown)}: choose from {', '.join(ATTACKS)}")
+    print(f"{platform.machine()}, Python {platform.python_version()}, seed {options.seed}")
+    _print_row("class", "tried", "right", "refused", "failed", "seconds")
+    tallies = []
+    for name in options.classes or ATTACKS:
+        attack, usual_count = ATTACKS[name]
+        start = time.monotonic()
+        for tally in attack(max(1, round(usual_count * options.scale)), options.seed):
+            _print_row(*tally.row(), f"{time.monotonic() - start:.0f}")
+            for note, count in tally.notes.most_common():
+                print(f"    {note}: {count}", flush=True)
+            tallies.append(tally)
+            start = time.monotonic()
+    failures = all_failures(tallies)
+    print("\n".join(failures) or "nothing failed")
+    return 1 if failures else 0
+
+
+def _print_row(*cells: str) -> None:
+    label, tried, right, refused, failed, seconds = cells
+    print(f"{label:28}{tried:>7}{right:>7}{refused:>9}{failed:>8}{seconds:>9}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
