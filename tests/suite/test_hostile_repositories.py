@@ -87,7 +87,10 @@ def test_state_and_links_of_a_repository_are_refused(
         refusal = error.code
     expected = {"tracked-state", "foreign-link"} if cloned else {"foreign-state", "foreign-link"}
     # Links to facts are read, within limits, if no git tells whose they are.
-    tracked_links = {"fact-endless", "fact-file-link", "patch-folder-link"} if cloned else set()
+    tracked_links: set[str] = set()
+    if cloned:
+        tracked_links = {"fact-endless", "fact-file-link", "patch-folder-link"}
+        tracked_links |= {"init-schemas-link", "init-schema-link"}
     if name in REFUSED or name in tracked_links:
         assert refusal in expected
     else:

@@ -286,6 +286,8 @@ HARMLESS: Mapping[str, Builder] = {
     "tag-climbs": climbing_tag,
     "init-link": link_to("tasks.py", ".config/autostart"),
     "init-folder-link": link_to(".github", "loot"),
+    "init-schemas-link": link_to("build_configs/schemas", "loot"),
+    "init-schema-link": link_to("build_configs/schemas/gpus.schema.json", ".bashrc"),
     "modules": modules,
     "settings": settings_of_tools,
     "git-settings": git_settings,
