@@ -134,7 +134,7 @@ def capability_weight(facts: Facts, release: Release) -> tuple[float, Release] |
     releases = facts.releases[release.package]
     position = [candidate.version for candidate in releases].index(release.version)
     nearest: tuple[float, Release] | None = None
-    nearest_distance = len(releases)
+    nearest_distance = len(releases)  # more than any
     for index, candidate in enumerate(releases):
         weight = _weight_in_wheel(facts, candidate)
         distance = abs(index - position)

@@ -123,6 +123,7 @@ def _axes_reasons(release: Release, build: Build, toolkit: Toolkit | None) -> It
         yield _python_reason(release, build.python)
     if toolkit is None:
         return
+    # Without bounds for CUDA, a release has no code for it at all.
     if release.cuda is None:
         yield f"{release} is built without CUDA"
     elif not is_within(release.cuda, toolkit.version):

@@ -18,6 +18,7 @@ from torchmill.plan.rules import CellConstraints
 
 PACKAGES = read_table_beside(__file__, "system_packages.toml")  # by purpose, and by manager
 INSTALL_COMMANDS: Mapping[str, list[str]] = PACKAGES["install"]
+# Managers of the system's own packages. conda and brew install into folders of the user.
 NEEDS_ROOT = frozenset({"apt", "dnf", "microdnf", "yum", "zypper", "pacman", "apk"})
 
 
@@ -163,6 +164,7 @@ def find_manager(
     usual = distributions.usual_managers(distribution)
     candidates: Sequence[str] = usual
     if not usual:
+        # A distribution of which no manager is known: any that is there will do.
         candidates = [manager for manager in INSTALL_COMMANDS if manager != "conda"]
     for manager in candidates:
         if path_has(INSTALL_COMMANDS[manager][0]):

@@ -97,6 +97,7 @@ def _packaged_toolkit(context: CheckContext, cuda: str) -> str:
     if has_other_libc(host):
         return glibc_cure(context)
     package = f"cuda-toolkit-{cuda.replace('.', '-')}"
+    # NVIDIA's archive for a board has the one CUDA of its JetPack.
     board = distributions.find_jetson(host.platform.distribution)
     if board is not None and board.cuda != cuda:
         return f"build for CUDA {board.cuda}, which is that of this board's JetPack"

@@ -32,6 +32,7 @@ def git_finding(host: Host, linux_cure: str) -> Finding:
     """Return the finding on git, which fetches sources and applies patches."""
     if "git" in host.programs.paths:
         return Finding("git", _with_version(host, "git"), "any", "ok")
+    # On Linux, the package depends on the distribution.
     cure = _GIT.get(host.system, linux_cure)
     return absence_finding(host, "git", "any", cure, "it applies the patches")
 
