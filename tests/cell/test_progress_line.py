@@ -65,7 +65,7 @@ def test_durations(seconds: float, text: str) -> None:
 
 def test_a_status_says_all_of_it_in_one_line() -> None:
     now = TimelineMoment(0.0, 2 * GIB, 22 * GIB, running=0, waiting=0, paused=0)
-    status = BuildStatus(Edge(3, 4, ""), None, "a.o", elapsed=61, left=20, now=now)
+    status = BuildStatus(Edge(3, 4, ""), None, "a.o", elapsed=61, remaining=20, now=now)
     assert str(status) == "3/4 (75 %), 1:01 so far, about 0:20 left, memory 2.0 of 22.0 GiB: a.o"
     guarded = replace(status, now=replace(now, running=8, waiting=3, paused=1))
     assert guarded.pace == "3/4 (75 %), 1:01 so far, about 0:20 left"
@@ -225,7 +225,7 @@ def test_a_note_in_the_middle_changes_neither_time_nor_pace() -> None:
         status = line._track.status(Used()) if line._track else None
     assert status is not None
     assert (status.edge, status.elapsed) == (Edge(8, 20, "Building CXX object a.o"), 70)
-    assert status.left == pytest.approx(120)
+    assert status.remaining == pytest.approx(120)
 
 
 def test_a_failed_compile_is_no_progress() -> None:

@@ -41,7 +41,7 @@ class BuildStatus:
     share: float | None  # of the work that is done; None if it is unknown which edges take long
     title: str  # the file that is made, or another word on what happens
     elapsed: float
-    left: float | None  # None while there is too little to estimate by
+    remaining: float | None  # None while there is too little to estimate by
     now: TimelineMoment  # compilers and memory, as the guard sees them
     extension: str = ""  # the extension being compiled, if a package has several
     failed: int = 0  # edges that ninja counts as finished and that failed
@@ -79,8 +79,8 @@ class BuildStatus:
         parts.append(f"{format_clock(self.elapsed)} so far")
         if self.failed:
             parts.append("failed, and waiting for the compilers that still run")
-        elif self.left is not None:
-            parts.append(f"about {format_clock(self.left)} left")
+        elif self.remaining is not None:
+            parts.append(f"about {format_clock(self.remaining)} left")
         return ", ".join(parts)
 
     @property
@@ -141,7 +141,7 @@ class BuildTrack:
             share=self.pace.share if self.pace.weighed else None,
             title=self._title,
             elapsed=now - self._begun,
-            left=self.pace.seconds_left(now),
+            remaining=self.pace.seconds_left(now),
             now=account.now,
             extension=self._extension,
             failed=self._failed,
@@ -231,11 +231,11 @@ class ProgressLine:
         if shown is None:
             return None
         passed = self._clock() - shown.at
-        left = shown.status.left
-        if left is not None:
-            left = max(0.0, left - passed)
+        remaining = shown.status.remaining
+        if remaining is not None:
+            remaining = max(0.0, remaining - passed)
         elapsed = shown.status.elapsed + passed
-        return replace(shown.status, elapsed=elapsed, left=left, now=shown.account.now)
+        return replace(shown.status, elapsed=elapsed, remaining=remaining, now=shown.account.now)
 
     def _render(self) -> Group:
         """Return the status as two lines: one would not fit a terminal of 80 columns."""

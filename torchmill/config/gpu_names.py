@@ -166,7 +166,7 @@ def gpus_of_host(facts: Facts, gpus: Iterable[Gpu], unknown: str = "") -> tuple[
     reason why nobody can tell which GPUs there are; "" if it is known. Raises ConfigError if there
     is none, or the capability of one is unknown.
     """
-    named: list[NamedGpu] = []
+    named_gpus: list[NamedGpu] = []
     for gpu in gpus:
         if gpu.capability is None:
             capability: Capability | None = find_gpus(facts, gpu.name)[0].capability
@@ -177,14 +177,14 @@ def gpus_of_host(facts: Facts, gpus: Iterable[Gpu], unknown: str = "") -> tuple[
                 f"{gpu.name} has compute capability {gpu.capability}, which gpus.toml lacks",
                 code="unknown-capability",
             )
-        named.append(NamedGpu(gpu.name, capability))
-    if not named and unknown:
+        named_gpus.append(NamedGpu(gpu.name, capability))
+    if not named_gpus and unknown:
         raise ConfigError(
             f"cannot tell which GPUs are here ({unknown}): name one, as in --gpu 8.6", code="no-gpu"
         )
-    if not named:
+    if not named_gpus:
         raise ConfigError("no GPU was found here: name one, as in --gpu 'RTX 3090'", code="no-gpu")
-    return tuple(named)
+    return tuple(named_gpus)
 
 
 def gpu_capability(facts: Facts, gpu: Gpu) -> Capability | None:

@@ -40,32 +40,32 @@ class TomlTable:
         """Note one problem of this table."""
         self.problems.append(f"{self.place}: {text}")
 
-    def read(self, kind: type[T], /, **given: Any) -> T:
+    def read(self, kind: type[T], /, **values: Any) -> T:
         """Return a dataclass of the whole table: each field is read from the key of its name.
 
         The annotation of a field decides how it is read. A field `rules` with several dataclasses
-        is a list of tables, `[[rule]]`. `given` has the values of fields that the caller has read
+        is a list of tables, `[[rule]]`. `values` has the values of fields that the caller has read
         already. A missing key is a problem, unless its field has a default or can be empty, and so
         is a key that belongs to no field.
         """
-        value = self.read_fields(kind, {}, **given)
+        value = self.read_fields(kind, {}, **values)
         self.check_unknown_keys()
         return value
 
-    def read_fields(self, kind: type[T], keys: Mapping[str, str], /, **given: Any) -> T:
+    def read_fields(self, kind: type[T], keys: Mapping[str, str], /, **values: Any) -> T:
         """Return a dataclass of some keys of the table, as `read` does, and leave the other keys.
 
         `keys` has the keys of fields that have another name there: {"homes": "toolkits"}.
         """
         for field in field_readers(kind):  # type: ignore[arg-type]
-            if field.name in given:
+            if field.name in values:
                 continue
             key = keys.get(field.name, field.key)
             if key in self.data or not field.has_default:
-                given[field.name] = field.read(self, key)
+                values[field.name] = field.read(self, key)
             # Keys that are absent count too: a misspelt key may be meant for one of them.
             self.requested.append(key)
-        return kind(**given)
+        return kind(**values)
 
     def read_each(self, key: str, kind: type[T]) -> tuple[T, ...]:
         """Take a list of tables, each a dataclass."""
