@@ -356,8 +356,7 @@ def _package() -> Schema:
     keys = keys_of(
         Package,
         "off_spelling",
-        "off_spelling_releases",
-        "debian_sources",
+        "debian",
         "rules",
         "editions",
     )

@@ -12,6 +12,7 @@ from tests.support.debian_archive import DebianArchive, needs_apt
 from tests.support.refusals import refused
 from tests.support.silent_progress import SilentProgress
 from tests.support.source_upstream import layout, package, release
+from torchmill.config.package import DebianFacts
 from torchmill.core.errors import HostError, NetworkError, SourceError
 from torchmill.fetch.source import apt, apt_archives
 from torchmill.fetch.source.apt import SourcePackage, explain_apt_error, parse_showsrc
@@ -173,10 +174,9 @@ def test_empty_submodules_are_filled(tmp_path: Path, monkeypatch: pytest.MonkeyP
     archive.publish()
     monkeypatch.setattr(apt_archives, "APT_SETTINGS", archive.etc)
     fill = {"third_party/deep": "deep", "third_party/near": "near"}
-    request = replace(
-        make_request(),
-        package=replace(make_request().package, debian_submodules={"bookworm": fill}),
-    )
+    torch = make_request().package
+    debian = replace(torch.debian, submodules={"bookworm": fill})
+    request = replace(make_request(), package=replace(torch, debian=debian))
     source = fetch_source(request, layout(tmp_path), SilentProgress())
     assert (source.path / "third_party/deep/deep.h").read_text() == "theirs"
     assert (source.path / "third_party/near/near.h").read_text() == "own"
@@ -186,7 +186,7 @@ def test_empty_submodules_are_filled(tmp_path: Path, monkeypatch: pytest.MonkeyP
     )
     assert fetch_source(request, layout(tmp_path), SilentProgress()) == source
     other = replace(request.release, version="1.12.0", tag="v1.12.0")
-    newer = replace(request.package, debian_sources={"1.12.0": "bookworm/pytorch"})
+    newer = replace(request.package, debian=DebianFacts({"1.12.0": "bookworm/pytorch"}))
     with refused("release-not-in-debian"):
         fetch_source(
             replace(request, release=other, package=newer), layout(tmp_path), SilentProgress()
@@ -206,7 +206,7 @@ def test_a_suite_that_the_machine_does_not_use_can_be_read(
     monkeypatch.setattr(apt_archives, "APT_SETTINGS", archive.etc)
     torch = replace(
         make_request().package,
-        debian_sources={"1.13.1": "bookworm/pytorch", "2.6.0": "trixie/pytorch"},
+        debian=DebianFacts({"1.13.1": "bookworm/pytorch", "2.6.0": "trixie/pytorch"}),
     )
     newer = SourceRequest(torch, release("v2.6.0", None), origin="debian")
     assert fetch_source(newer, layout(tmp_path), SilentProgress()).origin.startswith(

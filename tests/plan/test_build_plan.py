@@ -243,7 +243,7 @@ def test_bundled_libraries_are_needed_unless_the_systems_are_linked(shipped: Fac
     linked = plan_torch(shipped, "wheel-3.13-cpu", "v2.6.0", source=of_debian)
     assert linked.tree.required_folders == ()
     assert "torch/system-xnnpack.patch" in linked.tree.patches
-    suites = shipped.packages["torch"].debian_submodules.values()
+    suites = shipped.packages["torch"].debian.submodules.values()
     assert all("third_party/pocketfft" in fills for fills in suites), (
         "its header is copied out of what is filled in there"
     )

@@ -6,9 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from packaging.specifiers import SpecifierSet
-
-from torchmill.config.package import Package
+from torchmill.config.package import DebianFacts, Package
 from torchmill.config.release import Release
 from torchmill.core.paths import Layout
 from torchmill.fetch.source.request import SourceRequest
@@ -152,12 +150,10 @@ def package(repository: str, debian: Mapping[str, str] | None = None) -> Package
         after=None,
         tag="v{version}",
         version_variables={},
-        off_spelling={},
-        off_spelling_releases=SpecifierSet(),
         memory_per_job=1,
         disk=1,
         rules=(),
-        debian_sources=debian or {},
+        debian=DebianFacts(sources=debian or {}),
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 
-from packaging.specifiers import SpecifierSet
 from press_support.compiled_wheels import ABI, ARCH, COMMIT, PLATFORM, PYTHON
 
 from torchmill.config.build import Build
@@ -66,8 +65,6 @@ def package(name: str) -> Package:
         after=None,
         tag="v{version}",
         version_variables={},
-        off_spelling={},
-        off_spelling_releases=SpecifierSet(),
         memory_per_job=0,
         disk=0,
         rules=(),

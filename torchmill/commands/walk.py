@@ -276,7 +276,7 @@ def _suites(facts: Facts) -> dict[str, str]:
         if source.provider == DEBIAN:
             suites.add(apt_archives.parse_suite(source.where))
     for package in facts.packages.values():
-        for place in package.debian_sources.values():
+        for place in package.debian.sources.values():
             name = place.partition("/")[0]
             suites.add(apt_archives.DebianSuite(DEBIAN, name, ("main",)))
     machine = apt_archives.machine_archives(Path("/etc/apt"))

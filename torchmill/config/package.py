@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from packaging.specifiers import SpecifierSet
@@ -39,6 +39,25 @@ class Edition:
 
 
 @dataclass(frozen=True, slots=True)
+class OffSpelling:
+    """The spelling of old releases for switches that are off: "NO_CUDA=1" for "USE_CUDA=0"."""
+
+    switches: Mapping[str, str] = no_entries()  # "USE_CUDA" -> "NO_CUDA"
+    # Without releases no version is in bounds, and so the spelling is never used.
+    releases: SpecifierSet = field(default_factory=lambda: SpecifierSet("<0"))
+
+
+@dataclass(frozen=True, slots=True)
+class DebianFacts:
+    """The releases of a package that Debian has the sources of."""
+
+    # version -> suite and source package in Debian: "trixie/pytorch"
+    sources: Mapping[str, str] = no_entries()
+    # suite -> path of a submodule -> source package that fills it
+    submodules: Mapping[str, Mapping[str, str]] = no_entries()
+
+
+@dataclass(frozen=True, slots=True)
 class Package:
     """Facts about a package that hold for all its releases."""
 
@@ -49,8 +68,6 @@ class Package:
     tag: VersionTemplate  # "v{version}"
     # environment variable that fixes the version -> its value, with {version}
     version_variables: Mapping[str, VersionTemplate]
-    off_spelling: Mapping[str, str]  # "USE_CUDA" -> "NO_CUDA", how a release wants it switched off
-    off_spelling_releases: SpecifierSet
     memory_per_job: Bytes  # of the largest compile that was measured
     disk: Bytes  # that a build of it needs
     rules: tuple[Rule, ...]
@@ -58,10 +75,8 @@ class Package:
     checks: str = "package"  # name of its checks: checks/<checks>_checks.py
     kit: tuple[str, ...] = ()  # projects that its build needs, whatever the interpreter: "cmake"
     compilers: Launch = "cmake"  # how its build starts them
-    # version -> suite and source package in Debian: "trixie/pytorch"
-    debian_sources: Mapping[str, str] = no_entries()
-    # suite -> path of a submodule -> source package that fills it
-    debian_submodules: Mapping[str, Mapping[str, str]] = no_entries()
+    off_spelling: OffSpelling = field(default_factory=OffSpelling)
+    debian: DebianFacts = field(default_factory=DebianFacts)
     pypi: str | None = None  # the project on PyPI that has its sources as archives
     smoke: tuple[str, ...] = ()  # lines of Python that must run with it
     gpu_smoke: tuple[str, ...] = ()  # the same for machines with a GPU

@@ -6,10 +6,8 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from packaging.specifiers import SpecifierSet
-
 from torchmill.config.facts import BrokenFile
-from torchmill.config.package import Edition, Package
+from torchmill.config.package import DebianFacts, Edition, OffSpelling, Package
 from torchmill.config.rule import Rule
 from torchmill.config.toml_reader import TomlTable, read_toml
 from torchmill.core.stat_cache import StatCache
@@ -64,20 +62,14 @@ def read_package(path: Path, problems: list[str], cache: StatCache | None) -> Pa
     """Read the facts about a package; `problems`, still empty, takes a line for each mistake."""
     file = read_toml(path, problems, cache=cache)
     unreadable = bool(problems)
-    off = file.table("off_spelling")
-    debian = file.table("debian")
     package = file.read(
         Package,
         tag=file.template("tag", ("version",), "v{version}"),
-        # Without releases no version is in bounds, and so the spelling is never used.
-        off_spelling_releases=off.specifier("releases") or SpecifierSet("<0"),
-        off_spelling={name: off.text(name) for name in list(off.data)},
+        off_spelling=_read_off_spelling(file.table("off_spelling")),
         rules=tuple(table.read(Rule, name=table.place) for table in file.tables("rule")),
-        debian_sources=debian.map("sources", TomlTable.text),
-        debian_submodules=debian.map("fill", lambda fill, suite: fill.map(suite, TomlTable.text)),
+        debian=_read_debian(file.table("debian")),
         editions=tuple(_read_edition(table) for table in file.tables("release")),
     )
-    debian.check_unknown_keys()
     _check_names(file, package)
     _check_python(file, "smoke", package.smoke)
     _check_python(file, "gpu_smoke", package.gpu_smoke)
@@ -91,6 +83,22 @@ def read_package(path: Path, problems: list[str], cache: StatCache | None) -> Pa
         # Every key of such a file is missing, which is no news.
         del problems[1:]
     return package
+
+
+def _read_off_spelling(table: TomlTable) -> OffSpelling:
+    """Return the spelling of a package: all keys of its table but "releases" are switches."""
+    releases = table.specifier("releases")
+    switches = {name: table.text(name) for name in list(table.data)}
+    if releases is None:
+        return OffSpelling(switches)
+    return OffSpelling(switches, releases)
+
+
+def _read_debian(table: TomlTable) -> DebianFacts:
+    sources = table.map("sources", TomlTable.text)
+    submodules = table.map("fill", lambda fill, suite: fill.map(suite, TomlTable.text))
+    table.check_unknown_keys()
+    return DebianFacts(sources, submodules)
 
 
 def _read_edition(table: TomlTable) -> Edition:

@@ -97,9 +97,9 @@ def build_variables(
     # The values of a plan are templates with ${…}, in which "$$" stands for a plain "$".
     settings = {name: value.replace("$", "$$") for name, value in options.settings.items()}
     variables.update(_with_appended_flags(variables, rules, settings))
-    if is_within(package.off_spelling_releases, selection.cell.release.version):
+    if is_within(package.off_spelling.releases, selection.cell.release.version):
         # In these releases NO_CUDA=1 has the meaning of USE_CUDA=0 in later ones.
-        for switch, off_switch in package.off_spelling.items():
+        for switch, off_switch in package.off_spelling.switches.items():
             if variables.get(switch, "").upper() in SWITCHED_OFF:
                 variables[off_switch] = "1"
     return dict(sorted(variables.items()))

@@ -96,7 +96,7 @@ def source_origins(request: SourceRequest, places: Places) -> tuple[Origin, ...]
         return tuple(Origin("git", (_git_request(address),)) for address in addresses)
     if request.origin == DEBIAN:
         # "bookworm/non-free" is the suite and its component.
-        suite = request.package.debian_sources.get(request.release.version, "").partition("/")[0]
+        suite = request.package.debian.sources.get(request.release.version, "").partition("/")[0]
         return (Origin(DEBIAN, _release_file(suite, places)),)
     if request.origin == PYPI:
         project = request.package.pypi or request.package.name

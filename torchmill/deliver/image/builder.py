@@ -122,7 +122,7 @@ def _expected_base(facts: Facts, request: ImageRequest) -> BaseImage:
     if request.purpose == "distribution":
         return image.manylinux_image(images, request.arch, release.glibc)
     if request.purpose == "debian":
-        debian = facts.packages[release.package].debian_sources.get(release.version, "")
+        debian = facts.packages[release.package].debian.sources.get(release.version, "")
         suite = debian.partition("/")[0]
         if not suite:
             raise ConfigError(

@@ -55,11 +55,11 @@ def _find_suite(request: SourceRequest) -> tuple[DebianSuite, str]:
     Raises SourceError if the facts name no suite for the release.
     """
     package = request.package
-    suite, _, name = package.debian_sources.get(request.release.version, "").partition("/")
+    suite, _, name = package.debian.sources.get(request.release.version, "").partition("/")
     if name:
         return DebianSuite(DEBIAN, suite, ("main",)), name
     places = []
-    for version, path in package.debian_sources.items():  # "1.13.1" -> "bookworm/pytorch"
+    for version, path in package.debian.sources.items():  # "1.13.1" -> "bookworm/pytorch"
         places.append(f"{version} in {path.partition('/')[0]}")
     raise SourceError(
         f"torchmill knows of no suite of Debian with {package.name} {request.release.version} (its "
@@ -131,7 +131,7 @@ def _fill_submodules(
     "third_party/deep from deep 2.0-1".
     """
     filled = []
-    for path, name in request.package.debian_submodules.get(suite.name, {}).items():
+    for path, name in request.package.debian.submodules.get(suite.name, {}).items():
         folder = tree / path
         if folder.is_dir() and any(folder.iterdir()):
             continue

@@ -88,7 +88,7 @@ class SourceRequest:
         if self.package.repository:
             options.append("name a mirror of the repositories (`--mirror URL`)")
         options.append("give a folder or an archive (`--from PATH|URL`)")
-        if self.release.version in self.package.debian_sources and self.origin != DEBIAN:
+        if self.release.version in self.package.debian.sources and self.origin != DEBIAN:
             options.append("take it from Debian's source archive (`--from debian`)")
         if self.package.pypi and self.origin != PYPI:
             options.append("take it from PyPI (`--from pypi`)")

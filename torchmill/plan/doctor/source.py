@@ -61,9 +61,9 @@ def _check_suite(context: CheckContext) -> Iterator[Finding]:
         return
     package = context.package
     release = context.cell.release
-    origin = package.debian_sources.get(release.version, "")  # "bookworm/pytorch"
+    origin = package.debian.sources.get(release.version, "")  # "bookworm/pytorch"
     suite, _, _ = origin.partition("/")
-    if suite not in package.debian_submodules:
+    if suite not in package.debian.submodules:
         return
     host_suite = context.host.programs.versions.get("codename")
     because = (
