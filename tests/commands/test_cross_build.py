@@ -267,6 +267,21 @@ def test_the_image_that_has_what_one_of_ones_own_lacks_is_of_the_same_toolkit(
     assert not any(words[0] == "run" for words in told(orders))
 
 
+def test_an_environment_without_pip_has_no_settings_of_pip(
+    shipped: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing asks for them there: uv makes such environments, and the program would fail."""
+    stand_in_engine.podman(tmp_path, "x86_64", "aarch64")
+    monkeypatch.setenv("PATH", path(tmp_path))
+    monkeypatch.setattr("torchmill.core.programs.has_pip", lambda: False)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python-without-pip"))
+    release = find_release(shipped, "torch", "v2.0.0")
+    cell = cell_lookup.find_cell(shipped, "wheel-3.10-cpu-aarch64", "x86_64", release)
+    goal = CrossBuild(cell, "wheel-3.10-cpu", options=Options(), image="mine")
+    host = load_host(ROOT / "tests/golden/hosts/debian-12.toml")
+    assert cross_build.prepare_run(ROOT, shipped, goal, host).container.image == "mine"
+
+
 @pytest.mark.parametrize("has_file", [False, True])
 def test_compilers_that_are_emulated_against_an_images_label_are_told(
     tmp_path: Path, has_file: bool
