@@ -88,10 +88,10 @@ def begun(small_facts: Facts, tmp_path: Path) -> BuildContext:
 
 
 def guarded(begun: BuildContext) -> GuardedBuild:
-    there = begun.tree.folder / "gate"
-    hooks = compiler_gate.gate_hooks(there, {})
+    gate = begun.tree.folder / "gate"
+    hooks = compiler_gate.gate_hooks(gate, {})
     return GuardedBuild(
-        there, begun.layout.root, None, hooks, {**hooks, "MILLGUARD_GATE": "/of/this/build"}
+        gate, begun.layout.root, None, hooks, {**hooks, "MILLGUARD_GATE": "/of/this/build"}
     )
 
 
@@ -103,13 +103,13 @@ def configure(begun: BuildContext, launcher: str) -> None:
 
 def test_more_compilers_are_started_where_the_gate_holds_all(begun: BuildContext) -> None:
     noted: list[str] = []
-    found = compiler_environment(begun, guarded(begun), CompilerCache(), noted.append)
-    assert found["MAX_JOBS"] == "18"
-    assert found["MILLGUARD_GATE"] == "/of/this/build"
-    assert found["CMAKE_CXX_COMPILER_LAUNCHER"] == str(begun.tree.folder / "gate")
+    variables = compiler_environment(begun, guarded(begun), CompilerCache(), noted.append)
+    assert variables["MAX_JOBS"] == "18"
+    assert variables["MILLGUARD_GATE"] == "/of/this/build"
+    assert variables["CMAKE_CXX_COMPILER_LAUNCHER"] == str(begun.tree.folder / "gate")
     assert noted == []
     configure(begun, str(begun.tree.folder / "gate"))
-    assert compiler_environment(begun, guarded(begun), CompilerCache(), noted.append) == found
+    assert compiler_environment(begun, guarded(begun), CompilerCache(), noted.append) == variables
     assert noted == []
 
 
@@ -127,9 +127,9 @@ def test_a_launcher_in_place_of_the_cache_leads_past_the_gate_behind_it(
     )
     caching = {"CCACHE_DIR": "/cache", **launchers}
     cache = CompilerCache("ccache", "/usr/bin/ccache", "4.7.5", caching)
-    there = begun.tree.folder / "gate"
-    hooks = compiler_gate.gate_hooks(there, caching)
-    guard = GuardedBuild(there, begun.layout.root, None, hooks, hooks)
+    gate = begun.tree.folder / "gate"
+    hooks = compiler_gate.gate_hooks(gate, caching)
+    guard = GuardedBuild(gate, begun.layout.root, None, hooks, hooks)
     noted: list[str] = []
     assert compiler_environment(begun, guard, cache, noted.append)["MAX_JOBS"] == "18"
     assert noted == []
@@ -140,22 +140,22 @@ def test_a_launcher_in_place_of_the_cache_leads_past_the_gate_behind_it(
 
 def test_a_build_without_a_guard_has_the_fixed_number(begun: BuildContext) -> None:
     noted: list[str] = []
-    found = compiler_environment(
+    variables = compiler_environment(
         begun,
         GuardedBuild(),
         CompilerCache("ccache", variables={"CCACHE_DIR": "/cache"}),
         noted.append,
     )
-    assert (found["MAX_JOBS"], found["CCACHE_DIR"]) == ("4", "/cache")
-    assert not {name for name in found if name.endswith("_LAUNCHER")}
+    assert (variables["MAX_JOBS"], variables["CCACHE_DIR"]) == ("4", "/cache")
+    assert not {name for name in variables if name.endswith("_LAUNCHER")}
 
 
 def test_the_users_launcher_stays_and_the_number_is_the_fixed_one(begun: BuildContext) -> None:
     noted: list[str] = []
-    found = compiler_environment(
+    variables = compiler_environment(
         with_launcher(begun), guarded(begun), CompilerCache(), noted.append
     )
-    assert (found["CMAKE_CXX_COMPILER_LAUNCHER"], found["MAX_JOBS"]) == ("distcc", "4")
+    assert (variables["CMAKE_CXX_COMPILER_LAUNCHER"], variables["MAX_JOBS"]) == ("distcc", "4")
     (sentence,) = noted
     assert sentence.endswith("so it hides compilers from the guard: compiling 4 at a time")
 
@@ -210,8 +210,8 @@ def test_a_package_that_knows_no_launchers_finds_stand_ins_first(begun: BuildCon
     built = replace(
         begun, facts=replace(begun.facts, packages={**begun.facts.packages, "base": package})
     )
-    found = compiler_environment(built, guarded(built), CompilerCache(), print)
-    first = Path(found["PATH"].partition(":")[0])
+    variables = compiler_environment(built, guarded(built), CompilerCache(), print)
+    first = Path(variables["PATH"].partition(":")[0])
     assert first == built.tree.folder / "bin"
     assert (first / "c++").stat().st_mode & 0o111
 
@@ -237,38 +237,39 @@ def test_nvcc_comes_by_the_gate_by_whatever_name_it_is_asked_for(
     begun: BuildContext, tmp_path: Path, compilers: Launch, stands_in: bool
 ) -> None:
     built = with_cuda(begun, tmp_path / "cuda", compilers)
-    found = compiler_environment(built, guarded(built), CompilerCache(), print)
-    named = Path(found["PYTORCH_NVCC"])
-    assert str(built.tree.folder / "gate") in named.read_text()
-    home = named.parents[1] if stands_in else tmp_path / "cuda"
-    assert Path(found["CUDA_HOME"]) == home
+    variables = compiler_environment(built, guarded(built), CompilerCache(), print)
+    nvcc = Path(variables["PYTORCH_NVCC"])
+    assert str(built.tree.folder / "gate") in nvcc.read_text()
+    home = nvcc.parents[1] if stands_in else tmp_path / "cuda"
+    assert Path(variables["CUDA_HOME"]) == home
 
 
 def test_nvcc_goes_through_a_cache_that_knows_of_the_gate(
     begun: BuildContext, tmp_path: Path
 ) -> None:
     built = with_cuda(begun, tmp_path / "cuda", "path")
-    there = built.tree.folder / "gate"
+    gate = built.tree.folder / "gate"
     caching = {
         "CCACHE_DIR": "/cache",
         "CMAKE_CUDA_COMPILER_LAUNCHER": "/usr/bin/env;CCACHE_DEPEND=1;/ccache",
     }
     for hooks, cached in (
-        (compiler_gate.gate_hooks(there, caching), True),
-        (compiler_gate.gate_hooks(there, {}), False),
+        (compiler_gate.gate_hooks(gate, caching), True),
+        (compiler_gate.gate_hooks(gate, {}), False),
     ):
-        guard = GuardedBuild(there, built.layout.root, None, hooks, hooks)
-        found = compiler_environment(
+        guard = GuardedBuild(gate, built.layout.root, None, hooks, hooks)
+        variables = compiler_environment(
             built, guard, CompilerCache("ccache", "/ccache", "4.13", caching), print
         )
-        assert ("/ccache" in Path(found["PYTORCH_NVCC"]).read_text()) is cached
+        assert ("/ccache" in Path(variables["PYTORCH_NVCC"]).read_text()) is cached
 
 
 long = pytest.mark.long
 
 WHEEL, VISION, SHARED = f"wheel-{THIS}-cpu", f"vision-{THIS}-cpu", "wheel-cpu"
 SORT = "src/sort.cpp"
-# Compiles, but `sort.cpp` only when nobody holds it; on demand it is killed of it, once or always, or calls somebody.
+# Compiles, but `sort.cpp` only when nobody holds it; on demand it is killed of it, once or always,
+# or calls somebody.
 COMPILER = """\
 #!/bin/sh
 case "$*" in *{sort}*)
@@ -373,11 +374,11 @@ def guard_of(nox: subprocess.Popen[str]) -> psutil.Process:
 @pytest.fixture(scope="module")
 def build(tmp_path_factory: pytest.TempPathFactory, upstream: Path, envs: Path) -> Build:
     sample = fetched(tmp_path_factory.mktemp("guarded"), upstream, envs)
-    made = Build(sample)
+    built = Build(sample)
     done = sample.nox("-s", VISION)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "no memory guard" not in done.stderr, done.stderr
-    return made
+    return built
 
 
 @long
@@ -385,16 +386,16 @@ def test_every_compile_and_link_passed_the_gate(build: Build) -> None:
     """The base is built by CMake and ninja, the dependent one by setuptools."""
     for session in (WHEEL, VISION):
         ran = build.ran(session)
-        assert {one.outcome for one in ran} == {"done"}
-        assert min(one.peak for one in ran) > 2**20
+        assert {unit.outcome for unit in ran} == {"done"}
+        assert min(unit.peak for unit in ran) > 2**20
     source = build.tree / "source"
     files = (*source.glob("src/*.cpp"), *source.glob("python/*.cpp"))
     sources = {path.name for path in files} | {"switches.cpp"}
-    compiled = [one.key for one in build.ran(WHEEL) if one.family == "c++"]
+    compiled = [unit.key for unit in build.ran(WHEEL) if unit.family == "c++"]
     assert all(sum(f"/{name}" in f"/{key}" for key in compiled) == 1 for name in sources), compiled
-    linked = [one.key for one in build.ran(WHEEL) if one.family == "link"]
+    linked = [unit.key for unit in build.ran(WHEEL) if unit.family == "link"]
     assert all(sum(name in key for key in linked) == 1 for name in ("libtiny.so", "_C.")), linked
-    assert [one.family for one in build.ran(VISION)] == ["c++", "link"]
+    assert [unit.family for unit in build.ran(VISION)] == ["c++", "link"]
 
 
 @long
@@ -423,7 +424,7 @@ def test_what_the_cache_has_passes_no_gate(build: Build) -> None:
     build.forget()
     done = build.sample.nox("-s", WHEEL)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert {one.family for one in build.ran(WHEEL)} == {"link"}
+    assert {unit.family for unit in build.ran(WHEEL)} == {"link"}
 
 
 @long
@@ -431,8 +432,8 @@ def test_nothing_outlives_a_killed_nox(build: Build) -> None:
     with build.begun() as nox:
         folder, guard = gates(nox), guard_of(nox)
         assert any(
-            "sort.cpp" in " ".join(one.cmdline())
-            for one in processes.find_by_variable(GATE, folder)
+            "sort.cpp" in " ".join(process.cmdline())
+            for process in processes.find_by_variable(GATE, folder)
         )
         nox.kill()
         nox.communicate()
@@ -446,9 +447,9 @@ def test_nothing_outlives_ctrl_c(build: Build) -> None:
     with build.begun() as nox:
         folder, guard = gates(nox), guard_of(nox)
         nox.send_signal(signal.SIGINT)
-        said, _ = nox.communicate(timeout=60)
+        output, _ = nox.communicate(timeout=60)
     assert nox.returncode != 0
-    assert "Traceback" not in said
+    assert "Traceback" not in output
     assert processes.find_by_variable(GATE, folder) == []
     assert not guard.is_running()
     assert not Path(folder).exists()
@@ -459,10 +460,10 @@ def test_a_build_whose_guard_is_killed_ends_well(build: Build) -> None:
     with build.begun() as nox:
         guard_of(nox).kill()
         build.hold.unlink()
-        said, _ = nox.communicate(timeout=120)
-    assert nox.returncode == 0, said
-    assert "the guard ended unexpectedly" in said
-    assert "at a time from here on" in said
+        output, _ = nox.communicate(timeout=120)
+    assert nox.returncode == 0, output
+    assert "the guard ended unexpectedly" in output
+    assert "at a time from here on" in output
     assert build.manifest("tinytorch")["checks"]
 
 
@@ -476,7 +477,7 @@ def test_too_little_memory_and_a_killed_compiler_are_told_and_cost_no_build(buil
     assert "1.0 MiB are allowed" in done.stderr
     record = build.manifest("tinytorch")
     assert record["guard"]["kills"] == 1
-    assert [one.outcome for one in build.ran(WHEEL) if SORT in one.key] == ["killed", "done"]
+    assert [unit.outcome for unit in build.ran(WHEEL) if SORT in unit.key] == ["killed", "done"]
 
 
 @long
@@ -539,8 +540,8 @@ def test_what_fits_not_even_alone_is_the_error_of_the_build(build: Build) -> Non
     finally:
         doom.unlink()
     assert done.returncode == 1
-    said = done.stderr.rpartition("aborted")[2]
-    assert f"{SORT} was killed or ran out of memory, even alone: it needed more than " in said
-    assert "are allowed; give the machine, its container or its job more" in said
+    output = done.stderr.rpartition("aborted")[2]
+    assert f"{SORT} was killed or ran out of memory, even alone: it needed more than " in output
+    assert "are allowed; give the machine, its container or its job more" in output
     assert "Traceback" not in done.stderr
-    assert [one.outcome for one in build.ran(WHEEL) if SORT in one.key][-1] == "killed"
+    assert [unit.outcome for unit in build.ran(WHEEL) if SORT in unit.key][-1] == "killed"

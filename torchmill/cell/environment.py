@@ -11,19 +11,19 @@ from torchmill.plan import shell_seal
 from torchmill.plan.plan import Plan
 
 
-def build_environment(context: BuildContext, ours: Mapping[str, str]) -> dict[str, str]:
+def build_environment(context: BuildContext, tool_variables: Mapping[str, str]) -> dict[str, str]:
     """Return the whole environment of the build.
 
     The plan's variables win over those of the user's shell, of which only listed ones get through.
-    `ours` are the variables for compiler cache and gate. Both others win over them, so that a cache
-    which the user has set up stays in use.
+    `tool_variables` are those of the compiler cache and the gate. Both others win over them, so
+    that a cache which the user has set up stays in use.
     """
     shell = shell_seal.sealed_variables(os.environ, passing_patterns(context.plan))
     places = {**context.placeholders, "PATH": visible_path(context)}
     planned = {}
     for name, value in context.plan.variables.items():
         planned[name] = fill_placeholders(value, places)
-    return {**ours, **shell, **planned}
+    return {**tool_variables, **shell, **planned}
 
 
 def passing_patterns(plan: Plan) -> tuple[str, ...]:

@@ -49,8 +49,8 @@ def compiler_environment(
         # sccache has a server, which starts the compilers. A server of the build's own starts them
         # with the gate before them.
         server_variables = sccache.server_variables(guard.folder)
-    ours = {**cache.variables, **server_variables, **guard.environment}
-    variables = build_environment(context, ours)
+    tool_variables = {**cache.variables, **server_variables, **guard.environment}
+    variables = build_environment(context, tool_variables)
     if server_variables:
         variables = sccache.start_server(cache.program, variables, note)
     # Only ccache starts the gate behind itself (CCACHE_PREFIX), and so only with ccache a stand-in
