@@ -91,15 +91,24 @@ def build_wheels(
 ) -> CommandOutput:
     """Build the wheels of cells that are named, or chosen by Pythons, toolkits and GPUs.
 
-    `host` is the file of a described machine: with it, the steps are only shown (`dry_run`).
+    `host` is the file of a described machine: with it, the steps are only shown (`dry_run`). Raises
+    ConfigError for options that do not go together.
     """
     names = cell or []
-    _refuse_contradictions(
-        names=names,
-        has_axes=bool(python or cuda),
-        two_lists=bool(gpu and options.arch_list),
-        host_without_dry_run=bool(host and not dry_run),
-    )
+    if names and (python or cuda):
+        raise ConfigError(
+            "name cells, or give --python and --cuda, not both", code="two-ways-to-name"
+        )
+    if gpu and options.arch_list:
+        raise ConfigError(
+            "--gpu stands for an --arch-list: give only one of them", code="two-lists"
+        )
+    if host and not dry_run:
+        raise ConfigError(
+            "--host describes another machine, on which nothing can be run: add --dry-run",
+            code="host-without-dry-run",
+        )
+
     if host:
         machine = load_host(Path(host))
     elif gpu:
@@ -112,56 +121,44 @@ def build_wheels(
     if gpu:
         require_machine_of(facts, named_gpus, machine, names)
     capabilities = [named_gpu.capability for named_gpu in named_gpus]
+
     selected = selection.selected_release(facts, layout, tag)
     question = BuildQuestion(
-        names, python or (), cuda or (), capabilities, with_base=options.torch is None
+        names=names,
+        pythons=python or (),
+        variants=cuda or (),
+        gpus=capabilities,
+        with_base=options.torch is None,
     )
     chosen_cells = choose_cells(facts, question, machine, selected)
     cells = buildable_against(facts, question, chosen_cells, options)
     if capabilities:
         shortest = arch_list.format_arch_list(shortest_arch_list(facts, capabilities))
         options = replace(options, arch_list=shortest)
+    by_name: list[Cell] = []
+    for name in names:
+        by_name += named_cells(facts, name, machine.arch, selected)
+
     # One request for each package: all its releases come from the same places.
     releases = {chosen.release.package: chosen.release for chosen in cells}
     requests = source_requests(facts, list(releases.values()), ref=ref, mirror=mirror, origin=from_)
     for request in requests:
         request.validate()
     source_options = {"from": from_, "mirror": mirror, "ref": ref}
-    requested: list[Cell] = []
-    for name in names:
-        requested += named_cells(facts, name, machine.arch, selected)
+
     dialogue = Dialogue(
         facts=facts,
         layout=layout,
         host=machine,
         target=outlook.target_machine(facts, machine, capabilities),
         native=cell_lookup.uncontained_arch(facts, names, machine.arch),
-        requested=RequestedCells(cells, requested or cells, options, elsewhere),
+        requested=RequestedCells(cells, by_name or cells, options, elsewhere),
         source_options=[f"--{name}={value}" for name, value in source_options.items() if value],
         requests=requests,
         described=bool(host),
     )
     older_wheel = older_wheel_for(facts, capabilities, machine, cells, selected)
     return dialogue.run(older_wheel, yes=yes, dry_run=dry_run)
-
-
-def _refuse_contradictions(
-    *, names: Sequence[str], has_axes: bool, two_lists: bool, host_without_dry_run: bool
-) -> None:
-    """Raise ConfigError for options that do not go together."""
-    if names and has_axes:
-        raise ConfigError(
-            "name cells, or give --python and --cuda, not both", code="two-ways-to-name"
-        )
-    if two_lists:
-        raise ConfigError(
-            "--gpu stands for an --arch-list: give only one of them", code="two-lists"
-        )
-    if host_without_dry_run:
-        raise ConfigError(
-            "--host describes another machine, on which nothing can be run: add --dry-run",
-            code="host-without-dry-run",
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,15 +140,8 @@ def examine_host(  # noqa: PLR0917 - a machine, and the purpose of the examinati
     options that contradict it, or that are given without a cell.
     """
     if not identifier:
-        if options != NO_OPTIONS:
-            raise ConfigError(
-                "invoke doctor: name the build that these options are for, as wheel-3.10-cu118",
-                code="options-without-build",
-            )
-        cell_lookup.require_machine(facts, host.arch)
         subject = "this machine" if layout else "the machine"
-        findings = examination.examine_machine(facts, host, release)
-        return DoctorReport(subject, findings, "cannot build anything yet")
+        return _examine_in_general(facts, subject, host, release, options)
     product, cell = products.product_cell(facts, identifier, host.arch, release)
     arch = cell.build.arch
     # A cell for another architecture is built in a container. Whether this machine has the means to
@@ -182,6 +175,20 @@ def examine_host(  # noqa: PLR0917 - a machine, and the purpose of the examinati
     if product == "conda" and layout:
         findings = (*findings, _examine_rattler())
     return DoctorReport(f"{identifier} ({cell.release})", findings, "cannot be built here yet")
+
+
+def _examine_in_general(
+    facts: Facts, subject: str, host: Host, release: Release | None, options: Options
+) -> DoctorReport:
+    """Return the report on a host for no build in particular. Raises ConfigError for options."""
+    if options != NO_OPTIONS:
+        raise ConfigError(
+            "invoke doctor: name the build that these options are for, as wheel-3.10-cu118",
+            code="options-without-build",
+        )
+    cell_lookup.require_machine(facts, host.arch)
+    findings = examination.examine_machine(facts, host, release)
+    return DoctorReport(subject, findings, "cannot build anything yet")
 
 
 def _examine_rattler() -> Finding:
