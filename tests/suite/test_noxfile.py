@@ -19,9 +19,9 @@ from torchmill.host.native import native_arch
 from torchmill.plan import matrix
 
 
-def listed(home: Path, tag: str | None, *more: str) -> list[dict[str, object]]:
+def listed(home: Path, tag: str | None, *options: str) -> list[dict[str, object]]:
     done = run(
-        "nox", "--list", "--json", *more, home=home, env={"TORCHMILL_TAG": tag} if tag else None
+        "nox", "--list", "--json", *options, home=home, env={"TORCHMILL_TAG": tag} if tag else None
     )
     assert done.returncode == 0, done.stderr
     entries = json.loads(done.stdout)
@@ -97,7 +97,7 @@ def test_without_a_release_the_newest_is_listed_and_all_are_run(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("name", "near"),
+    ("name", "nearest"),
     [
         ("wheel-3.10-cu12.1", "wheel-3.10-cu121?"),
         ("wheel-py310-cuda12.1", "wheel-3.10-cu121?"),
@@ -110,7 +110,7 @@ def test_without_a_release_the_newest_is_listed_and_all_are_run(tmp_path: Path) 
     ],
 )
 def test_a_name_that_is_no_session_is_answered_with_the_nearest(
-    name: str, near: str, tmp_path: Path
+    name: str, nearest: str, tmp_path: Path
 ) -> None:
     for words, env in (
         (("-s", name), {}),
@@ -119,14 +119,14 @@ def test_a_name_that_is_no_session_is_answered_with_the_nearest(
     ):
         done = run("nox", "--envdir", str(tmp_path / "envs"), *words, home=tmp_path, env=env)
         assert done.returncode == 1
-        assert near in done.stderr
+        assert nearest in done.stderr
         assert "Traceback" not in done.stderr
     assert not (tmp_path / "envs").exists()
 
 
 def test_no_environment_is_made_for_what_is_not_fetched(tmp_path: Path) -> None:
     this = "{}.{}".format(*sys.version_info)
-    for env, said in (
+    for env, message in (
         ({}, "no release is selected, and torch v"),
         ({"TORCHMILL_TAG": "v2.6.0"}, "torch v2.6.0 is not"),
     ):
@@ -140,7 +140,7 @@ def test_no_environment_is_made_for_what_is_not_fetched(tmp_path: Path) -> None:
             env=env,
         )
         assert done.returncode == 1
-        assert said in done.stderr
+        assert message in done.stderr
         assert "run `invoke fetch --tag v" in done.stderr
     assert not (tmp_path / "envs" / f"wheel-{this}-cpu".replace(".", "-")).exists()
 
@@ -169,7 +169,9 @@ def test_a_folder_of_environments_that_cannot_be_made_is_no_traceback(tmp_path: 
 
 def test_an_old_python_is_told(tmp_path: Path) -> None:
     old = [
-        one for one in interpreters.installed_interpreters() if python_key(one) < python_key("3.11")
+        version
+        for version in interpreters.installed_interpreters()
+        if python_key(version) < python_key("3.11")
     ]
     if not old:
         pytest.skip("no older Python is installed")
@@ -190,8 +192,10 @@ def test_an_old_python_is_told(tmp_path: Path) -> None:
 
 def test_a_build_without_an_environment_of_its_own_is_refused(tmp_path: Path) -> None:
     this = "{}.{}".format(*sys.version_info)
-    others = [one for one in interpreters.installed_interpreters() if one != this]
-    for words in (["--no-venv"], *(["--force-python", one] for one in others[-1:])):
+    other_versions = [
+        version for version in interpreters.installed_interpreters() if version != this
+    ]
+    for words in (["--no-venv"], *(["--force-python", version] for version in other_versions[-1:])):
         name = f"wheel-{this}-cpu"
         (tmp_path / name.replace(".", "-")).mkdir(exist_ok=True)
         done = run("nox", "--envdir", str(tmp_path), *words, "-s", name, home=tmp_path)
