@@ -317,8 +317,8 @@ class Dialogue:
         requests = {request.package.name: request for request in self.requests}
         if requests[cell.build.package].origin != DEBIAN:
             return findings
-        # Sources of Debian lack bundled libraries, which the build then needs from the system.
-        # Nothing of this source but its provider matters, since it is not fetched yet.
+        # Only sources of Debian leave out libraries that the build then needs from the system. The
+        # fields of this source but its provider do not matter, since it is not fetched yet.
         source = Source(
             package=release.package,
             version=release.version,

@@ -107,8 +107,7 @@ def agree_to_outlook(
     """Tell whether to build, after a question if wheels would run on no GPU of this machine.
 
     Nothing is asked if the wheels are for another machine (`elsewhere`). `yes` does not answer this
-    question, because such a build is most often a mistake. Raises ConfigError with `yes`, and if
-    nobody can be asked.
+    question: ConfigError is raised then, and if nobody can be asked.
     """
     unfit = [name for name, judgements in judged.items() if not runs_here(judgements)]
     if not unfit or elsewhere:

@@ -80,7 +80,8 @@ def identify_compiler(
     # Each gcc prints the owner of its copyright, whatever its command is called.
     if "Free Software Foundation" not in output:
         return None
-    # The second flag prints "11" since gcc 7, which has the first; gcc before 7 has only the second.
+    # gcc before 7 has only the second flag. Later ones may print "11" for it, and "11.4.0" for the
+    # first one.
     version = run([*words, "-dumpfullversion", "-dumpversion"]).strip()
     return Compiler("gcc", version) if version else None
 

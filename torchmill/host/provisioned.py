@@ -1,8 +1,8 @@
 """The toolkits, libraries and compilers in the user's cache, by their records.
 
-`invoke toolkit` and builds install (*provision*) them there, each in a folder with a record of its
-contents. A toolkit of the system that lacks parts is *completed*: a copy in the cache has all of
-its files, and the parts.
+`invoke toolkit` installs (*provisions*) them there, each in a folder with a record of its contents.
+A toolkit of the system that lacks parts is *completed*: a copy in the cache has all of its files,
+and the parts.
 """
 
 import json
