@@ -329,7 +329,7 @@ def _stretches(releases: Sequence[Release], support: Mapping[str, str]) -> str:
 def _describe_support(
     targets: Sequence[ArchTarget], support: Mapping[str, str | None], gpus: Iterable[NamedGpu]
 ) -> Iterator[str]:
-    """Yield the lines on a list: its text, how it serves each capability, and GPUs without any code.
+    """Yield lines on a list: its text, how it serves each capability, GPUs that it does not serve.
 
     `support` has, by capability, whether the list serves it by "code", by "PTX" or not (None).
     """

@@ -200,7 +200,7 @@ class CommitSearch(NamedTuple):
         return verdicts.get(code, "bad"), f"COMMAND ended with {code}"
 
     def _result(self) -> CommandOutput:
-        """Return the first bad commit; all that may be it, with exit code 1, if some were skipped."""
+        """Return the first bad commit; with exit code 1, all that may be it if some were skipped."""
         suspects = [f"  {self.history.describe(commit)}" for commit in self.history.suspects()]
         is_certain = len(suspects) <= 1
         title = "first bad commit:"

@@ -258,7 +258,7 @@ class Dialogue:
         return wheels
 
     def _outlook(self) -> dict[str, list[Judgement]]:
-        """Return the judgements of each cell, by its name, on the machine that the wheels are for."""
+        """Return the judgements of each cell by its name, on the machine that the wheels are for."""
         judgements = {}
         for cell in self.requested.cells:
             host = self.target

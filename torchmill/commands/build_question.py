@@ -72,7 +72,7 @@ def older_wheel_for(
 def require_machine_of(
     facts: Facts, gpus: Sequence[NamedGpu], host: Host, names: Iterable[str]
 ) -> None:
-    """Raise ConfigError for a GPU of a board, such as a Jetson, of another architecture than `host`.
+    """Raise ConfigError for a GPU of a board (a Jetson, …) of another architecture than `host`.
 
     Wheels for it are built on such a machine, or in a container if one of `names`, which are names
     of cells, ends in that architecture. The message names what else serves: official wheels, and

@@ -78,8 +78,8 @@ class CommandLine(NamedTuple):
 def read_command_line(argv: Sequence[str]) -> CommandLine:
     """Return the words of a command line; `argv` is `sys.argv`."""
     if ("--complete", "--") in pairwise(argv):
-        # A shell asks for completions: invoke's scripts for shells call `invoke --complete -- LINE`.
-        # Without the "--" it would be the option --complete of `invoke toolkit`.
+        # A shell asks for completions: invoke's scripts call `invoke --complete -- LINE`. Without
+        # the "--" it would be the option --complete of `invoke toolkit`.
         return CommandLine(argv, [], completes=True)
     words = list(argv)
     if "--" not in words:
@@ -465,7 +465,7 @@ def layout() -> Layout:
 
 
 def marked_layout() -> Layout:
-    """Return the folders of this checkout, for a task that writes state: mark that as the user's."""
+    """Return the folders of this checkout, for a task that writes state; mark it as the user's."""
     folders = layout()
     mark_home(folders)
     return folders

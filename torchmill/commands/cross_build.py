@@ -109,8 +109,8 @@ class PreparedRun:
     container: Container
     steps: ContainerCommands
     folders: tuple[Path, ...]  # that must exist first
-    # The variables of the engine's process. Some, which may be secrets, are passed into the container
-    # from there by name, so that no command shows their values.
+    # The variables of the engine's process. Some, which may be secrets, are passed into the
+    # container from there by name, so that no command shows their values.
     environ: Mapping[str, str]
     sentences: tuple[str, ...]  # that a user should know beforehand
     missing: tuple[str, ...]  # why the build cannot begin yet, each with its cure

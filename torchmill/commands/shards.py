@@ -1,7 +1,7 @@
 """`invoke shards`: the time and the cost of a build on several machines.
 
-Each machine compiles a share of the files. Then a last build on one machine takes the objects of all
-shares, and makes the wheel.
+Each machine compiles a share of the files. Then a last build on one machine takes the objects of
+all shares, and makes the wheel.
 """
 
 import shlex

@@ -81,7 +81,7 @@ def _query_gpus(run: RunProgram) -> tuple[Gpu, ...]:
     """Return the GPUs that nvidia-smi lists."""
     query = ("nvidia-smi", "--format=csv,noheader")
     # Drivers before 510 do not know the second field. If the program did not answer, `run` does not
-    # start it again. Its answer is "" if the program fails, as it does with "No devices were found".
+    # start it again. Its answer is "" if the program fails, as with "No devices were found".
     answer = run([*query, "--query-gpu=name,compute_cap"]) or run([*query, "--query-gpu=name"])
     gpus: list[Gpu] = []
     for line in answer.splitlines():

@@ -164,7 +164,7 @@ def resolve_interpreter(
 
 
 def translated_interpreters(paths: Mapping[str, Path], arch: str) -> Interpreters:
-    """Return the interpreters in `paths` that run in an emulator, because they are for another arch.
+    """Return the interpreters in `paths` that are for another arch, so that an emulator runs them.
 
     The wheels that they build would be for that arch, too.
     """

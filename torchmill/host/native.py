@@ -79,7 +79,7 @@ def container_arch(arch: str) -> str:
 
 
 def processor_flags(root: Path = Path("/")) -> frozenset[str]:
-    """Return the features of this machine's processor as Linux calls them; none on other systems."""
+    """Return the features of this machine's processor, as Linux names them; none elsewhere."""
     for line in read_text(root / "proc" / "cpuinfo").splitlines():
         name, _, words = line.partition(":")
         # x86 has "flags", Arm "Features"; all cores have the same.

@@ -26,8 +26,8 @@ def resolve_processor(
 ) -> Processor | None:
     """Return the processor that the compiler of this machine understands by a name, `cpu`.
 
-    None if `cpu` is None; for an arch whose compilers take no such name, which the plan refuses; and
-    for another arch than this machine's, because its build asks the compiler in its container.
+    None if `cpu` is None; for an arch whose compilers take no such name, which the plan refuses;
+    and for another arch than this machine's, because its build asks the compiler in its container.
     Raises ConfigError for a name that the compiler does not know, with the nearest names.
     """
     option = facts.arches[arch].cpu_option
@@ -66,7 +66,7 @@ def resolve_processor(
 def _first_accepted(
     words: Sequence[str], spellings: Sequence[str], variables: Mapping[str, str]
 ) -> list[str]:
-    """Return the first of some flags that a compiler and its assembler accept; [] if they are old."""
+    """Return the first of some flags that a compiler and its assembler accept, or []."""
     for flag in spellings:
         trial = [*words, flag, "-c", *_EMPTY_SOURCE, "-o", os.devnull]
         if why_failed(trial, variables) is None:

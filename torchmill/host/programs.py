@@ -39,8 +39,8 @@ _NVCC_VERSION = re.compile(r"release (\d+\.\d+)")
 class ProgramRunner:
     """Runs programs with some variables, in English.
 
-    With a `stat_cache`, the answers of a program are remembered for as long as its file is the same.
-    A program that did not answer in time is not started again.
+    With a `stat_cache`, the answers of a program are remembered for as long as its file is
+    unchanged. A program that did not answer in time is not started again.
     """
 
     def __init__(self, environ: Mapping[str, str], stat_cache: StatCache | None = None) -> None:

@@ -10,8 +10,8 @@ from torchmill.core.atomic_writes import fresh_path
 from torchmill.core.lenient_paths import read_text
 from torchmill.core.stat_cache import digest_data
 
-# Names in a stored folder: the folder that is copied, and a file with the digest of its files, which
-# is written once they are complete.
+# Names in a stored folder: the folder that is copied, and a file with the digest of its files,
+# which is written once they are complete.
 _MADE = "made"
 _WHOLE = "whole"
 

@@ -20,9 +20,9 @@ from torchmill.core.paths import CACHE_FILES, CONFIGS, EMPTY_ENVIRONMENTS
 from torchmill.host import provisioned
 from torchmill.host.disk_usage import list_children, newest_change
 
-# Folders of the cache with what builds need beside sources and toolkits: gates (the guard's programs
-# that start compilers), stand-ins (scripts that builds take for a compiler, and that start it by a
-# gate), programs, merged facts, and environments with nothing but pip.
+# Folders of the cache with what builds need beside sources and toolkits: gates (the guard's
+# programs that start compilers), stand-ins (scripts that builds take for a compiler, and that start
+# it by a gate), programs, merged facts, and environments with nothing but pip.
 TOOLS = ("gates", "stand-ins", "compilers", "programs", CONFIGS, EMPTY_ENVIRONMENTS)
 HISTORY = "units.sqlite"  # of the guard, by unit (a file that is compiled)
 

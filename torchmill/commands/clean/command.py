@@ -164,8 +164,8 @@ def _remove_unless_used(
             with hold_locks(lock for lock in item.locks if lock.exists()):
                 size = measure_paths(item.find())
         else:
-            # Under the locks, the item is only renamed, so that a build that waits for them need not
-            # wait for minutes until it is deleted.
+            # Under the locks, the item is only renamed. To delete it may take minutes, for which a
+            # build would wait.
             with hold_locks(item.locks):
                 renamed = move_out_of_sight(item.find())
             size = measure_paths(renamed)
