@@ -199,9 +199,14 @@ def _tag_contradictions(headers: Message, tags: frozenset[Tag]) -> Iterator[str]
 
 
 def _declared_tags(headers: Message) -> set[Tag]:
+    """Return the tags in WHEEL. Raises ValueError for one that is not valid."""
     tags = set[Tag]()
     for line in headers.get_all("Tag", []):
         tags |= parse_tag(line.strip())
+    for tag in tags:
+        # packaging itself refuses such a tag since 26.3.
+        if not (tag.interpreter and tag.abi and tag.platform):
+            raise ValueError(f"Tag '{tag}' has an empty component: ''")
     return tags
 
 
