@@ -53,10 +53,11 @@ LINES = {
     "clean": ["--kind=logs --dry-run", "--kind=logs"],
     "toolkit": ["--list"],
 }
-# Keys that these lines do not show: the tests of the commands compare such outputs.
+# Keys that these lines do not show: except for `channel`, the tests of the commands compare such
+# outputs.
 UNSEEN = {
     "clean": ("/kept/",),  # what is in use
-    "index": ("/channel",),  # --conda
+    "index": ("/channel",),  # --conda, which would need an index of a channel
     "jobs": ("/memory_of_one_process/",),  # ulimit -v
     "plan": ("/container/",),  # an engine of containers
     "toolkit": ("/kept/", "/lacks"),  # what was downloaded
