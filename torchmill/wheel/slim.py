@@ -213,10 +213,10 @@ def fatbin_pointers(
     None if the fatbins may not move: if a fatbin has no wrapper, or if anything else than wrappers
     and symbols for debuggers refers to an address in the sections of fatbins.
     """
-    if image.header[0] != elf.SHARED or not image.is_64:
+    if image.header.kind != elf.SHARED or not image.is_64:
         return None
     # Relocations are read in DT_RELA only, and only for processors whose numbers are known.
-    if image.header[1] not in elf.RELATIVE or elf.RELR in dict(image.dynamic):
+    if image.header.machine not in elf.RELATIVE or elf.RELR in dict(image.dynamic):
         return None
     words: dict[int, list[int]] = {}
     for section, section_fatbins in fatbins.items():

@@ -54,7 +54,7 @@ def facts(path: Path) -> elf.ElfInfo:
 
 
 @tiny.needs_compiler
-def test_it_says_what_patchelf_would_have_made_of_it(library: Path, tmp_path: Path) -> None:
+def test_an_edit_in_place_equals_one_by_patchelf(library: Path, tmp_path: Path) -> None:
     other = Path(shutil.copy(library, tmp_path / "other.so"))
     assert elf_edit.edit_in_place(EDIT, library)
     elf_edit.run_patchelf(EDIT, other)
@@ -63,8 +63,8 @@ def test_it_says_what_patchelf_would_have_made_of_it(library: Path, tmp_path: Pa
     assert facts(library).versions["libouter-0a1b2c3d.so.2"] == {"OUTER_1"}
 
 
-def added(library: Path) -> str:
-    """Return what the library makes of 1.5 and 2, in a process of its own."""
+def loaded_sum(library: Path) -> str:
+    """Return the sum of 1.5 and 2 that the library computes in a new process."""
     code = (
         "import ctypes, sys; add = ctypes.CDLL(sys.argv[1]).tiny_add; add.restype = ctypes.c_double; "
         "add.argtypes = [ctypes.c_double] * 2; print(add(1.5, 2))"
@@ -74,10 +74,10 @@ def added(library: Path) -> str:
 
 
 @tiny.needs_compiler
-def test_the_loader_takes_it(library: Path) -> None:
+def test_the_loader_accepts_an_edited_library(library: Path) -> None:
     assert elf_edit.edit_in_place(EDIT, library)
     # libtiny asks for the version by the library's new name, and finds it by its new run path
-    assert added(library) == "3.5\n"
+    assert loaded_sum(library) == "3.5\n"
 
 
 @tiny.needs_compiler
@@ -94,7 +94,7 @@ def test_everything_else_stays_where_it_is(library: Path) -> None:
 
 
 @tiny.needs_compiler
-def test_others_read_it_as_we_do(library: Path) -> None:
+def test_pyelftools_reads_the_same_as_millpress(library: Path) -> None:
     assert elf_edit.edit_in_place(EDIT, library)
     with library.open("rb") as file:
         image: Any = ELFFile(file)
@@ -117,7 +117,7 @@ def test_others_read_it_as_we_do(library: Path) -> None:
 def test_the_table_of_segments_stays_and_is_in_order(library: Path) -> None:
     assert elf_edit.edit_in_place(EDIT, library)
     with open_elf(library) as edited:
-        assert edited.header[4] == 64
+        assert edited.header.segments_offset == 64
         loaded = [header for header in edited.segments if header.kind == LOAD]
     assert loaded == sorted(loaded, key=lambda segment: segment.address)
     with library.open("rb") as file:
@@ -132,7 +132,7 @@ def test_strip_leaves_it_whole(library: Path) -> None:
     assert elf_edit.edit_in_place(EDIT, library)
     subprocess.run(["strip", "--strip-unneeded", library], check=True)
     assert facts(library).soname == "libtiny-4e5f6071.so"
-    assert added(library) == "3.5\n"
+    assert loaded_sum(library) == "3.5\n"
 
 
 @tiny.needs_compiler
@@ -156,7 +156,7 @@ def test_strip_leaves_it_whole_however_often_it_was_edited(library: Path, times:
         assert elf_edit.edit_in_place(edit, library)
     subprocess.run(["strip", library], check=True)
     assert facts(library).rpath == ("$ORIGIN", "$ORIGIN/" + "x" * (times - 1))
-    assert added(library) == "3.5\n"
+    assert loaded_sum(library) == "3.5\n"
 
 
 @tiny.needs_compiler
@@ -237,11 +237,15 @@ def test_a_full_dynamic_section_is_left_to_patchelf(tmp_path: Path) -> None:
 def test_section_headers_behind_the_table_of_segments_are_not_overwritten(library: Path) -> None:
     data = bytearray(library.read_bytes())
     with open_elf(library) as image:
-        at, count, shared = image.header[4], image.header[9], image.header[11]
-        start = image.sections[0].at
-    tables = data[at : at + 56 * count] + data[start : start + 64 * shared]
+        header = image.header
+    segments_end = header.segments_offset + 56 * header.segment_count
+    sections_end = header.sections_offset + 64 * header.section_count
+    segments_table = data[header.segments_offset : segments_end]
+    sections_table = data[header.sections_offset : sections_end]
+    tables = segments_table + sections_table
     end = -(-len(data) // 8) * 8
-    for place, number in ((32, end), (40, end + 56 * count)):
+    # where the header has the offsets of both tables
+    for place, number in ((32, end), (40, end + len(segments_table))):
         data[place : place + 8] = number.to_bytes(8, sys.byteorder)
     library.write_bytes(bytes(data).ljust(end, b"\0") + tables)
     before = library.read_bytes()
@@ -250,15 +254,14 @@ def test_section_headers_behind_the_table_of_segments_are_not_overwritten(librar
 
 
 @tiny.needs_compiler
-def test_an_entry_more_has_an_end_behind_it(tmp_path: Path) -> None:
+def test_a_further_dynamic_entry_is_followed_by_dt_null(tmp_path: Path) -> None:
     library = tiny.shared(tiny.TINY, tmp_path / "libtiny.so")
     with open_elf(library) as image:
         table = next(segment for segment in image.segments if segment.kind == 2)
         behind = table.offset + 16 * (len(image.dynamic) + 1)
     data = bytearray(library.read_bytes())
-    data[behind : behind + 8] = (0x6FFFFEF5 + 0x1000).to_bytes(
-        8, sys.byteorder
-    )  # nobody reads so far
+    unread_tag = 0x6FFFFEF5 + 0x1000
+    data[behind : behind + 8] = unread_tag.to_bytes(8, sys.byteorder)
     library.write_bytes(data)
     assert elf_edit.edit_in_place(ElfEdit(rpath=("$ORIGIN",)), library)
     with open_elf(library) as image:
@@ -266,10 +269,9 @@ def test_an_entry_more_has_an_end_behind_it(tmp_path: Path) -> None:
 
 
 @tiny.needs_compiler
-@pytest.mark.parametrize(
-    "offset", [32, 40]
-)  # of the place of the tables of segments and of sections
-def test_a_table_that_no_file_has_room_for_is_told(library: Path, offset: int) -> None:
+# where the header has the offsets of the tables of segments and sections
+@pytest.mark.parametrize("offset", [32, 40])
+def test_a_table_behind_the_end_of_the_file_is_refused(library: Path, offset: int) -> None:
     content = bytearray(library.read_bytes())
     content[offset : offset + 8] = b"\xff" * 8
     library.write_bytes(content)
@@ -278,22 +280,23 @@ def test_a_table_that_no_file_has_room_for_is_told(library: Path, offset: int) -
 
 
 @tiny.needs_compiler
-def test_a_number_of_libraries_that_is_wrong_keeps_nobody_waiting(library: Path) -> None:
-    needed, content = facts(library).versions, bytearray(library.read_bytes())
+def test_a_wrong_number_of_needed_versions_is_not_believed(library: Path) -> None:
+    versions = facts(library).versions
+    content = bytearray(library.read_bytes())
     with open_elf(library) as image:
         table = image.first_segment(elf.DYNAMIC)
         assert table is not None
-        place = table.offset + 16 * [tag for tag, _ in image.dynamic].index(
-            0x6FFFFFFF
-        )  # DT_VERNEEDNUM
-    content[place + 8 : place + 16] = (1 << 40).to_bytes(8, sys.byteorder)
+        tags = [tag for tag, _ in image.dynamic]
+    entry = table.offset + 16 * tags.index(0x6FFFFFFF)  # DT_VERNEEDNUM
+    content[entry + 8 : entry + 16] = (1 << 40).to_bytes(8, sys.byteorder)
     library.write_bytes(content)
-    assert facts(library).versions == needed != {}
+    assert versions != {}
+    assert facts(library).versions == versions
 
 
 @tiny.needs_compiler
 @pytest.mark.parametrize("length", [4, 20, 100, 1000])
-def test_a_file_that_is_cut_short_is_told(library: Path, length: int) -> None:
+def test_a_file_that_is_cut_short_is_refused(library: Path, length: int) -> None:
     library.write_bytes(library.read_bytes()[:length])
     with refused("damaged-library"):
         elf_edit.edit_in_place(EDIT, library)
@@ -321,7 +324,7 @@ BUNDLE = ROOT / "torchvision.libs"
         ("torchvision.libs/libjpeg-01234567.so.62", [BUNDLE], ("$ORIGIN",)),
     ],
 )
-def test_each_place_has_its_run_path(
+def test_the_run_path_depends_on_the_folder_of_the_file(
     file: str, libraries: list[Path], expected: tuple[str, ...]
 ) -> None:
     assert run_path(ROOT / file, (), True, ROOT, libraries) == expected
@@ -367,17 +370,17 @@ def test_every_object_is_read(tmp_path: Path) -> None:
     subprocess.run(["ar", "rs", path, text], check=True, capture_output=True)
     subprocess.run(["ar", "q", path, text], check=True)
     assert elf.has_magic(path, elf.AR_MAGIC)
-    assert [len(list(image.sections_named(".marked"))) for image in elf.static_objects(path)] == [
-        1,
-        1,
-    ]
+    counts = []
+    for image in elf.static_objects(path):
+        counts.append(len(list(image.sections_named(".marked"))))
+    assert counts == [1, 1]
     text.write_bytes(b"\x7fELF")
     assert not elf.has_magic(text, elf.AR_MAGIC)
 
 
 @tiny.needs_compiler
 @pytest.mark.parametrize("cut", [-8, 90])
-def test_a_damaged_one_is_named(tmp_path: Path, cut: int) -> None:
+def test_a_damaged_static_library_is_refused(tmp_path: Path, cut: int) -> None:
     path = static_library(tmp_path / "lib.a", 1)
     path.write_bytes(path.read_bytes()[:cut])
     with refused("damaged-library"):
@@ -385,3 +388,12 @@ def test_a_damaged_one_is_named(tmp_path: Path, cut: int) -> None:
     path.write_bytes(elf.AR_MAGIC + b"nothing" * 20)
     with refused("damaged-library"):
         list(elf.static_objects(path))
+
+
+@pytest.mark.parametrize("size", [b"-60", b"abc", b""])
+def test_a_member_of_a_static_library_has_a_size(tmp_path: Path, size: bytes) -> None:
+    path = tmp_path / "lib.a"
+    header = b"member.o/".ljust(48) + size.ljust(10) + b"`\n"
+    path.write_bytes(elf.AR_MAGIC + header)
+    with refused("damaged-library"):
+        next(elf.static_members(path))

@@ -1,5 +1,9 @@
 """Read ELF files and static libraries: needed libraries, symbols and versions, names and run paths.
 
+ELF is the format of libraries and programs on Linux. A file describes its content twice: the loader
+maps its segments into memory, and linkers and debuggers read its sections. The dynamic section has
+what the loader needs beside that: names of libraries, the run path, places of other tables.
+
 Files are mapped into memory: only the pages that are read are loaded, and the symbol table of a
 large library only if it is asked for. pyelftools takes 20 times as long for the symbols of libLLVM.
 
@@ -15,11 +19,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from millpress.errors import InputError
 from millpress.tables import read_table
 
 ELF_MAGIC = b"\x7fELF"
+IDENTIFICATION_BYTES = 16  # e_ident, which begins with the magic number
 
 # e_type: the kind of a file
 EXECUTABLE = 2
@@ -58,16 +64,19 @@ GNU_HASH = 0x6FFFFEF5
 VERNEED = 0x6FFFFFFE
 
 RELATIVE = {62: 8, 183: 1027}  # e_machine -> type of the relocation that adds the load address
-VERNEED_LAYOUT = "HHIII"  # format, count, file, first, next
-VERNAUX_LAYOUT = "IHHII"  # hash, flags, index, name, next
+RELA_LAYOUT = "QQQ"  # of a 64-bit file: address, type, value
+RELA_VALUE_AT = 16  # offset of the value in such a relocation
+VERNEED_LAYOUT = "HHIII"  # format, count of versions, library, first version, next entry
+VERNAUX_LAYOUT = "IHHII"  # hash, flags, index, name, next version
 SYMBOL_BYTES = 24  # of a 64-bit file
 SYMBOL_VALUE_AT = 8  # offset in such a symbol
-WEAK = 2  # symbol binding
+WEAK = 2  # binding of a symbol that may stay undefined when a program runs
 
+# A static library is an ar archive: a header of text and the content, for each object file.
 AR_MAGIC = b"!<arch>\n"
-DAMAGED_OBJECT = "it has a damaged object ({}): fetch it again"  # of a static library
+DAMAGED_OBJECT = "it has a damaged object ({}): fetch it again"  # for `refuse_damaged`
 _AR_HEADER_BYTES = 60
-_AR_SIZE_FIELD = slice(48, 58)
+_AR_SIZE_FIELD = slice(48, 58)  # decimal digits, then spaces
 _AR_HEADER_END = b"`\n"
 
 ARCHES: dict[str, str] = read_table("machines.toml")  # arch of platform tags by e_machine
@@ -90,9 +99,27 @@ ELF_LAYOUTS = {  # by EI_CLASS
 }
 
 
+class ElfHeader(NamedTuple):
+    """The header of a file, without the 16 bytes that identify the format; field by field."""
+
+    kind: int  # EXECUTABLE, SHARED
+    machine: int  # a key of machines.toml
+    version: int
+    entry: int
+    segments_offset: int  # of the table of segments
+    sections_offset: int  # of the table of sections
+    flags: int
+    header_bytes: int
+    segment_bytes: int  # of one entry of the table
+    segment_count: int
+    section_bytes: int  # of one entry of the table
+    section_count: int
+    names_index: int  # of the section that holds the names of sections
+
+
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A program header. Offsets and sizes are in bytes."""
+    """A program header: a range of the file that the loader uses. Sizes are in bytes."""
 
     kind: int
     flags: int
@@ -110,14 +137,14 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A section header. Offsets and sizes are in bytes."""
+    """A section header: a range of the file with content of one kind. Sizes are in bytes."""
 
     at: int  # offset of the header itself
     kind: int
-    address: int
+    address: int  # in memory; 0 if the section is not loaded
     offset: int
     size: int
-    link: int
+    link: int  # index of a related section: for a table of symbols, of their names
     name: int  # offset in the table of section names
 
     @property
@@ -128,14 +155,14 @@ class Section:
 
 @dataclass
 class ElfImage:
-    """The structures of an ELF file in memory.
+    """The structures of an ELF file in memory, read when they are asked for.
 
     All of it may raise ValueError, IndexError, KeyError or struct.error if the file is damaged;
     `open_elf` turns these into InputError.
     """
 
     data: mmap.mmap | bytes
-    start: int = 0  # where the data begins in its file
+    start: int = 0  # offset of `data` in its file: not 0 for an object in a static library
 
     @cached_property
     def layout(self) -> ElfLayout:
@@ -155,18 +182,19 @@ class ElfImage:
         return "<" if self.data[5] == 1 else ">"
 
     @cached_property
-    def header(self) -> tuple[int, ...]:
-        """Return e_type, e_machine, and the numbers that follow them."""
-        return self.unpack(self.layout.header, 16)
+    def header(self) -> ElfHeader:
+        """Return the header of the file."""
+        return ElfHeader(*self.unpack(self.layout.header, IDENTIFICATION_BYTES))
 
     @cached_property
     def segments(self) -> tuple[Segment, ...]:
         """Return the program headers."""
         segments = []
-        for row in self._table(self.layout.segment, self.header[4], self.header[9]):
+        start = self.header.segments_offset
+        for row in self._table(self.layout.segment, start, self.header.segment_count):
             if self.is_64:
                 kind, flags, offset, address, _physical, size, memory, align = row
-            else:  # the flags come late
+            else:  # 32-bit files have the flags in another place
                 kind, offset, address, _physical, size, memory, flags, align = row
             segments.append(Segment(kind, flags, offset, address, size, memory, align))
         return tuple(segments)
@@ -174,13 +202,13 @@ class ElfImage:
     @cached_property
     def sections(self) -> tuple[Section, ...]:
         """Return the section headers."""
-        step = struct.calcsize(self.byte_order + self.layout.section)
-        start = self.header[5]
-        sections: list[Section] = []
-        for row in self._table(self.layout.section, start, self.header[11]):
+        entry_bytes = struct.calcsize(self.byte_order + self.layout.section)
+        at = self.header.sections_offset
+        sections = []
+        for row in self._table(self.layout.section, at, self.header.section_count):
             name, kind, _flags, address, offset, size, link, *_ = row
-            at = start + len(sections) * step
             sections.append(Section(at, kind, address, offset, size, link, name))
+            at += entry_bytes
         return tuple(sections)
 
     @cached_property
@@ -211,10 +239,10 @@ class ElfImage:
         return None
 
     def sections_named(self, name: str) -> Iterator[Section]:
-        """Yield the sections of a name."""
+        """Yield the sections that have a name, such as ".nv_fatbin"; there may be several."""
         if not self.sections:
             return
-        names = self.sections[self.header[12]].offset
+        names = self.sections[self.header.names_index].offset
         for section in self.sections:
             if self._text(names + section.name) == name:
                 yield section
@@ -227,54 +255,68 @@ class ElfImage:
         raise ValueError(f"nothing is loaded to {address:#x}")
 
     def pointers(self) -> Iterator[tuple[int, int, int]]:
-        """Yield address, value and value's offset of each relative relocation in DT_RELA."""
+        """Yield the pointers that the loader completes: address, value, the value's offset.
+
+        The linker does not know the address to which a library will be loaded. For each pointer in
+        its data it writes a relative relocation: the loader adds the load address to `value` and
+        writes the sum to `address`. Only those in DT_RELA are read, of 64-bit files.
+        """
         tags = dict(self.dynamic)
         if RELA not in tags:
             return
-        relative = RELATIVE[self.header[1]]
+        relative = RELATIVE[self.header.machine]
         start = self.file_offset(tags[RELA])
-        for at in range(start, start + tags.get(RELASZ, 0), struct.calcsize("QQQ")):
-            address, kind, value = self.unpack("QQQ", at)
+        end = start + tags.get(RELASZ, 0)
+        for at in range(start, end, struct.calcsize(RELA_LAYOUT)):
+            address, kind, value = self.unpack(RELA_LAYOUT, at)
             if kind == relative:
-                yield address, value, at + 16
+                yield address, value, at + RELA_VALUE_AT
 
     def dynamic_string(self, index: int) -> str:
         """Return the string at an index of the dynamic section's string table."""
         return self._text(self.strings_offset + index)
 
     def version_needs(self) -> Iterator[tuple[int, str, frozenset[str]]]:
-        """Yield each entry's offset, the library it names, and the symbol versions needed."""
+        """Yield each entry's offset, the library it names, and the symbol versions needed.
+
+        A symbol version ("GLIBC_2.34") says how new a library must be at least.
+        """
         tags = dict(self.dynamic)
         if VERNEED not in tags:
             return
         at = self.file_offset(tags[VERNEED])
         while True:
-            _, count, library, first, following = self.unpack(VERNEED_LAYOUT, at)
+            _, count, library, first_version, next_entry = self.unpack(VERNEED_LAYOUT, at)
             versions = []
-            version_at = at + first
+            version_at = at + first_version
             for _ in range(count):
-                _, _, _, name, step = self.unpack(VERNAUX_LAYOUT, version_at)
+                _, _, _, name, next_version = self.unpack(VERNAUX_LAYOUT, version_at)
                 versions.append(self.dynamic_string(name))
-                version_at += step
+                version_at += next_version
             yield at, self.dynamic_string(library), frozenset(versions)
-            if (
-                not following
-            ):  # as the loader reads them: 0 ends the list, whatever DT_VERNEEDNUM says
+            # 0 ends the list for the loader, too, whatever number DT_VERNEEDNUM has
+            if next_entry == 0:
                 return
-            at += following
+            at += next_entry
 
     def symbol_values(self, kind: int) -> Iterator[tuple[int, int]]:
-        """Yield offset and content of each symbol's value in the tables of a kind (64-bit only)."""
+        """Yield the offset of each symbol's value, and the value: usually an address.
+
+        `kind` is DYNSYM or SYMBOLS, of the tables that are read. Only for 64-bit files.
+        """
         for table in self.sections:
             if table.kind != kind:
                 continue
             at = table.offset + SYMBOL_VALUE_AT
-            for row in self._symbol_rows(table):
-                yield at, row[4]
+            for _name, _info, _other, _section, value, _size in self._symbol_rows(table):
+                yield at, value
                 at += SYMBOL_BYTES
 
     def symbols(self) -> Iterator[tuple[str, bool]]:
-        """Yield dynamic symbols and whether they are defined; weak undefined ones are left out."""
+        """Yield the name of each dynamic symbol, and whether the file defines it.
+
+        Weak undefined symbols are left out: a program runs without them.
+        """
         tables = [section for section in self.sections if section.kind == DYNSYM]
         if not tables:
             return
@@ -284,12 +326,17 @@ class ElfImage:
                 name, info, _other, section, _value, _size = row
             else:
                 name, _value, _size, info, _other, section = row
-            is_defined = section != 0
-            if name and (is_defined or info >> 4 != WEAK):
+            is_defined = section != 0  # SHN_UNDEF
+            binding = info >> 4
+            if name and (is_defined or binding != WEAK):
                 yield self._text(names + name), is_defined
 
     def release(self) -> None:
-        """Give back the memory of what was read: it counts as the process's own."""
+        """Give back the memory of the pages that were read.
+
+        They count as the process's memory, and a library may have gigabytes. They can be read
+        again.
+        """
         if isinstance(self.data, mmap.mmap):
             self.data.madvise(mmap.MADV_DONTNEED)
 
@@ -298,15 +345,18 @@ class ElfImage:
         return struct.unpack_from(self.byte_order + layout, self.data, at)
 
     def _table(self, layout: str, start: int, count: int) -> Iterator[tuple[int, ...]]:
-        step = struct.calcsize(self.byte_order + layout)
+        """Yield the numbers of each entry of a table with `count` entries of one layout."""
+        entry_bytes = struct.calcsize(self.byte_order + layout)
         for number in range(count):
-            yield self.unpack(layout, start + number * step)
+            yield self.unpack(layout, start + number * entry_bytes)
 
     def _symbol_rows(self, table: Section) -> Iterator[tuple[int, ...]]:
+        """Return the numbers of each symbol in a table of symbols."""
         content = self.data[table.offset : table.end]
         return struct.iter_unpack(self.byte_order + self.layout.symbol, content)
 
     def _text(self, start: int) -> str:
+        """Return the string at an offset, which ends with a NUL."""
         end = self.data.find(b"\0", start)
         if end < 0:
             raise ValueError("an unterminated string")
@@ -317,7 +367,10 @@ class ElfImage:
 def refuse_damaged(
     path: Path, message: str = "not a sound ELF file ({}): build it again"
 ) -> Iterator[None]:
-    """Raise InputError, with the reason in `message`, if the block reads damaged structures."""
+    """Raise InputError if the block reads damaged structures.
+
+    The error's text is `message` with the reason in place of its braces, after the path.
+    """
     try:
         yield
     except (struct.error, ValueError, IndexError, KeyError, OverflowError) as error:
@@ -337,16 +390,16 @@ def open_elf(path: Path) -> Iterator[ElfImage]:
 
 @dataclass(frozen=True, slots=True)
 class ElfInfo:
-    """The dynamic section of one file."""
+    """What the dynamic section of one file says, and the machine that the file is for."""
 
-    machine: str  # "x86_64", as in platform tags; "machine 8" of one without tags
+    machine: str  # "x86_64", as in platform tags; "machine 8" for a machine that no tag names
     needed: tuple[str, ...]
     soname: str | None
     rpath: tuple[str, ...]  # DT_RUNPATH, or DT_RPATH if there is none
-    versions: Mapping[str, frozenset[str]]  # library -> "GLIBC_2.34", …
+    versions: Mapping[str, frozenset[str]]  # library -> needed versions: "GLIBC_2.34", …
 
     def runs_on(self, arch: str) -> bool:
-        """Tell whether the file is for the arch of a platform tag, or that arch is unknown."""
+        """Tell whether the file is for the arch of a platform tag; True for an unknown arch."""
         return self.machine == arch or arch not in ARCHES.values()
 
 
@@ -373,8 +426,9 @@ def read_elf(path: Path) -> ElfInfo | None:
     if not is_elf(Path(os.path.realpath(path))):
         return None
     with open_elf(path) as image:
-        kind, machine = image.header[:2]
-        if kind not in {SHARED, EXECUTABLE} or image.first_segment(DYNAMIC) is None:
+        machine = image.header.machine
+        is_loadable = image.header.kind in {SHARED, EXECUTABLE}
+        if not is_loadable or image.first_segment(DYNAMIC) is None:
             return None
         strings: dict[int, list[str]] = {NEEDED: [], SONAME: [], RPATH: [], RUNPATH: []}
         for tag, value in image.dynamic:
@@ -424,18 +478,23 @@ def undefined_symbols(path: Path) -> frozenset[str]:
 def static_objects(path: Path) -> Iterator[ElfImage]:
     """Yield the object files in a static library. Raises InputError if it is damaged."""
     for start, content in static_members(path):
-        if content[: len(ELF_MAGIC)] == ELF_MAGIC:  # else it is a table of symbols or names
+        if content.startswith(ELF_MAGIC):  # other members are tables of symbols or names
             yield ElfImage(content, start)
 
 
 def static_members(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield offset and content of each member of a static library. Raises InputError."""
+    """Yield offset and content of each member of a static library.
+
+    Raises InputError if the library is damaged.
+    """
     with open_elf(path) as library:
         at = len(AR_MAGIC)
         while at < len(library.data):
             header = library.data[at : at + _AR_HEADER_BYTES]
-            is_whole = len(header) == _AR_HEADER_BYTES and header.endswith(_AR_HEADER_END)
-            size = int(header[_AR_SIZE_FIELD]) if is_whole else 0
+            size_digits = header[_AR_SIZE_FIELD].strip()
+            # isdigit: int() would also take "-60", which leads back to the same header for ever
+            is_whole = header.endswith(_AR_HEADER_END) and size_digits.isdigit()
+            size = int(size_digits) if is_whole else 0
             start = at + _AR_HEADER_BYTES
             content = library.data[start : start + size]
             if not is_whole or len(content) < size:

@@ -3,12 +3,17 @@
 Whole pages are cut out of the file: the segment is split around them. The table of segments grows
 at its place, so that strip still works, or else takes the room of the first pages. LIEF rebuilds
 files in memory, which takes too much of it for libraries of gigabytes.
+
+The file changes in two steps. First its caller moves content together inside sections, so that
+free ranges arise at their ends: the file has its old size. Then the pages in these ranges are cut
+out, and what follows them has smaller offsets. `Cuts.new_offset` leads from the first kind of
+offsets to the second; all offsets here are of the first kind unless they are called new.
 """
 
 import os
 import struct
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,24 +24,25 @@ from millpress.elf_edit import (
     PAGE_BYTES,
     SEGMENT_COUNT_AT,
     FileWrite,
+    is_plain_library,
     pack_segments,
+    round_up,
 )
 
 CHUNK_BYTES = 1 << 20
-TABLES_AT = (
-    32  # offset in the header of a 64-bit file: where the tables of segments and sections are
-)
+# Offset in the header of a 64-bit file: the offsets of the tables of segments and sections.
+TABLES_AT = 32
 OFFSET_AT = 24  # offset in a section's header; the section's size follows
-SEGMENT_BYTES = 56
+SEGMENT_BYTES = 56  # of an entry in the table of segments
 Range = tuple[int, int]  # offsets of its start and its end
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Bytes that stay."""
+    """A range of bytes that is copied into the new file."""
 
-    at: int  # their new place, before anything is cut out
-    source: int
+    at: int  # offset after the first step, before anything is cut out
+    source: int  # offset in the old file
     size: int
 
 
@@ -45,10 +51,10 @@ class Cuts:
     """The ranges that are cut out of a file."""
 
     ranges: tuple[Range, ...] = ()  # sorted
-    table: int = 0  # offset of the table of segments, before anything is cut out
+    table: int = 0  # offset of the room for the new table of segments
 
     def new_offset(self, offset: int) -> int:
-        """Return where in the new file the content at an offset is."""
+        """Return the new offset of the content at an offset."""
         count = bisect_right(self.ranges, offset, key=lambda cut: cut[0])
         removed = sum(min(end, offset) - start for start, end in self.ranges[:count])
         return offset - removed
@@ -70,47 +76,53 @@ class Cuts:
 def choose_cuts(image: ElfImage, free: Sequence[Range], shrunk: Collection[int]) -> Cuts:
     """Return the whole pages in `free` ranges, to be cut out of the file.
 
-    Each free range is the end of a section, whose header is at an offset in `shrunk`. Nothing is
-    cut out of programs and 32-bit files, or if segments overlap, or if a segment describes the
-    table of segments.
+    Each free range is the end of a section, whose header is at an offset in `shrunk`; the ranges
+    are sorted. Nothing is cut out of programs and 32-bit files, or if segments overlap, or if a
+    segment describes the table of segments.
     """
     loads = [segment for segment in image.segments if segment.kind == elf.LOAD]
-    is_special = any(image.first_segment(kind) is not None for kind in (elf.INTERP, elf.PHDR))
-    if image.header[0] != elf.SHARED or is_special or not image.is_64 or not loads:
+    if not is_plain_library(image) or not loads:
         return Cuts()
-    largest_align = max(segment.align for segment in loads)
-    kernel_page = PAGE_BYTES.get(image.header[1], LARGEST_PAGE_BYTES)
-    page = min(kernel_page, *(segment.align for segment in loads))
-    fixed = _fixed_ranges(image, shrunk)
-
-    def is_free(start: int, end: int) -> bool:
-        holders = [segment for segment in loads if segment.offset < end and start < segment.end]
-        if len(holders) != 1 or not holders[0].offset < start or not end < holders[0].end:
-            return False
-        return not any(fixed_start < end and start < fixed_end for fixed_start, fixed_end in fixed)
-
-    # each cut makes two segments of one, so the table needs room for as many more headers
-    table_end = image.header[4] + len(image.segments) * SEGMENT_BYTES
-    grown_end = table_end + len(free) * SEGMENT_BYTES
-    if is_free(table_end, grown_end):  # patchelf leaves room there
-        table = image.header[4]
+    alignments = [segment.align for segment in loads]
+    kernel_page = PAGE_BYTES.get(image.header.machine, LARGEST_PAGE_BYTES)
+    page = min(kernel_page, *alignments)
+    fixed_ranges = _fixed_ranges(image, shrunk)
+    # each cut makes two segments of one, so the table needs room for as many more entries
+    old_table = image.header.segments_offset
+    table_end = old_table + len(image.segments) * SEGMENT_BYTES
+    new_table_end = table_end + len(free) * SEGMENT_BYTES
+    if _is_free(table_end, new_table_end, loads, fixed_ranges):  # patchelf leaves room there
+        table = old_table
         table_room = 0
     else:
-        table = 0
-        table_room = _round_up(grown_end, page)
+        table = 0  # until the first cut gives it a place
+        # more than the table takes, but never too little: `new_table_end` counts from offset 0
+        table_room = round_up(new_table_end, page)
     cuts: list[Range] = []
     for free_start, free_end in free:
-        start = _round_up(free_start, page)
+        start = round_up(free_start, page)
         end = free_end // page * page
-        first = start
+        cut_start = start
         if not cuts:
-            first += table_room
-        last = end - (end - first) % largest_align  # addresses and offsets stay congruent
-        if first < last and is_free(start, end):
+            cut_start += table_room
+        # The loader maps a page of the file to a page of memory: a segment's offset and address
+        # must leave the same remainder, so only multiples of the largest alignment are cut out.
+        cut_end = end - (end - cut_start) % max(alignments)
+        if cut_start < cut_end and _is_free(start, end, loads, fixed_ranges):
             if not table:
                 table = start
-            cuts.append((first, last))
+            cuts.append((cut_start, cut_end))
     return Cuts(tuple(cuts), table)
+
+
+def _is_free(start: int, end: int, loads: Iterable[Segment], fixed_ranges: Iterable[Range]) -> bool:
+    """Tell whether a range lies inside one loaded segment, and overlaps no fixed range."""
+    holders = [segment for segment in loads if segment.offset < end and start < segment.end]
+    if len(holders) != 1 or not holders[0].offset < start or not end < holders[0].end:
+        return False
+    return not any(
+        fixed_start < end and start < fixed_end for fixed_start, fixed_end in fixed_ranges
+    )
 
 
 def _fixed_ranges(image: ElfImage, shrunk: Collection[int]) -> list[Range]:
@@ -123,38 +135,39 @@ def _fixed_ranges(image: ElfImage, shrunk: Collection[int]) -> list[Range]:
         for section in image.sections
         if section.kind != elf.NOBITS and section.at not in shrunk
     ]
-    headers_start = image.header[5]
-    headers_bytes = image.header[10] * image.header[11]
+    headers_start = image.header.sections_offset
+    headers_bytes = image.header.section_bytes * image.header.section_count
     ranges.append((headers_start, headers_start + headers_bytes))
     return ranges
 
 
-def _round_up(offset: int, page: int) -> int:
-    return -(-offset // page) * page
-
-
 def write_extents(source: Path, destination: Path, extents: Sequence[Extent], cuts: Cuts) -> None:
-    """Write the extents of a file without what is cut out; the gaps between them are holes."""
+    """Write the extents of the file `source` to `destination`, without what is cut out.
+
+    The gaps between extents become holes, which read as zeros. Raises OSError if the disk is full.
+    """
     with source.open("rb") as old, destination.open("wb") as new:
         for extent in extents:
-            start = extent.source
-            place = cuts.new_offset(extent.at)
+            source_offset = extent.source
+            new_offset = cuts.new_offset(extent.at)
             remaining = extent.size
             while remaining:
-                data = os.pread(old.fileno(), min(remaining, CHUNK_BYTES), start)
+                data = os.pread(old.fileno(), min(remaining, CHUNK_BYTES), source_offset)
                 if not data:
                     break
-                os.pwrite(new.fileno(), data, place)
-                start += len(data)
-                place += len(data)
-                remaining -= len(data)
+                # fewer than all bytes if the disk fills up; the next write raises the error
+                written = os.pwrite(new.fileno(), data, new_offset)
+                source_offset += written
+                new_offset += written
+                remaining -= written
         new.truncate(max(cuts.new_offset(extent.at) + extent.size for extent in extents))
 
 
 def plan_headers(image: ElfImage, cuts: Cuts, shrunk: Mapping[int, int]) -> Iterator[FileWrite]:
-    """Yield the writes of the headers of a file without what is cut out.
+    """Yield the writes that make the headers of the new file: both tables, and the first header.
 
-    `shrunk` maps the offset of a section's header to the section's new end.
+    Their offsets are new ones. `shrunk` maps the offset of a section's header to the section's new
+    end.
     """
     order = image.byte_order
     table = cuts.new_offset(cuts.table)
@@ -166,27 +179,28 @@ def plan_headers(image: ElfImage, cuts: Cuts, shrunk: Mapping[int, int]) -> Iter
         end = shrunk.get(section.at, section.end)
         numbers = struct.pack(order + "QQ", cuts.new_offset(section.offset), end - section.offset)
         yield cuts.new_offset(section.at) + OFFSET_AT, numbers
-    yield TABLES_AT, struct.pack(order + "QQ", table, cuts.new_offset(image.header[5]))
+    sections_table = cuts.new_offset(image.header.sections_offset)
+    yield TABLES_AT, struct.pack(order + "QQ", table, sections_table)
     count = len(image.segments) + len(cuts.ranges)
     yield SEGMENT_COUNT_AT, struct.pack(order + "H", count)
 
 
 def _segment_parts(segment: Segment, cuts: Cuts) -> Iterator[Segment]:
-    """Yield a segment, or its parts around the cuts."""
+    """Yield a segment with new offsets, or its parts around the cuts; addresses stay."""
     parts = []
     if segment.kind == elf.LOAD:
         parts = cuts.rest(segment.offset, segment.end)
     if not parts:  # not loaded, or empty in the file
         parts = [(segment.offset, segment.end)]
     for start, end in parts:
-        step = start - segment.offset
+        distance = start - segment.offset  # from the segment's begin, in the file and in memory
         memory = end - start
         if end == segment.end:  # the last part also has the memory that is not in the file
-            memory = segment.memory - step
+            memory = segment.memory - distance
         yield replace(
             segment,
             offset=cuts.new_offset(start),
-            address=segment.address + step,
+            address=segment.address + distance,
             size=end - start,
             memory=memory,
         )

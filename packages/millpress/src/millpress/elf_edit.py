@@ -3,8 +3,8 @@
 patchelf holds a file twice in memory and writes it anew: for a libtorch, gigabytes. In place, the
 string table of the dynamic section is copied behind the end of the file and the new names after it,
 into a segment of their own. The table of segments grows by one entry and stays at its place,
-because programs such as strip rely on that; the sections behind it, notes and a hash table, move
-into the new segment too.
+because programs such as strip rely on that. The sections behind the table make room for the entry:
+these are notes and hash tables, and they move into the new segment, too.
 """
 
 import os
@@ -28,10 +28,11 @@ READABLE = 4  # PF_R
 PAGE_BYTES = {62: 0x1000}  # by machine, the largest page of its kernels
 LARGEST_PAGE_BYTES = 0x10000  # of all other machines
 ALIGNMENT_BYTES = 64  # no movable section needs more
+# Only the dynamic section and the table of segments refer to these, and both are written anew.
 MOVABLE_SECTIONS = {elf.NOTE_SECTION, elf.HASH_SECTION, elf.GNU_HASH_SECTION, elf.DYNSYM}
 SEGMENT_COUNT_AT = 56  # offset in the header of a 64-bit file
 ADDRESS_AT = 16  # offset in a section's header; the section's offset and size follow
-LIBRARY_AT = 4  # offset in an entry of VERNEED
+LIBRARY_AT = 4  # offset of the library's name in an entry of VERNEED
 DYNAMIC_ENTRY_BYTES = 16
 FileWrite = tuple[int, bytes]  # offset, bytes
 Range = tuple[int, int]  # offsets of its start and its end
@@ -41,11 +42,12 @@ Range = tuple[int, int]  # offsets of its start and its end
 class ElfEdit:
     """The changes to one file; an empty edit changes nothing."""
 
-    replaced: tuple[tuple[str, str], ...] = ()  # needed name -> new name
-    dropped: tuple[str, ...] = ()  # needed names
+    replaced: tuple[tuple[str, str], ...] = ()  # name of a needed library -> its new name
+    dropped: tuple[str, ...] = ()  # names of libraries that are no longer needed
     soname: str | None = None  # None: unchanged
-    rpath: tuple[str, ...] | None = None  # None: unchanged
-    forced: bool = False  # write DT_RPATH, which comes before LD_LIBRARY_PATH
+    rpath: tuple[str, ...] | None = None  # None: unchanged; (): no run path
+    # Write DT_RPATH, which the loader searches before LD_LIBRARY_PATH; DT_RUNPATH comes after it.
+    forced: bool = False
 
 
 @dataclass
@@ -53,24 +55,24 @@ class _StringTable:
     """The string table of the dynamic section, and new names after it."""
 
     table: bytearray
-    added: dict[str, int] = field(default_factory=dict)
+    indices: dict[str, int] = field(default_factory=dict)  # of the new names, in `table`
 
     def add(self, name: str) -> int:
-        """Return the index of a name, which is appended if it is new."""
-        if name not in self.added:
-            self.added[name] = len(self.table)
+        """Append a name, unless it was added before, and return its index in the table."""
+        if name not in self.indices:
+            self.indices[name] = len(self.table)
             self.table += os.fsencode(name) + b"\0"
-        return self.added[name]
+        return self.indices[name]
 
 
 @dataclass(frozen=True, slots=True)
 class _MovedRange:
-    """A range of the file that moves."""
+    """A range of the file that moves, from an old place to a new one."""
 
     start: int  # old offset; in a library's first segment, also the old address
-    end: int
-    offset: int  # new
-    address: int  # new
+    end: int  # old offset
+    offset: int  # of the start, in the new place
+    address: int  # of the start, in the new place
 
     def contains(self, offset: int) -> bool:
         """Tell whether the content at an offset moves along."""
@@ -78,9 +80,13 @@ class _MovedRange:
 
 
 def edit_file(edit: ElfEdit, path: Path) -> None:
-    """Edit `path`, in place or else by patchelf; its mode stays. Raises as those do."""
+    """Edit `path`, in place or else by patchelf; its mode stays.
+
+    Raises InputError if the file is damaged, ToolError if patchelf is missing or fails, OSError if
+    the file cannot be written.
+    """
     mode = path.stat().st_mode
-    path.chmod(mode | 0o200)
+    path.chmod(mode | 0o200)  # builds install some libraries read-only
     if not edit_in_place(edit, path):
         run_patchelf(edit, path)
     path.chmod(mode)
@@ -106,45 +112,68 @@ def edit_in_place(edit: ElfEdit, path: Path) -> bool:
 def plan_writes(image: ElfImage, edit: ElfEdit) -> Sequence[FileWrite] | None:
     """Return the writes that make an edit, in order; None if it is not possible in place."""
     dynamic = image.first_segment(elf.DYNAMIC)
-    is_special = any(image.first_segment(kind) is not None for kind in (elf.INTERP, elf.PHDR))
-    if not image.is_64 or image.header[0] != elf.SHARED or dynamic is None or is_special:
+    if not is_plain_library(image) or dynamic is None:
         return None
     old_start = image.strings_offset
     old_size = dict(image.dynamic)[elf.STRSZ]
     names = _StringTable(bytearray(image.data[old_start : old_start + old_size]))
     entries = list(_dynamic_entries(image, edit, names))
     library_writes = list(_version_needs_writes(image, edit, names))
-    moving = _range_to_move(image)
-    if moving is None or (len(entries) + 1) * DYNAMIC_ENTRY_BYTES > dynamic.size:
+    old_range = _range_to_move(image)
+    dynamic_bytes = (len(entries) + 1) * DYNAMIC_ENTRY_BYTES  # DT_NULL is the last entry
+    if old_range is None or dynamic_bytes > dynamic.size:
         return None
-    remaining = _remaining_segments(image, moving)
+    remaining = _remaining_segments(image, old_range)
     if image.first_segment(elf.LOAD) not in remaining:
         return None
-    names_room = -(-len(names.table) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
-    added = _new_segment(image, names_room, moving)
-    moved = _MovedRange(*moving, added.offset + names_room, added.address + names_room)
-    new_content = bytes(names.table).ljust(names_room, b"\0") + image.data[slice(*moving)]
-    segments = _with_new_segment(remaining, added, moved)
+    # The new segment has the names first and then, aligned, the range that moves.
+    names_bytes = len(names.table)
+    names_room = round_up(names_bytes, ALIGNMENT_BYTES)
+    new_segment = _new_segment(image, names_room, old_range)
+    moved_range = _MovedRange(
+        start=old_range[0],
+        end=old_range[1],
+        offset=new_segment.offset + names_room,
+        address=new_segment.address + names_room,
+    )
+    moved_content = image.data[moved_range.start : moved_range.end]
+    new_content = bytes(names.table).ljust(names_room, b"\0") + moved_content
+    segments = _with_new_segment(remaining, new_segment, moved_range)
+    new_dynamic = _pack_dynamic(image, entries, new_segment, moved_range, names_bytes)
     segment_count = struct.pack(image.byte_order + "H", len(segments))
     # The new names first: if the disk is full, the library is still as it was.
     writes = [
-        (added.offset, new_content),
+        (new_segment.offset, new_content),
         # nothing refers to the old names any more, and zeros compress well
         (old_start, bytes(old_size)),
-        (moved.start, bytes(moved.end - moved.start)),
-        (image.header[4], pack_segments(image, segments)),
+        (moved_range.start, bytes(len(moved_content))),
+        (image.header.segments_offset, pack_segments(image, segments)),
         (SEGMENT_COUNT_AT, segment_count),
-        (dynamic.offset, _pack_dynamic(image, entries, added, moved, len(names.table))),
+        (dynamic.offset, new_dynamic),
     ]
     writes += library_writes
-    writes += _moved_section_headers(image, added, moved, len(names.table))
+    writes += _moved_section_headers(image, new_segment, moved_range, names_bytes)
     return writes
+
+
+def is_plain_library(image: ElfImage) -> bool:
+    """Tell whether this is a 64-bit shared library whose segments do not describe their own table.
+
+    Only such files are edited in place. A position-independent program is of the kind SHARED, too,
+    but one of its segments names the loader, or describes the table of segments.
+    """
+    if image.header.kind != elf.SHARED or not image.is_64:
+        return False
+    return image.first_segment(elf.INTERP) is None and image.first_segment(elf.PHDR) is None
 
 
 def _dynamic_entries(
     image: ElfImage, edit: ElfEdit, names: _StringTable
 ) -> Iterator[tuple[int, int]]:
-    """Yield the entries of the edited dynamic section, still with the old addresses."""
+    """Yield the entries of the edited dynamic section, still with the old addresses.
+
+    New names are added to `names`.
+    """
     replaced = dict(edit.replaced)
     dropped_tags = set()
     if edit.soname is not None:
@@ -172,7 +201,10 @@ def _dynamic_entries(
 def _version_needs_writes(
     image: ElfImage, edit: ElfEdit, names: _StringTable
 ) -> Iterator[FileWrite]:
-    """Yield the writes that rename libraries in the version needs, which name them as well."""
+    """Yield the writes that rename libraries in the table of needed symbol versions.
+
+    Like the dynamic section, this table names each library. New names are added to `names`.
+    """
     replaced = dict(edit.replaced)
     for at, library, _ in image.version_needs():
         if library in replaced:
@@ -183,49 +215,55 @@ def _version_needs_writes(
 def _pack_dynamic(
     image: ElfImage,
     entries: Sequence[tuple[int, int]],
-    added: Segment,
-    moved: _MovedRange,
+    new_segment: Segment,
+    moved_range: _MovedRange,
     names_bytes: int,
 ) -> bytes:
-    """Return the edited dynamic section, padded with DT_NULL over the old one."""
+    """Return the edited dynamic section, with the addresses of what moves into the new segment.
+
+    It ends with DT_NULL, and is padded with zeros so that no entry of the old section is left.
+    """
     packed = bytearray()
     for tag, value in entries:
         new_value = value
         if tag == elf.STRTAB:
-            new_value = added.address
+            new_value = new_segment.address
         elif tag == elf.STRSZ:
             new_value = names_bytes
-        elif tag in {elf.HASH, elf.GNU_HASH, elf.SYMTAB} and moved.contains(value):
-            new_value = moved.address + value - moved.start
+        elif tag in {elf.HASH, elf.GNU_HASH, elf.SYMTAB} and moved_range.contains(value):
+            new_value = moved_range.address + value - moved_range.start
         packed += struct.pack(image.byte_order + "qQ", tag, new_value)
     entry_count = max(len(image.dynamic), len(entries)) + 1
     return bytes(packed).ljust(entry_count * DYNAMIC_ENTRY_BYTES, b"\0")
 
 
 def _range_to_move(image: ElfImage) -> Range | None:
-    """Return the range behind the table of segments that makes room for one more header.
+    """Return the range behind the table of segments that must move for one more entry in it.
 
-    It ends where a section or note ends. None if something in it cannot move.
+    The range begins where the table ends, and has at least the size of an entry; it ends where a
+    section or segment ends, so that none is torn apart. None if something in it cannot move.
     """
     header_bytes = struct.calcsize(image.byte_order + image.layout.segment)
-    start = image.header[4] + header_bytes * len(image.segments)
+    start = image.header.segments_offset + header_bytes * len(image.segments)
     first = image.first_segment(elf.LOAD)
+    # offsets in the first segment are to be addresses, too
     if first is None or first.offset or first.address or not image.sections:
         return None
     headers_start = image.sections[0].at
     last_header = image.sections[-1].at
     headers_end = last_header + struct.calcsize(image.byte_order + image.layout.section)
     end = start
-    grown = start + header_bytes
-    while grown > end:  # until no section reaches beyond the end
-        end = grown
+    needed_end = start + header_bytes
+    while needed_end > end:  # until no section reaches beyond the end
+        end = needed_end
         sections = [
             section for section in image.sections if section.offset < end and start < section.end
         ]
+        # the first segment, at offset 0, contains the range and stays
         segments = [
             segment
             for segment in image.segments
-            if segment.offset and segment.offset < end and start < segment.end
+            if 0 < segment.offset < end and start < segment.end
         ]
         if not all(section.address and section.kind in MOVABLE_SECTIONS for section in sections):
             return None
@@ -234,45 +272,64 @@ def _range_to_move(image: ElfImage) -> Range | None:
         if headers_start < end and start < headers_end:
             return None
         ends = [section.end for section in sections] + [segment.end for segment in segments]
-        grown = max([end, *ends])
+        needed_end = max([end, *ends])
     return start, end
 
 
-def _remaining_segments(image: ElfImage, moving: Range) -> list[Segment]:
-    """Return the segments without those that lose their last section, which strip cannot handle."""
-    start, end = moving
-    loaded = {section.offset for section in image.sections if section.address}
-    staying = {
-        offset for offset in loaded if offset != image.strings_offset and not start <= offset < end
-    }
+def _remaining_segments(image: ElfImage, old_range: Range) -> list[Segment]:
+    """Return the segments without those that lose their last section, which strip cannot handle.
+
+    The sections in `old_range` and the string table move into the new segment.
+    """
+    start, end = old_range
+    old_offsets = set()  # of all loaded sections
+    lasting_offsets = set()  # of those that do not move
+    for section in image.sections:
+        if section.address:
+            old_offsets.add(section.offset)
+            is_moved = start <= section.offset < end or section.offset == image.strings_offset
+            if not is_moved:
+                lasting_offsets.add(section.offset)
     remaining = []
     for segment in image.segments:
-        keeps_section = any(segment.offset <= offset < segment.end for offset in staying)
-        had_section = any(segment.offset <= offset < segment.end for offset in loaded)
+        keeps_section = any(segment.offset <= offset < segment.end for offset in lasting_offsets)
+        had_section = any(segment.offset <= offset < segment.end for offset in old_offsets)
         if segment.kind != elf.LOAD or keeps_section or not had_section:
             remaining.append(segment)
     return remaining
 
 
-def _new_segment(image: ElfImage, names_room: int, moving: Range) -> Segment:
+def _new_segment(image: ElfImage, names_room: int, old_range: Range) -> Segment:
     """Return the new segment, after everything else in the file and in memory."""
     top = 0
     for segment in image.segments:
         if segment.kind == elf.LOAD:
             top = max(top, segment.address + segment.memory)
-    page = PAGE_BYTES.get(image.header[1], LARGEST_PAGE_BYTES)
-    offset = -(-len(image.data) // page) * page
-    address = -(-top // page) * page
-    size = names_room + moving[1] - moving[0]
-    return Segment(elf.LOAD, READABLE, offset, address, size, size, page)
+    page = PAGE_BYTES.get(image.header.machine, LARGEST_PAGE_BYTES)
+    size = names_room + old_range[1] - old_range[0]
+    return Segment(
+        kind=elf.LOAD,
+        flags=READABLE,
+        offset=round_up(len(image.data), page),
+        address=round_up(top, page),
+        size=size,
+        memory=size,
+        align=page,
+    )
+
+
+def round_up(number: int, step: int) -> int:
+    """Return the first multiple of `step` that is not below `number`."""
+    return -(-number // step) * step
 
 
 def _with_new_segment(
-    remaining: Sequence[Segment], added: Segment, moved: _MovedRange
+    remaining: Sequence[Segment], new_segment: Segment, moved_range: _MovedRange
 ) -> list[Segment]:
-    """Return the segments with the new one, of the highest address, after the last loaded one.
+    """Return the remaining segments, those in the moved range at their new places, and the new one.
 
-    The loader requires loaded segments in the order of their addresses.
+    The loader requires loaded segments in the order of their addresses, so the new segment, which
+    has the highest, follows the last one that is loaded.
     """
     segments: list[Segment] = []
     last_load = 0
@@ -280,13 +337,13 @@ def _with_new_segment(
         moved_segment = segment
         if segment.kind == elf.LOAD:
             last_load = len(segments)
-        elif moved.contains(segment.offset):
-            step = segment.offset - moved.start
+        elif moved_range.contains(segment.offset):
+            step = segment.offset - moved_range.start
             moved_segment = replace(
-                segment, offset=moved.offset + step, address=moved.address + step
+                segment, offset=moved_range.offset + step, address=moved_range.address + step
             )
         segments.append(moved_segment)
-    segments.insert(last_load + 1, added)
+    segments.insert(last_load + 1, new_segment)
     return segments
 
 
@@ -309,17 +366,17 @@ def pack_segments(image: ElfImage, segments: Sequence[Segment]) -> bytes:
 
 
 def _moved_section_headers(
-    image: ElfImage, added: Segment, moved: _MovedRange, names_bytes: int
+    image: ElfImage, new_segment: Segment, moved_range: _MovedRange, names_bytes: int
 ) -> Iterator[FileWrite]:
     """Yield the writes of address, offset and size of each section that moves."""
     for section in image.sections:
         if not section.address:
             continue
-        if moved.contains(section.offset):
-            step = section.offset - moved.start
-            numbers = (moved.address + step, moved.offset + step, section.size)
+        if moved_range.contains(section.offset):
+            step = section.offset - moved_range.start
+            numbers = (moved_range.address + step, moved_range.offset + step, section.size)
         elif section.offset == image.strings_offset:
-            numbers = (added.address, added.offset, names_bytes)
+            numbers = (new_segment.address, new_segment.offset, names_bytes)
         else:
             continue
         yield section.at + ADDRESS_AT, struct.pack(image.byte_order + "QQQ", *numbers)
@@ -357,16 +414,15 @@ def find_patchelf() -> str:
 
 
 def run_path(
-    path: Path, present: Sequence[str], looks_inside: bool, root: Path, libraries: Sequence[Path]
+    path: Path, present: Sequence[str], uses_wheel: bool, root: Path, libraries: Sequence[Path]
 ) -> tuple[str, ...]:
     """Return the run path for the file `path` of a wheel unpacked at `root`.
 
-    It leads to no folder outside the wheel.
-
-    `present` is its run path now, `libraries` are the folders of the wheel's shared libraries. A
-    file without a run path that needs no library of the wheel (`looks_inside`) gets none.
+    `present` is the run path that the file has, of which only entries that lead into the wheel
+    stay. `uses_wheel` says whether the file needs a library in one of the folders `libraries`; if
+    it does not, and has no run path, it gets none.
     """
-    if not present and not looks_inside:
+    if not present and not uses_wheel:
         return ()
     entries = [ORIGIN]
     entries += [relative_to_origin(path, folder) for folder in libraries]
