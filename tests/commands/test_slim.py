@@ -128,7 +128,7 @@ def test_the_sbom_in_it_is_of_what_is_left(
     run(shipped, tmp_path, wheel)
     verify.verify_wheels(layout(tmp_path), original=str(wheel)).require()
     (slim_wheel,) = (tmp_path / "dist").glob("*.whl")
-    content = record_file.read_described(slim_wheel, sbom.INNER_PATH)
+    content = record_file.read_dist_info_file(slim_wheel, sbom.INNER_PATH)
     assert (content is not None) == manifest
     if content is not None:
         document = json.loads(content)

@@ -24,7 +24,7 @@ def wheel(tmp_path: Path) -> Path:
 def compose(wheel: Path, **changes: Any) -> dict[str, Any]:
     """Return the SBOM beside a wheel, for its manifest with changes."""
     manifest = documented_wheels.manifest(wheel) | changes
-    metadata = record_file.read_described(wheel, "METADATA")
+    metadata = record_file.read_dist_info_file(wheel, "METADATA")
     assert metadata
     digests = record_file.recorded_digests(wheel)
     document: dict[str, Any] = json.loads(sbom.compose_sbom(manifest, metadata, digests))
@@ -84,7 +84,7 @@ def test_requirements_count_as_required_and_build_tools_do_not(wheel: Path) -> N
 
 def test_a_requirement_that_cannot_be_parsed_is_left_out(wheel: Path) -> None:
     manifest = documented_wheels.manifest(wheel)
-    metadata = record_file.read_described(wheel, "METADATA")
+    metadata = record_file.read_dist_info_file(wheel, "METADATA")
     assert metadata
     odd = metadata.replace(
         b"Requires-Dist: typing-extensions",
@@ -171,7 +171,7 @@ def test_a_source_without_a_proven_commit_leads_to_no_repository(tmp_path: Path)
     }
     origin = {"repository": "", "source": "https://a.example/t.tar.gz (x)"}
     manifest = documented_wheels.manifest(wheel) | unproven | origin
-    metadata = record_file.read_described(wheel, "METADATA") or b""
+    metadata = record_file.read_dist_info_file(wheel, "METADATA") or b""
     for content in (
         sbom.compose_sbom(manifest, metadata, {}),
         sbom.compose_inner_sbom(manifest, metadata, {}),

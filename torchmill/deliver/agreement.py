@@ -417,7 +417,7 @@ def _check_inner_sbom(distribution: FinishedWheel) -> AgreementCheck:
     name = "inner SBOM"
     wheel = distribution.path
     try:
-        content = record_file.read_described(wheel, sbom.INNER_PATH)
+        content = record_file.read_dist_info_file(wheel, sbom.INNER_PATH)
         if content is None:
             problems = []
             # Manifests have this field since wheels have an SBOM inside.

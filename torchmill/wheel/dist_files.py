@@ -105,7 +105,7 @@ def compose_documents(manifest: Mapping[str, Any], wheel: Path) -> dict[str, byt
     from torchmill.wheel import sbom, statement
 
     plain_manifest = json.loads(_manifest_text(manifest))
-    metadata = record_file.read_described(wheel, "METADATA") or b""
+    metadata = record_file.read_dist_info_file(wheel, "METADATA") or b""
     digests = record_file.recorded_digests(wheel)
     return {
         STATEMENT_SUFFIX: statement.canonical_json(statement.compose_statement(plain_manifest)),

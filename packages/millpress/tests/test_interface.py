@@ -14,7 +14,7 @@ from press_support import compiled_wheels as tiny
 from press_support.written_wheels import made
 
 
-def test_every_name_that_is_offered_is_there() -> None:
+def test_every_public_name_exists() -> None:
     for name in millpress.__all__:
         assert getattr(millpress, name).__doc__
     with pytest.raises(AttributeError):
@@ -42,6 +42,14 @@ def test_problems_are_clauses_without_the_path(tmp_path: Path) -> None:
     assert problem.startswith("not a sound wheel")
 
 
+@pytest.mark.parametrize("platform", ["linux_x86_64", "any"])
+def test_a_damaged_extension_module_is_one_problem(tmp_path: Path, platform: str) -> None:
+    name = "tinytorch/_C.cpython-312-x86_64-linux-gnu.so"
+    wheel = made(tmp_path, tag=f"cp312-cp312-{platform}", files={name: b"\x7fELF\2\1"})
+    (problem,) = millpress.verify_wheel(wheel)
+    assert problem.startswith(f"{name}: not a sound ELF file")
+
+
 @tiny.needs_compiler
 def test_a_repaired_wheel_is_sound_and_has_the_oldest_tag(raw: tiny.Raw, tmp_path: Path) -> None:
     repaired = millpress.repair_wheel(raw.torch, tmp_path / "dist", folders=[raw.outside])
@@ -67,7 +75,7 @@ def test_the_command_shows_and_verifies(tmp_path: Path, capsys: pytest.CaptureFi
     assert "tinytorch/more.py has no entry in RECORD" in capsys.readouterr().out
 
 
-def test_the_command_packs_what_was_unpacked(
+def test_the_command_packs_an_unpacked_wheel(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wheel = made(tmp_path / "raw", tag="py2.py3-none-any")
@@ -78,6 +86,15 @@ def test_the_command_packs_what_was_unpacked(
     packed = tmp_path / "dist" / wheel.name
     assert millpress.verify_wheel(packed) == []
     assert f"sha256 {millpress.read_wheel(packed).sha256}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "many"])
+def test_the_command_needs_a_thread(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], number: str
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["pack", str(tmp_path), f"--threads={number}"])
+    assert "is not a number above zero" in capsys.readouterr().err
 
 
 @tiny.needs_compiler

@@ -28,8 +28,11 @@ exec llvm-otool-{version} "${{words[@]}}"
 """
 
 
-def tools(folder: Path) -> None:
-    """Put LLVM's tools under Apple's names; signing is left out, for nothing loads the result here."""
+def install_tools(folder: Path) -> None:
+    """Put LLVM's tools under Apple's names.
+
+    Signing is left out: nothing loads the result here.
+    """
     folder.mkdir()
     (folder / "otool").write_text(OTOOL.format(version=LLVM))
     (folder / "codesign").write_text("#!/bin/sh\nexit 0\n")
@@ -59,7 +62,7 @@ def downloaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def staged(downloaded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StagedWheel:
     """Undo delocate's work: the library lies outside, and its user knows the path there."""
     if sys.platform != "darwin":
-        tools(tmp_path / "tools")
+        install_tools(tmp_path / "tools")
         monkeypatch.setenv("PATH", f"{tmp_path / 'tools'}{os.pathsep}{os.environ['PATH']}")
     (tmp_path / "stage").mkdir()
     staged = stage_wheel(downloaded, tmp_path / "stage")
@@ -79,23 +82,21 @@ def needed(path: Path) -> list[str]:
     return list(get_install_names(str(path)))
 
 
-def test_an_outside_library_comes_along(staged: StagedWheel, tmp_path: Path) -> None:
+def test_an_outside_library_is_bundled(staged: StagedWheel, tmp_path: Path) -> None:
     (library,) = macos.delocate_wheel(staged, "macosx_14_0_arm64", frozenset())
-    assert (library.path, library.source) == (
-        "pykdtree/.dylibs/libomp.dylib",
-        tmp_path / "outside" / "libomp.dylib",
-    )
+    assert library.path == "pykdtree/.dylibs/libomp.dylib"
+    assert library.source == tmp_path / "outside" / "libomp.dylib"
     extension = next((staged.root / "pykdtree").glob("*.so"))
     assert needed(extension) == ["@loader_path/.dylibs/libomp.dylib", "/usr/lib/libSystem.B.dylib"]
     assert str(tmp_path).encode() not in (staged.root / library.path).read_bytes()
 
 
-def test_what_the_base_package_brings_stays_outside(staged: StagedWheel) -> None:
+def test_a_library_of_the_base_package_is_not_bundled(staged: StagedWheel) -> None:
     assert macos.delocate_wheel(staged, "macosx_14_0_arm64", frozenset({"libomp.dylib"})) == ()
     assert not (staged.root / "pykdtree" / ".dylibs").exists()
 
 
-def test_a_library_that_is_nowhere_is_named(staged: StagedWheel, tmp_path: Path) -> None:
+def test_a_missing_library_is_named(staged: StagedWheel, tmp_path: Path) -> None:
     (tmp_path / "outside" / "libomp.dylib").unlink()
     with refused("library-not-found") as caught:
         macos.delocate_wheel(staged, "macosx_14_0_arm64", frozenset())
@@ -119,7 +120,7 @@ def test_a_tag_that_the_files_contradict_is_refused(
         macos.require_macos_tag(stage_wheel(downloaded, tmp_path), tag)
 
 
-def test_without_the_tools_it_says_what_to_install(
+def test_missing_xcode_tools_are_reported(
     downloaded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "stage").mkdir()
@@ -129,7 +130,7 @@ def test_without_the_tools_it_says_what_to_install(
         macos.delocate_wheel(staged, "macosx_14_0_arm64", frozenset())
 
 
-def test_a_file_is_read(downloaded: Path, tmp_path: Path) -> None:
+def test_the_slices_of_a_file_are_read(downloaded: Path, tmp_path: Path) -> None:
     staged = stage_wheel(downloaded, tmp_path)
     library = staged.root / "pykdtree/.dylibs/libomp.dylib"
     assert elf.has_magic(library, *MACHO_MAGIC)
@@ -141,9 +142,8 @@ def test_a_fat_file_with_wide_offsets_is_judged(downloaded: Path, tmp_path: Path
     staged = stage_wheel(downloaded, tmp_path)
     library = staged.root / "pykdtree/.dylibs/libomp.dylib"
     thin = library.read_bytes()
-    header = struct.pack(">II", 0xCAFEBABF, 1) + struct.pack(
-        ">IIQQII", 0x0100000C, 0, 0x4000, len(thin), 14, 0
-    )
+    header = struct.pack(">II", 0xCAFEBABF, 1)
+    header += struct.pack(">IIQQII", 0x0100000C, 0, 0x4000, len(thin), 14, 0)
     library.write_bytes(header.ljust(0x4000, b"\0") + thin)
     with pytest.raises(RepairError, match=r"libomp\.dylib is built for arm64, not for x86_64"):
         macos.require_macos_tag(staged, "macosx_14_0_x86_64")
@@ -155,8 +155,54 @@ def test_of_a_universal_file_only_the_machines_own_part_is_judged() -> None:
     assert list(macos.slice_problems("libomp.dylib", slices, (10, 9), "x86_64"))
 
 
+@pytest.fixture
+def compiled(tmp_path: Path) -> StagedWheel:
+    """Return a wheel with one file, which begins like a Mach-O file."""
+    (tmp_path / "spam").mkdir()
+    (tmp_path / "spam" / "_c.so").write_bytes(bytes.fromhex("cffaedfe"))
+    dist_info = tmp_path / "spam-1.0.dist-info"
+    return StagedWheel("spam-1.0.whl", tmp_path, dist_info, "spam", "1.0", "spam")
+
+
 @pytest.mark.parametrize(
-    ("library", "comes"),
+    ("tag", "slices", "clause"),
+    [
+        # nobody builds for Apple silicon before macOS 11: the tag speaks of Intel
+        ("macosx_10_13_universal2", {"x86_64": (10, 13), "arm64": (11, 0)}, None),
+        ("macosx_10_13_universal2", {"arm64": (11, 0)}, "is built for arm64, not for x86_64"),
+        ("macosx_10_13_universal2", {"x86_64": (10, 15), "arm64": (11, 0)}, "needs macOS 10.15"),
+        ("macosx_11_0_universal2", {"x86_64": (10, 13), "arm64": (12, 0)}, "needs macOS 12.0"),
+    ],
+)
+def test_a_universal_tag_promises_both_machines(
+    compiled: StagedWheel,
+    monkeypatch: pytest.MonkeyPatch,
+    tag: str,
+    slices: dict[str, tuple[int, int]],
+    clause: str | None,
+) -> None:
+    monkeypatch.setattr(macos, "read_slices", lambda _path: slices)
+    if clause is None:
+        macos.require_macos_tag(compiled, tag)
+    else:
+        with refused("newer-than-tag") as caught:
+            macos.require_macos_tag(compiled, tag)
+        assert clause in str(caught.value)
+
+
+def test_an_invalid_tag_is_refused(compiled: StagedWheel) -> None:
+    with refused("invalid-platform-tag"):
+        macos.require_macos_tag(compiled, "macosx_11")
+
+
+def test_a_damaged_file_is_refused(compiled: StagedWheel) -> None:
+    pytest.importorskip("macholib")
+    with refused("damaged-library"):
+        macos.require_macos_tag(compiled, "macosx_11_0_arm64")
+
+
+@pytest.mark.parametrize(
+    ("library", "bundled"),
     [
         ("/usr/lib/libSystem.B.dylib", False),
         ("/System/Library/Frameworks/Accelerate.framework/Accelerate", False),
@@ -164,5 +210,5 @@ def test_of_a_universal_file_only_the_machines_own_part_is_judged() -> None:
         ("/venv/lib/python3.10/site-packages/torch/lib/libtorch.dylib", False),
     ],
 )
-def test_which_libraries_come_along(library: str, comes: bool) -> None:
-    assert macos.must_bundle(library, frozenset({"libtorch.dylib"})) is comes
+def test_only_outside_libraries_are_bundled(library: str, bundled: bool) -> None:
+    assert macos.must_bundle(library, frozenset({"libtorch.dylib"})) is bundled

@@ -73,7 +73,7 @@ def _recorded_files(wheel: Path) -> dict[str, tuple[str, list[str]]]:
     list, which is empty for a row without digest (RECORD's own). The SBOM in the wheel is left out:
     it names the version, and the digests of changed libraries.
     """
-    record = (record_file.read_described(wheel, "RECORD") or b"").decode()
+    record = (record_file.read_dist_info_file(wheel, "RECORD") or b"").decode()
     files = {}
     for name, row in record_file.parse_record(record).items():
         if not name.endswith(f".dist-info/{sbom.INNER_PATH}"):

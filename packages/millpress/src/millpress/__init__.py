@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from millpress.wheel_writer import PackedWheel as PackedWheel
     from millpress.wheel_writer import pack_wheel as pack_wheel
 
-# Loaded when they are used: who reads a wheel does not wait for auditwheel's policies.
+# Each module is loaded when a name of it is used first: auditwheel's policies, which only repair
+# and verification need, take longer to load than a wheel's METADATA takes to read.
 _MODULES = {
     "MillpressError": "errors",
     "PackedWheel": "wheel_writer",
@@ -71,6 +72,7 @@ __all__ = [  # noqa: RUF022 - in the order of the work
 
 
 def __getattr__(name: str) -> Any:
+    """Return a function or class of the package, and load its module if need be (PEP 562)."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

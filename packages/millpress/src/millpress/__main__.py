@@ -13,7 +13,7 @@ from millpress.verification import verify_wheel
 from millpress.wheel_file import format_tags, read_wheel
 from millpress.wheel_writer import PackedWheel, pack_wheel
 
-FAILED = 1  # exit code: a wheel has problems, or something could not be done
+FAILED = 1  # exit code: a wheel has problems, or the command could not do its work
 
 
 def show(options: argparse.Namespace) -> int:
@@ -57,8 +57,8 @@ def pack(options: argparse.Namespace) -> int:
 def verify(options: argparse.Namespace) -> int:
     """Print the problems of wheels; the exit code is 1 if there are any.
 
-    A file that is missing or is no wheel is one with a problem, and the check goes on. Only a
-    machine that cannot check any wheel (its disk is full) ends it.
+    A file that is missing or is no wheel has a problem, and the other files are still checked.
+    Only an error that would stop each check, such as a full disk, ends the command.
     """
     exit_code = 0
     for path in options.wheel:
@@ -74,6 +74,13 @@ def verify(options: argparse.Namespace) -> int:
 
 def _print_packed(packed: PackedWheel) -> None:
     print(f"{packed.path}: {packed.size} bytes, sha256 {packed.sha256}")
+
+
+def _positive_number(text: str) -> int:
+    """Return a number of threads. Raises ArgumentTypeError if it is below one, or no number."""
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above zero")
+    return int(text)
 
 
 def parse_options(words: Sequence[str] | None) -> argparse.Namespace:
@@ -111,7 +118,9 @@ def parse_options(words: Sequence[str] | None) -> argparse.Namespace:
     pack_parser.set_defaults(run=pack)
     pack_parser.add_argument("folder", type=Path)
     pack_parser.add_argument(
-        "--threads", type=int, help="default: one for each processor that this process may use"
+        "--threads",
+        type=_positive_number,
+        help="default: one for each processor that this process may use",
     )
 
     verify_parser = commands.add_parser("verify", help="find contradictions in a wheel")

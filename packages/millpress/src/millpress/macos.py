@@ -1,9 +1,14 @@
-"""Repair wheels for macOS by delocate, and check Mach-O files against the platform tag."""
+"""Repair wheels for macOS by delocate, and check Mach-O files against the platform tag.
+
+Mach-O is the format of libraries and programs on macOS. A file for several machines, called
+universal or fat, has a slice for each: a whole Mach-O file inside the file.
+"""
 
 import contextlib
 import logging
 import re
 import shutil
+import struct
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
@@ -11,7 +16,7 @@ from pathlib import Path
 
 from millpress import elf
 from millpress.bundling import BundledLibrary
-from millpress.errors import RepairError, ToolError, first_problems
+from millpress.errors import InputError, OptionError, RepairError, ToolError, first_problems
 from millpress.record_file import hash_file
 from millpress.staging import MACHO_MAGIC, StagedWheel
 
@@ -20,20 +25,25 @@ CPU_TYPES = {0x01000007: "x86_64", 0x0100000C: "arm64"}  # of <mach/machine.h>
 VERSION_MIN = 0x24  # LC_VERSION_MIN_MACOSX
 BUILD_VERSION = 0x32  # LC_BUILD_VERSION
 MACOS_TAG = re.compile(r"macosx_(?P<major>\d+)_(?P<minor>\d+)_(?P<arch>\w+)")
+# The machines of which a tag promises each:
+# https://packaging.python.org/en/latest/specifications/platform-compatibility-tags/
+UNIVERSAL_MACHINES = {"universal2": ("arm64", "x86_64")}
+# The first macOS for Apple silicon: no older one runs there, whatever a tag says.
+FIRST_ARM64_MACOS = (11, 0)
 SYSTEM_FOLDERS = ("/usr/lib", "/System")
 XCODE_TOOLS = ("otool", "install_name_tool", "codesign")
-# The parts of a file: for which machine, and from which macOS on: "arm64": (14, 0).
+# The slices of a file: machine -> oldest macOS that loads the slice: "arm64": (14, 0).
 Slices = Mapping[str, tuple[int, int]]
 
 
 def delocate_wheel(
     staged: StagedWheel, platform_tag: str, provided: frozenset[str]
 ) -> tuple[BundledLibrary, ...]:
-    """Copy outside libraries into the package's .dylibs, and check the tag.
+    """Copy outside libraries into the package's .dylibs, check the tag, return what was copied.
 
-    `provided` names the libraries of the package that this one imports first. Returns the bundled
-    libraries. Raises ToolError without delocate or Xcode's tools, RepairError if a library is
-    missing or newer than the tag.
+    `provided` names the libraries of the package that this one imports first. Raises ToolError
+    without delocate or Xcode's tools, RepairError if a library is missing or newer than the tag,
+    OptionError for an invalid tag, InputError for a damaged library.
     """
     try:
         from delocate.delocating import delocate_path
@@ -67,33 +77,44 @@ def delocate_wheel(
                 f"{reason}: install what provides the library, and build again",
                 code="library-not-found",
             ) from None
-    inside = folder.relative_to(staged.root).as_posix()
+    folder_in_wheel = folder.relative_to(staged.root).as_posix()
     bundled = []
     for source in map(Path, sorted(copied)):
-        path = f"{inside}/{source.name}"
+        path = f"{folder_in_wheel}/{source.name}"
         bundled.append(BundledLibrary(source.name, path, source, hash_file(source)))
-        # until now its install name is its path on this machine
+        # the install name, by which other libraries refer to it, still is its path on this machine
         set_install_id(str(staged.root / path), f"/DLC/{path}")
-    if not bundled:
+    if not bundled:  # delocate creates the folder in any case
         folder.rmdir()
     require_macos_tag(staged, platform_tag)
     return tuple(bundled)
 
 
 def must_bundle(library: str, provided: frozenset[str]) -> bool:
-    """Tell whether a library is bundled: not the system's, nor those of the base package."""
+    """Tell whether a library is bundled: not one of the system or of the base package."""
     return not library.startswith(SYSTEM_FOLDERS) and Path(library).name not in provided
 
 
 def require_macos_tag(staged: StagedWheel, platform_tag: str) -> None:
-    """Raise RepairError if a file is for another machine than the tag, or a newer macOS."""
-    _, major, minor, machine = platform_tag.split("_", 3)
-    macos = (int(major), int(minor))
+    """Raise RepairError if a file is for another machine than the tag, or a newer macOS.
+
+    Raises OptionError for an invalid tag, InputError for a damaged file.
+    """
+    match = MACOS_TAG.fullmatch(platform_tag)
+    if match is None:
+        raise OptionError(
+            f"{platform_tag}: not a platform tag of macOS wheels: use one like macosx_11_0_arm64",
+            code="invalid-platform-tag",
+        )
+    macos = (int(match["major"]), int(match["minor"]))
+    machines = UNIVERSAL_MACHINES.get(match["arch"], (match["arch"],))
     problems: list[str] = []
     for path in sorted(staged.root.rglob("*")):
         if elf.has_magic(path, *MACHO_MAGIC):
             name = path.relative_to(staged.root).as_posix()
-            problems += slice_problems(name, read_slices(path), macos, machine)
+            slices = read_slices(path)
+            for machine in machines:
+                problems += slice_problems(name, slices, macos, machine)
     if problems:
         raise RepairError(
             f"{first_problems(problems)}: build on that system, or for it, with "
@@ -103,31 +124,40 @@ def require_macos_tag(staged: StagedWheel, platform_tag: str) -> None:
 
 
 def read_slices(path: Path) -> Slices:
-    """Return the parts of a file for each machine. Raises ValueError if it is damaged."""
+    """Return the slices of a Mach-O file. Raises InputError if it is damaged."""
     from macholib.MachO import MachO  # installed with delocate, which only macOS needs
 
+    try:
+        headers = MachO(str(path)).headers
+    except (ValueError, struct.error) as error:
+        raise InputError(
+            f"{path}: not a sound Mach-O file ({error}): build it again", code="damaged-library"
+        ) from None
     slices = {}
-    for part in MachO(str(path)).headers:
-        cpu = part.header.cputype
-        slices[CPU_TYPES.get(cpu, f"cpu {cpu:#x}")] = _oldest_macos(part.commands)
+    for header in headers:
+        cpu = header.header.cputype
+        machine = CPU_TYPES.get(cpu, f"cpu {cpu:#x}")
+        slices[machine] = _oldest_macos(header.commands)
     return slices
 
 
 def slice_problems(
     name: str, slices: Slices, macos: tuple[int, int], machine: str
 ) -> Iterator[str]:
-    """Yield how a file breaks the promise of a platform tag for this macOS and this machine."""
+    """Yield a clause if a file does not run on `machine`, or only on a newer macOS than `macos`."""
     if machine not in slices:
         yield f"{name} is built for {', '.join(sorted(slices))}, not for {machine}"
         return
-    # only this machine's part: that Apple silicon needs macOS 11 says nothing of Intel's
-    newest = slices[machine]
-    if newest > macos:
-        yield f"{name} needs macOS {newest[0]}.{newest[1]}, and the tag says {macos[0]}.{macos[1]}"
+    # only this machine's slice: that Apple silicon needs macOS 11 says nothing of Intel's
+    oldest = slices[machine]
+    if machine == "arm64" and oldest <= FIRST_ARM64_MACOS:
+        return
+    if oldest > macos:
+        yield f"{name} needs macOS {oldest[0]}.{oldest[1]}, and the tag says {macos[0]}.{macos[1]}"
 
 
 def _oldest_macos(commands: Iterable[tuple[object, object, object]]) -> tuple[int, int]:
-    """Return the oldest macOS that loads a part; (0, 0) if it does not say."""
+    """Return the oldest macOS that loads a slice, by its load commands; (0, 0) if none says."""
     for load, command, _ in commands:
         kind = getattr(load, "cmd", None)
         if kind == VERSION_MIN:
@@ -136,7 +166,8 @@ def _oldest_macos(commands: Iterable[tuple[object, object, object]]) -> tuple[in
             number = int(getattr(command, "minos"))  # noqa: B009
         else:
             continue
-        return number >> 16, number >> 8 & 0xFF  # X.Y.Z in nibbles xxxx.yy.zz
+        # X.Y.Z takes 16, 8 and 8 bits
+        return number >> 16, number >> 8 & 0xFF
     return 0, 0
 
 

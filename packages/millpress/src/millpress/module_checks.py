@@ -1,4 +1,9 @@
-"""Check that a wheel's extension modules and tags are for one interpreter."""
+"""Check that a wheel's extension modules and tags are for one interpreter.
+
+An extension module is a shared library that Python imports. Its file name says for which
+interpreter it is: "_C.cpython-310-x86_64-linux-gnu.so", or "_C.abi3.so" for all that have the stable
+ABI.
+"""
 
 import re
 import tempfile
@@ -10,6 +15,7 @@ from zipfile import ZipFile
 from packaging.tags import compatible_tags, cpython_tags
 
 from millpress import elf, wheel_file
+from millpress.errors import InputError
 
 EXTENSION_MODULE = re.compile(
     r"/?(?P<module>[^/.]+)(?P<suffix>\.(cpython-|cp\d|pypy|graalpy|abi3)[^/]*\.(so|pyd)|\.abi3\.so)$"
@@ -31,8 +37,12 @@ class TargetInterpreter:
 
 
 def foreign_files(names: Iterable[str], interpreter: TargetInterpreter) -> Iterator[str]:
-    """Yield a clause for each file whose name is for another interpreter."""
-    digits = re.sub(r"\D", "", interpreter.abi)
+    """Yield a clause for each file whose name is for another interpreter.
+
+    Beside extension modules these are all files that have an interpreter in their names, such as
+    "spam.cpython-310.pyc".
+    """
+    version_digits = re.sub(r"\D", "", interpreter.abi)  # "313" of "cp313t"
     for name in names:
         match = EXTENSION_MODULE.search(name)
         if match is not None:
@@ -42,12 +52,15 @@ def foreign_files(names: Iterable[str], interpreter: TargetInterpreter) -> Itera
                     f"{name} is not for this interpreter, "
                     f"whose extensions end in {interpreter.suffix}"
                 )
-        elif any(version != digits for version in CPYTHON_NAME.findall(name)):
+        elif any(version != version_digits for version in CPYTHON_NAME.findall(name)):
             yield f"{name} is for a different CPython than {interpreter.abi}"
 
 
 def interpreter_problems(wheel: Path, interpreter: TargetInterpreter, python: str) -> Iterator[str]:
-    """Yield a clause if no tag in the wheel's name fits the interpreter, `python` "3.13t"."""
+    """Yield a clause if no tag in the wheel's name fits the interpreter.
+
+    `python` is the interpreter's version: "3.10", or "3.13t" of a free-threaded one.
+    """
     tags = wheel_file.parse_file_name(wheel)[3]
     platforms = sorted({tag.platform for tag in tags})
     major, minor = map(int, python.rstrip("t").split("."))
@@ -59,13 +72,22 @@ def interpreter_problems(wheel: Path, interpreter: TargetInterpreter, python: st
 
 
 def modules_without_entry(archive: ZipFile) -> Iterator[str]:
-    """Yield a clause for each extension module without the function that an import calls."""
+    """Yield a clause for each extension module without the function that an import calls.
+
+    A damaged one gets a clause, too. Modules for macOS and Windows are not read.
+    """
     for name in archive.namelist():
         match = EXTENSION_MODULE.search(name)
         if match is None or not name.endswith(".so"):
             continue
+        # a folder for each module, so that never more than one of them takes space on the disk
         with tempfile.TemporaryDirectory() as folder:
             path = Path(archive.extract(name, folder))
+            if not elf.is_elf(path):
+                continue
             entries = [prefix + match["module"] for prefix in ENTRY_PREFIXES]
-            if elf.is_elf(path) and elf.defined_symbols(path).isdisjoint(entries):
-                yield f"{name} has no {entries[0]}: it is not an extension module of that name"
+            try:
+                if elf.defined_symbols(path).isdisjoint(entries):
+                    yield f"{name} has no {entries[0]}: it is not an extension module of that name"
+            except InputError as error:
+                yield str(error).replace(f"{folder}/", "")

@@ -1,5 +1,6 @@
 """Count the processors that this process may use."""
 
+import math
 import os
 from pathlib import Path, PurePosixPath
 
@@ -18,8 +19,8 @@ def usable_processors(
     if hasattr(os, "sched_getaffinity"):  # not on macOS and Windows
         count = len(os.sched_getaffinity(0))
     for quota in _cgroup_quotas(cgroup_root, cgroup_file):
-        # of 1.5 processors, two threads use more than one does
-        count = min(count, -int(-quota // 1))
+        # rounded up: of 1.5 processors, two threads use more than one does
+        count = min(count, math.ceil(quota))
     return max(count, 1)
 
 

@@ -40,18 +40,19 @@ def parse_record(text: str) -> dict[str, list[str]]:
         if not row:
             continue
         if rows.setdefault(row[0], row) != row:
-            raise csv.Error(f"RECORD says two things of {row[0]!r}")
+            raise csv.Error(f"RECORD has two different rows for {row[0]!r}")
     return rows
 
 
 def recorded_digests(wheel: Path) -> dict[str, str]:
-    """Return the sha256, hexadecimal, of each file that the RECORD of a sound wheel names.
+    """Return the sha256, hexadecimal, of each file that the RECORD of a wheel names.
 
-    A wheel without RECORD gives an empty table, and a row without a valid sha256 is left out: both
-    are problems that `millpress.verify_wheel` reports.
+    Nothing is verified. A wheel without RECORD gives an empty table, and a row without a valid
+    sha256 is left out: both are problems that `millpress.verify_wheel` reports. Raises BadZipFile
+    if the file is not a zip archive, csv.Error if RECORD cannot be parsed.
     """
     digests = {}
-    record = (read_described(wheel, "RECORD") or b"").decode("utf-8", "replace")
+    record = (read_dist_info_file(wheel, "RECORD") or b"").decode("utf-8", "replace")
     for path, row in parse_record(record).items():
         if len(row) > 1 and row[1].startswith("sha256="):
             encoded = row[1].removeprefix("sha256=")
@@ -61,9 +62,12 @@ def recorded_digests(wheel: Path) -> dict[str, str]:
     return digests
 
 
-def read_described(wheel: Path, name: str) -> bytes | None:
-    """Return a file in the .dist-info of a sound wheel ("METADATA"), or None."""
-    from zipfile import ZipFile  # slow to load: who only formats a row goes without it
+def read_dist_info_file(wheel: Path, name: str) -> bytes | None:
+    """Return the content of a file in a wheel's .dist-info, such as "METADATA"; None without it.
+
+    Raises BadZipFile if the file is not a zip archive.
+    """
+    from zipfile import ZipFile  # slow to load, and callers that only format rows do not need it
 
     with ZipFile(wheel) as archive:
         for member in archive.namelist():
