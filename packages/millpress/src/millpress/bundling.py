@@ -1,8 +1,14 @@
 """Bundle the libraries that a wheel needs and that its platform tag does not promise.
 
-Libraries are found as the loader of this machine finds them (`LibrarySearch`). Two things are
-particular to NVIDIA's: they open others by name, and some come from packages of PyPI that the wheel
-requires.
+A platform tag ("manylinux_2_28_x86_64") promises on which systems a wheel runs. auditwheel has a
+policy for each tag: the libraries, and the versions of their symbols, that all these systems have.
+Any other library that the wheel needs is copied into it under a name with its digest, so that it
+does not meet another version of itself in a process: this is called bundling, and `Graft` is its
+state. Libraries are found as the loader of this machine finds them (`LibrarySearch`).
+
+Two things are particular to NVIDIA's libraries: they open others by name, and some come from
+packages of PyPI that the wheel requires. Packages that depend on another one ("torchvision" on
+"torch") find the libraries of this base package loaded, and bundle none of them.
 """
 
 import re
@@ -74,7 +80,8 @@ class LibrarySearch:
     def find(self, needed: str, user: Path, rpath: Iterable[str], machine: str) -> Path | None:
         """Return the library for `machine` that the file `user` needs, or None.
 
-        `needed` is what its header says: usually a name, sometimes a path.
+        `needed` is what the dynamic section of `user` says: usually a name, sometimes a path.
+        `rpath` is the run path of `user`.
         """
         name = Path(needed).name
         candidates = []
@@ -91,7 +98,7 @@ class LibrarySearch:
         return library
 
     def find_by_default(self, name: str, machine: str) -> Path | None:
-        """Return the library that the loader finds without run path and `folders`, or None."""
+        """Return the library that the loader finds without a run path or `folders`, or None."""
         candidates = [path for cached_name, path in self.cached if cached_name == name]
         candidates += [folder / name for folder in self.standard]
         return _first_library(candidates, machine)
@@ -119,7 +126,10 @@ def system_search(folders: Iterable[Path] = ()) -> LibrarySearch:
 
 
 def expand_origin(entry: str, user: Path) -> Path:
-    """Return the folder of a run path's entry in the file `user`."""
+    """Return the folder that an entry in the run path of the file `user` leads to.
+
+    $ORIGIN in an entry stands for the folder of the file.
+    """
     origin = str(user.parent)
     return Path(entry.replace("${ORIGIN}", origin).replace("$ORIGIN", origin))
 
@@ -145,7 +155,7 @@ class PlatformTarget:
     arch: str
     version: tuple[int, int]  # of the C library
     policy: Policy
-    covered: bool  # the policy is at least as new as the tag
+    covered: bool  # False: the tag is newer than every policy, and `policy` is the newest
 
     def on_system(self, library: str) -> bool:
         """Tell whether every system of the tag has `library`."""
@@ -154,7 +164,7 @@ class PlatformTarget:
 
 @dataclass(frozen=True, slots=True)
 class PlainLinuxTarget:
-    """The plain linux tag, for systems like this one."""
+    """The plain linux tag ("linux_x86_64"), for systems like this one."""
 
     arch: str
     search: LibrarySearch
@@ -178,23 +188,30 @@ class BundledLibrary:
 
 @dataclass
 class Graft:
-    """The state of bundling libraries into one wheel."""
+    """The state of bundling libraries into one wheel.
+
+    The fields without a default are the inputs; `bundle_libraries` adds to `files` and fills the
+    others. No file of the raw wheel is changed here: `replaced` says what has to be edited.
+    """
 
     staged: StagedWheel
     target: PlatformTarget | PlainLinuxTarget
     search: LibrarySearch
-    provided: frozenset[str]  # names of libraries that the package it depends on has loaded
-    # Both map a library to its folder in site-packages: of packages that the wheel requires, and of
-    # packages that its base package requires.
+    provided: frozenset[str]  # names of the libraries that the base package has loaded
+    # Pattern of a library's name -> folder in site-packages, for the packages of NVIDIA that the
+    # wheel requires (`required_nvidia_folders`).
     required_nvidia: Mapping[str, str]
+    # The same for those that the base package requires (`installed_nvidia_folders`).
     installed_nvidia: Mapping[str, str]
     folder: Path  # for bundled libraries
-    files: dict[Path, ElfInfo]
+    files: dict[Path, ElfInfo]  # the wheel's libraries and programs, bundled ones included
     raw_libraries: frozenset[str]  # names of the libraries that the raw wheel has
-    replaced: dict[Path, dict[str, str]] = field(default_factory=dict)  # user -> needed -> new name
-    bundled: dict[Path, BundledLibrary] = field(default_factory=dict)  # by resolved source
-    notes: list[str] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
+    # File -> name of a library that it needs -> new name of that library.
+    replaced: dict[Path, dict[str, str]] = field(default_factory=dict)
+    # By the path that a library was copied from, with links resolved; see also `_alias_nvrtc`.
+    bundled: dict[Path, BundledLibrary] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)  # for the user
+    missing: list[str] = field(default_factory=list)  # a clause for each library that is nowhere
 
     def path_in_wheel(self, path: Path) -> str:
         """Return a path as the wheel spells it."""
@@ -202,22 +219,17 @@ class Graft:
 
 
 def bundle_libraries(graft: Graft) -> None:
-    """Bundle what the files need, then what those libraries need in turn, until nothing is missing.
+    """Bundle what the files need, then what those libraries need in turn.
 
     Raises RepairError, which names every missing library.
     """
-    # Each file with its original: the run path of a bundled library counts from where it was found.
+    # Each file with its original: the run path of a bundled library counts from the folder that it
+    # was copied from.
     waiting = [(path, path) for path in graft.files]
     while waiting:
         path, original = waiting.pop(0)
-        info = graft.files[path]
-        for needed in _missing_libraries(graft, path):
-            source = graft.search.find(needed, original, info.rpath, info.machine)
-            if source is None:
-                user = graft.path_in_wheel(path)
-                graft.missing.append(f"{needed}, which {user} needs, was not found")
-            else:
-                waiting.extend(_bundle_with_companions(graft, path, needed, source))
+        for needed in graft.files[path].needed:
+            waiting += _provide_library(graft, path, original, needed)
     _alias_nvrtc(graft)
     if graft.missing:
         raise RepairError(
@@ -238,21 +250,43 @@ def is_bundled(name: str) -> bool:
     return keeps_name(name) or _HASHED_NAME.search(name) is not None
 
 
-def _missing_libraries(graft: Graft, path: Path) -> Iterator[str]:
-    """Yield the names of needed libraries that must be bundled."""
-    for needed in graft.files[path].needed:
-        name = Path(needed).name
-        if is_interpreter_library(name):
-            user = graft.path_in_wheel(path)
-            graft.notes.append(f"{user} needed {needed}: removed, the interpreter provides it")
-        elif not _is_available(graft, name):
-            yield needed
-        elif needed != name:  # the linker wrote a path of the build
-            graft.replaced.setdefault(path, {})[needed] = name
+def _provide_library(
+    graft: Graft, user: Path, original: Path, needed: str
+) -> list[tuple[Path, Path]]:
+    """Bundle the library that the file `user` needs, unless it is available without that.
+
+    `user` was copied from `original`; they are the same for a file of the raw wheel. Returns each
+    copy that is new in the wheel, with the path that it was copied from.
+    """
+    name = Path(needed).name
+    if is_interpreter_library(name):
+        file = graft.path_in_wheel(user)
+        graft.notes.append(f"{file} needed {needed}: removed, the interpreter provides it")
+        return []
+    if _is_available(graft, name):
+        if needed != name:  # the linker wrote a path of the build
+            graft.replaced.setdefault(user, {})[needed] = name
+        return []
+    info = graft.files[user]
+    source = graft.search.find(needed, original, info.rpath, info.machine)
+    if source is None:
+        file = graft.path_in_wheel(user)
+        graft.missing.append(f"{needed}, which {file} needs, was not found")
+        return []
+    if source in graft.files:  # a run path led to a copy in the wheel, which keeps its name
+        return []
+    copies: list[tuple[Path, Path]] = []
+    real = source.resolve()
+    if real not in graft.bundled:
+        copies += _bundle_library(graft, name, real)
+        for library in libraries_opened_by(source):
+            copies += _bundle_library(graft, library.name, library.resolve())
+    graft.replaced.setdefault(user, {})[needed] = graft.bundled[real].name
+    return copies
 
 
 def _is_available(graft: Graft, name: str) -> bool:
-    """Tell whether a library need not be bundled."""
+    """Tell whether a library need not be bundled: it is in the wheel, or will be where it runs."""
     return (
         name in graft.raw_libraries
         or name in graft.provided
@@ -262,39 +296,33 @@ def _is_available(graft: Graft, name: str) -> bool:
     )
 
 
-def _bundle_with_companions(
-    graft: Graft, user: Path, needed: str, source: Path
-) -> Iterator[tuple[Path, Path]]:
-    """Bundle `source` and the libraries it opens by name, and note its new name for `user`.
+def _bundle_library(graft: Graft, needed: str, real: Path) -> list[tuple[Path, Path]]:
+    """Copy the library `real`, which is needed by the name `needed`, into the wheel.
 
-    Yields each copy that is new in the wheel, with its original.
+    Returns the copy and `real`; nothing if the wheel has the copy already.
     """
-    if source in graft.files:  # a run path led to a copy in the wheel, which keeps its name
-        return
-    if source.resolve() not in graft.bundled:
-        yield from _bundle_library(graft, Path(needed).name, source.resolve())
-        for companion in libraries_opened_by(source):
-            yield from _bundle_library(graft, companion.name, companion.resolve())
-    graft.replaced.setdefault(user, {})[needed] = graft.bundled[source.resolve()].name
-
-
-def _bundle_library(graft: Graft, needed: str, real: Path) -> Iterator[tuple[Path, Path]]:
-    """Copy a library, `needed` by this name, into the wheel; yield the copy and the original."""
     if real in graft.bundled:
-        return
+        return []
     sha256 = hash_file(real)
     name = needed if keeps_name(needed) else hashed_name(needed, sha256)
     copy = graft.folder / name
+    copies = []
     info = read_elf(real)
+    # two paths may lead to equal libraries, which then have one copy
     if info is not None and not copy.exists():
         _copy_library(real, copy)
         graft.files[copy] = info
-        yield copy, real
+        copies.append((copy, real))
     graft.bundled[real] = BundledLibrary(name, graft.path_in_wheel(copy), real, sha256)
+    return copies
 
 
 def _alias_nvrtc(graft: Graft) -> None:
-    """Copy libnvrtc to the name by which cuDNN 8 opens it: a wheel cannot hold a link."""
+    """Copy libnvrtc to the name by which cuDNN 8 opens it: a wheel cannot hold a link.
+
+    In `graft.bundled` the second copy has its own path as the key, because the key of the first is
+    the path that both were copied from.
+    """
     libraries = {library.name: library for library in graft.bundled.values()}
     if CUDNN_8 not in libraries:
         return
@@ -316,7 +344,7 @@ def _copy_library(source: Path, copy: Path) -> None:
 
 
 def keeps_name(library: str) -> bool:
-    """Tell whether other libraries open a library by its name."""
+    """Tell whether other libraries open a library by its name, so that it must keep it."""
     return _OPENED_BY_NAME.fullmatch(library) is not None
 
 
@@ -333,10 +361,11 @@ def libraries_opened_by(library: Path) -> Iterator[Path]:
 
 
 def required_nvidia_folders(requirements: Iterable[str]) -> dict[str, str]:
-    """Return the libraries in packages of NVIDIA that a wheel requires, by patterns of their names.
+    """Return the folders of NVIDIA's libraries in the packages that a wheel requires.
 
-    "nvidia-cudnn-cu12" gives {"libcudnn*.so*": "nvidia/cudnn/lib"}; the folder is in site-packages.
-    Requirements for other systems than this one are ignored.
+    The keys are patterns of the libraries' names, and the folders are in site-packages:
+    "nvidia-cudnn-cu12" gives {"libcudnn*.so*": "nvidia/cudnn/lib"}. Requirements for other systems
+    than this one are ignored.
     """
     folders = {}
     for line in requirements:
@@ -350,7 +379,9 @@ def required_nvidia_folders(requirements: Iterable[str]) -> dict[str, str]:
 
 
 def installed_nvidia_folders(site: Path) -> dict[str, str]:
-    """Return the libraries of NVIDIA in site-packages: "libcublas.so.11" -> folder there.
+    """Return the folders of NVIDIA's libraries in the site-packages `site`.
+
+    The keys are the libraries' names: {"libcublas.so.11": "nvidia/cublas/lib"}.
 
     The CUDA runtime is left out: a package built with another toolkit than its base package needs
     its own, and two runtimes do not interfere. Two copies of another library would: handles that
@@ -364,7 +395,10 @@ def installed_nvidia_folders(site: Path) -> dict[str, str]:
 
 
 def nvidia_folder(folders: Mapping[str, str], library: str) -> str | None:
-    """Return the folder of a library among required or installed `folders`, or None."""
+    """Return the folder whose key matches the name of a library, or None.
+
+    `folders` are those of `required_nvidia_folders` or `installed_nvidia_folders`.
+    """
     for pattern, folder in folders.items():
         if fnmatchcase(library, pattern):
             return folder
@@ -389,8 +423,8 @@ def _nvidia_packages(requirement: Requirement) -> Iterator[tuple[str, str]]:
 class SystemNeeds:
     """What one file of a wheel needs from the system."""
 
-    file: str
-    libraries: frozenset[str]
+    file: str  # path in the wheel
+    libraries: frozenset[str]  # names
     versions: Mapping[str, frozenset[str]]  # library -> symbol versions
     symbols: frozenset[str] = frozenset()  # undefined ones, read only if the policy forbids some
 
@@ -426,9 +460,10 @@ def system_needs(
     target: PlatformTarget,
     wheel_libraries: Container[str],
 ) -> Iterator[SystemNeeds]:
-    """Yield what each file below `root` needs of the libraries that systems of the target have.
+    """Yield what each of the `files` below `root` needs from the systems of the target.
 
-    `wheel_libraries` are the names of the wheel's own libraries.
+    `wheel_libraries` are the names of the wheel's own libraries, which the system need not have.
+    No policy has rules for the GPU driver, so its libraries are left out.
     """
     for path, info in files.items():
         libraries = set()
@@ -447,6 +482,8 @@ def system_needs(
 def policy_problems(target: PlatformTarget, needs: Iterable[SystemNeeds]) -> list[str]:
     """Return a clause for each need that the target's tag does not promise."""
     problems = []
+    # In a policy the whitelist has the libraries that systems of the tag have, and the blacklist
+    # those of them of which some symbols must not be used.
     for need in needs:
         for library in sorted(target.policy.whitelist & set(need.versions)):
             problems += [

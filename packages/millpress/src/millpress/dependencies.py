@@ -1,6 +1,7 @@
 """Compare what the wheels of one version require.
 
-A resolver reads the metadata of one wheel of a version and takes it for all of them.
+A resolver reads the metadata of one wheel of a version and takes it for all of them, so the wheels
+for other Pythons and systems should declare the same requirements.
 """
 
 from collections.abc import Iterable
@@ -13,13 +14,16 @@ from packaging.utils import canonicalize_name
 from millpress import wheel_file
 from millpress.errors import WheelError
 
+# What a wheel requires, each requirement in a normalized spelling: "numpy>=1.21", "Python >=3.10",
+# "extra opt-einsum".
 DeclaredNeeds = frozenset[str]
 
 
 def project_of(requirement: object) -> str:
-    """Return the project that a requirement is on, normalized; "" for one that nothing parses.
+    """Return the normalized name of the project that a requirement is on.
 
-    Old setuptools wrote some of those.
+    Returns "" if `packaging` cannot parse the requirement, as with some that old setuptools wrote,
+    or if it is no text: a dependency group in pyproject.toml may also have tables.
     """
     try:
         return canonicalize_name(Requirement(str(requirement)).name)
@@ -53,10 +57,12 @@ def needs_difference(first: tuple[str, DeclaredNeeds], second: tuple[str, Declar
     first_name, first_needs = first
     second_name, second_needs = second
     clauses = []
-    if second_needs - first_needs:
-        clauses.append(f"also {', '.join(sorted(second_needs - first_needs))}")
-    if first_needs - second_needs:
-        clauses.append(f"not {', '.join(sorted(first_needs - second_needs))}")
+    additional = second_needs - first_needs
+    if additional:
+        clauses.append(f"also {', '.join(sorted(additional))}")
+    missing = first_needs - second_needs
+    if missing:
+        clauses.append(f"not {', '.join(sorted(missing))}")
     if not clauses:
         return ""
     return (
@@ -91,6 +97,7 @@ def sibling_differences(wheel: Path, others: Iterable[Path]) -> list[str]:
 
 
 def _normalize_requirement(line: str) -> str:
+    """Return a requirement as `packaging` spells it, or unchanged if it cannot be parsed."""
     try:
         requirement = Requirement(line)
     except InvalidRequirement:

@@ -1,4 +1,9 @@
-"""Check the libraries of a wheel: against its platform tags, or as installed."""
+"""Check the libraries of a wheel: against its platform tags, or in an environment that has it.
+
+A wheel contradicts a tag if its files are for another machine or C library: then nobody can use it.
+It breaks a promise of the tag if its files need a newer C library than the tag says: then it works
+on some of the systems of the tag only.
+"""
 
 import errno
 import re
@@ -15,8 +20,8 @@ from millpress.elf import ElfInfo
 from millpress.errors import InputError, OptionError
 from millpress.module_checks import ENTRY_PREFIXES
 
-# What the system refuses for reasons of the machine; anything else is about the names of the
-# members.
+# Errors of the machine that checks a wheel. Any other error of the system is about the names of the
+# wheel's members, which are too long, or not allowed in this file system.
 MACHINE_ERRORS = DISK_FULL | {
     errno.EROFS,
     errno.EACCES,
@@ -29,10 +34,10 @@ MACHINE_ERRORS = DISK_FULL | {
     errno.ENOMEM,
 }
 NVIDIA_FOLDER = "nvidia"  # the folder of site-packages that all packages of NVIDIA share
+# The files of both C libraries, under the names by which other libraries need them.
 _GLIBC = re.compile(r"libc\.so\.6|ld-linux[\w.-]*\.so\.\d+|ld64\.so\.\d")
 _MUSL = re.compile(r"(libc\.|ld-)musl-\w+\.so\.1")
-# By the first word of a tag: the C library that its systems do not have, and that library's files.
-_OTHER_LIBC = {"manylinux": ("musl", _MUSL), "musllinux": ("glibc", _GLIBC)}
+_JUDGED_TAGS = ("manylinux", "musllinux", bundling.PLAIN_LINUX_PREFIX)  # what they begin with
 
 
 def platform_tags(name: str) -> tuple[str, ...]:
@@ -44,8 +49,8 @@ def platform_tags(name: str) -> tuple[str, ...]:
 class TagJudgement:
     """How the files of a wheel contradict its platform tags, as clauses."""
 
-    contradictions: tuple[str, ...] = ()  # another machine or C library: nobody can use the wheel
-    broken_promises: tuple[str, ...] = ()  # a newer C library: systems of the tag cannot use it
+    contradictions: tuple[str, ...] = ()  # another machine or C library
+    broken_promises: tuple[str, ...] = ()  # a newer C library
 
 
 def judge_tags(wheel: Path) -> TagJudgement:
@@ -54,15 +59,14 @@ def judge_tags(wheel: Path) -> TagJudgement:
     Tags of Linux wheels promise a machine, and manylinux and musllinux tags a C library and its
     symbols. Other tags are not judged. Raises OSError if the disk is full.
     """
-    judged_prefixes = (*_OTHER_LIBC, bundling.PLAIN_LINUX_PREFIX)
-    tags = [tag for tag in platform_tags(wheel.name) if tag.startswith(judged_prefixes)]
+    tags = [tag for tag in platform_tags(wheel.name) if tag.startswith(_JUDGED_TAGS)]
     if not tags:
         return TagJudgement()
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         try:
             with name_file(root), ZipFile(wheel) as archive:
-                files = _read_libraries(archive, root)
+                files = _dynamic_sections(extract_libraries(archive, root))
             return _judge_files(root, files, tags)
         except zip_archive.ARCHIVE_ERRORS as error:
             return TagJudgement((f"the file is not a sound zip archive ({error})",))
@@ -74,14 +78,14 @@ def judge_tags(wheel: Path) -> TagJudgement:
             return TagJudgement((clause,))
         except InputError as error:  # a damaged library
             return TagJudgement((str(error).replace(f"{folder}/", ""),))
-        except OptionError as error:  # no policy is known for the machine
-            return TagJudgement(broken_promises=(str(error).replace(f"{folder}/", ""),))
+        except OptionError as error:  # no policy is known for the machine of the tag
+            return TagJudgement(broken_promises=(str(error),))
 
 
-def _read_libraries(archive: ZipFile, root: Path) -> dict[Path, ElfInfo]:
-    """Extract libraries and programs of a wheel into `root`; return their dynamic sections."""
+def _dynamic_sections(paths: Iterable[Path]) -> dict[Path, ElfInfo]:
+    """Return the dynamic sections of those files that have one."""
     files = {}
-    for path in extract_libraries(archive, root):
+    for path in paths:
         info = elf.read_elf(path)
         if info is not None:
             files[path] = info
@@ -89,6 +93,7 @@ def _read_libraries(archive: ZipFile, root: Path) -> dict[Path, ElfInfo]:
 
 
 def _judge_files(root: Path, files: Mapping[Path, ElfInfo], tags: Iterable[str]) -> TagJudgement:
+    """Return how files below `root` contradict tags."""
     contradictions: list[str] = []
     broken_promises: list[str] = []
     for tag in tags:
@@ -100,21 +105,21 @@ def _judge_files(root: Path, files: Mapping[Path, ElfInfo], tags: Iterable[str])
 def linking_problems(
     site: Path, names: Iterable[str], platform_tag: str, base_site: Path | None = None
 ) -> list[str]:
-    """Return a clause for each problem of the libraries among a wheel's installed files `names`.
+    """Return a clause for each problem of the libraries of a wheel that is installed.
 
     `site` is the site-packages of an environment that also holds the packages that the wheel
-    requires; `base_site` is another one that its interpreter looks into. Platforms other than
-    manylinux and musllinux are not judged.
+    requires; `base_site` is another one that its interpreter looks into. `names` are the wheel's
+    files, by their paths below `site`. Platforms other than manylinux and musllinux are not judged.
+    Raises InputError if a library is damaged.
     """
     if not bundling.match_libc_tag(platform_tag):
         return []
     libraries = [site / name for name in names if elf.is_elf(site / name)]
-    files = {}
-    for path in libraries:
-        info = elf.read_elf(path)
-        if info is not None:
-            files[path] = info
-    loadable = _loadable_libraries([site] if base_site is None else [base_site, site])
+    files = _dynamic_sections(libraries)
+    sites = [site]
+    if base_site is not None:
+        sites = [base_site, site]
+    loadable = _loadable_libraries(sites)
     loadable |= {path.name: path for path in libraries}
     target = bundling.platform_target(platform_tag)
     problems: list[str] = []
@@ -127,9 +132,10 @@ def linking_problems(
 
 
 def _loadable_libraries(sites: Iterable[Path]) -> dict[str, Path]:
-    """Return the libraries that packages have loaded before a wheel's are, by their names.
+    """Return the libraries that the packages in `sites` may load, by their names.
 
-    Those of NVIDIA's packages are found by run paths alone.
+    A package that is imported first loads its libraries, and then others find them by name without
+    any run path. NVIDIA's packages have nothing to import: run paths must lead to their libraries.
     """
     libraries = {}
     for site in sites:
@@ -159,15 +165,20 @@ def _broken_promises(root: Path, files: Mapping[Path, ElfInfo], tag: str) -> lis
 def _foreign_platforms(root: Path, files: Mapping[Path, ElfInfo], tag: str) -> Iterator[str]:
     """Yield a clause for each file that is for another machine or C library than the tag."""
     target = _tag_target(tag)
-    arch = target.arch if target else tag.removeprefix(bundling.PLAIN_LINUX_PREFIX)
+    if target is None:
+        arch = tag.removeprefix(bundling.PLAIN_LINUX_PREFIX)
+    else:
+        arch = target.arch
     for path, info in files.items():
         if not info.runs_on(arch):
             yield f"{path.relative_to(root).as_posix()} is built for {info.machine}, not for {arch}"
     if target is None:
         return
     names = {path.name for path in files}
-    family = target.tag.partition("linux")[0] + "linux"
-    libc, pattern = _OTHER_LIBC[family]
+    if target.tag.startswith("manylinux"):
+        libc, pattern = "musl", _MUSL
+    else:
+        libc, pattern = "glibc", _GLIBC
     for path, info in files.items():
         for needed in info.needed:
             if pattern.fullmatch(needed) and needed not in names:
@@ -198,20 +209,20 @@ def _unresolved(
         if f"/{NVIDIA_FOLDER}/" in entry and not folder.is_dir():
             yield f"{name} looks in {entry}, which nothing that the wheel requires installs"
     for needed in info.needed:
-        is_found = needed in loadable or any((folder / needed).is_file() for folder in folders)
-        is_outside = target.on_system(needed) or bundling.is_interpreter_library(needed)
-        if not is_found and not is_outside:
+        is_installed = needed in loadable or any((folder / needed).is_file() for folder in folders)
+        is_on_system = target.on_system(needed) or bundling.is_interpreter_library(needed)
+        if not is_installed and not is_on_system:
             yield f"{name} needs {needed}, which is neither in the wheel nor in what it requires"
 
 
 def _driver_imports(
     site: Path, files: Iterable[Path], loadable: Mapping[str, Path]
 ) -> Iterator[str]:
-    """Yield a clause for each library of the driver that an import of the wheel loads."""
+    """Yield a clause for each library of the GPU driver that an import of the wheel loads."""
     for path in files:
         symbols = elf.defined_symbols(path)
         if not any(symbol.startswith(ENTRY_PREFIXES) for symbol in symbols):
-            continue
+            continue  # not an extension module: nothing imports it
         for *links, driver in _driver_chains(path, loadable):
             yield (
                 f"importing {path.relative_to(site).as_posix()} loads {driver} of the driver, "
@@ -220,7 +231,11 @@ def _driver_imports(
 
 
 def _driver_chains(start: Path, loadable: Mapping[str, Path]) -> Iterator[tuple[str, ...]]:
-    """Yield the names that lead from a library to each library of the driver."""
+    """Yield a chain of names for each library of the driver that `start` loads.
+
+    Each library in a chain needs the next one; the last is the driver's.
+    """
+    # each library with the chain that leads to it
     waiting: list[tuple[Path, tuple[str, ...]]] = [(start, ())]
     seen = {start.name}
     while waiting:

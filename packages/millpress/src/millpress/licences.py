@@ -1,4 +1,9 @@
-"""Find the packages that installed libraries, and copy their licence files into a wheel."""
+"""Find the packages that installed libraries, and copy their licence files into a wheel.
+
+A wheel that bundles a library of somebody else has to come with its licence. The library's owner is
+the package of pip, Debian or RPM that installed it on this machine. A purl (package URL) names a
+package in the wheel's list of components, its SBOM: "pkg:deb/debian/zlib1g@1.2.13".
+"""
 
 import contextlib
 import os
@@ -18,6 +23,7 @@ from millpress.atomic_files import write_atomically
 from millpress.staging import StagedWheel
 from millpress.tables import read_table
 
+# A path's last folder and name, of a file in .dist-info.
 LICENCE_FILE = re.compile(
     r"^licenses/|(licen[cs]e|copying|notice|copyright|eula)[^/]*$", re.IGNORECASE
 )
@@ -29,7 +35,7 @@ LICENCE_FOLDER = "licenses/bundled"  # below .dist-info; PEP 639 has the wheel's
 SITE_PACKAGES = "lib/python*/site-packages"  # below a prefix with libraries of pip in lib/
 _DPKG_FORMAT = "${Package}\t${Version}\t${Architecture}\n"
 _RPM_FORMAT = "%{NAME}\t%{VERSION}-%{RELEASE}\t%{ARCH}\n"
-_FIELD_COUNT = 3  # name, version, architecture
+_FIELD_COUNT = 3  # of both formats: name, version, architecture
 _TEXTS = read_table("licences.toml")
 
 
@@ -45,12 +51,12 @@ class LicenceHolder:
 def copy_licences(
     staged: StagedWheel, holders: Mapping[str, LicenceHolder | None]
 ) -> tuple[dict[str, dict[str, Any]], tuple[str, ...]]:
-    """Copy licence files into .dist-info.
+    """Copy licence files into .dist-info; return what was copied, and notes for the user.
 
-    `holders` are by the reference that an SBOM has for each: "bundled
-    library:spam.libs/libz-0a1b2c3d.so.1", "submodule:third_party/fmt". Returns for each with
-    licence files its `licence` (an SPDX identifier, "" if it is not certain) and `files` below
-    .dist-info; and a note on libraries without any.
+    The keys of `holders` are those by which an SBOM refers to a component: "bundled
+    library:spam.libs/libz-0a1b2c3d.so.1", "submodule:third_party/fmt". The first result has the
+    same keys, for the components with licence files: their `licence` (an SPDX identifier, "" if it
+    is not certain) and the `files`, below .dist-info. A note names the libraries without any.
     """
     licences = {}
     unlicensed = []
@@ -73,9 +79,10 @@ def copy_licences(
 
 
 def _distinct_names(files: Collection[Path]) -> dict[str, Path]:
-    """Return files by their names.
+    """Return files by names that differ from each other.
 
-    Files of one name go by their paths below the folder that holds all of them: "fmt-LICENSE".
+    Files with the same name get one of their path below the folder that has all files:
+    "fmt-LICENSE" for fmt/LICENSE.
     """
     common_folder = os.path.commonpath([file.parent for file in files])
     counts = Counter(file.name for file in files)
@@ -117,9 +124,11 @@ def identify_licence(files: Iterable[Path]) -> str:
 
 
 def _is_licence(words: str, says: list[str], most: int, lacks: Collection[str] = ()) -> bool:
-    """Tell whether a text, in lower-case words, is that of a licence in licences.toml.
+    """Tell whether a text is that of a licence in licences.toml, whose keys are the arguments.
 
-    One that has the first phrase, the grant, twice may be of two licences.
+    `words` is the text in lower case, without signs. It must have all the phrases `says`, the first
+    of them once, none of the phrases `lacks`, and at most `most` words: a text that grants twice
+    may be of two licences, and a longer one says more than the licence does.
     """
     if words.count(says[0]) != 1 or words.count(" ") >= most:
         return False
@@ -155,7 +164,11 @@ def _pip_owner(library: Path) -> LicenceHolder | None:
 
 
 def _sites(library: Path) -> Iterator[Path]:
-    """Yield each site-packages that may describe a library: around it, or of its prefix."""
+    """Yield each site-packages whose packages may have installed a library.
+
+    That is one that contains the library, or one of a prefix (/usr, a virtual environment) that
+    does: packages may install libraries into the prefix's lib/.
+    """
     for prefix in library.parents:
         if prefix.name in {"site-packages", "dist-packages"}:
             yield prefix
@@ -187,7 +200,7 @@ def _debian_owners(libraries: Collection[Path]) -> dict[Path, LicenceHolder]:
     """Return the Debian packages of libraries, by two runs of dpkg-query, which take a while."""
     if not libraries:
         return {}
-    # packages may record a path without the /usr that /lib became a link to
+    # /lib became a link to /usr/lib, and packages may still record a path without /usr
     spellings = {str(path).removeprefix("/usr"): path for path in libraries}
     spellings |= {str(path): path for path in libraries}
     names: dict[Path, str] = {}
@@ -218,13 +231,17 @@ def _debian_owners(libraries: Collection[Path]) -> dict[Path, LicenceHolder]:
 
 
 def _rpm_owner(library: Path) -> LicenceHolder | None:
+    """Return the RPM package of a library; its licence files are not searched for."""
     output = _query("rpm", "--query", "--queryformat", _RPM_FORMAT, "--file", str(library))
     purl = _parse_purl("rpm", output)
     return LicenceHolder(purl.name, (), purl) if purl else None
 
 
 def _parse_purl(kind: str, output: str) -> PackageURL | None:
-    """Return the purl of the first line, in one of the formats above; None for another line."""
+    """Return the purl of the package in the first line of `output`; None if the line has none.
+
+    The line has the name, version and architecture, as _DPKG_FORMAT and _RPM_FORMAT ask for.
+    """
     fields = output.partition("\n")[0].split("\t")
     if len(fields) != _FIELD_COUNT:
         return None
@@ -238,7 +255,7 @@ def _parse_purl(kind: str, output: str) -> PackageURL | None:
 
 
 def _query(program: str, *arguments: str) -> str:
-    """Return what a program prints in English; "" if it is missing."""
+    """Return what a program prints in English, whatever its exit code is; "" if it is missing."""
     if shutil.which(program) is None:
         return ""
     english = {**os.environ, "LC_ALL": "C"}

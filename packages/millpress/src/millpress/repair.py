@@ -62,6 +62,8 @@ def repair_wheel(
     folder.mkdir(parents=True, exist_ok=True)
     newest_tag = platform_tag
     if platform_tag == "auto":
+        # The wheel is repaired for the newest tag that this machine allows. Then the oldest tag is
+        # known that the files can keep, and WHEEL and the file's name get that one.
         newest_tag = _newest_tag(wheel)
     # beside the copy: the folder for temporary files may be small, or in memory
     with tempfile.TemporaryDirectory(prefix=".millpress-", dir=folder) as scratch:
@@ -76,10 +78,14 @@ def repair_wheel(
 
 
 def _newest_tag(wheel: Path) -> str:
-    """Return the newest platform tag that a wheel which was built on this machine can have."""
-    own_tag = wheel.name.removesuffix(".whl").rpartition("-")[2]
-    if not own_tag.startswith(("linux_", "manylinux", "musllinux")):
-        return own_tag
+    """Return the newest platform tag that a wheel which was built on this machine can have.
+
+    Wheels for other systems than Linux have the right tag already. Raises OptionError without
+    glibc.
+    """
+    raw_tag = wheel.name.removesuffix(".whl").rpartition("-")[2]
+    if not raw_tag.startswith(("linux_", "manylinux", "musllinux")):
+        return raw_tag
     library, version = platform.libc_ver()
     if library != "glibc":
         raise OptionError(
@@ -142,16 +148,16 @@ def _start_graft(
     provided: frozenset[str],
     installed_nvidia: Mapping[str, str],
 ) -> Graft:
-    """Return the state of bundling before the first library is.
+    """Return the state of bundling before the first library is bundled.
 
     Raises RepairError for a file of another machine.
     """
     # Installers move the contents of .data (scripts, headers) elsewhere: no fixed path leads from
     # there to the package's libraries.
-    moved = tuple(f"{folder}/" for folder in staged.root.glob("*.data"))
+    data_folders = tuple(f"{folder}/" for folder in staged.root.glob("*.data"))
     files = {}
     for path, info in elf.dynamic_files(staged.root).items():
-        if str(path).startswith(moved):
+        if str(path).startswith(data_folders):
             continue
         if not info.runs_on(target.arch):
             raise RepairError(
@@ -160,8 +166,10 @@ def _start_graft(
                 code="wrong-machine",
             )
         files[path] = info
-    # a dependent package must not put its libraries where its base package looks for its own
-    folder = staged.root / f"{staged.package}.libs" if provided else staged.libraries
+    folder = staged.libraries
+    if provided:
+        # a dependent package must not put its libraries where its base package looks for its own
+        folder = staged.root / f"{staged.package}.libs"
     return Graft(
         staged=staged,
         target=target,
@@ -178,12 +186,31 @@ def _start_graft(
 def _needed_edit(graft: Graft, path: Path, info: ElfInfo, bundled_names: set[str]) -> ElfEdit:
     """Return the edit that one file of the wheel needs; an empty one if it stays as it is."""
     replaced = graft.replaced.get(path, {})
-    needed = [replaced.get(name, name) for name in info.needed]
+    dropped = [name for name in info.needed if bundling.is_interpreter_library(name)]
     is_bundled = path.name in bundled_names and path.parent == graft.folder
+    soname = None
+    if is_bundled and info.soname != path.name:
+        soname = path.name
+    new_rpath = _new_run_path(graft, path, info, bundled_names, is_bundled=is_bundled)
+    return ElfEdit(
+        replaced=tuple(sorted(replaced.items())),
+        dropped=tuple(dropped),
+        soname=soname,
+        rpath=None if new_rpath == info.rpath else new_rpath,
+    )
+
+
+def _new_run_path(
+    graft: Graft, path: Path, info: ElfInfo, bundled_names: set[str], *, is_bundled: bool
+) -> tuple[str, ...]:
+    """Return the run path that leads a file to the libraries of the wheel and of NVIDIA."""
+    replaced = graft.replaced.get(path, {})
+    needed = [replaced.get(name, name) for name in info.needed]
     required_folders = _nvidia_folders(graft.required_nvidia, needed)
     installed_folders = _nvidia_folders(graft.installed_nvidia, needed)
     needs_wheel = not (graft.raw_libraries | bundled_names).isdisjoint(needed)
-    looks_inside = bool(is_bundled or required_folders or installed_folders or needs_wheel)
+    # Bundled libraries get a run path in any case: some open others by name.
+    uses_wheel = bool(is_bundled or required_folders or installed_folders or needs_wheel)
     used_folders = {file.parent for file in graft.files}
     library_folders = [
         folder for folder in (graft.staged.libraries, graft.folder) if folder in used_folders
@@ -192,20 +219,13 @@ def _needed_edit(graft: Graft, path: Path, info: ElfInfo, bundled_names: set[str
     # opens libraries of others by name.
     nvidia_folders = installed_folders | set(graft.required_nvidia.values())
     library_folders += [graft.staged.root / folder for folder in sorted(nvidia_folders)]
-    rpath = elf_edit.run_path(path, info.rpath, looks_inside, graft.staged.root, library_folders)
-    dropped = [name for name in info.needed if bundling.is_interpreter_library(name)]
-    return ElfEdit(
-        replaced=tuple(sorted(replaced.items())),
-        dropped=tuple(dropped),
-        soname=path.name if is_bundled and info.soname != path.name else None,
-        rpath=None if rpath == info.rpath else rpath,
-    )
+    return elf_edit.run_path(path, info.rpath, uses_wheel, graft.staged.root, library_folders)
 
 
 def _nvidia_folders(folders: Mapping[str, str], needed: Iterable[str]) -> set[str]:
     """Return the folders, among those of NVIDIA's packages, that hold needed libraries."""
-    holders = {bundling.nvidia_folder(folders, name) for name in needed}
-    return {folder for folder in holders if folder is not None}
+    used_folders = {bundling.nvidia_folder(folders, name) for name in needed}
+    return {folder for folder in used_folders if folder is not None}
 
 
 def _lowest_tag(graft: Graft, target: PlatformTarget) -> str:
