@@ -146,9 +146,11 @@ def parser(text: str | None) -> ArgumentParser:
     return made
 
 
-def project(asked: Namespace, folder: Path) -> Project:
+def project(options: Namespace, folder: Path) -> Project:
     """Return what the command line says is to be built."""
-    return real(asked.release, asked.variant) if asked.release else small(folder, asked.units)
+    return (
+        real(options.release, options.variant) if options.release else small(folder, options.units)
+    )
 
 
 def small(folder: Path, units: int) -> Project:

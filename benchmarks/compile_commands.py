@@ -1,4 +1,4 @@
-"""The compile commands of a configured build tree, made to write elsewhere."""
+"""The compile commands of a build tree that was configured for ninja, rewritten to put their objects elsewhere."""
 
 import json
 import shlex
@@ -7,46 +7,53 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-_CACHES = {"ccache", "sccache"}
-_DEPENDENCIES = {"-MT": 1, "-MF": 1, "-MQ": 1, "-MD": 0, "-MMD": 0}  # and how many words follow
+_COMPILER_CACHES = {"ccache", "sccache"}
+# Options that have the compiler write a file of dependencies, and how many words follow each.
+_DEPENDENCY_OPTIONS = {"-MT": 1, "-MF": 1, "-MQ": 1, "-MD": 0, "-MMD": 0}
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """How one object is compiled, and where."""
+    """How one object is compiled, and in which folder."""
 
     folder: Path
     argv: tuple[str, ...]
 
     def with_output(self, path: str, flags: Sequence[str] = ()) -> list[str]:
-        """Return the command without a compiler cache or dependency file, with its object at `path`."""
-        words = iter(
-            word for index, word in enumerate(self.argv) if index or Path(word).name not in _CACHES
-        )
-        kept: list[str] = []
-        for word in words:
-            if word in _DEPENDENCIES:
-                for _ in range(_DEPENDENCIES[word]):
-                    next(words)
-            elif word == "-o":
-                next(words)
+        """Return the command with more flags and with its object at `path`.
+
+        It starts the compiler itself, if the original one starts a compiler cache, and writes no dependency file.
+        """
+        words = list(self.argv)
+        if Path(words[0]).name in _COMPILER_CACHES:
+            del words[0]
+        kept_words: list[str] = []
+        remaining = iter(words)
+        for word in remaining:
+            if word == "-o":
+                next(remaining)
+            elif word in _DEPENDENCY_OPTIONS:
+                for _ in range(_DEPENDENCY_OPTIONS[word]):
+                    next(remaining)
             else:
-                kept.append(word)
-        return [*kept, *flags, "-o", path]
+                kept_words.append(word)
+        return [*kept_words, *flags, "-o", path]
 
 
-def of(tree: Path) -> Mapping[str, Command]:
-    """Return the compile commands of a build tree of ninja, by source, a path below the folder of `tree`."""
-    listed = subprocess.run(
-        ["ninja", "-C", tree, "-t", "compdb"], check=True, capture_output=True
-    ).stdout
+def read_commands(tree: Path) -> Mapping[str, Command]:
+    """Return the compile commands of a build tree by source; paths begin in the folder of the tree.
+
+    If a source is compiled several times, its first command counts.
+    """
+    ninja = ["ninja", "-C", str(tree), "-t", "compdb"]
+    output = subprocess.run(ninja, check=True, capture_output=True).stdout
     package = tree.resolve().parent
-    found: dict[str, Command] = {}
-    for one in json.loads(
-        listed[listed.index(b"[") :]
-    ):  # ninja may say first that it enters the folder
-        source = package.joinpath(one["directory"], one["file"])
-        if " -c " in one["command"] and source.is_relative_to(package):
-            command = Command(Path(one["directory"]), tuple(shlex.split(one["command"])))
-            found.setdefault(str(source.relative_to(package)), command)
-    return found
+    commands: dict[str, Command] = {}
+    # ninja may print a line "Entering directory" before the list.
+    for entry in json.loads(output[output.index(b"[") :]):
+        folder = Path(entry["directory"])
+        source = package.joinpath(folder, entry["file"])
+        if " -c " in entry["command"] and source.is_relative_to(package):
+            command = Command(folder, tuple(shlex.split(entry["command"])))
+            commands.setdefault(str(source.relative_to(package)), command)
+    return commands

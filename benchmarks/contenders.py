@@ -1,4 +1,8 @@
-"""Ways to build within a memory limit: a number of jobs, a jobserver that withholds tokens, and our guard."""
+"""Contenders that build with ninja within a memory limit, and how their builds end.
+
+The contenders are a fixed number of jobs; a jobserver that withholds its tokens while memory is short, as `steve`
+does; and the memory guard (millguard), which admits one compiler after another as far as memory allows.
+"""
 
 import contextlib
 import json
@@ -9,141 +13,160 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from memory_cap import Cap, take_back
+from memory_cap import Cap, reclaim_memory
 
 HERE = Path(__file__).parent
-# Of all that is in a group, the kernel is to kill what a contender started.
+# The kernel shall kill what a contender started before anything else in the same control group.
 FIRST_TO_DIE = ("sh", "-c", 'echo 500 >/proc/self/oom_score_adj; exec "$@"', "sh")
-UNLIMITED = 8 * 2**30  # bytes, that a build without a limit finds at hand
-LOOK = 0.02  # seconds between two calls of who watches a run
-KEPT = 0.25  # of the limit: below so much free memory steve hands out no token (its --min-memory-avail)
+UNLIMITED = 8 * 2**30  # bytes of free memory that a build without a limit starts with
+WATCH_SECONDS = 0.02  # between two calls of the function that watches a run
+RESERVED_SHARE = 0.25  # of the limit: steve's --min-memory-avail, below which it hands out no token
+OUTPUT_CHARACTERS = 400  # of a failed build's output, from its end
+# Variables that would reach ninja or the gate from a build around this one.
+INHERITED = ("MAKEFLAGS", "NINJA_STATUS", "MILLGUARD_GATE")
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of one run."""
+    """How one build ended."""
 
     seconds: float
-    code: int
+    code: int  # exit code
     kills: int  # by the kernel
-    gave_up: bool = False  # it took longer than it was given
-    said: str = ""  # at last, where it failed
-    counts: dict[str, int] = field(default_factory=dict)  # what the guard did
+    given_up: bool = False  # it took longer than its contest allows
+    output: str = ""  # the end of it, if the build failed
+    counts: dict[str, int] = field(default_factory=dict)  # the guard's interventions, by kind
 
     @property
     def good(self) -> bool:
-        """Tell whether it came to its end without a kill."""
-        return self.code == 0 and self.kills == 0 and not self.gave_up
+        """Whether the build succeeded in time and without a kill."""
+        return self.code == 0 and self.kills == 0 and not self.given_up
 
     def as_row(self) -> dict[str, object]:
         """Return it for a line of JSON."""
-        return {**asdict(self), "good": self.good}
+        return {
+            "seconds": self.seconds,
+            "code": self.code,
+            "kills": self.kills,
+            "gave_up": self.given_up,
+            "said": self.output,
+            "counts": self.counts,
+            "good": self.good,
+        }
 
 
-Watch = Callable[
-    [Cap, float], None
-]  # called again and again while a run lasts, with the seconds so far
+# Called again and again while a build runs, with its control group and the seconds since its start.
+Watch = Callable[[Cap, float], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """What all contenders have in common: the build, its limit, and how long anybody may take."""
+    """What all contenders have in common: the build, its limit, and the time it may take."""
 
-    build: Path  # a folder with a build.ninja in it
+    build: Path  # a folder with a build.ninja
     ninja: str  # 1.13 or newer
     limit: int | None  # bytes
-    slots: int
-    patience: float  # seconds
+    slots: int  # processors to keep busy
+    patience: float  # seconds after which a build is given up
     watch: Watch = lambda *_: None
 
-    def fixed(self, jobs: int) -> Outcome:
-        """Build with a number of jobs."""
+    def build_with_jobs(self, jobs: int) -> Outcome:
+        """Build with a fixed number of jobs."""
         return self._run([self.ninja, "-C", str(self.build), f"-j{jobs}"])
 
-    def jobserver(self) -> Outcome:
-        """Build with ninja as client of a jobserver that withholds tokens while little memory is free."""
-        with _tokens(self.slots - 1) as (pipe, withhold):
-            flags = {"MAKEFLAGS": f"--jobserver-auth=fifo:{pipe}"}
+    def build_with_jobserver(self) -> Outcome:
+        """Build with ninja as client of a jobserver that withholds tokens while memory is short."""
+        with _token_pipe(self.slots - 1) as (pipe, withhold):  # ninja's first job needs no token
 
-            def watch(cap: Cap, at: float) -> None:
-                withhold(cap.free() < KEPT * (cap.limit or 0))
-                self.watch(cap, at)
+            def watch(cap: Cap, seconds: float) -> None:
+                withhold(cap.free() < RESERVED_SHARE * (cap.limit or 0))
+                self.watch(cap, seconds)
 
-            return self._run([self.ninja, "-C", str(self.build)], flags, watch)
+            variables = {"MAKEFLAGS": f"--jobserver-auth=fifo:{pipe}"}
+            return self._run([self.ninja, "-C", str(self.build)], variables, watch)
 
-    def guard(self, tree: Path, cache: Path, root: Path) -> Outcome:
-        """Build under guard; what was learned of units is kept in `cache`."""
+    def build_with_guard(self, tree: Path, cache: Path, root: Path) -> Outcome:
+        """Build under the guard, by under_guard.py.
+
+        `tree` gets the gate and the guard's timeline, `cache` keeps what the guard learns of each compile, and
+        `root` is the folder below which the guard names sources.
+        """
         result = tree / "result.json"
         result.unlink(missing_ok=True)
-        driver = [
-            sys.executable,
-            str(HERE / "under_guard.py"),
-            "--tree",
-            str(tree),
-            "--cache",
-            str(cache),
-        ]
-        driver += ["--cores", str(self.slots), "--root", str(root), "--result", str(result), "--"]
-        driver += ["sh", "-c", 'exec "$0" -C "$1" -j"$MAX_JOBS"', self.ninja, str(self.build)]
-        outcome = self._run(driver, {"PYTHONPATH": str(HERE.parent)})
-        with contextlib.suppress(FileNotFoundError):  # it was given up
-            said = json.loads(result.read_text(encoding="utf-8"))
-            outcome.seconds, outcome.counts = said["seconds"], said["counts"]
+        argv = [sys.executable, str(HERE / "under_guard.py")]
+        argv += ["--tree", str(tree), "--cache", str(cache), "--root", str(root)]
+        argv += ["--cores", str(self.slots), "--result", str(result), "--"]
+        argv += ["sh", "-c", 'exec "$0" -C "$1" -j"$MAX_JOBS"', self.ninja, str(self.build)]
+        outcome = self._run(argv, {"PYTHONPATH": str(HERE.parent)})
+        with contextlib.suppress(FileNotFoundError):  # a build that was given up leaves no result
+            measured = json.loads(result.read_text(encoding="utf-8"))
+            outcome.seconds = measured["seconds"]  # without the start of Python
+            outcome.counts = measured["counts"]
         return outcome
 
     def _run(
-        self, argv: list[str], more: Mapping[str, str] | None = None, watch: Watch | None = None
+        self,
+        argv: list[str],
+        variables: Mapping[str, str] | None = None,
+        watch: Watch | None = None,
     ) -> Outcome:
-        ours = ("MAKEFLAGS", "NINJA_STATUS", "MILLGUARD_GATE")
-        environment = {name: value for name, value in os.environ.items() if name not in ours}
-        environment |= more or {}
-        take_back(self.limit or UNLIMITED)
-        with Cap(self.limit) as cap, (self.build / "output").open("w") as output:
+        environment = {name: value for name, value in os.environ.items() if name not in INHERITED}
+        environment |= variables or {}
+        log = self.build / "output"
+        reclaim_memory(self.limit or UNLIMITED)
+        with Cap(self.limit) as cap, log.open("w") as output:
             start = time.monotonic()
-            command = cap.inside([*FIRST_TO_DIE, *argv])
             process = subprocess.Popen(
-                command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+                cap.inside([*FIRST_TO_DIE, *argv]),
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
             )
-            end = os.pidfd_open(process.pid)
-            while (at := time.monotonic() - start) < self.patience:
-                (watch or self.watch)(cap, at)
-                if select.select([end], [], [], LOOK)[0]:
+            process_end = os.pidfd_open(process.pid)  # readable as soon as the process ended
+            while (seconds := time.monotonic() - start) < self.patience:
+                (watch or self.watch)(cap, seconds)
+                readable, _, _ = select.select([process_end], [], [], WATCH_SECONDS)
+                if readable:
                     break
-            os.close(end)
+            os.close(process_end)
             seconds = time.monotonic() - start
-            gave_up = process.poll() is None
+            given_up = process.poll() is None
             cap.empty()
-            code, kills = process.wait(), cap.kills()
-        said = (
-            (self.build / "output").read_text(encoding="utf-8", errors="replace")[-400:]
-            if code
-            else ""
-        )
-        return Outcome(seconds, code, kills, gave_up, said)
+            code = process.wait()
+            kills = cap.kills()
+        text = ""
+        if code:
+            text = log.read_text(encoding="utf-8", errors="replace")[-OUTPUT_CHARACTERS:]
+        return Outcome(seconds, code, kills, given_up, text)
 
 
 @contextlib.contextmanager
-def _tokens(count: int) -> Iterator[tuple[Path, Callable[[bool], None]]]:
-    """Make a jobserver's pipe with `count` tokens in it, and what takes back those that lie there, or not."""
-    with tempfile.TemporaryDirectory() as folder:
-        pipe = Path(folder) / "tokens"
-        os.mkfifo(pipe)
-        ends = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
-        kept = count
+def _token_pipe(count: int) -> Iterator[tuple[Path, Callable[[bool], None]]]:
+    """Make a jobserver's pipe with `count` tokens.
 
-        def withhold(short: bool) -> None:
-            nonlocal kept
-            if short:
-                with contextlib.suppress(BlockingIOError):
-                    kept += len(os.read(ends, count))
-            elif kept:
-                kept -= os.write(ends, b"+" * kept)
+    Yields its path and a function: with True it takes the tokens out that lie in the pipe, so that no further job
+    starts, and with False it puts them back.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "tokens"
+        os.mkfifo(path)
+        pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+        withheld = count
+
+        def withhold(memory_is_short: bool) -> None:
+            nonlocal withheld
+            if memory_is_short:
+                with contextlib.suppress(BlockingIOError):  # all tokens are in use
+                    withheld += len(os.read(pipe, count))
+            elif withheld:
+                withheld -= os.write(pipe, b"+" * withheld)
 
         withhold(False)
         try:
-            yield pipe, withhold
+            yield path, withhold
         finally:
-            os.close(ends)
+            os.close(pipe)

@@ -152,7 +152,7 @@ def run(options: Namespace) -> None:
         for number in range(options.kills):
             kind = KINDS[number % len(KINDS)]
             delay = random.uniform(0.2, 2.5)  # noqa: S311 - a draw, no secret
-            results.keep(options.results, one_run(folder, number, kind, delay))
+            results.record(options.results, one_run(folder, number, kind, delay))
 
 
 def render(rows: Sequence[Row]) -> Iterator[str]:

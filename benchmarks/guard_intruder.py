@@ -1,10 +1,11 @@
-"""Somebody else takes two fifths of the memory amid a build: who is killed, and when is all as before.
+"""A foreign process takes two fifths of the memory during a build: what is killed, and when speed is back.
 
 python benchmarks/guard_intruder.py --results FILE; python benchmarks/guard_intruder.py --render FILE
 
-The build keeps all slots busy within its limit until the intruder comes. Speed is the number of compilers
-that run and are not paused, counted many times a second; recovered is who runs as many again as before. The
-kernel kills of the build, not the intruder: all builds are run with a raised oom_score_adj.
+The build keeps all slots busy within its limit until the foreign process, the intruder, starts. Speed is the number
+of compilers that run and are not paused, counted many times a second; a build has recovered when as many run as
+before the intruder. The kernel kills compilers of the build rather than the intruder, because all builds run with a
+raised oom_score_adj.
 """
 
 import shutil
@@ -24,168 +25,179 @@ from memory_cap import Cap
 from results import Row
 
 GIB = mixes.GIB
-SLOTS, LIMIT, SHARE = 8, 5 * GIB, 0.4
-COMES, RISES = 8.0, 2.0  # seconds after the start of the build; that it takes to have all it wants
-BEFORE = 4.0  # seconds before it comes over which the speed is taken
-NAMES = ("all slots", "jobserver", "ours cold", "ours warm")
+SLOTS, LIMIT = 8, 5 * GIB
+INTRUDER_SHARE = 0.4  # of the limit
+INTRUDER_START = 8.0  # seconds after the start of the build
+RISE_SECONDS = 2.0  # in which the intruder takes its memory
+LEVEL_SECONDS = 4.0  # before the intruder's start, over which the build's speed is measured
+PATIENCE = 4  # times the lower bound and the intruder's stay, after which a build is given up
+ALL_SLOTS, JOBSERVER, COLD, WARM = NAMES = ("all slots", "jobserver", "ours cold", "ours warm")
+
+
+@dataclass(slots=True)
+class Intruder:
+    """The foreign process, and how many compilers run before, during and after its stay."""
+
+    program: Path  # a stub, see replay/stub.c
+    source: Path  # which tells the stub what memory to take and how long
+    process: subprocess.Popen[bytes] | None = None
+    end: float | None = None  # in seconds since the start of the build, as all times here
+    counts: list[tuple[float, int]] = field(default_factory=list)  # time, running compilers
+
+    def watch(self, cap: Cap, seconds: float) -> None:
+        """Start the process when it is time, and count the running compilers."""
+        if self.process is None and seconds > INTRUDER_START:
+            argv = [str(self.program), "-c", str(self.source), "-o", f"{self.source}.o"]
+            self.process = subprocess.Popen(cap.inside(argv))
+        if self.process is not None and self.end is None and self.process.poll() is not None:
+            self.end = seconds
+        self.counts.append((seconds, count_running(cap)))
+
+    def level(self) -> float:
+        """Return how many compilers ran before the intruder started."""
+        start = INTRUDER_START - LEVEL_SECONDS
+        counts = [count for seconds, count in self.counts if start < seconds < INTRUDER_START]
+        return statistics.median(counts) if counts else 0.0
+
+    def least(self) -> int:
+        """Return how many compilers ran at the least while the intruder held its memory."""
+        start = INTRUDER_START + RISE_SECONDS
+        least = None
+        for seconds, count in self.counts:
+            during_stay = start < seconds and (self.end is None or seconds < self.end)
+            if during_stay and (least is None or count < least):
+                least = count
+        return least or 0
+
+    def recovery(self) -> float | None:
+        """Return the seconds from the intruder's end until as many compilers run as before, None if never."""
+        if self.end is None:
+            return None
+        level = self.level()
+        for seconds, count in self.counts:
+            if seconds >= self.end and count >= level:
+                return seconds - self.end
+        return None
+
+    def as_row(self) -> dict[str, object]:
+        """Return the figures for a line of JSON."""
+        return {"level": self.level(), "least": self.least(), "recovery": self.recovery()}
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
-    """A build, and where it happens."""
+class Workshop:
+    """A build, and the folder and programs that build it."""
 
     folder: Path
     compilers: Path
     ninja: str
     mix: mixes.Mix
-    stays: float  # seconds that the intruder is there
+    stay: float  # seconds between the intruder's start and end
 
-    def run(self, name: str, intruder: "Intruder") -> Outcome:
+    def build(self, contender: str, intruder: Intruder) -> Outcome:
         """Let one contender build."""
         tree = self.folder / "tree"
-        gate = tree / "gate" if name.startswith("ours") else None
-        build = replayed.write(tree, self.mix.works, self.compilers, gate)
-        patience = 4 * (self.mix.bound() + self.stays)
+        gate = tree / "gate" if contender in {COLD, WARM} else None
+        build = replayed.write_build(tree, self.mix.units, self.compilers, gate)
+        patience = PATIENCE * (self.mix.bound() + self.stay)
         contest = Contest(build, self.ninja, LIMIT, SLOTS, patience, intruder.watch)
-        match name:
-            case "all slots":
-                return contest.fixed(SLOTS)
-            case "jobserver":
-                return contest.jobserver()
-        return contest.guard(
-            tree, self.folder / f"learned {self.mix.works[0].source}", tree / "source"
-        )
+        if contender == ALL_SLOTS:
+            return contest.build_with_jobs(SLOTS)
+        if contender == JOBSERVER:
+            return contest.build_with_jobserver()
+        # The first unit stands for the seed: a mix's warm build finds what its cold one learned.
+        cache = self.folder / f"learned {self.mix.units[0].source}"
+        return contest.build_with_guard(tree, cache, tree / "source")
 
 
-@dataclass(slots=True)
-class Intruder:
-    """The foreign process, and who ran before it came, while it was there and after it left."""
-
-    program: Path
-    order: Path  # what the stub is told
-    process: subprocess.Popen[bytes] | None = None
-    left: float | None = None
-    seen: list[tuple[float, int]] = field(default_factory=list)  # seconds, compilers that run
-
-    def watch(self, cap: Cap, at: float) -> None:
-        """Come when it is time; count the compilers that run."""
-        if self.process is None and at > COMES:
-            argv = [str(self.program), "-c", str(self.order), "-o", f"{self.order}.o"]
-            self.process = subprocess.Popen(cap.inside(argv))
-        if self.process is not None and self.left is None and self.process.poll() is not None:
-            self.left = at
-        self.seen.append((at, moving(cap)))
-
-    def level(self) -> float:
-        """Return how many compilers ran before it came."""
-        counts = [count for at, count in self.seen if COMES - BEFORE < at < COMES]
-        return statistics.median(counts) if counts else 0.0
-
-    def recovery(self) -> float | None:
-        """Return the seconds from its leaving until as many compilers run again; None: they never did."""
-        if self.left is None:
-            return None
-        again = [at for at, count in self.seen if at >= self.left and count >= self.level()]
-        return again[0] - self.left if again else None
-
-    def as_row(self) -> dict[str, object]:
-        """Return what was seen, for a line of JSON."""
-        return {"level": self.level(), "least": self.least(), "recovery": self.recovery()}
-
-    def least(self) -> int:
-        """Return how few compilers ran while it was there."""
-        return min(
-            (count for at, count in self.seen if COMES + RISES < at < (self.left or at)), default=0
-        )
-
-
-def moving(cap: Cap) -> int:
-    """Count the stubs that run and are not stopped."""
+def count_running(cap: Cap) -> int:
+    """Count the stubs in a control group that run: neither stopped by the guard nor ended."""
     count = 0
     for pid in cap.members():
         try:
             stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-            name, _, rest = stat.partition(" (")[2].rpartition(") ")
-        except OSError:
+        except OSError:  # it has just ended
             continue
-        count += name in replayed.NAMES.values() and rest[:1] not in "TZ"
+        # By proc(5): "12 (c++) R ...", and the name in parentheses may itself contain some.
+        name, _, fields = stat.partition(" (")[2].rpartition(") ")
+        state = fields[:1]
+        if name in replayed.COMPILERS.values() and state not in {"T", "Z", ""}:
+            count += 1
     return count
 
 
-def works(count: int, seed: int) -> tuple[mixes.Work, ...]:
-    """Draw units of middling size: how many of them run says how fast the build is."""
-    drawn = mixes.cpu(4 * count, seed)
-    return tuple(sorted(drawn, key=lambda one: abs(one.peak - 0.5 * GIB))[:count])
+def draw_units(count: int, seed: int) -> tuple[mixes.Unit, ...]:
+    """Draw units with similar peaks, so that the number of running compilers measures speed."""
+    candidates = mixes.draw_cpu_units(4 * count, seed)
+    return tuple(sorted(candidates, key=lambda unit: abs(unit.peak - 0.5 * GIB))[:count])
 
 
-def run(asked: Namespace) -> None:
+def run(options: Namespace) -> None:
     """Let every contender build with every seed."""
     with tempfile.TemporaryDirectory(prefix="intruder-") as name:
         folder = Path(name)
-        ninja, compilers = asked.ninja or replayed.ninja(folder), replayed.stubs(folder)
-        shutil.copy(compilers / "c++", folder / "intruder")
-        flat = " 1" * int(asked.stays / RISES)
-        (folder / "order").write_text(f"{SHARE * LIMIT} {asked.stays} 0{flat}\n", encoding="ascii")
-        for seed in range(1, asked.seeds + 1):
-            mix = mixes.Mix(works(asked.units, seed), LIMIT, SLOTS).scaled(asked.seconds)
-            ground = Ground(folder, compilers, ninja, mix, asked.stays)
-            for contender in NAMES if seed % 2 else (*NAMES[2:], *NAMES[:2]):
-                if contender not in asked.contenders:
+        ninja, compilers = replayed.find_ninja(options, folder), replayed.compile_stubs(folder)
+        # A name that no compiler has: the intruder is not counted as one.
+        program = folder / "intruder"
+        shutil.copy(compilers / "c++", program)
+        source = folder / "order"
+        plateau = " 1" * int(options.stays / RISE_SECONDS)
+        source.write_text(
+            f"{INTRUDER_SHARE * LIMIT} {options.stays} 0{plateau}\n", encoding="ascii"
+        )
+        for seed in range(1, options.seeds + 1):
+            units = draw_units(options.units, seed)
+            mix = mixes.Mix(units, LIMIT, SLOTS).scaled(options.seconds)
+            workshop = Workshop(folder, compilers, ninja, mix, options.stays)
+            order = NAMES if seed % 2 else (COLD, WARM, ALL_SLOTS, JOBSERVER)
+            for contender in order:
+                if contender not in options.contenders:
                     continue
-                busy = results.busy()
-                intruder = Intruder(folder / "intruder", folder / "order")
-                outcome = ground.run(contender, intruder)
-                row = {"contender": contender, "seed": seed, "busy": busy, "bound": mix.bound()}
-                results.keep(asked.results, {**row, **intruder.as_row(), **outcome.as_row()})
+                row = {
+                    "contender": contender,
+                    "seed": seed,
+                    "busy": results.busy_share(),
+                    "bound": mix.bound(),
+                }
+                intruder = Intruder(program, source)
+                outcome = workshop.build(contender, intruder)
+                results.record(options.results, {**row, **intruder.as_row(), **outcome.as_row()})
 
 
 def lines(rows: Sequence[Row]) -> Iterator[Sequence[object]]:
     """Yield a line of the table for each contender."""
-    for name, found in results.grouped(rows, lambda row: row["contender"]).items():
-        ended = f"{sum(row['good'] for row in found)} of {len(found)}"
-        again = [row["recovery"] for row in found if row["recovery"] is not None]
-        kills = sum(row["kills"] for row in found)
-        speeds = [f"{row['level']:g} to {row['least']}" for row in found]
-        did = results.interventions(found)
+    for contender, runs in results.grouped(rows, "contender").items():
+        recoveries = [row["recovery"] for row in runs if row["recovery"] is not None]
+        speeds = [f"{row['level']:g} to {row['least']}" for row in runs]
         yield (
-            name,
-            ended,
-            kills,
+            contender,
+            f"{sum(row['good'] for row in runs)} of {len(runs)}",
+            sum(row["kills"] for row in runs),
             ", ".join(dict.fromkeys(speeds)),
-            results.spread(again),
-            len(again),
-            did,
+            results.spread(recoveries),
+            len(recoveries),
+            results.guard_interventions(runs),
         )
 
 
 def render(rows: Sequence[Row]) -> Iterator[str]:
     """Yield the table."""
-    heads = (
-        "contender",
-        "built",
-        "kernel kills",
-        "running",
-        "seconds to recover",
-        "n",
-        "pauses/reruns/kills",
-    )
-    yield results.table(heads, lines(rows))
+    heads = ("contender", "built", "kernel kills", "running", "seconds to recover", "n")
+    yield results.table((*heads, "pauses/reruns/kills"), lines(rows))
 
 
 def main() -> None:
     """Run, or render what was run."""
     parser = results.parser(__doc__)
+    replayed.add_ninja_option(parser)
     parser.add_argument("--seeds", type=int, default=3)
-    results.choice(parser, "--contenders", NAMES)
+    results.add_choice(parser, "--contenders", NAMES)
     parser.add_argument("--units", type=int, default=120)
     parser.add_argument(
         "--seconds", type=float, default=45.0, help="lower bound of the undisturbed build"
     )
-    parser.add_argument(
-        "--stays", type=float, default=20.0, help="seconds that the intruder is there"
-    )
-    asked = parser.parse_args()
-    results.run_or_render(asked, run, render)
+    parser.add_argument("--stays", type=float, default=20.0, help="seconds that the intruder stays")
+    results.run_or_render(parser.parse_args(), run, render)
 
 
 if __name__ == "__main__":

@@ -2,10 +2,13 @@
 
 python benchmarks/guard_simulated.py [--units 300] [--seeds 3] [--spacing 0.05]
 
-Everything is computed: no compiler runs, and the result does not depend on the machine.
+Everything is computed by guard_simulator.py: no compiler runs, and the result does not depend on this machine.
+"warm" is the guard that has built the same units before, "cold" the one that knows only the shipped costs. "GB:4" is
+a job for each 4 GB of memory; "best" the fastest number of jobs that the memory allows, which nobody knows beforehand.
 """
 
 import argparse
+import math
 import statistics
 import tempfile
 from collections.abc import Sequence
@@ -22,11 +25,7 @@ from guard_simulator import (
     recorded_curve,
     simulate_build,
 )
-from millguard.expectations import (
-    MeasuredNeed,
-    NeedHistory,
-    UnitExpectations,
-)
+from millguard.expectations import MeasuredNeed, NeedHistory, UnitExpectations
 from millguard.policy import Admit, Decision, PolicyInput, Unit, decide
 from millguard.units import UnitDescription
 
@@ -36,182 +35,201 @@ from torchmill.plan.job_count import guarded_slots
 
 ROOT = Path(__file__).parents[1]
 GIB, GB = 2**30, 10**9
-KNOWN = release_costs(
+KNOWN_COSTS = release_costs(
     facts_reader.read_facts(ROOT / "build_configs").costs.known_units, "torch", "2.0.0"
 )
-THREADS = 4  # of nvcc, as flash attention's setup.py has it
+NVCC_THREADS = 4  # that flash attention's setup.py gives to nvcc
 DELAY = 0.02  # seconds between looking at the memory and acting
+UNGUARDED_DELAY = 0.25  # the same in builds without the guard, which look for nothing but kills
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
     """A machine and a kind of build."""
 
-    mix: str
+    mix: str  # "CPU", "CUDA" or "flash"
     memory: float  # bytes
     cores: int
 
 
-SMALL = [Case("CPU", cap * GIB, cores) for cap in (2.3, 4, 8, 16) for cores in (8, 32)]
-SMALL += [Case("CUDA", cap * GIB, cores) for cap in (6, 8, 16) for cores in (8, 32)]
-LARGE = [Case("flash", 128 * GB, 64), Case("flash", 880 * GB, 192)]
-EDGES = [Case("CPU", 2 * GIB, 2), Case("flash", 1024 * GIB, 256)]
+SMALL_MACHINES = [
+    *(Case("CPU", gib * GIB, cores) for gib in (2.3, 4, 8, 16) for cores in (8, 32)),
+    *(Case("CUDA", gib * GIB, cores) for gib in (6, 8, 16) for cores in (8, 32)),
+]
+LARGE_MACHINES = [Case("flash", 128 * GB, 64), Case("flash", 880 * GB, 192)]
+EXTREME_MACHINES = [Case("CPU", 2 * GIB, 2), Case("flash", 1024 * GIB, 256)]
 
 
-def jobs(case: Case, count: int, seed: int) -> list[ImaginedUnit]:
-    """Return the units of a build; in a flash one every second is flash attention's, of several threads."""
+def draw_units(case: Case, count: int, seed: int) -> list[ImaginedUnit]:
+    """Return the units of a build; every second one of a "flash" build is flash attention's."""
     if case.mix == "CPU":
-        works: Sequence[mixes.Work] = mixes.cpu(count, seed)
-    else:
-        works = mixes.cuda(count if case.mix == "CUDA" else 4 * case.cores, seed)
-    made = [
-        ImaginedUnit(one.source, one.peak, one.seconds, 1.0, recorded_curve(one.curve[1:]))
-        for one in works
-    ]
-    if case.mix == "flash":
-        made = [
-            ImaginedUnit(job.key + "f", THREADS * 5 * GB, 120.0 + place % 60, THREADS, job.curve)
-            if place % 2
-            else job
-            for place, job in enumerate(made)
-        ]
-    return made
+        drawn = mixes.draw_cpu_units(count, seed)
+    elif case.mix == "CUDA":
+        drawn = mixes.draw_cuda_units(count, seed)
+    else:  # large machines need more units to be kept busy
+        drawn = mixes.draw_cuda_units(4 * case.cores, seed)
+    units = []
+    for index, unit in enumerate(drawn):
+        curve = recorded_curve(unit.curve[1:])
+        if case.mix == "flash" and index % 2:
+            flash_unit = ImaginedUnit(
+                key=unit.source + "f",
+                peak=NVCC_THREADS * 5 * GB,
+                seconds=120.0 + index % 60,
+                weight=NVCC_THREADS,
+                curve=curve,
+            )
+            units.append(flash_unit)
+        else:
+            units.append(ImaginedUnit(unit.source, unit.peak, unit.seconds, 1.0, curve))
+    return units
 
 
-def ours(
-    work: Sequence[ImaginedUnit], machine: ImaginedMachine, folder: Path, *, warm: bool
+def build_guarded(
+    units: Sequence[ImaginedUnit], machine: ImaginedMachine, folder: Path, *, warm: bool
 ) -> SimulatedOutcome:
-    """Return what becomes of a build under guard, that ran before or did not."""
+    """Return the outcome of a build under the guard, which knows the units' needs if it is warm."""
     history = NeedHistory(folder / "none.sqlite")
     if warm:
-        for job in work:
-            history.learn(job.key, MeasuredNeed(job.peak, job.seconds, half_peak_share(job.curve)))
-    expectations = UnitExpectations(history, KNOWN)
+        for unit in units:
+            need = MeasuredNeed(unit.peak, unit.seconds, half_peak_share(unit.curve))
+            history.learn(unit.key, need)
+    expectations = UnitExpectations(history, KNOWN_COSTS)
 
-    def learn(job: ImaginedUnit) -> None:
-        expectations.learn(described(job), job.peak, job.seconds, half_peak_share(job.curve))
+    def predict(unit: ImaginedUnit) -> Unit:
+        return expectations.expect(describe(unit))
 
-    return simulate_build(
-        work, machine, decide, lambda job: expectations.expect(described(job)), learn=learn
-    )
+    def learn(unit: ImaginedUnit) -> None:
+        expectations.learn(describe(unit), unit.peak, unit.seconds, half_peak_share(unit.curve))
+
+    return simulate_build(units, machine, decide, predict, learn=learn)
 
 
-def described(job: ImaginedUnit) -> UnitDescription:
-    """Return a unit as the gate describes it."""
-    family = "cuda" if ".cu" in job.key else "c" if job.key.endswith(".c") else "c++"
-    source = "flash_attn/src/flash.cu" if job.weight > 1 else job.key
-    return UnitDescription(family, job.key, job.weight, source)
+def describe(unit: ImaginedUnit) -> UnitDescription:
+    """Return the description of a unit that the gate would send to the guard."""
+    if ".cu" in unit.key:
+        family = "cuda"
+    elif unit.key.endswith(".c"):
+        family = "c"
+    else:
+        family = "c++"
+    source = "flash_attn/src/flash.cu" if unit.weight > 1 else unit.key
+    return UnitDescription(family, unit.key, unit.weight, source)
 
 
 class KilledError(Exception):
     """The kernel killed a compiler: the build is lost."""
 
 
-def fixed(number: int, work: Sequence[ImaginedUnit], case: Case) -> float:
-    """Return the seconds of a build with so many jobs at a time, whatever they take.
+def seconds_with_jobs(jobs: int, units: Sequence[ImaginedUnit], case: Case) -> float:
+    """Return the seconds of a build with a fixed number of jobs.
 
-    Raise KilledError where memory runs out.
+    Raises KilledError if memory runs out.
     """
 
-    def policy(view: PolicyInput) -> list[Decision]:
-        if any(one.alone for one in view.waiting):
+    def admit_up_to_jobs(view: PolicyInput) -> list[Decision]:
+        # The simulator marks a unit so that was killed, and has it wait again.
+        if any(ticket.alone for ticket in view.waiting):
             raise KilledError
-        return [Admit(one.number) for one in view.waiting[: number - len(view.running)]]
+        free = jobs - len(view.running)
+        return [Admit(ticket.number) for ticket in view.waiting[:free]]
 
-    machine = ImaginedMachine(int(case.memory), case.cores, number, 0.25)
-    return simulate_build(work, machine, policy, lambda job: Unit(job.key, 0, job.seconds)).seconds
+    def predict(unit: ImaginedUnit) -> Unit:
+        return Unit(unit.key, 0, unit.seconds)
+
+    machine = ImaginedMachine(int(case.memory), case.cores, jobs, UNGUARDED_DELAY)
+    return simulate_build(units, machine, admit_up_to_jobs, predict).seconds
 
 
-def rule(work: Sequence[ImaginedUnit], case: Case) -> float:
-    """Return the seconds with a job for each 4 GB; infinite where memory runs out all the same."""
+def seconds_by_rule(units: Sequence[ImaginedUnit], case: Case) -> float:
+    """Return the seconds with a job for each 4 GB of memory; infinity if memory runs out."""
+    jobs = max(1, min(case.cores, int(case.memory / (4 * GB))))
     try:
-        return fixed(max(1, min(case.cores, int(case.memory / (4 * GB)))), work, case)
+        return seconds_with_jobs(jobs, units, case)
     except KilledError:
-        return float("inf")
+        return math.inf
 
 
-def hindsight(work: Sequence[ImaginedUnit], case: Case) -> tuple[int, float]:
-    """Return the best number of jobs with which nothing is killed, nor with fewer, and its seconds."""
-    best = (1, fixed(1, work, case))
-    step = max(1, case.cores // 64)
-    for number in range(1 + step, case.cores + 1, step):
+def best_jobs(units: Sequence[ImaginedUnit], case: Case) -> tuple[int, float]:
+    """Return the fastest number of jobs, and its seconds, below the first with which memory runs out."""
+    best, best_seconds = 1, seconds_with_jobs(1, units, case)
+    step = max(1, case.cores // 64)  # else the search takes long on the large machines
+    for jobs in range(1 + step, case.cores + 1, step):
         try:
-            best = min(best, (number, fixed(number, work, case)), key=lambda one: one[1])
+            seconds = seconds_with_jobs(jobs, units, case)
         except KilledError:
             break
-    return best
+        if seconds < best_seconds:
+            best, best_seconds = jobs, seconds
+    return best, best_seconds
 
 
-def row(case: Case, asked: argparse.Namespace, folder: Path) -> str:
-    """Return a line of the table: medians over the seeds; against the bound also the worst."""
-    ratios: list[tuple[float, ...]] = []
+def table_line(case: Case, options: argparse.Namespace, folder: Path) -> str:
+    """Return a line of the table: medians over the seeds, and for the bound also the worst."""
+    ratios: list[tuple[float, ...]] = []  # for each seed, in the order of the columns
+    job_counts, rule_seconds = [], []
     outcomes: list[SimulatedOutcome] = []
-    for seed in range(asked.seeds):
-        work = jobs(case, asked.units, seed)
-        places = guarded_slots(case.cores, int(case.memory))
-        machine = ImaginedMachine(int(case.memory), case.cores, places, DELAY, asked.spacing)
-        bound, static = lower_bound(work, machine), rule(work, case)
-        number, best = hindsight(work, case)
-        both = [ours(work, machine, folder, warm=warm) for warm in (True, False)]
-        outcomes += both
-        warm, cold = (one.seconds for one in both)
-        ratios.append(
-            (
-                warm / bound,
-                cold / bound,
-                warm / static,
-                cold / static,
-                warm / best,
-                cold / best,
-                static,
-                number,
-            )
-        )
+    for seed in range(options.seeds):
+        units = draw_units(case, options.units, seed)
+        slots = guarded_slots(case.cores, int(case.memory))
+        machine = ImaginedMachine(int(case.memory), case.cores, slots, DELAY, options.spacing)
+        warm = build_guarded(units, machine, folder, warm=True)
+        cold = build_guarded(units, machine, folder, warm=False)
+        outcomes += [warm, cold]
+        by_rule = seconds_by_rule(units, case)
+        jobs, by_best_jobs = best_jobs(units, case)
+        references = (lower_bound(units, machine), by_rule, by_best_jobs)
+        seed_ratios: list[float] = []
+        for reference in references:
+            seed_ratios += [warm.seconds / reference, cold.seconds / reference]
+        ratios.append(tuple(seed_ratios))
+        rule_seconds.append(by_rule)
+        job_counts.append(jobs)
     columns = list(zip(*ratios, strict=True))
-    middle = [f"{statistics.median(column):.2f}" for column in columns]
-    if killed := columns[6].count(float("inf")):
-        middle[2] = middle[3] = f"{killed} of {asked.seeds} killed"
-    for place in (0, 1):
-        middle[place] += f" ({max(columns[place]):.2f})"
-    counts = (
-        sum(one.kills for one in outcomes),
-        sum(one.pauses for one in outcomes),
-        sum(one.reruns for one in outcomes),
-    )
+    medians = [f"{statistics.median(column):.2f}" for column in columns]
+    for index in (0, 1):
+        medians[index] += f" ({max(columns[index]):.2f})"
+    if killed := rule_seconds.count(math.inf):
+        medians[2] = medians[3] = f"{killed} of {options.seeds} killed"
     cells = (
         case.mix,
         f"{case.memory / GIB:.1f}",
         case.cores,
-        *middle[:6],
-        int(statistics.median(columns[7])),
-        *counts,
+        *medians,
+        int(statistics.median(job_counts)),
+        sum(outcome.kills for outcome in outcomes),
+        sum(outcome.pauses for outcome in outcomes),
+        sum(outcome.reruns for outcome in outcomes),
     )
     return f"| {' | '.join(map(str, cells))} |"
 
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--units", type=int, default=300, help="in a build on the smaller machines")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument(
         "--spacing",
         type=float,
         default=0.05,
-        help="seconds between two compilers that start, if guarded",
+        help="seconds between the starts of two guarded compilers",
     )
     parser.add_argument(
-        "--large", action="store_true", help="only the machines of 64 cores and more, and 2"
+        "--large", action="store_true", help="only machines of 64 cores and more, or of 2"
     )
-    given = parser.parse_args()
+    options = parser.parse_args()
     print(
         "| mix | GiB | cores | warm / bound (worst) | cold / bound (worst) | warm / GB:4 | cold / GB:4 "
         "| warm / best | cold / best | best -j | kills | pauses | reruns |"
     )
     print("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
+    small_machines = [] if options.large else SMALL_MACHINES
     with tempfile.TemporaryDirectory() as folder:
-        for case in (*(() if given.large else SMALL), *LARGE, *EDGES):
-            print(row(case, given, Path(folder)), flush=True)
+        for case in (*small_machines, *LARGE_MACHINES, *EXTREME_MACHINES):
+            print(table_line(case, options, Path(folder)), flush=True)
 
 
 if __name__ == "__main__":

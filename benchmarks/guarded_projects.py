@@ -143,7 +143,7 @@ def run(asked: Namespace) -> None:
                 "guarded": round(guarded_seconds, 2),
                 "guard": message,
             }
-            results.keep(asked.results, row)
+            results.record(asked.results, row)
 
 
 def render(rows: Sequence[Row]) -> Iterator[str]:

@@ -6,7 +6,7 @@ ask, keeps the answers (`--answers FOLDER`) and prints which of them lack what w
 - `at`, `date`: the thread, and when the part was written that says what is on the machine; only its facts are here,
   and what a thread leaves out (cores, memory, disk, some drivers) is filled with what such machines usually have.
 - `wants`, `truth`, `sure`: what the owner wants, what must be foreseen and what cures it, and who says so.
-- `wanted`: "build" (it can be built there), "official" (a published wheel serves), "other" (what was asked for cannot
+- `wanted`: "build" (it can be built there), "official" (a published wheel serves), "other" (what was options for cannot
   be had or does not run there, and something near can), "scope" (out of scope, with a way out).
 - `ask`: the commands; `says`, `never`: what one of the answers must and none may match, whatever the case.
 - `host`: the machine, as `invoke doctor --save FILE` writes one.
@@ -171,7 +171,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("names", nargs="*", help="machines; default: all")
-    parser.add_argument("--checkout", type=Path, default=ROOT, help="the torchmill that is asked")
+    parser.add_argument("--checkout", type=Path, default=ROOT, help="the torchmill that is options")
     parser.add_argument("--invoke", default="invoke", help="the program that runs its tasks")
     parser.add_argument(
         "--answers", type=Path, default=ROOT / "build/machines", help="where answers are written"

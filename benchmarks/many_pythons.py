@@ -23,18 +23,18 @@ from results import Row
 from spent import Compilers
 
 
-def run(asked: Namespace) -> None:
+def run(options: Namespace) -> None:
     """Let each contender make the wheels of all Pythons."""
-    with tempfile.TemporaryDirectory(prefix="pythons-", dir=asked.folder) as name:
+    with tempfile.TemporaryDirectory(prefix="pythons-", dir=options.folder) as name:
         folder = Path(name)
-        built, compilers = building.project(asked, folder), Compilers(folder)
-        for number in range(asked.rounds):
-            order = asked.contenders if number % 2 == 0 else asked.contenders[::-1]
+        built, compilers = building.project(options, folder), Compilers(folder)
+        for number in range(options.rounds):
+            order = options.contenders if number % 2 == 0 else options.contenders[::-1]
             for contender in order:
-                place = folder / f"{number}-{asked.contenders.index(contender)}"
+                place = folder / f"{number}-{options.contenders.index(contender)}"
                 site = Site(built, compilers, place / "home", place / "kept")
-                for row in wheels(site, contender, asked.pythons.split(",")):
-                    results.keep(asked.results, {"round": number, **row})
+                for row in wheels(site, contender, options.pythons.split(",")):
+                    results.record(options.results, {"round": number, **row})
                 site.clean()
 
 
@@ -44,7 +44,7 @@ def wheels(site: Site, contender: str, pythons: Sequence[str]) -> Iterator[Row]:
     for number, python in enumerate(pythons):
         if contender != OURS:
             site.clean()
-        busy = results.busy()
+        busy = results.busy_share()
         took, wheel = site.build(contender, python)
         row = {
             "project": site.project.title,
@@ -63,9 +63,9 @@ def wheels(site: Site, contender: str, pythons: Sequence[str]) -> Iterator[Row]:
 
 def lines(rows: Sequence[Row]) -> Iterator[Sequence[object]]:
     """Yield a line of the table for each contender."""
-    for title, both in results.grouped(rows, lambda row: row["project"]).items():
+    for title, both in results.grouped(rows, "project").items():
         plain = totals(row for row in both if row["contender"] == CLEAN)
-        for contender, found in results.grouped(both, lambda row: row["contender"]).items():
+        for contender, found in results.grouped(both, "contender").items():
             first = [row for row in found if row["number"] == 0]
             costs = [results.spread([row[name] for row in first], 0) for name in ("cpu", "seconds")]
             shares = [results.spread(list(further(found, name)), 3) for name in ("cpu", "seconds")]
@@ -79,9 +79,7 @@ def lines(rows: Sequence[Row]) -> Iterator[Sequence[object]]:
 
 def further(rows: Sequence[Row], name: str) -> Iterator[float]:
     """Yield what each further wheel took of what its round's first one did."""
-    for found in results.grouped(
-        (row for row in rows if row["good"]), lambda row: row["round"]
-    ).values():
+    for found in results.grouped((row for row in rows if row["good"]), "round").values():
         first = next((row[name] for row in found if row["number"] == 0), None)
         if first:
             yield from (row[name] / first for row in found if row["number"])
@@ -89,7 +87,7 @@ def further(rows: Sequence[Row], name: str) -> Iterator[float]:
 
 def totals(rows: Iterable[Row]) -> list[float]:
     """Return the processor seconds of all wheels of each round in which every one was made."""
-    rounds = results.grouped(rows, lambda row: row["round"]).values()
+    rounds = results.grouped(rows, "round").values()
     return [
         sum(row["cpu"] for row in found) for found in rounds if all(row["good"] for row in found)
     ]
@@ -114,9 +112,9 @@ def main() -> None:
     """Run, or render what was run."""
     parser = building.parser(__doc__)
     parser.add_argument("--pythons", default="3.9,3.10,3.11", metavar="X.Y,...")
-    results.choice(parser, "--contenders", (CLEAN, CCACHE, OURS))
-    asked = parser.parse_args()
-    results.run_or_render(asked, run, render)
+    results.add_choice(parser, "--contenders", (CLEAN, CCACHE, OURS))
+    options = parser.parse_args()
+    results.run_or_render(options, run, render)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 python benchmarks/noop.py --results FILE; python benchmarks/noop.py --render FILE
 
 Without --home the embedded sample is built first, in a folder of its own. With --home HOME (where
-.torchmill and dist/ are; the checkout itself, say) and --session the wheel that is there is asked for, and
+.torchmill and dist/ are; the checkout itself, say) and --session the wheel that is there is options for, and
 the others run in the tree that it was made in: they compile nothing, and leave their own wheel elsewhere.
 """
 
@@ -108,25 +108,27 @@ def contenders(
     }
 
 
-def run(asked: Namespace) -> None:
+def run(options: Namespace) -> None:
     """Ask each contender in turn for what is there."""
     with tempfile.TemporaryDirectory(prefix="noop-") as name:
         folder = Path(name)
-        if asked.home is None:
+        if options.home is None:
             finished = sample(folder)
         else:
-            home = asked.home.resolve()
+            home = options.home.resolve()
             moved = {**os.environ, "TORCHMILL_HOME": str(home)}
-            finished = there(home, asked.session, (asked.envs or home / ".nox").resolve(), moved)
+            finished = there(
+                home, options.session, (options.envs or home / ".nox").resolve(), moved
+            )
         entries = contenders(finished, folder)
         for argv, cwd, env in entries.values():  # the first time of each is another matter
             _time(argv, cwd, env)
-        for number in range(asked.rounds):
+        for number in range(options.rounds):
             for contender, (argv, cwd, env) in entries.items():
-                busy = results.busy()
+                busy = results.busy_share()
                 wheel = finished.manifest["wheel"]
                 row = {"contender": contender, "wheel": wheel, "round": number, "busy": busy}
-                results.keep(asked.results, {**row, **_time(argv, cwd, env)})
+                results.record(options.results, {**row, **_time(argv, cwd, env)})
 
 
 def _time(argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> dict[str, object]:
@@ -142,10 +144,8 @@ def _time(argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> dict[str, o
 
 def lines(rows: Sequence[Row]) -> Iterator[Sequence[object]]:
     """Yield a line of the table for each contender of each wheel."""
-    for wheel, of_wheel in results.grouped(rows, lambda row: row["wheel"]).items():
-        found = results.grouped(
-            (row for row in of_wheel if row["good"]), lambda row: row["contender"]
-        )
+    for wheel, of_wheel in results.grouped(rows, "wheel").items():
+        found = results.grouped((row for row in of_wheel if row["good"]), "contender")
         slow = [row["seconds"] for row in found.get(BUILD, [])]
         for contender, runs in found.items():
             seconds, cpu = [row["seconds"] for row in runs], [row["cpu"] for row in runs]
@@ -155,7 +155,7 @@ def lines(rows: Sequence[Row]) -> Iterator[Sequence[object]]:
 
 def render(rows: Sequence[Row]) -> Iterator[str]:
     """Yield the table."""
-    heads = ("wheel", "asked of", "runs", "seconds", "of processors", f"of `{BUILD}`")
+    heads = ("wheel", "options of", "runs", "seconds", "of processors", f"of `{BUILD}`")
     yield results.table(heads, lines(rows))
 
 

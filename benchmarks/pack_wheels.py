@@ -32,21 +32,21 @@ REFERENCE = "auditwheel"
 MIB = 1 << 20
 
 
-def packed(asked: Namespace) -> None:
+def packed(options: Namespace) -> None:
     """Stage, repair and pack one wheel, and say what came of it."""
     sys.path.insert(0, str(ROOT))
     from millpress import metadata, repair, staging, wheel_writer, zip_archive
 
-    staged = staging.stage_wheel(asked.wheel, asked.into / "stage", {"torch/version.py"})
-    repair.repair_staged(staged, PLATFORM, folders=asked.folder)
+    staged = staging.stage_wheel(options.wheel, options.into / "stage", {"torch/version.py"})
+    repair.repair_staged(staged, PLATFORM, folders=options.folder)
     name = metadata.set_platform_tag(staged, PLATFORM)
-    codec = zip_archive.available_codecs()[asked.codec]
+    codec = zip_archive.available_codecs()[options.codec]
     made = wheel_writer.pack_wheel(
         staged.root,
-        asked.into / name,
+        options.into / name,
         unstaged=staged.unstaged,
-        cache_folder=asked.members,
-        threads=asked.threads,
+        cache_folder=options.members,
+        threads=options.threads,
         codec=codec,
     )
     print(json.dumps({"sha256": made.sha256, "kept": made.copied_bytes, "codec": made.codec}))
@@ -69,12 +69,12 @@ def another(raw: Path, folder: Path) -> Path:
 class Contest:
     """One raw wheel, the next one, and a folder to work in."""
 
-    def __init__(self, asked: Namespace, folder: Path) -> None:
+    def __init__(self, options: Namespace, folder: Path) -> None:
         self.folder = folder
-        self.libraries = asked.folder
-        self.raw = asked.wheel
+        self.libraries = options.folder
+        self.raw = options.wheel
         (folder / "further").mkdir()
-        self.further = asked.further or another(asked.wheel, folder / "further")
+        self.further = options.further or another(options.wheel, folder / "further")
 
     def run(self, contender: str) -> Row:
         """Let a contender repair and pack; return what it took."""
@@ -165,19 +165,19 @@ def contenders() -> list[str]:
     return [REFERENCE, "wheel pack (no repair)", *ours]
 
 
-def run(asked: Namespace) -> None:
+def run(options: Namespace) -> None:
     """Let all contenders take turns, `rounds` times."""
-    if asked.into is not None:
-        packed(asked)
+    if options.into is not None:
+        packed(options)
         return
-    with tempfile.TemporaryDirectory(prefix="packing-", dir=asked.scratch) as name:
-        contest = Contest(asked, Path(name))
-        for number in range(asked.rounds):
-            for contender in asked.contenders:
-                busy = results.busy()
+    with tempfile.TemporaryDirectory(prefix="packing-", dir=options.scratch) as name:
+        contest = Contest(options, Path(name))
+        for number in range(options.rounds):
+            for contender in options.contenders:
+                busy = results.busy_share()
                 row = contest.run(contender)
-                results.keep(
-                    asked.results, {"contender": contender, "round": number, "busy": busy, **row}
+                results.record(
+                    options.results, {"contender": contender, "round": number, "busy": busy, **row}
                 )
 
 
@@ -196,7 +196,7 @@ def lines(rows: Sequence[Row]) -> Iterator[Sequence[object]]:
     def spread(found: Sequence[Row], value: Callable[[Row], float]) -> str:
         return results.spread([value(row) for row in found], 1)
 
-    for contender, found in results.grouped(rows, lambda row: row["contender"]).items():
+    for contender, found in results.grouped(rows, "contender").items():
         yield (
             contender,
             len(found),
@@ -234,9 +234,9 @@ def main() -> None:
     parser.add_argument("--codec", default="zlib")
     parser.add_argument("--members", type=Path)
     parser.add_argument("--threads", type=int)
-    results.choice(parser, "--contenders", contenders())
-    asked = results.given(parser, "wheel", "the raw wheel that is to be packed")
-    results.run_or_render(asked, run, render)
+    results.add_choice(parser, "--contenders", contenders())
+    options = results.parse_options(parser, "wheel", "the raw wheel that is to be packed")
+    results.run_or_render(options, run, render)
 
 
 if __name__ == "__main__":

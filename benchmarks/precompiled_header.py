@@ -60,18 +60,18 @@ SOURCES = (
 MODEL = "torch/csrc/Storage.cpp"  # whose switches are those of all but a few
 
 
-def run(asked: Namespace) -> None:
+def run(options: Namespace) -> None:
     """Compile everything in turn."""
-    commands = compile_commands.of(asked.tree)
-    with tempfile.TemporaryDirectory(prefix="header-", dir=asked.folder) as name:
+    commands = compile_commands.read_commands(options.tree)
+    with tempfile.TemporaryDirectory(prefix="header-", dir=options.folder) as name:
         folder = Path(name)
-        for header in asked.headers:
+        for header in options.headers:
             row = precompile(commands[MODEL], folder, header)
-            results.keep(asked.results, {"header": header, **row})
-        for number in range(asked.rounds):
-            for source in asked.sources:
+            results.record(options.results, {"header": header, **row})
+        for number in range(options.rounds):
+            for source in options.sources:
                 plain: Path | None = None
-                for header in (PLAIN, *asked.headers):
+                for header in (PLAIN, *options.headers):
                     made = folder / f"{header}.o"
                     flags = (
                         []
@@ -82,13 +82,13 @@ def run(asked: Namespace) -> None:
                         "header": header,
                         "source": source,
                         "round": number,
-                        "busy": results.busy(),
+                        "busy": results.busy_share(),
                     }
                     row |= compiled(commands[source], made, flags)
                     plain = plain or made
                     if row["good"] and made != plain:
                         row |= {"differs": difference(plain, made)}
-                    results.keep(asked.results, row)
+                    results.record(options.results, row)
 
 
 def precompile(command: Command, folder: Path, name: str) -> dict[str, object]:
@@ -136,12 +136,13 @@ def lines(rows: Sequence[Row]) -> Iterator[Sequence[object]]:
     """Yield a line of the table for each file, and one for all of them."""
     good = [row for row in rows if row["good"] and "round" in row]
     heads = _headers(rows)
-    for source, found in results.grouped(good, lambda row: row["source"]).items():
+    for source, found in results.grouped(good, "source").items():
         cells = [[row["cpu"] for row in found if row["header"] == head] for head in heads]
         yield source, *(results.spread(values, 1) for values in cells)
     files = results.grouped(
         (row for row in good if row["source"] != "the header itself"),
-        results.fields("source", "round"),
+        "source",
+        "round",
     )
     whole = [
         row
@@ -174,10 +175,12 @@ def main() -> None:
     parser.add_argument("--tree", type=Path, help="build tree of torch, built with ninja")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--folder", type=Path, help="where to work")
-    results.choice(parser, "--headers", tuple(HEADERS))
-    results.choice(parser, "--sources", SOURCES)
-    asked = results.given(parser, "tree", "the build tree whose compile commands are to be run")
-    results.run_or_render(asked, run, render)
+    results.add_choice(parser, "--headers", tuple(HEADERS))
+    results.add_choice(parser, "--sources", SOURCES)
+    options = results.parse_options(
+        parser, "tree", "the build tree whose compile commands are to be run"
+    )
+    results.run_or_render(options, run, render)
 
 
 if __name__ == "__main__":

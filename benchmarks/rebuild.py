@@ -24,20 +24,20 @@ COLD, WARM, MOVED, AGAIN = "cold", "warm", "warm in another folder", "cold again
 OTHERS = 20  # files of which a row says in what they differ
 
 
-def run(asked: Namespace) -> None:
+def run(options: Namespace) -> None:
     """Let each contender build in all phases."""
-    with tempfile.TemporaryDirectory(prefix="rebuild-", dir=asked.folder) as name:
+    with tempfile.TemporaryDirectory(prefix="rebuild-", dir=options.folder) as name:
         folder = Path(name)
-        built, compilers = building.project(asked, folder), Compilers(folder)
-        for number in range(asked.rounds):
-            for contender in asked.contenders:
-                place = folder / f"{number}-{asked.contenders.index(contender)}"
-                for phase in asked.phases:
+        built, compilers = building.project(options, folder), Compilers(folder)
+        for number in range(options.rounds):
+            for contender in options.contenders:
+                place = folder / f"{number}-{options.contenders.index(contender)}"
+                for phase in options.phases:
                     if phase == AGAIN:
                         shutil.rmtree(place / "kept", ignore_errors=True)
                     site = Site(built, compilers, place / home(phase), place / "kept")
-                    row = once(site, contender, asked.python)
-                    results.keep(asked.results, {"round": number, "phase": phase, **row})
+                    row = once(site, contender, options.python)
+                    results.record(options.results, {"round": number, "phase": phase, **row})
                 shutil.rmtree(place)
 
 
@@ -48,7 +48,7 @@ def home(phase: str) -> str:
 
 def once(site: Site, contender: str, python: str) -> Row:
     """Build once and clean up; return what it took, and the files that are others than in the first wheel."""
-    busy = results.busy()
+    busy = results.busy_share()
     took, wheel = site.build(contender, python)
     row = {"project": site.project.title, "contender": contender, "python": python, "busy": busy}
     row |= {**took.as_row(), "good": wheel is not None}
@@ -65,11 +65,9 @@ def once(site: Site, contender: str, python: str) -> Row:
 def lines(rows: Sequence[Row]) -> Iterator[Sequence[object]]:
     """Yield a line of the table for each contender and phase."""
     good = [row for row in rows if row["good"]]
-    for (title, contender), found in results.grouped(
-        good, results.fields("project", "contender")
-    ).items():
+    for (title, contender), found in results.grouped(good, "project", "contender").items():
         cold = {row["round"]: row for row in found if row["phase"] == COLD}
-        for phase, same in results.grouped(found, lambda row: row["phase"]).items():
+        for phase, same in results.grouped(found, "phase").items():
             pairs = [(row, cold[row["round"]]) for row in same if row["round"] in cold]
             costs = [results.spread([row[name] for row in same], 0) for name in ("cpu", "seconds")]
             shares = [
@@ -104,10 +102,10 @@ def main() -> None:
     """Run, or render what was run."""
     parser = building.parser(__doc__)
     parser.add_argument("--python", default="3.10", metavar="X.Y")
-    results.choice(parser, "--contenders", (CCACHE, OURS))
-    results.choice(parser, "--phases", (COLD, WARM, MOVED, AGAIN))
-    asked = parser.parse_args()
-    results.run_or_render(asked, run, render)
+    results.add_choice(parser, "--contenders", (CCACHE, OURS))
+    results.add_choice(parser, "--phases", (COLD, WARM, MOVED, AGAIN))
+    options = parser.parse_args()
+    results.run_or_render(options, run, render)
 
 
 if __name__ == "__main__":

@@ -66,21 +66,23 @@ def main() -> None:
     parser.add_argument("tree", type=Path)
     parser.add_argument("words", nargs="+")
     parser.add_argument("--flags", default="")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    if asked.tree.is_dir():
-        commands = compile_commands.of(asked.tree)
-        todo = {name: (commands[name], "c++") for name in asked.words}
+    if options.tree.is_dir():
+        commands = compile_commands.read_commands(options.tree)
+        todo = {name: (commands[name], "c++") for name in options.words}
     else:
-        todo = {asked.words[-1]: (compile_commands.Command(Path.cwd(), tuple(asked.words)), "cuda")}
+        todo = {
+            options.words[-1]: (compile_commands.Command(Path.cwd(), tuple(options.words)), "cuda")
+        }
     for name, (command, language) in todo.items():
-        argv = command.with_output(os.devnull, asked.flags.split())
+        argv = command.with_output(os.devnull, options.flags.split())
         looks, seconds = watched(argv, command.folder)
         writer.writerow(
             [
                 language,
                 name,
-                asked.flags,
+                options.flags,
                 f"{seconds:.1f}",
                 max(looks) // 1024,
                 " ".join(curve(looks)),

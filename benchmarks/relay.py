@@ -23,24 +23,27 @@ WHOLE, RELAY = "in one piece", "ended"
 UNFINISHED = 15  # the exit code of a build that was ended in time
 
 
-def run(asked: Namespace) -> None:
-    """Build in one piece and in several, as often as asked."""
-    with tempfile.TemporaryDirectory(prefix="relay-", dir=asked.folder) as name:
+def run(options: Namespace) -> None:
+    """Build in one piece and in several, as often as options."""
+    with tempfile.TemporaryDirectory(prefix="relay-", dir=options.folder) as name:
         folder = Path(name)
-        built, compilers = building.project(asked, folder), Compilers(folder)
-        for number in range(asked.rounds):
-            wheels, row = {}, {"project": built.title, "round": number, "busy": results.busy()}
+        built, compilers = building.project(options, folder), Compilers(folder)
+        for number in range(options.rounds):
+            wheels, row = (
+                {},
+                {"project": built.title, "round": number, "busy": results.busy_share()},
+            )
             for way in (WHOLE, RELAY):
                 site = Site(built, compilers, folder / "home", folder / "kept")
                 limits = (
-                    [["--until", f"{row['seconds'] / (asked.ends + 1):.0f}s"]] * asked.ends
+                    [["--until", f"{row['seconds'] / (options.ends + 1):.0f}s"]] * options.ends
                     if way == RELAY
                     else []
                 )
                 wheel, spent = None, []
                 for words in [*limits, []]:
                     if wheel is None:  # else a piece came to the end
-                        took, wheel = site.build(OURS, asked.python, *words)
+                        took, wheel = site.build(OURS, options.python, *words)
                         spent.append(took)
                 wheels[way] = wheel and wheel.read_bytes()
                 row |= {
@@ -52,7 +55,7 @@ def run(asked: Namespace) -> None:
                     "good": wheel is not None,
                     "same": wheels[way] == wheels[WHOLE],
                 }
-                results.keep(asked.results, row)
+                results.record(options.results, row)
                 site.clean()
                 shutil.rmtree(site.kept)
 
@@ -60,9 +63,9 @@ def run(asked: Namespace) -> None:
 def lines(rows: Sequence[Row]) -> Iterator[Sequence[object]]:
     """Yield a line of the table for each way of each project."""
     good = [row for row in rows if row["good"]]
-    for title, found in results.grouped(good, lambda row: row["project"]).items():
+    for title, found in results.grouped(good, "project").items():
         whole = {row["round"]: row["cpu"] for row in found if row["way"] == WHOLE}
-        for way, same in results.grouped(found, lambda row: row["way"]).items():
+        for way, same in results.grouped(found, "way").items():
             shares = [row["cpu"] / whole[row["round"]] for row in same if row["round"] in whole]
             compiles = " ".join("+".join(map(str, row["compiles"])) for row in same)
             ends = ", ".join(str(row["codes"].count(UNFINISHED)) for row in same)

@@ -1,4 +1,9 @@
-"""What benchmarks measured: one JSON line for each run, so that nothing is lost, and tables made of them."""
+"""Results of benchmarks: a file with a line of JSON for each run, and Markdown tables made of such files.
+
+A benchmark runs each of its contenders (torchmill and what it is compared with) several times, in rounds, and
+records each run at once, so that an interrupted benchmark keeps what it measured. `--render FILE` prints the tables
+of recorded runs without running anything; the keys of a line therefore stay as they are.
+"""
 
 import argparse
 import datetime as dt
@@ -9,129 +14,133 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-Row = Mapping[str, Any]
-_RUN = time.time_ns()  # several runs may be appended to one file, and each counts its rounds from 0
+Row = Mapping[str, Any]  # one run, as its line of JSON has it
+
+# Several runs of a script may append to one file, and each numbers its rounds from 0.
+_SCRIPT_RUN = time.time_ns()
 
 
 def machine() -> str:
-    """Return the machine in a few words."""
+    """Describe this machine: architecture, processors, memory and system."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     system = f"{platform.system()} {platform.release()}"
     return f"{platform.machine()}, {os.cpu_count()} processors, {memory:.0f} GiB, {system}"
 
 
-def parser(text: str | None) -> argparse.ArgumentParser:
-    """Return a parser of what every benchmark takes; `text` is the script's own, of which line 1 is shown."""
-    made = argparse.ArgumentParser(description=(text or "").splitlines()[0])
-    made.add_argument(
+def parser(docstring: str | None) -> argparse.ArgumentParser:
+    """Return a parser with the options of every benchmark, described by the first line of a docstring."""
+    summary, _, _ = (docstring or "").partition("\n")
+    parser = argparse.ArgumentParser(description=summary)
+    parser.add_argument(
         "--results", type=Path, help="append every run to this file, as a line of JSON"
     )
-    made.add_argument(
+    parser.add_argument(
         "--render", type=Path, metavar="FILE", help="print the table of such a file; run nothing"
     )
-    made.add_argument(
-        "--ninja", help="1.13 or newer; else one is found, or installed for the time being"
-    )
-    return made
+    return parser
 
 
-def run_or_render(
-    asked: argparse.Namespace,
-    run: Callable[[argparse.Namespace], None],
-    render: Callable[[Sequence[Row]], Iterable[str]],
-) -> None:
-    """Run a benchmark, or print what `render` makes of the runs in a file, and where they are from."""
-    if asked.render is None:
-        run(asked)
-        return
-    rows = read(asked.render)
-    print(*render(rows), origin(rows), sep="\n\n")
+def add_choice(parser: argparse.ArgumentParser, option: str, names: Sequence[str]) -> None:
+    """Add an option that takes some of the names, separated by commas, and all of them by default."""
 
-
-def given(parser: argparse.ArgumentParser, option: str, what: str) -> argparse.Namespace:
-    """Return what is asked for; wherever something is to be run, an option must be there: `what` it means."""
-    asked = parser.parse_args()
-    if asked.render is None and getattr(asked, option) is None:
-        parser.error(f"--{option} is missing: {what}")
-    return asked
-
-
-def choice(parser: argparse.ArgumentParser, option: str, names: Sequence[str]) -> None:
-    """Let an option take some of the names, separated by commas; all of them where it is not given."""
-
-    def chosen(text: str) -> list[str]:
+    def parse_names(text: str) -> list[str]:
         unknown = [name for name in text.split(",") if name not in names]
         if unknown:
             raise argparse.ArgumentTypeError(
-                f"unknown: {', '.join(unknown)}; there are {', '.join(names)}"
+                f"unknown: {', '.join(unknown)}; choose from {', '.join(names)}"
             )
         return text.split(",")
 
     parser.add_argument(
-        option, type=chosen, default=list(names), metavar="NAME,...", help=", ".join(names)
+        option, type=parse_names, default=list(names), metavar="NAME,...", help=", ".join(names)
     )
 
 
-def keep(file: Path | None, row: Row) -> Row:
-    """Append a run to the file, if any, and say it on stderr; return it."""
-    whole = {
+def parse_options(
+    parser: argparse.ArgumentParser, required: str, meaning: str
+) -> argparse.Namespace:
+    """Parse the command line, with an option that is required unless `--render` is given.
+
+    Exits with a message that explains the option by its `meaning` if it is missing.
+    """
+    options = parser.parse_args()
+    if options.render is None and getattr(options, required) is None:
+        parser.error(f"--{required} is missing: {meaning}")
+    return options
+
+
+def run_or_render(
+    options: argparse.Namespace,
+    run: Callable[[argparse.Namespace], None],
+    render: Callable[[Sequence[Row]], Iterable[str]],
+) -> None:
+    """Call `run`, or with `--render` print the paragraphs that `render` makes of recorded runs."""
+    if options.render is None:
+        run(options)
+        return
+    rows = read_runs(options.render)
+    if not rows:
+        sys.exit(f"{options.render} has no runs: record some with --results {options.render}")
+    print(*render(rows), origin(rows), sep="\n\n")
+
+
+def record(file: Path | None, row: Row) -> Row:
+    """Print a run to stderr and append it to the file, if any; return it with its date and machine."""
+    whole_row = {
         **row,
-        "run": _RUN,
+        "run": _SCRIPT_RUN,
         "machine": machine(),
         "date": dt.datetime.now(dt.UTC).date().isoformat(),
     }
     if file is not None:
-        with file.open("a", encoding="utf-8") as opened:
-            opened.write(json.dumps(whole) + "\n")
-    shown = " ".join(
-        f"{name}={_short(value)}"
-        for name, value in row.items()
-        if value not in (None, {}, "") and name != "said"
-    )
-    sys.stderr.write(shown + "\n")
-    return whole
+        with file.open("a", encoding="utf-8") as results:
+            results.write(json.dumps(whole_row) + "\n")
+    shown = []
+    for name, value in row.items():
+        # "said" is the output of a failed build: many lines, and in the file.
+        if name != "said" and value not in (None, {}, ""):
+            shown.append(f"{name}={value:.2f}" if isinstance(value, float) else f"{name}={value}")
+    sys.stderr.write(" ".join(shown) + "\n")
+    return whole_row
 
 
-def read(file: Path) -> Sequence[Row]:
-    """Return the runs in a file; rounds are counted on from one run of the script to the next."""
+def read_runs(file: Path) -> Sequence[Row]:
+    """Return the runs in a file, with rounds numbered through all runs of the script."""
     rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-    rounds: dict[tuple[Any, Any], int] = {}
+    round_numbers: dict[tuple[Any, Any], int] = {}
     for row in rows:
         if "run" in row and "round" in row:
-            row["round"] = rounds.setdefault((row["run"], row["round"]), len(rounds))
+            script_round = (row["run"], row["round"])
+            row["round"] = round_numbers.setdefault(script_round, len(round_numbers))
     return rows
 
 
-def fields(*names: str) -> Callable[[Row], tuple[Any, ...]]:
-    """Return what reads some fields of a row."""
-    return lambda row: tuple(row[name] for name in names)
-
-
-def grouped(rows: Iterable[Row], by: Callable[[Row], Any]) -> dict[Any, list[Row]]:
-    """Return rows by what they have in common, in the order of their first."""
+def grouped(rows: Iterable[Row], *keys: str) -> dict[Any, list[Row]]:
+    """Return rows by the value of a key, or by the tuple of values of several, in the order of the rows."""
     groups: dict[Any, list[Row]] = {}
+    value_of = itemgetter(*keys)
     for row in rows:
-        groups.setdefault(by(row), []).append(row)
+        groups.setdefault(value_of(row), []).append(row)
     return groups
 
 
 def spread(values: Sequence[float], digits: int = 2) -> str:
-    """Return median and range: "1.21 (1.18 to 1.30)"."""
+    """Return median and range, such as "1.21 (1.18 to 1.30)", and "-" for no values."""
     if not values:
         return "-"
-    least, most = min(values), max(values)
-    return f"{statistics.median(values):.{digits}f} ({least:.{digits}f} to {most:.{digits}f})"
+    median, least, most = statistics.median(values), min(values), max(values)
+    return f"{median:.{digits}f} ({least:.{digits}f} to {most:.{digits}f})"
 
 
-def interventions(rows: Iterable[Row]) -> str:
-    """Return how often the guard paused and ran again, and how many kills of the kernel it made good."""
+def guard_interventions(rows: Iterable[Row]) -> str:
+    """Return how many compilers the guard paused, reran, and reran because the kernel killed them: "3/1/0"."""
     counts = [row["counts"] for row in rows]
-    return "/".join(
-        str(sum(count.get(kind, 0) for count in counts)) for kind in ("pause", "rerun", "kill")
-    )
+    sums = [sum(count.get(kind, 0) for count in counts) for kind in ("pause", "rerun", "kill")]
+    return "/".join(map(str, sums))
 
 
 def table(heads: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
@@ -141,30 +150,31 @@ def table(heads: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
 
 
 def origin(rows: Sequence[Row]) -> str:
-    """Return the sentence that says where and when runs were made, and how busy the machine was besides."""
-    machines = sorted({row["machine"] for row in rows})
+    """Return a sentence on when and on which machines runs were made, and how busy others kept these."""
+    machines = "; ".join(sorted({row["machine"] for row in rows}))
     dates = sorted({row["date"] for row in rows})
-    busy = max((row.get("busy", 0.0) for row in rows), default=0.0)
     days = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
-    where = "; ".join(machines)
-    return f"{len(rows)} runs, {days}; {where}; between runs others kept at most {busy:.0%} of it busy."
-
-
-def busy(seconds: float = 0.5) -> float:
-    """Measure the share of all processors that others keep busy."""
-    before = _idle()
-    time.sleep(seconds)
-    after = _idle()
-    passed = after[1] - before[1]
-    return round(1 - (after[0] - before[0]) / passed, 2) if passed else 0.0
-
-
-def _idle() -> tuple[int, int]:
-    ticks = list(
-        map(int, Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:])
+    busy = max(row.get("busy", 0.0) for row in rows)
+    return (
+        f"{len(rows)} runs, {days}; {machines}; "
+        f"between runs others kept at most {busy:.0%} of it busy."
     )
-    return ticks[3] + ticks[4], sum(ticks[:8])
 
 
-def _short(value: object) -> object:
-    return f"{value:.2f}" if isinstance(value, float) else value
+def busy_share(seconds: float = 0.5) -> float:
+    """Measure for some seconds the share of all processors that other programs keep busy (0 to 1)."""
+    idle_before, total_before = _processor_ticks()
+    time.sleep(seconds)
+    idle_after, total_after = _processor_ticks()
+    if total_after == total_before:
+        return 0.0
+    return round(1 - (idle_after - idle_before) / (total_after - total_before), 2)
+
+
+def _processor_ticks() -> tuple[int, int]:
+    """Return the idle ticks and all ticks of the processors since the start of the system, by proc(5)."""
+    first_line, _, _ = Path("/proc/stat").read_text(encoding="ascii").partition("\n")
+    ticks = [int(word) for word in first_line.split()[1:]]
+    _user, _nice, _system, idle, waiting_for_disk = ticks[:5]
+    # The columns after the eighth are those of guests, which the first two include.
+    return idle + waiting_for_disk, sum(ticks[:8])

@@ -23,12 +23,12 @@ from results import Row
 ALONE, SHARED = "cache alone", "cache and parts"
 
 
-def run(asked: Namespace) -> None:
+def run(options: Namespace) -> None:
     """Compile each file both ways."""
-    commands = compile_commands.of(asked.tree)
-    chance = random.Random(asked.seed)  # noqa: S311 - the same files for the same seed
-    drawn = chance.sample(sorted(commands), min(asked.files, len(commands)))
-    with tempfile.TemporaryDirectory(prefix="storage-", dir=asked.folder) as name:
+    commands = compile_commands.read_commands(options.tree)
+    chance = random.Random(options.seed)  # noqa: S311 - the same files for the same seed
+    drawn = chance.sample(sorted(commands), min(options.files, len(commands)))
+    with tempfile.TemporaryDirectory(prefix="storage-", dir=options.folder) as name:
         folder = Path(name)
         for number, source in enumerate(drawn):
             for way in (ALONE, SHARED) if number % 2 else (SHARED, ALONE):
@@ -37,19 +37,17 @@ def run(asked: Namespace) -> None:
                 )
                 settings = [f"CCACHE_DIR={folder / way}", "CCACHE_NOHASHDIR=1", *stored]
                 words = commands[source].with_output(str(folder / "made.o"))
-                row = {"way": way, "source": source, "busy": results.busy()}
+                row = {"way": way, "source": source, "busy": results.busy_share()}
                 row |= spent(
                     ["env", *settings, "ccache", *words],
-                    asked.tree.resolve() / commands[source].folder,
+                    options.tree.resolve() / commands[source].folder,
                 )
-                results.keep(asked.results, row)
+                results.record(options.results, row)
 
 
 def pairs(rows: Sequence[Row]) -> Iterator[tuple[float, float]]:
     """Yield what each file took, in seconds of a processor: with the cache alone, and with parts beside it."""
-    for found in results.grouped(
-        (row for row in rows if row["good"]), lambda row: row["source"]
-    ).values():
+    for found in results.grouped((row for row in rows if row["good"]), "source").values():
         took = {row["way"]: row["cpu"] for row in found}
         if took.keys() == {ALONE, SHARED}:
             yield took[ALONE], took[SHARED]
@@ -89,7 +87,9 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=30, help="how many are compiled")
     parser.add_argument("--seed", type=int, default=0, help="which are drawn")
     parser.add_argument("--folder", type=Path, help="where to work: by default in TMPDIR")
-    results.run_or_render(results.given(parser, "tree", "where to find compiles"), run, render)
+    results.run_or_render(
+        results.parse_options(parser, "tree", "where to find compiles"), run, render
+    )
 
 
 if __name__ == "__main__":

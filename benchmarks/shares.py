@@ -66,20 +66,20 @@ def main() -> None:
     parser.add_argument("--package", default="torch")
     parser.add_argument("--release", default="2.6.0")
     parser.add_argument("--ninja", default=shutil.which("ninja") or "ninja")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.process_time()
-    names = shards.Ninja(asked.ninja, ["-C", str(asked.build), "install"]).objects_to_share()
+    names = shards.Ninja(options.ninja, ["-C", str(options.build), "install"]).objects_to_share()
     units = release_costs(
-        facts_reader.load_facts(CHECKOUT).costs.known_units, asked.package, asked.release
+        facts_reader.load_facts(CHECKOUT).costs.known_units, options.package, options.release
     )
     costs = [(unit.pattern, unit.seconds) for unit in units if unit.seconds]
     said = {name: shards.expected_seconds(name, costs) for name in names}
     cut(said, COUNTS[-1])
     after, ended = resource.getrusage(resource.RUSAGE_CHILDREN), time.process_time()
     spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime + ended - began
-    sources = read_seconds(asked.timeline)
+    sources = read_seconds(options.timeline)
     listed = subprocess.run(
-        [asked.ninja, "-C", str(asked.build), "--quiet", "-t", "compdb"],
+        [options.ninja, "-C", str(options.build), "--quiet", "-t", "compdb"],
         check=True,
         capture_output=True,
     )

@@ -85,12 +85,12 @@ def pieces(cuobjdump: Path, file: Path) -> Counter[str]:
     return found
 
 
-def measure(asked: Namespace) -> None:
+def measure(options: Namespace) -> None:
     """Slim each wheel, and note what came of it."""
-    for words in asked.wheel:
+    for words in options.wheel:
         name, _, arch_list = words.rpartition("=")
         wheel = Path(name)
-        with tempfile.TemporaryDirectory(dir=asked.scratch) as folder:
+        with tempfile.TemporaryDirectory(dir=options.scratch) as folder:
             _, took = invoke("slim", str(wheel), "--arch-list", arch_list, "--out", folder)
             (slim,) = Path(folder).glob("*.whl")
             said, _ = invoke("verify", str(slim), "--original", str(wheel))
@@ -104,11 +104,11 @@ def measure(asked: Namespace) -> None:
                 "proved": "except code for GPUs" in said,
                 **took,
             }
-            if asked.cuobjdump:
+            if options.cuobjdump:
                 row["listed"] = [
-                    listed(asked.cuobjdump, file, Path(folder)) for file in (wheel, slim)
+                    listed(options.cuobjdump, file, Path(folder)) for file in (wheel, slim)
                 ]
-        results.keep(asked.results, row)
+        results.record(options.results, row)
 
 
 def installed(wheel: Path) -> int:
@@ -159,4 +159,6 @@ if __name__ == "__main__":
     )
     parser.add_argument("--cuobjdump", type=Path, help="NVIDIA's program; else nothing is listed")
     parser.add_argument("--scratch", type=Path, help="a folder on a disk with room")
-    results.run_or_render(results.given(parser, "wheel", "the wheels to slim"), measure, render)
+    results.run_or_render(
+        results.parse_options(parser, "wheel", "the wheels to slim"), measure, render
+    )

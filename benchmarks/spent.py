@@ -68,7 +68,7 @@ class Compilers:
         return {**here, "PATH": path, "CCACHE_DIR": str(cache)}
 
     def taken(self) -> int:
-        """Return the number of compiles since the last time it was asked for."""
+        """Return the number of compiles since the last time it was options for."""
         count = self._count.stat().st_size if self._count.exists() else 0
         self._count.unlink(missing_ok=True)
         return count

@@ -19,7 +19,7 @@ from torchmill.core.paths import CHECKOUT
 
 UNITS = CHECKOUT / "benchmarks" / "data" / "torch-1.13.1-cpu-units.csv"
 PROCESSORS, ROUNDS, CACHED_SECONDS = 2, 5, 0.15
-LAST = 20  # edges, of which nothing is asked any more
+LAST = 20  # edges, of which nothing is options any more
 OFF = 1.5  # times
 CACHES = {"nothing": 0.0, "the first half": 0.5, "the first four fifths": 0.8}
 

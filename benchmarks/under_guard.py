@@ -33,29 +33,29 @@ def main() -> None:
     parser.add_argument("--cores", type=int, required=True)
     parser.add_argument("--root", default="/")
     parser.add_argument("command", nargs="+")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     site = GuardSite(
-        tree=asked.tree,
-        cache=asked.cache,
-        timeline=asked.tree / "timeline.jsonl",
+        tree=options.tree,
+        cache=options.cache,
+        timeline=options.tree / "timeline.jsonl",
         compiler=["cc"],
         unguarded=1,
-        cores=asked.cores,
-        roots=(asked.root,),
+        cores=options.cores,
+        roots=(options.root,),
         known=release_costs(
             facts_reader.read_facts(ROOT / "build_configs").costs.known_units, "torch", "1.13.1"
         ),
     )
     start = time.monotonic()  # what the guard takes to start and to end counts
     with guard_build(site, {}) as guard:
-        slots = str(job_count.guarded_slots(asked.cores, limits.LimitMeter().memory().available))
+        slots = str(job_count.guarded_slots(options.cores, limits.LimitMeter().memory().available))
         environment = {**os.environ, "MAX_JOBS": slots, **guard.environment}
-        code = subprocess.run(asked.command, env=environment, check=False).returncode
+        code = subprocess.run(options.command, env=environment, check=False).returncode
     seconds = time.monotonic() - start
     while not guard.messages.empty():
         sys.stderr.write(guard.messages.get() + "\n")
     books = {"counts": guard.account.counts, "peak": guard.account.peak, "ran": guard.account.units}
-    asked.result.write_text(
+    options.result.write_text(
         json.dumps({"seconds": seconds, "code": code, **books}), encoding="utf-8"
     )
     sys.exit(code)
