@@ -1,8 +1,9 @@
-"""Compare two wheels file by file: which are in one alone, which differ, and in what.
+"""Compare two wheels file by file: which files only one of them has, which differ, and how.
 
-python benchmarks/compare_wheels.py FIRST.whl SECOND.whl    # ends with 1 where they differ
+python benchmarks/compare_wheels.py FIRST.whl SECOND.whl    # exit code 1 if they differ
 """
 
+import argparse
 import difflib
 import hashlib
 import io
@@ -15,104 +16,120 @@ from pathlib import Path
 from elftools.elf.elffile import ELFFile
 
 LIBRARY = re.compile(r"\.(so(\.\d+)*|dylib|dll)$")
-_ABI = re.compile(r"\.(cpython-|cp)\d+")  # such a file is another one for each Python
-SHOWN = 12  # of what differs in one file
+_PYTHON_TAG = re.compile(r"\.(cpython-|cp)\d+")  # in the names of extension modules
+MOST_LINES = 12  # of changed lines shown for one file
 
 
 def digests(wheel: Path) -> Mapping[str, str]:
     """Return the sha256 of each file in a wheel."""
-    with zipfile.ZipFile(wheel) as opened:
-        return {name: _digest(opened, name) for name in opened.namelist() if not name.endswith("/")}
+    with zipfile.ZipFile(wheel) as archive:
+        files = [name for name in archive.namelist() if not name.endswith("/")]
+        return {name: _digest(archive, name) for name in files}
 
 
-def libraries(first: Path, second: Path) -> list[str]:
-    """Return the libraries in both wheels that are not the same bytes; those named for a Python aside."""
+def different_libraries(first: Path, second: Path) -> list[str]:
+    """Return the libraries that both wheels have with different bytes, without those named after a Python."""
     before, after = digests(first), digests(second)
-    return sorted(
-        name
-        for name in before.keys() & after.keys()
-        if LIBRARY.search(name) and not _ABI.search(name) and before[name] != after[name]
-    )
+    names = []
+    for name in sorted(before.keys() & after.keys()):
+        is_common_library = LIBRARY.search(name) and not _PYTHON_TAG.search(name)
+        if is_common_library and before[name] != after[name]:
+            names.append(name)
+    return names
 
 
 def differences(first: Path, second: Path) -> Iterator[str]:
-    """Yield a line for each file that is not in both wheels, or not the same in both."""
+    """Yield a line for each file that only one wheel has or that differs, then those on the archives."""
     before, after = digests(first), digests(second)
-    with zipfile.ZipFile(first) as one, zipfile.ZipFile(second) as other:
+    with zipfile.ZipFile(first) as first_archive, zipfile.ZipFile(second) as second_archive:
         for name in sorted(before.keys() | after.keys()):
             if name not in after:
                 yield f"{name}: only in {first.name}"
             elif name not in before:
                 yield f"{name}: only in {second.name}"
             elif before[name] != after[name]:
-                yield f"{name}: {what(one.read(name), other.read(name))}"
-        yield from _wrapping(one, other)
+                contents = (first_archive.read(name), second_archive.read(name))
+                yield f"{name}: {describe_difference(*contents)}"
+        yield from _archive_differences(first_archive, second_archive)
 
 
-def what(before: bytes, after: bytes) -> str:
-    """Say in what two contents of one file differ: sections of ELF, lines of text, or bytes."""
+def describe_difference(before: bytes, after: bytes) -> str:
+    """Say how two contents of a file differ: by ELF sections, by lines of text, or by their first byte."""
     if before.startswith(b"\x7fELF") and after.startswith(b"\x7fELF"):
-        return f"sections {', '.join(_sections(before, after)) or 'are the same, headers are not'}"
+        sections = ", ".join(_different_sections(before, after))
+        return f"sections {sections or 'are the same, headers are not'}"
     try:
-        return _lines(before.decode().splitlines(), after.decode().splitlines())
+        return _changed_lines(before.decode().splitlines(), after.decode().splitlines())
     except UnicodeDecodeError:
-        pairs = enumerate(zip(before, after, strict=False))
-        at = next((at for at, (one, other) in pairs if one != other), min(len(before), len(after)))
-        return f"{len(before)} and {len(after)} bytes, from byte {at}"
+        position = min(len(before), len(after))
+        for index in range(position):
+            if before[index] != after[index]:
+                position = index
+                break
+        return f"{len(before)} and {len(after)} bytes, from byte {position}"
 
 
-def _lines(before: list[str], after: list[str]) -> str:
-    compared = difflib.unified_diff(before, after, lineterm="", n=0)
-    changed = [line for line in compared if line[0] in "+-" and line[:3] not in {"---", "+++"}]
-    more = f" and {len(changed) - SHOWN} lines more" if len(changed) > SHOWN else ""
-    return " | ".join(changed[:SHOWN]) + more
+def _changed_lines(before: list[str], after: list[str]) -> str:
+    diff = difflib.unified_diff(before, after, lineterm="", n=0)
+    changed = [line for line in diff if line[0] in "+-" and line[:3] not in {"---", "+++"}]
+    text = " | ".join(changed[:MOST_LINES])
+    if len(changed) > MOST_LINES:
+        text += f" and {len(changed) - MOST_LINES} lines more"
+    return text
 
 
-def _sections(before: bytes, after: bytes) -> Iterator[str]:
-    """Yield the sections that differ, with their sizes where those do."""
-    contents = [
-        {section.name: section.data() for section in ELFFile(io.BytesIO(text)).iter_sections()}
-        for text in (before, after)
-    ]
-    for name in sorted(contents[0].keys() | contents[1].keys()):
-        found = [one.get(name) for one in contents]
-        if found[0] != found[1]:
-            sizes = [None if one is None else len(one) for one in found]
-            yield name if sizes[0] == sizes[1] else f"{name} ({sizes[0]} and {sizes[1]} bytes)"
+def _different_sections(before: bytes, after: bytes) -> Iterator[str]:
+    """Yield the names of ELF sections that differ, with their sizes if these differ."""
+    first_sections, second_sections = _sections(before), _sections(after)
+    for name in sorted(first_sections.keys() | second_sections.keys()):
+        first, second = first_sections.get(name), second_sections.get(name)
+        if first == second:
+            continue
+        first_size = None if first is None else len(first)
+        second_size = None if second is None else len(second)
+        if first_size == second_size:
+            yield name
+        else:
+            yield f"{name} ({first_size} and {second_size} bytes)"
 
 
-def _wrapping(one: zipfile.ZipFile, other: zipfile.ZipFile) -> Iterator[str]:
-    """Yield in what the archives differ beside the contents of their files."""
-    listed = [opened.infolist() for opened in (one, other)]
-    orders = [[info.filename for info in infos] for infos in listed]
-    if orders[0] != orders[1] and sorted(orders[0]) == sorted(orders[1]):
+def _sections(content: bytes) -> Mapping[str, bytes]:
+    elf = ELFFile(io.BytesIO(content))
+    return {section.name: section.data() for section in elf.iter_sections()}
+
+
+def _archive_differences(first: zipfile.ZipFile, second: zipfile.ZipFile) -> Iterator[str]:
+    """Yield how two archives differ apart from the contents of their files."""
+    first_names, second_names = first.namelist(), second.namelist()
+    if first_names != second_names and sorted(first_names) == sorted(second_names):
         yield "the files stand in another order"
-    theirs = {info.filename: info for info in listed[1]}
+    second_infos = {info.filename: info for info in second.infolist()}
+    common = [info for info in first.infolist() if info.filename in second_infos]
     for field in ("date_time", "external_attr", "compress_type", "create_version", "extra"):
-        found = [
-            info.filename
-            for info in listed[0]
-            if info.filename in theirs
-            and getattr(info, field) != getattr(theirs[info.filename], field)
-        ]
-        if found:
-            yield f"{field} differs for {len(found)} files, such as {found[0]}"
+        names = []
+        for info in common:
+            if getattr(info, field) != getattr(second_infos[info.filename], field):
+                names.append(info.filename)
+        if names:
+            yield f"{field} differs for {len(names)} files, such as {names[0]}"
 
 
-def _digest(opened: zipfile.ZipFile, name: str) -> str:
-    with opened.open(name) as file:
+def _digest(archive: zipfile.ZipFile, name: str) -> str:
+    with archive.open(name) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
 
 
 def main() -> None:
-    """Print what differs."""
-    if len(sys.argv) != 3:  # noqa: PLR2004
-        sys.exit("usage: python benchmarks/compare_wheels.py FIRST.whl SECOND.whl")
-    first, second = map(Path, sys.argv[1:])
-    found = list(differences(first, second))
-    for line in found:
+    """Print the differences."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("first", type=Path, metavar="FIRST.whl")
+    parser.add_argument("second", type=Path, metavar="SECOND.whl")
+    options = parser.parse_args()
+    for line in differences(options.first, options.second):
         print(line)
-    same = first.read_bytes() == second.read_bytes()
+    same = options.first.read_bytes() == options.second.read_bytes()
     print(f"the same, byte for byte: {same}")
     sys.exit(0 if same else 1)
 

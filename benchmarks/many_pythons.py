@@ -1,12 +1,12 @@
-"""What further Pythons cost: wheels of one release for several, each contender from nothing.
+"""What further Pythons cost: wheels of one release for several Pythons, by each contender from nothing.
 
 PYTHONPATH=. python benchmarks/many_pythons.py --results FILE                      # the stand-in, minutes
 PYTHONPATH=. python benchmarks/many_pythons.py --release v1.13.1 --results FILE    # hours
 PYTHONPATH=. python benchmarks/many_pythons.py --render FILE
 
-By hand means what `invoke plan --sh` prints: an environment, requirements, a patched copy of the source,
-setup.py, libraries carried along, `wheel pack`; the folder is emptied before each wheel, and is the same, the
-best case of a cache that knows files by their paths. Ours is `nox -s`, checks of the wheel included.
+Two contenders build by hand, with the script of `invoke plan --sh`: an environment, requirements, a patched copy of
+the source, setup.py, libraries bundled, `wheel pack`. Their folder is emptied before each wheel, and has the same path
+each time, which is the best case for a cache that hashes paths. torchmill is `nox -s`, checks of the wheel included.
 """
 
 import statistics
@@ -15,106 +15,119 @@ from argparse import Namespace
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-import building
 import compare_wheels
 import results
-from building import CCACHE, CLEAN, OURS, Site
+import wheel_builds
+from command_cost import CountingCompilers
 from results import Row
-from spent import Compilers
+from wheel_builds import CCACHE, NO_CACHE, OURS, Site
 
 
 def run(options: Namespace) -> None:
-    """Let each contender make the wheels of all Pythons."""
+    """Let each contender build the wheels of all Pythons, in reverse order in every other round."""
+    pythons = options.pythons.split(",")
     with tempfile.TemporaryDirectory(prefix="pythons-", dir=options.folder) as name:
         folder = Path(name)
-        built, compilers = building.project(options, folder), Compilers(folder)
+        project, compilers = wheel_builds.project(options, folder), CountingCompilers(folder)
         for number in range(options.rounds):
             order = options.contenders if number % 2 == 0 else options.contenders[::-1]
             for contender in order:
                 place = folder / f"{number}-{options.contenders.index(contender)}"
-                site = Site(built, compilers, place / "home", place / "kept")
-                for row in wheels(site, contender, options.pythons.split(",")):
+                site = Site(project, compilers, place / "home", place / "kept")
+                for row in build_wheels(site, contender, pythons):
                     results.record(options.results, {"round": number, **row})
                 site.clean()
 
 
-def wheels(site: Site, contender: str, pythons: Sequence[str]) -> Iterator[Row]:
-    """Yield what each wheel took, and which of its libraries are others than the first one's."""
-    first: Path | None = None
+def build_wheels(site: Site, contender: str, pythons: Sequence[str]) -> Iterator[Row]:
+    """Yield the cost of each wheel, and which of its libraries differ from the first wheel's ("others")."""
+    first_wheel: Path | None = None
     for number, python in enumerate(pythons):
         if contender != OURS:
             site.clean()
         busy = results.busy_share()
-        took, wheel = site.build(contender, python)
+        cost, wheel = site.build(contender, python)
         row = {
             "project": site.project.title,
             "contender": contender,
             "python": python,
             "number": number,
+            **cost.as_row(),
+            "busy": busy,
+            "good": wheel is not None,
         }
-        row |= {**took.as_row(), "busy": busy, "good": wheel is not None}
         if wheel is not None:
-            kept = site.kept / wheel.name
-            kept.write_bytes(wheel.read_bytes())
-            first = first or kept
-            row |= {"size": kept.stat().st_size, "others": compare_wheels.libraries(first, kept)}
+            copy = site.kept / wheel.name
+            copy.write_bytes(wheel.read_bytes())
+            first_wheel = first_wheel or copy
+            row["size"] = copy.stat().st_size
+            row["others"] = compare_wheels.different_libraries(first_wheel, copy)
         yield row
 
 
 def lines(rows: Sequence[Row]) -> Iterator[Sequence[object]]:
-    """Yield a line of the table for each contender."""
-    for title, both in results.grouped(rows, "project").items():
-        plain = totals(row for row in both if row["contender"] == CLEAN)
-        for contender, found in results.grouped(both, "contender").items():
-            first = [row for row in found if row["number"] == 0]
-            costs = [results.spread([row[name] for row in first], 0) for name in ("cpu", "seconds")]
-            shares = [results.spread(list(further(found, name)), 3) for name in ("cpu", "seconds")]
-            counts = [_counts(one) for one in (first, [row for row in found if row["number"]])]
-            whole = totals(found)
-            against = (
-                f"{statistics.mean(whole) / statistics.mean(plain):.2f}" if whole and plain else "-"
+    """Yield a line of the table for each contender of each project."""
+    for title, project_runs in results.grouped(rows, "project").items():
+        by_contender = results.grouped(project_runs, "contender")
+        no_cache_totals = round_totals(by_contender.get(NO_CACHE, []))
+        for contender, runs in by_contender.items():
+            first = [row for row in runs if row["number"] == 0]
+            further = [row for row in runs if row["number"]]
+            totals = round_totals(runs)
+            ratio = "-"
+            if totals and no_cache_totals:
+                ratio = f"{statistics.mean(totals) / statistics.mean(no_cache_totals):.2f}"
+            yield (
+                title,
+                contender,
+                results.spread([row["cpu"] for row in first], 0),
+                results.spread([row["seconds"] for row in first], 0),
+                " ".join(str(row["compiles"]) for row in first),
+                results.spread(list(ratios_to_first(runs, "cpu")), 3),
+                results.spread(list(ratios_to_first(runs, "seconds")), 3),
+                " ".join(str(row["compiles"]) for row in further),
+                ratio,
             )
-            yield title, contender, *costs, counts[0], *shares, counts[1], against
 
 
-def further(rows: Sequence[Row], name: str) -> Iterator[float]:
-    """Yield what each further wheel took of what its round's first one did."""
-    for found in results.grouped((row for row in rows if row["good"]), "round").values():
-        first = next((row[name] for row in found if row["number"] == 0), None)
-        if first:
-            yield from (row[name] / first for row in found if row["number"])
+def ratios_to_first(runs: Sequence[Row], key: str) -> Iterator[float]:
+    """Yield the ratio of a cost of each further wheel to that of the first wheel of its round."""
+    good = [row for row in runs if row["good"]]
+    for round_runs in results.grouped(good, "round").values():
+        first_costs = [row[key] for row in round_runs if row["number"] == 0]
+        if first_costs and first_costs[0]:
+            for row in round_runs:
+                if row["number"]:
+                    yield row[key] / first_costs[0]
 
 
-def totals(rows: Iterable[Row]) -> list[float]:
-    """Return the processor seconds of all wheels of each round in which every one was made."""
-    rounds = results.grouped(rows, "round").values()
-    return [
-        sum(row["cpu"] for row in found) for found in rounds if all(row["good"] for row in found)
-    ]
-
-
-def _counts(rows: Sequence[Row]) -> str:
-    return " ".join(str(row["compiles"]) for row in rows)
+def round_totals(runs: Iterable[Row]) -> list[float]:
+    """Return the processor seconds of all wheels of each round, without rounds in which a build failed."""
+    totals = []
+    for round_runs in results.grouped(runs, "round").values():
+        if all(row["good"] for row in round_runs):
+            totals.append(sum(row["cpu"] for row in round_runs))
+    return totals
 
 
 def render(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield the table, and what differs between the wheels."""
+    """Yield the table, and the libraries that differ between torchmill's wheels."""
     first = ("what", "contender", "first wheel: CPU s", "s", "compiles")
-    more = ("a further one / first: CPU", "time", "compiles", "all, CPU / no cache")
-    yield results.table((*first, *more), lines(rows))
+    further = ("a further one / first: CPU", "time", "compiles", "all, CPU / no cache")
+    yield results.table((*first, *further), lines(rows))
     for row in rows:
         if row["number"] and row["good"] and row["contender"] == OURS:
-            said = ", ".join(row["others"]) or "none"
-            yield f"{row['python']}, {row['project']}: libraries unlike the first wheel's: {said}"
+            libraries = ", ".join(row["others"]) or "none"
+            wheel = f"{row['python']}, {row['project']}"
+            yield f"{wheel}: libraries unlike the first wheel's: {libraries}"
 
 
 def main() -> None:
     """Run, or render what was run."""
-    parser = building.parser(__doc__)
+    parser = wheel_builds.parser(__doc__)
     parser.add_argument("--pythons", default="3.9,3.10,3.11", metavar="X.Y,...")
-    results.add_choice(parser, "--contenders", (CLEAN, CCACHE, OURS))
-    options = parser.parse_args()
-    results.run_or_render(options, run, render)
+    results.add_choice(parser, "--contenders", (NO_CACHE, CCACHE, OURS))
+    results.run_or_render(parser.parse_args(), run, render)
 
 
 if __name__ == "__main__":

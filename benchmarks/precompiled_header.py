@@ -129,7 +129,7 @@ def spent(argv: Sequence[str], folder: Path) -> dict[str, object]:
 def difference(plain: Path, other: Path) -> str:
     """Say in what two objects differ; "" where they are the same bytes."""
     before, after = plain.read_bytes(), other.read_bytes()
-    return "" if before == after else compare_wheels.what(before, after)
+    return "" if before == after else compare_wheels.describe_difference(before, after)
 
 
 def lines(rows: Sequence[Row]) -> Iterator[Sequence[object]]:

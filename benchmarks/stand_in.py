@@ -1,7 +1,7 @@
-"""A project of torch's proportions, in minutes: the sample's package with units added to it.
+"""The stand-in for torch in benchmarks of whole builds: the sample's package with more units, built in minutes.
 
-Of 1146 compiles of torch 1.13.1 for CPU 123 depended on Python, with 26 of 155 minutes: 11 of 100, each of
-which takes 1.7 times as long as another. So it is here.
+It has torch's proportions. Of 1146 compiles of torch 1.13.1 for CPU, 123 depended on the Python version, with 26 of
+155 minutes: 11 in 100, each of which takes 1.7 times as long as another. A unit here is one C++ file.
 """
 
 import shutil
@@ -13,10 +13,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SAMPLE = ROOT / "sample"
 TAG = "v1.0.0"
-SHARE = 0.11  # of all units depends on Python
+PYTHON_SHARE = 0.11  # of all units include Python.h
 
-# What one of them instantiates decides how long it takes: about 1.1 s, and 1.7 times that.
-FREE, DEPENDENT = 2, 4
+# How many templates a unit instantiates, which decides its time: about 1.1 s, and 1.7 times that.
+TEMPLATES, PYTHON_TEMPLATES = 2, 4
 
 _UNIT = """{include}#include <algorithm>
 #include <functional>
@@ -51,42 +51,39 @@ target_sources(_C PRIVATE ${dependent_units})
 """
 
 
-def write(folder: Path, units: int) -> Path:
-    """Write the source with so many units more; return its folder, which is no git repository."""
+def write_source(folder: Path, units: int) -> Path:
+    """Write the source with so many more units; return its folder, which is not a git repository."""
     source = folder / "tinytorch"
     upstream = SAMPLE / "upstream"
-    bits = Path("third_party", "tinybits")
+    tinymath = source / "third_party" / "tinymath"
     shutil.copytree(upstream / "tinytorch", source)
+    shutil.copytree(upstream / "third_party_tinymath", tinymath, dirs_exist_ok=True)
     shutil.copytree(
-        upstream / "third_party_tinymath", source / "third_party" / "tinymath", dirs_exist_ok=True
+        upstream / "third_party_tinybits", tinymath / "third_party" / "tinybits", dirs_exist_ok=True
     )
-    shutil.copytree(
-        upstream / "third_party_tinybits",
-        source / "third_party/tinymath" / bits,
-        dirs_exist_ok=True,
-    )
-    dependent = round(units * SHARE)
+    python_units = round(units * PYTHON_SHARE)
     for number in range(units):
-        below = "python" if number < dependent else "src"
-        (source / below / f"unit{number}.cpp").write_text(
-            _unit(number, number < dependent), encoding="ascii"
-        )
+        needs_python = number < python_units
+        unit_folder = source / ("python" if needs_python else "src")
+        text = _unit_text(number, needs_python)
+        (unit_folder / f"unit{number}.cpp").write_text(text, encoding="ascii")
     with (source / "CMakeLists.txt").open("a", encoding="utf-8") as file:
         file.write(_CMAKE)
     return source
 
 
-def _unit(number: int, dependent: bool) -> str:
-    count = DEPENDENT if dependent else FREE
+def _unit_text(number: int, needs_python: bool) -> str:
+    templates = PYTHON_TEMPLATES if needs_python else TEMPLATES
+    calls = (f"counted<{argument}>(lines)" for argument in range(1, templates + 1))
     return _UNIT.format(
-        include="#include <Python.h>\n" if dependent else "",
+        include="#include <Python.h>\n" if needs_python else "",
         name=f"unit{number}",
-        calls=" + ".join(f"counted<{n}>(lines)" for n in range(1, count + 1)),
-        python=" + PY_MINOR_VERSION" if dependent else "",
+        calls=" + ".join(calls),
+        python=" + PY_MINOR_VERSION" if needs_python else "",
     )
 
 
-def fetch(source: Path, environment: Mapping[str, str]) -> None:
-    """Have the suite fetch the source, with the sample's facts."""
+def fetch_source(source: Path, environment: Mapping[str, str]) -> None:
+    """Run `invoke fetch` on the source; the environment names the sample's facts and the home."""
     invoke = [sys.executable, "-m", "invoke", "fetch", f"--tag={TAG}", f"--from={source}"]
     subprocess.run(invoke, cwd=ROOT, env=environment, check=True, stdout=subprocess.DEVNULL)

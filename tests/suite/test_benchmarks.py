@@ -1,4 +1,4 @@
-"""What benchmarks tell rests on: two wheels compared, and the cost of a command with its servers."""
+"""What the figures of benchmarks rest on: comparing wheels, the cost of a command, and recorded runs."""
 
 import json
 import os
@@ -6,6 +6,9 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+
+import pytest
+from guard_intruder import Intruder
 
 from tests.support.commands import ROOT
 
@@ -16,13 +19,14 @@ SERVER = "import time\nwhile time.process_time() < 0.5: pass"
 MEASURE = """
 import json, os, sys
 from pathlib import Path
-from spent import Compilers, spend
+from command_cost import CountingCompilers, measure_command
 folder = Path(sys.argv[1])
-compilers = Compilers(folder / "counting")
+compilers = CountingCompilers(folder / "counting")
 command = "$CXX -E a.cpp >a.ii && $CXX -c a.cpp -o a.o && $CXX a.o -shared -o a.so && "
 command += f"({sys.executable} server.py & exit 3)"
-environment = {**os.environ, **compilers.as_they_are()}
-print(json.dumps(spend(["sh", "-c", command], folder, environment, compilers, folder / "log").as_row()))
+environment = {**os.environ, **compilers.variables()}
+cost = measure_command(["sh", "-c", command], folder, environment, compilers, folder / "log")
+print(json.dumps(cost.as_row()))
 """
 
 
@@ -140,3 +144,25 @@ def test_a_build_is_held_against_what_another_made(tmp_path: Path) -> None:
         "a/new.py: another one, 3 and 5 bytes",
         "torch/include: another one, of the same size",
     ]
+
+
+def test_an_intruder_that_outlives_the_build_counts_to_its_end() -> None:
+    intruder = Intruder(Path("program"), Path("source"))
+    intruder.counts = [(5.0, 6), (7.0, 6), (9.0, 5), (11.0, 3), (12.0, 4)]
+    assert intruder.as_row() == {"level": 6, "least": 3, "recovery": None}
+    intruder.end = 11.5
+    intruder.counts += [(13.0, 6)]
+    assert intruder.as_row() == {"level": 6, "least": 3, "recovery": 1.5}
+
+
+@pytest.mark.parametrize("name", ["guard_overhead", "rebuild", "pack_wheels"])
+def test_a_file_without_runs_is_refused_with_the_option_that_records_some(
+    name: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "runs.jsonl"
+    file.touch()
+    argv = [sys.executable, str(BENCHMARKS / f"{name}.py"), "--render", str(file)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
+    rendering = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
+    assert rendering.returncode == 1
+    assert rendering.stderr == f"{file} has no runs: record some with --results {file}\n"
