@@ -63,7 +63,16 @@ def fetch(project: Project, folder: Path) -> Path:
     """Fetch and unpack a project's source; return its folder."""
     folder.mkdir(parents=True)
     if project.origin == PYPI:
-        words = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", project.name]
+        words = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "-q",
+            "--no-deps",
+            "--no-binary",
+            project.name,
+        ]
         subprocess.run([*words, project.name], cwd=folder, check=True)
         (archive,) = folder.glob("*.tar.gz")
         subprocess.run(["tar", "xf", archive.name], cwd=folder, check=True)
