@@ -70,7 +70,7 @@ def test_the_commit_is_written_in_place_of_what_was_there(tmp_path: Path, line: 
     version.write_text(f"__version__ = '1.13.1+cpu'\n{line}\nhip = None\n")
     metadata.set_git_version(wheel, "torch/version.py", "49444c3e546bf240bed24a101e747422d1f8a0ee")
     values: dict[str, object] = {}
-    exec("from typing import Optional\n" + version.read_text(), values)  # noqa: S102 (the module as Python sees it)
+    exec("from typing import Optional\n" + version.read_text(), values)  # noqa: S102
     assert values["git_version"] == "49444c3e546bf240bed24a101e747422d1f8a0ee"
     assert values["hip"] is None
 
@@ -86,14 +86,12 @@ def test_requirements_on_one_name_only(tmp_path: Path) -> None:
         "Requires-Dist: numpy\nRequires-Dist: Torch (==1.13.1+cpu)\nRequires-Dist: torchdata\n"
         "Requires-Dist: pillow !=8.3.*,>=5.3.0\nRequires-Dist: ><\n"
     )
-    wheel = staged(tmp_path, requires=lines)
-    assert dependencies.requirements_on(read_headers(wheel.dist_info / "METADATA"), "torch") == [
-        "Torch (==1.13.1+cpu)"
-    ]
-    assert dependencies.requirements_on(read_headers(wheel.dist_info / "METADATA"), "scipy") == []
+    headers = read_headers(staged(tmp_path, requires=lines).dist_info / "METADATA")
+    assert dependencies.requirements_on(headers, "torch") == ["Torch (==1.13.1+cpu)"]
+    assert dependencies.requirements_on(headers, "scipy") == []
 
 
-def test_a_build_that_knows_neither_version_nor_base_is_stamped(tmp_path: Path) -> None:
+def test_stamping_sets_the_version_and_the_requirement_on_the_base(tmp_path: Path) -> None:
     info = tmp_path / "torch_scatter-2.1.2.dist-info"
     info.mkdir()
     (tmp_path / "torch_scatter-2.1.2.data").mkdir()
@@ -114,12 +112,18 @@ def test_a_build_that_knows_neither_version_nor_base_is_stamped(tmp_path: Path) 
         'Requires-Dist: torchtext; extra == "test"\nProvides-Extra: test\n'
         "Requires-Dist: torch==2.11.0+cu130\n\n# Scatter\nVersion: 9 of it\nRequires-Dist: torch\n"
     )
-    assert (
-        metadata.wheel_file_name(stamped, "any") == "torch_scatter-2.1.2+cu130-cp310-cp310-any.whl"
-    )
-    assert dependencies.requirements_on(read_headers(stamped.dist_info / "METADATA"), "torch") == [
-        "torch==2.11.0+cu130"
-    ]
+    file_name = metadata.wheel_file_name(stamped, "any")
+    assert file_name == "torch_scatter-2.1.2+cu130-cp310-cp310-any.whl"
+    headers = read_headers(stamped.dist_info / "METADATA")
+    assert dependencies.requirements_on(headers, "torch") == ["torch==2.11.0+cu130"]
+
+
+def test_a_replaced_header_goes_with_its_continuation_lines(tmp_path: Path) -> None:
+    wheel = staged(tmp_path, requires="Requires-Dist: base\n >=1,\n <2\nRequires-Dist: numpy\n")
+    stamped = metadata.stamp_version(wheel, "1.13.1+cpu", "base==1.5")
+    head = (stamped.dist_info / "METADATA").read_text().partition("\n\n")[0]
+    assert head.endswith("Requires-Dist: numpy\nRequires-Dist: base==1.5")
+    assert "<2" not in head
 
 
 def test_stamping_changes_nothing_that_is_right(tmp_path: Path) -> None:

@@ -109,12 +109,12 @@ def test_a_wheel_that_does_not_say_what_it_is(
     assert caught.value.code == code
 
 
-def test_a_name_that_is_there_twice_is_told(tmp_path: Path) -> None:
+def test_a_name_that_occurs_twice_is_refused(tmp_path: Path) -> None:
     path = wheel(tmp_path, sound({"tiny_torch/x.py": "", "tiny_torch/y.py": ""}))
     path.write_bytes(path.read_bytes().replace(b"tiny_torch/y.py", b"tiny_torch/x.py"))
     with refused("damaged-raw-wheel") as caught:
         stage_wheel(path, tmp_path / "out")
-    assert "tiny_torch/x.py is in it 2 times" in str(caught.value)
+    assert "tiny_torch/x.py is in the archive 2 times" in str(caught.value)
 
 
 def test_a_name_that_would_move_the_cursor_is_refused(tmp_path: Path) -> None:

@@ -1,4 +1,9 @@
-"""Files that appear whole or not at all, and errors that name the file they are about."""
+"""Files that appear whole or not at all, and errors that name the file they are about.
+
+A file is written under a hidden name beside its target and then moved onto it. The hidden name of
+"spam.whl" is ".spam.whl.0a1b2c3d-4711": a mark of the machine and the number of the process that
+writes it. By them a later run recognizes what a killed run left.
+"""
 
 import contextlib
 import errno
@@ -23,33 +28,32 @@ DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 def name_file(path: Path) -> Iterator[None]:
     """Let an OSError of the block name `path` if it names no file, or if the disk is full.
 
-    A full disk is that of `path`, although the system may name the hidden file beside it. Errors of
-    libraries and connections, which are OSErrors without a number or of a class of their own, pass
-    unchanged.
+    If the disk is full, the system may name the hidden file beside `path`, which no user knows.
+    OSErrors that are not from the system pass unchanged: those of libraries and connections have no
+    number, or a class of their own.
     """
     try:
         yield
     except OSError as error:
-        is_of_system = error.errno is not None and type(error).__module__ == "builtins"
-        if is_of_system and (error.errno in DISK_FULL or error.filename is None):
+        is_from_system = error.errno is not None and type(error).__module__ == "builtins"
+        if is_from_system and (error.errno in DISK_FULL or error.filename is None):
             raise OSError(error.errno, error.strerror, str(path)) from None
         raise
 
 
 @contextlib.contextmanager
 def fresh_path(target: Path) -> Iterator[Path]:
-    """Give the path of a hidden file beside `target`, for the block to write and move onto it.
+    """Yield the path of a hidden file beside `target`, for the block to write and move onto it.
 
-    The folder is created. What is left at the hidden path after the block is deleted, and so is
-    what a killed run left there: a half-written wheel may have gigabytes.
+    The folder is created. If the block leaves anything at the hidden path, it is deleted; so is
+    what killed runs left for the same target, because a half-written wheel may have gigabytes.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{target.name}."
     for name in os.listdir(target.parent):  # noqa: PTH208 - folders of wheels can be large
-        if name.startswith(prefix) and _is_abandoned(
-            name.removeprefix(prefix), target.parent / name
-        ):
-            _delete(target.with_name(name))
+        path = target.with_name(name)
+        if name.startswith(prefix) and _is_abandoned(name.removeprefix(prefix), path):
+            _delete(path)
     fresh = target.with_name(f"{prefix}{_machine_mark()}-{os.getpid()}")
     try:
         yield fresh
@@ -66,10 +70,11 @@ def write_atomically(file: Path, content: bytes, mode: int) -> None:
 
 
 def _is_abandoned(suffix: str, path: Path) -> bool:
-    """Tell whether the run that wrote a hidden path, whose name ends with `suffix`, has ended.
+    """Tell whether the run that wrote a hidden path has ended.
 
-    Process numbers mean something on their own machine only: what another machine wrote, on a
-    shared disk, is abandoned after a day.
+    `suffix` is the end of its name: the mark of the machine and the number of the process. A number
+    means nothing on another machine, so what another one wrote, on a shared disk, counts as
+    abandoned after a day.
     """
     mark, _, number = suffix.partition("-")
     if len(mark) != MARK_LENGTH or not number.isdecimal():
@@ -83,14 +88,14 @@ def _is_abandoned(suffix: str, path: Path) -> bool:
 
 
 def _is_running(process: int) -> bool:
-    """Tell whether a process of this number runs; on Windows asking would end it, so assume it."""
-    if sys.platform == "win32":
+    """Tell whether a process with this number runs; True if that cannot be known."""
+    if sys.platform == "win32":  # os.kill would end the process
         return True
     try:
         os.kill(process, 0)  # signal 0 is not delivered: it only asks whether one could be
     except ProcessLookupError:
         return False
-    except (OSError, OverflowError):  # another user's, or a number that no process has
+    except (OSError, OverflowError):  # another user's process, or a number that is too large
         return True
     return True
 
@@ -105,6 +110,7 @@ def _machine_mark() -> str:
 
 
 def _delete(path: Path) -> None:
+    """Delete a file or a folder, if it exists."""
     with contextlib.suppress(FileNotFoundError):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)

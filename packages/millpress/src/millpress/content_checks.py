@@ -1,4 +1,9 @@
-"""Find contradictions in a finished wheel: in RECORD, names, tags and metadata."""
+"""Find contradictions in a finished wheel: in RECORD, names, tags and metadata.
+
+RECORD lists each file with its digest; WHEEL and the file's name state the tags; METADATA and the
+name state the project and version. A problem is a contradiction between them. An oddity is
+something that installers accept and that hardly any build makes on purpose.
+"""
 
 import base64
 import hashlib
@@ -28,11 +33,14 @@ from millpress.wheel_file import (
 
 UNHASHED_SUFFIXES = ("", ".jws", ".p7s")  # RECORD itself and its signatures
 ROW_FIELDS = 3  # of RECORD: path, digest, size
-_UNSOUND_ALGORITHMS = ("md5", "sha1", "shake")
+# PEP 427 demands sha256 or better, and names the first three; shake has no fixed length.
+_UNSOUND_ALGORITHMS = ("md5", "sha1", "sha224", "shake")
 
-_CASELESS = {"any", "win", "macosx"}  # systems whose file systems usually ignore case
+# First words of tags for systems whose file systems usually ignore case.
+_CASELESS = {"any", "win", "macosx"}
 # Folders in .data that installers know: sysconfig.get_path_names() and PEP 427.
 _SCHEMES = {"purelib", "platlib", "headers", "scripts", "data"}
+# Commands that users and their scripts take for those of the system.
 _SYSTEM_COMMAND = re.compile(r"(python|pip)w?[\d.]*|activate(\..*)?|env|sh|bash|git")
 _PLATFORM_VERSION = re.compile(r"(?<=linux)(1|2010|2014|_\d+_\d+)(?=_)|(?<=macosx)_\d+_\d+")
 
@@ -40,10 +48,10 @@ _PLATFORM_VERSION = re.compile(r"(?<=linux)(1|2010|2014|_\d+_\d+)(?=_)|(?<=macos
 def wheel_problems(wheel: Path) -> Iterator[str]:
     """Read a wheel to its end and yield a clause for each contradiction in it.
 
-    RECORD (missing, incomplete, wrong hashes or sizes), paths that leave the wheel, links, and tags
-    or a build number in WHEEL that differ from the file's name. Whether its libraries keep the
-    promises of its platform tags, `library_checks` judges. Raises WheelError if the file is not a
-    wheel.
+    These are a RECORD that is missing, incomplete or wrong about a file, paths that leave the
+    wheel, links, and tags or a build number in WHEEL that differ from the file's name.
+    `library_checks` judges whether the libraries keep the promises of the platform tags. Raises
+    WheelError if the file is not a wheel.
     """
     with open_wheel(wheel) as archive:
         for member in archive.infolist():
@@ -55,36 +63,37 @@ def wheel_problems(wheel: Path) -> Iterator[str]:
                 "it has bytes before, between or after its files, "
                 "so that programs read it differently"
             )
-        info = find_dist_info(wheel, archive)
+        dist_info = find_dist_info(wheel, archive)
         name, version, build, tags = parse_file_name(wheel)
-        metadata = parse_headers(archive.read(f"{info}/METADATA"))
+        metadata = parse_headers(archive.read(f"{dist_info}/METADATA"))
         require_same_project(wheel, name, version, metadata)
         yield from _metadata_problems(metadata)
-        if f"{info}/WHEEL" in archive.namelist():
-            headers = parse_headers(archive.read(f"{info}/WHEEL"))
+        if f"{dist_info}/WHEEL" in archive.namelist():
+            headers = parse_headers(archive.read(f"{dist_info}/WHEEL"))
             yield from _header_problems(headers, build, tags)
         else:
-            yield f"{info}/WHEEL is missing"
-        yield from record_problems(archive, f"{info}/RECORD")
+            yield f"{dist_info}/WHEEL is missing"
+        yield from record_problems(archive, f"{dist_info}/RECORD")
         if not _CASELESS.isdisjoint(_systems(tags)):
             yield from _colliding_names(archive.namelist())
 
 
 def wheel_oddities(wheel: Path) -> Iterator[str]:
-    """Yield a clause for each odd thing in a sound wheel that installers take and few builds make.
+    """Yield a clause for each oddity in a sound wheel.
 
-    Code that runs whenever Python starts, commands that replace those of the system, names that
-    collide on other systems. Raises WheelError if the file is not a wheel.
+    These are code that runs whenever Python starts, commands that replace those of the system, and
+    names that collide on other systems. Raises WheelError if the file is not a wheel.
     """
     with open_wheel(wheel) as archive:
-        info = find_dist_info(wheel, archive)
+        dist_info = find_dist_info(wheel, archive)
         tags = parse_file_name(wheel)[3]
         names = archive.namelist()
         if _CASELESS.isdisjoint(_systems(tags)):
             yield from _colliding_names(names)
-        yield from _odd_places(names, info)
-        entry_points = f"{info}/entry_points.txt"
-        if entry_points in names and not info.startswith("pip-"):  # whose commands these are
+        yield from _odd_places(names, dist_info)
+        entry_points = f"{dist_info}/entry_points.txt"
+        # only pip itself is to install the command pip
+        if entry_points in names and not dist_info.startswith("pip-"):
             text = archive.read(entry_points).decode("utf-8", "replace")
             yield from _shadowing_commands(text)
 
@@ -106,7 +115,7 @@ def renamed_platform(wheel: Path) -> str:
         declared = _declared_tags(headers)
     except ValueError:  # `wheel_problems` reports it
         return ""
-    if declared == tags or not _is_near(declared, tags):
+    if declared == tags or not _is_same_kind(declared, tags):
         return ""
     return f"WHEEL says {format_tags(declared)}, the file's name {format_tags(tags)}"
 
@@ -118,7 +127,7 @@ def _systems(tags: Iterable[Tag]) -> set[str]:
 
 
 def _colliding_names(names: Iterable[str]) -> Iterator[str]:
-    """Yield a clause for each two members whose names differ in case or Unicode form only."""
+    """Yield a clause for each pair of members whose names differ in case or Unicode form only."""
     first_names: dict[str, str] = {}
     for name in dict.fromkeys(names):
         folded = unicodedata.normalize("NFC", name).casefold()
@@ -130,9 +139,9 @@ def _colliding_names(names: Iterable[str]) -> Iterator[str]:
             )
 
 
-def _odd_places(names: Iterable[str], info: str) -> Iterator[str]:
+def _odd_places(names: Iterable[str], dist_info: str) -> Iterator[str]:
     """Yield a clause for each member that runs code by itself, or leaves the package's folder."""
-    data_folder = f"{info.removesuffix('.dist-info')}.data"
+    data_folder = f"{dist_info.removesuffix('.dist-info')}.data"
     for name in names:
         if name.endswith("/"):
             continue
@@ -152,12 +161,13 @@ def _odd_places(names: Iterable[str], info: str) -> Iterator[str]:
 
 def _shadowing_commands(entry_points: str) -> Iterator[str]:
     """Yield a clause for each command of entry_points.txt that replaces one of Python or pip."""
-    for name in re.findall(r"^[ 	]*([\w.-]+)[ 	]*=", entry_points, re.MULTILINE):
+    for name in re.findall(r"^[ \t]*([\w.-]+)[ \t]*=", entry_points, re.MULTILINE):
         if _is_system_command(name):
             yield f"entry_points.txt replaces the command {name}"
 
 
 def _is_system_command(name: str) -> bool:
+    """Tell whether a command, on Windows with .exe, replaces one of the system."""
     return _SYSTEM_COMMAND.fullmatch(name.lower().removesuffix(".exe")) is not None
 
 
@@ -166,7 +176,7 @@ def _metadata_problems(metadata: Message) -> Iterator[str]:
     for key, parse in (("Requires-Python", SpecifierSet), ("Requires-Dist", Requirement)):
         for line in metadata.get_all(key, []):
             try:
-                parse(" ".join(line.split()))
+                parse(" ".join(line.split()))  # a header may go on in the next line
             except ValueError:
                 yield f"METADATA has '{key}: {line}', which cannot be read"
     for key in ("Name", "Version", "Requires-Python"):
@@ -182,23 +192,24 @@ def _header_problems(headers: Message, build: BuildTag, tags: frozenset[Tag]) ->
     yield from _tag_contradictions(headers, tags)
     declared = headers.get("Build", "").strip()
     number = "".join(map(str, build))
-    # a wheel without a number in WHEEL may have got one later, by renaming
+    # a wheel that was built without a number may have got one later, by renaming
     if declared and declared != number:
         yield f"WHEEL says build {declared}, the file's name {number or 'nothing'}"
 
 
 def _tag_contradictions(headers: Message, tags: frozenset[Tag]) -> Iterator[str]:
-    """Yield a clause if WHEEL is of another Python, system or machine than the file's name."""
+    """Yield a clause if WHEEL is for another Python, system or machine than the file's name."""
     try:
         declared = _declared_tags(headers)
     except ValueError as error:
         yield f"WHEEL has an invalid tag ({error})"
         return
-    if not _is_near(declared, tags):
+    if not _is_same_kind(declared, tags):
         yield f"WHEEL says {format_tags(declared) or 'no tag'}, the file's name {format_tags(tags)}"
 
 
 def _declared_tags(headers: Message) -> set[Tag]:
+    """Return the tags in WHEEL. Raises ValueError if one is invalid."""
     """Return the tags in WHEEL. Raises ValueError for one that is not valid."""
     tags = set[Tag]()
     for line in headers.get_all("Tag", []):
@@ -210,16 +221,24 @@ def _declared_tags(headers: Message) -> set[Tag]:
     return tags
 
 
-def _is_near(declared: Iterable[Tag], tags: Iterable[Tag]) -> bool:
-    """Tell whether tags differ in a platform's version at most, or the name has fewer platforms."""
-    rough = {_rough_tag(tag) for tag in declared}
-    rough_file_tags = {_rough_tag(tag) for tag in tags}
-    everywhere = {(interpreter, abi, "any") for interpreter, abi, _ in rough_file_tags}
-    return rough in (rough_file_tags, everywhere)
+def _is_same_kind(declared: Iterable[Tag], tags: Iterable[Tag]) -> bool:
+    """Tell whether the tags in WHEEL, `declared`, agree with those of the file's name, `tags`.
+
+    They agree if they differ in the platform's version at most, or if WHEEL says that the wheel is
+    for any platform. Wheels on PyPI are renamed in both ways after they are built: torchvision's,
+    and those of playwright 1.20.0.
+    """
+    declared_kinds = {_without_version(tag) for tag in declared}
+    kinds = {_without_version(tag) for tag in tags}
+    any_platform = {(interpreter, abi, "any") for interpreter, abi, _ in kinds}
+    return declared_kinds in (kinds, any_platform)
 
 
-def _rough_tag(tag: Tag) -> tuple[str, str, str]:
-    """Return a tag without its platform's version: "linux_x86_64" for manylinux_2_28_x86_64."""
+def _without_version(tag: Tag) -> tuple[str, str, str]:
+    """Return a tag's interpreter, ABI and platform, the last without the version of its system.
+
+    The platform is "linux_x86_64" for manylinux_2_28_x86_64.
+    """
     platform = _PLATFORM_VERSION.sub("", tag.platform)
     platform = platform.replace("manylinux", "linux").replace("musllinux", "linux")
     return tag.interpreter, tag.abi, platform
@@ -258,6 +277,7 @@ def _entry_problem(archive: ZipFile, name: str, row: list[str]) -> str | None:
     digest_field = row[1] if len(row) == ROW_FIELDS else ""
     algorithm, _, expected = digest_field.partition("=")
     is_known = algorithm in hashlib.algorithms_guaranteed
+    # a row with another number of fields has no algorithm here, so that row[2] exists below
     if not is_known or algorithm.startswith(_UNSOUND_ALGORITHMS):
         return f"{name} has no sound hash in RECORD"
     try:

@@ -1,5 +1,8 @@
 """Edit and normalize what a staged wheel declares in METADATA and WHEEL.
 
+METADATA has headers, as mail has, and after an empty line the description of the project. WHEEL has
+headers only.
+
 Resolvers read the metadata of one wheel of a version and take it for all, so all must declare the
 same, in one spelling, whatever Python and tools built them.
 """
@@ -30,7 +33,6 @@ PYTHON_CLASSIFIER = re.compile(r"Classifier:\s*Programming Language :: Python ::
 # These come last and in this order: older tools had other orders.
 TRAILING_HEADERS = ("Requires-Python", "Provides-Extra", "Requires-Dist")
 GIT_VERSION = re.compile(r"^(?P<assignment>git_version\b[^=\n]*=)[^\n]*$", re.MULTILINE)
-REQUIREMENT_HEADER = "Requires-Dist:"
 LICENCE_FILES_VERSION = Version("2.4")  # of METADATA, the first with License-File (PEP 639)
 
 
@@ -120,12 +122,13 @@ def set_git_version(staged: StagedWheel, file: str, commit: str) -> None:
 
 
 def stamp_version(staged: StagedWheel, version: str, base: str | None) -> StagedWheel:
-    """Write the full version and the requirement on the base package into a wheel.
+    """Write a version and the requirement on the base package into a wheel; return the wheel anew.
 
-    That is for builds that cannot be given either. `version` has the local label; `base` is a
-    requirement such as "torch==2.11.0+cu130", which replaces all others on that package, or None.
-    Other requirements stay, those that `packaging` cannot parse included. Raises InputError if the
-    source is of another release.
+    Some builds take neither of them as an option. `version` has the local label ("0.26.0+cu130").
+    `base` is a requirement such as "torch==2.11.0+cu130", which replaces all others on that
+    package, or None. Other requirements stay, those that `packaging` cannot parse included. The
+    folders .dist-info and .data get names with the version. Raises InputError if the source is of
+    another release than `version`.
     """
     public = Version(version).public
     staged_public = staged.version.partition("+")[0]
@@ -134,21 +137,21 @@ def stamp_version(staged: StagedWheel, version: str, base: str | None) -> Staged
         raise InputError(
             f"{staged.raw_name}: {problem}: fetch {public}", code="wrong-source-version"
         )
-    base_project = project_of(base) if base else None
+    base_project = None if base is None else project_of(base)
 
     def stamp(head: str) -> str:
-        lines = []
-        for line in head.split("\n"):
-            if line.startswith(REQUIREMENT_HEADER):
-                project = project_of(line.removeprefix(REQUIREMENT_HEADER))
-                if base_project is not None and project == base_project:
-                    continue
-            if line.startswith("Version:"):
-                line = f"Version: {version}"  # noqa: PLW2901
-            lines.append(line)
-        if base:
-            lines.append(f"{REQUIREMENT_HEADER} {base}")
-        return "\n".join(lines)
+        headers = []
+        for header in _split_headers(head):
+            name, _, value = header.partition(":")
+            requirement = " ".join(value.split())  # in one line
+            is_on_base = name == "Requires-Dist" and project_of(requirement) == base_project
+            if name == "Version":
+                headers.append(f"Version: {version}")
+            elif not is_on_base:
+                headers.append(header)
+        if base is not None:
+            headers.append(f"Requires-Dist: {base}")
+        return "\n".join(headers)
 
     _edit_headers(staged, stamp)
     stem = _file_name_stem(staged.name, version)
@@ -169,9 +172,9 @@ def normalize_metadata(staged: StagedWheel, pythons: Iterable[str]) -> None:
 
 
 def _set_license_files(staged: StagedWheel, head: str) -> str:
-    """Return the headers with a License-File for each file in licenses/.
+    """Return the headers of METADATA, with a License-File for each file in licenses/.
 
-    Those of a metadata version that has no such field are returned unchanged.
+    Headers of a metadata version that has no such field are returned unchanged.
     """
     version = HeaderParser().parsestr(head).get("Metadata-Version", "1")
     if Version(version) < LICENCE_FILES_VERSION:
@@ -181,22 +184,24 @@ def _set_license_files(staged: StagedWheel, head: str) -> str:
     for path in folder.rglob("*"):
         if path.is_file():
             files.append(path.relative_to(folder).as_posix())
-    lines = [line for line in head.split("\n") if not line.startswith("License-File:")]
+    headers = []
+    for header in _split_headers(head):
+        if not header.startswith("License-File:"):
+            headers.append(header)
     for file in sorted(files):
-        lines.append(f"License-File: {file}")
-    return "\n".join(lines)
+        headers.append(f"License-File: {file}")
+    return "\n".join(headers)
 
 
 def normalize_headers(head: str, pythons: Iterable[str]) -> str:
     """Return the headers of METADATA in one spelling and order.
 
     Requirements are spelled as `packaging` does. If classifiers name Pythons, they name all of
-    `pythons` ("3.10", "3.13t"), those that the release supports: a setup.py may name only the one
+    `pythons` ("3.10", "3.13t"), which the release supports: a setup.py may name only the Python
     that runs it.
     """
-    headers = re.split(r"\n(?![ \t])", head)  # each with its continuation lines
     fields = []
-    for header in headers:
+    for header in _split_headers(head):
         # Old setuptools wrote "UNKNOWN" for a field that the project leaves empty.
         if header != "Platform: UNKNOWN":
             fields.append(_normalize_header(header))
@@ -228,7 +233,10 @@ def wheel_requirements(staged: StagedWheel) -> list[str]:
 
 
 def _edit_headers(staged: StagedWheel, edit: Callable[[str], str]) -> None:
-    """Replace the headers of METADATA by `edit` of them; the description stays as it is."""
+    """Replace the headers of METADATA by what `edit` returns for them.
+
+    The description stays as it is.
+    """
     path = staged.dist_info / "METADATA"
     head, blank, description = path.read_text(encoding="utf-8").partition("\n\n")
     if not blank:  # no description: the last header ends with one newline
@@ -237,13 +245,19 @@ def _edit_headers(staged: StagedWheel, edit: Callable[[str], str]) -> None:
     path.write_text(text, encoding="utf-8", newline="\n")
 
 
+def _split_headers(head: str) -> list[str]:
+    """Return each header with its continuation lines, which begin with a space or a tab."""
+    return re.split(r"\n(?![ \t])", head)
+
+
 def _interpreter_tags(staged: StagedWheel) -> tuple[list[str], list[str]]:
     """Return the Pythons and the ABIs in the raw wheel's name: ["cp310"], ["cp310"]."""
     try:
         parse_wheel_filename(staged.raw_name)
     except InvalidWheelFilename as error:
         raise invalid_raw_wheel(staged.raw_name, f"not the name of a wheel ({error})") from None
-    pythons, abis = staged.raw_name.split("-")[-3:-1]
+    # the last three parts of a name: Pythons, ABIs, platforms
+    pythons, abis, _platforms = staged.raw_name.removesuffix(".whl").split("-")[-3:]
     return list(dict.fromkeys(pythons.split("."))), list(dict.fromkeys(abis.split(".")))
 
 
@@ -256,7 +270,7 @@ def _build_number(file_name: str) -> str:
 def _normalize_header(field: str) -> str:
     """Return a header as `packaging` spells it.
 
-    One that `packaging` cannot parse stays as it is: old setuptools wrote some of those.
+    A header that `packaging` cannot parse stays as it is: old setuptools wrote some of this kind.
     """
     name, _, value = field.partition(":")
     try:

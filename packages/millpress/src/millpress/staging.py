@@ -1,5 +1,8 @@
 """Extract the files of a wheel to edit them: all of them, or only those that repair may edit.
 
+A raw wheel is one as the build leaves it. It is staged: a folder gets the files that may be edited,
+and the wheel is packed from there.
+
 A few dozen of ten thousand files are edited. Writing the others to disk only to read them once more
 costs more than anything else that is done with them, so they stay in the raw wheel until it is
 packed.
@@ -36,10 +39,10 @@ EDITED_FOLDERS = (".dist-info", ".data")  # suffixes of folders whose files are 
 
 @dataclass(frozen=True, slots=True)
 class StagedWheel:
-    """A wheel whose files are on disk, or some of them."""
+    """A wheel of which all files, or those that may be edited, are in a folder."""
 
     raw_name: str  # file name of the raw wheel
-    root: Path  # stands for site-packages
+    root: Path  # has the files at the places that they have below site-packages
     dist_info: Path
     name: str  # as METADATA spells it
     version: str
@@ -53,7 +56,7 @@ class StagedWheel:
 
 
 def invalid_raw_wheel(file: Path | str, problem: str) -> InputError:
-    """Return the error that a raw wheel, or a file of it, is not as a build leaves it."""
+    """Return an error to raise: a raw wheel, or a file of it, is not as a build leaves it."""
     return InputError(f"{file}: {problem}: build it again", code="invalid-raw-wheel")
 
 
@@ -105,7 +108,7 @@ def _require_extractable(raw: Path, members: Sequence[ZipInfo]) -> None:
     """Raise BadZipFile if a name occurs twice, InputError if a member must not be extracted."""
     for name, count in Counter(member.filename for member in members).items():
         if count > 1:
-            raise BadZipFile(f"{name} is in it {count} times")
+            raise BadZipFile(f"{name} is in the archive {count} times")
     for member in members:
         problem = zip_archive.unsafe_member(member)
         if problem:
@@ -115,10 +118,10 @@ def _require_extractable(raw: Path, members: Sequence[ZipInfo]) -> None:
 def _unstaged_members(
     raw: Path, members: Sequence[ZipInfo], edited: Collection[str]
 ) -> Iterator[MemberSource]:
-    """Yield the members that the finished wheel has as the wheel `raw` has them.
+    """Yield the members that need not be extracted: nothing edits them before packing.
 
-    These are neither in `edited` nor libraries. Raises BadZipFile if a member is not where the
-    directory says.
+    `edited` names further members to extract. Raises BadZipFile if a member is not where the
+    archive's directory says.
     """
     with raw.open("rb", buffering=READ_AHEAD_BYTES) as archive:
         for info in members:
@@ -133,7 +136,10 @@ def _unstaged_members(
 
 
 def _can_stay(info: ZipInfo) -> bool:
-    """Tell whether a member is an uncompressed file outside the folders that are always edited."""
+    """Tell whether a member is an uncompressed file outside the folders that are always extracted.
+
+    Only an uncompressed one can be read from its place in the archive.
+    """
     name = info.filename
     is_encrypted = bool(info.flag_bits & zip_archive.ENCRYPTED_FLAG)
     is_stored = info.compress_type == ZIP_STORED and not is_encrypted
@@ -162,9 +168,10 @@ def find_dist_info(tree: Path, wheel: str) -> Path:
 
 
 def _import_package(names: Sequence[str], name: str, raw: str) -> str:
-    """Return the folder that the distribution is named after, or else the only one with modules.
+    """Return the name of the folder that an import of the project `name` loads.
 
-    Raises InputError if that is not a single folder.
+    It is the folder with the project's name, or else the only one with modules. Raises InputError
+    if there is no such folder, or several.
     """
     folders = set()
     for path in map(PurePosixPath, names):

@@ -98,7 +98,7 @@ def list_wheels(dist: Path) -> list[Path]:
 
 
 def tag_python(tag: Tag) -> str | None:
-    """Return the one Python that a tag is for, "3.10" or "3.13t"; None if it is for several."""
+    """Return the Python that a tag is for, "3.10" or "3.13t"; None if it is for several Pythons."""
     if tag.abi.startswith("abi3"):
         return None
     match = re.fullmatch(r"cp(\d)(\d+)", tag.interpreter)
@@ -141,7 +141,10 @@ def dist_info_folders(names: Iterable[str]) -> list[str]:
 
 @contextmanager
 def open_wheel(wheel: Path) -> Iterator[ZipFile]:
-    """Open a wheel to read it. Raises WheelError for it, and for what the block reads of it."""
+    """Open a wheel to read it.
+
+    Raises WheelError if it cannot be opened, and if the block finds the archive damaged.
+    """
     try:
         if wheel.exists() and not wheel.is_file():
             raise WheelError(f"{wheel}: not a file: remove it", code="not-a-wheel")
@@ -176,7 +179,7 @@ def find_dist_info(wheel: Path, archive: ZipFile) -> str:
     if problem:
         raise WheelError(f"{wheel}: {problem}: build it again", code="invalid-dist-info")
     dist_info = folders[0]
-    for member in archive.infolist():  # several of them are read whole
+    for member in archive.infolist():  # METADATA, WHEEL and RECORD are read into memory
         is_metadata = member.filename.startswith(f"{dist_info}/")
         if is_metadata and member.file_size > LARGEST_METADATA_BYTES:
             limit = f"larger than {LARGEST_METADATA_BYTES} bytes"
@@ -200,5 +203,6 @@ def require_same_project(wheel: Path, name: str, version: Version, headers: Mess
 
 
 def _is_project(name: str, version: str, expected_name: str, expected_version: Version) -> bool:
+    """Tell whether name and version, in any spelling, are the expected ones, normalized."""
     has_version = canonicalize_version(version) == canonicalize_version(expected_version)
     return canonicalize_name(name) == expected_name and has_version
