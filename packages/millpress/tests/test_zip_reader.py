@@ -20,21 +20,19 @@ from press_support.expected_errors import refused
 @pytest.mark.parametrize(
     "name", ["../x", "a/../x", "a/..", "/x", "", "c:/x", "a\\..\\x", "a/x\0.so"]
 )
-def test_what_leads_out_is_found(name: str) -> None:
+def test_names_that_lead_out_of_the_folder_are_found(name: str) -> None:
     assert zip_archive.leaves_folder(name)
 
 
 @pytest.mark.parametrize("name", ["x", "a/x..y", "a/..x", ".x", "a/b:c", "a/"])
-def test_what_stays_is_left(name: str) -> None:
+def test_names_that_stay_in_the_folder_are_accepted(name: str) -> None:
     assert not zip_archive.leaves_folder(name)
 
 
-def test_a_zip_is_asked_for_the_name_that_it_holds() -> None:
+def test_the_name_in_the_archive_decides_whether_a_member_is_safe() -> None:
     assert zip_archive.unsafe_member(ZipInfo("a/x")) == ""
-    assert (
-        zip_archive.unsafe_member(ZipInfo("a/x\0/../y"))
-        == "the member 'a/x\\x00/../y' leaves the wheel"
-    )
+    problem = zip_archive.unsafe_member(ZipInfo("a/x\0/../y"))
+    assert problem == "the member 'a/x\\x00/../y' leaves the wheel"
     link = ZipInfo("a/x")
     link.external_attr = (stat.S_IFLNK | 0o777) << 16
     assert zip_archive.unsafe_member(link) == "the member 'a/x' is a link"
@@ -68,22 +66,21 @@ def raw(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 def test_every_member_becomes_a_file(raw: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     stage_wheel(raw, out)
-    modes = {
-        path.relative_to(out).as_posix(): path.read_bytes()
-        for path in out.rglob("*")
-        if path.is_file()
-    }
-    assert modes == TEXTS
+    contents = {}
+    for path in out.rglob("*"):
+        if path.is_file():
+            contents[path.relative_to(out).as_posix()] = path.read_bytes()
+    assert contents == TEXTS
     assert (out / "tiny" / "empty").is_dir()
 
 
 def entry(data: bytes, name: str) -> int:
-    """Return where the archive's directory speaks of a member."""
+    """Return the offset of a member's header in the archive's directory."""
     return data.rindex(b"PK\1\2", 0, data.rindex(name.encode()))
 
 
 def flip(data: bytes) -> bytes:
-    """Change what the large member holds."""
+    """Change a byte in the content of the large member."""
     at = data.index(b"tiny/large.bin") + 200
     return data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :]
 
@@ -122,7 +119,7 @@ def no_directory(data: bytes) -> bytes:
         (no_directory, "zip"),
     ],
 )
-def test_damage_is_told(
+def test_a_damaged_archive_is_refused(
     raw: Path, tmp_path: Path, change: Callable[[bytes], bytes], message: str
 ) -> None:
     raw.write_bytes(change(raw.read_bytes()))
@@ -137,8 +134,21 @@ def test_a_folder_in_the_way_is_named(raw: Path, tmp_path: Path) -> None:
         stage_wheel(raw, tmp_path / "out")
 
 
-def test_a_disk_that_fills_up_is_not_called_a_damaged_file(tmp_path: Path) -> None:
-    """The system takes the beginning of what is written, and refuses only the rest."""
+def test_a_member_that_inflates_to_more_than_it_declares_is_not_written(tmp_path: Path) -> None:
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("large", bytes(5_000_000))
+    declared, small = struct.pack("<L", 5_000_000), struct.pack("<L", 10)
+    path.write_bytes(path.read_bytes().replace(declared, small))  # in both headers
+    with zipfile.ZipFile(path) as archive:
+        (info,) = archive.infolist()
+    with pytest.raises(zipfile.BadZipFile, match="does not have the checksum and size"):
+        zip_archive.extract_members(path, [(info, str(tmp_path / "large"))], 1)
+    assert (tmp_path / "large").stat().st_size == 0
+
+
+def test_a_full_disk_is_not_reported_as_a_damaged_file(tmp_path: Path) -> None:
+    """The system writes the beginning of the data, and refuses only the rest."""
     resource = pytest.importorskip("resource")
     archive = tmp_path / "a.zip"
     with zipfile.ZipFile(archive, "w") as writer:

@@ -1,9 +1,12 @@
 """Write a wheel: RECORD and the zip archive, with the same bytes for any number of threads.
 
 Memory does not depend on the files: small ones are compressed in batches, large ones in blocks, and
-few at a time. A cached member is a file named by codec and content, from which the next wheel with
-the same library copies. One that is missing, truncated, changed or unreadable is compressed again:
-only time depends on it.
+few at a time. Both sizes are fixed, so the bytes do not depend on the number of threads.
+
+Compressed bytes can be cached for the next wheel with the same library. A cached member is a file
+whose name has the codec and the digest of the content; a batch of small files is cached as one. If
+the file is missing, truncated, changed or unreadable, the content is compressed again, which takes
+longer and gives the same bytes.
 """
 
 import contextlib
@@ -45,7 +48,7 @@ DIGEST_BYTES = hashlib.sha256().digest_size
 LENGTH_BYTES = 4  # of each length in a cached batch
 CACHED_FROM_BYTES = 1 << 16  # compressing less takes no longer than reading the cache
 BATCH_FILES = 64  # on average
-MAX_THREADS = 64  # each holds a block or two, and memory shall stay below 300 MB
+MAX_THREADS = 64  # each holds a block or two, and all of them are to need less than 300 MB
 BLOCKS_AHEAD = 4  # compressed before they can be written, beside one for each thread
 Result = TypeVar("Result")
 
@@ -72,10 +75,11 @@ def pack_wheel(
 ) -> PackedWheel:
     """Write the files below `tree` and the `unstaged` ones as the wheel `destination`.
 
-    Compressed members are kept in `cache_folder` and copied from there. By default as many
-    `threads` compress as this process may use processors. The date of all members is that of
-    SOURCE_DATE_EPOCH, or 1980-01-01: the same files give the same bytes, which depend on the
-    `codec` only. The wheel appears whole or not at all.
+    A file in `tree` replaces an `unstaged` one of the same name. Compressed members are kept in
+    `cache_folder`, if it is given, and copied from there. By default as many `threads` compress as
+    this process may use processors. The date of all members is that of SOURCE_DATE_EPOCH, or
+    1980-01-01: the same files give the same bytes, which depend on the `codec` only. The wheel
+    appears whole or not at all.
 
     Raises InputError if the tree is not a wheel's, OptionError for an invalid SOURCE_DATE_EPOCH,
     OSError if the disk is full.
@@ -93,7 +97,7 @@ def pack_wheel(
 
 
 def member_source(name: str, path: Path, status: os.stat_result) -> MemberSource:
-    """Return a file as a member."""
+    """Return the file `path`, with this status, as the source of the member `name`."""
     return MemberSource(name, path, status.st_size, zip_archive.member_mode(status.st_mode))
 
 
@@ -113,6 +117,7 @@ def _scan_files(tree: Path) -> Iterator[MemberSource]:
 def _write_archive(
     sink: BinaryIO, compressor: "Compressor", tree: Path, unstaged: Sequence[MemberSource]
 ) -> None:
+    """Write the archive of a wheel: files of packages, then .dist-info with RECORD as the last."""
     archive = ZipWriter(sink, time.gmtime(source_date_epoch(os.environ)))
     dist_info = staging.find_dist_info(tree, str(tree)).name
     record = f"{dist_info}/RECORD"
@@ -122,7 +127,7 @@ def _write_archive(
     files.pop(record, None)
 
     def metadata_last(file: MemberSource) -> tuple[bool, str]:
-        # PEP 427 recommends it: metadata can be changed without moving gigabytes
+        # PEP 427 recommends this order: metadata can be changed without moving gigabytes
         return file.name.startswith(f"{dist_info}/"), file.name
 
     compressor.add_recorded(archive, sorted(files.values(), key=metadata_last), record)
@@ -149,38 +154,40 @@ def source_date_epoch(environ: Mapping[str, str]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class MemberCache:
-    """The cached members of one codec, named by the SHA-256 of their uncompressed bytes.
+    """The cached members of one codec.
 
-    Each file has a magic number, the compressed bytes, and a digest of them. No error of the disk
-    is reported: what cannot be read or written is compressed again.
+    Each is named by a SHA-256, `sha256`: of its uncompressed bytes, or for a batch of the SHA-256s
+    of its files. Its file has a magic number, the compressed bytes, and a digest of them. No error
+    of the disk is reported: what cannot be read or written is compressed again.
     """
 
     folder: Path | None  # None: nothing is cached
     codec: str
 
-    def path(self, content: bytes) -> Path | None:
-        """Return the path of a member, by its SHA-256."""
+    def path(self, sha256: bytes) -> Path | None:
+        """Return the path of a member; None if nothing is cached."""
         if self.folder is None:
             return None
-        name = content.hex()
+        name = sha256.hex()
+        # folders of the first two digits, because some file systems are slow with large folders
         return self.folder / self.codec / name[:2] / name
 
-    def find(self, content: bytes) -> Iterator[bytes] | None:
+    def find(self, sha256: bytes) -> Iterator[bytes] | None:
         """Return the compressed bytes in parts; None if the member is not cached, or was changed.
 
-        The file is read twice, so that nothing of a changed one gets into an archive; it is
-        removed.
+        The file is read to its end first, and only then once more for the caller, so that nothing
+        of a changed one gets into an archive. A changed file is removed.
         """
-        path = self.path(content)
+        path = self.path(sha256)
         if path is None:
             return None
         try:
             file = path.open("rb")
-        except OSError:  # not cached, or removed meanwhile
+        except OSError:  # not cached, or not readable
             return None
-        with contextlib.suppress(OSError):  # another user's, or removed just now
-            os.utime(path)  # whoever limits the cache removes the least recently used first
-        digest = self._new_digest(content)
+        with contextlib.suppress(OSError):  # another user's file, or another run has removed it
+            os.utime(path)  # a cache with a limit loses the least recently used files first
+        digest = self._new_digest(sha256)
         with contextlib.suppress(OSError):
             for part in _read_parts(file):
                 digest.update(part)
@@ -191,9 +198,12 @@ class MemberCache:
             path.unlink()
         return None
 
-    def store(self, content: bytes, parts: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield `parts`, and cache them after the last one, if the disk has room."""
-        path = self.path(content)
+    def store(self, sha256: bytes, parts: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield the compressed `parts` of a member, and cache them if the disk has room.
+
+        The member is in the cache once the caller has taken the last part.
+        """
+        path = self.path(sha256)
         file = None
         if path is not None:
             with contextlib.suppress(OSError):
@@ -202,7 +212,7 @@ class MemberCache:
         if path is None or file is None:
             yield from parts
             return
-        digest = self._new_digest(content)
+        digest = self._new_digest(sha256)
         try:
             is_whole = _try_write(file, CACHE_MAGIC)
             for part in parts:
@@ -219,13 +229,20 @@ class MemberCache:
             with contextlib.suppress(OSError):
                 Path(file.name).unlink()
 
-    def _new_digest(self, content: bytes) -> "hashlib._Hash":
-        """Return a digest that also detects a member under the name of another."""
-        return hashlib.sha256(self.codec.encode() + content)
+    def _new_digest(self, sha256: bytes) -> "hashlib._Hash":
+        """Return the digest of a member's file, to be updated with the compressed bytes.
+
+        It begins with the codec and the member's name, so that a member under the name of another
+        is detected.
+        """
+        return hashlib.sha256(self.codec.encode() + sha256)
 
 
 def _read_parts(file: IO[bytes], *, close: bool = False) -> Iterator[bytes]:
-    """Yield the compressed bytes of a cached member, between its magic number and its digest."""
+    """Yield the compressed bytes of a cached member, between its magic number and its digest.
+
+    With `close` the file is closed after the last part; else it is left open at the digest.
+    """
     remaining = file.seek(0, os.SEEK_END) - len(CACHE_MAGIC) - DIGEST_BYTES
     file.seek(0)
     if file.read(len(CACHE_MAGIC)) == CACHE_MAGIC:
@@ -263,27 +280,30 @@ class Compressor:
     def add_files(
         self, archive: ZipWriter, files: Sequence[MemberSource]
     ) -> Iterator[tuple[str, ContentDigest]]:
-        """Add the files to the archive in their order, and yield the name and digest of each."""
+        """Add the files to the archive in their order, and yield the name and digest of each.
+
+        The threads compute the digests of large files and compress batches of small ones; this
+        thread writes what they have done.
+        """
+        # each is a large file, or a batch of small ones
         units = list(_group_files(files))
+        large_files = [unit for unit in units if isinstance(unit, MemberSource)]
+        batches = [unit for unit in units if isinstance(unit, list)]
         # The largest files first, so that no thread is left with one of them at the end.
-        large_files = sorted(
-            (unit for unit in units if isinstance(unit, MemberSource)),
-            key=lambda file: -file.size,
+        large_files.sort(key=lambda file: -file.size)
+        digests: dict[str, Future[ContentDigest]] = {}
+        for file in large_files:
+            digests[file.name] = self.pool.submit(zip_archive.digest_source, file)
+        compressed_batches = self._in_order(
+            partial(self._compress_batch, batch) for batch in batches
         )
-        digests = {
-            file.name: self.pool.submit(zip_archive.digest_source, file) for file in large_files
-        }
-        batch_tasks = (
-            partial(self._compress_batch, unit) for unit in units if isinstance(unit, list)
-        )
-        batches = self._in_order(batch_tasks)
         for unit in units:
             if isinstance(unit, MemberSource):
                 content = digests.pop(unit.name).result()
                 self._add_large_file(archive, unit, content)
                 yield unit.name, content
             else:
-                batch = next(batches)
+                batch = next(compressed_batches)
                 for member, content, data in batch.members:
                     archive.add(member, data)
                     if batch.is_cached:
@@ -311,7 +331,8 @@ class Compressor:
     ) -> None:
         """Add the files, then RECORD under the name `record`.
 
-        RECORD has `rows`, of members that are in the archive already, and then those of the files.
+        RECORD has `rows`, for members that are in the archive already, and then a row for each
+        file and one for itself.
         """
         all_rows = list(rows)
         for name, content in self.add_files(archive, files):
@@ -328,21 +349,23 @@ class Compressor:
         """Read small files and compress each, or take all of them from the cache."""
         contents = list(zip_archive.read_sources(files))
         key = hashlib.sha256(b"".join(content.sha256 for _, content in contents)).digest()
-        is_worthwhile = sum(len(data) for data, _ in contents) >= CACHED_FROM_BYTES
-        packed = None
-        if is_worthwhile:
+        uses_cache = sum(content.size for _, content in contents) >= CACHED_FROM_BYTES
+        deflated_files = None
+        if uses_cache:
             joined = b"".join(self.cache.find(key) or ())
-            packed = _split_parts(joined, len(contents))
-        is_cached = packed is not None
-        if packed is None:
-            packed = [self.codec.compress(data) for data, _ in contents]
-            if is_worthwhile:
-                deque(self.cache.store(key, [_join_parts(packed)]), 0)  # a generator has to be run
+            deflated_files = _split_parts(joined, len(contents))
+        is_cached = deflated_files is not None
+        if deflated_files is None:
+            deflated_files = [self.codec.compress(data) for data, _ in contents]
+            if uses_cache:
+                # `store` works while its parts are taken, and nobody else takes them here
+                for _ in self.cache.store(key, [_join_parts(deflated_files)]):
+                    pass
         members = []
-        for file, (data, content), deflated in zip(files, contents, packed, strict=True):
+        for file, (data, content), deflated in zip(files, contents, deflated_files, strict=True):
             method = ZIP_DEFLATED
             stored = deflated
-            if len(deflated) >= len(data):
+            if len(deflated) >= len(data):  # images, for example, are compressed already
                 method = ZIP_STORED
                 stored = data
             member = ZipMember(file.name, file.mode, content.size, content.crc, method)
@@ -350,7 +373,10 @@ class Compressor:
         return _Batch(members, is_cached)
 
     def _in_order(self, tasks: Iterable[Callable[[], Result]]) -> Iterator[Result]:
-        """Yield the results of the tasks in order, with only a few computed ahead."""
+        """Yield the results of the tasks in order, with only a few computed ahead.
+
+        So few results wait in memory, however long the caller takes with each.
+        """
         waiting: deque[Future[Result]] = deque()
         for task in tasks:
             waiting.append(self.pool.submit(task))
@@ -364,8 +390,8 @@ class Compressor:
 class _Batch:
     """Small files that were compressed together."""
 
-    members: Sequence[tuple[ZipMember, ContentDigest, bytes]]  # the last as the archive holds it
-    is_cached: bool
+    members: Sequence[tuple[ZipMember, ContentDigest, bytes]]  # the bytes as the archive has them
+    is_cached: bool  # the bytes are from the cache
 
 
 @contextmanager
@@ -383,13 +409,13 @@ def open_compressor(
 
 
 def _join_parts(parts: Sequence[bytes]) -> bytes:
-    """Return the parts in one, after their lengths."""
+    """Return the lengths of the parts and then the parts, as bytes; `_split_parts` undoes it."""
     lengths = [len(part) for part in parts]
     return struct.pack(f"<{len(parts)}L", *lengths) + b"".join(parts)
 
 
 def _split_parts(joined: bytes, count: int) -> list[bytes] | None:
-    """Return the parts of `_join_parts`; None if their number or size is wrong."""
+    """Return the `count` parts that `_join_parts` joined; None if the bytes have other lengths."""
     start = LENGTH_BYTES * count
     if len(joined) < start:
         return None
@@ -405,8 +431,8 @@ def _split_parts(joined: bytes, count: int) -> list[bytes] | None:
 def _group_files(files: Iterable[MemberSource]) -> Iterator[MemberSource | list[MemberSource]]:
     """Yield large files alone and small ones in batches, in order.
 
-    The name of the next file decides where a batch ends, so one additional file changes one batch
-    only.
+    The name of the next file decides whether a batch ends, not the number of files in it: thus an
+    additional file changes one batch only, and the others are found in the cache.
     """
     batch: list[MemberSource] = []
     size = 0

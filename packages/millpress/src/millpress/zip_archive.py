@@ -1,5 +1,9 @@
 """Read and write zip archives: members at their offsets, deflated in blocks by many threads.
 
+A zip archive has its members one after the other, each behind a local header. The directory at the
+end has a central header for each member, which repeats the local one and says where it is. An end
+record says where the directory is. ZIP64 is the form of these headers for large numbers.
+
 zipfile deflates in one thread and takes no compressed bytes. Here a file is compressed in blocks of
 a fixed size; each begins with the window that the block before it leaves and ends on a byte, so
 that they add up to one deflate stream and any number of threads gives the same bytes. Sizes above 4
@@ -30,18 +34,26 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from millpress.errors import InputError
 
+# Each structure begins with a mark of four bytes.
 LOCAL_MARK = b"PK\3\4"
+CENTRAL_MARK = b"PK\1\2"
+END_MARK = b"PK\5\6"
+END64_MARK = b"PK\6\6"
+LOCATOR_MARK = b"PK\6\7"
+DESCRIPTOR_MARK = b"PK\7\x08"
 LOCAL_HEADER = struct.Struct("<4s5H3L2H")
 CENTRAL_HEADER = struct.Struct("<4s2B5H3L5H2L")
 END_RECORD = struct.Struct("<4s4H2LH")
 END64_RECORD = struct.Struct("<4sQ2H2L4Q")
 END64_LOCATOR = struct.Struct("<4sLQL")
+ZIP64_FIELD = 1  # the kind of the extra field in a header that has wide numbers
 UNCOUNTED_BYTES = 12  # of the ZIP64 end record: its mark and its size field are not in its size
-UNIX_SYSTEM = 3  # on every system, because the modes are Unix's
+UNIX_SYSTEM = 3  # the system that a member is from: always this one, because of its modes
 UTF8_FLAG = 0x800
 PLAIN_VERSION = 20  # the version of the format that a reader needs
 ZIP64_VERSION = 45
-ZIP64_SIZE = 0xFFFFFFFF  # stands for the number in the ZIP64 record
+# In a field that is too narrow for its number, these say that the ZIP64 field or record has it.
+ZIP64_SIZE = 0xFFFFFFFF
 ZIP64_COUNT = 0xFFFF
 REGULAR_FILE = 0o100000  # bits of a Unix mode
 BLOCK_BYTES = 1 << 20  # the bytes of a wheel depend on it
@@ -50,8 +62,9 @@ RAW_WINDOW_BITS = -15  # without zlib's header and checksum
 MEMORY_LEVEL = 8  # of nine; the default of all codecs
 CHUNK_BYTES = 1 << 20
 ENCRYPTED_FLAG = 1
+# Checksum and sizes are in a descriptor behind the data, because the archive was written to a pipe.
 DESCRIPTOR_FLAG = 8
-DESCRIPTOR_BYTES = 24  # after the data, at most
+DESCRIPTOR_BYTES = 24  # at most
 # What zipfile raises for an archive that is damaged, encrypted, or compressed as no wheel is.
 ARCHIVE_ERRORS = (
     BadZipFile,
@@ -62,8 +75,8 @@ ARCHIVE_ERRORS = (
     OverflowError,
     struct.error,
 )
-READABLE_MODE = 0o644
-BATCH_FILES = 128
+READABLE_MODE = 0o644  # at least, of an extracted file
+BATCH_FILES = 128  # that a thread extracts at a time
 ExtractTarget = tuple[ZipInfo, str]  # a member and the path of its file
 
 
@@ -86,10 +99,15 @@ class Codec:
 
     def compress(self, data: bytes) -> bytes:
         """Compress bytes as one block, with the last of the levels."""
-        return self.compress_block(data, b"", number=-1, last=True)
+        last_level = len(self.levels) - 1
+        return self.compress_block(data, b"", number=last_level, last=True)
 
     def compress_block(self, data: bytes, before: bytes, *, number: int, last: bool) -> bytes:
-        """Compress the block of a `number`; `before` is the window of the block before it."""
+        """Compress one block of a file; `number` counts the blocks from 0.
+
+        `before` are the last bytes of the block before it, to which deflate may refer. `last` says
+        whether the stream ends with this block.
+        """
         level = self.levels[number % len(self.levels)]
         settings = (level, zlib.DEFLATED, RAW_WINDOW_BITS, MEMORY_LEVEL, zlib.Z_DEFAULT_STRATEGY)
         if before:
@@ -112,14 +130,16 @@ def available_codecs() -> Mapping[str, Codec]:
     (docs/measurements/packing.md of torchmill).
     """
     codecs = {}
-    for name, module, package, version, levels in (
-        ("zlib-ng", "zlib_ng.zlib_ng", "zlib_ng.zlib_ng", "ZLIBNG_RUNTIME_VERSION", (9, *[6] * 7)),
-        ("isal", "isal.isal_zlib", "isal", "ISAL_VERSION", (3,)),
-        ("zlib", "zlib", "zlib", "ZLIB_RUNTIME_VERSION", (6,)),
-    ):
-        with contextlib.suppress(ImportError, AttributeError):  # missing, or too old
-            number = str(getattr(importlib.import_module(package), version))
-            codecs[name] = Codec(name, number, levels, importlib.import_module(module))
+    with contextlib.suppress(ImportError, AttributeError):  # missing, or too old
+        zlib_ng = importlib.import_module("zlib_ng.zlib_ng")
+        levels = (9, 6, 6, 6, 6, 6, 6, 6)
+        version = str(zlib_ng.ZLIBNG_RUNTIME_VERSION)
+        codecs["zlib-ng"] = Codec("zlib-ng", version, levels, zlib_ng)
+    with contextlib.suppress(ImportError, AttributeError):
+        isal_version = importlib.import_module("isal").ISAL_VERSION
+        isal_zlib = importlib.import_module("isal.isal_zlib")
+        codecs["isal"] = Codec("isal", str(isal_version), (3,), isal_zlib)
+    codecs["zlib"] = Codec("zlib", zlib.ZLIB_RUNTIME_VERSION, (6,), zlib)
     return codecs
 
 
@@ -136,14 +156,14 @@ def crc32(data: bytes | memoryview, before: int = 0) -> int:
 
 @dataclass(frozen=True, slots=True)
 class MemberSource:
-    """The file, or part of one, that becomes a member."""
+    """The file, or the range of bytes in a file, that becomes a member."""
 
     name: str  # in the wheel
     path: Path
     size: int  # bytes
-    mode: int  # 0o644
-    offset: int = 0  # in `path`
-    crc: int | None = None  # expected; None accepts any
+    mode: int  # 0o644 or 0o755
+    offset: int = 0  # of the range, in `path`
+    crc: int | None = None  # the checksum that the content must have; None: any
 
 
 def member_mode(mode: int) -> int:
@@ -153,7 +173,7 @@ def member_mode(mode: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ContentDigest:
-    """The digest, checksum and size (bytes) of some content, computed in one reading."""
+    """The SHA-256, checksum and size (bytes) of some content, computed in one reading."""
 
     sha256: bytes
     crc: int
@@ -203,6 +223,7 @@ def block_tasks(codec: Codec, file: MemberSource) -> Iterator[Callable[[], bytes
 
 
 def _compress_block(codec: Codec, file: MemberSource, number: int) -> bytes:
+    """Read and compress the block of a source with this number, counted from 0."""
     start = number * BLOCK_BYTES
     window = WINDOW_BYTES if number else 0
     remaining = file.size - start
@@ -214,6 +235,7 @@ def _compress_block(codec: Codec, file: MemberSource, number: int) -> bytes:
 
 
 def _open_source(path: Path) -> FileIO:
+    """Open the file of a source. Raises InputError if it cannot be read."""
     try:
         return path.open("rb", buffering=0)
     except OSError as error:
@@ -223,23 +245,24 @@ def _open_source(path: Path) -> FileIO:
 
 
 def _require_sound(file: MemberSource, content: ContentDigest) -> None:
+    """Raise InputError if the content of a source has another size or checksum than expected."""
     if content.size != file.size or file.crc not in {None, content.crc}:
         raise InputError(
-            f"{file.path}: {file.name} is damaged, or changed meanwhile: build it again",
+            f"{file.path}: {file.name} is damaged, or was changed while it was packed: build it again",
             code="damaged-raw-wheel",
         )
 
 
 @dataclass(frozen=True, slots=True)
 class ZipMember:
-    """A member as its headers describe it; the archive says where it is, and how large."""
+    """A member as its headers describe it; `ZipWriter` sets the last two fields."""
 
     name: str
-    mode: int  # 0o644
+    mode: int  # 0o644 or 0o755
     size: int  # bytes, uncompressed
     crc: int
     method: int = ZIP_DEFLATED
-    offset: int = 0  # of its header
+    offset: int = 0  # of its local header
     packed: int = 0  # bytes, compressed
 
 
@@ -248,7 +271,7 @@ class ZipWriter:
     """An archive that is being written to a seekable file."""
 
     sink: BinaryIO
-    stamp: time.struct_time  # of every member
+    stamp: time.struct_time  # date and time of every member
     # From this size and number of members on, ZIP64 is needed; tests set smaller ones.
     size_limit: int = ZIP64_SIZE
     count_limit: int = ZIP64_COUNT
@@ -262,9 +285,9 @@ class ZipWriter:
         self.sink.write(data)
 
     def add_parts(self, member: ZipMember, parts: Iterable[bytes]) -> int:
-        """Append a member whose compressed bytes come in parts, and return their number.
+        """Append a member whose compressed bytes come in parts; return how many bytes they have.
 
-        Its header is written twice, because it states the compressed size.
+        The local header is written twice, because it states the compressed size.
         """
         start = self.sink.tell()
         self.sink.write(self._local_header(member))
@@ -294,24 +317,27 @@ class ZipWriter:
             size = ZIP64_SIZE
         if start >= self.size_limit:
             start = ZIP64_SIZE
-        self.sink.write(END_RECORD.pack(b"PK\5\6", 0, 0, count, count, size, start, 0))
+        # the first disk of one, all members on it, and a comment of no bytes
+        self.sink.write(END_RECORD.pack(END_MARK, 0, 0, count, count, size, start, 0))
 
     def _write_zip64_end(self, count: int, size: int, start: int, end: int) -> None:
         """Write the end record with wide numbers, and the locator that leads to it."""
         record_bytes = END64_RECORD.size - UNCOUNTED_BYTES
         made_by = ZIP64_VERSION | UNIX_SYSTEM << 8
         versions = (record_bytes, made_by, ZIP64_VERSION, 0, 0)
-        self.sink.write(END64_RECORD.pack(b"PK\6\6", *versions, count, count, size, start))
-        self.sink.write(END64_LOCATOR.pack(b"PK\6\7", 0, end, 1))
+        self.sink.write(END64_RECORD.pack(END64_MARK, *versions, count, count, size, start))
+        self.sink.write(END64_LOCATOR.pack(LOCATOR_MARK, 0, end, 1))
 
     def _local_header(self, member: ZipMember) -> bytes:
+        """Return the header in front of a member's data."""
         version, numbers, rest = self._common_fields(member)
         return LOCAL_HEADER.pack(LOCAL_MARK, version, *numbers) + rest
 
     def _central_header(self, member: ZipMember) -> bytes:
+        """Return the header of a member in the directory, with the offset of its local header."""
         offset = member.offset
         if offset >= self.size_limit:
-            version, numbers, rest = self._common_fields(member, offset)
+            version, numbers, rest = self._common_fields(member, wide_offset=offset)
             offset = ZIP64_SIZE
         else:
             version, numbers, rest = self._common_fields(member)
@@ -319,25 +345,31 @@ class ZipWriter:
         # no comment, the first disk, no internal attributes
         place = (0, 0, 0, attributes, offset)
         made_by = (version, UNIX_SYSTEM)
-        return CENTRAL_HEADER.pack(b"PK\1\2", *made_by, version, *numbers, *place) + rest
+        return CENTRAL_HEADER.pack(CENTRAL_MARK, *made_by, version, *numbers, *place) + rest
 
-    def _common_fields(self, member: ZipMember, *offset: int) -> tuple[int, tuple[int, ...], bytes]:
+    def _common_fields(
+        self, member: ZipMember, wide_offset: int | None = None
+    ) -> tuple[int, tuple[int, ...], bytes]:
         """Return the fields of both headers of a member: version, numbers, name with ZIP64 field.
 
-        `offset` is given only if the ZIP64 field has to hold it.
+        `wide_offset` is the offset of the local header, if it has to be in the ZIP64 field.
         """
         name = member.name.encode()
-        # Independent of the compressed size, which the first header is written without. Deflate
-        # grows incompressible data by less than this.
-        is_wide = member.size + (member.size >> 6) + 64 >= self.size_limit
-        wide_numbers: tuple[int, ...] = offset
+        # Whether sizes are wide must not depend on the compressed size: `add_parts` writes the
+        # header before it is known. Deflate grows incompressible data by less than this.
+        largest_packed = member.size + (member.size >> 6) + 64
         sizes = (member.packed, member.size)
-        if is_wide:
-            wide_numbers = (member.size, member.packed, *offset)
+        wide_numbers = []
+        if largest_packed >= self.size_limit:
+            wide_numbers += [member.size, member.packed]
             sizes = (ZIP64_SIZE, ZIP64_SIZE)
+        if wide_offset is not None:
+            wide_numbers.append(wide_offset)
         extra = b""
         if wide_numbers:
-            extra = struct.pack(f"<2H{len(wide_numbers)}Q", 1, 8 * len(wide_numbers), *wide_numbers)
+            extra = struct.pack("<2H", ZIP64_FIELD, 8 * len(wide_numbers))
+            extra += struct.pack(f"<{len(wide_numbers)}Q", *wide_numbers)
+        # the format of MS-DOS, whose seconds are even
         year, month, day, hour, minute, second = self.stamp[:6]
         dos_time = hour << 11 | minute << 5 | second // 2
         dos_date = year - 1980 << 9 | month << 5 | day
@@ -376,10 +408,11 @@ def extract_members(archive: Path, targets: Sequence[ExtractTarget], threads: in
     batches += [small[start : start + BATCH_FILES] for start in range(0, len(small), BATCH_FILES)]
     with ThreadPoolExecutor(threads) as pool:
         results = pool.map(partial(_extract_batch, archive), batches)
-        list(results)  # raises what the first one raised
+        list(results)  # raises the first error
 
 
 def _extract_batch(archive: Path, batch: Sequence[ExtractTarget]) -> None:
+    """Write some targets, in a thread of its own."""
     with archive.open("rb", buffering=0) as source:
         for info, path in batch:
             with open(path, "xb", buffering=0) as sink:  # noqa: PTH123
@@ -388,14 +421,21 @@ def _extract_batch(archive: Path, batch: Sequence[ExtractTarget]) -> None:
 
 
 def _write_member(source: BinaryIO, info: ZipInfo, sink: BinaryIO) -> None:
+    """Write the content of a member to `sink`.
+
+    Raises BadZipFile if it is damaged, or has another checksum or size than the directory says.
+    """
     crc = 0
     size = 0
     try:
         for part in _inflate(stored_parts(source, info), info):
             crc = crc32(part, crc)
             size += len(part)
+            if size > info.file_size:  # a few megabytes may inflate until the disk is full
+                break
             rest = memoryview(part)
-            while rest:  # the system takes less if a disk fills up, and refuses the next
+            # an unbuffered write may write less, if the disk fills up; the next one raises the error
+            while rest:
                 rest = rest[sink.write(rest) :]
     except zlib.error as error:
         raise BadZipFile(f"{info.filename} is damaged: {error}") from None
@@ -438,17 +478,22 @@ def data_offset(source: BinaryIO, info: ZipInfo) -> int:
 
 
 def _zip64_sizes(extra: bytes) -> tuple[int, int]:
-    """Return compressed and plain size in the first ZIP64 field of a local header, or zeros."""
-    while extra and not extra.startswith(b"\1\0"):  # to the next field
-        extra = extra[4 + int.from_bytes(extra[2:4], "little") :]
-    if not extra.startswith(b"\1\0\x10\0"):  # of 16 bytes
+    """Return compressed and plain size in the first ZIP64 field of a local header, or zeros.
+
+    `extra` has fields one after the other, each with its kind and length in two bytes.
+    """
+    while extra and not extra.startswith(struct.pack("<H", ZIP64_FIELD)):
+        length = int.from_bytes(extra[2:4], "little")
+        extra = extra[4 + length :]  # the next field
+    # in a local header the field has both sizes and nothing else
+    if not extra.startswith(struct.pack("<2H", ZIP64_FIELD, 16)):
         return 0, 0
     size, packed = struct.unpack("<2Q", extra[4:20])
     return packed, size
 
 
 def stored_parts(source: BinaryIO, info: ZipInfo) -> Iterator[bytes]:
-    """Yield the data of a member as stored in the archive."""
+    """Yield the data of a member as stored in the archive. Raises BadZipFile if it is damaged."""
     source.seek(data_offset(source, info))
     remaining = info.compress_size
     while remaining > 0:
@@ -460,6 +505,7 @@ def stored_parts(source: BinaryIO, info: ZipInfo) -> Iterator[bytes]:
 
 
 def _inflate(parts: Iterable[bytes], info: ZipInfo) -> Iterator[bytes]:
+    """Yield the content of a member, in parts, from its stored data."""
     if info.flag_bits & ENCRYPTED_FLAG or info.compress_type not in {ZIP_STORED, ZIP_DEFLATED}:
         raise BadZipFile(
             f"{info.filename} is encrypted, or compressed in a way not used for wheels"
@@ -470,7 +516,7 @@ def _inflate(parts: Iterable[bytes], info: ZipInfo) -> Iterator[bytes]:
     stream = zlib.decompressobj(-zlib.MAX_WBITS)
     for part in parts:
         remaining = part
-        while remaining:  # a kilobyte may inflate to a megabyte
+        while remaining:  # in steps, because a kilobyte may inflate to a megabyte
             yield stream.decompress(remaining, CHUNK_BYTES)
             remaining = stream.unconsumed_tail
     yield stream.flush()
@@ -515,7 +561,7 @@ def _is_renamed(info: ZipInfo) -> bool:
     """Tell whether a member has a field 0x7075, a second name that Python from 3.12 on reads."""
     encoding = "utf-8" if info.flag_bits & UTF8_FLAG else "cp437"
     raw_name = info.orig_filename.encode(encoding, "replace")
-    # the field holds the checksum of the name that it replaces
+    # the field begins with its version, 1, and the checksum of the name that it replaces
     return struct.pack("<BL", 1, zlib.crc32(raw_name)) in info.extra
 
 
@@ -525,6 +571,7 @@ def has_stray_bytes(archive: ZipFile) -> bool:
     Programs read such an archive differently.
     """
     file = cast("BinaryIO", archive.fp)
+    # where the next member, or the directory, may begin
     expected_starts = {0}
     for info in sorted(archive.infolist(), key=lambda member: member.header_offset):
         if info.header_offset not in expected_starts:
@@ -548,22 +595,23 @@ def _descriptors(info: ZipInfo) -> Iterator[bytes]:
 
     Programs write it with or without a signature, and with short or long sizes.
     """
-    for mark, size_layout in product((b"", b"PK\7\x08"), "LQ"):
+    for mark, size_layout in product((b"", DESCRIPTOR_MARK), "LQ"):
         with contextlib.suppress(struct.error):  # too large for the short form
             layout = f"<L2{size_layout}"
             yield mark + struct.pack(layout, info.CRC, info.compress_size, info.file_size)
 
 
 def _ends_with_directory(rest: bytes, start: int, count: int) -> bool:
-    """Tell whether `rest` is the directory of `count` members, at `start`, and its end records.
+    """Tell whether `rest` is a directory and its end records, and nothing else.
 
-    Nothing else may be there, and the end records must lead to this very directory.
+    `rest` is an archive from the offset `start` to its end. The end records must say that a
+    directory of `count` members begins there, and ends where they begin.
     """
-    is_zip64 = rest[-END_RECORD.size - END64_LOCATOR.size :].startswith(b"PK\6\7")
-    size = len(rest) - END_RECORD.size
+    is_zip64 = rest[-END_RECORD.size - END64_LOCATOR.size :].startswith(LOCATOR_MARK)
+    size = len(rest) - END_RECORD.size  # of the directory
     if is_zip64:
         size -= END64_RECORD.size + END64_LOCATOR.size
-    expected = (b"PK\5\6", 0, 0, count, count, size, start, 0)
+    expected = (END_MARK, 0, 0, count, count, size, start, 0)
     fields = END_RECORD.unpack(rest[-END_RECORD.size :])
     for value, expected_value in zip(fields, expected, strict=True):
         refers_to_zip64 = is_zip64 and value in {ZIP64_COUNT, ZIP64_SIZE}
@@ -571,9 +619,10 @@ def _ends_with_directory(rest: bytes, start: int, count: int) -> bool:
             return False
     if not is_zip64:
         return True
-    # Some programs believe this record and others the short one, or look for it where the locator
-    # says.
-    record = END64_RECORD.unpack_from(rest, size)
-    locator = END64_LOCATOR.unpack_from(rest, size + END64_RECORD.size)
-    disks_counts_and_places = (0, 0, count, count, size, start)
-    return record[4:] == disks_counts_and_places and locator[1:] == (0, start + size, 1)
+    # Some programs believe the ZIP64 record and others the short one. Some look for it behind the
+    # directory and others where the locator says. All must find the same.
+    _mark, _bytes, _made_by, _version, *record = END64_RECORD.unpack_from(rest, size)
+    _mark, *locator = END64_LOCATOR.unpack_from(rest, size + END64_RECORD.size)
+    leads_to_directory = record == [0, 0, count, count, size, start]
+    leads_to_record = locator == [0, start + size, 1]
+    return leads_to_directory and leads_to_record
