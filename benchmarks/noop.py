@@ -1,10 +1,10 @@
-"""What it costs to build what is built: nox here, setup.py and `python -m build` in the finished tree.
+"""What it costs to build what is already built: torchmill's nox, setup.py and `python -m build` in the same tree.
 
 python benchmarks/noop.py --results FILE; python benchmarks/noop.py --render FILE
 
-Without --home the embedded sample is built first, in a folder of its own. With --home HOME (where
-.torchmill and dist/ are; the checkout itself, say) and --session the wheel that is there is options for, and
-the others run in the tree that it was made in: they compile nothing, and leave their own wheel elsewhere.
+Without --home the sample is built first, in a folder of its own. With --home HOME (the folder that has .torchmill and
+dist/, for example the checkout) and --session, nox is asked for a wheel that is already in HOME. The other two run in
+the tree of that wheel: they compile nothing, and write their wheels elsewhere.
 """
 
 import json
@@ -28,134 +28,164 @@ from results import Row
 ROOT = Path(__file__).parents[1]
 OURS, SETUP, BUILD = "nox", "setup.py bdist_wheel", "python -m build"
 
-Asked = tuple[Sequence[str], Path, Mapping[str, str]]  # a command, where it runs, its environment
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command, the folder it runs in, and its environment."""
+
+    argv: Sequence[str]
+    folder: Path
+    env: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
-    """A wheel that is built: where, and how to ask for it."""
+class BuiltWheel:
+    """A wheel that was built before, and its session."""
 
     home: Path
     session: str
-    nox: Sequence[str]
-    env: Mapping[str, str]
-    venv: Path
+    envs: Path  # nox's environments
+    env: Mapping[str, str]  # variables of the session
+
+    @property
+    def nox(self) -> Sequence[str]:
+        """The command that asks for the wheel again."""
+        return (sys.executable, "-m", "nox", "--envdir", str(self.envs), "-s", self.session)
+
+    @property
+    def venv(self) -> Path:
+        """The session's environment."""
+        return self.envs / self.session.replace(".", "-")
 
     @property
     def manifest(self) -> Mapping[str, Any]:
-        """Return what is told of the wheel."""
-        found = (
-            json.loads(path.read_text(encoding="utf-8"))
-            for path in self.home.glob("dist/*.whl.json")
-        )
-        return next(one for one in found if one["identifier"] == self.session)
+        """The wheel's manifest, the JSON document beside it."""
+        for path in self.home.glob("dist/*.whl.json"):
+            manifest: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            if manifest["identifier"] == self.session:
+                return manifest
+        sys.exit(f"{self.home / 'dist'} has no wheel of {self.session}: build it first")
 
     @property
     def tree(self) -> Path:
-        """Return the tree that it was made in last."""
+        """The tree in which the wheel was built last."""
         trees = self.home / ".torchmill" / "trees" / str(self.manifest["tag"])
         return max(trees.glob("*/source"), key=lambda path: path.stat().st_mtime).parent
 
 
-def sample(folder: Path) -> Finished:
-    """Build the sample."""
+def build_sample(folder: Path) -> BuiltWheel:
+    """Fetch and build the sample below a folder."""
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    configs, upstream = ROOT / "sample" / "build_configs", folder / "upstream"
-    env = {**os.environ, "TORCHMILL_HOME": str(folder / "home"), "TORCHMILL_CONFIGS": str(configs)}
-    env["XDG_CACHE_HOME"] = str(folder / "cache")
-    fetch = ("fetch", "--tag=v1.0.0", "--all", f"--mirror=file://{upstream}")
-    for argv in (["sample/upstream.py", str(upstream)], ["-m", "invoke", *fetch]):
-        subprocess.run([sys.executable, *argv], cwd=ROOT, env=env, check=True, capture_output=True)
-    finished = there(folder / "home", f"wheel-{python}-cpu", folder / "envs", env)
-    subprocess.run(finished.nox, cwd=ROOT, env=env, check=True, capture_output=True)
-    return finished
-
-
-def there(home: Path, session: str, envs: Path, env: Mapping[str, str]) -> Finished:
-    """Return a wheel that was built before."""
-    nox = (sys.executable, "-m", "nox", "--envdir", str(envs), "-s", session)
-    return Finished(home, session, nox, env, envs / session.replace(".", "-"))
-
-
-def variables(finished: Finished, builder: Path) -> dict[str, str]:
-    """Return the environment of the build that made the wheel, in which `python -m build` is found too."""
-    tree = finished.tree
-    places = {"tree": tree, "source": tree / "source", "kit": tree / "kit", "venv": finished.venv}
-    said = {name: Template(text) for name, text in finished.manifest["switches"].items()}
-    planned = {
-        name: text.safe_substitute(places, PATH=os.environ["PATH"]) for name, text in said.items()
+    upstream = folder / "upstream"
+    env = {
+        **os.environ,
+        "TORCHMILL_HOME": str(folder / "home"),
+        "TORCHMILL_CONFIGS": str(ROOT / "sample" / "build_configs"),
+        "XDG_CACHE_HOME": str(folder / "cache"),
     }
-    return {**finished.env, **planned, "PYTHONPATH": str(builder)}
+    wheel = BuiltWheel(folder / "home", f"wheel-{python}-cpu", folder / "envs", env)
+    fetch = ("fetch", "--tag=v1.0.0", "--all", f"--mirror=file://{upstream}")
+    for argv in (
+        [sys.executable, "sample/upstream.py", str(upstream)],
+        [sys.executable, "-m", "invoke", *fetch],
+        wheel.nox,
+    ):
+        subprocess.run(argv, cwd=ROOT, env=env, check=True, capture_output=True)
+    return wheel
 
 
-def contenders(
-    finished: Finished, scratch: Path
-) -> Mapping[str, tuple[Sequence[str], Path, Mapping[str, str]]]:
-    """Return for each contender its command, where it runs, and its environment."""
-    builder, python = scratch / "builder", str(finished.venv / "bin" / "python")
-    install = (sys.executable, "-m", "pip", "install", "--quiet", "--target", str(builder), "build")
-    subprocess.run(install, check=True)
-    source, env, made = (
-        finished.tree / "source",
-        variables(finished, builder),
-        str(scratch / "made"),
-    )
-    isolated = ("--wheel", "--no-isolation", "--skip-dependency-check", "--outdir", made)
+def build_variables(wheel: BuiltWheel, builder: Path) -> dict[str, str]:
+    """Return the variables with which the wheel was compiled, as its manifest records them.
+
+    `builder` is a folder with the package `build`, which these variables make importable.
+    """
+    tree = wheel.tree
+    places = {"tree": tree, "source": tree / "source", "kit": tree / "kit", "venv": wheel.venv}
+    variables = dict(wheel.env)
+    for name, text in wheel.manifest["switches"].items():
+        variables[name] = Template(text).safe_substitute(places, PATH=os.environ["PATH"])
+    variables["PYTHONPATH"] = str(builder)
+    return variables
+
+
+def contender_commands(wheel: BuiltWheel, scratch: Path) -> Mapping[str, Command]:
+    """Return the command of each contender; installs the package `build` below `scratch`."""
+    builder, output = scratch / "builder", str(scratch / "made")
+    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--target", str(builder), "build")
+    subprocess.run(pip, check=True)
+    python = str(wheel.venv / "bin" / "python")
+    source, env = wheel.tree / "source", build_variables(wheel, builder)
+    setup = (python, "setup.py", "bdist_wheel", "--dist-dir", output)
+    # In the session's environment, which has the requirements: another one would be made anew each time.
+    build_options = ("--wheel", "--no-isolation", "--skip-dependency-check", "--outdir", output)
     return {
-        OURS: (finished.nox, ROOT, finished.env),
-        SETUP: ((python, "setup.py", "bdist_wheel", "--dist-dir", made), source, env),
-        BUILD: ((python, "-m", "build", *isolated), source, env),
+        OURS: Command(wheel.nox, ROOT, wheel.env),
+        SETUP: Command(setup, source, env),
+        BUILD: Command((python, "-m", "build", *build_options), source, env),
     }
 
 
 def run(options: Namespace) -> None:
-    """Ask each contender in turn for what is there."""
+    """Time each contender in turn."""
     with tempfile.TemporaryDirectory(prefix="noop-") as name:
         folder = Path(name)
         if options.home is None:
-            finished = sample(folder)
+            wheel = build_sample(folder)
         else:
             home = options.home.resolve()
-            moved = {**os.environ, "TORCHMILL_HOME": str(home)}
-            finished = there(
-                home, options.session, (options.envs or home / ".nox").resolve(), moved
-            )
-        entries = contenders(finished, folder)
-        for argv, cwd, env in entries.values():  # the first time of each is another matter
-            _time(argv, cwd, env)
+            envs = (options.envs or home / ".nox").resolve()
+            env = {**os.environ, "TORCHMILL_HOME": str(home)}
+            wheel = BuiltWheel(home, options.session, envs, env)
+        commands = contender_commands(wheel, folder)
+        for command in commands.values():
+            _time(command)  # the first run writes files that later ones find
         for number in range(options.rounds):
-            for contender, (argv, cwd, env) in entries.items():
-                busy = results.busy_share()
-                wheel = finished.manifest["wheel"]
-                row = {"contender": contender, "wheel": wheel, "round": number, "busy": busy}
-                results.record(options.results, {**row, **_time(argv, cwd, env)})
+            for contender, command in commands.items():
+                row = {
+                    "contender": contender,
+                    "wheel": wheel.manifest["wheel"],
+                    "round": number,
+                    "busy": results.busy_share(),
+                }
+                results.record(options.results, {**row, **_time(command)})
 
 
-def _time(argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> dict[str, object]:
-    """Run a command; return what it took, its children included, and whether it did as it should."""
+def _time(command: Command) -> dict[str, object]:
+    """Run a command; return its seconds, the processor seconds of all its processes, and whether it succeeded."""
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    done = subprocess.run(argv, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+    process = subprocess.run(
+        command.argv,
+        cwd=command.folder,
+        env=command.env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     seconds, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    if done.returncode:
-        sys.stderr.write(done.stdout[-2000:] + done.stderr[-2000:])
-    return {"seconds": seconds, "cpu": cpu, "good": done.returncode == 0}
+    if process.returncode:
+        sys.stderr.write(process.stdout[-2000:] + process.stderr[-2000:])
+    return {"seconds": seconds, "cpu": cpu, "good": process.returncode == 0}
 
 
 def lines(rows: Sequence[Row]) -> Iterator[Sequence[object]]:
     """Yield a line of the table for each contender of each wheel."""
-    for wheel, of_wheel in results.grouped(rows, "wheel").items():
-        found = results.grouped((row for row in of_wheel if row["good"]), "contender")
-        slow = [row["seconds"] for row in found.get(BUILD, [])]
-        for contender, runs in found.items():
-            seconds, cpu = [row["seconds"] for row in runs], [row["cpu"] for row in runs]
-            share = f"{statistics.median(seconds) / statistics.median(slow):.1%}" if slow else "-"
-            yield wheel, contender, len(runs), results.spread(seconds), results.spread(cpu), share
+    good = [row for row in rows if row["good"]]
+    for wheel, wheel_runs in results.grouped(good, "wheel").items():
+        by_contender = results.grouped(wheel_runs, "contender")
+        build_seconds = [row["seconds"] for row in by_contender.get(BUILD, [])]
+        for contender, runs in by_contender.items():
+            seconds = [row["seconds"] for row in runs]
+            ratio = "-"
+            if build_seconds:
+                ratio = f"{statistics.median(seconds) / statistics.median(build_seconds):.1%}"
+            cpu = results.spread([row["cpu"] for row in runs])
+            yield wheel, contender, len(runs), results.spread(seconds), cpu, ratio
 
 
 def render(rows: Sequence[Row]) -> Iterator[str]:
     """Yield the table."""
-    heads = ("wheel", "options of", "runs", "seconds", "of processors", f"of `{BUILD}`")
+    heads = ("wheel", "asked of", "runs", "seconds", "of processors", f"of `{BUILD}`")
     yield results.table(heads, lines(rows))
 
 
@@ -164,12 +194,10 @@ def main() -> None:
     parser = results.parser(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
-        "--home", type=Path, help="where a wheel was built before; else the sample is built"
+        "--home", type=Path, help="folder of a wheel that was built before; default: build a sample"
     )
     parser.add_argument("--session", default="wheel-3.10-cpu", help="of that wheel")
-    parser.add_argument(
-        "--envs", type=Path, help="nox's environments, where they are not in HOME/.nox"
-    )
+    parser.add_argument("--envs", type=Path, help="nox's environments; default: HOME/.nox")
     results.run_or_render(parser.parse_args(), run, render)
 
 
