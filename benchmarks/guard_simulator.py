@@ -1,4 +1,9 @@
-"""Simulate builds on imagined machines, to try the guard's policy without compiling anything."""
+"""Simulates builds under the guard's policy on imagined machines, without compiling anything.
+
+A *unit* is one compile. The guard looks at the memory from time to time, and passes what it saw to its policy, a pure
+function; the policy decides which waiting units are admitted, and which running ones are paused or ended. The
+simulator plays the machine, its kernel and the build tool: time passes from one event to the next.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +24,9 @@ from millguard.policy import (
     next_look,
 )
 
-MemoryCurve = Callable[[float], float]
+MemoryCurve = Callable[[float], float]  # from a share of a unit's time to a share of its peak
 
-_STEPS = 1000
+_STEPS = 1000  # in which half_peak_share looks at a curve
 
 
 def linear_curve(share: float) -> float:
@@ -45,27 +50,30 @@ def sawtooth_curve(share: float) -> float:
 
 
 def recorded_curve(points: Sequence[float]) -> MemoryCurve:
-    """Return the curve through points that lie evenly over the time, the last at its end."""
-    known = (0.0, *points)
+    """Return the curve through points at evenly spaced times, from 0 at the start to the last at the end."""
+    levels = (0.0, *points)
 
     def curve(share: float) -> float:
-        before = min(int(share * len(points)), len(points) - 1)
-        part = share * len(points) - before
-        return known[before] + (known[before + 1] - known[before]) * part
+        index = min(int(share * len(points)), len(points) - 1)
+        part = share * len(points) - index  # of the way from one point to the next
+        return levels[index] + (levels[index + 1] - levels[index]) * part
 
     return curve
 
 
 def half_peak_share(curve: MemoryCurve) -> float:
-    """Return the share of its time after which a unit has half of its peak."""
-    return next((step / _STEPS for step in range(_STEPS) if 2 * curve(step / _STEPS) >= 1), 1.0)
+    """Return the share of its time after which a unit first has half of its peak."""
+    for step in range(_STEPS):
+        if 2 * curve(step / _STEPS) >= 1:
+            return step / _STEPS
+    return 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class ImaginedMachine:
-    """An imagined machine; memory in bytes."""
+    """A machine, and how its guard and its build tool are set."""
 
-    memory: int
+    memory: int  # bytes
     cores: int
     slots: int  # how many compilers the build tool starts at a time
     delay: float = 0.02  # seconds between looking at the memory and acting upon it
@@ -74,47 +82,46 @@ class ImaginedMachine:
 
 @dataclass(frozen=True, slots=True)
 class ImaginedUnit:
-    """What a unit really does."""
+    """What a unit really needs, which the guard can only expect."""
 
     key: str
-    peak: int
+    peak: int  # bytes
     seconds: float
-    weight: float = 1.0
+    weight: float = 1.0  # processors that it uses
     curve: MemoryCurve = linear_curve
 
 
 @dataclass(slots=True)
 class SimulatedOutcome:
-    """What became of a build."""
+    """How a build went."""
 
     seconds: float = 0.0
     kills: int = 0  # by the kernel
     pauses: int = 0
     reruns: int = 0
-    lost: float = 0.0  # seconds of work thrown away
+    lost: float = 0.0  # seconds of work of units that were ended
     busiest: int = 0  # most bytes in use
 
 
-def lower_bound(jobs: Iterable[ImaginedUnit], machine: ImaginedMachine) -> float:
-    """Return the seconds below which no order of the units can come, if each holds its peak all the time."""
-    jobs = tuple(jobs)
-    work = sum(job.seconds * job.weight for job in jobs) / machine.cores
-    memory = sum(job.peak * job.seconds for job in jobs) / machine.memory
-    apart = sum(job.seconds for job in jobs if 2 * job.peak > machine.memory)  # no two at once
-    return max(work, memory, apart, *(job.seconds for job in jobs))
+def lower_bound(units: Iterable[ImaginedUnit], machine: ImaginedMachine) -> float:
+    """Return a lower bound of a build's seconds in any order, if each unit holds its peak all the time."""
+    units = tuple(units)
+    work = sum(unit.seconds * unit.weight for unit in units) / machine.cores
+    memory = sum(unit.peak * unit.seconds for unit in units) / machine.memory
+    # Two of these cannot run at the same time.
+    large = sum(unit.seconds for unit in units if 2 * unit.peak > machine.memory)
+    return max(work, memory, large, *(unit.seconds for unit in units))
 
 
 Policy = Callable[[PolicyInput], Sequence[Decision]]
 
-EXACT = 1e-9  # of a time, within which a unit has come to its end
-STUCK = 200  # times the lower bound, after which a build is not going to end
-ALONE_AFTER = (
-    2  # times that a unit was ended by the guard, after which it has the machine to itself
-)
+EXACTNESS = 1e-9  # of a unit's time, by which rounding may keep it from its end
+STUCK = 200  # lower bounds, after which a build counts as endless
+ALONE_AFTER = 2  # ends by the guard, after which a unit runs without others
 
 
 def simulate_build(
-    jobs: Sequence[ImaginedUnit],
+    units: Sequence[ImaginedUnit],
     machine: ImaginedMachine,
     policy: Policy,
     predict: Callable[[ImaginedUnit], Unit],
@@ -122,15 +129,15 @@ def simulate_build(
     learn: Callable[[ImaginedUnit], None] = lambda _: None,
     intruder: Callable[[float], int] = lambda _: 0,
 ) -> SimulatedOutcome:
-    """Run a build to its end and return what became of it.
+    """Simulate a build to its end and return the outcome.
 
-    `predict` says what is expected of a unit, `learn` is told of each that ended, `intruder` returns the
-    bytes that somebody else takes at a time. Raise RuntimeError where the build comes to no end.
+    `predict` returns what the guard expects of a unit; `learn` is called with each unit that finished; `intruder`
+    returns the bytes that another program holds at a time in seconds. Raises RuntimeError if the build does not end.
     """
-    limit = STUCK * lower_bound(jobs, machine)
-    world = _World(machine, list(reversed(jobs)), predict, learn, intruder)
+    limit = STUCK * lower_bound(units, machine)
+    world = _World(machine, list(reversed(units)), predict, learn, intruder)
     while world.queue or world.waiting or world.running or world.ending:
-        world.ask()
+        world.start_compilers()
         view = world.view()
         for decision in policy(view):
             world.obey(decision)
@@ -143,166 +150,197 @@ def simulate_build(
 
 @dataclass(slots=True)
 class _Run:
-    """A unit that runs, as it is; its ticket holds what was seen of it."""
+    """A running unit as it is; its ticket holds what the guard has seen of it."""
 
-    job: ImaginedUnit
+    unit: ImaginedUnit
     ticket: UnitTicket
     done: float = 0.0  # seconds of work
-    has: int = 0  # bytes
-    looked: int = 0  # bytes that it had at the last look
-    until: float = 0.0  # once it is ended: when the kernel has taken back its memory
+    memory: int = 0  # bytes now
+    seen_memory: int = 0  # bytes at the last look
+    end: float = 0.0  # of a unit that was ended: when the kernel has taken back its memory
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What the guard measures when it looks at the memory."""
+
+    time: float
+    headroom: int  # bytes that can still be had
+    used: int  # bytes of running units
 
 
 @dataclass(slots=True)
 class _World:
+    """The state of a simulated build; times are in seconds since its start."""
+
     machine: ImaginedMachine
-    queue: list[ImaginedUnit]
+    queue: list[ImaginedUnit]  # not yet started, the next one last
     predict: Callable[[ImaginedUnit], Unit]
     learn: Callable[[ImaginedUnit], None]
     intruder: Callable[[float], int]
     outcome: SimulatedOutcome = field(default_factory=SimulatedOutcome)
     now: float = 0.0
-    jobs: dict[int, ImaginedUnit] = field(default_factory=dict)
-    waiting: dict[int, UnitTicket] = field(default_factory=dict)
+    units: dict[int, ImaginedUnit] = field(default_factory=dict)  # all started ones, by number
+    waiting: dict[int, UnitTicket] = field(default_factory=dict)  # to be admitted
     running: dict[int, _Run] = field(default_factory=dict)
-    ending: dict[int, _Run] = field(default_factory=dict)
-    ended: dict[int, int] = field(default_factory=dict)  # how often, by the guard
-    headroom: int = 0  # as it is known
+    ending: dict[int, _Run] = field(default_factory=dict)  # ended, until their memory is free
+    ends: dict[int, int] = field(default_factory=dict)  # how often the guard ended a unit
+    # What the guard knows: bytes, and bytes a second.
+    headroom: int = 0
     falling: float = 0.0
     rising: float = 0.0
-    before: tuple[float, int, int] = (
-        0.0,
-        0,
-        0,
-    )  # the last look but one: when, what was left, what units had
-    looked: tuple[float, int, int] = (0.0, 0, 0)  # the last
-    asks: float = 0.0  # when the next compiler can ask
-    next: float = 0.0  # when it is looked at the memory, or acted upon what was seen
-    acting: bool = False  # the latter
+    previous_look: _Look = field(default_factory=lambda: _Look(0.0, 0, 0))
+    last_look: _Look = field(init=False)
+    next_start: float = 0.0  # when the build tool may start the next compiler
+    next_step: float = 0.0  # when the guard looks at the memory, or acts upon its last look
+    acts_next: bool = False  # the latter
 
     def __post_init__(self) -> None:
-        self.looked = 0.0, self._left(), 0
-        self.headroom = self.looked[1]
+        self.last_look = _Look(0.0, self._free_memory(), 0)
+        self.headroom = self.last_look.headroom
 
-    def ask(self) -> None:
+    def start_compilers(self) -> None:
         """Let the build tool start compilers as far as it has slots; each waits to be admitted."""
-        while self._may_ask() and self.now >= self.asks:
-            job = self.queue.pop()
-            number = len(self.jobs) + 1
-            self.jobs[number] = job
-            self.waiting[number] = UnitTicket(number, self.predict(job), self.now)
-            self.asks = self.now + self.machine.spacing
+        while self._has_slot() and self.now >= self.next_start:
+            unit = self.queue.pop()
+            number = len(self.units) + 1
+            self.units[number] = unit
+            self.waiting[number] = UnitTicket(number, self.predict(unit), self.now)
+            self.next_start = self.now + self.machine.spacing
 
-    def _may_ask(self) -> bool:
+    def _has_slot(self) -> bool:
+        """Return whether the build tool has a unit to start and a slot for it."""
         started = len(self.waiting) + len(self.running) + len(self.ending)
         return bool(self.queue) and started < self.machine.slots
 
     def view(self) -> PolicyInput:
         """Return what the guard knows now."""
-        tickets = tuple(one.ticket for one in self.running.values())
+        tickets = tuple(run.ticket for run in self.running.values())
         return PolicyInput(
             self.now,
             self.headroom,
-            self.headroom + sum(one.used for one in tickets),
+            self.headroom + sum(ticket.used for ticket in tickets),
             self.machine.cores,
             tuple(self.waiting.values()),
             tickets,
-            ending=sum(one.ticket.used for one in self.ending.values()),
+            ending=sum(run.ticket.used for run in self.ending.values()),
             falling=self.falling,
             rising=self.rising,
             lag=2 * self.machine.delay,
         )
 
     def obey(self, decision: Decision) -> None:
-        """Do as the policy says."""
+        """Carry out a decision of the policy."""
         number = decision.number
         match decision:
             case Admit():
                 ticket = replace(self.waiting.pop(number), since=self.now, used=0)
-                self.running[number] = _Run(self.jobs[number], ticket)
-            case Pause() | Resume():
+                self.running[number] = _Run(self.units[number], ticket)
+            case Pause():
                 run = self.running[number]
-                if isinstance(decision, Pause):
-                    run.ticket = replace(run.ticket, paused=self.now)
-                    self.outcome.pauses += 1
-                else:
-                    run.ticket = run.ticket.resumed(self.now)
+                run.ticket = replace(run.ticket, paused=self.now)
+                self.outcome.pauses += 1
+            case Resume():
+                run = self.running[number]
+                run.ticket = run.ticket.resumed(self.now)
             case Rerun():
-                self.ended[number] = self.ended.get(number, 0) + 1
+                self.ends[number] = self.ends.get(number, 0) + 1
                 self.outcome.reruns += 1
                 self._end(number)
 
     def advance(self, period: float) -> None:
-        """Go on to the next event; `period` is the time between acting and the next look."""
-        moving = [one for one in self.running.values() if one.ticket.paused is None]
-        busy = sum(one.job.weight for one in moving)
-        pace = min(1.0, self.machine.cores / busy) if busy else 1.0
-        ends = [self.now + (one.job.seconds - one.done) / pace for one in moving]
-        asks = [max(self.now, self.asks)] if self._may_ask() else []
-        at = min([self.next, *ends, *asks, *(one.until for one in self.ending.values())])
-        step, self.now = max(0.0, at - self.now) * pace, at
-        for one in moving:
-            one.done += step
-            one.has = int(one.job.peak * one.job.curve(min(1.0, one.done / one.job.seconds)))
-        self._kernel()
-        self._finish()
-        if self.now >= self.next:
-            self._look(period)
+        """Let time pass until the next event; `period` is the time between acting and the next look."""
+        moving = [run for run in self.running.values() if run.ticket.paused is None]
+        processors = sum(run.unit.weight for run in moving)
+        # More compilers than processors share these evenly.
+        pace = min(1.0, self.machine.cores / processors) if processors else 1.0
+        events = [self.next_step]
+        events += [self.now + (run.unit.seconds - run.done) / pace for run in moving]
+        events += [run.end for run in self.ending.values()]
+        if self._has_slot():
+            events.append(max(self.now, self.next_start))
+        event = min(events)
+        work = max(0.0, event - self.now) * pace
+        self.now = event
+        for run in moving:
+            run.done += work
+            share = min(1.0, run.done / run.unit.seconds)
+            run.memory = int(run.unit.peak * run.unit.curve(share))
+        self._kill_if_out_of_memory()
+        self._finish_runs()
+        self._requeue_ended()
+        if self.now >= self.next_step:
+            if self.acts_next:
+                self._take_note(period)
+            else:
+                self._look()
+            self.acts_next = not self.acts_next
 
-    def _look(self, period: float) -> None:
-        """Look at the memory, or take note of what was seen, which decisions then follow from."""
-        self.acting = not self.acting
-        if self.acting:
-            for one in self.running.values():
-                one.looked = one.has
-            used = sum(one.has for one in self.running.values())
-            self.before, self.looked = self.looked, (self.now, self._left(), used)
-            self.next = self.now + self.machine.delay
-            return
-        for one in self.running.values():
-            if one.looked != one.ticket.used:
-                one.ticket = replace(one.ticket, used=one.looked)
-        (then, left, had), (now, self.headroom, used) = self.before, self.looked
-        self.falling = max(0.0, (left - self.headroom) / (now - then)) if now > then else 0.0
-        self.rising = max(0.0, (used - had) / (now - then)) if now > then else 0.0
-        self.next = self.now + period
+    def _look(self) -> None:
+        """Measure the memory; the guard acts upon it after its delay."""
+        for run in self.running.values():
+            run.seen_memory = run.memory
+        used = sum(run.memory for run in self.running.values())
+        self.previous_look = self.last_look
+        self.last_look = _Look(self.now, self._free_memory(), used)
+        self.next_step = self.now + self.machine.delay
 
-    def _left(self) -> int:
-        """Return the bytes that can still be had."""
-        used = sum(one.has for one in (*self.running.values(), *self.ending.values()))
+    def _take_note(self, period: float) -> None:
+        """Make the last look known to the policy, which decides next."""
+        for run in self.running.values():
+            if run.seen_memory != run.ticket.used:
+                run.ticket = replace(run.ticket, used=run.seen_memory)
+        previous, last = self.previous_look, self.last_look
+        self.headroom = last.headroom
+        self.falling = self.rising = 0.0
+        seconds = last.time - previous.time
+        if seconds > 0:
+            self.falling = max(0.0, (previous.headroom - last.headroom) / seconds)
+            self.rising = max(0.0, (last.used - previous.used) / seconds)
+        self.next_step = self.now + period
+
+    def _free_memory(self) -> int:
+        """Return the bytes that can still be had, less than 0 if memory is out."""
+        used = sum(run.memory for run in (*self.running.values(), *self.ending.values()))
         self.outcome.busiest = max(self.outcome.busiest, used)
         return self.machine.memory - used - self.intruder(self.now)
 
     def _end(self, number: int) -> None:
+        """End a unit; its memory is free after a while."""
         run = self.ending[number] = self.running.pop(number)
-        run.until = self.now + TEARDOWN
+        run.end = self.now + TEARDOWN
         self.outcome.lost += run.done
 
-    def _kernel(self) -> None:
-        """Do as the kernel does when memory is out: end the largest. Its unit runs again alone."""
-        while self._left() < 0 and self.running:
-            largest = max(self.running.values(), key=lambda one: one.has)
+    def _kill_if_out_of_memory(self) -> None:
+        """Do as the kernel does: kill the largest unit, which later runs again without others."""
+        while self._free_memory() < 0 and self.running:
+            largest = max(self.running.values(), key=lambda run: run.memory)
             self.outcome.kills += 1
-            self.ended[largest.ticket.number] = ALONE_AFTER
+            self.ends[largest.ticket.number] = ALONE_AFTER
             self._end(largest.ticket.number)
-            largest.has = 0  # what the kernel takes is gone at once
+            largest.memory = 0  # the kernel takes it back at once
 
-    def _finish(self) -> None:
-        for number, one in list(self.running.items()):
-            if one.done >= one.job.seconds * (1 - EXACT):
+    def _finish_runs(self) -> None:
+        """Remove units that have done their work."""
+        for number, run in list(self.running.items()):
+            if run.done >= run.unit.seconds * (1 - EXACTNESS):
                 del self.running[number]
-                self.headroom += one.ticket.used
-                self.learn(one.job)
-                self._expect_anew()
-        for number, one in list(self.ending.items()):
-            if one.until <= self.now:
+                self.headroom += run.ticket.used
+                self.learn(run.unit)
+                self._predict_waiting()
+
+    def _requeue_ended(self) -> None:
+        """Let ended units wait again once their memory is free."""
+        for number, run in list(self.ending.items()):
+            if run.end <= self.now:
                 del self.ending[number]
-                unit = expect_again(one.ticket.unit, one.looked)
-                alone = self.ended[number] >= ALONE_AFTER
+                unit = expect_again(run.ticket.unit, run.seen_memory)
+                alone = self.ends[number] >= ALONE_AFTER
                 self.waiting[number] = UnitTicket(number, unit, self.now, alone)
 
-    def _expect_anew(self) -> None:
-        """Let what was learned count for those that wait; who was ended keeps what it showed itself."""
-        for number, one in self.waiting.items():
-            if number not in self.ended:
-                self.waiting[number] = replace(one, unit=self.predict(self.jobs[number]))
+    def _predict_waiting(self) -> None:
+        """Predict waiting units anew, but for those that were ended: their own memory was seen."""
+        for number, ticket in self.waiting.items():
+            if number not in self.ends:
+                unit = self.predict(self.units[number])
+                self.waiting[number] = replace(ticket, unit=unit)

@@ -1,13 +1,15 @@
-"""What it costs a share to keep each compile for others: against a compile with its own compiler cache alone.
+"""What it costs a share of a build to store each compile for other machines, besides its own compiler cache.
 
 python benchmarks/share_storage.py --tree torch/build --results FILE [--files 30]
 python benchmarks/share_storage.py --render FILE
 
-The tree is a configured build tree of ninja, in which nothing is missing that its files include; nothing is written to
-it. Files are drawn at random and each is compiled twice by ccache (4.7 or newer), with nothing cached: once with a
-folder of parts beside the cache, as a share has it, and once without, in turns first and second.
+A share is one machine's part of a build that several machines do together; it stores its objects in a folder of parts.
+The tree is a build tree that was configured for ninja, with all generated files; nothing is written to it. Files are
+drawn at random, and each is compiled twice by ccache (4.7 or newer), which has neither in its cache: once with a folder
+of parts besides the cache, and once without. Which of the two comes first alternates.
 """
 
+import math
 import random
 import statistics
 import tempfile
@@ -17,78 +19,74 @@ from pathlib import Path
 
 import compile_commands
 import results
-from precompiled_header import spent
+from precompiled_header import measure_compile
 from results import Row
 
 ALONE, SHARED = "cache alone", "cache and parts"
+CLASSES = (  # of compiles, by seconds of a processor with the cache alone
+    ("less than 1 s", 0.0, 1.0),
+    ("1 to 10 s", 1.0, 10.0),
+    ("10 s and more", 10.0, math.inf),
+)
 
 
 def run(options: Namespace) -> None:
     """Compile each file both ways."""
     commands = compile_commands.read_commands(options.tree)
     chance = random.Random(options.seed)  # noqa: S311 - the same files for the same seed
-    drawn = chance.sample(sorted(commands), min(options.files, len(commands)))
+    sources = chance.sample(sorted(commands), min(options.files, len(commands)))
     with tempfile.TemporaryDirectory(prefix="storage-", dir=options.folder) as name:
         folder = Path(name)
-        for number, source in enumerate(drawn):
+        for number, source in enumerate(sources):
             for way in (ALONE, SHARED) if number % 2 else (SHARED, ALONE):
-                stored = (
-                    [f"CCACHE_REMOTE_STORAGE=file://{folder / 'parts'}"] if way == SHARED else []
-                )
-                settings = [f"CCACHE_DIR={folder / way}", "CCACHE_NOHASHDIR=1", *stored]
-                words = commands[source].with_output(str(folder / "made.o"))
+                # CCACHE_NOHASHDIR as in torchmill/toolchain/caches.toml.
+                settings = [f"CCACHE_DIR={folder / way}", "CCACHE_NOHASHDIR=1"]
+                if way == SHARED:
+                    settings.append(f"CCACHE_REMOTE_STORAGE=file://{folder / 'parts'}")
+                compile_words = commands[source].with_output(str(folder / "made.o"))
                 row = {"way": way, "source": source, "busy": results.busy_share()}
-                row |= spent(
-                    ["env", *settings, "ccache", *words],
-                    options.tree.resolve() / commands[source].folder,
-                )
-                results.record(options.results, row)
+                argv = ["env", *settings, "ccache", *compile_words]
+                cost = measure_compile(argv, options.tree.resolve() / commands[source].folder)
+                results.record(options.results, {**row, **cost})
 
 
-def pairs(rows: Sequence[Row]) -> Iterator[tuple[float, float]]:
-    """Yield what each file took, in seconds of a processor: with the cache alone, and with parts beside it."""
-    for found in results.grouped((row for row in rows if row["good"]), "source").values():
-        took = {row["way"]: row["cpu"] for row in found}
-        if took.keys() == {ALONE, SHARED}:
-            yield took[ALONE], took[SHARED]
+def cost_pairs(rows: Sequence[Row]) -> Iterator[tuple[float, float]]:
+    """Yield the processor seconds of each file: with the cache alone, and with parts besides it."""
+    good = [row for row in rows if row["good"]]
+    for runs in results.grouped(good, "source").values():
+        cpu = {row["way"]: row["cpu"] for row in runs}
+        if cpu.keys() == {ALONE, SHARED}:
+            yield cpu[ALONE], cpu[SHARED]
 
 
 def render(rows: Sequence[Row]) -> Iterator[str]:
     """Yield the table."""
-    found = list(pairs(rows))
+    pairs = list(cost_pairs(rows))
     lines = []
-    for title, least, most in (
-        ("less than 1 s", 0.0, 1.0),
-        ("1 to 10 s", 1.0, 10.0),
-        ("10 s and more", 10.0, 1e9),
-    ):
-        those = [(alone, shared) for alone, shared in found if least <= alone < most]
-        if len(those) > 1:
-            ratios = statistics.quantiles([shared / alone for alone, shared in those], n=4)
-            more = statistics.median(shared - alone for alone, shared in those)
-            lines.append(
-                (title, len(those), *(f"{ratio:.3f}" for ratio in ratios), f"{more:.3f} s")
-            )
-    heads = (
-        "a compile of",
-        "files",
-        "first quarter",
-        "median of with / without parts",
-        "third quarter",
-        "more",
-    )
-    yield results.table(heads, lines)
+    for title, least, most in CLASSES:
+        class_pairs = [(alone, shared) for alone, shared in pairs if least <= alone < most]
+        if len(class_pairs) > 1:  # quantiles need two values
+            ratios = [shared / alone for alone, shared in class_pairs]
+            quartiles = [f"{ratio:.3f}" for ratio in statistics.quantiles(ratios, n=4)]
+            more = statistics.median(shared - alone for alone, shared in class_pairs)
+            lines.append((title, len(class_pairs), *quartiles, f"{more:.3f} s"))
+    heads = ("a compile of", "files", "first quarter", "median of with / without parts")
+    yield results.table((*heads, "third quarter", "more"), lines)
 
 
 def main() -> None:
-    """Run, or render what was measured before."""
+    """Run, or render what was run."""
     parser = results.parser(__doc__)
     parser.add_argument("--tree", type=Path, help="the build tree")
-    parser.add_argument("--files", type=int, default=30, help="how many are compiled")
-    parser.add_argument("--seed", type=int, default=0, help="which are drawn")
-    parser.add_argument("--folder", type=Path, help="where to work: by default in TMPDIR")
+    parser.add_argument("--files", type=int, default=30, help="number of files")
+    parser.add_argument("--seed", type=int, default=0, help="of the draw of files")
+    parser.add_argument("--folder", type=Path, help="where to work; default: TMPDIR")
     results.run_or_render(
-        results.parse_options(parser, "tree", "where to find compiles"), run, render
+        results.parse_options(
+            parser, "tree", "the build tree whose compile commands are to be run"
+        ),
+        run,
+        render,
     )
 
 
