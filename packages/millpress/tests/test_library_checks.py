@@ -12,7 +12,7 @@ from press_support import compiled_wheels as tiny
 
 
 def tag_problems(wheel: Path) -> list[str]:
-    """Return all that contradicts the tags of a wheel."""
+    """Return the contradictions and broken promises of a wheel's tags."""
     judgement = library_checks.judge_tags(wheel)
     return [*judgement.contradictions, *judgement.broken_promises]
 
@@ -31,27 +31,19 @@ def test_a_true_tag_is_not_contradicted(torch_wheel: Path) -> None:
 
 @tiny.needs_compiler
 def test_a_tag_that_promises_too_much_is_contradicted(torch_wheel: Path, tmp_path: Path) -> None:
-    clauses = tag_problems(called(torch_wheel, tmp_path, f"manylinux_2_5_{tiny.ARCH}"))
-    assert (
-        library_checks.judge_tags(
-            called(torch_wheel, tmp_path, f"manylinux_2_5_{tiny.ARCH}")
-        ).contradictions
-        == ()
-    )
+    wheel = called(torch_wheel, tmp_path, f"manylinux_2_5_{tiny.ARCH}")
+    judgement = library_checks.judge_tags(wheel)
+    assert judgement.contradictions == ()
     newer = f"GLIBC_2.17 of libc.so.6, which is newer than manylinux_2_5_{tiny.ARCH}"
-    assert any(
-        clause.startswith("tinytorch/lib/libtiny.so needs") and newer in clause
-        for clause in clauses
-    )
+    assert f"tinytorch/lib/libtiny.so needs {newer}" in judgement.broken_promises
 
 
 @tiny.needs_compiler
 def test_each_of_several_tags_is_judged(torch_wheel: Path, tmp_path: Path) -> None:
-    tags = f"manylinux_2_5_{tiny.ARCH}.{tiny.PLATFORM}"
-    assert library_checks.platform_tags(called(torch_wheel, tmp_path, tags).name) == tuple(
-        tags.split(".")
-    )
-    assert tag_problems(called(torch_wheel, tmp_path, tags))
+    tags = (f"manylinux_2_5_{tiny.ARCH}", tiny.PLATFORM)
+    wheel = called(torch_wheel, tmp_path, ".".join(tags))
+    assert library_checks.platform_tags(wheel.name) == tags
+    assert tag_problems(wheel)
 
 
 @tiny.needs_compiler
@@ -79,7 +71,7 @@ def test_a_tag_of_another_c_library_is_contradicted(torch_wheel: Path, tmp_path:
 @pytest.mark.parametrize(
     "members", [("x" * 300, "tinytorch/x.so"), ("tinytorch/x.so", "tinytorch/x.so/y.so")]
 )
-def test_names_that_no_folder_takes_are_told(
+def test_names_that_no_folder_can_have_are_a_problem(
     torch_wheel: Path, tmp_path: Path, members: tuple[str, ...]
 ) -> None:
     strange = called(torch_wheel, tmp_path, tiny.PLATFORM)
@@ -93,7 +85,7 @@ def test_names_that_no_folder_takes_are_told(
 
 
 @tiny.needs_compiler
-def test_a_damaged_library_is_named_as_the_wheel_names_it(
+def test_a_damaged_library_is_named_by_its_path_in_the_wheel(
     torch_wheel: Path, tmp_path: Path
 ) -> None:
     broken = called(torch_wheel, tmp_path, tiny.PLATFORM)
@@ -106,14 +98,16 @@ def test_a_damaged_library_is_named_as_the_wheel_names_it(
 
 @tiny.needs_compiler
 @pytest.mark.parametrize("platform", [f"linux_{tiny.ARCH}", "any", "win_amd64"])
-def test_of_tags_that_promise_nothing_nothing_is_said(
+def test_tags_without_promises_are_not_contradicted(
     torch_wheel: Path, tmp_path: Path, platform: str
 ) -> None:
     assert tag_problems(called(torch_wheel, tmp_path, platform)) == []
 
 
 @tiny.needs_compiler
-def test_what_cannot_be_read_is_told(torch_wheel: Path, tmp_path: Path) -> None:
+def test_an_unknown_machine_and_a_damaged_archive_are_problems(
+    torch_wheel: Path, tmp_path: Path
+) -> None:
     unknown = tag_problems(called(torch_wheel, tmp_path, "manylinux_2_5_pdp11"))
     assert len(unknown) == 1
     assert "pdp11" in unknown[0]
@@ -128,7 +122,7 @@ MODULE = "void PyInit__C(void) {}"
 
 @pytest.fixture
 def away(tmp_path: Path) -> Path:
-    """Return a folder of libraries that are on no loader's way."""
+    """Return a folder of libraries that the loader does not search."""
     folder = tmp_path / "away"
     folder.mkdir()
     for name in ("libcuda.so.1", "libcublas.so.11", "liblens.so.1"):
@@ -149,20 +143,18 @@ def problems(site: Path, *names: str) -> list[str]:
 
 
 @tiny.needs_compiler
-def test_what_is_found_is_no_problem(site: Path) -> None:
+def test_libraries_in_the_wheel_or_its_base_are_no_problem(site: Path) -> None:
     library = tiny.shared("", site / "tinytorch/lib/libtiny.so")
     tiny.shared(MODULE, site / "tinytorch/_C.so", library, "-Wl,-rpath,$ORIGIN/lib")
-    tiny.shared(
-        MODULE, site / "tinyvision/_C.so", library
-    )  # loaded by the package it is imported after
-    assert (
-        problems(site, "tinytorch/_C.so", "tinytorch/lib/libtiny.so", "tinytorch/__init__.py") == []
-    )
+    # without a run path: tinytorch, which is imported first, has loaded the library
+    tiny.shared(MODULE, site / "tinyvision/_C.so", library)
+    names = ("tinytorch/_C.so", "tinytorch/lib/libtiny.so", "tinytorch/__init__.py")
+    assert problems(site, *names) == []
     assert problems(site, "tinyvision/_C.so") == []
 
 
 @tiny.needs_compiler
-def test_what_is_nowhere_is_named(site: Path, away: Path) -> None:
+def test_a_missing_library_is_a_problem(site: Path, away: Path) -> None:
     tiny.shared(MODULE, site / "tinyvision/_C.so", away / "liblens.so.1")
     assert problems(site, "tinyvision/_C.so") == [
         "tinyvision/_C.so needs liblens.so.1, which is neither in the wheel nor in what it requires"
@@ -170,7 +162,7 @@ def test_what_is_nowhere_is_named(site: Path, away: Path) -> None:
 
 
 @tiny.needs_compiler
-def test_a_required_package_is_looked_into_by_the_run_path_alone(site: Path, away: Path) -> None:
+def test_libraries_of_nvidia_packages_are_found_by_run_paths_alone(site: Path, away: Path) -> None:
     folder = site / "nvidia/cublas/lib"
     folder.mkdir(parents=True)
     (away / "libcublas.so.11").rename(folder / "libcublas.so.11")
@@ -187,7 +179,7 @@ def test_a_required_package_is_looked_into_by_the_run_path_alone(site: Path, awa
 
 
 @tiny.needs_compiler
-def test_a_run_path_to_what_no_package_brings_is_named(site: Path) -> None:
+def test_a_run_path_to_a_missing_package_is_a_problem(site: Path) -> None:
     tiny.shared("", site / "tinytorch/lib/libtiny.so", "-Wl,-rpath,$ORIGIN/../../nvidia/cufft/lib")
     (clause,) = problems(site, "tinytorch/lib/libtiny.so")
     assert clause.startswith(
@@ -196,7 +188,7 @@ def test_a_run_path_to_what_no_package_brings_is_named(site: Path) -> None:
 
 
 @tiny.needs_compiler
-def test_an_import_must_not_need_the_driver(site: Path, away: Path) -> None:
+def test_an_import_that_loads_the_driver_is_a_problem(site: Path, away: Path) -> None:
     lazy = tiny.shared("", site / "tinytorch/lib/libtiny_nvrtc.so", away / "libcuda.so.1")
     library = tiny.shared("", site / "tinytorch/lib/libtiny.so")
     tiny.shared(MODULE, site / "tinytorch/_C.so", library, "-Wl,-rpath,$ORIGIN/lib")
@@ -211,5 +203,5 @@ def test_an_import_must_not_need_the_driver(site: Path, away: Path) -> None:
 
 
 @tiny.needs_compiler
-def test_other_platforms_are_left_alone(site: Path) -> None:
+def test_other_platforms_are_not_judged(site: Path) -> None:
     assert library_checks.linking_problems(site, ["tinytorch/_C.so"], "win_amd64") == []

@@ -1,4 +1,4 @@
-"""Raw wheels repaired."""
+"""Raw wheels are repaired: libraries are bundled, and run paths set."""
 
 from __future__ import annotations
 
@@ -28,9 +28,11 @@ def contents(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_outside_libraries_come_along_with_what_they_need(raw: tiny.Raw, tmp_path: Path) -> None:
+def test_outside_libraries_are_bundled_with_those_that_they_need(
+    raw: tiny.Raw, tmp_path: Path
+) -> None:
     staged = stage_wheel(raw.torch, tmp_path)
-    # libouter is found by libtiny's run path; libinner only in the folder that is named
+    # libouter is found by libtiny's run path, libinner only in `folders`
     repaired = repair_staged(staged, tiny.PLATFORM, folders=[raw.outside])
     lib = tmp_path / "tinytorch" / "lib"
     inner, outer = (library.name for library in repaired.bundled)
@@ -43,7 +45,7 @@ def test_outside_libraries_come_along_with_what_they_need(raw: tiny.Raw, tmp_pat
     assert facts(lib / "libtiny.so").versions[outer] == {"OUTER_1"}
 
 
-def test_run_paths_stay_inside(raw: tiny.Raw, tmp_path: Path) -> None:
+def test_run_paths_lead_to_folders_of_the_wheel_only(raw: tiny.Raw, tmp_path: Path) -> None:
     repaired = repair_staged(stage_wheel(raw.torch, tmp_path), tiny.PLATFORM, folders=[raw.outside])
     package = tmp_path / "tinytorch"
     assert facts(package / f"_C{tiny.SUFFIX}").rpath == ("$ORIGIN", "$ORIGIN/lib")
@@ -51,7 +53,7 @@ def test_run_paths_stay_inside(raw: tiny.Raw, tmp_path: Path) -> None:
     assert {facts(tmp_path / library.path).rpath for library in repaired.bundled} == {("$ORIGIN",)}
 
 
-def test_what_was_bundled_is_recorded(raw: tiny.Raw, tmp_path: Path) -> None:
+def test_the_result_describes_each_bundled_library(raw: tiny.Raw, tmp_path: Path) -> None:
     repaired = repair_staged(stage_wheel(raw.torch, tmp_path), tiny.PLATFORM, folders=[raw.outside])
     outer = next(library for library in repaired.bundled if library.name.startswith("libouter"))
     source = raw.outside / "libouter.so.2"
@@ -63,9 +65,8 @@ def test_what_was_bundled_is_recorded(raw: tiny.Raw, tmp_path: Path) -> None:
 
 def test_the_interpreters_library_is_not_needed(raw: tiny.Raw, tmp_path: Path) -> None:
     repaired = repair_staged(stage_wheel(raw.torch, tmp_path), tiny.PLATFORM, folders=[raw.outside])
-    assert not any(
-        "libpython" in name for name in facts(tmp_path / "tinytorch" / f"_C{tiny.SUFFIX}").needed
-    )
+    extension = facts(tmp_path / "tinytorch" / f"_C{tiny.SUFFIX}")
+    assert not any("libpython" in name for name in extension.needed)
     assert not any("libpython" in path.name for path in tmp_path.rglob("*"))
     assert any(tiny.LIBPYTHON in note for note in repaired.notes)
 
@@ -80,7 +81,7 @@ def test_a_second_repair_edits_nothing(raw: tiny.Raw, tmp_path: Path) -> None:
     assert contents(tmp_path) == repaired
 
 
-def test_a_dependent_wheel_leaves_the_other_packages_libraries(
+def test_a_dependent_wheel_does_not_bundle_libraries_of_its_base(
     raw: tiny.Raw, tmp_path: Path
 ) -> None:
     staged = stage_wheel(raw.vision, tmp_path)
@@ -104,19 +105,19 @@ def test_a_missing_library_is_named_with_its_user(raw: tiny.Raw, tmp_path: Path)
 def test_the_folder_of_a_library_can_be_written_into_its_user(
     raw: tiny.Raw, tmp_path: Path
 ) -> None:
-    """That is the cure which the refusal names."""
+    """The message of the error advises it."""
     staged = stage_wheel(raw.torch, tmp_path)
     for file in (*staged.libraries.iterdir(), *(tmp_path / "tinytorch").glob("*.so")):
         file.unlink()
-    user, lens = staged.libraries / "libuser.so", raw.outside / "liblens.so.1"
+    user = staged.libraries / "libuser.so"
+    lens = raw.outside / "liblens.so.1"
     tiny.shared("", user, lens)
     with refused("library-not-found") as caught:
         repair_staged(staged, tiny.PLATFORM)
     assert "LDFLAGS=-Wl,-rpath,FOLDER" in str(caught.value)
     tiny.shared("", user, lens, f"-Wl,-rpath,{raw.outside}")
-    assert lens.name in [
-        library.source.name for library in repair_staged(staged, tiny.PLATFORM).bundled
-    ]
+    bundled = repair_staged(staged, tiny.PLATFORM).bundled
+    assert lens.name in [library.source.name for library in bundled]
     assert facts(user).rpath == ("$ORIGIN",)
 
 
@@ -132,14 +133,14 @@ def test_symbols_newer_than_the_tag_are_refused_with_the_tag_that_holds(
     )
 
 
-def test_the_oldest_platform_that_would_hold_is_told(raw: tiny.Raw, tmp_path: Path) -> None:
+def test_the_result_has_the_oldest_tag_that_holds(raw: tiny.Raw, tmp_path: Path) -> None:
     repaired = repair_staged(stage_wheel(raw.torch, tmp_path), tiny.PLATFORM, folders=[raw.outside])
     match = re.fullmatch(rf"manylinux_2_(\d+)_{tiny.ARCH}", repaired.lowest_tag or "")
     assert match
     assert 17 <= int(match[1]) <= int(tiny.PLATFORM.split("_")[2])
 
 
-def test_programs_that_installers_move_count_too(raw: tiny.Raw, tmp_path: Path) -> None:
+def test_programs_that_installers_move_are_judged_too(raw: tiny.Raw, tmp_path: Path) -> None:
     staged = stage_wheel(raw.torch, tmp_path)
     program = tmp_path / "tinytorch-1.0.data" / "scripts" / "tiny"
     program.parent.mkdir(parents=True)
@@ -151,7 +152,7 @@ def test_programs_that_installers_move_count_too(raw: tiny.Raw, tmp_path: Path) 
     assert "data/scripts/tiny needs GLIBC_2.17" in str(caught.value)
 
 
-def test_a_wheel_elsewhere_is_refused(raw: tiny.Raw, tmp_path: Path) -> None:
+def test_a_wheel_for_another_machine_is_refused(raw: tiny.Raw, tmp_path: Path) -> None:
     other = "aarch64" if tiny.ARCH != "aarch64" else "x86_64"
     with refused("wrong-machine"):
         repair_staged(
@@ -159,7 +160,7 @@ def test_a_wheel_elsewhere_is_refused(raw: tiny.Raw, tmp_path: Path) -> None:
         )
 
 
-def test_the_plain_linux_tag_carries_what_the_loader_does_not_find(
+def test_with_the_plain_tag_libraries_that_the_loader_does_not_find_are_bundled(
     raw: tiny.Raw, tmp_path: Path
 ) -> None:
     repaired = repair_staged(
@@ -172,19 +173,17 @@ def test_the_plain_linux_tag_carries_what_the_loader_does_not_find(
     assert repaired.lowest_tag is None
 
 
-def test_the_plain_linux_tag_leaves_what_the_loader_finds(raw: tiny.Raw, tmp_path: Path) -> None:
+def test_with_the_plain_tag_libraries_that_the_loader_finds_are_not_bundled(
+    raw: tiny.Raw, tmp_path: Path
+) -> None:
     machine = facts(raw.outside / "liblens.so.1").machine
     promised = bundling.platform_target(tiny.PLATFORM)
-    paths = {
-        name: path
-        for name, path in system_search().cached
-        if path.is_file() and not promised.on_system(name)
-    }
-    name, path = next(
-        (n, p)
-        for n, p in paths.items()
-        if (e := elf.read_elf(p.resolve())) and e.machine == machine
-    )
+    candidates = {}  # libraries of this machine that manylinux does not promise
+    for name, path in system_search().cached:
+        info = elf.read_elf(path)
+        if info is not None and info.machine == machine and not promised.on_system(name):
+            candidates[name] = path
+    name, path = next(iter(candidates.items()))
     staged = stage_wheel(raw.torch, tmp_path)
     tiny.shared("", staged.libraries / "libuser.so", path)
     repaired = repair_staged(staged, f"linux_{tiny.ARCH}", folders=[raw.outside])
@@ -192,7 +191,7 @@ def test_the_plain_linux_tag_leaves_what_the_loader_finds(raw: tiny.Raw, tmp_pat
     assert not [library for library in repaired.bundled if library.source == path.resolve()]
 
 
-def test_a_tag_of_no_linux_is_refused(raw: tiny.Raw, tmp_path: Path) -> None:
+def test_a_tag_that_is_not_of_linux_is_refused(raw: tiny.Raw, tmp_path: Path) -> None:
     with refused("invalid-platform-tag"):
         repair_staged(stage_wheel(raw.torch, tmp_path), "solaris_2_11")
 
@@ -202,7 +201,7 @@ def test_on_windows_nothing_is_done(raw: tiny.Raw, tmp_path: Path) -> None:
     assert repaired.notes[0].startswith("Windows")
 
 
-def test_a_library_that_is_a_link_comes_along_once(raw: tiny.Raw, tmp_path: Path) -> None:
+def test_a_library_that_is_a_link_is_bundled_once(raw: tiny.Raw, tmp_path: Path) -> None:
     folder = tmp_path / "linked"
     folder.mkdir()
     for name in ("libinner.so.1", "libouter.so.2"):

@@ -1,4 +1,4 @@
-"""Raw wheels laid out to be edited."""
+"""Raw wheels are staged: extracted to be edited, whole or in part."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def sound(extra: dict[str, str]) -> dict[str, str]:
     return {"tiny_torch-1.0.dist-info/METADATA": METADATA, "tiny_torch/__init__.py": "", **extra}
 
 
-def test_a_wheel_is_described_by_its_own_words(tmp_path: Path) -> None:
+def test_a_staged_wheel_has_the_names_of_its_metadata(tmp_path: Path) -> None:
     members = sound({"caffe2/__init__.py": "", "tiny_torch.libs/libfoo.so": ""})
     staged = stage_wheel(wheel(tmp_path, members), tmp_path / "out")
     assert (staged.name, staged.version, staged.package) == ("Tiny-Torch", "1.0+cpu", "tiny_torch")
     assert staged.dist_info == tmp_path / "out" / "tiny_torch-1.0.dist-info"
 
 
-def test_a_package_named_otherwise_is_found_when_it_is_the_only_one(tmp_path: Path) -> None:
+def test_the_only_package_may_have_another_name_than_the_project(tmp_path: Path) -> None:
     members = {
         "tiny_torch-1.0.dist-info/METADATA": METADATA,
         "other/__init__.py": "",
@@ -47,7 +47,7 @@ def test_a_package_named_otherwise_is_found_when_it_is_the_only_one(tmp_path: Pa
     assert stage_wheel(wheel(tmp_path, members), tmp_path / "out").package == "other"
 
 
-def test_modes_survive(tmp_path: Path) -> None:
+def test_staged_files_keep_their_modes(tmp_path: Path) -> None:
     members = sound({"tiny_torch/bin/tool": "#!/bin/sh\n"})
     modes = {
         "tiny_torch/bin/tool": stat.S_IFREG | 0o755,
@@ -100,7 +100,7 @@ def test_a_link_is_refused(tmp_path: Path) -> None:
         ({"a-1.dist-info/METADATA": METADATA}, "ambiguous-import-package", "candidates: none)"),
     ],
 )
-def test_a_wheel_that_does_not_say_what_it_is(
+def test_a_wheel_without_a_clear_name_or_package_is_refused(
     tmp_path: Path, members: dict[str, str], code: str, words: str
 ) -> None:
     with pytest.raises(InputError) as caught:
@@ -123,18 +123,17 @@ def test_a_name_that_would_move_the_cursor_is_refused(tmp_path: Path) -> None:
     assert r"'tiny_torch/\x1b[2J.py'" in str(caught.value)
 
 
-def test_what_zipfile_does_not_read_is_named(tmp_path: Path) -> None:
+def test_an_archive_that_zipfile_cannot_read_is_refused(tmp_path: Path) -> None:
     path = wheel(tmp_path, sound({}))
     content = bytearray(path.read_bytes())
-    content[content.rindex(b"PK\1\2") + 6] = (
-        99  # the version that is needed to extract the last member
-    )
+    needed_version_at = content.rindex(b"PK\1\2") + 6  # of the last member
+    content[needed_version_at] = 99
     path.write_bytes(content)
     with refused("damaged-raw-wheel"):
         stage_wheel(path, tmp_path / "out")
 
 
-def test_metadata_that_is_no_text_is_named(tmp_path: Path) -> None:
+def test_metadata_that_is_no_text_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "tiny.whl"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("tiny_torch-1.0.dist-info/METADATA", b"\xff")
@@ -142,7 +141,7 @@ def test_metadata_that_is_no_text_is_named(tmp_path: Path) -> None:
         stage_wheel(path, tmp_path / "out")
 
 
-def test_a_damaged_wheel_is_named(tmp_path: Path) -> None:
+def test_a_damaged_wheel_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "half.whl"
     path.write_bytes(wheel(tmp_path, sound({})).read_bytes()[:-30])
     with refused("damaged-raw-wheel"):
@@ -178,28 +177,25 @@ def stored_wheel(folder: Path, method: int = zipfile.ZIP_STORED) -> Path:
 
 
 def names_on_disk(staged: StagedWheel) -> set[str]:
-    """Return the files that are on disk."""
-    return {
-        path.relative_to(staged.root).as_posix()
-        for path in staged.root.rglob("*")
-        if path.is_file()
-    }
+    """Return the names of the files that were extracted."""
+    paths = [path for path in staged.root.rglob("*") if path.is_file()]
+    return {path.relative_to(staged.root).as_posix() for path in paths}
 
 
-def test_only_what_may_be_edited_is_written(tmp_path: Path) -> None:
+def test_only_files_that_may_be_edited_are_extracted(tmp_path: Path) -> None:
     staged = stage_wheel(stored_wheel(tmp_path), tmp_path / "out", {"tiny/version.py"})
     assert names_on_disk(staged) == {*ON_DISK, "tiny/version.py"}
     assert {file.name for file in staged.unstaged} == TEXTS.keys() - {"tiny/version.py"}
     assert staged.package == "tiny"
 
 
-def test_what_is_compressed_is_written(tmp_path: Path) -> None:
+def test_compressed_members_are_extracted(tmp_path: Path) -> None:
     staged = stage_wheel(stored_wheel(tmp_path, zipfile.ZIP_DEFLATED), tmp_path / "out", ())
     assert names_on_disk(staged) == {*TEXTS, *ON_DISK}
     assert staged.unstaged == ()
 
 
-def test_where_a_file_was_makes_no_difference_to_the_wheel(tmp_path: Path) -> None:
+def test_the_bytes_do_not_depend_on_which_files_were_extracted(tmp_path: Path) -> None:
     stored, deflated = stored_wheel(tmp_path), stored_wheel(tmp_path, zipfile.ZIP_DEFLATED)
     staged = [
         stage_wheel(stored, tmp_path / "all"),
@@ -208,27 +204,25 @@ def test_where_a_file_was_makes_no_difference_to_the_wheel(tmp_path: Path) -> No
         stage_wheel(stored, tmp_path / "few", ()),
     ]
     assert [len(wheel.unstaged) for wheel in staged] == [0, 0, 0, len(TEXTS)]
-    packed = [
-        pack_wheel(wheel.root, wheel.root.with_suffix(".whl"), unstaged=wheel.unstaged)
-        for wheel in staged
-    ]
+    packed = []
+    for wheel in staged:
+        destination = wheel.root.with_suffix(".whl")
+        packed.append(pack_wheel(wheel.root, destination, unstaged=wheel.unstaged))
     assert len({wheel.sha256 for wheel in packed}) == 1
+    expected = TEXTS | ON_DISK
+    del expected[f"{INFO}/RECORD"]
     with zipfile.ZipFile(packed[0].path) as archive:
         assert archive.testzip() is None
-        expected = TEXTS | ON_DISK
-        assert {name: archive.read(name) for name in expected if "RECORD" not in name} == {
-            name: data for name, data in expected.items() if "RECORD" not in name
-        }
+        assert {name: archive.read(name) for name in expected} == expected
         modes = {info.filename: info.external_attr >> 16 & 0o777 for info in archive.infolist()}
     assert (modes["tiny/include/3.h"], modes["tiny/include/4.h"]) == (0o755, 0o644)
 
 
-def test_a_file_on_disk_takes_the_place_of_one_in_the_raw_wheel(tmp_path: Path) -> None:
+def test_a_file_on_disk_replaces_the_one_in_the_raw_wheel(tmp_path: Path) -> None:
     staged = stage_wheel(stored_wheel(tmp_path), tmp_path / "out", ())
     (staged.root / "tiny/__init__.py").write_text("another = True\n")
-    with zipfile.ZipFile(
-        pack_wheel(staged.root, tmp_path / "tiny.whl", unstaged=staged.unstaged).path
-    ) as archive:
+    packed = pack_wheel(staged.root, tmp_path / "tiny.whl", unstaged=staged.unstaged)
+    with zipfile.ZipFile(packed.path) as archive:
         assert archive.namelist().count("tiny/__init__.py") == 1
         assert archive.read("tiny/__init__.py") == b"another = True\n"
 
@@ -237,7 +231,7 @@ def test_a_file_on_disk_takes_the_place_of_one_in_the_raw_wheel(tmp_path: Path) 
 @pytest.mark.parametrize(
     "damage", [lambda data, at: data[:at] + b"?" + data[at + 1 :], lambda data, at: data[:at]]
 )
-def test_a_raw_wheel_that_is_damaged_meanwhile_is_named(
+def test_a_raw_wheel_that_is_damaged_after_staging_is_refused(
     tmp_path: Path, name: str, damage: Callable[[bytes, int], bytes]
 ) -> None:
     raw = stored_wheel(tmp_path)
@@ -249,7 +243,7 @@ def test_a_raw_wheel_that_is_damaged_meanwhile_is_named(
     assert list((tmp_path / "dist").iterdir()) == []
 
 
-def test_a_raw_wheel_that_is_gone_is_named(tmp_path: Path) -> None:
+def test_a_raw_wheel_that_was_removed_after_staging_is_refused(tmp_path: Path) -> None:
     raw = stored_wheel(tmp_path)
     staged = stage_wheel(raw, tmp_path / "out", ())
     raw.unlink()

@@ -1,4 +1,4 @@
-"""Raw wheels of real C, shaped as torch's and torchvision's are, small enough to compile in a second."""
+"""Raw wheels with libraries of C, like torch's and torchvision's, that compile in a second."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ needs_compiler = pytest.mark.skipif(
     reason="needs a C compiler and glibc",
 )
 
-# what the outside libraries and the package's own one compute with; secure_getenv came with glibc 2.17
+# The sources of the outside libraries and of the package's. secure_getenv came with glibc 2.17.
 INNER = "double inner_add(double a, double b) { return a + b; }"
 OUTER = "double inner_add(double, double); double outer_add(double a, double b) { return inner_add(a, b); }"
 LENS = "double lens(double x) { return x; }"
@@ -72,25 +72,26 @@ VISION_INIT = """
 
 @dataclass(frozen=True)
 class Raw:
-    """Two wheels as a build leaves them, and where the libraries lie that they need."""
+    """Two wheels as a build leaves them, and the folder of the libraries that they need."""
 
-    outside: (
-        Path  # libouter.so.2, which needs libinner.so.1; liblens.so.1; a stand-in for libpython
-    )
+    # Folder of libouter.so.2, which needs libinner.so.1; of liblens.so.1; and of an empty library
+    # with the name of libpython.
+    outside: Path
     torch: Path
     vision: Path
 
 
 def build(folder: Path) -> Raw:
     """Compile and zip both wheels below `folder`."""
-    outside, trees = folder / "outside", folder / "trees"
+    outside = folder / "outside"
+    trees = folder / "trees"
     libraries = trees / "torch" / "tinytorch" / "lib"
-    for folder_to_make in (outside, libraries, trees / "vision" / "tinyvision"):
-        folder_to_make.mkdir(parents=True)
+    for new_folder in (outside, libraries, trees / "vision" / "tinyvision"):
+        new_folder.mkdir(parents=True)
     script = folder / "outer.map"
     script.write_text("OUTER_1 { global: outer_add; local: *; };")
     shared(INNER, outside / "libinner.so.1")
-    # versioned symbols name the library they come from: that name has to change with DT_NEEDED
+    # A versioned symbol names its library: the name has to change together with DT_NEEDED.
     shared(
         OUTER,
         outside / "libouter.so.2",
