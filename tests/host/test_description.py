@@ -1,5 +1,8 @@
 """Machines described in a file are read strictly, and written so that they can be read."""
 
+import re
+from collections.abc import Iterator
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from textwrap import dedent
 
@@ -22,6 +25,8 @@ from torchmill.host.host import (
     HostResources,
     HostToolkits,
 )
+
+PAGE = Path(__file__).parents[2] / "docs/reference/host-file.md"
 
 
 def write_description(tmp_path: Path, text: str) -> Path:
@@ -64,11 +69,14 @@ def test_a_described_host_is_loaded(tmp_path: Path) -> None:
 FULL = Host(
     arch="aarch64",
     system="linux",
-    resources=HostResources(cores=16, memory=64 * 2**30, free_disk=123_456_789_012),
+    resources=HostResources(
+        cores=16, memory=64 * 2**30, free_disk=123_456_789_012, processor_seconds=3600
+    ),
     platform=HostPlatform(
         glibc="2.31",
         distribution=LinuxDistribution("ubuntu", "20.04", ("debian",), "35.4.1"),
         translated=True,
+        processor_features=("asimd", "fp"),
     ),
     compilers=HostCompilers(
         default=Compiler("gcc", "9.4.0"),
@@ -86,6 +94,7 @@ FULL = Host(
     packages=HostPackages(
         manager="apt",
         managers=("apt", "conda"),
+        archives=("ubuntu",),
         may_use_root=False,
         installed={"build-essential": "12.8ubuntu1", "libnuma-dev": ""},
     ),
@@ -94,6 +103,9 @@ FULL = Host(
         homes={"11.8": "/usr/local/cuda-11.8"},
         completed={"11.8": "/opt/cuda, completed with nvidia-cufft-cu11 10.9.0.58"},
         lacking_parts={"12.4": "cublas, cufft"},
+        provisioned={
+            "cudnn-8.5.0.96-cu11": "/home/u/.cache/torchmill/toolkits/cudnn-8.5.0.96-cu11"
+        },
     ),
     interpreters=HostInterpreters(
         paths={"3.10": "/usr/bin/python3.10", "3.8": "/usr/bin/python3.8"},
@@ -109,6 +121,46 @@ FULL = Host(
     ),
     complete=True,
 )
+
+
+# Fields that a description leaves out, each with the reason.
+NOT_DESCRIBED = {
+    "HostResources.disks": "they are those of one checkout's folders",
+    "Host.runs": "they are read from the manifests of the machine's own wheels",
+}
+
+
+def default_fields(value: object) -> Iterator[str]:
+    """Yield the fields of a dataclass, and of the dataclasses in it, that have their default."""
+    assert is_dataclass(value)
+    for field in fields(value):
+        name = f"{type(value).__name__}.{field.name}"
+        content = getattr(value, field.name)
+        default = field.default  # MISSING, which equals nothing, for a field that is required
+        if field.default_factory is not MISSING:
+            default = field.default_factory()
+        if is_dataclass(content):
+            yield from default_fields(content)
+        elif content == default:
+            yield name
+
+
+def test_the_full_description_has_every_field() -> None:
+    """Without it, a field that --save forgets would be read back as its default unnoticed."""
+    assert set(default_fields(FULL)) == NOT_DESCRIBED.keys()
+
+
+def test_the_reference_lists_every_key_that_is_read(tmp_path: Path) -> None:
+    tables = {"": "", "distribution": "[distribution]\n", "gpus": "[[gpus]]\n"}
+    text = PAGE.read_text(encoding="utf-8")
+    for table, head in tables.items():
+        _, _, rest = text.partition(f"## Keys of `{table}`\n" if table else "## Keys\n")
+        listed = re.findall(r"^\| `(\w+)` \|", rest.partition("\n## ")[0], re.MULTILINE)
+        path = write_description(tmp_path, f"{head}zzzzzzzz = 1\n")
+        with refused("invalid-host-file") as caught:
+            load_host(path)
+        [keys] = re.findall(r"unknown key 'zzzzzzzz': expected one of (.*)", str(caught.value))
+        assert sorted(listed) == sorted(keys.split(", ")), table or "the file"
 
 
 @pytest.mark.parametrize("machine", [FULL, Host("arm64", "macos", HostResources(8, 16 * 2**30))])
