@@ -25,7 +25,7 @@ from torchmill.host.host import (
 )
 from torchmill.plan import build_plan, cell_lookup, system_packages
 from torchmill.plan.cell import Cell
-from torchmill.plan.doctor import compiler, cuda, interpreter, system, tools
+from torchmill.plan.doctor import blas, compiler, cuda, interpreter, packages, tools
 from torchmill.plan.doctor.cure_command import is_command
 from torchmill.plan.doctor.cures import find_cures
 from torchmill.plan.doctor.finding import CheckContext, Finding
@@ -96,8 +96,8 @@ CHECKS = (
     compiler.check_compiler,
     tools.check_tools,
     cuda.check_cuda,
-    system.check_packages,
-    system.check_blas,
+    packages.check_packages,
+    blas.check_blas,
 )
 CELLS: dict[tuple[str, str], Cell] = {}  # by identifier and tag
 OLD_GCC = Compiler("gcc", "6.5.0")

@@ -63,10 +63,26 @@ def test_limits_are_checked_also_without_an_estimate(shipped: Facts) -> None:
     cell = find_cell(shipped, "sparse-3.11-cpu", "v2.9.1")
     disk = DiskSpace("/", 2**40, {"tree": 0}, inodes=1, source=100)
     limited = change_host(LINUX, resources={"processor_seconds": 3600, "disks": (disk,)})
-    findings = check_resources(shipped, cell, limited, Options(torch="PyPI"))
-    assert {"processor time", "files on /"} <= findings.keys()
-    machine_findings = examination.examine_machine(shipped, limited, None)
-    assert "processor time" in {finding.subject for finding in machine_findings}
+    plan = build_plan.compute_plan(shipped, cell, limited, Options(torch="PyPI"))
+    findings = examination.examine_build(CheckContext(shipped, cell, limited, plan))
+    assert {"processor time", "files on /"} <= {finding.subject for finding in findings}
+
+
+def test_both_examinations_make_each_check_of_a_host(shipped: Facts) -> None:
+    cell = find_cell(shipped, "wheel-3.11-cu118", "v2.4.0")
+    host = change_host(
+        LINUX,
+        resources={"processor_seconds": 1800},
+        programs={"unanswered": {"podman": "did not answer within 20 s"}},
+    )
+    plan = build_plan.compute_plan(shipped, cell, host, Options())
+    build_findings = examination.examine_build(CheckContext(shipped, cell, host, plan))
+    machine_findings = examination.examine_machine(shipped, host, None)
+    for check in examination.HOST_CHECKS:
+        findings = set(check(host))
+        assert findings, f"the host has nothing that {check.__name__} finds"
+        assert findings <= set(build_findings)
+        assert findings <= set(machine_findings)
 
 
 def test_only_the_largest_compile_counts_for_memory(shipped: Facts) -> None:
@@ -78,11 +94,10 @@ def test_only_the_largest_compile_counts_for_memory(shipped: Facts) -> None:
     assert (memory.verdict, memory.cure) == ("warning", "add memory or swap")
 
 
-def test_a_limit_on_the_time_of_each_process_is_a_warning(shipped: Facts) -> None:
-    cell = find_cell(shipped, "wheel-3.11-cu118", "v2.4.0")
-    assert "processor time" not in check_resources(shipped, cell, LINUX)
+def test_a_limit_on_the_time_of_each_process_is_a_warning() -> None:
+    assert list(resources.check_processor_time(LINUX)) == []
     limited = change_host(LINUX, resources={"processor_seconds": 1800})
-    finding = check_resources(shipped, cell, limited)["processor time"]
+    [finding] = resources.check_processor_time(limited)
     assert (finding.verdict, finding.state) == ("warning", "30 minutes for each process")
 
 

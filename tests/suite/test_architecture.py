@@ -155,12 +155,17 @@ def test_every_wing_says_its_law(modules: dict[str, Path]) -> None:
 
 
 def test_every_wing_lists_what_is_in_it() -> None:
-    for law in (ROOT / structure.PACKAGE).glob("*/__init__.py"):
+    """A package in a wing may have a list, too, and then it is complete."""
+    wing_laws = list((ROOT / structure.PACKAGE).glob("*/__init__.py"))
+    assert wing_laws
+    for law in (ROOT / structure.PACKAGE).glob("**/__init__.py"):
         listed = {
             line[2:].partition(":")[0]
             for line in law.read_text("utf-8").splitlines()
             if line.startswith("- ")
         }
+        if law not in wing_laws and not listed:
+            continue
         inside = {path.stem for path in law.parent.glob("*.py")} - {"__init__"}
         wings = {f"{path.parent.name}/" for path in law.parent.glob("*/__init__.py")}
         assert listed == inside | wings, law.parent.name

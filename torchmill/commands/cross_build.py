@@ -36,7 +36,7 @@ from torchmill.plan import options as options_
 from torchmill.plan.build_options import Options
 from torchmill.plan.cell import Cell
 from torchmill.plan.doctor.finding import CheckContext, Finding
-from torchmill.plan.doctor.resources import check_resources
+from torchmill.plan.doctor.resources import check_processor_time, check_resources
 from torchmill.plan.doctor.source import source_finding
 from torchmill.plan.estimate import format_estimate
 from torchmill.plan.plan import Plan
@@ -372,6 +372,7 @@ def container_findings(context: CheckContext, present: ContainerFacts) -> Iterat
     yield _examine_image(context, present)
     yield source_finding(context)
     yield from check_resources(context)
+    yield from check_processor_time(context.host)
     yield Finding(
         "compilers, Pythons",
         "those of the image",

@@ -1,1 +1,38 @@
-"""Judge a machine against the needs of a build, and say how to meet them; pure."""
+"""Judge a machine against the needs of a build, and say how to meet them; pure.
+
+The examination, and what its parts are:
+- examination: examine a machine for one build, or for everything that it could build
+- finding: a line of the doctor's table, the input of a check, and what a cure may be
+- judgement: the findings that matter for the wheel itself, before its build begins
+- cure_command: read the commands in a cure
+- cures: the cures of some findings together
+
+Checks of the machine:
+- arch: the architecture of the machine
+- c_library: the C library, and so the systems that can install a wheel
+- resources: disks, memory and processor time
+- gpu_driver: the GPU driver
+- gpu_code: the GPUs, and the code that the wheel has for them
+- absent_gpu: why no GPU answers
+
+Checks of what is installed:
+- interpreter: the Python interpreter
+- compiler: the C++ compiler
+- tools: git, CMake, ninja, compiler caches, Xcode
+- cuda: the CUDA toolkit and its parts
+- libraries: the libraries of CUDA: cuDNN, NCCL, cuSPARSELt, NVSHMEM and MAGMA
+- packages: system packages
+- blas: the BLAS
+
+Checks of the build:
+- source: the fetched source
+- settings: the settings of --set
+- base_wheel: the wheel of torch that an extension is built against
+- official_wheel: the official wheel, and what the planned one lacks
+
+How a lack can be mended on a machine:
+- compiler_cures: by another C++ compiler
+- package_cures: by system packages
+- container_cures: by building in a container
+- other_toolkits: by a build with another CUDA toolkit
+"""

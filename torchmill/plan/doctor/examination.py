@@ -1,6 +1,6 @@
 """Examine a machine for one build, or for everything that it could build."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from packaging.version import Version
@@ -14,7 +14,9 @@ from torchmill.config.versions import format_bounds
 from torchmill.host.cuda_toolkits import format_part_names
 from torchmill.host.host import Compiler, Host
 from torchmill.plan.doctor import (
+    arch,
     base_wheel,
+    blas,
     c_library,
     compiler,
     cuda,
@@ -23,10 +25,10 @@ from torchmill.plan.doctor import (
     judgement,
     official_wheel,
     package_cures,
+    packages,
     resources,
     settings,
     source,
-    system,
     tools,
 )
 from torchmill.plan.doctor.finding import (
@@ -40,8 +42,9 @@ from torchmill.plan.host_compiler import nvcc_takes
 from torchmill.plan.matrix import buildable_cells
 from torchmill.plan.providers import has_other_libc, has_own_cuda
 
-# In the order of a build: a user reads first of the obstacles that come first.
-_CHECKS = (
+# Checks of a build on a host. In the order of a build: a user reads first of the obstacles that
+# come first.
+_BUILD_CHECKS: tuple[Callable[[CheckContext], Iterable[Finding]], ...] = (
     interpreter.check_interpreter,
     compiler.check_compiler,
     compiler.check_processor,
@@ -51,14 +54,20 @@ _CHECKS = (
     base_wheel.check_base_wheel,
     judgement.check_trial,
     judgement.check_result,
-    system.check_machine,
+    arch.check_arch,
     source.check_source,
-    system.check_packages,
-    system.check_blas,
+    packages.check_packages,
+    blas.check_blas,
     c_library.check_c_library,
     settings.check_settings,
     resources.check_resources,
     official_wheel.check_published,
+)
+# Checks of a host alone, whatever it builds: the examination of a build and that of a machine both
+# end with them.
+HOST_CHECKS: tuple[Callable[[Host], Iterable[Finding]], ...] = (
+    resources.check_processor_time,
+    tools.check_unanswered,
 )
 _COMPILERS = {"linux": "gcc or clang", "macos": "clang", "windows": "Visual Studio's"}
 
@@ -66,11 +75,11 @@ _COMPILERS = {"linux": "gcc or clang", "macos": "clang", "windows": "Visual Stud
 def examine_build(context: CheckContext) -> tuple[Finding, ...]:
     """Return the findings of a build on its host, in the order of a build."""
     findings: list[Finding] = []
-    for check in _CHECKS:
+    for check in _BUILD_CHECKS:
         findings.extend(check(context))
     subjects = {finding.subject for finding in findings}
     # The finding of a check on the same subject says more than one of these.
-    general = [*official_wheel.check_shortfalls(context), *check_unanswered(context.host)]
+    general = [*official_wheel.check_shortfalls(context), *_check_host(context.host)]
     findings.extend(finding for finding in general if finding.subject not in subjects)
     return tuple(findings)
 
@@ -95,9 +104,15 @@ def examine_machine(facts: Facts, host: Host, release: Release | None) -> tuple[
     findings += gpu_driver.driver_mismatch(host)
     findings += gpu_driver.forward_compatibility(host)
     findings += _check_gpus(facts, host)
-    findings += check_unanswered(host)
     findings += resources.package_resources(host, base_package(facts))
+    findings += _check_host(host)
     return tuple(findings)
+
+
+def _check_host(host: Host) -> Iterator[Finding]:
+    """Yield the findings of the checks of a host alone."""
+    for check in HOST_CHECKS:
+        yield from check(host)
 
 
 def _builds_finding(facts: Facts, host: Host, release: Release | None) -> Finding:
@@ -216,18 +231,6 @@ def _toolkit_finding(toolkit: Toolkit, host: Host, subject: str, folder: str) ->
 def _compiler_preference(candidate: Compiler) -> tuple[bool, Version]:
     """Return the key by which the best of some compilers is the greatest: gcc, then the newest."""
     return candidate.family == "gcc", Version(candidate.version)
-
-
-def check_unanswered(host: Host) -> Iterator[Finding]:
-    """Yield a finding for each program that did not answer.
-
-    Its silence is no proof that something is not there.
-    """
-    for program, answer in host.programs.unanswered.items():
-        if program == "nvidia-smi" and host.unknown_gpus_reason:
-            continue  # the findings on GPUs say it
-        because = "what it would tell is not known here: run it yourself to see what it waits for"
-        yield Finding(program, answer, "an answer", "unknown", because=because)
 
 
 def _check_gpus(facts: Facts, host: Host) -> Iterator[Finding]:

@@ -3,6 +3,17 @@
 A check compares one need of a build with a host. Its findings are the lines of the doctor's table:
 the state of a subject, what is needed, a verdict, and a cure. A host is "complete" if it was
 measured: what its description does not name is then absent, otherwise only unknown.
+
+A check yields "ok" for a need of every build of its kind (a compiler, room on the disk), so that
+the table shows it as met. It yields nothing if the subject does not concern the build (cuDNN, for
+a build without CUDA), or is an obstacle that most machines do not have (a limit on the processor
+time of a process): a line that says "no limit" would only make the table longer.
+
+A cure is the text that says how to mend a finding. It is a command if `cure_command.is_command`
+says so: nox, one of a few tasks of invoke, a package manager, uv, pip or pyenv, several of them
+joined by "&&", each with assignments before it if it needs them. `invoke doctor --fix` runs these.
+Every other cure is shown and not run: a sentence, but also "export …" and "ulimit …", which change
+only the shell that the user types them into.
 """
 
 from collections.abc import Iterable, Sequence

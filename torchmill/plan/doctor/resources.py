@@ -14,7 +14,7 @@ _NOTHING = CostRange(0, 0)
 
 
 def check_resources(context: CheckContext) -> Iterator[Finding]:
-    """Yield the findings on disks, files, memory and processor time.
+    """Yield the findings on disks, files and memory.
 
     The needs are those of the estimate for the build. Without an estimate, they are those that the
     facts give for every build of the package.
@@ -28,14 +28,12 @@ def check_resources(context: CheckContext) -> Iterator[Finding]:
     expected = estimate.estimate_build(facts, context.plan)
     memory = expected.compile.high if expected else context.package.memory_per_job
     yield _memory_finding(host, memory)
-    yield from _check_processor_time(host)
 
 
 def package_resources(host: Host, package: Package) -> Iterator[Finding]:
-    """Yield the findings on disks, memory and processor time for any build of a package."""
+    """Yield the findings on disks and memory for any build of a package."""
     yield from check_disks(host, _usual_needs(package))
     yield _memory_finding(host, package.memory_per_job)
-    yield from _check_processor_time(host)
 
 
 def _usual_needs(package: Package) -> Mapping[str, CostRange]:
@@ -125,7 +123,7 @@ def _memory_finding(host: Host, need: float) -> Finding:
     return Finding("memory", state, needed, "warning", "add memory or swap", because)
 
 
-def _check_processor_time(host: Host) -> Iterator[Finding]:
+def check_processor_time(host: Host) -> Iterator[Finding]:
     """Yield a finding if each process is killed after some time, as on login nodes of clusters."""
     if host.resources.processor_seconds is None:
         return

@@ -99,6 +99,18 @@ def _uncached_clause(host: Host, tool: str | None) -> str:
     return ""
 
 
+def check_unanswered(host: Host) -> Iterator[Finding]:
+    """Yield a finding for each program that did not answer.
+
+    Its silence is no proof that something is not there.
+    """
+    for program, answer in host.programs.unanswered.items():
+        if program == "nvidia-smi" and host.unknown_gpus_reason:
+            continue  # the findings on GPUs say it
+        because = "what it would tell is not known here: run it yourself to see what it waits for"
+        yield Finding(program, answer, "an answer", "unknown", because=because)
+
+
 def xcode_finding(host: Host) -> Finding:
     """Return the finding on Apple's compilers and headers."""
     subject = "Xcode tools"

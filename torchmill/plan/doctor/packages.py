@@ -1,4 +1,4 @@
-"""Check the machine's architecture, its system packages, and its BLAS."""
+"""Check the system packages that the rules of a build name."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -8,30 +8,10 @@ from torchmill.config.rule import Rule
 from torchmill.host.host import Host
 from torchmill.plan import system_packages
 from torchmill.plan.doctor.cure_command import is_command
-from torchmill.plan.doctor.finding import (
-    CheckContext,
-    Finding,
-    Verdict,
-    absence_finding,
-    with_cures,
-)
-from torchmill.plan.doctor.package_cures import build_item_cure, host_manager, package_cure
-from torchmill.plan.system_packages import PACKAGES
+from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict, with_cures
+from torchmill.plan.doctor.package_cures import host_manager, package_cure
 
-_BLAS_LIBRARIES = {"MKL": "mkl", "OpenBLAS": "openblas"}  # by the value of BLAS
 _PACKAGES = "system packages"
-
-
-def check_machine(context: CheckContext) -> Iterator[Finding]:
-    """Yield a finding if the build is for another kind of machine than its host."""
-    arch = context.build.arch
-    if context.host.arch != arch:
-        cure = (
-            f"build it on {arch} or in a container of it, "
-            "or examine such a machine with --host FILE"
-        )
-        because = "a build is for the machine that it runs on"
-        yield Finding("machine", context.host.arch, arch, "failure", cure, because)
 
 
 def check_packages(context: CheckContext) -> Iterator[Finding]:
@@ -122,23 +102,3 @@ def _missing_packages(
         cure = f"invoke deps --tag {selecting_tag(context.facts, context.cell.release)}"
     finding = Finding(_PACKAGES, f"no {', '.join(missing)}", needed, verdict, because=because)
     return with_cures(finding, [cure])
-
-
-def check_blas(context: CheckContext) -> Iterator[Finding]:
-    """Yield the finding on the BLAS (linear algebra library) that the plan names."""
-    blas = context.plan.variables.get("BLAS", "")
-    library = _BLAS_LIBRARIES.get(blas)
-    if library is None:
-        return
-    requirement = context.requirement(library)
-    version = context.library(library)
-    if requirement is not None:
-        yield Finding("BLAS", f"{requirement} from PyPI", blas, "ok")
-    elif version is not None:
-        yield Finding("BLAS", f"{blas} {version}".rstrip(), blas, "ok")
-    else:
-        cure = f"install {blas} with its headers"
-        if blas in PACKAGES["item"]:
-            cure = build_item_cure(context, blas)
-        because = f"without {blas} the configuration stops"
-        yield absence_finding(context.host, "BLAS", blas, cure, because)

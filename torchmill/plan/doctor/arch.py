@@ -1,0 +1,17 @@
+"""Check that a build is for the architecture of its host."""
+
+from collections.abc import Iterator
+
+from torchmill.plan.doctor.finding import CheckContext, Finding
+
+
+def check_arch(context: CheckContext) -> Iterator[Finding]:
+    """Yield a finding if the build is for another kind of machine than its host."""
+    arch = context.build.arch
+    if context.host.arch != arch:
+        cure = (
+            f"build it on {arch} or in a container of it, "
+            "or examine such a machine with --host FILE"
+        )
+        because = "a build is for the machine that it runs on"
+        yield Finding("machine", context.host.arch, arch, "failure", cure, because)
