@@ -1,8 +1,9 @@
-"""What it costs that `nox -l` spans the matrix: ours against a noxfile with one empty session.
+"""What it costs that `nox -l` computes the matrix of builds, against a noxfile with one empty session.
 
 Run it on a quiet machine: python benchmarks/list_sessions.py
 """
 
+import argparse
 import os
 import platform
 import statistics
@@ -14,14 +15,20 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 ROUNDS = 15
-EMPTY = "import nox\n\n\n@nox.session\ndef nothing(session: nox.Session) -> None:\n    pass\n"
+EMPTY_NOXFILE = (
+    "import nox\n\n\n@nox.session\ndef nothing(session: nox.Session) -> None:\n    pass\n"
+)
 
 
-def seconds(noxfile: Path, tag: str | None) -> float:
-    """Return how long one listing takes; what `invoke fetch` selected here does not count."""
+def listing_seconds(noxfile: Path, tag: str | None, home: Path) -> float:
+    """Return the seconds of one `nox --list` with a release selected by its tag, or with none.
+
+    `home` is an empty folder, so that a release selected in this checkout by `invoke fetch` does not count.
+    """
     env = {name: value for name, value in os.environ.items() if name != "TORCHMILL_TAG"}
-    env |= {"TORCHMILL_HOME": str(noxfile.parent / "nowhere")}
-    env |= {"TORCHMILL_TAG": tag} if tag else {}
+    env["TORCHMILL_HOME"] = str(home)
+    if tag is not None:
+        env["TORCHMILL_TAG"] = tag
     command = [sys.executable, "-m", "nox", "-f", str(noxfile), "--list"]
     start = time.perf_counter()
     subprocess.run(command, env=env, check=True, capture_output=True)
@@ -29,29 +36,26 @@ def seconds(noxfile: Path, tag: str | None) -> float:
 
 
 def main() -> None:
-    """Time the contenders in turn, and print medians, spread and ratios."""
+    """Time the contenders in turn, and print medians, ranges and ratios."""
+    argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args()
+    empty, v1_13, unselected = "one empty session", "v1.13.1 selected", "nothing selected"
+    times: dict[str, list[float]] = {empty: [], v1_13: [], unselected: []}
     with tempfile.TemporaryDirectory() as folder:
-        empty = Path(folder) / "noxfile.py"
-        empty.write_text(EMPTY, encoding="utf-8")
-        ours = ROOT / "noxfile.py"
-        contenders: dict[str, tuple[Path, str | None]] = {
-            "one empty session": (empty, None),
-            "v1.13.1 selected": (ours, "v1.13.1"),
-            "nothing selected": (ours, None),
-        }
-        times: dict[str, list[float]] = {name: [] for name in contenders}
+        empty_noxfile, noxfile = Path(folder, "noxfile.py"), ROOT / "noxfile.py"
+        empty_noxfile.write_text(EMPTY_NOXFILE, encoding="utf-8")
+        home = Path(folder, "home")
         for _ in range(ROUNDS):
-            for name, (noxfile, tag) in contenders.items():
-                times[name].append(seconds(noxfile, tag))
-    base = statistics.median(times["one empty session"])
-    print(
-        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, {ROUNDS} rounds"
-    )
-    for name, found in times.items():
-        median = statistics.median(found)
-        print(
-            f"{name:18} {median:.3f} s ({min(found):.3f} to {max(found):.3f}), ratio {median / base:.2f}"
-        )
+            times[empty].append(listing_seconds(empty_noxfile, None, home))
+            times[v1_13].append(listing_seconds(noxfile, "v1.13.1", home))
+            times[unselected].append(listing_seconds(noxfile, None, home))
+    machine = f"{platform.machine()}, {os.cpu_count()} cores"
+    print(f"{machine}, Python {platform.python_version()}, {ROUNDS} rounds")
+    empty_median = statistics.median(times[empty])
+    for name, seconds in times.items():
+        median = statistics.median(seconds)
+        spread = f"{median:.3f} s ({min(seconds):.3f} to {max(seconds):.3f})"
+        print(f"{name:18} {spread}, ratio {median / empty_median:.2f}")
 
 
-main()
+if __name__ == "__main__":
+    main()

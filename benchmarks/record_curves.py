@@ -1,15 +1,14 @@
-"""Record how the memory of real compilers grows: for the stub of guard_replay.py, and to compare switches.
+"""Record how the memory of real compilers grows: for the stubs of guard_replay.py, and to compare switches.
 
 python benchmarks/record_curves.py TREE [--flags=-O1] SOURCE... >> benchmarks/data/curves.csv
 python benchmarks/record_curves.py nvcc -- nvcc -gencode=arch=compute_80,code=sm_80 -c sort.cu
 
-TREE is a configured build tree of ninja, SOURCE a path as in the data beside it. One compile at a time; what
-it makes is thrown away.
+TREE is a build tree that was configured for ninja, SOURCE a path as in benchmarks/data/. If the first argument is not a
+folder, the words after it are the command of one compile. Compiles run one at a time; their objects are thrown away.
 """
 
 import argparse
 import csv
-import itertools
 import os
 import resource
 import subprocess
@@ -20,32 +19,32 @@ from pathlib import Path
 import compile_commands
 import psutil
 
-POINTS = 24  # of a curve; evenly over the unit's time
-PERIOD = 0.02  # seconds between two looks
+POINTS = 24  # of a curve, at evenly spaced moments of the compile
+LOOK_SECONDS = 0.02  # between two looks at the memory
 
 
-def resident(process: psutil.Process) -> int:
-    """Return the resident bytes of a process and all below it."""
+def resident_bytes(process: psutil.Process) -> int:
+    """Return the resident memory of a process and all its descendants."""
     total = 0
-    for one in [process, *process.children(recursive=True)]:
+    for member in [process, *process.children(recursive=True)]:
         try:
-            total += one.memory_info().rss
-        except psutil.Error:
+            total += member.memory_info().rss
+        except psutil.Error:  # it has just ended
             continue
     return total
 
 
-def watched(argv: list[str], folder: Path) -> tuple[list[int], float]:
-    """Run a command to its end; return its memory, look by look, and its processor seconds."""
+def watch_memory(argv: list[str], folder: Path) -> tuple[list[int], float]:
+    """Run a command; return its memory at each look, in bytes, and its processor seconds. Exits if it fails."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     looks: list[int] = []
     with subprocess.Popen(argv, cwd=folder, stderr=subprocess.DEVNULL) as process:
         while process.poll() is None:
             try:
-                looks.append(resident(psutil.Process(process.pid)))
+                looks.append(resident_bytes(psutil.Process(process.pid)))
             except psutil.Error:
                 break
-            time.sleep(PERIOD)
+            time.sleep(LOOK_SECONDS)
     if process.returncode:
         sys.exit(f"exit {process.returncode}: {' '.join(argv)}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -53,41 +52,40 @@ def watched(argv: list[str], folder: Path) -> tuple[list[int], float]:
 
 
 def curve(looks: list[int]) -> list[str]:
-    """Return what was the most in each of evenly long parts of the time, as fractions of the peak."""
+    """Return the most memory in each of POINTS equal parts of the time, as fractions of the peak."""
     peak = max(looks)
-    edges = [index * len(looks) // POINTS for index in range(POINTS + 1)]
-    parts = [looks[begin : max(end, begin + 1)] for begin, end in itertools.pairwise(edges)]
-    return [f"{max(part) / peak:.2f}" for part in parts]
+    levels = []
+    for index in range(POINTS):
+        begin, end = index * len(looks) // POINTS, (index + 1) * len(looks) // POINTS
+        part = looks[begin : max(end, begin + 1)]  # of a short compile a part may have no look
+        levels.append(f"{max(part) / peak:.2f}")
+    return levels
 
 
 def main() -> None:
-    """Write one line for each compile: language, source, switches, seconds, peak in KiB, the curve."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Write a line for each compile: language, source, switches, processor seconds, peak in KiB, the curve."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("tree", type=Path)
-    parser.add_argument("words", nargs="+")
-    parser.add_argument("--flags", default="")
+    parser.add_argument("words", nargs="+", metavar="SOURCE")
+    parser.add_argument("--flags", default="", help="added to each command")
     options = parser.parse_args()
-    writer = csv.writer(sys.stdout, lineterminator="\n")
     if options.tree.is_dir():
-        commands = compile_commands.read_commands(options.tree)
-        todo = {name: (commands[name], "c++") for name in options.words}
+        language = "c++"
+        tree_commands = compile_commands.read_commands(options.tree)
+        commands = {source: tree_commands[source] for source in options.words}
     else:
-        todo = {
-            options.words[-1]: (compile_commands.Command(Path.cwd(), tuple(options.words)), "cuda")
-        }
-    for name, (command, language) in todo.items():
+        language = "cuda"
+        command = compile_commands.Command(Path.cwd(), tuple(options.words))
+        commands = {options.words[-1]: command}
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    for source, command in commands.items():
         argv = command.with_output(os.devnull, options.flags.split())
-        looks, seconds = watched(argv, command.folder)
-        writer.writerow(
-            [
-                language,
-                name,
-                options.flags,
-                f"{seconds:.1f}",
-                max(looks) // 1024,
-                " ".join(curve(looks)),
-            ]
-        )
+        looks, seconds = watch_memory(argv, command.folder)
+        peak_kib = max(looks) // 1024
+        levels = " ".join(curve(looks))
+        writer.writerow([language, source, options.flags, f"{seconds:.1f}", peak_kib, levels])
         sys.stdout.flush()
 
 

@@ -1,10 +1,12 @@
-"""How even the shares of a real build are: cut by shipped costs, by number of files, and by a digest of the name.
+"""How even the shares of a real build are, for several ways of cutting it.
 
     python -m benchmarks.shares BUILD TIMELINE [--package torch --release 2.6.0] [--ninja PROGRAM]
 
-BUILD is a folder that was built with ninja, TIMELINE what the guard saw of that build (`.torchmill/logs/`). Prints what
-ninja's tools cost, how many compiles there are to share, and for each number of shares how much longer the longest
-is than their mean, for the three ways and for the strongest: the true times, which nobody knows beforehand.
+A share is one machine's part of the compiles of a build that several machines do together. BUILD is a folder that was
+built with ninja, TIMELINE the guard's record of that build (`.torchmill/logs/`). Prints what ninja's tools cost, how
+many compiles there are to share, and for each number of shares how many times as long as their mean the longest takes:
+cut by the shipped costs, by the number of files, by a digest of the name, and by the true times, which nobody knows
+beforehand.
 """
 
 import argparse
@@ -15,7 +17,7 @@ import resource
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from millguard.timeline import UnitRun, parse_record
@@ -25,39 +27,77 @@ from torchmill.core.paths import CHECKOUT
 from torchmill.plan.compile_costs import release_costs
 from torchmill.toolchain import shards
 
-COUNTS = (2, 4, 8, 16, 32)
+COUNTS = (2, 4, 8, 16, 32)  # of shares
 
 
 def read_seconds(timeline: Path) -> dict[str, float]:
-    """Return how long each source was compiled, without waiting, by the guard's record of a build; seconds."""
-    records = [parse_record(line) for line in timeline.read_text(encoding="utf-8").splitlines()]
-    return {
-        one.key.split("|")[1]: one.seconds
-        for one in records
-        if isinstance(one, UnitRun) and one.outcome == "done"
-    }
+    """Return the seconds of each source's compile, without its wait for the guard, by a build's timeline."""
+    seconds = {}
+    for line in timeline.read_text(encoding="utf-8").splitlines():
+        record = parse_record(line)
+        if isinstance(record, UnitRun) and record.outcome == "done":
+            source = record.key.split("|")[1]
+            seconds[source] = record.seconds
+    return seconds
 
 
-def seconds_of(source: str, sources: Mapping[str, float]) -> float | None:
-    """Return how long a source was compiled, whatever folder its path begins in."""
+def find_seconds(source: str, seconds: Mapping[str, float]) -> float | None:
+    """Return the seconds of a source, whichever folder the paths in `seconds` begin in; None if unknown."""
     parts = source.split("/")
-    ends = ("/".join(parts[first:]) for first in range(len(parts)))
-    return next((sources[end] for end in ends if end in sources), None)
+    for first in range(len(parts)):
+        path = "/".join(parts[first:])
+        if path in seconds:
+            return seconds[path]
+    return None
 
 
-def cut(seconds: Mapping[str, float], count: int) -> list[list[str]]:
-    """Return the names in shares that take about as long."""
-    return shards.divide_compiles(seconds, [0.0] * count)
+def cut(costs: Mapping[str, float], count: int) -> list[list[str]]:
+    """Return the names of objects in shares of about the same cost."""
+    return shards.divide_compiles(costs, [0.0] * count)
+
+
+def cut_by_digest(names: Iterable[str], count: int) -> list[list[str]]:
+    """Return the names in shares that depend on a digest of the name only."""
+    shares: list[list[str]] = [[] for _ in range(count)]
+    for name in names:
+        digest = hashlib.sha256(name.encode()).hexdigest()
+        shares[int(digest, 16) % count].append(name)
+    return shares
 
 
 def imbalance(shares: Sequence[Sequence[str]], seconds: Mapping[str, float]) -> float:
-    """Return how many times as long as their mean the longest share takes."""
+    """Return the time of the longest share over their mean."""
     loads = [sum(seconds[name] for name in share) for share in shares]
     return max(loads) / (sum(loads) / len(loads))
 
 
+def true_seconds(ninja: str, build: Path, timeline: Path, names: Iterable[str]) -> dict[str, float]:
+    """Return the seconds that compiles really took, by object, of those that the timeline has."""
+    command = [ninja, "-C", str(build), "--quiet", "-t", "compdb"]
+    output = subprocess.run(command, check=True, capture_output=True).stdout
+    sources = {entry["output"]: entry["file"] for entry in json.loads(output)}
+    seconds_by_source = read_seconds(timeline)
+    seconds_by_object = {}
+    for name in names:
+        seconds = find_seconds(sources[name], seconds_by_source)
+        if seconds is not None:
+            seconds_by_object[name] = seconds
+    return seconds_by_object
+
+
+def cpu_seconds() -> float:
+    """Return the processor seconds of this process and its children so far."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return children.ru_utime + children.ru_stime + time.process_time()
+
+
+def print_line(title: str, imbalances: Iterable[float]) -> None:
+    """Print how even one way's shares are, for each number of shares."""
+    print(f"{title:36}" + "".join(f"{value:8.3f}" for value in imbalances))
+
+
 def main() -> None:
-    """Cut the compiles of a build in several ways, and print how even that is."""
+    """Cut the compiles of a build in several ways, and print how even the shares are."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -67,51 +107,33 @@ def main() -> None:
     parser.add_argument("--release", default="2.6.0")
     parser.add_argument("--ninja", default=shutil.which("ninja") or "ninja")
     options = parser.parse_args()
-    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.process_time()
-    names = shards.Ninja(options.ninja, ["-C", str(options.build), "install"]).objects_to_share()
-    units = release_costs(
-        facts_reader.load_facts(CHECKOUT).costs.known_units, options.package, options.release
-    )
-    costs = [(unit.pattern, unit.seconds) for unit in units if unit.seconds]
-    said = {name: shards.expected_seconds(name, costs) for name in names}
-    cut(said, COUNTS[-1])
-    after, ended = resource.getrusage(resource.RUSAGE_CHILDREN), time.process_time()
-    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime + ended - began
-    sources = read_seconds(options.timeline)
-    listed = subprocess.run(
-        [options.ninja, "-C", str(options.build), "--quiet", "-t", "compdb"],
-        check=True,
-        capture_output=True,
-    )
-    compiled = {one["output"]: one["file"] for one in json.loads(listed.stdout)}
-    true = {
-        name: found for name in names if (found := seconds_of(compiled[name], sources)) is not None
-    }
-    timed = f"{len(true)} of them timed, {sum(true.values()):.0f} s"
-    print(f"{len(names)} compiles to share, {timed}; cut in {spent:.2f} CPU s")
-    chance, known = random.Random(1), {name: said[name] for name in true}  # noqa: S311 - figures
-    ways = {
-        "true times": true,
-        "true times, wrong by up to a third": {
-            name: each * chance.uniform(2 / 3, 4 / 3) for name, each in true.items()
-        },
-        "shipped costs": known,
-        "number of files": dict.fromkeys(true, 1.0),
+    start = cpu_seconds()
+    ninja = shards.Ninja(options.ninja, ["-C", str(options.build), "install"])
+    names = ninja.objects_to_share()
+    known_units = facts_reader.load_facts(CHECKOUT).costs.known_units
+    units = release_costs(known_units, options.package, options.release)
+    patterns = [(unit.pattern, unit.seconds) for unit in units if unit.seconds]
+    shipped_costs = {name: shards.expected_seconds(name, patterns) for name in names}
+    cut(shipped_costs, COUNTS[-1])  # for its cost
+    cutting_seconds = cpu_seconds() - start
+    seconds = true_seconds(options.ninja, options.build, options.timeline, names)
+    timed = f"{len(seconds)} of them timed, {sum(seconds.values()):.0f} s"
+    print(f"{len(names)} compiles to share, {timed}; cut in {cutting_seconds:.2f} CPU s")
+    chance = random.Random(1)  # noqa: S311 - figures
+    wrong_seconds = {name: true * chance.uniform(2 / 3, 4 / 3) for name, true in seconds.items()}
+    costs_by_way = {
+        "true times": seconds,
+        "true times, wrong by up to a third": wrong_seconds,
+        "shipped costs": {name: shipped_costs[name] for name in seconds},
+        "number of files": dict.fromkeys(seconds, 1.0),
     }
     print(f"{'longest share / mean':36}" + "".join(f"{count:>8}" for count in COUNTS))
-    for way, each in ways.items():
-        print(
-            f"{way:36}" + "".join(f"{imbalance(cut(each, count), true):8.3f}" for count in COUNTS)
-        )
-    hashed = []
-    for count in COUNTS:
-        shares: list[list[str]] = [[] for _ in range(count)]
-        for name in true:
-            shares[int(hashlib.sha256(name.encode()).hexdigest(), 16) % count].append(name)
-        hashed.append(imbalance(shares, true))
-    print(f"{'digest of the name':36}" + "".join(f"{each:8.3f}" for each in hashed))
-    longest = max(true, key=lambda name: true[name])
-    print(f"the longest compile: {true[longest]:.0f} s, {longest}")
+    for way, costs in costs_by_way.items():
+        print_line(way, [imbalance(cut(costs, count), seconds) for count in COUNTS])
+    by_digest = [imbalance(cut_by_digest(seconds, count), seconds) for count in COUNTS]
+    print_line("digest of the name", by_digest)
+    longest = max(seconds, key=lambda name: seconds[name])
+    print(f"the longest compile: {seconds[longest]:.0f} s, {longest}")
 
 
 if __name__ == "__main__":
