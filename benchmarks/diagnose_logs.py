@@ -1,6 +1,9 @@
-"""How often `invoke diagnose` tells the right cause: logs out of issue threads, and output of programs that succeeded.
+"""How often `invoke diagnose` names the right cause: logs from issue threads, and output of successful programs.
 
-`python -m benchmarks.diagnose_logs` prints a table; `--show OUTCOME` lists the logs with that outcome.
+`python -m benchmarks.diagnose_logs` prints a table; `--show OUTCOME` also lists the logs with that outcome.
+
+Each log of benchmarks/data/diagnosed_logs.toml names its true cause, and judges the catalogue's causes: "right" ones
+say what to do, "poor" ones are true and help little. Every other cause is wrong for it.
 """
 
 import argparse
@@ -18,53 +21,56 @@ ROOT = Path(__file__).parents[1]
 FAILED = ROOT / "benchmarks/data/diagnosed_logs.toml"
 HARMLESS = ROOT / "benchmarks/data/harmless_logs.toml"
 OUTCOMES = ("right", "poor", "first error only", "wrong", "none")
-REPORT = "only-a-report"  # which says that the log holds no cause
+NO_CAUSE = "only-a-report"  # the catalogue's entry for logs that hold no cause
 
 
 def read_logs(file: Path) -> Sequence[Mapping[str, Any]]:
-    """Return the tables of a file of logs."""
+    """Return the logs of a file, each with what is known of it."""
     logs: Sequence[Mapping[str, Any]] = tomllib.loads(file.read_text("utf-8"))["log"]
     return logs
 
 
 def outcome(catalogue: Sequence[FailureCause], log: Mapping[str, Any]) -> str:
-    """Return how well a log is told: one of OUTCOMES."""
-    found = causes.diagnose(catalogue, log["said"].splitlines())
-    name = found.match and found.match.cause.name
-    for judged in ("right", "poor"):
-        if name in log.get(judged, ()):
-            return judged
-    if name and name != REPORT:
-        return "wrong"
-    return "first error only" if found.failure else "none"
+    """Return how good the diagnosis of a log is: one of OUTCOMES."""
+    diagnosis = causes.diagnose(catalogue, log["said"].splitlines())
+    if diagnosis.match is not None:
+        name = diagnosis.match.cause.name
+        for judgement in ("right", "poor"):
+            if name in log.get(judgement, ()):
+                return judgement
+        if name != NO_CAUSE:
+            return "wrong"
+    return "first error only" if diagnosis.failure else "none"
 
 
 def flagged(catalogue: Sequence[FailureCause], log: Mapping[str, Any]) -> bool:
-    """Return whether the output of a program that succeeded is taken for a failure's."""
-    found = causes.diagnose(catalogue, log["said"].splitlines())
-    return found.match is not None or found.failure is not None
+    """Return whether the output of a successful program is taken for that of a failed one."""
+    diagnosis = causes.diagnose(catalogue, log["said"].splitlines())
+    return diagnosis.match is not None or diagnosis.failure is not None
 
 
 def main() -> None:
-    """Print the figures of each set."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--show", choices=OUTCOMES)
-    show = parser.parse_args().show
+    """Print how many logs of each set have each outcome."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--show", choices=OUTCOMES, help="list the logs with this outcome")
+    shown_outcome = parser.parse_args().show
     catalogue = facts_reader.read_facts(ROOT / "build_configs").causes
-    counts: dict[str, Counter[str]] = {}
+    counts: dict[str, Counter[str]] = {}  # by set
     for log in read_logs(FAILED):
-        told = outcome(catalogue, log)
-        counts.setdefault(log["set"], Counter())[told] += 1
-        if told == show:
+        log_outcome = outcome(catalogue, log)
+        counts.setdefault(log["set"], Counter())[log_outcome] += 1
+        if log_outcome == shown_outcome:
             print(f"{log['at']}: {log['truth']}")
     print("| set | logs |", " | ".join(OUTCOMES), "|")
-    for name, count in counts.items():
-        shares = (f"{count[told]} ({count[told] / count.total():.1%})" for told in OUTCOMES)
-        print(f"| {name} | {count.total()} |", " | ".join(shares), "|")
-    harmless = read_logs(HARMLESS)
-    print(
-        f"{sum(flagged(catalogue, log) for log in harmless)} of {len(harmless)} harmless logs flagged"
-    )
+    for set_name, count in counts.items():
+        total = count.total()
+        cells = [f"{count[name]} ({count[name] / total:.1%})" for name in OUTCOMES]
+        print(f"| {set_name} | {total} |", " | ".join(cells), "|")
+    harmless_logs = read_logs(HARMLESS)
+    flags = sum(flagged(catalogue, log) for log in harmless_logs)
+    print(f"{flags} of {len(harmless_logs)} harmless logs flagged")
 
 
 if __name__ == "__main__":
