@@ -1,4 +1,4 @@
-"""Who installed bundled libraries, and their licences."""
+"""The packages that installed bundled libraries, and their licences."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def purl_of(path: Path) -> PackageURL | None:
     return holder.purl if holder else None
 
 
-def test_each_holder_gets_a_folder_and_the_lack_of_one_is_noted(tmp_path: Path) -> None:
+def test_each_holder_has_a_folder_and_missing_licences_are_noted(tmp_path: Path) -> None:
     text = tmp_path / "COPYING"
     text.write_text("free")
     wheel = staged(tmp_path / "stage")
@@ -48,7 +48,7 @@ def test_each_holder_gets_a_folder_and_the_lack_of_one_is_noted(tmp_path: Path) 
     assert licences.copy_licences(wheel, {}) == ({}, ())
 
 
-def test_two_licence_files_of_one_name_are_both_there(tmp_path: Path) -> None:
+def test_licence_files_of_the_same_name_are_all_copied(tmp_path: Path) -> None:
     wheel = staged(tmp_path / "stage")
     texts = {"licenses/LICENSE": "own", "licenses/vendored/LICENSE": "another's", "COPYING": "all"}
     for name, text in texts.items():
@@ -94,16 +94,17 @@ THIRD = "Neither the name of X nor … may be used to endorse or promote product
         ([], ""),
     ],
 )
-def test_a_licence_is_named_only_where_it_is_the_only_one(
+def test_a_licence_is_identified_only_if_it_is_certain(
     tmp_path: Path, texts: list[str], licence: str
 ) -> None:
-    files = [tmp_path / f"LICENSE.{number}" for number, _ in enumerate(texts)]
-    for file, text in zip(files, texts, strict=True):
-        file.write_text(text)
+    files = []
+    for number, text in enumerate(texts):
+        files.append(tmp_path / f"LICENSE.{number}")
+        files[-1].write_text(text)
     assert licences.identify_licence(files) == licence
 
 
-def test_what_pip_installed_is_found_by_its_record(tmp_path: Path) -> None:
+def test_a_library_of_a_package_of_pip_is_found_in_its_record(tmp_path: Path) -> None:
     info = tmp_path / "lib/python3.11/site-packages/mkl-2022.2.1.dist-info"
     info.mkdir(parents=True)
     (info / "LICENSE.txt").write_text("Intel's")
@@ -115,7 +116,7 @@ def test_what_pip_installed_is_found_by_its_record(tmp_path: Path) -> None:
     assert owner(tmp_path / "lib" / "libmkl_core.so") is None
 
 
-def test_what_debian_installed_is_found_by_its_package_manager() -> None:
+def test_a_library_of_a_debian_package_is_found_by_dpkg() -> None:
     if shutil.which("dpkg-query") is None:
         pytest.skip("no dpkg here")
     (libc, *_) = sorted(Path("/usr/lib").glob("*/libc.so.6"))
@@ -127,7 +128,7 @@ def test_what_debian_installed_is_found_by_its_package_manager() -> None:
 @pytest.mark.skipif(
     shutil.which("dpkg-query") is None, reason="needs Debian or one of its children"
 )
-def test_a_library_of_the_system_is_of_a_package_of_dpkg() -> None:
+def test_the_purl_of_a_debian_package_has_its_version() -> None:
     library = next(Path("/usr/lib").glob("*/libz.so.1")).resolve()
     purl = PackageURL.from_string(str(purl_of(library)))
     query = ("dpkg-query", "--show", "--showformat=${Version} ${Architecture}", purl.name)
@@ -136,7 +137,7 @@ def test_a_library_of_the_system_is_of_a_package_of_dpkg() -> None:
     assert f"{purl.version} {purl.qualifiers['arch']}" in output
 
 
-def test_a_library_that_pip_installed_is_of_its_project(tmp_path: Path) -> None:
+def test_the_purl_of_a_package_of_pip_has_its_version(tmp_path: Path) -> None:
     site = tmp_path / "lib" / "python3.10" / "site-packages"
     library = site / "nvidia" / "cublas" / "lib" / "libcublas.so.11"
     info = site / "nvidia_cublas_cu11-11.10.3.66.dist-info"
@@ -150,18 +151,16 @@ def test_a_library_that_pip_installed_is_of_its_project(tmp_path: Path) -> None:
     assert str(purl_of(library)) == "pkg:pypi/nvidia-cublas-cu11@11.10.3.66"
 
 
-def test_a_record_that_cannot_be_read_is_passed_over(tmp_path: Path) -> None:
+def test_a_record_that_cannot_be_read_is_skipped(tmp_path: Path) -> None:
     library = tmp_path / "lib" / "libfoo.so"
     record = tmp_path / "lib" / "python3.10" / "site-packages" / "closed-1.dist-info" / "RECORD"
-    record.mkdir(parents=True)  # to read it fails, for root too
+    record.mkdir(parents=True)  # even root cannot read a folder as a file
     library.write_bytes(b"x")
     assert owner(library) is None
 
 
-def test_what_nobody_knows_is_left_out(tmp_path: Path) -> None:
+def test_a_library_of_no_package_has_no_owner(tmp_path: Path) -> None:
     library = tmp_path / "libown.so"
     library.write_bytes(b"x")
-    assert licences.find_owners([library, tmp_path / "absent.so"]) == {
-        library: None,
-        tmp_path / "absent.so": None,
-    }
+    absent = tmp_path / "absent.so"
+    assert licences.find_owners([library, absent]) == {library: None, absent: None}

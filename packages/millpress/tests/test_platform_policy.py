@@ -25,7 +25,7 @@ GLIBC = {"libc.so.6": {"GLIBC_2.2.5", "GLIBC_2.34"}, "libm.so.6": {"GLIBC_2.29"}
 STDCXX = {"libstdc++.so.6": {"GLIBCXX_3.4.30", "CXXABI_1.3.13"}}
 
 
-def test_what_a_tag_promises_is_no_problem() -> None:
+def test_needs_that_the_tag_promises_are_no_problem() -> None:
     assert (
         policy_problems(platform_target("manylinux_2_36_x86_64"), [needs({**GLIBC, **STDCXX})])
         == []

@@ -1,4 +1,4 @@
-"""Wheel files as they are read."""
+"""Finished wheels are read: name, METADATA, digest."""
 
 from __future__ import annotations
 
@@ -25,21 +25,15 @@ def test_a_wheel_is_read(tmp_path: Path) -> None:
     )
     content = wheel.read_bytes()
     description = wheel_file.read_wheel(wheel)
-    assert (description.name, description.version, description.build) == (
-        "tiny-vision",
-        Version("0.5+cu118"),
-        (1, ""),
-    )
-    assert (description.version.local, list(description.platforms)) == (
-        "cu118",
-        ["manylinux_2_17_x86_64"],
-    )
-    assert (description.size, description.sha256) == (
-        len(content),
-        hashlib.sha256(content).hexdigest(),
-    )
+    assert description.name == "tiny-vision"
+    assert description.version == Version("0.5+cu118")
+    assert description.build == (1, "")
+    assert list(description.platforms) == ["manylinux_2_17_x86_64"]
+    assert description.size == len(content)
+    assert description.sha256 == hashlib.sha256(content).hexdigest()
     assert description.metadata.startswith(b"Metadata-Version: 2.1\nName: tiny_vision\n")
-    assert (description.requires_python, description.requires) == (">=3.10", ())
+    assert description.requires_python == ">=3.10"
+    assert description.requires == ()
 
 
 def test_requirements_are_read_as_they_are_written(tmp_path: Path) -> None:
@@ -55,7 +49,7 @@ def test_wheel_files_are_listed_without_hidden_ones(tmp_path: Path) -> None:
     assert wheel_file.list_wheels(tmp_path / "nowhere") == []
 
 
-def test_what_is_no_wheel_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_no_wheel_is_refused(tmp_path: Path) -> None:
     cases = {
         "torch-1.0-py3-none.whl": "not the name of a wheel",
         "torch-1.0-py3-none-any\n.whl": "not the name of a wheel",
@@ -127,7 +121,7 @@ def test_what_is_no_wheel_is_refused(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_wheel_that_cannot_be_believed_is_refused(
+def test_a_contradictory_or_unsafe_wheel_is_refused(
     tmp_path: Path, change: Callable[[Members], object], message: str
 ) -> None:
     wheel = made(tmp_path, change=change)

@@ -1,4 +1,4 @@
-"""Wheels written: the same bytes, RECORD, the cache, and who reads them."""
+"""Wheels are written: the same bytes, RECORD, the cache, and programs that read them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_packing_twice_gives_the_same_bytes(tree: Path, tmp_path: Path) -> None:
     assert first.size == first.path.stat().st_size
 
 
-def test_record_tells_every_file_by_hash_and_size(tree: Path, tmp_path: Path) -> None:
+def test_record_has_the_hash_and_size_of_every_file(tree: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(pack_wheel(tree, tmp_path / "tiny.whl").path) as archive:
         rows = list(csv.reader(archive.read(f"{INFO}/RECORD").decode().splitlines()))
         assert [row[0] for row in rows] == archive.namelist()
@@ -93,7 +93,7 @@ def test_modes_do_not_depend_on_the_umask(tree: Path, tmp_path: Path) -> None:
     assert modes["tiny/__init__.py"] == modes[f"{INFO}/RECORD"] == stat.S_IFREG | 0o644
 
 
-def test_the_time_is_the_one_that_is_asked_for(
+def test_members_have_the_date_of_source_date_epoch(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1671062400")
@@ -130,7 +130,7 @@ def test_a_tree_that_is_no_wheel_is_refused(tmp_path: Path) -> None:
 
 @pytest.fixture
 def large(tree: Path) -> Path:
-    """Return a tree with members of every kind: none, small, kept whole, in blocks, incompressible."""
+    """Return a tree with an empty file, small and large ones, two equal and one incompressible."""
     dice = random.Random(0)  # noqa: S311 - the same every time
     lines = b"".join(b"%x\n" % dice.randrange(1 << 16) for _ in range(50000))
     sizes = {
@@ -149,10 +149,11 @@ def large(tree: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", CODECS)
-def test_the_bytes_do_not_depend_on_threads_or_on_what_is_kept(
+def test_the_bytes_do_not_depend_on_threads_or_the_cache(
     large: Path, tmp_path: Path, name: str
 ) -> None:
-    codec, members = zip_archive.available_codecs()[name], tmp_path / "members"
+    codec = zip_archive.available_codecs()[name]
+    members = tmp_path / "members"
 
     def packed(name: str, threads: int, members: Path | None) -> PackedWheel:
         return pack_wheel(
@@ -162,7 +163,7 @@ def test_the_bytes_do_not_depend_on_threads_or_on_what_is_kept(
     wheels = [packed("1.whl", 1, None), packed("7.whl", 7, None), packed("k.whl", 3, members)]
     again = packed("again.whl", 2, members)
     assert len({wheel.sha256 for wheel in [*wheels, again]}) == 1
-    # the second of two files that are the same was copied even when nothing had been kept
+    # with an empty cache only the second of the two equal files is copied
     assert 0 == wheels[0].copied_bytes < wheels[2].copied_bytes < again.copied_bytes
     assert again.codec == str(codec)
     with zipfile.ZipFile(again.path) as archive:
@@ -173,23 +174,23 @@ def test_the_bytes_do_not_depend_on_threads_or_on_what_is_kept(
     assert methods["tiny/empty.py"] == methods["tiny/noise.bin"] == zipfile.ZIP_STORED
 
 
-def test_a_spoiled_member_is_compressed_again(large: Path, tmp_path: Path) -> None:
+def test_a_damaged_cached_member_is_compressed_again(large: Path, tmp_path: Path) -> None:
     members = tmp_path / "members"
     first = pack_wheel(large, tmp_path / "first.whl", cache_folder=members)
     cached = [path for path in members.rglob("*") if path.is_file()]
     assert len(cached) > 3
     for path in cached:
         data = path.read_bytes()
-        path.write_bytes(
-            data[: len(data) // 2] if path.name < "8" else data[:-99] + b"x" + data[-98:]
-        )
+        if path.name < "8":  # about half of them are truncated, and the others changed
+            path.write_bytes(data[: len(data) // 2])
+        else:
+            path.write_bytes(data[:-99] + b"x" + data[-98:])
     second = pack_wheel(large, tmp_path / "second.whl", cache_folder=members)
     assert second.sha256 == first.sha256
-    assert second.copied_bytes < first.size // 2  # what a twin left behind, nothing spoiled
-    assert (
-        pack_wheel(large, tmp_path / "third.whl", cache_folder=members).copied_bytes
-        > second.copied_bytes
-    )
+    # only same.bin was copied: large.bin, which is equal, was compressed and cached before it
+    assert second.copied_bytes < first.size // 2
+    third = pack_wheel(large, tmp_path / "third.whl", cache_folder=members)
+    assert third.copied_bytes > second.copied_bytes
 
 
 def test_a_forged_batch_is_compressed_again(large: Path, tmp_path: Path) -> None:
@@ -198,39 +199,28 @@ def test_a_forged_batch_is_compressed_again(large: Path, tmp_path: Path) -> None
     cached = [path for path in members.rglob("*") if path.is_file()]
     (folder,) = members.iterdir()
     for path in cached:
-        content, forged = bytes.fromhex(path.name), b"\xff" * 3000
+        key = bytes.fromhex(path.name)
+        forged = b"\xff" * 3000
         if path.stat().st_size < BLOCK_BYTES // 2:
-            digest = hashlib.sha256(folder.name.encode() + content + forged).digest()
+            digest = hashlib.sha256(folder.name.encode() + key + forged).digest()
             path.write_bytes(b"twkept1\n" + forged + digest)
     assert pack_wheel(large, tmp_path / "second.whl", cache_folder=members).sha256 == first.sha256
 
 
-def test_a_store_without_room_only_makes_it_slower(large: Path, tmp_path: Path) -> None:
+def test_a_cache_on_a_full_disk_does_not_change_the_wheel(large: Path, tmp_path: Path) -> None:
+    members = tmp_path / "members"
+    members.mkdir()
     script = 'mount -t tmpfs -o size=64k none "$0" && exec "$@"'
-    (tmp_path / "members").mkdir()
-    inside = [
-        "unshare",
-        "--user",
-        "--map-root-user",
-        "--mount",
-        "sh",
-        "-c",
-        script,
-        str(tmp_path / "members"),
-    ]
-    if shutil.which("unshare") is None or subprocess.run([*inside, "true"], check=False).returncode:
+    new_mounts = ["unshare", "--user", "--map-root-user", "--mount"]
+    small_disk = [*new_mounts, "sh", "-c", script, str(members)]
+    if shutil.which("unshare") is None:
+        pytest.skip("needs unshare")
+    if subprocess.run([*small_disk, "true"], check=False).returncode != 0:
         pytest.skip("needs the right to mount a small disk")
-    subprocess.run(
-        [
-            *inside,
-            sys.executable,
-            "-c",
-            PACK,
-            *map(str, (large, tmp_path / "full.whl", tmp_path / "members")),
-        ],
-        check=True,
-        env={**os.environ, "PYTHONPATH": str(Path(millpress.__file__).parents[1])},
-    )
+    paths = (large, tmp_path / "full.whl", members)
+    pack = [sys.executable, "-c", PACK, *map(str, paths)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(millpress.__file__).parents[1])}
+    subprocess.run([*small_disk, *pack], check=True, env=environment)
     roomy = pack_wheel(large, tmp_path / "roomy.whl", codec=zip_archive.available_codecs()["zlib"])
     assert (tmp_path / "full.whl").read_bytes() == roomy.path.read_bytes()
 
@@ -249,19 +239,10 @@ def test_memory_does_not_depend_on_the_files(tree: Path, tmp_path: Path) -> None
     assert int(done.stdout) < 150 << 10  # KiB; the interpreter itself takes 30 MiB
 
 
-TAKERS = {
-    "pip": [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--no-deps",
-        "--no-index",
-        "--target",
-        "{into}",
-        "{wheel}",
-    ],
-    "uv": [str(UV), "pip", "install", "--no-deps", "--no-index", "--target", "{into}", "{wheel}"],
+INSTALL = ["install", "--no-deps", "--no-index", "--target", "{into}", "{wheel}"]
+PROGRAMS = {
+    "pip": [sys.executable, "-m", "pip", *INSTALL],
+    "uv": [str(UV), "pip", *INSTALL],
     "unzip": ["unzip", "-tq", "{wheel}"],
     "zipfile": [sys.executable, "-m", "zipfile", "--test", "{wheel}"],
     "auditwheel": [sys.executable, "-m", "auditwheel", "show", "{wheel}"],
@@ -270,11 +251,11 @@ MISSING = {"uv": UV is None, "unzip": shutil.which("unzip") is None}
 
 
 @tiny.needs_compiler
-@pytest.mark.parametrize("taker", TAKERS)
-def test_everyone_takes_the_wheel(torch_wheel: Path, tmp_path: Path, taker: str) -> None:
-    if MISSING.get(taker):
-        pytest.skip(f"needs {taker}")
-    words = [word.format(into=tmp_path / "into", wheel=torch_wheel) for word in TAKERS[taker]]
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_other_programs_accept_the_wheel(torch_wheel: Path, tmp_path: Path, program: str) -> None:
+    if MISSING.get(program):
+        pytest.skip(f"needs {program}")
+    words = [word.format(into=tmp_path / "into", wheel=torch_wheel) for word in PROGRAMS[program]]
     done = subprocess.run(
         words, check=False, capture_output=True, text=True, env={**os.environ, "PIP_USER": "0"}
     )

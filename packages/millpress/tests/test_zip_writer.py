@@ -18,10 +18,9 @@ from millpress.zip_archive import BLOCK_BYTES, MemberSource, ZipMember, ZipWrite
 
 
 def blocks(codec: zip_archive.Codec, path: Path, size: int, offset: int = 0) -> list[bytes]:
-    """Return the compressed blocks of a file."""
-    return [
-        compress() for compress in block_tasks(codec, MemberSource("x", path, size, 0o644, offset))
-    ]
+    """Return the compressed blocks of a file, or of the part at `offset`."""
+    source = MemberSource("x", path, size, 0o644, offset)
+    return [compress() for compress in block_tasks(codec, source)]
 
 
 CODECS = sorted(zip_archive.available_codecs())
@@ -29,7 +28,7 @@ WORDS = [b"at::", b"Tensor", b"const", b"&", b"self", b"\0\0\0\0", b"int64_t", b
 
 
 def text(size: int) -> bytes:
-    """Return something that compresses about as a library does."""
+    """Return bytes that compress about as well as a library does."""
     dice = random.Random(size)  # noqa: S311 - the same every time
     words = b" ".join(dice.choices(WORDS, k=4000)) + dice.randbytes(4000)
     return (words * (size // len(words) + 1))[:size]
@@ -48,7 +47,9 @@ def inflated(data: bytes) -> bytes:
     "size", [0, 1, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 3 * BLOCK_BYTES + 12345]
 )
 def test_blocks_are_one_stream(tmp_path: Path, name: str, size: int) -> None:
-    path, data, codec = tmp_path / "file", text(size), zip_archive.available_codecs()[name]
+    path = tmp_path / "file"
+    data = text(size)
+    codec = zip_archive.available_codecs()[name]
     path.write_bytes(data)
     packed = blocks(codec, path, size)
     assert len(packed) == max(1, -(-size // BLOCK_BYTES))
@@ -57,54 +58,56 @@ def test_blocks_are_one_stream(tmp_path: Path, name: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, BLOCK_BYTES, 2 * BLOCK_BYTES + 12345])
-def test_where_the_bytes_lie_makes_no_difference(tmp_path: Path, size: int) -> None:
-    alone, among = tmp_path / "alone", tmp_path / "among"
-    alone.write_bytes(text(size))
-    among.write_bytes(b"before" * 10000 + text(size) + b"behind" * 10000)
+def test_a_part_of_a_file_is_compressed_like_a_file(tmp_path: Path, size: int) -> None:
+    whole = tmp_path / "whole"
+    larger = tmp_path / "larger"
+    before = b"before" * 10000
+    whole.write_bytes(text(size))
+    larger.write_bytes(before + text(size) + b"behind" * 10000)
     codec = zip_archive.best_codec()
-    assert blocks(codec, alone, size) == blocks(codec, among, size, 60000)
+    assert blocks(codec, whole, size) == blocks(codec, larger, size, offset=len(before))
 
 
-def test_every_codec_counts_the_same_checksum() -> None:
+def test_every_codec_computes_the_same_checksum() -> None:
     data = text(BLOCK_BYTES)
-    counted = {
-        codec.module.crc32(memoryview(data)[9:], zlib.crc32(data[:9]))
-        for codec in zip_archive.available_codecs().values()
-    }
-    assert counted == {zlib.crc32(data)} == {zip_archive.crc32(data)}
+    expected = zlib.crc32(data)
+    assert zip_archive.crc32(data) == expected
+    for codec in zip_archive.available_codecs().values():
+        assert codec.module.crc32(memoryview(data)[9:], zlib.crc32(data[:9])) == expected
 
 
 @pytest.mark.parametrize("name", CODECS)
 def test_a_block_refers_back_to_the_one_before(tmp_path: Path, name: str) -> None:
-    path, codec = tmp_path / "file", zip_archive.available_codecs()[name]
+    path = tmp_path / "file"
+    codec = zip_archive.available_codecs()[name]
     noise = random.Random(1).randbytes(30000)  # noqa: S311 - the same every time
     path.write_bytes(bytes(BLOCK_BYTES - len(noise)) + noise + noise)
     assert len(blocks(codec, path, BLOCK_BYTES + len(noise))[-1]) < 3000
 
 
 @pytest.mark.parametrize("name", CODECS)
-def test_what_cannot_be_compressed_hardly_grows(name: str) -> None:
+def test_incompressible_data_hardly_grows(name: str) -> None:
     noise = random.Random(2).randbytes(BLOCK_BYTES)  # noqa: S311 - the same every time
     packed = zip_archive.available_codecs()[name].compress(noise)
     assert inflated(packed) == noise
-    assert len(packed) - len(noise) < len(noise) >> 6  # what the archive reckons with
+    assert len(packed) - len(noise) < len(noise) >> 6  # the growth that ZipWriter expects at most
 
 
-def test_the_best_codec_is_the_first_and_says_what_it_is() -> None:
-    assert zip_archive.best_codec() is next(iter(zip_archive.available_codecs().values()))
-    assert (
-        str(zip_archive.available_codecs()["zlib"]) == f"zlib-{zlib.ZLIB_RUNTIME_VERSION}-level-6"
-    )
-    assert list(zip_archive.available_codecs())[-1] == "zlib"
+def test_the_best_codec_is_the_first_and_has_a_name() -> None:
+    codecs = zip_archive.available_codecs()
+    assert zip_archive.best_codec() is next(iter(codecs.values()))
+    assert str(codecs["zlib"]) == f"zlib-{zlib.ZLIB_RUNTIME_VERSION}-level-6"
+    assert list(codecs)[-1] == "zlib"
 
 
 def test_blocks_take_the_levels_in_turn(tmp_path: Path) -> None:
     mixed = zip_archive.Codec("zlib", "1", (9, 0, 0), zlib)
-    path, size = tmp_path / "file", 5 * BLOCK_BYTES
+    path = tmp_path / "file"
+    size = 5 * BLOCK_BYTES
     path.write_bytes(text(size))
-    packed = [len(block) > BLOCK_BYTES for block in blocks(mixed, path, size)]
-    assert packed == [False, True, True, False, True]
-    assert len(mixed.compress(text(BLOCK_BYTES))) > BLOCK_BYTES, "small files take the last"
+    is_stored = [len(block) > BLOCK_BYTES for block in blocks(mixed, path, size)]
+    assert is_stored == [False, True, True, False, True]  # level 0 stores
+    assert len(mixed.compress(text(BLOCK_BYTES))) > BLOCK_BYTES, "small files have the last level"
     assert str(mixed) == "zlib-1-level-1x9-2x0"
 
 
@@ -124,7 +127,7 @@ def unzip(*arguments: str | Path) -> None:
 
 
 class Holes(io.FileIO):
-    """A file that does not write the zeros it is given."""
+    """A file that leaves a hole on the disk for each write of ZEROS."""
 
     def write(self, data: object) -> int:
         if data is ZEROS:
@@ -160,7 +163,7 @@ def test_members_above_four_gib_and_those_behind_them_are_found(huge: Path) -> N
 
 
 @needs_unzip
-def test_unzip_finds_them_too(huge: Path) -> None:
+def test_unzip_finds_the_members_behind_four_gib(huge: Path) -> None:
     unzip("-tq", huge, "first", "last")
 
 
@@ -181,7 +184,7 @@ def test_zip64_is_read_wherever_it_begins(tmp_path: Path, size: int, count: int)
         unzip("-tq", path)
 
 
-def test_headers_say_what_zipfile_would(tmp_path: Path) -> None:
+def test_headers_equal_those_that_zipfile_writes(tmp_path: Path) -> None:
     written = tmp_path / "written.zip"
     reference = tmp_path / "reference.zip"
     texts = {"a.txt": b"a" * 1000, "ä.txt": b"", "bin/tool": b"#!/bin/sh\n"}
