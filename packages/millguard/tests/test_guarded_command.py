@@ -296,6 +296,15 @@ def test_without_a_compiler_there_is_no_guard_and_the_command_runs(project: Path
     assert "`cc` is not on PATH" in done.stderr
 
 
+def test_a_guard_within_a_guard_takes_the_compilers(project: Path) -> None:
+    inner = shlex.join(millguard_words("--", "c++", "-c", "a.cpp"))
+    done = run_millguard(project, ["--", "sh", "-c", f"{inner}; echo $LD_PRELOAD"])
+    assert done.returncode == 0, done.stderr
+    assert "the guard scheduled 1 compile or link" in done.stderr
+    assert "sh started no compiler that had to be guarded" in done.stderr
+    assert ":" not in done.stdout
+
+
 def test_from_python(project: Path) -> None:
     environ = command_environment(project)
     result = run_guarded(

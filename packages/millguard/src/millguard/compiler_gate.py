@@ -172,7 +172,8 @@ def _compile(target: Path, compiler: Sequence[str]) -> Path:
 def _runs(gate: Path) -> bool:
     """Tell whether a gate that was compiled runs here: unlike machines may share a cache."""
     try:
-        run_program([str(gate), "/bin/sh", "-c", ":"], env={})
+        # Empty, and not left out: within a guarded command it would be added again.
+        run_program([str(gate), "/bin/sh", "-c", ":"], env={"MILLGUARD_GATE": ""})
     except ProgramError:
         return False
     return True

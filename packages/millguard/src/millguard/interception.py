@@ -48,16 +48,16 @@ def interception_environment(
     library: Path, gate: Path, environ: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the variables to add to `environ`, so that programs start compilers by `gate`."""
+    options = environ.get(SANITIZER_OPTIONS, "")
+    # Within a command that is guarded already, the library is there; twice it would work twice.
+    others = environ.get(PRELOAD_VARIABLE, "").split(":")
+    libraries = [str(library), *(other for other in others if other not in {"", str(library)})]
     return {
-        PRELOAD_VARIABLE: _join(str(library), environ.get(PRELOAD_VARIABLE, "")),
-        SANITIZER_OPTIONS: _join(environ.get(SANITIZER_OPTIONS, ""), _ANY_ORDER),
+        PRELOAD_VARIABLE: ":".join(libraries),
+        SANITIZER_OPTIONS: f"{options}:{_ANY_ORDER}" if options else _ANY_ORDER,
         "MILLGUARD_PRELOAD": str(library),
         "MILLGUARD_PROGRAM": str(gate),
     }
-
-
-def _join(first: str, second: str) -> str:
-    return f"{first}:{second}" if first and second else first or second
 
 
 def _compile(target: Path, compiler: Sequence[str]) -> None:
