@@ -686,7 +686,7 @@ def publish(
     dry_run: bool = False,
     json: bool = False,
 ) -> None:
-    """Publish verified wheels to an index, GitHub, a folder or a bucket.
+    """Publish verified wheels to the place that --to names.
 
     For example:
       invoke publish --to https://pypi.example.org/team/prod --name torch --dry-run

@@ -16,8 +16,7 @@ from torchmill.core.digests import hash_file
 from torchmill.core.errors import DeliveryError
 from torchmill.core.paths import Layout
 from torchmill.deliver.publish import upload_set
-from torchmill.deliver.publish.upload_set import FolderTarget, UploadFile
-from torchmill.wheel import dist_files, finished_wheel
+from torchmill.wheel import dist_files
 
 CUDA, CPU = "tinytorch-1.13.1+cu117-py3-none-any.whl", "tinytorch-1.13.1+cpu-py3-none-any.whl"
 
@@ -144,35 +143,6 @@ def test_wheels_that_are_not_what_they_say_are_not_published(home: Path, tmp_pat
 def test_where_no_wheel_is_meant_that_is_said(home: Path, tmp_path: Path) -> None:
     with refused("no-such-wheel"):
         publish(home, tmp_path / "there", tag="v9")
-
-
-def file_of(home: Path) -> UploadFile:
-    (wheel,) = [
-        file
-        for file in finished_wheel.read_wheels(wheel_file.list_wheels(home / "dist"))
-        if file.path.name == CPU
-    ]
-    return list(upload_set.upload_files(wheel, ()))[-1]
-
-
-def test_a_file_that_appears_meanwhile_is_not_replaced(home: Path, tmp_path: Path) -> None:
-    (tmp_path / CPU).write_bytes(b"another")
-    with refused("file-appeared"):
-        FolderTarget(tmp_path).upload(file_of(home))
-    assert (tmp_path / CPU).read_bytes() == b"another"
-    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
-
-
-def test_a_folder_that_is_none_or_holds_traps_is_refused(home: Path, tmp_path: Path) -> None:
-    file = file_of(home)
-    (tmp_path / "file").write_text("")
-    with refused("target-is-file"):
-        FolderTarget(tmp_path / "file").existing_digests([file])
-    (tmp_path / CPU).symlink_to(tmp_path / "nowhere")
-    with refused("target-occupied"):
-        FolderTarget(tmp_path).existing_digests([file])
-    with refused("not-writable"):
-        FolderTarget(tmp_path / "file" / "below").upload(file)
 
 
 def test_the_task_publishes(home: Path, tmp_path: Path) -> None:

@@ -4,9 +4,11 @@ import pytest
 
 from tests.support.refusals import refused
 from torchmill.deliver.publish import targets
+from torchmill.deliver.publish.folder import FolderTarget
 from torchmill.deliver.publish.github import GithubReleases
 from torchmill.deliver.publish.index import IndexTarget
-from torchmill.deliver.publish.upload_set import FolderTarget
+
+SECRET = "s3cr3t"  # noqa: S105 - it is no secret
 
 
 @pytest.mark.parametrize(
@@ -14,24 +16,24 @@ from torchmill.deliver.publish.upload_set import FolderTarget
     [
         ("", "no-target"),
         ("gs://bucket/x", "unknown-target"),
-        ("ftp://user:word@host/x", "unknown-target"),
-        ("https//user:word@host/x", "unknown-target"),
+        (f"ftp://user:{SECRET}@host/x", "unknown-target"),
+        (f"https//user:{SECRET}@host/x", "unknown-target"),
         ("wheels.example/simple", "unknown-target"),
         ("pypirc:", "unknown-repository"),
         ("github:me", "invalid-target"),
         ("github:me/../x", "invalid-target"),
-        ("https://user:word@host/", "password-in-url"),
+        (f"https://user:{SECRET}@host/", "password-in-url"),
         ("s3://", "invalid-target"),
-        ("s3://key:word@bucket", "invalid-target"),
+        (f"s3://key:{SECRET}@bucket", "invalid-target"),
         ("s3://b?x", "invalid-target"),
         ("s3:bucket", "invalid-target"),
         ("github:me/..", "invalid-target"),
-        ("https://word@host/", "password-in-url"),
-        ("https://user:pass/word@host/", "invalid-url"),
+        (f"https://{SECRET}@host/", "password-in-url"),
+        (f"https://user:{SECRET}/{SECRET}@host/", "invalid-url"),
         ("https://[::1/", "invalid-url"),
         ("https://host:http/", "invalid-url"),
         ("https:///x", "invalid-url"),
-        ("https://host/?token=word@", "invalid-url"),
+        (f"https://host/?token={SECRET}@", "invalid-url"),
         ("file://host/x", "invalid-url"),
         ("file:", "invalid-url"),
         ("file:x", "invalid-url"),
@@ -42,10 +44,7 @@ from torchmill.deliver.publish.upload_set import FolderTarget
 def test_an_invalid_target_is_refused_without_its_password(to: str, code: str) -> None:
     with refused(code) as error:
         targets.choose_target(to, {"GH_TOKEN": "t"})
-    message = str(error.value)
-    assert "word@" not in message
-    # these words are the advice
-    assert "pass" not in message.replace("passwords into", "").replace("TWINE_PASSWORD", "")
+    assert SECRET not in str(error.value)
 
 
 def test_each_target_has_its_form() -> None:

@@ -33,8 +33,7 @@ Only `noxfile.py` and `tasks.py` import it; `command_line` alone imports invoke.
   built
 - outlook: the outlook on wheels before they are built, and the question whether to build them
 - plan: `invoke plan`: the work and the cost of a session, without doing any of it
-- publish: `invoke publish`: bring verified wheels to an index, GitHub, a folder or a bucket;
-  replace nothing
+- publish: `invoke publish`: bring verified wheels to the place that --to names; replace nothing
 - report/: `invoke report`
 - session_choice: the sessions of nox that a command line can mean, and the help of `nox` alone
 - session_matrix: the sessions that nox lists: the buildable cells, remembered between runs

@@ -1,4 +1,4 @@
-"""`invoke publish`: bring verified wheels to an index, GitHub, a folder or a bucket.
+"""`invoke publish`: bring verified wheels to the place that --to names.
 
 Nothing that is published is ever replaced.
 """
@@ -44,12 +44,7 @@ def publish_wheels(
     """Publish verified wheels, and return the outcome of each file."""
     target = targets.choose_target(to, os.environ, simple)
     most = retention.parse_keep(keep)
-    if (sign_key or most or manifest) and not target.takes_documents:
-        raise ConfigError(
-            f"{target.name} takes only wheels: --sign-key, --keep and --manifest are for folders, "
-            "GitHub and buckets",
-            code="contradictory-options",
-        )
+    refuse_impossible_options(target, sign_key=sign_key, manifest=manifest, keep=keep)
     folder = Path(dist) if dist else layout.dist
     selected = select_wheels(folder, name or (), variant, tag)
     wheels, outdated_names, outdated_files = retention.plan_retention(target, selected, most)
@@ -82,6 +77,25 @@ def publish_wheels(
         "older": [{"name": file_name, "said": outcome} for file_name, outcome in older],
     }
     return CommandOutput("\n".join(lines), data)
+
+
+def refuse_impossible_options(
+    target: PublishTarget, *, sign_key: str, manifest: bool, keep: str
+) -> None:
+    """Raise ConfigError for options that a target cannot follow."""
+    impossible = []
+    if sign_key and not target.takes_documents:
+        impossible.append("no signatures (--sign-key)")
+    if manifest and not target.takes_documents:
+        impossible.append("no manifests (--manifest)")
+    # Removal needs a wheel's statement, which proves that torchmill published the wheel.
+    if keep and not (target.removes_files and target.takes_documents):
+        impossible.append("no removal of files (--keep)")
+    if impossible:
+        raise ConfigError(
+            f"{target.name} allows {' and '.join(impossible)}: leave that out, or publish elsewhere",
+            code="contradictory-options",
+        )
 
 
 def select_wheels(dist: Path, names: Sequence[str], variant: str, tag: str) -> list[FinishedWheel]:

@@ -34,7 +34,7 @@ STAGES: Mapping[str, Mapping[str, str]] = {
         "index": "Write a static package index of the wheels in dist/.",
         "snippet": "Print what a project needs to use the wheels, for uv, pip, others.",
         "image": "Write a Dockerfile: a builder, a runtime, a dev container; build it.",
-        "publish": "Publish verified wheels to an index, GitHub, a folder or a bucket.",
+        "publish": "Publish verified wheels to the place that --to names.",
     },
     "care": {
         "status": "Show what is stored where, how big it is, and what uses it.",

@@ -1,8 +1,7 @@
 """Keep the newest releases: tell which wheels are older, and remove published ones.
 
 Releases are counted for each kind of wheel by itself: the same package, variant, Python and
-platform. A place is a target of `invoke publish` from which files can be removed: a folder, a
-bucket, or the releases of a repository.
+platform. A place is a target of `invoke publish` that `removes_files`.
 """
 
 import re

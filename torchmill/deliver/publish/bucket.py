@@ -25,6 +25,8 @@ class BucketTarget(PublishTarget):
 
     bucket: str
     prefix: str  # "" or "wheels/"
+    takes_documents: ClassVar[bool] = True
+    removes_files: ClassVar[bool] = True
     # of one upload (https://docs.aws.amazon.com/AmazonS3/latest/userguide/upload-objects.html)
     size_limit: ClassVar[int] = 5 * 2**30
     client: Any  # of boto3, which finds its credentials and AWS_ENDPOINT_URL by itself

@@ -184,6 +184,8 @@ class GithubReleases(PublishTarget):
 
     repository: str  # "OWNER/NAME"
     tag: str | None  # None: a release for each version of each package
+    takes_documents: ClassVar[bool] = True
+    removes_files: ClassVar[bool] = True
     size_limit: ClassVar[int] = GITHUB_LARGEST
     api: GithubApi
     # The releases that were looked up, by tag; None: there is none.

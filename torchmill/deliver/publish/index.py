@@ -83,6 +83,7 @@ class IndexTarget(PublishTarget):
     usual_limit: int  # bytes of a file
     partial_sizes: dict[str, int] = field(default_factory=dict)  # see PublishTarget
     takes_documents: ClassVar[bool] = False
+    removes_files: ClassVar[bool] = False  # twine has no command for that
 
     @classmethod
     def from_address(cls, to: str, simple: str, environ: Mapping[str, str]) -> Self:

@@ -1,4 +1,4 @@
-"""The places for publishing, by the argument of --to."""
+"""Choose the target that the argument of --to names."""
 
 import re
 from collections.abc import Mapping
@@ -7,7 +7,8 @@ from urllib.request import url2pathname
 
 from torchmill.core import urls
 from torchmill.core.errors import ConfigError
-from torchmill.deliver.publish.upload_set import FolderTarget, PublishTarget
+from torchmill.deliver.publish.folder import FolderTarget
+from torchmill.deliver.publish.upload_set import PublishTarget
 
 GITHUB = re.compile(r"github:(?P<repository>[\w.-]+/[\w.-]+)(?:@(?P<tag>[\w./+-]+))?")
 BUCKET = re.compile(r"s3://(?P<bucket>[\w.-]{3,255})(?P<path>/[^?#]*)?", re.ASCII)
@@ -18,6 +19,7 @@ SCHEME = re.compile(r"[a-zA-Z][\w+.-]+(?::|//)")
 # A host and a path, "wheels.example/simple", which can be an index or a folder.
 HOST = re.compile(r"[\w-]+(\.[\w-]+)+(:\d+)?/\w", re.ASCII)
 
+# The help of --to, in commands/help.toml, has the same text; a test compares them.
 TARGET_FORMS = (
     "a folder, file:///PATH, the address of an index (https://…), pypirc:NAME (a section of "
     "~/.pypirc), github:OWNER/NAME[@TAG] or s3://BUCKET[/PREFIX]"

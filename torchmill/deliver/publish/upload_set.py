@@ -1,27 +1,20 @@
-"""The files to publish, the interface of a place for them, and a folder as such a place.
+"""The files to publish, and the interface of a target, the place that they are published to.
 
-A target is a place that files are published to: a folder, an index, a bucket or the releases of a
-GitHub repository. Nothing in it is ever replaced.
+Nothing in a target is ever replaced. Each kind of target has a module beside this one.
 """
 
 import hashlib
-import shutil
 import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import ClassVar
 
-from torchmill.core.atomic_writes import fresh_path
-from torchmill.core.digests import hash_file
 from torchmill.core.errors import DeliveryError, NetworkError
-from torchmill.core.lenient_paths import link_file
 from torchmill.core.silence import silence_limit
-from torchmill.core.system_errors import report_unwritable
 from torchmill.wheel import dist_files
 from torchmill.wheel.finished_wheel import FinishedWheel
 
@@ -63,7 +56,10 @@ class StoredFile:
 class PublishTarget(ABC):
     """A place that files can be uploaded to."""
 
-    takes_documents: ClassVar[bool] = True  # it takes files that are no wheels
+    # These two have no default, so that every kind of target answers them. Options that need a yes
+    # are refused for a target that answers no.
+    takes_documents: ClassVar[bool]  # it takes files that are no wheels
+    removes_files: ClassVar[bool]  # its files can be listed and removed, by `stored_files`
     size_limit: ClassVar[int] = sys.maxsize  # bytes of a file
     usual_limit: int = sys.maxsize  # bytes of a file that it takes without a special permission
     # The bytes that are there of each file of which `existing_digests` found only the beginning:
@@ -98,8 +94,8 @@ class PublishTarget(ABC):
         """
 
     def stored_files(self) -> Iterable[StoredFile]:
-        """Return all files of the target that can be removed. Raises as `existing_digests` does."""
-        return ()
+        """Return all files of a target that `removes_files`. Raises as `existing_digests` does."""
+        raise NotImplementedError
 
     def finish(self) -> None:  # noqa: B027 - most targets have nothing to do
         """Make the uploads visible, if the target hides them until all of them are there."""
@@ -190,80 +186,3 @@ def confirm_uploads(target: PublishTarget, files: Sequence[UploadFile]) -> None:
             "proves what it has: run the command again later",
             code="upload-unproved",
         )
-
-
-@dataclass(frozen=True, slots=True)
-class FolderTarget(PublishTarget):
-    """A folder of this machine, which is created if it is missing."""
-
-    path: Path
-
-    @property
-    def name(self) -> str:
-        """Return the path of the folder."""
-        return str(self.path)
-
-    def existing_digests(self, files: Sequence[UploadFile]) -> Mapping[str, str]:
-        """Return the sha256 of the folder's files that have the names of these files.
-
-        Raises DeliveryError if it is no folder, or has something else of such a name.
-        """
-        if self.path.exists() and not self.path.is_dir():
-            raise DeliveryError(f"{self.path} is a file: name a folder", code="target-is-file")
-        digests = {}
-        for file in files:
-            path = self.path / file.name
-            if path.is_file():
-                try:
-                    digests[path.name] = hash_file(path)
-                except OSError as error:
-                    raise DeliveryError(
-                        f"{path} cannot be read ({error.strerror or error})", code="not-readable"
-                    ) from None
-            elif path.is_symlink() or path.exists():
-                raise DeliveryError(
-                    f"{path} is not a file: remove it, or name another folder",
-                    code="target-occupied",
-                )
-        return digests
-
-    def upload(self, file: UploadFile) -> None:
-        """Copy a file; it appears by rename, and never replaces another file."""
-        target = self.path / file.name
-        with (
-            report_unwritable(self.path, needed_bytes=file.path.stat().st_size),
-            fresh_path(target) as fresh,
-        ):
-            shutil.copyfile(file.path, fresh)
-            if hash_file(fresh) != file.sha256:
-                raise DeliveryError(
-                    f"{target} would not match {file.path}: check the disk, and run the command "
-                    "again",
-                    code="upload-differs",
-                )
-            # A link never replaces a file, and a rename does. But some disks have no links, so a
-            # refused link does not prove that the name is taken.
-            if not link_file(fresh, target):
-                if target.is_symlink() or target.exists():
-                    raise DeliveryError(
-                        f"{target} has appeared in the meantime: run the command again",
-                        code="file-appeared",
-                    )
-                fresh.rename(target)
-
-    def stored_files(self) -> Iterator[StoredFile]:
-        """Yield the files in the folder, without those in folders below it."""
-        if not self.path.is_dir():
-            return
-        for path in sorted(self.path.iterdir()):
-            if path.is_file() and not path.is_symlink():
-                yield StoredFile(
-                    path.name,
-                    digest=partial(hash_file, path),
-                    read=partial(_read_whole, path),
-                    remove=partial(path.unlink, missing_ok=True),
-                )
-
-
-def _read_whole(path: Path) -> list[bytes]:
-    return [path.read_bytes()]
