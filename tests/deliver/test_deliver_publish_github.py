@@ -72,13 +72,6 @@ def test_an_existing_release_gets_the_missing_files(hub: GitHub, files: list[Upl
     assert len(hub.names("v1+x")) == 6
 
 
-def test_another_file_of_the_name_is_never_replaced(hub: GitHub, files: list[UploadFile]) -> None:
-    hub.add(hub.release(TAG), files[-1].name, b"another")
-    with refused("file-exists"):
-        publish(hub, files)
-    assert hub.names(TAG) == [files[-1].name]
-
-
 def test_without_a_digest_of_github_the_bytes_are_compared(
     hub: GitHub, files: list[UploadFile]
 ) -> None:
@@ -125,17 +118,6 @@ def test_a_draft_of_somebody_else_stays_a_draft(hub: GitHub, files: list[UploadF
     publish(hub, files)
     assert hub.releases[0]["draft"] is True
     assert len(hub.names(TAG)) == 3
-
-
-def test_a_file_that_appears_meanwhile_is_not_replaced(
-    hub: GitHub, files: list[UploadFile]
-) -> None:
-    target = target_of(hub)
-    target.existing_digests(files)
-    hub.add(hub.release(TAG), files[0].name, b"another")
-    target.releases[TAG] = hub.releases[0]  # type: ignore[attr-defined]
-    with refused("file-appeared"):
-        target.upload(files[0])
 
 
 def test_a_refusal_is_reported_without_the_token(hub: GitHub, files: list[UploadFile]) -> None:
