@@ -1,4 +1,4 @@
-"""What platform tags promise."""
+"""The promises of platform tags, judged by auditwheel's policies."""
 
 from __future__ import annotations
 
@@ -26,20 +26,19 @@ STDCXX = {"libstdc++.so.6": {"GLIBCXX_3.4.30", "CXXABI_1.3.13"}}
 
 
 def test_needs_that_the_tag_promises_are_no_problem() -> None:
-    assert (
-        policy_problems(platform_target("manylinux_2_36_x86_64"), [needs({**GLIBC, **STDCXX})])
-        == []
-    )
+    target = platform_target("manylinux_2_36_x86_64")
+    assert policy_problems(target, [needs({**GLIBC, **STDCXX})]) == []
 
 
-def test_symbols_of_the_c_library_that_are_too_new() -> None:
-    assert policy_problems(platform_target("manylinux_2_28_x86_64"), [needs(GLIBC)]) == [
-        "torch/lib/libtorch.so needs GLIBC_2.34 of libc.so.6, which is newer than manylinux_2_28_x86_64",
-        "torch/lib/libtorch.so needs GLIBC_2.29 of libm.so.6, which is newer than manylinux_2_28_x86_64",
+def test_newer_symbols_of_the_c_library_are_a_problem() -> None:
+    tag = "manylinux_2_28_x86_64"
+    assert policy_problems(platform_target(tag), [needs(GLIBC)]) == [
+        f"torch/lib/libtorch.so needs GLIBC_2.34 of libc.so.6, which is newer than {tag}",
+        f"torch/lib/libtorch.so needs GLIBC_2.29 of libm.so.6, which is newer than {tag}",
     ]
 
 
-def test_symbols_of_the_cpp_library_that_are_too_new() -> None:
+def test_newer_symbols_of_the_cpp_library_are_a_problem() -> None:
     (clause,) = policy_problems(platform_target("manylinux_2_34_x86_64"), [needs(STDCXX)])
     assert "GLIBCXX_3.4.30 of libstdc++.so.6" in clause
 
@@ -52,18 +51,17 @@ def test_a_tag_between_two_known_ones_is_judged_by_number() -> None:
 
 def test_a_tag_newer_than_every_known_one_is_judged_by_number() -> None:
     future = platform_target("manylinux_2_99_x86_64")
-    unheard = {"libc.so.6": {"GLIBC_2.99"}, "libstdc++.so.6": {"GLIBCXX_3.4.99"}}
-    assert policy_problems(future, [needs(unheard)]) == []
+    versions = {"libc.so.6": {"GLIBC_2.99"}, "libstdc++.so.6": {"GLIBCXX_3.4.99"}}
+    assert policy_problems(future, [needs(versions)]) == []
     assert len(policy_problems(future, [needs({"libc.so.6": {"GLIBC_2.100"}})])) == 1
 
 
-def test_private_symbols_are_promised_nowhere() -> None:
-    assert policy_problems(
-        platform_target("manylinux_2_36_x86_64"), [needs({"libc.so.6": {"GLIBC_PRIVATE"}})]
-    )
+def test_no_tag_promises_private_symbols() -> None:
+    target = platform_target("manylinux_2_36_x86_64")
+    assert policy_problems(target, [needs({"libc.so.6": {"GLIBC_PRIVATE"}})])
 
 
-def test_names_that_a_policy_forbids() -> None:
+def test_a_symbol_that_a_policy_forbids_is_a_problem() -> None:
     need = needs({"libz.so.1": set()}, frozenset({"deflate", "inflate_fast"}))
     (clause,) = policy_problems(platform_target("manylinux_2_36_x86_64"), [need])
     assert "uses inflate_fast of libz.so.1" in clause
@@ -80,7 +78,7 @@ def test_names_that_a_policy_forbids() -> None:
         ({"libc.so.6": {"GLIBC_2.36"}}, "manylinux_2_36_x86_64"),
     ],
 )
-def test_the_oldest_platform_that_would_hold(
+def test_the_oldest_target_is_the_first_that_meets_the_needs(
     versions: Mapping[str, set[str]], expected: str | None
 ) -> None:
     oldest = oldest_target(platform_target("manylinux_2_36_x86_64"), [needs(versions)])
@@ -100,7 +98,7 @@ def test_the_oldest_platform_that_would_hold(
         ("libprotobuf.so.32", False),
     ],
 )
-def test_what_is_left_to_the_system(library: str, expected: bool) -> None:
+def test_libraries_that_every_system_of_a_tag_has(library: str, expected: bool) -> None:
     assert platform_target("manylinux_2_36_x86_64").on_system(library) is expected
 
 
@@ -112,14 +110,14 @@ def test_the_old_names_of_tags_are_understood() -> None:
 @pytest.mark.parametrize(
     "tag", ["linux_x86_64", "manylinux_x86_64", "manylinux_2_36", "manylinux_2_36_vax"]
 )
-def test_tags_that_are_no_platforms(tag: str) -> None:
+def test_other_tags_than_those_of_linux_wheels_are_refused(tag: str) -> None:
     with pytest.raises(OptionError) as caught:
         platform_target(tag)
     assert tag in str(caught.value)
     assert caught.value.code in {"invalid-platform-tag", "unknown-tag-arch"}
 
 
-def test_the_interpreters_library_by_any_name() -> None:
+def test_libpython_is_recognized_by_each_of_its_names() -> None:
     for name in (
         "libpython3.10.so.1.0",
         "libpython3.so",

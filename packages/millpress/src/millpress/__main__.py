@@ -138,6 +138,7 @@ def parse_options(words: Sequence[str] | None) -> argparse.Namespace:
 def main(words: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code; an error is one line on stderr."""
     options = parse_options(words)
+    # the errors that a user can do something about; any other is a bug, and shows its traceback
     try:
         exit_code: int = options.run(options)
     except (MillpressError, OSError) as error:

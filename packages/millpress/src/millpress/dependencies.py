@@ -45,6 +45,7 @@ def declared_needs(
     needs = {_normalize_requirement(line) for line in requires}
     needs |= {f"extra {canonicalize_name(extra)}" for extra in extras}
     if requires_python is not None:
+        # as text, not by SpecifierSet: one that cannot be parsed is to be compared, too
         specifiers = "".join(requires_python.split()).split(",")
         python = ",".join(sorted(specifiers))
         if python:
@@ -57,12 +58,12 @@ def needs_difference(first: tuple[str, DeclaredNeeds], second: tuple[str, Declar
     first_name, first_needs = first
     second_name, second_needs = second
     clauses = []
-    additional = second_needs - first_needs
-    if additional:
-        clauses.append(f"also {', '.join(sorted(additional))}")
-    missing = first_needs - second_needs
-    if missing:
-        clauses.append(f"not {', '.join(sorted(missing))}")
+    additional_needs = second_needs - first_needs
+    if additional_needs:
+        clauses.append(f"also {', '.join(sorted(additional_needs))}")
+    missing_needs = first_needs - second_needs
+    if missing_needs:
+        clauses.append(f"not {', '.join(sorted(missing_needs))}")
     if not clauses:
         return ""
     return (

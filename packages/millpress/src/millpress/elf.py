@@ -381,7 +381,7 @@ def refuse_damaged(
 def open_elf(path: Path) -> Iterator[ElfImage]:
     """Map an ELF file into memory. Raises InputError if structures that are read are damaged."""
     with (
-        refuse_damaged(path),
+        refuse_damaged(path),  # also for an empty file, which cannot be mapped (ValueError)
         path.open("rb") as file,
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
     ):
@@ -406,6 +406,7 @@ class ElfInfo:
 def has_magic(path: Path, *magic: bytes) -> bool:
     """Tell whether `path` is a regular file that begins with one of these magic numbers."""
     # os.path.isfile first: unlike pathlib, it does not raise for a folder that is closed to us
+    # a link to a library is not edited or judged: its target is, if the wheel has it
     if not os.path.isfile(path) or path.is_symlink():  # noqa: PTH113
         return False
     with path.open("rb", buffering=0) as file:

@@ -185,6 +185,7 @@ def _dynamic_entries(
             name = image.dynamic_string(value)
             if name in edit.dropped:
                 continue
+            # a name that stays keeps its index, because the old table begins the new one
             if name in replaced:
                 yield tag, names.add(replaced[name])
             else:
@@ -375,7 +376,7 @@ def _moved_section_headers(
         if moved_range.contains(section.offset):
             step = section.offset - moved_range.start
             numbers = (moved_range.address + step, moved_range.offset + step, section.size)
-        elif section.offset == image.strings_offset:
+        elif section.offset == image.strings_offset:  # .dynstr, which grows by the new names
             numbers = (new_segment.address, new_segment.offset, names_bytes)
         else:
             continue
@@ -385,6 +386,7 @@ def _moved_section_headers(
 def run_patchelf(edit: ElfEdit, path: Path) -> None:
     """Edit `path` by patchelf. Raises ToolError if that is missing or fails."""
     words = []
+    # one call for all changes, because each writes the whole file anew
     for old, new in edit.replaced:
         words += ["--replace-needed", old, new]
     for name in edit.dropped:

@@ -175,12 +175,14 @@ def _foreign_platforms(root: Path, files: Mapping[Path, ElfInfo], tag: str) -> I
     if target is None:
         return
     names = {path.name for path in files}
+    libc = "glibc"
+    pattern = _GLIBC
     if target.tag.startswith("manylinux"):
-        libc, pattern = "musl", _MUSL
-    else:
-        libc, pattern = "glibc", _GLIBC
+        libc = "musl"
+        pattern = _MUSL
     for path, info in files.items():
         for needed in info.needed:
+            # a wheel may bring along the other C library
             if pattern.fullmatch(needed) and needed not in names:
                 file = path.relative_to(root).as_posix()
                 yield f"{file} needs {needed} of {libc}, which systems of {target.tag} do not have"
@@ -191,6 +193,7 @@ def extract_libraries(archive: ZipFile, root: Path) -> Iterator[Path]:
     for info in archive.infolist():
         if info.is_dir() or zip_archive.unsafe_member(info):
             continue
+        # most members of a large wheel are headers and modules, which need no place on the disk
         with archive.open(info) as member:
             is_library = member.read(len(elf.ELF_MAGIC)) == elf.ELF_MAGIC
         if is_library:

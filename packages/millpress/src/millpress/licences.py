@@ -111,7 +111,7 @@ def identify_licence(files: Iterable[Path]) -> str:
     """
     identifiers = set()
     for file in files:
-        if file.name.lower().startswith("notice"):
+        if file.name.lower().startswith("notice"):  # it names authors beside the licence's text
             continue
         words = " ".join(re.findall(r"[a-z0-9]+", file.read_text("utf-8", "replace").lower()))
         matches = [name for name, text in _TEXTS.items() if _is_licence(words, **text)]
@@ -207,6 +207,7 @@ def _debian_owners(libraries: Collection[Path]) -> dict[Path, LicenceHolder]:
     # it fails because of an unknown path, and prints the owners of the others all the same
     for line in _query("dpkg-query", "--search", *spellings).splitlines():
         packages, _, spelling = line.rpartition(": ")
+        # a diversion says which package moved another one's file, not which package has it
         if spelling not in spellings or packages.startswith(("diversion by ", "local diversion ")):
             continue
         package = packages.partition(",")[0].partition(":")[0]  # "libc6:amd64, libc6:i386"
@@ -258,7 +259,7 @@ def _query(program: str, *arguments: str) -> str:
     """Return what a program prints in English, whatever its exit code is; "" if it is missing."""
     if shutil.which(program) is None:
         return ""
-    english = {**os.environ, "LC_ALL": "C"}
+    english = {**os.environ, "LC_ALL": "C"}  # dpkg translates "diversion by"
     argv = [program, *arguments]
     done = subprocess.run(argv, env=english, capture_output=True, text=True, check=False)
     return done.stdout

@@ -45,6 +45,7 @@ def set_platform_tag(staged: StagedWheel, platform_tag: str) -> str:
     """
     path = staged.dist_info / "WHEEL"
     headers = read_headers(path)
+    # deleted and set anew, so that there is one of each, and the tags come last
     del headers["Tag"]
     del headers["Root-Is-Purelib"]
     headers["Root-Is-Purelib"] = "false"

@@ -23,7 +23,7 @@ def run_program(argv: Sequence[str]) -> str:
     try:
         done = subprocess.run(
             argv,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL,  # a program that asks something would wait for ever
             capture_output=True,
             encoding="utf-8",
             errors="replace",
@@ -43,6 +43,7 @@ def run_program(argv: Sequence[str]) -> str:
         ) from None
     if done.returncode != 0:
         output = done.stdout + done.stderr
+        # most programs give the reason in their last line
         lines = [line.strip() for line in output.splitlines() if line.strip()]
         last = lines[-1] if lines else "it printed nothing"
         raise CommandFailedError(

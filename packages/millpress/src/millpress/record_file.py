@@ -25,7 +25,7 @@ def record_digest(sha256: bytes) -> str:
 
 def format_record(rows: Iterable[Sequence[object]]) -> str:
     """Return the text of RECORD with these rows: path, digest, size in bytes."""
-    table = io.StringIO(newline="")
+    table = io.StringIO(newline="")  # the same ends of lines on all systems
     csv.writer(table, lineterminator="\n").writerows(rows)
     return table.getvalue()
 
@@ -39,6 +39,7 @@ def parse_record(text: str) -> dict[str, list[str]]:
     for row in csv.reader(io.StringIO(text)):
         if not row:
             continue
+        # it cannot be known which of two rows is right
         if rows.setdefault(row[0], row) != row:
             raise csv.Error(f"RECORD has two different rows for {row[0]!r}")
     return rows

@@ -106,6 +106,7 @@ def stage_wheel(raw: Path, into: Path, edited: Collection[str] | None = None) ->
 
 def _require_extractable(raw: Path, members: Sequence[ZipInfo]) -> None:
     """Raise BadZipFile if a name occurs twice, InputError if a member must not be extracted."""
+    # programs differ in which member of a name they extract
     for name, count in Counter(member.filename for member in members).items():
         if count > 1:
             raise BadZipFile(f"{name} is in the archive {count} times")
@@ -127,6 +128,7 @@ def _unstaged_members(
         for info in members:
             if not _can_stay(info) or info.filename in edited:
                 continue
+            # by its beginning, because the names of programs have no suffix
             start = zip_archive.data_offset(archive, info)
             archive.seek(start)
             if archive.read(MAGIC_BYTES) in BINARY_MAGICS:

@@ -66,6 +66,7 @@ def read_wheel(wheel: Path) -> Wheel:
     name, version, build, tags = parse_file_name(wheel)
     headers = parse_headers(metadata)
     require_same_project(wheel, name, version, headers)
+    # a long requirement may go on in further lines
     requires = [" ".join(line.split()) for line in headers.get_all("Requires-Dist", [])]
     return Wheel(
         path=wheel,
@@ -99,7 +100,7 @@ def list_wheels(dist: Path) -> list[Path]:
 
 def tag_python(tag: Tag) -> str | None:
     """Return the Python that a tag is for, "3.10" or "3.13t"; None if it is for several Pythons."""
-    if tag.abi.startswith("abi3"):
+    if tag.abi.startswith("abi3"):  # the stable ABI, which later Pythons have, too
         return None
     match = re.fullmatch(r"cp(\d)(\d+)", tag.interpreter)
     if match is None:
@@ -125,6 +126,7 @@ def parse_file_name(wheel: Path) -> tuple[str, Version, BuildTag, frozenset[Tag]
 
 def parse_headers(content: bytes) -> Message:
     """Parse METADATA or WHEEL; bytes that are not UTF-8 are replaced."""
+    # not Parser, which would also parse the description that follows the headers of METADATA
     return HeaderParser().parsestr(content.decode("utf-8", "replace"))
 
 

@@ -110,7 +110,7 @@ def _scan_files(tree: Path) -> Iterator[MemberSource]:
                 f"{path} is a link, which wheels cannot hold: replace it with a copy",
                 code="link-in-wheel",
             )
-        if not stat.S_ISDIR(status.st_mode):
+        if not stat.S_ISDIR(status.st_mode):  # wheels have no members for folders
             yield member_source(path.relative_to(tree).as_posix(), path, status)
 
 
@@ -405,6 +405,7 @@ def open_compressor(
     try:
         yield Compressor(pool, count, codec, MemberCache(cache, str(codec)))
     finally:
+        # after an error, blocks that nobody will write need not be compressed
         pool.shutdown(cancel_futures=True)
 
 
