@@ -246,7 +246,7 @@ def test_a_wheel_for_several_torch_uses_only_their_stable_abi(
         archive.write(tmp_path / "_C.so", "tinyvision/_C.so")
     problems = static_checks.static_problems(vision, stable, interpreter)
     symbol = "_ZN2at6detail5emptyEv"
-    assert f"tinyvision/_C.so needs {symbol}, which tinytorch>=1.0 is not sure to have" in problems
+    assert f"tinyvision/_C.so needs {symbol}, which tinytorch>=1.0 does not guarantee" in problems
 
 
 @pytest.mark.parametrize(
@@ -261,22 +261,36 @@ def test_a_wheel_for_several_torch_uses_only_their_stable_abi(
         ("aoti_torch_empty_strided", True),
         ("torch_call_dispatcher", True),
         ("_ZNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEE9_M_createERmm", True),
+        ("_ZN3c10lsERSoNS_10DeviceTypeE", False),
+        ("_ZNKSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEE2atEm", True),
+        ("_ZN4json2atIiEERT_m", True),
         ("_ZN12atomic_thing3runEv", True),
         ("cudaLaunchKernel", True),
     ],
 )
 def test_cpp_names_of_torch_are_not_stable(symbol: str, stable: bool) -> None:
-    unstable = static_checks.unstable_symbols([symbol], any_python=False)
+    unstable = static_checks.unstable_torch_symbols([symbol])
     assert unstable == ([] if stable else [symbol])
 
 
 def test_names_of_pythons_interface_are_not_stable_for_any_python() -> None:
     used = ["PyLong_FromLong", "_Py_Dealloc", "memcpy"]
-    assert static_checks.unstable_symbols(used, any_python=True) == [
-        "PyLong_FromLong",
-        "_Py_Dealloc",
+    assert static_checks.find_python_symbols(used) == ["PyLong_FromLong", "_Py_Dealloc"]
+    assert static_checks.unstable_torch_symbols(used) == []
+
+
+def test_an_unreadable_file_hides_no_earlier_problem(
+    tmp_path: Path, interpreter: TargetInterpreter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel = tmp_path / "other-1.0-py3-none-any.whl"
+    with ZipFile(wheel, "w") as archive:
+        archive.writestr("other-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\n")
+    # The first check raises an error for a wheel without METADATA, too.
+    monkeypatch.setattr(static_checks.content_checks, "wheel_problems", lambda _: ["first"])
+    assert static_checks.static_problems(wheel, EXPECTED, interpreter) == [
+        "first",
+        "has no other-1.0.dist-info/METADATA: build it again",
     ]
-    assert static_checks.unstable_symbols(used, any_python=False) == []
 
 
 CP310 = TargetInterpreter("cp310", ".cpython-310-x86_64-linux-gnu.so")

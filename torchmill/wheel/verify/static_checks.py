@@ -26,15 +26,19 @@ from torchmill.core.units import name_few
 from torchmill.wheel.planned_wheel import PlannedWheel
 from torchmill.wheel.verify.clean_environment import clean_variables
 
-# For every Python that wheels are built for, down to 3.5. Windows has no sys.abiflags.
+# It must run on every Python that wheels are built for, down to 3.5. Windows has no sys.abiflags.
 INTERPRETER_PROBE = """
 import json, sys, sysconfig
 flags = getattr(sys, "abiflags", "") or ("t" if sysconfig.get_config_var("Py_GIL_DISABLED") else "")
 print(json.dumps(["cp%d%d" % sys.version_info[:2] + flags, sysconfig.get_config_var("EXT_SUFFIX")]))
 """
-# A mangled name of C++ with a namespace of torch in it: "_ZN2at4_ops10empty_like4callE…".
-_TORCH_NAME = r"^_Z.*(?<!\d)(2at|3c10|5torch|6caffe2)(?=[\dEI])"
-_PYTHON_NAME = r"^_?Py[A-Z_]"  # of Python's C interface: "PyList_New", "_Py_Dealloc"
+# A mangled name of C++ with a namespace of torch in it: "_ZN2at4_ops10empty_like4callE…". At the
+# beginning, also an operator may follow: "_ZN3c10lsERSo…" is c10::operator<<. Elsewhere only the
+# name of a member proves a namespace: "2at" in "_ZNKSs2atEm" is the function std::string::at.
+# https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling-structure
+_NAMESPACE = r"(2at|3c10|5torch|6caffe2)"
+_TORCH_NAME = re.compile(rf"^_ZN{_NAMESPACE}|^_Z.*(?<!\d){_NAMESPACE}(?=\d)")
+_PYTHON_NAME = re.compile(r"^_?Py[A-Z_]")  # of Python's C interface: "PyList_New", "_Py_Dealloc"
 
 
 def probe_interpreter(python: Path) -> TargetInterpreter:
@@ -52,19 +56,26 @@ def static_problems(
 ) -> list[str]:
     """Return a clause for each contradiction between a wheel, its plan and its interpreter."""
     problems: list[str] = []
+    is_damage_reported = False
     try:
         problems += content_checks.wheel_problems(wheel)
+        # A damaged member cannot be read by the later checks either. If it is one of RECORD's
+        # files, the first check has named it.
+        is_damage_reported = bool(problems)
         renamed = content_checks.renamed_platform(wheel)
         if renamed:
             problems.append(renamed)
         with ZipFile(wheel) as archive:
-            return problems + list(_archive_problems(wheel, archive, expected, interpreter))
+            # If a check raises an error, the list has the problems that came before it.
+            problems.extend(_archive_problems(wheel, archive, expected, interpreter))
     except WheelError as error:
-        return [str(error).removeprefix(f"{wheel}: ")]
+        problem = str(error).removeprefix(f"{wheel}: ")
+        if problem not in problems:
+            problems.append(problem)
     except (BadZipFile, zlib.error) as error:
-        # A damaged member cannot be read by later checks either; if it is one of RECORD's files,
-        # the first check has named it.
-        return problems or [str(error)]
+        if not is_damage_reported:
+            problems.append(str(error))
+    return problems
 
 
 def _archive_problems(
@@ -90,16 +101,17 @@ def _is_planned(name: str, expected: PlannedWheel) -> bool:
     """Tell whether a wheel has the planned file name.
 
     If the plan has only the newest possible platform tag, an older manylinux tag counts, too: it is
-    computed from the symbols of the libraries.
+    computed from the symbols of the libraries. Several tags in one name, such as
+    "manylinux2014_x86_64.manylinux_2_17_x86_64", are never planned: torchmill writes a single tag.
     """
     platform_tag = name.removeprefix(expected.stem).removesuffix(".whl")
     match = bundling.LIBC_TAG.fullmatch(platform_tag)
     if not expected.tag_is_upper_bound or not name.startswith(expected.stem) or match is None:
         return name == expected.file_name
-    promised = bundling.platform_target(platform_tag)
-    newest = bundling.platform_target(expected.platform_tag)
-    is_same_family = match["libc"] == "manylinux" and promised.arch == newest.arch
-    return is_same_family and promised.version <= newest.version
+    target = bundling.platform_target(platform_tag)
+    newest_target = bundling.platform_target(expected.platform_tag)
+    is_same_family = match["libc"] == "manylinux" and target.arch == newest_target.arch
+    return is_same_family and target.version <= newest_target.version
 
 
 def _unstable_libraries(archive: ZipFile, expected: PlannedWheel) -> Iterator[str]:
@@ -107,23 +119,33 @@ def _unstable_libraries(archive: ZipFile, expected: PlannedWheel) -> Iterator[st
 
     A wheel for any Python ("py3-none-…") may not use Python's C interface either.
     """
-    any_python = "-none-" in expected.file_name
+    is_for_any_python = "-none-" in expected.file_name
     with tempfile.TemporaryDirectory() as folder:
         for path in library_checks.extract_libraries(archive, Path(folder)):
-            symbols = unstable_symbols(elf.undefined_symbols(path), any_python=any_python)
-            if symbols:
-                name = path.relative_to(folder).as_posix()
-                requirement = expected.torch_requirement
-                yield f"{name} needs {name_few(symbols)}, which {requirement} is not sure to have"
+            name = path.relative_to(folder).as_posix()
+            undefined = elf.undefined_symbols(path)
+            torch_symbols = unstable_torch_symbols(undefined)
+            if torch_symbols:
+                requirement = expected.torch_requirement or "another torch"
+                symbols = name_few(torch_symbols)
+                yield f"{name} needs {symbols}, which {requirement} does not guarantee"
+            if not is_for_any_python:
+                continue
+            python_symbols = find_python_symbols(undefined)
+            if python_symbols:
+                symbols = name_few(python_symbols)
+                yield f"{name} needs {symbols} of Python's C interface, but is for any Python"
 
 
-def unstable_symbols(undefined: Iterable[str], *, any_python: bool) -> list[str]:
+def unstable_torch_symbols(undefined: Iterable[str]) -> list[str]:
     """Return the undefined symbols of a library that may change with each torch, sorted.
 
     These are the C++ names of torch. Its C functions aoti_torch_… and torch_… stay
-    (https://docs.pytorch.org/docs/stable/notes/libtorch_stable_abi.html). `any_python` adds the
-    symbols of Python's C interface.
+    (https://docs.pytorch.org/docs/stable/notes/libtorch_stable_abi.html).
     """
-    pattern = f"{_TORCH_NAME}|{_PYTHON_NAME}" if any_python else _TORCH_NAME
-    unstable = re.compile(pattern)
-    return sorted(name for name in undefined if unstable.search(name))
+    return sorted(filter(_TORCH_NAME.search, undefined))
+
+
+def find_python_symbols(undefined: Iterable[str]) -> list[str]:
+    """Return the undefined symbols of a library that belong to Python's C interface, sorted."""
+    return sorted(filter(_PYTHON_NAME.search, undefined))
