@@ -99,14 +99,14 @@ def test_a_wheel_is_predicted_from_its_neighbour_within_the_margin(shipped: Fact
     releases = shipped.releases["torch"]
     errors = []
     for release in releases:
-        weight = link_overflow.capability_weight(shipped, release)
+        weight = link_overflow.measured_image(shipped, release)
         minor = Version(release.version).release[:2]
         changed_releases = []
         for other in releases:
             same_minor = Version(other.version).release[:2] == minor
             changed_releases.append(replace(other, sizes={}) if same_minor else other)
         facts = replace(shipped, releases={"torch": tuple(changed_releases)})
-        guess = link_overflow.capability_weight(facts, release)
+        guess = link_overflow.measured_image(facts, release)
         if weight and guess and weight[1] is release:
             errors.append(abs(guess[0] / weight[0] - 1))
     errors.sort()
@@ -133,6 +133,30 @@ def test_a_cure_keeps_the_flags_of_the_build(shipped: Facts) -> None:
         'TORCH_NVCC_FLAGS="-Xptxas -v -Xfatbin -compress-all"',
         'TORCH_NVCC_FLAGS="-Xptxas -v -Xfatbin -compress-mode=size"',
     ]
+
+
+def test_a_cure_replaces_the_mode_of_compression(shipped: Facts) -> None:
+    variables = {"TORCH_NVCC_FLAGS": "-Xfatbin -compress-mode=speed -Xptxas -v"}
+    risk = require_risk(shipped, "2.11.0", "13.0", "8.0;9.0;10.0;12.0", variables)
+    settings = [cure for cure in risk.cures if cure.startswith("TORCH_NVCC_FLAGS=")]
+    assert [cure.partition(": ")[0] for cure in settings] == [
+        'TORCH_NVCC_FLAGS="-Xptxas -v -Xfatbin -compress-mode=size"'
+    ]
+
+
+@pytest.mark.parametrize("value", ["1", "on", "ON"])
+def test_a_switch_that_is_on_is_no_cure(shipped: Facts, value: str) -> None:
+    entries = [f"{major}.{minor}" for major in range(3, 10) for minor in range(3)]
+    variables = {**COMPRESSED, "BUILD_SPLIT_CUDA": value}
+    risk = require_risk(shipped, "1.8.0", "11.1", ";".join(entries), variables)
+    assert risk.cures
+    assert not any(cure.startswith("BUILD_SPLIT_CUDA") for cure in risk.cures)
+
+
+def test_a_name_weighs_all_its_capabilities(shipped: Facts) -> None:
+    named = require_risk(shipped, "2.1.0", "11.8", "Ampere+PTX", {})
+    listed = require_risk(shipped, "2.1.0", "11.8", "8.0;8.6+PTX", {})
+    assert named.expected == listed.expected
 
 
 def test_a_list_that_cannot_fit(shipped: Facts) -> None:

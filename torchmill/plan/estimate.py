@@ -204,9 +204,9 @@ def _disk_bytes(facts: Facts, plan: Plan, images: int, part: str) -> CostRange:
     if assumed is None or host_bytes is None:
         return _measured_bytes(facts, release.package, part)
     library_bytes = float(host_bytes)
-    weight = link_overflow.capability_weight(facts, release) if images else None
-    if weight:
-        image_bytes, _ = weight
+    image = link_overflow.measured_image(facts, release) if images else None
+    if image:
+        image_bytes, _ = image
         library_bytes += images * image_bytes
     factor = assumed.tree if part == "tree" else assumed.packed
     return CostRange(library_bytes * factor.low, library_bytes * factor.high)

@@ -1,4 +1,4 @@
-"""Predict whether the link of libtorch_cuda overflows: its code reaches at most 2 GiB.
+"""Predict whether libtorch_cuda becomes too large to link: code reaches data at most 2 GiB away.
 
 The host code of a library refers to its data by 32-bit offsets, so both must lie within 2 GiB.
 Device code (the section .nv_fatbin) stands between them. With too many compute capabilities, the
@@ -9,10 +9,11 @@ for each PTX. An image weighs what it weighs in the official wheels, which compr
 `-compress-all`. Every other compression is a factor on that weight.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from torchmill.config.arch_list import SEPARATORS, parse_targets
+from torchmill.config.arch_list import SEPARATORS, parse_arch_list, parse_targets
 from torchmill.config.costs import CostRange
 from torchmill.config.facts import Facts
 from torchmill.config.gpu import Capability
@@ -24,10 +25,12 @@ from torchmill.core.units import format_bytes
 from torchmill.plan.build_options import SWITCHED_ON
 
 _DEVICE_LIBRARIES = ("libtorch_cuda", "libcaffe2_gpu")
+# An option of fatbinary, among those of nvcc. Of two modes, only one can hold.
+_COMPRESS_MODE = re.compile(r"(?:-Xfatbin[ =]+)?-compress-mode=\S+")
 _RISK_VERBS = {
     "none": "fits into",
     "possible": "may exceed",
-    "likely": "will hardly fit into",
+    "likely": "will most likely exceed",
 }
 
 
@@ -46,7 +49,7 @@ class OverflowRisk:
 class _DeviceLink:
     """A link of libraries with device code, whose size is predicted."""
 
-    facts: LinkFacts
+    linking: LinkFacts
     release: Release
     cuda: str  # version of the toolkit
     image_bytes: float  # of one image of device code, compressed by `-compress-all`
@@ -58,16 +61,16 @@ class _DeviceLink:
 
     def largest_library(self) -> CostRange:
         """Return the bytes of the largest library that is linked."""
-        factor = _compression_factor(self.facts, self.variables.get("TORCH_NVCC_FLAGS", ""))
+        factor = _compression_factor(self.linking, self.variables.get("TORCH_NVCC_FLAGS", ""))
         images = count_code_images(self.variables["TORCH_CUDA_ARCH_LIST"])
         code = images * self.image_bytes
-        margin = self.facts.margin
+        margin = self.linking.margin
         device = CostRange(code * (1 - margin) * factor.low, code * (1 + margin) * factor.high)
         static = CostRange(0, 0)
-        for library in self.facts.static:
+        for library in self.linking.static:
             if is_within(library.cuda, self.cuda) and self.is_on(library.variable):
                 static += library.size
-        if is_within(self.facts.split, self.release.version) and self.is_on("BUILD_SPLIT_CUDA"):
+        if is_within(self.linking.split, self.release.version) and self.is_on("BUILD_SPLIT_CUDA"):
             # Two libraries: one with torch's device code, the other with cuDNN and its like.
             return CostRange(max(device.low, static.low), max(device.high, static.high))
         return device + static
@@ -80,7 +83,8 @@ class _DeviceLink:
 def count_code_images(capabilities: str) -> int:
     """Return the number of images of device code for a list: "8.0;8.6+PTX" makes three.
 
-    Each entry makes one, and "+PTX" a second one.
+    Each entry makes one, and "+PTX" a second one. A word that stands for several capabilities, such
+    as "Ampere", counts as one entry.
     """
     entries = _split_capabilities(capabilities)
     return len(entries) + sum(entry.endswith("+PTX") for entry in entries)
@@ -91,20 +95,26 @@ def predict_overflow(
     release: Release,
     cuda: str,
     variables: Mapping[str, str],
-    gpus: Sequence[Capability] = (),
+    gpu_capabilities: Sequence[Capability] = (),
 ) -> OverflowRisk | None:
     """Return the risk that the link of a build overflows.
 
     `cuda` is the version of the toolkit, and `variables` are those of the build, with
-    TORCH_CUDA_ARCH_LIST. Among the cures, a shorter list is proposed only if it serves `gpus` as
-    the whole list does. None if nothing can be predicted: there is no list, or no official wheel by
-    which to weigh device code.
+    TORCH_CUDA_ARCH_LIST. Among the cures, a shorter list is proposed only if it serves GPUs of
+    `gpu_capabilities` as the whole list does. None if nothing can be predicted: there is no list,
+    or no official wheel by which to weigh device code.
     """
     capabilities = variables.get("TORCH_CUDA_ARCH_LIST", "")
-    weight = capability_weight(facts, release)
-    if facts.linking is None or weight is None or not count_code_images(capabilities):
+    image = measured_image(facts, release)
+    if facts.linking is None or image is None or not count_code_images(capabilities):
         return None
-    image_bytes, weighed_release = weight
+    image_bytes, weighed_release = image
+    # `--set` passes the user's list as it is, with words such as "Ampere", which make several
+    # images.
+    targets, unreadable = parse_arch_list(facts, capabilities, release.torch_version)
+    if not unreadable:
+        expanded = ";".join(str(target) for target in targets)
+        variables = {**variables, "TORCH_CUDA_ARCH_LIST": expanded}
     link = _DeviceLink(facts.linking, release, cuda, image_bytes, variables)
     limit = facts.linking.limit
     expected = link.largest_library()
@@ -121,11 +131,11 @@ def predict_overflow(
     )
     cures: tuple[str, ...] = ()
     if level != "none":
-        cures = tuple(_find_cures(link, _fitting_list(facts, link, gpus)))
+        cures = tuple(_find_cures(link, _fitting_list(facts, link, gpu_capabilities)))
     return OverflowRisk(level, expected, limit, sentence, cures)
 
 
-def capability_weight(facts: Facts, release: Release) -> tuple[float, Release] | None:
+def measured_image(facts: Facts, release: Release) -> tuple[float, Release] | None:
     """Return the bytes of one image of device code, and the release in whose wheel it weighs them.
 
     That is the release itself if the sizes of its wheel are recorded, else the release nearest to
@@ -178,30 +188,32 @@ def _weight_in_wheel(facts: Facts, release: Release) -> float | None:
     return device / images
 
 
-def _fitting_list(facts: Facts, link: _DeviceLink, gpus: Sequence[Capability]) -> str:
+def _fitting_list(facts: Facts, link: _DeviceLink, gpu_capabilities: Sequence[Capability]) -> str:
     """Return the longest part of a build's list whose library fits for certain; "" if none does."""
     capabilities = link.variables["TORCH_CUDA_ARCH_LIST"]
-    for shorter in _shorter_lists(facts, capabilities, gpus):
-        if link.largest_library_with("TORCH_CUDA_ARCH_LIST", shorter).high <= link.facts.limit:
+    for shorter in _shorter_lists(facts, capabilities, gpu_capabilities):
+        if link.largest_library_with("TORCH_CUDA_ARCH_LIST", shorter).high <= link.linking.limit:
             return shorter
     return ""
 
 
-def _shorter_lists(facts: Facts, capabilities: str, gpus: Sequence[Capability]) -> Iterator[str]:
+def _shorter_lists(
+    facts: Facts, capabilities: str, gpu_capabilities: Sequence[Capability]
+) -> Iterator[str]:
     """Yield ever shorter parts of a list, each without one more entry.
 
-    Entries go in the order of the list, which begins with the oldest capability. An entry stays if
-    one of `gpus` would be served otherwise without it.
+    Entries are dropped in list order, which begins with the oldest capability. An entry stays if
+    GPUs of one of `gpu_capabilities` would be served otherwise without it.
     """
     targets = parse_targets(facts, capabilities)
-    served = {gpu.name: serving_kind(facts, targets, gpu) for gpu in gpus}
+    kinds = [serving_kind(facts, targets, capability) for capability in gpu_capabilities]
     entries = _split_capabilities(capabilities)
     for entry in list(entries):
         fewer = [other for other in entries if other != entry]
         if not fewer:
             continue
         targets = parse_targets(facts, ";".join(fewer))
-        if all(serving_kind(facts, targets, gpu) == served[gpu.name] for gpu in gpus):
+        if [serving_kind(facts, targets, capability) for capability in gpu_capabilities] == kinds:
             entries = fewer
             yield ";".join(entries)
 
@@ -225,7 +237,8 @@ def _find_cures(link: _DeviceLink, shorter_list: str) -> Iterator[str]:
 
 def _smaller_settings(link: _DeviceLink) -> Iterator[tuple[str, str]]:
     """Yield the settings that make a library smaller, as name and value."""
-    if is_within(link.facts.split, link.release.version):
+    can_split = is_within(link.linking.split, link.release.version)
+    if can_split and not link.is_on("BUILD_SPLIT_CUDA"):
         yield "BUILD_SPLIT_CUDA", "ON"
     if link.is_on("USE_STATIC_CUDNN"):
         yield "USE_STATIC_CUDNN", "0"
@@ -233,8 +246,10 @@ def _smaller_settings(link: _DeviceLink) -> Iterator[tuple[str, str]]:
     # The flags of the build stay: a value of --set replaces the whole variable.
     if "-compress-all" not in flags and "-compress-mode" not in flags:
         yield "TORCH_NVCC_FLAGS", f"{flags} -Xfatbin -compress-all".strip()
-    for flag, toolkits in link.facts.official_compression.items():
+    for flag, toolkits in link.linking.official_compression.items():
         if is_within(toolkits, link.cuda) and flag not in flags:
+            if flag.startswith("-compress-mode="):
+                flags = " ".join(_COMPRESS_MODE.sub("", flags).split())
             yield "TORCH_NVCC_FLAGS", f"{flags} -Xfatbin {flag}".strip()
 
 
@@ -244,6 +259,7 @@ def _compression_factor(linking: LinkFacts, flags: str) -> CostRange:
     `flags` are those of nvcc. Device code under `-compress-all` has the factor 1, and device code
     without compression one above it.
     """
+    # The facts always have an option without a flag: device code that is not compressed.
     requested = [option for option in linking.compression if option.flag and option.flag in flags]
     uncompressed = [option for option in linking.compression if not option.flag]
     strongest = min(requested or uncompressed, key=lambda option: option.factor.high)
