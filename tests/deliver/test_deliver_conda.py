@@ -329,6 +329,7 @@ def test_licences_of_the_same_name_are_all_in_the_package(packed: Layout, tmp_pa
         "LICENSE": b"own",
         "licenses/fmt/LICENSE": b"of fmt",
         "licenses/NOTICE": b"notice",
+        "NOTICE": b"another notice",
         "WHEEL": b"",
     }
     dist_info = tmp_path / "x.dist-info"
@@ -336,8 +337,13 @@ def test_licences_of_the_same_name_are_all_in_the_package(packed: Layout, tmp_pa
         (dist_info / name).parent.mkdir(parents=True, exist_ok=True)
         (dist_info / name).write_bytes(text)
     staged = StagedWheel("x.whl", tmp_path, dist_info, "x", "1.0", "x")
-    licenses = dict(layout.license_texts(staged))
-    assert licenses == {"LICENSE": b"own", "fmt/LICENSE": b"of fmt", "NOTICE": b"notice"}
+    licenses = layout.license_texts(staged)
+    assert licenses == {
+        "LICENSE": b"own",
+        "fmt/LICENSE": b"of fmt",
+        "NOTICE": b"another notice",
+        "licenses/NOTICE": b"notice",
+    }
     extended = tmp_path / "extended.conda"
     stamp = datetime(2020, 1, 1, tzinfo=UTC)
     extra_files = {f"info/licenses/{name}": text for name, text in licenses.items()}

@@ -80,6 +80,24 @@ def test_scripts_run_the_python_beside_them_wherever_the_environment_is(tmp_path
         assert done.stdout.strip() == " ".join([str(elsewhere), *words])
 
 
+SCRIPT_WITH_FUTURE = """\
+#!python -u
+# -*- coding: latin-1 -*-
+
+'''Say "Grüße".'''
+from __future__ import annotations
+print(ascii(__doc__))
+"""
+
+
+def test_a_script_keeps_its_encoding_and_its_imports_from_the_future(tmp_path: Path) -> None:
+    script = SCRIPT_WITH_FUTURE.encode("latin-1")
+    prefix, _ = laid(tmp_path, {f"{DATA}/scripts/tool": script})
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", prefix], check=True)
+    done = subprocess.run([prefix / "bin/tool"], capture_output=True, text=True, check=True)
+    assert 'Say "Gr\\xfc\\xdfe".' in done.stdout
+
+
 def test_dist_info_names_conda_and_record_lists_all_files(tmp_path: Path) -> None:
     members = {
         f"{INFO}/entry_points.txt": CONSOLE,
@@ -118,6 +136,10 @@ def test_dist_info_names_conda_and_record_lists_all_files(tmp_path: Path) -> Non
         ),
         ({f"{DATA}/etc/passwd": b""}, "invalid-wheel-layout"),
         ({f"{DATA}/purelib/tinytorch/__init__.py": b""}, "invalid-wheel-layout"),
+        (
+            {f"{INFO}/entry_points.txt": CONSOLE, f"{DATA}/scripts/tinyrun": b"#!/bin/sh\n"},
+            "invalid-wheel-layout",
+        ),
     ],
 )
 def test_files_and_scripts_without_a_valid_place_are_refused(
@@ -153,7 +175,7 @@ def test_run_paths_are_those_of_recipe_r3_and_forced(wheel: Path, tmp_path: Path
     """The recipe is for `_C*.so` and `lib/*.so`."""
     prefix = tmp_path / "prefix"
     staged = layout.lay_out_wheel(wheel, prefix, PYTHON)
-    layout.apply_run_paths(staged, prefix / "lib")
+    layout.apply_run_paths(staged, prefix)
     extension = next(staged.root.glob("tinytorch/_C*.so"))
     assert dynamic(extension) == {"DT_RPATH": "$ORIGIN:$ORIGIN/lib:$ORIGIN/../../.."}
     assert dynamic(staged.root / "tinytorch/lib/libtiny.so") == {
@@ -165,6 +187,20 @@ def test_run_paths_are_those_of_recipe_r3_and_forced(wheel: Path, tmp_path: Path
         [sys.executable, "-c", code], cwd=staged.root, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "3.0"
+
+
+@tiny.needs_compiler
+def test_a_program_in_bin_finds_the_libraries_of_the_wheel(wheel: Path, tmp_path: Path) -> None:
+    prefix = tmp_path / "prefix"
+    staged = layout.lay_out_wheel(wheel, prefix, PYTHON)
+    program = prefix / "bin/tool"
+    program.parent.mkdir()
+    shutil.copy2(staged.root / "tinytorch/lib/libtiny.so", program)
+    layout.apply_run_paths(staged, prefix)
+    folder = f"lib/python{PYTHON}/site-packages/tinytorch"
+    run_path = dynamic(program)["DT_RPATH"].split(":")
+    assert f"$ORIGIN/../{folder}/lib" in run_path
+    assert run_path[-1] == "$ORIGIN/../lib"
 
 
 @tiny.needs_compiler
@@ -180,7 +216,7 @@ def test_the_environment_comes_before_ld_library_path(wheel: Path, tmp_path: Pat
     tiny.extension(folder, "look", "lens(a)", module / "liblens.so.1")
     shutil.move(next(folder.glob("_C*.so")), tmp_path / f"_C{tiny.SUFFIX}")
     library = shutil.move(tmp_path / f"_C{tiny.SUFFIX}", folder / f"_C{tiny.SUFFIX}")
-    layout.apply_run_paths(staged, prefix / "lib")
+    layout.apply_run_paths(staged, prefix)
     assert set(dynamic(Path(library))) == {"DT_RPATH"}
     done = subprocess.run(
         [sys.executable, "-c", "from _C import look; print(look(0, 0))"],

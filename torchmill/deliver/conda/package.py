@@ -216,13 +216,13 @@ def _make_packages(verified: VerifiedWheel, wheel: FinishedWheel, options: Produ
     with report_unwritable(state), fresh_path(state / "conda") as prefix:
         staged = layout.lay_out_wheel(verified.wheel, prefix, build.python)
         symbols: set[str] = set()
-        for info in elf.dynamic_files(staged.root).values():
+        for info in elf.dynamic_files(prefix).values():
             symbols.update(info.versions.get("libstdc++.so.6", ()))
         main, *further = recipe.compose_recipes(verified, wheel, symbols, options)
         if verified.facts.arches[build.arch].system == "linux":
-            layout.apply_run_paths(staged, prefix / "lib")
+            layout.apply_run_paths(staged, prefix)
         layout.register_with_conda(staged, prefix)
-        licenses = dict(layout.license_texts(staged))
+        licenses = layout.license_texts(staged)
         write_package(main, prefix, licenses, folder)
         for other in further:
             # Made after the main package was written, so that it has none of these files.
