@@ -131,6 +131,12 @@ def test_of_cuda_only_the_plans_own_toolkit_and_libraries_count(
         "library cudnn@11.8": "8.6.0",
         "library cudnn, kept": "8.5.0.96",
     }
+    compilers = {"by_command": {"g++-9": Compiler("gcc", "9.5.0")}}
+    host_compiled = replace(cuda, variables={**cuda.variables, "CUDAHOSTCXX": "g++-9"})
+    inputs = machine_inputs.collect_machine_inputs(
+        change_host(machine, compilers=compilers), host_compiled, {}, stat_cache
+    )
+    assert inputs["host compiler of CUDA"] == "gcc 9.5.0"
     (tmp_path / "bin/nvcc").write_text("another")
     assert (
         machine_inputs.collect_machine_inputs(machine, cuda, {}, stat_cache)["nvcc"]
@@ -183,6 +189,29 @@ def test_an_interpreter_is_known_by_what_it_says_and_its_files(
     again = machine_inputs.describe_interpreter(other, stat_cache)
     assert again["version"] == known["version"]
     assert again != known
+
+
+def test_each_header_of_an_interpreter_counts_and_no_other_python(
+    stat_cache: StatCache, tmp_path: Path
+) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "lib").mkdir()
+    interpreter = tmp_path / "bin/python3.98"
+    interpreter.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    interpreter.chmod(0o755)
+    for name in ("libpython3.98.so.1.0", "libpython3.99.so.1.0"):
+        (tmp_path / "lib" / name).write_text(name)
+    for folder in ("python3.98", "python3.98d"):
+        (tmp_path / "include" / folder).mkdir(parents=True)
+        (tmp_path / "include" / folder / "pyconfig.h").write_text(folder)
+    description = machine_inputs.describe_interpreter(interpreter, stat_cache)
+    assert description.keys() == {
+        "version",
+        "python3.98",
+        "libpython3.98.so.1.0",
+        "pyconfig.h",
+        "python3.98d/pyconfig.h",
+    }
 
 
 def test_the_basis_says_of_a_machine_what_measuring_says(
@@ -243,6 +272,20 @@ def test_what_lies_outside_was_read_and_nothing_else(source: Path, tmp_path: Pat
         "far.h",
         "lib:s.a",
     }
+
+
+def test_linked_archives_are_those_outside_on_lines_of_any_length(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    for folder in ("a", "source", "z"):
+        (tmp_path / folder).mkdir()
+    (source / "build").mkdir()
+    for name in ("a/libm.a", "source/libm.a", "a/libn.a"):
+        (tmp_path / name).write_text("")
+    (source / "build/build.ninja").write_text(
+        f"build b.so: link {tmp_path}/a/libm.a $\n    {source}/libm.a {tmp_path}/z/libm.a $\n"
+        f"    {tmp_path}/a/$\n      libn.a\n"
+    )
+    assert machine_inputs.linked_archives(source) == [tmp_path / "a/libm.a", tmp_path / "a/libn.a"]
 
 
 def test_what_changed_during_the_build_is_not_trusted(source: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
-from millpress import dependencies
+from millpress import content_checks, dependencies
 from millpress.module_checks import TargetInterpreter, foreign_files
 from packaging.specifiers import SpecifierSet
 from press_support import compiled_wheels as tiny
@@ -286,7 +286,7 @@ def test_an_unreadable_file_hides_no_earlier_problem(
     with ZipFile(wheel, "w") as archive:
         archive.writestr("other-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\n")
     # The first check raises an error for a wheel without METADATA, too.
-    monkeypatch.setattr(static_checks.content_checks, "wheel_problems", lambda _: ["first"])
+    monkeypatch.setattr(content_checks, "wheel_problems", lambda _: ["first"])
     assert static_checks.static_problems(wheel, EXPECTED, interpreter) == [
         "first",
         "has no other-1.0.dist-info/METADATA: build it again",

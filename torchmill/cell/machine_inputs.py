@@ -25,8 +25,11 @@ UNKNOWN = "?"
 _NAMES = read_table_beside(__file__, "machine_inputs.toml")
 _CUDA_LIBRARIES = ("cudnn", "nccl", "magma", "cufile")
 _EDGE_WORD = re.compile(r"(?:[^ $|:\n]|\$.)+")  # in a line of build.ninja, where "$ " is a blank
+# A "$" at the end of a line of build.ninja continues it; "$$" stands for a dollar sign.
+# https://ninja-build.org/manual.html#_lexical_syntax
+_CONTINUED = re.compile(r"(?<!\$)(?:\$\$)*\$\n\Z")
 _KERNEL_FOLDERS = ("/proc/", "/dev/", "/sys/")
-# Their headers may be read by any compile.
+# Headers in these folders may be read by any compilation.
 _HEADER_FOLDERS = ("/usr/include/", "/usr/local/include/")
 _NANOSECONDS = 1e9
 _PRINT_VERSION = "import sys; print(sys.version.replace(chr(10), ' '))"
@@ -35,9 +38,9 @@ _PRINT_VERSION = "import sys; print(sys.version.replace(chr(10), ' '))"
 def collect_machine_inputs(
     host: Host, plan: Plan, environ: Mapping[str, str], stat_cache: StatCache
 ) -> dict[str, str]:
-    """Return everything of this machine that can change the result of a plan, by names for people.
+    """Return everything of this machine that can change the result of a plan.
 
-    The values are versions, or digests. Programs are compared by digests of their contents. The
+    The keys are human-readable names: "compiler", "library jpeg". The values are versions, or digests. Programs are compared by digests of their contents. The
     values of variables are digests too, because they may be secret and manifests are published.
     `environ` is the user's environment.
     """
@@ -51,14 +54,16 @@ def collect_machine_inputs(
             digest = stat_cache.digest(Path(home, "bin", name))
             if digest:
                 inputs[Path(name).name] = digest
-        cuda_host_compiler = compiler if "CUDAHOSTCXX" in planned else host.compilers.cuda
+        cuda_host_compiler = host.compilers.cuda
+        if "CUDAHOSTCXX" in planned:  # `--set` may name another one than CXX
+            cuda_host_compiler = host.compilers.of_command(planned["CUDAHOSTCXX"])
         inputs["host compiler of CUDA"] = str(cuda_host_compiler or "")
     # CUDA's libraries count only for a build with CUDA, and not if they lie in another toolkit, as
     # "cudnn@12.4" does.
     other_toolkits = []
-    for version in host.toolkits.homes:
-        if version != plan.cuda.toolkit:
-            other_toolkits.append(f"@{version}")
+    for toolkit in host.toolkits.homes:
+        if toolkit != plan.cuda.toolkit:
+            other_toolkits.append(f"@{toolkit}")
     for name, version in host.toolkits.libraries.items():
         is_cuda_library = name.startswith(_CUDA_LIBRARIES)
         is_looked_for = plan.cuda.toolkit and not name.endswith(tuple(other_toolkits))
@@ -94,7 +99,8 @@ def describe_interpreter(executable: Path, stat_cache: StatCache) -> dict[str, s
     real = real_path(executable)
     base = real.parents[1]
     libraries: list[Path] = []
-    for pattern in ("libpython3*.so*", "libpython3*.dylib"):
+    # Other Pythons may be in the same folder.
+    for pattern in (f"lib{real.name}*.so*", f"lib{real.name}*.dylib"):
         libraries += sorted((base / "lib").glob(pattern))
     headers = sorted(base.glob(f"include/{real.name}*/pyconfig.h"))
     argv = [str(executable), "-I", "-c", _PRINT_VERSION]
@@ -102,7 +108,10 @@ def describe_interpreter(executable: Path, stat_cache: StatCache) -> dict[str, s
     version = stat_cache.program_output(" ".join(argv), programs, lambda: ask(argv).strip())
     description = {"version": version}
     for path in (*programs, *headers):
-        description[path.name] = stat_cache.digest(path) or ""
+        name = path.name
+        if name in description:  # a second pyconfig.h, such as that of a debug build
+            name = f"{path.parent.name}/{name}"
+        description[name] = stat_cache.digest(path) or ""
     return description
 
 
@@ -155,23 +164,26 @@ def find_changed_inputs(digests: Mapping[str, str], stat_cache: StatCache) -> It
 
 
 def linked_archives(source: Path) -> list[Path]:
-    """Return the static libraries outside `source` that its builds link, one for each file name."""
-    archives: set[str] = set()
+    """Return the static libraries outside `source` that its builds link, sorted by file name.
+
+    The SBOM of the wheel lists them. Several builds may find a library by different paths, so of
+    each file name there is one path. Raises OSError if a build.ninja cannot be read.
+    """
+    files: set[str] = set()
     for build_file in source.glob("build/**/build.ninja"):
-        archives.update(file for file in _edge_files(build_file) if file.endswith(".a"))
-    by_name = {Path(file).name: Path(file) for file in sorted(archives)}
-    outside = []
-    for name in sorted(by_name):
-        path = by_name[name]
-        if path.is_file() and not path.is_relative_to(source):
-            outside.append(path)
-    return outside
+        files |= _edge_files(build_file)
+    archives: dict[str, Path] = {}
+    for file in sorted(files):
+        path = Path(file)
+        if path.suffix == ".a" and path.is_file() and not path.is_relative_to(source):
+            archives[path.name] = path
+    return [archives[name] for name in sorted(archives)]
 
 
 def outputs_with_inputs(log: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yield each existing output in the record `.ninja_deps`, with the files that were read for it.
+    """Yield each output in the record `.ninja_deps` that still exists, with the files read for it.
 
-    Paths are absolute. Raises ValueError, OSError as `read_dependencies` does.
+    All paths are made absolute. Raises ValueError, OSError as `read_dependencies` does.
     """
 
     @cache  # a header is named once for each object that read it
@@ -255,11 +267,18 @@ def _recorded_files(logs: Sequence[Path]) -> set[str]:
 def _edge_files(build_file: Path) -> set[str]:
     """Return the absolute paths on the edges (commands) of a build.ninja. Raises OSError."""
     files = set()
+    edge = ""  # the line, or as much as was read of one that is continued
     with build_file.open(encoding="utf-8", errors="surrogateescape") as lines:
         for line in lines:
-            if not line.startswith("build "):
+            edge += line.lstrip(" ") if edge else line
+            if not edge.startswith("build "):
+                edge = ""
                 continue
-            for word in _EDGE_WORD.findall(line):
+            if _CONTINUED.search(edge):
+                edge = edge.removesuffix("$\n")
+                continue
+            for word in _EDGE_WORD.findall(edge):
                 if word.startswith("/"):
                     files.add(re.sub(r"\$(.)", r"\1", word))
+            edge = ""
     return files
