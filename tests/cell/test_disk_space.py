@@ -36,11 +36,11 @@ def test_what_is_there_counts_once_for_its_part(tmp_path: Path) -> None:
     assert room.present["kit"] >= 200_000
     assert 200_000 <= room.present["tree"] < 300_000, "the tree and the outputs, without the kit"
     assert room.present["environment"] >= 100_000
-    assert room.source == 0, "the source is copied already"
+    assert room.source_files == 0, "the source is copied already"
     shutil.rmtree(build_folders.tree / "source")
-    assert disk_space.disk_spaces(build_folders, tmp_path / "cache", source)[0].source == 1
+    assert disk_space.disk_spaces(build_folders, tmp_path / "cache", source)[0].source_files == 1
     (source.path.parent / "source.json").write_text("{")
-    assert disk_space.disk_spaces(build_folders, tmp_path / "cache", source)[0].source == 0, (
+    assert disk_space.disk_spaces(build_folders, tmp_path / "cache", source)[0].source_files == 0, (
         "nothing is known"
     )
 

@@ -1,4 +1,8 @@
-"""How much disk space a build has and will need, before it starts."""
+"""How much disk space a build has and will need, before it starts.
+
+A tree holds the source and everything that is compiled in it. Its kit are the tools of the build
+that all interpreters share, such as CMake.
+"""
 
 import contextlib
 import os
@@ -20,17 +24,17 @@ from torchmill.host import disk_usage
 from torchmill.host.host import DiskSpace, Host
 from torchmill.host.own_runs import read_own_runs
 
-# Characters in a tree's path that a tool of the build misreads: CMake 4.4, linkers, or PATH, whose
-# separator is one of them. setuptools takes braces for a variable in the paths of `install`
-# (distutils.util.subst_vars). The last range stands for bytes that are no UTF-8, in which the
-# scripts of a build are written.
+# Characters in a tree's path that CMake 4.4, a linker or PATH would misread. PATH has its own
+# separator. setuptools takes braces for a variable in the paths of `install`
+# (distutils.util.subst_vars). The last range stands for bytes that are not UTF-8, the encoding of a
+# build's scripts.
 _MISREAD = re.compile(rf'[|\n"$;\\\[\],{{}}{os.pathsep}\udc80-\udcff]')
 
 
 def with_disk_space(
     host: Host, facts: Facts, layout: Layout, folders: BuildFolders, source: Source | None
 ) -> Host:
-    """Return a host with the disks of a build, and with the measurements of its earlier builds."""
+    """Return a copy of `host` to which a build's disks and earlier measurements are added."""
     disks = disk_spaces(folders, layout.cache, source)
     runs = read_own_runs(facts, layout.dist)
     return replace(host, resources=replace(host.resources, disks=disks), runs=runs)
@@ -43,6 +47,7 @@ def disk_spaces(folders: BuildFolders, cache: Path, source: Source | None) -> tu
     """
     # The parts are those of `storage_needs` in plan/storage.py.
     parts = {
+        # The outputs count as a part of the tree. Both folders are in the folder of all trees.
         "tree": (folders.tree, _size(_without_kit(folders))),
         "kit": (folders.tree, _size([BuildTree(folders.tree).kit])),
         "environment": (folders.environment, _size([folders.environment])),
@@ -51,6 +56,8 @@ def disk_spaces(folders: BuildFolders, cache: Path, source: Source | None) -> tu
         "trial": (folders.outputs, 0),
         "cache": (cache, 0),
     }
+    # Each subvolume of btrfs has a number of its own. Parts on several subvolumes of one disk are
+    # then compared with the same free space one by one.
     places: dict[int, Path] = {}  # number of a device -> the first folder that is on it
     present: dict[int, dict[str, int]] = {}  # number of a device -> bytes of each part
     for part, (folder, size) in parts.items():
@@ -71,7 +78,7 @@ def disk_spaces(folders: BuildFolders, cache: Path, source: Source | None) -> tu
             free=shutil.disk_usage(place).free,
             present=present[device],
             inodes=free_files(place),
-            source=source_files if holds_tree else 0,
+            source_files=source_files if holds_tree else 0,
             noexec=_is_noexec(place),
             misread=misread if holds_tree else "",
         )
@@ -121,7 +128,10 @@ def _without_kit(folders: BuildFolders) -> list[Path]:
 
 
 def _is_noexec(folder: Path) -> bool:
-    """Tell whether a disk is mounted so that no program on it can run; false on Windows."""
+    """Tell whether a disk is mounted so that no program on it can run.
+
+    False on Windows, and on macOS, for which Python does not have ST_NOEXEC.
+    """
     if not hasattr(os, "statvfs"):
         return False
     return bool(os.statvfs(folder).f_flag & getattr(os, "ST_NOEXEC", 0))

@@ -98,8 +98,8 @@ def _check_inodes(host: Host, files: CostRange) -> Iterator[Finding]:
     `files` are the files that a build makes for each file of its source.
     """
     for disk in host.resources.disks:
-        low = round(files.low * disk.source)
-        high = round(files.high * disk.source)
+        low = round(files.low * disk.source_files)
+        high = round(files.high * disk.source_files)
         if disk.inodes is None or disk.inodes >= high:
             continue
         finding = Finding(
