@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from torchmill.core.errors import ConfigError
-from torchmill.core.silence import until_silent
+from torchmill.core.silence import watch_for_silence
 from torchmill.core.urls import hide_password
 
 _STANDARD_INPUT = "-"
@@ -66,7 +66,7 @@ def read_log(name: str) -> Iterator[str]:
     lines = _read_lines(name)
     if Path(name).is_fifo():
         # To open a named pipe waits for somebody who writes, maybe for ever.
-        lines = until_silent(lines, name)
+        lines = watch_for_silence(lines, name)
     yield from lines
 
 

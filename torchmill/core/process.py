@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from torchmill.core.errors import ConfigError, HostError, InterruptedBuildError, TorchmillError
 from torchmill.core.plain_text import as_plain_text
-from torchmill.core.silence import answer_limit, until_silent
+from torchmill.core.silence import answer_limit, watch_for_silence
 from torchmill.core.urls import hide_password
 
 if TYPE_CHECKING:
@@ -206,13 +206,13 @@ def stream(
     clean up then, and it ends after them.
 
     `waits_for` names the sender of the output, such as a server. If it is given, the silence of the
-    sender is limited (`until_silent`).
+    sender is limited (`watch_for_silence`).
 
     Raises InterruptedBuildError after Ctrl-C, CommandError if the program fails, HostError if it
     cannot be started, SilentError if `waits_for` is silent for too long.
     """
     tail: deque[str] = deque(maxlen=TAIL_LINES)
-    # `until_silent` reads the output in another thread.
+    # `watch_for_silence` reads the output in another thread.
     reads_here = not waits_for
     with interrupt_on_sigterm():
         process = _start(argv, cwd, env)
@@ -221,7 +221,7 @@ def stream(
             # _stop still reads the last output.
             lines: Iterable[str] = process.stdout or ()
             if waits_for:
-                lines = until_silent(_read_lines(process), waits_for)
+                lines = watch_for_silence(_read_lines(process), waits_for)
             for line in lines:
                 log.write(line)
                 tail.append(line)

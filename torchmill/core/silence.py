@@ -1,4 +1,4 @@
-"""Limit how long a sender, such as a server, may be silent, and how long a program may answer.
+"""Limit how long a sender, such as a server, may be silent, or a program may take to answer.
 
 A silent sender is reported after 15 seconds, and its connection is ended after 60. Variables of the
 environment change these limits.
@@ -11,19 +11,19 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from torchmill.core.errors import ConfigError, NetworkError
 from torchmill.core.plain_text import as_plain_text
 
 REPORTED_AFTER_SECONDS = 15.0
 ENDED_AFTER_SECONDS = 60.0
-VARIABLE = "TORCHMILL_SILENCE"  # seconds, in place of ENDED_AFTER_SECONDS
+SILENCE_VARIABLE = "TORCHMILL_SILENCE"  # seconds, in place of ENDED_AFTER_SECONDS
 # For a program that only prints information. To load it from a network disk takes some seconds.
 ANSWER_SECONDS = 20.0
 # Without its persistence daemon, nvidia-smi initialises every GPU of the machine first.
 # https://docs.nvidia.com/deploy/driver-persistence/
-_ANSWER_SECONDS: Mapping[str, float] = {"nvidia-smi": 30.0}
+_SLOW_PROGRAMS: Mapping[str, float] = {"nvidia-smi": 30.0}  # program -> seconds
 ANSWER_VARIABLE = "TORCHMILL_ANSWER"  # seconds, in place of all limits for answers
 LOWEST_RATE = 100  # bytes per second; a slower sender counts as silent for a part of the time
 # Between two looks at the clock.
@@ -31,6 +31,13 @@ _POLL_SECONDS = 0.5
 _QUEUE_ITEMS = 8
 
 Item = TypeVar("Item")
+
+
+class _NoItem:
+    """Stands for no item yet. None may be an item."""
+
+
+_NO_ITEM: Final = _NoItem()
 
 
 class SilentError(NetworkError):
@@ -42,15 +49,17 @@ def silence_limit(environ: Mapping[str, str] = os.environ) -> float:
 
     Raises ConfigError if the variable is no number of seconds.
     """
-    return _read_seconds(environ, VARIABLE, ENDED_AFTER_SECONDS, "a silent connection is ended")
+    return _read_seconds(
+        environ, SILENCE_VARIABLE, ENDED_AFTER_SECONDS, "a silent connection is ended"
+    )
 
 
 def answer_limit(program: str, environ: Mapping[str, str] = os.environ) -> float:
-    """Return the seconds that a program has for an answer; `program` is the name of its file.
+    """Return the seconds that a program may take to answer; `program` is the name of its file.
 
     Raises ConfigError if the variable is no number of seconds.
     """
-    default = _ANSWER_SECONDS.get(program, ANSWER_SECONDS)
+    default = _SLOW_PROGRAMS.get(program.removesuffix(".exe"), ANSWER_SECONDS)
     event = "a program that only prints information is ended"
     return _read_seconds(environ, ANSWER_VARIABLE, default, event)
 
@@ -66,7 +75,7 @@ def _read_seconds(environ: Mapping[str, str], variable: str, default: float, eve
     if not 0 < seconds < threading.TIMEOUT_MAX:
         raise ConfigError(
             f"{variable} is '{text}': give the seconds after which {event}, such as {default:g}",
-            code="invalid-silence",
+            code="invalid-silence",  # for both variables
         )
     return seconds
 
@@ -103,9 +112,8 @@ class _Silence:
             raise SilentError(f"{self._complain(self._limit)}: it was ended", code="silent")
         is_long = self._seconds >= REPORTED_AFTER_SECONDS
         if is_long and not self._reported:
-            text = (
-                f"{self._complain(self._seconds)}; it is ended after {self._limit:g} s ({VARIABLE})"
-            )
+            complaint = self._complain(self._seconds)
+            text = f"{complaint}; it is ended after {self._limit:g} s ({SILENCE_VARIABLE})"
             print(as_plain_text(text), file=sys.stderr, flush=True)  # noqa: T201 - at once
         self._reported = is_long
 
@@ -113,16 +121,18 @@ class _Silence:
         return f"{self._sender} has sent nothing, or next to nothing, for {seconds:.0f} s"
 
 
-def until_silent(
+def watch_for_silence(
     source: Iterable[Item], sender: str, size: Callable[[Item], int] | None = None
 ) -> Generator[Item]:
     """Yield the items of `source`, which is read in another thread, as long as they keep coming.
 
     `sender` names the source in messages. `size` returns the number of bytes of an item; without
-    it, any item ends the silence. Raises SilentError after the seconds of `silence_limit`, and any
-    error that `source` raises. If `source` never returns, its thread stays until the process ends.
+    it, any item ends the silence. Raises SilentError after the seconds of `silence_limit`,
+    ConfigError if the user's limit is invalid, and any error that `source` raises. If `source`
+    never returns, its thread stays until the process ends.
     """
     silence = _Silence(sender, silence_limit())
+    # The errors of the source, and the StopIteration at the end, go through the queue like items.
     items = queue.Queue[Item | BaseException](_QUEUE_ITEMS)
     abandoned = threading.Event()
     threading.Thread(
@@ -130,7 +140,7 @@ def until_silent(
     ).start()
     try:
         while True:
-            item: Item | BaseException | None = None
+            item: Item | BaseException | _NoItem = _NO_ITEM
             began = time.monotonic()
             with contextlib.suppress(queue.Empty):
                 item = items.get(timeout=_POLL_SECONDS)
@@ -139,7 +149,7 @@ def until_silent(
                 return
             if isinstance(item, BaseException):
                 raise item
-            if item is not None:
+            if not isinstance(item, _NoItem):
                 yield item
                 silence.note_item(size(item) if size else None)
             silence.check()

@@ -20,7 +20,7 @@ from torchmill.core.console import ProgressBar
 from torchmill.core.digests import hash_file
 from torchmill.core.errors import NetworkError, SourceError
 from torchmill.core.lenient_paths import find_paths
-from torchmill.core.silence import SilentError, silence_limit, until_silent
+from torchmill.core.silence import SilentError, silence_limit, watch_for_silence
 from torchmill.core.system_errors import report_unwritable
 from torchmill.core.units import format_bytes
 from torchmill.core.urls import hide_password, host_of
@@ -227,7 +227,7 @@ def open_url(
         # whole chunk, which ends the silence before them.
         return len(item) if isinstance(item, bytes) else _CHUNK_BYTES
 
-    items = until_silent(receive(), host_of(url), count_bytes)
+    items = watch_for_silence(receive(), host_of(url), count_bytes)
     try:
         response = cast("requests.Response", next(items))
     except ValueError as error:
