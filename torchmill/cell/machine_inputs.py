@@ -40,9 +40,10 @@ def collect_machine_inputs(
 ) -> dict[str, str]:
     """Return everything of this machine that can change the result of a plan.
 
-    The keys are human-readable names: "compiler", "library jpeg". The values are versions, or digests. Programs are compared by digests of their contents. The
-    values of variables are digests too, because they may be secret and manifests are published.
-    `environ` is the user's environment.
+    The keys are human-readable names: "compiler", "library jpeg". The values are versions, or
+    digests. Programs are compared by digests of their contents. The values of variables are digests
+    too, because they may be secret and manifests are published. `environ` is the user's
+    environment.
     """
     planned = host_compiler.compiler_variables(plan.variables)
     compiler = host.compilers.of_command(planned.get("CXX", ""))
@@ -50,10 +51,7 @@ def collect_machine_inputs(
     inputs |= _compiler_digests({**environ, **planned}, stat_cache)
     home = host.toolkits.homes.get(plan.cuda.toolkit or "")
     if home is not None:
-        for name in _NAMES["cuda"]:
-            digest = stat_cache.digest(Path(home, "bin", name))
-            if digest:
-                inputs[Path(name).name] = digest
+        inputs |= _toolkit_digests(Path(home), stat_cache)
         cuda_host_compiler = host.compilers.cuda
         if "CUDAHOSTCXX" in planned:  # `--set` may name another one than CXX
             cuda_host_compiler = host.compilers.of_command(planned["CUDAHOSTCXX"])
@@ -193,6 +191,16 @@ def outputs_with_inputs(log: Path) -> Iterator[tuple[str, list[str]]]:
     for output, files in ninja.read_dependencies(log).items():
         if os.path.exists(absolute(output)):  # noqa: PTH110 - thousands
             yield absolute(output), [absolute(path) for path in files]
+
+
+def _toolkit_digests(home: Path, stat_cache: StatCache) -> dict[str, str]:
+    """Return the digests of the programs of a CUDA toolkit, by the names of their files."""
+    digests = {}
+    for name in _NAMES["cuda"]:
+        digest = stat_cache.digest(home / "bin" / name)
+        if digest:
+            digests[Path(name).name] = digest
+    return digests
 
 
 def _compiler_digests(environ: Mapping[str, str], stat_cache: StatCache) -> dict[str, str]:
