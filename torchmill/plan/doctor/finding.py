@@ -10,10 +10,12 @@ a build without CUDA), or is an obstacle that most machines do not have (a limit
 time of a process): a line that says "no limit" would only make the table longer.
 
 A cure is the text that says how to mend a finding. It is a command if `cure_command.is_command`
-says so: nox, one of a few tasks of invoke, a package manager, uv, pip or pyenv, several of them
-joined by "&&", each with assignments before it if it needs them. `invoke doctor --fix` runs these.
-Every other cure is shown and not run: a sentence, but also "export …" and "ulimit …", which change
-only the shell that the user types them into.
+says so: one of a few tasks of invoke, a package manager, uv, pip, pyenv or nox, several of them
+joined by "&&", each with assignments before it if it needs them. `invoke doctor --fix` and `invoke
+build` run these, for failures and warnings. A session of nox is not run: if it cures a failure,
+`invoke build` builds with its options and variables. Every other cure is shown and not run: a
+sentence, but also "export …" and "ulimit …", which change only the shell that the user types them
+into.
 """
 
 from collections.abc import Iterable, Sequence
