@@ -16,6 +16,7 @@ from torchmill.commands.command import CommandOutput
 from torchmill.commands.publish import publish_wheels
 from torchmill.core.errors import DeliveryError
 from torchmill.core.paths import Layout
+from torchmill.core.process import CommandError
 from torchmill.deliver import retention
 from torchmill.deliver.publish.upload_set import StoredFile
 from torchmill.wheel import dist_files
@@ -237,6 +238,16 @@ def test_a_refused_removal_names_the_files_that_are_removed() -> None:
     with refused("upload-refused") as error:
         retention.remove_files(files)
     assert str(error.value) == "it is closed (everything is uploaded; removed: a.whl)"
+
+
+def test_a_refused_removal_stays_an_error_of_its_class() -> None:
+    def refuse() -> None:
+        raise CommandError(["rm", "a.whl"], 1, "it is busy")
+
+    with refused("command-failed") as error:
+        retention.remove_files([StoredFile("a.whl", digest=str, read=list, remove=refuse)])
+    assert isinstance(error.value, CommandError)
+    assert str(error.value).endswith("it is busy (everything is uploaded; removed: nothing)")
 
 
 def test_nothing_can_be_removed_from_an_index(publish: Callable[..., CommandOutput]) -> None:

@@ -1,12 +1,13 @@
 """Keep the newest releases: tell which wheels are older, and remove published ones.
 
 Releases are counted for each kind of wheel by itself: the same package, variant, Python and
-platform. A place is a target of `invoke publish` that `removes_files`.
+platform. Pre-releases, such as release candidates, are a kind of their own: they take the place of
+no final release. A place is a target of `invoke publish` that `removes_files`.
 """
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,8 +37,18 @@ _SUFFIXES = (
     "",
     dist_files.MANIFEST_SUFFIX,
     *dist_files.SIGNATURE_SUFFIXES,
-    *reversed(dist_files.DOCUMENT_SUFFIXES),
+    *(suffix for suffix in dist_files.DOCUMENT_SUFFIXES if suffix != dist_files.STATEMENT_SUFFIX),
+    dist_files.STATEMENT_SUFFIX,
 )
+
+
+class WheelKind(NamedTuple):
+    """What the wheels have in common whose releases are counted together."""
+
+    package: str
+    variant: str | None  # the local label of the version: "cu118"
+    is_prerelease: bool
+    platforms: frozenset[tuple[str, str, str]]  # interpreter, ABI and system: "linux_x86_64"
 
 
 def parse_keep(text: str) -> int:
@@ -50,19 +61,22 @@ def parse_keep(text: str) -> int:
     return require_count("--keep", text, 1, _MAX_RELEASES, "invalid-keep")
 
 
-def _parse_release(wheel: str) -> tuple[Hashable, Version]:
+def _parse_release(wheel_name: str) -> tuple[WheelKind, Version]:
     """Return the kind and the version of a wheel, from the name of its file.
 
     Raises WheelError if that is not the name of a wheel.
     """
-    name, version, _, tags = wheel_file.parse_file_name(Path(wheel))
+    package, version, _, tags = wheel_file.parse_file_name(Path(wheel_name))
     platforms = set()
     for tag in tags:
         platforms.add((tag.interpreter, tag.abi, _SYSTEM.sub(r"\1", tag.platform)))
-    return (name, version.local, version.is_prerelease, frozenset(platforms)), version
+    kind = WheelKind(package, version.local, version.is_prerelease, frozenset(platforms))
+    return kind, version
 
 
-def older_wheels(wheels: Iterable[str], keep: int, uncounted: Collection[str] = ()) -> list[str]:
+def older_wheels(
+    wheel_names: Iterable[str], keep: int, uncounted: Collection[str] = ()
+) -> list[str]:
     """Return the names of the wheels that are older than the newest `keep` releases of their kind.
 
     Returns none if `keep` is 0. The wheels in `uncounted`, which are yanked, do not count as one
@@ -70,17 +84,17 @@ def older_wheels(wheels: Iterable[str], keep: int, uncounted: Collection[str] = 
     """
     if not keep:
         return []
-    kinds: dict[Hashable, dict[str, Version]] = defaultdict(dict)
-    for wheel in wheels:
-        kind, version = _parse_release(wheel)
-        kinds[kind][wheel] = version
+    kinds: dict[WheelKind, dict[str, Version]] = defaultdict(dict)
+    for wheel_name in wheel_names:
+        kind, version = _parse_release(wheel_name)
+        kinds[kind][wheel_name] = version
     older = []
     for versions in kinds.values():
-        counted = {version for wheel, version in versions.items() if wheel not in uncounted}
+        counted = {version for name, version in versions.items() if name not in uncounted}
         if len(counted) < keep:  # all releases of this kind are among the newest
             continue
         oldest_kept = sorted(counted, reverse=True)[keep - 1]
-        older += [wheel for wheel, version in versions.items() if version < oldest_kept]
+        older += [name for name, version in versions.items() if version < oldest_kept]
     return sorted(older)
 
 
@@ -107,8 +121,8 @@ def plan_retention(
     published = _find_published(target, kinds)
     old = older_wheels(names | published.keys(), keep)
     stale = []
-    for wheel in old:
-        stale += published.get(wheel, [])
+    for wheel_name in old:
+        stale += published.get(wheel_name, [])
     return RetentionPlan(
         recent=[wheel for wheel in wheels if wheel.path.name not in old],
         too_old=sorted(names.intersection(old) - published.keys()),
@@ -117,30 +131,30 @@ def plan_retention(
 
 
 def _find_published(
-    target: PublishTarget, kinds: Collection[Hashable]
+    target: PublishTarget, kinds: Collection[WheelKind]
 ) -> dict[str, list[StoredFile]]:
     """Return the files of each wheel of some kinds that torchmill published, in removal order."""
     sets: dict[str, dict[str, StoredFile]] = defaultdict(dict)
     for file in target.stored_files():
         # "torch-….whl.cdx.json" is the wheel "torch-….whl" and the suffix ".cdx.json".
         stem, extension, suffix = file.name.rpartition(".whl")
-        wheel = stem + extension
+        wheel_name = stem + extension
         if suffix not in _SUFFIXES:
             continue
         try:
-            kind, _ = _parse_release(wheel)
+            kind, _ = _parse_release(wheel_name)
         except WheelError:  # not the name of a wheel
             continue
         if kind in kinds:
-            sets[wheel][suffix] = file
+            sets[wheel_name][suffix] = file
     published = {}
-    for wheel, files in sets.items():
-        if _is_published(wheel, files):
-            published[wheel] = [files[suffix] for suffix in _SUFFIXES if suffix in files]
+    for wheel_name, files in sets.items():
+        if _is_published(wheel_name, files):
+            published[wheel_name] = [files[suffix] for suffix in _SUFFIXES if suffix in files]
     return published
 
 
-def _is_published(wheel: str, files: Mapping[str, StoredFile]) -> bool:
+def _is_published(wheel_name: str, files: Mapping[str, StoredFile]) -> bool:
     """Tell if torchmill published a wheel: its statement is torchmill's and names its bytes.
 
     `files` are the wheel and the files beside it, by suffix. The wheel itself may be gone, if an
@@ -159,13 +173,13 @@ def _is_published(wheel: str, files: Mapping[str, StoredFile]) -> bool:
         return False
     if build_type != statement.BUILD_TYPE:
         return False
-    return bool(subject == {"name": wheel, "digest": {"sha256": sha256}})
+    return bool(subject == {"name": wheel_name, "digest": {"sha256": sha256}})
 
 
 def remove_files(files: Sequence[StoredFile]) -> None:
     """Remove files from a place that has all uploads already.
 
-    Raises TorchmillError that names the files that were removed before it failed.
+    If a removal fails, its TorchmillError also names the files that were removed before.
     """
     removed: list[str] = []
     for file in files:
@@ -174,7 +188,7 @@ def remove_files(files: Sequence[StoredFile]) -> None:
                 file.remove()
         except TorchmillError as error:
             names = ", ".join(removed) or "nothing"
-            raise type(error)(
-                f"{error} (everything is uploaded; removed: {names})", code=error.code
-            ) from None
+            # Not a new error: the constructors of some classes take other arguments.
+            error.args = (f"{error} (everything is uploaded; removed: {names})",)
+            raise
         removed.append(file.name)
