@@ -4,6 +4,7 @@ from dataclasses import replace
 from itertools import chain, pairwise, permutations
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 from tests.support.hosts import change_host
 from tests.support.refusals import refused
@@ -553,3 +554,13 @@ def test_the_gpus_of_a_machine(shipped: Facts) -> None:
         gpus_of_host(shipped, ())
     with refused("unknown-capability"):
         gpus_of_host(shipped, (Gpu("NVIDIA Next", "99.0"),))
+
+
+def test_a_driver_that_bounds_a_capability_bounds_its_own_targets_too(shipped: Facts) -> None:
+    capabilities = []
+    for capability in shipped.gpus.capabilities:
+        bounds = SpecifierSet("<12.4") if capability.name == "9.0" else capability.jetpack
+        capabilities.append(replace(capability, jetpack=bounds))
+    facts = replace(shipped, gpus=replace(shipped.gpus, capabilities=tuple(capabilities)))
+    for target in ("9.0", "9.0a"):
+        assert toolkits_with_target(facts, target)[-1].version == "12.3"

@@ -1,4 +1,7 @@
-"""GPUs, their compute capabilities, and the machines that they come with."""
+"""GPUs, their compute capabilities, and the machines that they come with.
+
+An empty SpecifierSet means any version. `source` is the address, or the reason, of a fact.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,8 @@ class Capability:
     # A system on a chip, such as Jetson's: NVIDIA does not promise that code for another minor
     # version runs on it.
     tegra: bool = False
-    # Of a system on a chip: toolkits whose code the drivers of its boards run.
+    # Of a system on a chip: versions of the toolkits whose code the drivers of its boards run. They
+    # follow from the JetPack, NVIDIA's system for these boards, that is the last for them.
     jetpack: SpecifierSet = field(default_factory=SpecifierSet)
     # "9.0a" -> torch whose cpp_extension takes it
     extensions: Mapping[str, SpecifierSet] = no_entries()
@@ -58,7 +62,7 @@ class DeviceMaker:
 
 @dataclass(frozen=True, slots=True)
 class GpuHost:
-    """GPUs that exist only together with a processor."""
+    """A board: GPUs that exist only together with a processor."""
 
     gpus: tuple[str, ...]  # as gpus.toml names them
     arch: str  # of the processor
@@ -73,14 +77,14 @@ class BoardIndex:
 
     url: str
     gpus: tuple[str, ...]  # as gpus.toml names them
-    jetpack: str  # "6"
+    jetpack: str  # the major version of JetPack: "6"
     cuda: str  # toolkits that its wheels are made with, for people
     source: str
 
 
 @dataclass(frozen=True, slots=True)
 class GpuFacts:
-    """Everything that the facts know of GPUs, and of devices that are taken for them."""
+    """Everything that the facts know of GPUs, and of devices that users mistake for them."""
 
     capabilities: tuple[Capability, ...] = ()  # oldest first
     arch_names: tuple[ArchName, ...] = ()

@@ -24,18 +24,18 @@ def format_toolkit_range(toolkits: Sequence[Toolkit]) -> str:
     return oldest if oldest == newest else f"{oldest} to {newest}"
 
 
-def toolkits_with_target(facts: Facts, name: str) -> list[Toolkit]:
+def toolkits_with_target(facts: Facts, target: str) -> list[Toolkit]:
     """Return the toolkits that make code for a target, such as "9.0a", oldest first.
 
     Toolkits that make code for a system on a chip, such as Jetson's, are left out if no driver of
     its boards runs this code.
     """
-    capability = facts.capability(name)
+    capability = facts.capability(target.rstrip("af"))  # of "9.0a", 9.0
     toolkits: list[Toolkit] = []
     for toolkit in facts.toolkits:
-        # Bounds of capabilities of graphics cards are empty, and so hold every toolkit.
+        # The bounds of a graphics card's capability are empty, so every toolkit is within them.
         is_run = capability is None or toolkit.version in capability.jetpack
-        if is_run and name in toolkit.capabilities:
+        if is_run and target in toolkit.capabilities:
             toolkits.append(toolkit)
     return toolkits
 
@@ -58,10 +58,10 @@ def _first_official_build(facts: Facts, capability: Capability) -> str:
     """Return the oldest official build with code for a capability: "torch 2.7.0 (cu128)", or ""."""
     arch = "aarch64" if capability.tegra else "x86_64"
     for release in facts.releases[base_package(facts).name]:
-        for version, cuda in release.cuda_official.items():
-            targets = parse_targets(facts, cuda.capabilities.get(arch, ""))
+        for cuda, official in release.cuda_official.items():
+            targets = parse_targets(facts, official.capabilities.get(arch, ""))
             if capability.name in {target.capability for target in targets}:
-                variant = "cu" + version.replace(".", "")
+                variant = "cu" + cuda.replace(".", "")
                 return f"{release} ({variant})"
     return ""
 
