@@ -1,4 +1,8 @@
-"""`--from debian`: fetch a release from Debian's source archive."""
+"""`--from debian`: fetch a release from Debian's source archive.
+
+Debian has a source package for each program: a tarball of the authors' source, maybe repacked, and
+patches, which are left out here. A suite is a release of Debian, such as bookworm.
+"""
 
 import contextlib
 import shutil
@@ -20,11 +24,11 @@ from torchmill.fetch.source.tree import require_python_project
 def fetch_debian(
     request: SourceRequest, slot: SourceDir, cache: Path, progress: ProgressDisplay
 ) -> Source:
-    """Download, check and unpack a release, and fill the submodules that its archive leaves empty.
+    """Download, check and unpack a release, and fill the submodules that its tarball leaves empty.
 
     Raises SourceError, NetworkError, HostError; BusyError if another run holds the cache for long.
     """
-    suite, name = _find_suite(request)
+    suite, source_name = _find_suite(request)
     if shutil.which("apt-get") is None:
         raise HostError(
             f"--from debian needs apt-get, which is not installed: {request.alternatives()}",
@@ -37,14 +41,18 @@ def fetch_debian(
             bar.update(0, None, f"reading the lists of {suite}")
             apt = Apt(cache / f"{suite.name}-sources")
             apt.configure(archives)
-            package = _download(apt, suite, name, request.release.version, request, bar)
-            unpack_archive(apt.downloads / package.tarball, tree, bar)
+            source_package = _download(
+                apt, suite, source_name, request.release.version, request=request, bar=bar
+            )
+            unpack_archive(apt.downloads / source_package.tarball, tree, bar)
             filled = _fill_submodules(apt, suite, tree, request, bar)
-        require_python_project(tree, f"Debian's {package.tarball}")
+        require_python_project(tree, f"Debian's {source_package.tarball}")
         notes = "; ".join(["as repacked by Debian", *filled])
-        origin = f"Debian's {package.name} {package.version} ({notes})"
+        origin = f"Debian's {source_package.name} {source_package.version} ({notes})"
+        # The digests of the submodules' tarballs were checked too, against Debian's signed lists.
+        # The proof has no place for them: the notes name their packages and versions.
         proof = SourceProof(
-            archive=package.sha256, unproven="Debian repacks the source, and names no commit"
+            archive=source_package.sha256, unproven="Debian repacks the source, and names no commit"
         )
         return slot.publish(slot.unpacked, request, DEBIAN, origin, proof=proof)
 
@@ -55,9 +63,11 @@ def _find_suite(request: SourceRequest) -> tuple[DebianSuite, str]:
     Raises SourceError if the facts name no suite for the release.
     """
     package = request.package
-    suite, _, name = package.debian.sources.get(request.release.version, "").partition("/")
-    if name:
-        return DebianSuite(DEBIAN, suite, ("main",)), name
+    # The facts write "bookworm/pytorch".
+    path = package.debian.sources.get(request.release.version, "")
+    suite, _, source_name = path.partition("/")
+    if source_name:
+        return DebianSuite(DEBIAN, suite, ("main",)), source_name
     places = []
     for version, path in package.debian.sources.items():  # "1.13.1" -> "bookworm/pytorch"
         places.append(f"{version} in {path.partition('/')[0]}")
@@ -84,11 +94,12 @@ def _require_archives(suite: DebianSuite) -> tuple[AptArchive, ...]:
     return archives
 
 
-def _download(  # noqa: PLR0917 - a package, the request it is for, and how to show it
+def _download(
     apt: Apt,
     suite: DebianSuite,
-    name: str,
+    source_name: str,
     version: str | None,
+    *,
     request: SourceRequest,
     bar: ProgressBar,
 ) -> SourcePackage:
@@ -98,47 +109,53 @@ def _download(  # noqa: PLR0917 - a package, the request it is for, and how to s
     it, and other errors if apt fails.
     """
     try:
-        package, failure = apt.query(lambda: apt.find_source(name, version), bool)
-        # Without lists, nothing can be said about the package.
-        if package is None and failure is not None:
+        # Any package is enough; if there is none, the lists are renewed.
+        source_package, failure = apt.query(
+            lambda: apt.find_source(source_name, version), is_enough=bool
+        )
+        # If the lists could not be renewed, a package from the old lists is good: its tarball is
+        # checked by the digest there. Without a package, the failure is the reason: newer lists may
+        # have it.
+        if source_package is None and failure is not None:
             raise failure
-        if package is None:
-            other_version = apt.find_source(name)
-            if other_version is None:
-                offer = f"it has no {name}"
+        if source_package is None:
+            offered = apt.find_source(source_name)
+            if offered is None:
+                offer = f"it has no {source_name}"
             else:
-                offer = f"it now has {name} {other_version.upstream}"
-            title = f"{name} {version}" if version else name
+                offer = f"it now has {source_name} {offered.upstream}"
+            title = f"{source_name} {version}" if version else source_name
             raise SourceError(
                 f"{suite} does not have {title} ({offer}): {request.alternatives()}",
                 code="release-not-in-debian",
             )
-        bar.update(0, None, f"downloading {package.tarball}")
-        apt.download_source(package)
+        bar.update(0, None, f"downloading {source_package.tarball}")
+        apt.download_source(source_package)
     except CommandError as error:
         raise explain_apt_error(
             error.output, apt.folder, request.title, request.alternatives()
         ) from None
-    return package
+    return source_package
 
 
 def _fill_submodules(
     apt: Apt, suite: DebianSuite, tree: Path, request: SourceRequest, bar: ProgressBar
 ) -> tuple[str, ...]:
-    """Unpack source packages of Debian into submodules that its repacked archive leaves empty.
+    """Unpack source packages of Debian into submodules that the repacked tarball leaves empty.
 
     The facts name the package for each submodule. Returns a note for each that was filled:
     "third_party/deep from deep 2.0-1".
     """
     filled = []
-    for path, name in request.package.debian.submodules.get(suite.name, {}).items():
+    for path, source_name in request.package.debian.submodules.get(suite.name, {}).items():
         folder = tree / path
         if folder.is_dir() and any(folder.iterdir()):
             continue
-        package = _download(apt, suite, name, None, request, bar)
-        if folder.exists():
-            folder.rmdir()  # a folder that is not empty makes this fail
+        source_package = _download(apt, suite, source_name, None, request=request, bar=bar)
+        # In git's archives, a submodule is an empty folder; Debian also leaves the folder out.
+        if folder.is_dir():
+            folder.rmdir()
         folder.parent.mkdir(parents=True, exist_ok=True)
-        unpack_archive(apt.downloads / package.tarball, folder, bar)
-        filled.append(f"{path} from {name} {package.version}")
+        unpack_archive(apt.downloads / source_package.tarball, folder, bar)
+        filled.append(f"{path} from {source_name} {source_package.version}")
     return tuple(filled)
