@@ -110,7 +110,7 @@ FULL = Host(
     interpreters=HostInterpreters(
         paths={"3.10": "/usr/bin/python3.10", "3.8": "/usr/bin/python3.8"},
         broken={"3.10": "/home/u/.pyenv/shims/python3.10"},
-        headless={"3.8": "/usr/bin/python3.8"},
+        without_headers={"3.8": "/usr/bin/python3.8"},
         translated={"3.9": "/opt/conda/bin/python3.9"},
     ),
     gpus=HostGpus(

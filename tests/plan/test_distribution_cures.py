@@ -136,7 +136,7 @@ def without(host: Host, thing: str) -> tuple[Host, tuple[str, ...]]:
         programs={"paths": {"sudo": "/usr/bin/sudo", "git": "/usr/bin/git"}},
     )
     without_git = {"c++": "c++", "sudo": "/usr/bin/sudo"}
-    headless = {"3.12": "/usr/bin/python3.12"}
+    without_headers = {"3.12": "/usr/bin/python3.12"}
     not_installed = dict.fromkeys(PACKAGE_NAMES, "")
     cases: Mapping[str, tuple[Host, tuple[str, ...]]] = {
         "compiler": (bare, ()),
@@ -145,7 +145,7 @@ def without(host: Host, thing: str) -> tuple[Host, tuple[str, ...]]:
         "older gcc": (with_gcc(host, NEW_GCC), ()),
         "git": (change_host(host, programs={"paths": without_git}), ()),
         "OpenBLAS": (host, ("--set", "BLAS=OpenBLAS")),
-        "headers": (change_host(host, interpreters={"headless": headless}), ()),
+        "headers": (change_host(host, interpreters={"without_headers": without_headers}), ()),
         "packages": (change_host(host, packages={"installed": not_installed}), ()),
         "toolkit": (change_host(host, toolkits={"homes": {}}), ()),
     }

@@ -222,6 +222,15 @@ def test_a_missing_python_is_installed_by_the_program_that_has_a_shim_of_it(
     assert (interpreter.verdict, interpreter.cure) == ("failure", cure)
 
 
+def test_a_python_of_pyenv_without_headers_is_installed_again(shipped: Facts) -> None:
+    path = "/home/x/.pyenv/versions/3.9.18/bin/python3.9"
+    host = golden_host("bare")
+    interpreters = {"paths": {"3.9": path}, "broken": {}, "without_headers": {"3.9": path}}
+    host = change_host(host, interpreters=interpreters)
+    finding = finding_on(examine(shipped, host, "wheel-3.9-cpu", "v1.13.1"), "interpreter")
+    assert (finding.verdict, finding.cure) == ("failure", "pyenv install --force 3.9")
+
+
 def test_a_jetson_is_examined(shipped: Facts) -> None:
     host = golden_host("jetson")
     findings = examine(shipped, host, "wheel-3.6-cu102", "v1.10.0", "--arch-list=7.2")

@@ -99,7 +99,7 @@ def _read_host(table: TomlTable) -> Host:
             {
                 "paths": "interpreters",
                 "broken": "broken_interpreters",
-                "headless": "headless_interpreters",
+                "without_headers": "headless_interpreters",
                 "translated": "translated_interpreters",
             },
         ),
@@ -190,7 +190,7 @@ def describe_host(host: Host) -> str:
         "kept": host.toolkits.provisioned,
         "interpreters": host.interpreters.paths,
         "broken_interpreters": host.interpreters.broken,
-        "headless_interpreters": host.interpreters.headless,
+        "headless_interpreters": host.interpreters.without_headers,
         "translated_interpreters": host.interpreters.translated,
         "processor": host.platform.processor_features,
         "driver": host.gpus.driver,

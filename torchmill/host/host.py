@@ -115,7 +115,7 @@ class HostInterpreters:
 
     paths: Mapping[str, str] = no_entries()
     broken: Mapping[str, str] = no_entries()  # shims that fail
-    headless: Mapping[str, str] = no_entries()  # without Python.h
+    without_headers: Mapping[str, str] = no_entries()  # without Python.h
     translated: Mapping[str, str] = no_entries()  # made for another processor
 
 

@@ -1,8 +1,8 @@
 """Find the CPythons of this machine without running any; prove one by running it.
 
 A *shim* of pyenv is a script in a folder on PATH, one for each version that pyenv has. It starts
-the CPython of that version only if the user has selected the version; else it fails. *Headless* is
-a CPython without Python.h, as Debian's without its package python3-dev.
+the CPython of that version only if the user has selected the version; else it fails. A
+CPython may be without headers (Python.h), as Debian's is without its package python3-dev.
 """
 
 import json
@@ -100,14 +100,14 @@ def interpreters_without_headers(
         best = paths[0]
         if not _has_headers(best):
             suspects[version] = best
-    headless: Interpreters = {}
+    without_headers: Interpreters = {}
     for version, answer in _ask_each(_query, suspects).items():
         if isinstance(answer, str):
             continue
         _, header = answer
         if not is_file(header):
-            headless[version] = suspects[version]
-    return headless
+            without_headers[version] = suspects[version]
+    return without_headers
 
 
 def _ask_each(

@@ -132,7 +132,7 @@ def measure_host(
         versions = threads.submit(programs.tool_versions, tools, run, probes)
         devices = threads.submit(gpu_driver.find_host_gpus, root, run) if gpus else None
         shims = threads.submit(interpreters.broken_shims, environ, home)
-        headless = threads.submit(interpreters.interpreters_without_headers, environ, home)
+        without_headers = threads.submit(interpreters.interpreters_without_headers, environ, home)
         host = _measure_basis(environ, root, home, run)
         pythons = interpreters.installed_interpreters(environ, home)
 
@@ -155,7 +155,7 @@ def measure_host(
         interpreters=HostInterpreters(
             paths=_as_texts(pythons),
             broken=_as_texts(broken),
-            headless=_as_texts(headless.result()),
+            without_headers=_as_texts(without_headers.result()),
             translated=_as_texts(interpreters.translated_interpreters(pythons, host.arch)),
         ),
         gpus=HostGpus(

@@ -163,8 +163,8 @@ def _with_packages(host: Host, names: Iterable[str]) -> Host:
 
 def _with_interpreter(host: Host, version: str) -> Host:
     """Return a host that has a complete CPython of its own architecture: headers, no emulation."""
-    headless = dict(host.interpreters.headless)
-    headless.pop(version, None)
+    without_headers = dict(host.interpreters.without_headers)
+    without_headers.pop(version, None)
     translated = dict(host.interpreters.translated)
     translated.pop(version, None)
     return replace(
@@ -172,7 +172,7 @@ def _with_interpreter(host: Host, version: str) -> Host:
         interpreters=replace(
             host.interpreters,
             paths={**host.interpreters.paths, version: f"python{version}"},
-            headless=headless,
+            without_headers=without_headers,
             translated=translated,
         ),
     )

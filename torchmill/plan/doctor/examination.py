@@ -143,7 +143,7 @@ def _check_interpreters(facts: Facts, host: Host, release: Release | None) -> It
     else:
         # The usual Python, as opposed to the free-threaded "3.13t".
         newest = [python for python in pythons if not python.endswith("t")][-1]
-        yield absence_finding(host, subject, needed, interpreter.how_to_install(host, newest))
+        yield absence_finding(host, subject, needed, interpreter.python_cure(host, newest))
     for version in {**host.interpreters.paths, **host.interpreters.broken}:
         if version not in usable:
             finding = interpreter.interpreter_finding(host, version)

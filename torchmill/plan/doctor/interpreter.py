@@ -27,7 +27,14 @@ def check_interpreter(context: CheckContext) -> Iterator[Finding]:
             "run it with the new environment's Python"
         )
         cure = _native_environment("torchmill", _PYTHON_OF_SUITE)
-        yield Finding("this suite", "run through Rosetta", host.arch, "failure", cure, because)
+        yield Finding(
+            "this suite",
+            state="run through Rosetta",
+            needed=host.arch,
+            verdict="failure",
+            cure=cure,
+            because=because,
+        )
     finding = interpreter_finding(host, context.build.python)
     if finding.verdict in {"failure", "unknown"}:
         cures = [finding.cure, *finding.other_cures, *container_cures(context)]
@@ -45,23 +52,24 @@ def interpreter_finding(host: Host, version: str) -> Finding:
         because = ""
         if host.interpreters.paths:
             because = f"this machine has {', '.join(host.interpreters.paths)}"
-        return absence_finding(host, subject, needed, how_to_install(host, version), because)
+        return absence_finding(host, subject, needed, python_cure(host, version), because)
     if path is None:
         return Finding(
             subject,
-            f"{shim}, a shim that does not run",
-            needed,
-            "failure",
-            how_to_install(host, version, shim or ""),
-            "its version is not installed",
+            state=f"{shim}, a shim that does not run",
+            needed=needed,
+            verdict="failure",
+            cure=python_cure(host, version, shim or ""),
+            because="its version is not installed",
         )
     if version in host.interpreters.translated:
         because = f"it runs through an emulator, and what it builds is not for {host.arch}"
         cure = f"uv python install {version}"
         if host.system == "macos":
             cure = _native_environment(f"native-{version}", version)
-        return Finding(subject, f"{path}, of another machine", needed, "failure", cure, because)
-    if version in host.interpreters.headless:
+        state = f"{path}, for another architecture"
+        return Finding(subject, state, needed, "failure", cure=cure, because=because)
+    if version in host.interpreters.without_headers:
         state = f"{path}, without headers"
         because = "extension modules include Python.h"
         finding = Finding(subject, state, needed, "failure", because=because)
@@ -75,37 +83,46 @@ def _native_environment(name: str, version: str) -> str:
     return f"CONDA_SUBDIR=osx-arm64 conda create --name {name} python={version}"
 
 
-def how_to_install(host: Host, version: str, path: str = "") -> str:
-    """Return how to install a CPython on a host.
+def python_cure(host: Host, version: str, path: str = "") -> str:
+    """Return the command, or the advice, by which a CPython gets onto a host.
 
     `path` is that of an interpreter of this version that does not serve; "" if there is none. If
     pyenv brought it, pyenv has to replace it.
     """
     # uv could bring a CPython too, but the shim of pyenv, which is first on PATH, would stay broken.
-    if "pyenv" in path:
-        return f"pyenv install {version}"
+    if _is_of_pyenv(path):
+        # pyenv asks before it installs a version that it has.
+        is_installed = path == host.interpreters.paths.get(version)
+        return f"pyenv install {'--force ' if is_installed else ''}{version}"
     paths = [*host.interpreters.paths.values(), *host.interpreters.broken.values()]
-    has_pyenv = "pyenv" in host.programs.paths or any("pyenv/" in installed for installed in paths)
+    has_pyenv = "pyenv" in host.programs.paths or any(map(_is_of_pyenv, paths))
     return interpreters.how_to_install(version, pyenv=has_pyenv)
+
+
+def _is_of_pyenv(path: str) -> bool:
+    """Tell whether an interpreter or a shim lies in pyenv's folder: ".pyenv", or "pyenv"."""
+    return "pyenv/" in path
 
 
 def _header_cures(host: Host, version: str, path: str) -> list[str]:
     """Return how to install the headers of a CPython, or another CPython that has them.
 
-    `path` is that of the CPython without headers.
+    `path` is that of the CPython without headers. The first cure is the best: the headers, if the
+    package that has them is recorded, and this user may install it.
     """
-    other_python = how_to_install(host, version, path)
+    other_python = python_cure(host, version, path)
     manager = host_manager(host)
+    # Of Debian and its like, "python{version}-dev".
     usual_name = PACKAGES["python_headers"].get(system_packages.naming_manager(manager))
     # Only for the distribution's own Python, in /usr/bin, there are packages with headers.
     if usual_name is None or not path.startswith("/usr/bin/"):
         return [other_python]
     release = distributions.find_recorded_release(host.platform.distribution)
-    name = release.pythons.get(version) if release else None
-    if manager is None or name is None:
+    headers_package = release.pythons.get(version) if release else None
+    if manager is None or headers_package is None:
         place = system_packages.describe_place(manager, host.platform.distribution)
         package = usual_name.format(version=version)
         return [other_python, f"look for them as {package} among the packages of {place}"]
     if system_packages.may_install(host, manager):
-        return [install_line(host, manager, [name]), other_python]
+        return [install_line(host, manager, [headers_package]), other_python]
     return [other_python]
