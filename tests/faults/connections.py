@@ -1,4 +1,8 @@
-"""Broken connections: git over its own protocol, ssh and https, downloads, package indexes and uploads."""
+"""Broken connections: git over its own protocol, ssh and https, downloads, package indexes and uploads.
+
+A *case* breaks connections while a command runs, and then runs the same command without a fault. The first must end
+well or be refused in time, the second must end well.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +26,8 @@ from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, Thread
 from pathlib import Path
 from typing import ClassVar
 
-from tests.faults.proxy import WAYS, Fault, Proxy, proxied
-from tests.faults.tally import Outcome, Tally, judge
+from tests.faults.proxy import NO_FAULT, WAYS, Fault, Proxy, proxied
+from tests.faults.tally import CommandOutcome, Tally, judge
 from tests.support import documented_wheels, publishing_servers
 from tests.support.index_server import send_answer
 from tests.support.silent_progress import SilentBar, SilentProgress
@@ -37,56 +41,56 @@ from torchmill.fetch.source.tree import digest_contents
 from torchmill.wheel import finished_wheel
 
 SILENCE_SECONDS = 2.0
-LONGEST_SECONDS = (
-    40.0  # for one command: several connections, each silent for as long as it may be, and retries
-)
+# For one command: it makes several connections, of which each may be silent for SILENCE_SECONDS, and retries.
+LONGEST_SECONDS = 40.0
 KINDS = ("git", "ssh", "https", "download", "index", "upload")
-_BY_HAND = (
-    "file-exists",
-    "half-upload",
-)  # what the index let pass or keeps, only its owner can remove
+# Errors after a broken upload that last: only the owner of the index can remove what it has stored.
+_LASTING_UPLOAD_CODES = ("file-exists", "half-upload")
 
-Attempt = Callable[[Path], str]  # does the work in a folder; returns a digest of what it made
+Attempt = Callable[[Path], str]  # does the work in a folder; returns a digest of the result
 
 
 def attack_connections(kind: str, count: int, seed: int) -> Tally:
-    """Break `count` connections of one of KINDS, one after another; after each, let the same command go on."""
-    chance, tally = random.Random(f"{seed} {kind}"), Tally(f"connections: {kind}")  # noqa: S311 - no secret
+    """Run `count` cases of one of KINDS, with faults drawn at random."""
+    chance = random.Random(f"{seed} {kind}")  # noqa: S311 - no secret
+    tally = Tally(f"connections: {kind}")
+    lasting_codes = _LASTING_UPLOAD_CODES if kind == "upload" else ()
     with (
         tempfile.TemporaryDirectory() as folder,
         _environment(Path(folder)),
-        _SETTINGS[kind](Path(folder)) as ready,
+        _SETTINGS[kind](Path(folder)) as setting,
     ):
-        begin, attempt, size = ready
-        begin(Fault("", 0))
+        begin, attempt, size = setting
+        begin(NO_FAULT)
         expected = attempt(Path(folder, "whole"))
         for number in range(count):
             way = WAYS[number % len(WAYS)]
             upward = kind == "upload" and number % 4 > 0
-            fault = Fault(way, int(size * chance.random() ** 2), upward, chance.choice((0, 0, 1)))
+            # Squared: most faults come early, where the protocols negotiate.
+            at = int(size * chance.random() ** 2)
+            fault = Fault(way, at, upward, connection=chance.choice((0, 0, 1)))
             begin(fault)
             place = Path(folder, str(number))
             first = _timed(functools.partial(attempt, place), expected)
-            begin(Fault("", 0))
+            begin(NO_FAULT)
             second = _timed(functools.partial(attempt, place), expected)
-            tally.add(str(fault), judge(first, second, _BY_HAND if kind == "upload" else ()))
+            tally.add(str(fault), judge(first, second, lasting_codes))
     return tally
 
 
-def _timed(attempt: Callable[[], str], expected: str) -> Outcome:
+def _timed(attempt: Callable[[], str], expected: str) -> CommandOutcome:
+    """Return the outcome of a command, with a complaint if it took too long."""
     start = time.monotonic()
-    outcome = Outcome.of(attempt, expected)
+    outcome = CommandOutcome.of(attempt, expected)
     seconds = time.monotonic() - start
-    return (
-        replace(outcome, complaint=f"took {seconds:.0f} s")
-        if seconds > LONGEST_SECONDS
-        else outcome
-    )
+    if seconds > LONGEST_SECONDS:
+        return replace(outcome, complaint=f"took {seconds:.0f} s")
+    return outcome
 
 
 @contextlib.contextmanager
 def _environment(folder: Path) -> Iterator[None]:
-    """Set what git and torchmill read, and set it back."""
+    """Set the variables that git and torchmill read, and restore the environment at the end."""
     before = dict(os.environ)
     for name in list(os.environ):
         if name.lower().endswith("_proxy") or name.startswith("GIT_") or name.endswith("CA_BUNDLE"):
@@ -98,16 +102,15 @@ def _environment(folder: Path) -> Iterator[None]:
     }
     os.environ.update(quiet)
     try:
-        with contextlib.redirect_stderr(io.StringIO()):  # servers complain of what is done to them
+        with contextlib.redirect_stderr(io.StringIO()):  # servers complain of broken connections
             yield
     finally:
         os.environ.clear()
         os.environ.update(before)
 
 
-Ready = tuple[
-    Callable[[Fault], None], Attempt, int
-]  # to set a fault, the work, bytes that pass usually
+# What a case needs: a function that sets the fault, the work, and the bytes that usually pass.
+Setting = tuple[Callable[[Fault], None], Attempt, int]
 
 
 def _fetch(forge: Forge, place: Path) -> str:
@@ -116,7 +119,7 @@ def _fetch(forge: Forge, place: Path) -> str:
 
 
 def _forge(folder: Path, base: str) -> Forge:
-    """Return repositories with enough in them that a connection can break within."""
+    """Return repositories with enough content that a connection can break in its middle."""
     forge = make_forge(folder, base)
     noise = random.Random(1).randbytes(60_000).hex()  # noqa: S311 - no secret
     tip = forge.commit("pytorch/torch", {"setup.py": "version = 3\n", "noise": noise}, (), "v1")
@@ -125,18 +128,12 @@ def _forge(folder: Path, base: str) -> Forge:
 
 
 @contextlib.contextmanager
-def _over_git(folder: Path) -> Iterator[Ready]:
+def _over_git(folder: Path) -> Iterator[Setting]:
     port = _free_port()
     with proxied(port) as proxy:
         forge = _forge(folder / "forge", f"git://127.0.0.1:{proxy.port}")
-        argv = [
-            "git",
-            "daemon",
-            "--listen=127.0.0.1",
-            f"--port={port}",
-            "--export-all",
-            "--reuseaddr",
-        ]
+        argv = ["git", "daemon", "--listen=127.0.0.1", f"--port={port}"]
+        argv += ["--export-all", "--reuseaddr"]
         daemon = subprocess.Popen([*argv, f"--base-path={forge.folder}"], stderr=subprocess.DEVNULL)
         try:
             _wait_for(port)
@@ -147,7 +144,7 @@ def _over_git(folder: Path) -> Iterator[Ready]:
 
 
 @contextlib.contextmanager
-def _over_ssh(folder: Path) -> Iterator[Ready]:
+def _over_ssh(folder: Path) -> Iterator[Setting]:
     forge = _forge(folder / "forge", f"ssh://forge{folder}/forge")
     os.environ["GIT_SSH_COMMAND"] = f"{sys.executable} {Path(__file__).with_name('proxy.py')}"
 
@@ -163,7 +160,7 @@ class _GitHandler(BaseHTTPRequestHandler):
     folder: ClassVar[str] = ""
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the base class's
-        """Say nothing."""
+        """Print nothing."""
 
     def do_GET(self) -> None:
         self._answer(b"")
@@ -180,23 +177,23 @@ class _GitHandler(BaseHTTPRequestHandler):
 
     def _answer(self, body: bytes) -> None:
         path, _, query = self.path.partition("?")
-        said = {
+        variables = {  # of CGI, as git-http-backend(1) lists them
             "GIT_PROJECT_ROOT": self.folder, "GIT_HTTP_EXPORT_ALL": "1", "PATH_INFO": path, "QUERY_STRING": query,
             "REQUEST_METHOD": self.command, "CONTENT_TYPE": self.headers.get("Content-Type", ""),
             "CONTENT_LENGTH": str(len(body)), "HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding", ""),
             "GIT_PROTOCOL": self.headers.get("Git-Protocol", ""), "PATH": os.environ["PATH"],
         }  # fmt: skip
-        done = subprocess.run(
-            ["git", "http-backend"], input=body, env=said, capture_output=True, check=False
+        backend = subprocess.run(
+            ["git", "http-backend"], input=body, env=variables, capture_output=True, check=False
         )
-        head, _, content = done.stdout.partition(b"\r\n\r\n")
+        head, _, content = backend.stdout.partition(b"\r\n\r\n")
         headers = dict(line.split(": ", 1) for line in head.decode().splitlines())
         status = int(headers.pop("Status", "200").split()[0])
         send_answer(self, status, content, headers)
 
 
 @contextlib.contextmanager
-def _over_https(folder: Path) -> Iterator[Ready]:
+def _over_https(folder: Path) -> Iterator[Setting]:
     handler = type("Handler", (_GitHandler,), {"folder": str(folder / "forge")})
     with _served(handler, folder) as port, proxied(port) as proxy:
         forge = _forge(folder / "forge", f"https://127.0.0.1:{proxy.port}")
@@ -212,24 +209,15 @@ def _served(
         daemon_threads = True
 
         def handle_error(self, request: object, client_address: object) -> None:
-            """Say nothing of connections that are broken on purpose."""
+            """Print nothing: connections are broken on purpose."""
 
     with Server(("127.0.0.1", 0), handler) as server:
         port = server.server_port
         if certified:
             names = ("-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1")
             key, certificate = certified / "key.pem", certified / "certificate.pem"
-            argv = [
-                "openssl",
-                "req",
-                "-x509",
-                "-newkey",
-                "rsa:2048",
-                "-nodes",
-                "-days",
-                "2",
-                *names,
-            ]
+            argv = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+            argv += names
             subprocess.run(
                 [*argv, "-keyout", str(key), "-out", str(certificate)],
                 check=True,
@@ -251,11 +239,11 @@ class _Files(SimpleHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the base class's
-        """Say nothing."""
+        """Print nothing."""
 
 
 @contextlib.contextmanager
-def _of_a_download(folder: Path) -> Iterator[Ready]:
+def _of_a_download(folder: Path) -> Iterator[Setting]:
     content, made = random.Random(2).randbytes(90_000), io.BytesIO()  # noqa: S311 - no secret
     with tarfile.open(fileobj=made, mode="w:gz") as tar:
         info = tarfile.TarInfo("t/setup.py")
@@ -280,7 +268,7 @@ def _of_a_download(folder: Path) -> Iterator[Ready]:
 
 
 @contextlib.contextmanager
-def _of_an_index(folder: Path) -> Iterator[Ready]:
+def _of_an_index(folder: Path) -> Iterator[Setting]:
     page = "".join(
         f'<a href="../../files/t-{number}.tar.gz#sha256={number:064x}">t-{number}.tar.gz</a>\n'
         for number in range(400)
@@ -289,9 +277,8 @@ def _of_an_index(folder: Path) -> Iterator[Ready]:
     (folder / "served/simple/t/index.html").write_text(
         f"<!DOCTYPE html><body>{page}</body></html>", encoding="utf-8"
     )
-    os.environ["SSL_CERT_FILE"] = str(
-        folder / "certificate.pem"
-    )  # a page has no digest: TLS proves it
+    # https: a page has no digest, so that only TLS can prove it.
+    os.environ["SSL_CERT_FILE"] = str(folder / "certificate.pem")
     with (
         _served(functools.partial(_Files, directory=str(folder / "served")), folder) as port,
         proxied(port) as proxy,
@@ -306,7 +293,7 @@ def _of_an_index(folder: Path) -> Iterator[Ready]:
 
 
 @contextlib.contextmanager
-def _of_an_upload(folder: Path) -> Iterator[Ready]:
+def _of_an_upload(folder: Path) -> Iterator[Setting]:
     wheel = documented_wheels.built(folder, "1.13.1+cpu")
     (file,) = upload_set.upload_files(finished_wheel.read_wheel(wheel), ())
     login = {
@@ -328,17 +315,17 @@ def _of_an_upload(folder: Path) -> Iterator[Ready]:
             return hashlib.sha256((packages / file.name).read_bytes()).hexdigest()
 
         def begin(fault: Fault) -> None:
-            if fault.way:
-                for one in packages.iterdir():
-                    one.unlink()
+            if fault.way:  # a new case: without what the last one uploaded
+                for package in packages.iterdir():
+                    package.unlink()
             proxy.begin(fault)
 
         yield begin, attempt, file.size + 2500
 
 
 def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
 
 
 def _wait_for(port: int) -> None:
@@ -349,7 +336,7 @@ def _wait_for(port: int) -> None:
         time.sleep(0.05)
 
 
-_SETTINGS: dict[str, Callable[[Path], contextlib.AbstractContextManager[Ready]]] = {
+_SETTINGS: dict[str, Callable[[Path], contextlib.AbstractContextManager[Setting]]] = {
     "git": _over_git,
     "ssh": _over_ssh,
     "https": _over_https,

@@ -1,8 +1,12 @@
-"""Hostile input: whatever torchmill reads that others wrote, changed at random; each kind by its name."""
+"""Hostile input: contents of every kind that torchmill reads and others write, changed at random.
+
+A *reader* passes a content to the part of torchmill that reads it; READERS has one for each kind, with a valid content.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import json
 import os
@@ -13,7 +17,7 @@ import sys
 import tempfile
 import zipfile
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -45,13 +49,13 @@ from torchmill.wheel import finished_wheel
 ROOT = Path(__file__).parents[2]
 SHIPPED = facts_reader.read_facts(ROOT / "build_configs")
 MOST_MEMORY = 200 << 20  # bytes that reading one input may add
-_DEEP = 20_000  # levels
+_DEEP = 20_000  # levels of nested brackets
 
-Reader = Callable[[Path, bytes], object]  # reads the content, in an empty folder
+Reader = Callable[[Path, bytes], object]  # takes an empty folder and the content
 
 
 def _text(read: Callable[[str], object], harmless: tuple[type[Exception], ...] = ()) -> Reader:
-    """Return a reader of a text; `harmless` are what it may raise by its own words."""
+    """Return a reader of a text; `harmless` are the exceptions that its docstring allows."""
 
     def reader(_: Path, content: bytes) -> None:
         with contextlib.suppress(*harmless):
@@ -63,6 +67,8 @@ def _text(read: Callable[[str], object], harmless: tuple[type[Exception], ...] =
 def _file(
     read: Callable[[Path], object], name: str = "file", harmless: tuple[type[Exception], ...] = ()
 ) -> Reader:
+    """Return a reader of a file with a name; `harmless` are the exceptions that its docstring allows."""
+
     def reader(place: Path, content: bytes) -> None:
         path = place / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -81,7 +87,7 @@ def _host(path: Path) -> None:
 
 
 def _facts_of(root: Path, name: str) -> Reader:
-    """Return a reader of facts of which one file has the content, and of a plan by them."""
+    """Return a reader that puts the content in one file of facts, and plans two builds by these facts."""
 
     def reader(place: Path, content: bytes) -> None:
         folder = place / "facts"
@@ -90,8 +96,8 @@ def _facts_of(root: Path, name: str) -> Reader:
         facts = facts_reader.read_facts(folder)
         host = load_host(ROOT / "tests/golden/hosts/rtx3090.toml")
         for cell in islice(matrix.all_builds(facts, base_package(facts)), 2):
-            found = cell_lookup.find_cell(facts, str(cell), host.arch, None)
-            plan = build_plan.compute_plan(facts, found, host, parse_options((), "fuzz"))
+            selected = cell_lookup.find_cell(facts, str(cell), host.arch, None)
+            plan = build_plan.compute_plan(facts, selected, host, parse_options((), "fuzz"))
             script.plan_as_script(plan, facts, host)
             render.plan_as_data(plan)
 
@@ -99,7 +105,7 @@ def _facts_of(root: Path, name: str) -> Reader:
 
 
 def _member(name: str) -> Reader:
-    """Return a reader of a wheel of which one member has the content."""
+    """Return a reader that puts the content in one member of a wheel, and examines the wheel."""
 
     def reader(place: Path, content: bytes) -> None:
         wheel = place / documented_wheels.WHEEL
@@ -124,7 +130,7 @@ _ENVELOPE = json.dumps(
 
 
 def _beside(suffix: str) -> Reader:
-    """Return a reader of a wheel beside which one document has the content."""
+    """Return a reader that puts the content in a document beside a wheel, and examines the wheel."""
 
     def reader(place: Path, content: bytes) -> None:
         for path in _wheel().parent.iterdir():
@@ -139,10 +145,10 @@ def _beside(suffix: str) -> Reader:
 
 
 def _selected(place: Path, content: bytes) -> None:
-    where = layout(place)
-    where.selection.parent.mkdir(parents=True, exist_ok=True)
-    where.selection.write_bytes(content)
-    selection.selected_release(SHIPPED, where)
+    folders = layout(place)
+    folders.selection.parent.mkdir(parents=True, exist_ok=True)
+    folders.selection.write_bytes(content)
+    selection.selected_release(SHIPPED, folders)
 
 
 def _fetched(place: Path, content: bytes) -> None:
@@ -157,23 +163,20 @@ def _options(text: str) -> object:
         return parse_options(text.split(), "fuzz")
 
 
-_made: list[Path] = []
-
-
+@functools.cache
 def _wheel() -> Path:
     """Return a wheel with its documents."""
-    if not _made:
-        _made.append(documented_wheels.built(Path(tempfile.mkdtemp()), "1.13.1+cpu"))
-    return _made[0]
+    return documented_wheels.built(Path(tempfile.mkdtemp()), "1.13.1+cpu")
 
 
-def _sample_wheel_member(name: str) -> bytes:
+def _sample_wheel_member(suffix: str) -> bytes:
+    """Return the content of the wheel's first member whose name has a suffix."""
     with zipfile.ZipFile(_wheel()) as wheel:
-        return next(wheel.read(one) for one in wheel.namelist() if one.endswith(name))
+        return next(wheel.read(name) for name in wheel.namelist() if name.endswith(suffix))
 
 
 def _facts_files() -> Iterator[tuple[Path, str]]:
-    """Yield files of the sample's facts, and those of the shipped ones that the sample has not."""
+    """Yield folder and name of each file of the sample's facts, and of the shipped files that the sample lacks."""
     sample, shipped = ROOT / "sample/build_configs", ROOT / "build_configs"
     yield from ((sample, str(path.relative_to(sample))) for path in sorted(sample.rglob("*.toml")))
     others = (path.name for path in sorted(shipped.glob("*.toml")))
@@ -276,30 +279,32 @@ PIECES = (
 
 
 def mutated(content: bytes, chance: random.Random) -> bytes:
-    """Return a content that was changed in a few places, or the value of one of its keys, or its end."""
+    """Return a content that is cut off, has another value for one key, or is changed in a few places."""
     way = chance.randrange(5)
     if way == 0:
         return content[: chance.randrange(len(content) + 1)]
-    if way == 1:  # the value of a line `key = value`
+    if way == 1:  # replace the value of a line `key = value`
         lines = content.split(b"\n")
-        keyed = [number for number, line in enumerate(lines) if b"=" in line]
-        if keyed:
-            number = chance.choice(keyed)
-            lines[number] = (
-                lines[number].partition(b"=")[0]
-                + b"= "
-                + chance.choice((*PIECES, b'"{0}"', b'["3.x"]'))
-            )
+        key_lines = [number for number, line in enumerate(lines) if b"=" in line]
+        if key_lines:
+            number = chance.choice(key_lines)
+            key, _, _ = lines[number].partition(b"=")
+            value = chance.choice((*PIECES, b'"{0}"', b'["3.x"]'))
+            lines[number] = key + b"= " + value
             return b"\n".join(lines)
     for _ in range(chance.choice((1, 1, 2, 5))):
         at = chance.randrange(len(content) + 1)
-        piece = chance.choice(PIECES) if way < 4 else chance.randbytes(chance.randrange(1, 9))
-        content = content[:at] + piece + content[at + chance.choice((0, len(piece), 1)) :]
+        if way == 4:
+            piece = chance.randbytes(chance.randrange(1, 9))
+        else:
+            piece = chance.choice(PIECES)
+        replaced = chance.choice((0, len(piece), 1))  # bytes
+        content = content[:at] + piece + content[at + replaced :]
     return content
 
 
 def outcome_of(name: str, content: bytes) -> str:
-    """Return what becomes of one content of a kind: RIGHT, REFUSED, or what must not be, in words."""
+    """Return what a reader makes of a content: RIGHT, REFUSED, or a failure in words."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -308,20 +313,22 @@ def outcome_of(name: str, content: bytes) -> str:
             return f"unforeseen: {error}"
         except (TorchmillError, MillpressError) as error:
             return REFUSED if str(error) and error.code else f"says nothing of use: {error!r}"
-        except BaseException as error:  # noqa: BLE001 - which is what is looked for
+        except BaseException as error:  # noqa: BLE001 - any other exception is a failure of torchmill
             return f"{type(error).__name__}: {error}"[:300]
-    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10
-    return RIGHT if grown < MOST_MEMORY else f"took {grown >> 20} MiB"
+    growth = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10  # bytes, from KiB
+    return RIGHT if growth < MOST_MEMORY else f"took {growth >> 20} MiB"
 
 
 def attack_inputs(count: int, seed: int) -> Iterator[Tally]:
     """Give each reader `count` changed contents."""
     for name, (_, sample) in READERS.items():
-        chance, tally, whole = random.Random(f"{seed} {name}"), Tally(f"input: {name}"), sample()  # noqa: S311
-        expected: Mapping[str, str] = {"": outcome_of(name, whole)}
-        if expected[""] not in {RIGHT, REFUSED}:
-            tally.add("as it is", expected[""])
+        chance = random.Random(f"{seed} {name}")  # noqa: S311
+        tally = Tally(f"input: {name}")
+        valid_content = sample()
+        outcome = outcome_of(name, valid_content)
+        if outcome not in {RIGHT, REFUSED}:
+            tally.add("as it is", outcome)
         for _ in range(count):
-            content = mutated(whole, chance)
+            content = mutated(valid_content, chance)
             tally.add(repr(content[:200]), outcome_of(name, content))
         yield tally

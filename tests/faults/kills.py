@@ -1,4 +1,8 @@
-"""Runs that are killed at any instant: the same command must end in the same bytes, and leave nothing behind."""
+"""Sessions that are killed at a random instant: the same command must then end in the same wheel, and clean up.
+
+The sessions build the sample's wheel and its torchvision. Before each a *setback* takes results of earlier sessions
+away, so that there is work during which it can be killed. A *victim* is what the signal goes to.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +28,14 @@ from tests.support.sampled import THIS, Sample, fetched
 
 ROOT = Path(__file__).parents[2]
 SESSIONS = (f"wheel-{THIS}-cpu", f"vision-{THIS}-cpu")
+_PROJECTS = {"wheel": "tinytorch", "vision": "tinyvision"}  # by kind of session
 SETBACKS = ("delivered", "packed", "tree", "environment", "everything")
-"""What is taken away before each run, so that there is work to be killed in."""
-ENVIRONMENT_SECONDS = 6.0  # in which an environment is made and filled
-LAST_PROCESS_SECONDS = 15.0
-_ANYBODYS = (
+"""What is taken away: each is named after what a session has to make again."""
+ENVIRONMENT_SECONDS = 6.0  # in which a session makes and fills its environment
+LAST_PROCESS_SECONDS = (
+    15.0  # after the kill, until when all processes of the session must have ended
+)
+_VARYING_PATHS = (
     "cache/torchmill/ccache/",
     "cache/torchmill/sccache/",
     "logs/",
@@ -36,166 +43,167 @@ _ANYBODYS = (
     "__pycache__/",
     "/kit/",
 )
-"""Parts of paths where other programs keep what they like, and where a later run may leave more than the first."""
-LITTER = re.compile(r"\.[^/]+\.[0-9a-f]{8}-\d+$")  # a name under which something was being written
+"""Parts of paths of files that differ between sessions: those of other programs, and logs."""
+LITTER = re.compile(r"\.[^/]+\.[0-9a-f]{8}-\d+$")  # temporary names of unfinished files
 WORK = {
     "making an environment": {"pip", "venv", "ensurepip", "virtualenv"},
     "building": {"ninja", "cmake", "setup.py"},
 }
-"""What a run is doing, by the programs and modules that are running then; the first that fits."""
-_SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-VICTIMS = (
-    "nox",
-    "one of its processes",
-    "all of them",
-)  # as a user does, short memory, a machine that is reset
-_LONGEST_SECONDS = 120.0  # for a run of which one process was killed
+"""What a session is doing, by the programs and modules that run; the first entry that fits counts."""
+_SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)  # SIGKILL twice as often
+# As a user ends a session, as the kernel kills if memory is short, and as a machine that is reset.
+NOX, ONE_PROCESS, ALL_PROCESSES = VICTIMS = ("nox", "one of its processes", "all of them")
+_LONGEST_SECONDS = 120.0  # for a session to end after one of its processes was killed
 
 
 def make_upstream(folder: Path) -> Path:
-    """Make the sample's repositories below a folder, and return where. Raises CalledProcessError."""
+    """Make the sample's repositories below a folder; return their folder. Raises CalledProcessError."""
     upstream = folder / "upstream"
-    making = [sys.executable, str(ROOT / "sample/upstream.py"), str(upstream)]
-    subprocess.run(making, check=True, capture_output=True)
+    argv = [sys.executable, str(ROOT / "sample/upstream.py"), str(upstream)]
+    subprocess.run(argv, check=True, capture_output=True)
     return upstream
 
 
 def attack_by_kills(count: int, seed: int) -> Tally:
-    """Kill `count` sessions of the sample, one after another, each followed by the same command left alone."""
+    """Kill `count` sessions of the sample; after each, run the same command to its end."""
     chance, tally = random.Random(f"{seed} kills"), Tally("kills")  # noqa: S311 - no secret
-    signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # a shell's `&` has it ignored, by all programs below
+    # A shell's `&` sets SIGINT to be ignored, which all programs started here would inherit.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         sample = fetched(folder / "user", make_upstream(folder), folder / "envs")
         expected = {session: finish(sample, session) for session in SESSIONS}
-        seconds: dict[tuple[str, str], float] = {}
-        usual = list_files(sample.home)
+        undisturbed_seconds: dict[tuple[str, str], float] = {}  # by session and setback
+        usual_files = list_files(sample.home)
         for number in range(count):
             session = SESSIONS[number % len(SESSIONS)]
             setback = SETBACKS[number // len(SESSIONS) % len(SETBACKS)]
             victims = VICTIMS[chance.choice((0, 0, 1, 2))]
-            way = chance.choice(_SIGNALS) if victims == "nox" else signal.SIGKILL
+            signal_number = chance.choice(_SIGNALS) if victims == NOX else signal.SIGKILL
             work = session, setback
-            if work not in seconds:
-                seconds[work] = _seconds(sample, *work)
-                usual |= list_files(sample.home)  # what only a further run leaves
+            if work not in undisturbed_seconds:
+                undisturbed_seconds[work] = _time_session(sample, *work)
+                usual_files |= list_files(sample.home)  # some are left by a second session only
             longest = ENVIRONMENT_SECONDS if setback == "environment" else math.inf
-            after = chance.random() * min(longest, seconds[work])
+            delay = chance.random() * min(longest, undisturbed_seconds[work])
             set_back(sample, session, setback)
-            kill = Kill(victims, way, after, chance)
-            struck, outcome = _kill_and_finish(sample, session, kill, expected[session], usual)
-            tally.notes[struck] += 1
-            tally.add(
-                f"{session}, without {setback}, {way.name} to {victims} after {after:.2f} s",
-                outcome,
-            )
+            kill = Kill(victims, signal_number, delay, chance)
+            run = sample.start("-s", session)
+            struck_work = kill.carry_out(run)
+            outcome = _finish_after_kill(run, sample, session, expected[session], usual_files)
+            tally.notes[struck_work] += 1
+            tally.add(f"{session}, without {setback}, {kill}", outcome)
     return tally
 
 
 @dataclass(frozen=True)
 class Kill:
-    """What is done to a run."""
+    """A signal to processes of a session."""
 
     victims: str  # of VICTIMS
-    way: signal.Signals
-    after: float  # seconds
+    signal_number: signal.Signals
+    delay: float  # seconds after the session's start
     chance: random.Random
 
-    def strike(self, run: subprocess.Popen[str]) -> str:
-        """Send the signal to the processes that are there at this moment, and return what they were doing."""
-        there = [psutil.Process(run.pid), *psutil.Process(run.pid).children(recursive=True)]
-        struck = work_of(there)
-        if self.victims == "nox":
-            there = there[:1]
-        elif self.victims == "one of its processes":
-            there = [self.chance.choice(there)]
-        for one in there:
+    def __str__(self) -> str:
+        """Return it in words, for the list of failures."""
+        return f"{self.signal_number.name} to {self.victims} after {self.delay:.2f} s"
+
+    def carry_out(self, run: subprocess.Popen[str]) -> str:
+        """Wait for the instant and send the signal; return what the session was doing."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            run.wait(self.delay)
+            return "after its end"
+        nox = psutil.Process(run.pid)
+        processes = [nox, *nox.children(recursive=True)]
+        work = work_of(processes)
+        if self.victims == NOX:
+            processes = [nox]
+        elif self.victims == ONE_PROCESS:
+            processes = [self.chance.choice(processes)]
+        for process in processes:
             with contextlib.suppress(psutil.Error):
-                one.send_signal(self.way)
-        if self.victims == "one of its processes":
+                process.send_signal(self.signal_number)
+        if self.victims == ONE_PROCESS:  # the others notice, and end by themselves
             run.communicate(timeout=_LONGEST_SECONDS)
-        return struck
+        return work
 
 
 def work_of(processes: Iterable[psutil.Process]) -> str:
-    """Return what a run does at this moment, as its programs tell: a key of WORK, or "between programs"."""
+    """Return what a session is doing, by its processes: a key of WORK, or "between programs"."""
     words: set[str] = set()
     for process in processes:
         with contextlib.suppress(psutil.Error):
             words |= {Path(word).name for word in process.cmdline()}
-    return next((work for work, programs in WORK.items() if words & programs), "between programs")
+    for work, programs in WORK.items():
+        if words & programs:
+            return work
+    return "between programs"
 
 
-def set_back(sample: Sample, session: str, what: str) -> None:
-    """Take away what one of SETBACKS names of a session."""
-    own = session.partition("-")[0]
-    project = {"wheel": "tinytorch", "vision": "tinyvision"}[own]
+def set_back(sample: Sample, session: str, setback: str) -> None:
+    """Take away what one of SETBACKS names, and always the delivered wheel of the session."""
+    kind, _, _ = session.partition("-")
     state = sample.home / ".torchmill"
-    gone = [*(sample.home / "dist").glob(f"{project}*")]
-    if what in {"packed", "everything"}:
-        gone += state.glob(f"trees/*/{own}-*/packed")
-    if what in {"tree", "everything"}:
-        gone += state.glob(f"trees/*/{own}-*")
-    if what in {"environment", "everything"}:
-        gone.append(sample.envs / session.replace(".", "-"))
-    for path in gone:
-        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+    paths = [*(sample.home / "dist").glob(f"{_PROJECTS[kind]}*")]
+    if setback in {"packed", "everything"}:
+        paths += state.glob(f"trees/*/{kind}-*/packed")
+    if setback in {"tree", "everything"}:
+        paths += state.glob(f"trees/*/{kind}-*")
+    if setback in {"environment", "everything"}:
+        paths.append(sample.envs / session.replace(".", "-"))
+    for path in paths:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
-def _kill_and_finish(
-    sample: Sample, session: str, kill: Kill, expected: str, usual: set[str]
-) -> tuple[str, str]:
-    """Return what the run was doing when it was killed, and what came of it."""
-    run, struck = sample.start("-s", session), "after its end"
-    try:
-        run.wait(kill.after)
-    except subprocess.TimeoutExpired:
-        struck = kill.strike(run)
-    return struck, _what_is_left(run, sample, session, expected, usual)
-
-
-def _what_is_left(
-    run: subprocess.Popen[str], sample: Sample, session: str, expected: str, usual: set[str]
+def _finish_after_kill(
+    run: subprocess.Popen[str], sample: Sample, session: str, expected: str, usual_files: set[str]
 ) -> str:
+    """Wait for the processes of a killed session, run it again to its end, and return the outcome."""
     killed = time.monotonic()
-    while left := _processes_in(sample.folder):
+    while commands := _running_commands(sample.folder):
         if time.monotonic() - killed > LAST_PROCESS_SECONDS:
-            return f"after {LAST_PROCESS_SECONDS:.0f} s there still runs {left}"
+            return f"after {LAST_PROCESS_SECONDS:.0f} s there still runs {commands}"
         time.sleep(0.1)
     run.communicate()
     try:
-        found = finish(sample, session)
+        digest = finish(sample, session)
     except subprocess.CalledProcessError as error:
         return f"the same command ended with {error.returncode}: {error.output[-300:]}"
-    if found != expected:
+    if digest != expected:
         return "the wheel is another one"
-    litter = list_files(sample.home) - usual
+    litter = list_files(sample.home) - usual_files
     return f"left behind: {sorted(litter)[:5]}" if litter else RIGHT
 
 
 def list_files(home: Path) -> set[str]:
-    """Return all that torchmill keeps in a user's folder, each time the same."""
-    names = (str(path.relative_to(home)) for path in home.rglob("*") if not path.is_dir())
-    return {name for name in names if not any(part in f"/{name}" for part in _ANYBODYS)}
+    """Return the files in a user's folder, without those that differ from session to session."""
+    names = set()
+    for path in home.rglob("*"):
+        name = str(path.relative_to(home))
+        if not path.is_dir() and not any(part in f"/{name}" for part in _VARYING_PATHS):
+            names.add(name)
+    return names
 
 
-def _processes_in(folder: Path) -> list[str]:
-    """Return the commands of processes that were started for a user's folder, but for a shell that waits."""
-    found = []
+def _running_commands(folder: Path) -> list[str]:
+    """Return the commands of running processes that were started for homes below a folder."""
+    commands = []
     for process in psutil.process_iter():
         try:
             home = process.environ().get("TORCHMILL_HOME", "")
             if home.startswith(str(folder)) and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(" ".join(process.cmdline())[:200])
+                commands.append(" ".join(process.cmdline())[:200])
         except (psutil.Error, OSError):
             continue
-    return found
+    return commands
 
 
-def _seconds(sample: Sample, session: str, setback: str) -> float:
-    """Return how long a session takes that nobody kills."""
+def _time_session(sample: Sample, session: str, setback: str) -> float:
+    """Return the seconds of a session after a setback that nobody kills."""
     set_back(sample, session, setback)
     start = time.monotonic()
     finish(sample, session)
@@ -203,10 +211,10 @@ def _seconds(sample: Sample, session: str, setback: str) -> float:
 
 
 def finish(sample: Sample, session: str) -> str:
-    """Run a session to its end, and return the digest of its wheel. Raises CalledProcessError."""
-    done = sample.nox("-s", session)
-    if done.returncode:
-        raise subprocess.CalledProcessError(done.returncode, session, done.stdout + done.stderr)
-    project = {"wheel": "tinytorch", "vision": "tinyvision"}[session.partition("-")[0]]
-    (wheel,) = (sample.home / "dist").glob(f"{project}-*.whl")
+    """Run a session to its end; return the digest of its wheel. Raises CalledProcessError."""
+    nox = sample.nox("-s", session)
+    if nox.returncode:
+        raise subprocess.CalledProcessError(nox.returncode, session, nox.stdout + nox.stderr)
+    kind, _, _ = session.partition("-")
+    (wheel,) = (sample.home / "dist").glob(f"{_PROJECTS[kind]}-*.whl")
     return hashlib.sha256(wheel.read_bytes()).hexdigest()

@@ -1,4 +1,7 @@
-"""Files that are gone, empty, cut off or overwritten: the same command must end in the same bytes all the same."""
+"""Files of torchmill's that are removed, emptied, cut off or overwritten: the same command must still work.
+
+It must end in the same wheel. If what `invoke fetch` brought is lost, the command may refuse instead, and name it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from tests.faults.tally import REFUSED, RIGHT, Tally
 from tests.support.commands import run
 from tests.support.sampled import Sample, fetched
 
-# What torchmill and Nox keep: by kind, where files and folders of it lie below the user's folder.
+# Files and folders that torchmill and Nox keep, by kind, as patterns below the user's folder.
 KEPT: Mapping[str, tuple[str, ...]] = {
     "environment": (
         "../envs/*",
@@ -51,12 +54,12 @@ KEPT: Mapping[str, tuple[str, ...]] = {
     "selected release": ("home/.torchmill/selected.json",),
 }
 FETCHED = {"source", "record of a source", "selected release"}
-"""What `invoke fetch` brought, and brings again: a session may refuse to go on, and name it."""
-WAYS = ("gone", "empty", "half", "overwritten")
+"""Kinds that `invoke fetch` brings again: a session may refuse to continue, and name that command."""
+WAYS = ("gone", "empty", "half", "overwritten")  # half: the second half is cut off
 
 
 def attack_by_losses(count: int, seed: int, kinds: Sequence[str] = (*KEPT,)) -> Tally:
-    """Spoil `count` files or folders of the sample, one after another, each followed by the same command."""
+    """Spoil `count` files or folders of the sample, and run the same command after each."""
     chance, tally = random.Random(f"{seed} losses"), Tally("losses")  # noqa: S311 - no secret
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -66,23 +69,23 @@ def attack_by_losses(count: int, seed: int, kinds: Sequence[str] = (*KEPT,)) -> 
         for number in range(count):
             kind = kinds[number % len(kinds)]
             session = SESSIONS[number // len(kinds) % len(SESSIONS)]
-            way = (
-                "gone" if kind == "copied source" else chance.choice(WAYS)
-            )  # a changed one is an edit, and told
+            # A changed file of a copied source would be an edit by the user, which torchmill keeps.
+            way = "gone" if kind == "copied source" else chance.choice(WAYS)
             if kind != "delivered" and chance.random() < 0.5:
                 set_back(sample, session, "delivered")
-            if (path := _pick(sample, kind, chance)) is None:
+            path = _pick(sample, kind, chance)
+            if path is None:
                 raise LookupError(f"the sample keeps nothing that is a {kind}")
             _spoil(path, way, chance)
             outcome = _outcome(sample, session, kind, expected)
             tally.add(f"{session}, {kind} {way}: {path.relative_to(folder)}", outcome)
-            if outcome != RIGHT:  # what one case spoiled is not held against the next
-                _copy([whole / one.name for one in (sample.folder, sample.envs)], folder)
+            if outcome != RIGHT:  # restore everything, so that the next case starts afresh
+                _copy([whole / sample.folder.name, whole / sample.envs.name], folder)
     return tally
 
 
 def _copy(folders: Iterable[Path], target: Path) -> Path:
-    """Copy folders into another one, in place of what is there, with their times; return it."""
+    """Copy folders into `target` with their times, replacing folders of the same names; return it."""
     for folder in folders:
         shutil.rmtree(target / folder.name, ignore_errors=True)
         shutil.copytree(folder, target / folder.name, symlinks=True)
@@ -90,24 +93,18 @@ def _copy(folders: Iterable[Path], target: Path) -> Path:
 
 
 def _pick(sample: Sample, kind: str, chance: random.Random) -> Path | None:
-    """Return a file or a folder of a kind, each of its patterns as likely as the others."""
-    every = [
-        sorted(path for path in sample.folder.glob(pattern) if not _is_git(path))
-        for pattern in KEPT[kind]
-    ]
-    return (
-        chance.choice(chance.choice(some))
-        if (some := [paths for paths in every if paths])
-        else None
-    )
-
-
-def _is_git(path: Path) -> bool:
-    return ".git" in path.parts  # git's own, which it proves itself
+    """Return a file or folder of a kind, drawn from a pattern that was drawn before; None if there is none."""
+    matches = []
+    for pattern in KEPT[kind]:
+        # git verifies its own files.
+        paths = sorted(path for path in sample.folder.glob(pattern) if ".git" not in path.parts)
+        if paths:
+            matches.append(paths)
+    return chance.choice(chance.choice(matches)) if matches else None
 
 
 def _spoil(path: Path, way: str, chance: random.Random) -> None:
-    """Remove a file or folder, or leave of it what `way` says; what is in a folder goes as a whole."""
+    """Spoil a file in one of WAYS, or remove a folder; unless the way is "gone" an empty one replaces it."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
         if way != "gone":
@@ -124,30 +121,23 @@ def _spoil(path: Path, way: str, chance: random.Random) -> None:
 
 
 def _outcome(sample: Sample, session: str, kind: str, expected: Mapping[str, str]) -> str:
-    """Return what came of a run, after which everything is well again."""
-    told = ""
+    """Run a session after a loss, and `invoke fetch` if the session names it; return the outcome."""
     try:
-        if finish(sample, session) != expected[session]:
-            told = "the wheel is another one"
+        if finish(sample, session) == expected[session]:
+            return RIGHT
+        problem = "the wheel is another one"
     except subprocess.CalledProcessError as error:
-        told = f"the same command ended with {error.returncode}: {error.output[-500:]}"
+        problem = f"the same command ended with {error.returncode}: {error.output[-500:]}"
         if "Traceback" in error.output:
-            return f"unforeseen: {told}"
-    if not told:
-        return RIGHT
-    if kind not in FETCHED or "invoke fetch" not in told:
-        return told
-    order = (
-        "fetch",
-        "--tag=v1.0.0",
-        "--all",
-        "--discard",
-        f"--mirror=file://{sample.folder.parent / 'upstream'}",
-    )
-    fetched_again = run("invoke", *order, home=sample.home, env=sample.env)
+            return f"unforeseen: {problem}"
+    if kind not in FETCHED or "invoke fetch" not in problem:
+        return problem
+    mirror = f"--mirror=file://{sample.folder.parent / 'upstream'}"
+    words = ("fetch", "--tag=v1.0.0", "--all", "--discard", mirror)
+    fetch = run("invoke", *words, home=sample.home, env=sample.env)
     try:
-        right = all(finish(sample, one) == expected[one] for one in SESSIONS)
+        digests = {name: finish(sample, name) for name in SESSIONS}
     except subprocess.CalledProcessError as error:
-        said = fetched_again.stdout + fetched_again.stderr
-        return f"{told}; then `invoke fetch`: {said[-300:]}; then {error.output[-300:]}"
-    return REFUSED if right else "after `invoke fetch` the wheel is another one"
+        output = fetch.stdout + fetch.stderr
+        return f"{problem}; then `invoke fetch`: {output[-300:]}; then {error.output[-300:]}"
+    return REFUSED if digests == expected else "after `invoke fetch` the wheel is another one"
