@@ -82,6 +82,7 @@ class SharedBoard:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._written: BuildClaim | None = None
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _check_ownership(folder)
         self._lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -127,7 +128,10 @@ class SharedBoard:
         return sum_claims(domain, claims) if claims else NOBODY
 
     def write(self, claim: BuildClaim) -> None:
-        """Write down what this build claims."""
+        """Write down what this build claims, unless that is there already."""
+        if claim == self._written:
+            return
+        self._written = claim
         line = json.dumps(asdict(claim), separators=(",", ":")).encode()
         with contextlib.suppress(OSError):  # a full disk: others decide without this claim
             os.pwrite(self._own, line, 0)
