@@ -213,7 +213,9 @@ def _summarize_plan(preview: PreviewedPlan) -> str:
     )
     tag = selecting_tag(preview.facts, preview.cell.release)
     words = format_options(preview.requested)
-    return render.plan_summary(preview.plan, preview.host, costs, tag, words)
+    return render.plan_summary(
+        preview.facts, preview.plan, preview.host, costs, tag=tag, options=words
+    )
 
 
 def _plan_in_detail(preview: PreviewedPlan) -> str:

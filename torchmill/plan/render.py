@@ -4,10 +4,15 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from torchmill.config.facts import Facts
 from torchmill.core.console import fold_text
+from torchmill.fetch.toolkit.request import ToolkitRequest, remedy
 from torchmill.host.host import Host
+from torchmill.host.provisioned import MAGMA, TOOLKIT
 from torchmill.plan import cuda_toolkit
+from torchmill.plan.cell import Cell
 from torchmill.plan.plan import Plan
+from torchmill.plan.providers import usable_sources
 
 
 def plan_as_data(plan: Plan) -> dict[str, Any]:
@@ -45,19 +50,23 @@ def plan_as_data(plan: Plan) -> dict[str, Any]:
 
 
 def plan_summary(
-    plan: Plan, host: Host, cost: Mapping[str, str], tag: str, options: Sequence[str]
+    facts: Facts,
+    plan: Plan,
+    host: Host,
+    cost: Mapping[str, str],
+    *,
+    tag: str,
+    options: Sequence[str],
 ) -> str:
     """Return what matters most in a plan, in a few lines with a title each.
 
-    `cost` has the lines on its cost, by their titles. `tag` selects the release, and `options` are
-    the words of the plan's options: the commands in the text are of this very plan.
+    `facts` say which providers have what is missing. `cost` has the lines on its cost, by their
+    titles. `tag` selects the release, and `options` are the words of the plan's options: the
+    commands in the text are of this very plan.
     """
     cell = shlex.join([plan.identifier, f"--tag={tag}", *options])
     toolkit = f", CUDA {plan.cuda.toolkit}" if plan.cuda.toolkit else ""
     older = ", or an older platform tag" if plan.wheel.tag_is_upper_bound else ""
-    missing = ", ".join(_missing_needs(plan, host))
-    if missing:
-        missing += f": `invoke build {cell}` brings what is missing"
     published = plan.official.published
     # Rows without a text are left out.
     rows = {
@@ -66,13 +75,62 @@ def plan_summary(
         "makes": f"dist/{plan.wheel.file_name}{older}",
         "for GPUs": plan.arch_list,
         **cost,
-        "missing": missing,
+        "missing": _describe_missing(facts, plan, host, f"`invoke build {cell}`"),
         "lacks": ", ".join(shortfall.part for shortfall in plan.official.shortfalls),
         "published": published.summary if published else "",
         "more": f"`invoke plan {cell} --all`",
     }
     lines = [f"{title:11}{text}" for title, text in rows.items() if text]
     return fold_text("\n".join(lines))
+
+
+def _describe_missing(facts: Facts, plan: Plan, host: Host, command: str) -> str:
+    """Return the missing needs of a build and what brings them; "" if nothing is missing.
+
+    `command` brings what providers have. The user installs what no provider has.
+    """
+    missing = _missing_needs(plan, host)
+    if not missing:
+        return ""
+    names = ", ".join(missing)
+    unavailable: list[str] = []
+    way_out = ""  # of the first unavailable item: the toolkit, unless a provider has the toolkit
+    cell = Cell(plan.build, plan.release)
+    places = _cuda_places(plan, host)
+    for (name, place), request in zip(places.items(), _cuda_requests(plan), strict=True):
+        if place:
+            continue
+        usable, refusals = usable_sources(facts, request, host)
+        if usable:
+            continue
+        unavailable.append(name)
+        other_versions: set[str] = set()
+        for refusal in refusals:
+            other_versions.update(refusal.versions)
+        # A newer toolkit is no help if the release does not build with it.
+        replacements = cuda_toolkit.usable_toolkits(facts, cell, other_versions)
+        way_out = way_out or remedy(request, replacements)
+    if not unavailable:
+        return f"{names}: {command} brings what is missing"
+    machine = "this machine" if plan.build.arch == host.arch else plan.build.arch
+    text = f"{names}: no provider has {', '.join(unavailable)} for {machine}: {way_out}"
+    if len(unavailable) < len(missing):
+        text += f"; then {command} brings the rest"
+    return text
+
+
+def _cuda_requests(plan: Plan) -> list[ToolkitRequest]:
+    """Return the requests for the toolkit and libraries of a plan, in the order of `_cuda_places`."""
+    toolkit = plan.cuda.toolkit
+    if toolkit is None:
+        return []
+    arch = plan.build.arch
+    requests = [ToolkitRequest(TOOLKIT, toolkit, None, arch)]
+    for library, version in plan.cuda.libraries.items():
+        # A MAGMA is for one toolkit, other libraries for all toolkits of a major version.
+        cuda = toolkit if library == MAGMA else toolkit.partition(".")[0]
+        requests.append(ToolkitRequest(library, version, cuda, arch))
+    return requests
 
 
 def _missing_needs(plan: Plan, host: Host) -> list[str]:
