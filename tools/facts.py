@@ -18,6 +18,7 @@ from tools import (
     upstream_draft,
     ways_page,
 )
+from tools.toolkit_gaps import describe_gaps, refuse_different_drivers
 from tools.unused_rules import refuse_unused_rules
 from torchmill.config import facts_reader
 from torchmill.config.facts import Facts
@@ -124,8 +125,12 @@ def pages_without_walks(facts: Facts) -> dict[str, str]:
 
 
 def summarize_facts(facts: Facts) -> str:
-    """Return the numbers of the facts. Raises ConfigError for rules without effect."""
+    """Return the numbers of the facts, and notes on what they leave open about CUDA toolkits.
+
+    Raises ConfigError for rules without effect, and for drivers that contradict each other.
+    """
     refuse_unused_rules(facts)
+    refuse_different_drivers(facts)
     lines = []
     for package in facts.packages.values():
         releases = len(facts.releases[package.name])
@@ -134,6 +139,7 @@ def summarize_facts(facts: Facts) -> str:
         f"{len(facts.toolkits)} CUDA toolkits, {len(facts.gpus.capabilities)} compute capabilities, "
         f"{len(facts.causes)} causes of failures"
     )
+    lines += describe_gaps(facts)
     return "\n".join(lines)
 
 
