@@ -106,10 +106,14 @@ class _Silence:
         else:
             self._seconds = max(0.0, self._seconds - item_bytes / LOWEST_RATE)
 
-    def check(self) -> None:
-        """Report a silence once; raise SilentError if it is too long."""
+    def report_or_raise(self) -> None:
+        """Report a long silence once; raise SilentError if it is too long."""
         if self._seconds >= self._limit:
-            raise SilentError(f"{self._complain(self._limit)}: it was ended", code="silent")
+            complaint = self._complain(self._limit)
+            raise SilentError(
+                f"{complaint}: torchmill stopped waiting ({SILENCE_VARIABLE} sets the seconds)",
+                code="silent",
+            )
         is_long = self._seconds >= REPORTED_AFTER_SECONDS
         if is_long and not self._reported:
             complaint = self._complain(self._seconds)
@@ -152,7 +156,7 @@ def watch_for_silence(
             if not isinstance(item, _NoItem):
                 yield item
                 silence.note_item(size(item) if size else None)
-            silence.check()
+            silence.report_or_raise()
     finally:
         abandoned.set()
 
