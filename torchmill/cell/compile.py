@@ -96,7 +96,7 @@ def compile_wheel(context: BuildContext, line: ProgressLine) -> tuple[Path, dict
     ):
         output = BuildOutput(line, guard, ends_at_failure=context.options.shard is None)
         compilers = compiler_environment(context, guard, cache, line.note)
-        variables = share.order_share(context, compilers)
+        variables = share.request_share(context, compilers)
         line.expect(share.pace_by_costs(context))
         cpu_before = _children_cpu_seconds()
         sandbox = choose_sandbox(context.options.network, cache, variables)
@@ -110,7 +110,7 @@ def compile_wheel(context: BuildContext, line: ProgressLine) -> tuple[Path, dict
         try:
             with (
                 watch_shared_cache(watched_cache, variables, guard.folder, guard.messages.put),
-                share.end_as_asked(context),
+                share.report_planned_end(context),
             ):
                 for command in context.plan.commands:
                     words = _command_words(context, command.argv, variables)

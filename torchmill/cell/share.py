@@ -25,23 +25,23 @@ from torchmill.core.process import CommandError, TimeUpError, end_after
 from torchmill.core.strict_json import load_object
 from torchmill.plan.options import format_options
 from torchmill.toolchain import shards
-from torchmill.toolchain.shards import parse_shard
+from torchmill.toolchain.shards import Shard, parse_shard
 
 
-def order_share(context: BuildContext, environ: dict[str, str]) -> dict[str, str]:
+def request_share(context: BuildContext, environ: dict[str, str]) -> dict[str, str]:
     """Write the order for the share that the user asks for; return the variables of the build.
 
-    The variables, `environ` and further ones, lead the build to the stand-in for ninja, which
-    compiles what the order says. Without `--shard` they are `environ`. Raises OSError if the tree
-    cannot be written.
+    The variables are `environ` and further ones, which make CMake use the stand-in instead of
+    ninja. The stand-in compiles what the order says. Without `--shard`, `environ` is returned
+    unchanged. Raises OSError if the tree cannot be written.
     """
     options = context.options
     tree = context.tree
     if options.shard is None:
         return environ
-    shard = parse_shard(options.shard, {})
+    shard = _parse_resolved_shard(options.shard)
     parts = _parts_folder(context)
-    # A record means that the share is made.
+    # A record means that the share is made. That of an earlier run must not count for this one.
     shard.record(parts).unlink(missing_ok=True)
     folder = tree.folder / "shard"
     order = {
@@ -49,7 +49,7 @@ def order_share(context: BuildContext, environ: dict[str, str]) -> dict[str, str
         "count": shard.count,
         "costs": _known_costs(context),
         "parts": str(parts),
-        # These two go into the record of the share.
+        # The stand-in copies these two into the record of the share.
         "session": context.plan.identifier,
         "tree": context.tree_key,
     }
@@ -67,11 +67,11 @@ def pace_by_costs(context: BuildContext) -> EdgePace:
 
 
 @contextlib.contextmanager
-def end_as_asked(context: BuildContext) -> Iterator[None]:
+def report_planned_end(context: BuildContext) -> Iterator[None]:
     """Run the commands of a build inside this context, until its share is made or its time is up.
 
-    Raises UnfinishedBuildError in either case, BuildError if a share was asked for and the build
-    compiled without ninja.
+    Raises UnfinishedBuildError in either case, and BuildError if a share was requested, but the
+    build did not use ninja and compiled everything.
     """
     options = context.options
     identifier = context.plan.identifier
@@ -91,24 +91,27 @@ def end_as_asked(context: BuildContext) -> Iterator[None]:
     except CommandError:
         # The stand-in for ninja ends with an error on purpose, after it has recorded its share.
         if options.shard is not None:
-            _report_made_share(context, options.shard)
+            _raise_if_share_made(context, options.shard)
         raise
     # A build that ends well has not called the stand-in, which always ends it with an error.
     if options.shard is not None:
         raise BuildError(
-            f"{identifier}: its build compiles without ninja, and cannot be shared: leave out --shard",
+            f"{identifier}: this build does not use ninja, so it cannot be shared; all of it is "
+            "compiled now: run the command again without --shard to make the wheel",
             code="not-shared",
         )
 
 
-def _report_made_share(context: BuildContext, text: str) -> None:
+def _raise_if_share_made(context: BuildContext, text: str) -> None:
     """Raise UnfinishedBuildError if the share `text` ("3/16") was made without failures.
 
     Its message has the command that joins all shares.
     """
     options = context.options
-    shard = parse_shard(text, {})
+    shard = _parse_resolved_shard(text)
     parts = _parts_folder(context)
+    # The record has all its keys: this run has deleted an older one, and the stand-in writes the
+    # record in one move.
     record = load_object(shard.record(parts))
     if not record or record["failed"]:
         return
@@ -117,13 +120,19 @@ def _report_made_share(context: BuildContext, text: str) -> None:
     raise UnfinishedBuildError(
         f"{context.plan.identifier}: share {shard} is made, "
         f"{record['made']} of {record['compiles']} compiles, in {parts}; "
-        f"when all are: {command}, or with the folder that has all of them",
+        f"once all shares are made, run: {command} (--parts may name any folder that has all of "
+        "them)",
         code="share-made",
     ) from None
 
 
+def _parse_resolved_shard(text: str) -> Shard:
+    """Return the share of `--shard`, in which the parser of options has replaced "auto"."""
+    return parse_shard(text, environ={})
+
+
 def _parts_folder(context: BuildContext) -> Path:
-    """Return the folder of parts; `--shard` is refused without `--parts`."""
+    """Return the folder of parts, an absolute path; `--shard` is refused without `--parts`."""
     return Path(context.options.parts or "")
 
 
