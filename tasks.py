@@ -71,7 +71,7 @@ def fetch(
 # Not watched: a package manager that is killed at work leaves packages half-installed.
 @task(watched=False)
 def deps(context: Context, tag: str = "", print_: bool = False, manager: str = "") -> None:
-    """Install what the selected release needs from the system.
+    """Install the system packages that the selected release needs.
 
     For example:
       invoke deps --tag v1.13.1 --print
@@ -176,7 +176,7 @@ def matrix(
 
 @task(argument="identifier")
 def explain(_: Context, identifier: str, tag: str = "", host: str = "", json: bool = False) -> None:
-    """Say if a build is possible, and who tried it; if not, what is.
+    """Tell if a build is possible, and who tried it; else name one that is.
 
     For example:
       invoke explain wheel-3.12-cpu
@@ -290,7 +290,7 @@ def jobs(
     json: bool = False,
     **options: Any,
 ) -> None:
-    """Say what limits memory and processors, and what a build makes of it.
+    """Show the limits of memory and processors, and how a build uses them.
 
     For example:
       invoke jobs wheel-3.10-cpu
@@ -497,7 +497,7 @@ def verify(
     trusted_root: str = "",
     json: bool = False,
 ) -> None:
-    """Check that wheels, manifests, statements, SBOMs, contents agree.
+    """Check that wheels agree with their manifests, statements and SBOMs.
 
     For example:
       invoke verify
@@ -529,7 +529,7 @@ def slim(
     out: str = "",
     dry_run: bool = False,
 ) -> None:
-    """Drop GPU code that your GPUs do not run from wheels.
+    """Remove from wheels the GPU code that your GPUs do not run.
 
     For example:
       invoke slim dist/ --gpu 'RTX 3090'

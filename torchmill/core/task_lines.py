@@ -8,17 +8,17 @@ from collections.abc import Mapping
 STAGES: Mapping[str, Mapping[str, str]] = {
     "source": {
         "fetch": "Fetch a release, verify its commit, and select it.",
-        "deps": "Install what the selected release needs from the system.",
+        "deps": "Install the system packages that the selected release needs.",
         "toolkit": "List or install CUDA toolkits, libraries, compilers, without root.",
         "facts": "Say what build_configs/ holds, compare it with PyPI, draft releases.",
     },
     "plan": {
         "matrix": "Print the Pythons and toolkits of a release, and why no others.",
-        "explain": "Say if a build is possible, and who tried it; if not, what is.",
+        "explain": "Tell if a build is possible, and who tried it; else name one that is.",
         "plan": "Print what a session would do and cost; with --all, every detail.",
         "arch": "Say which GPUs, toolkits and releases match compute capabilities.",
         "doctor": "Examine this machine, for a build or in general; say what fixes it.",
-        "jobs": "Say what limits memory and processors, and what a build makes of it.",
+        "jobs": "Show the limits of memory and processors, and how a build uses them.",
         "shards": "Say how long a build takes on 1 to 64 machines, and what that costs.",
     },
     "build": {
@@ -29,8 +29,8 @@ STAGES: Mapping[str, Mapping[str, str]] = {
         "report": "Show how a build used memory and time, as a page or a picture.",
     },
     "deliver": {
-        "verify": "Check that wheels, manifests, statements, SBOMs, contents agree.",
-        "slim": "Drop GPU code that your GPUs do not run from wheels.",
+        "verify": "Check that wheels agree with their manifests, statements and SBOMs.",
+        "slim": "Remove from wheels the GPU code that your GPUs do not run.",
         "index": "Write a static package index of the wheels in dist/.",
         "snippet": "Print what a project needs to use the wheels, for uv, pip, others.",
         "image": "Write a Dockerfile: a builder, a runtime, a dev container; build it.",
@@ -41,7 +41,7 @@ STAGES: Mapping[str, Mapping[str, str]] = {
         "clean": "Remove what can be made again; never what is in use.",
     },
 }
-TASK_LINES: dict[str, str] = {}  # task -> the line about it
+TASK_LINES: dict[str, str] = {}  # task -> the line about it, of all stages
 for _tasks in STAGES.values():
     TASK_LINES.update(_tasks)
 _NAME_COLUMNS = max(map(len, TASK_LINES)) + 2
@@ -54,7 +54,7 @@ _FIRST_COMMANDS = {
 
 
 def list_tasks() -> str:
-    """Return the list of tasks that `invoke --list` prints, and how sessions of nox are run."""
+    """Return the list of tasks that `invoke --list` prints, and the first commands for a new user."""
     lines = [
         "Tasks, by stage. Run one with `invoke TASK`; `invoke TASK --help` explains its options."
     ]
@@ -62,7 +62,7 @@ def list_tasks() -> str:
         lines += ["", f"{stage}:"]
         for task, line in tasks.items():
             lines.append(f"  {task:{_NAME_COLUMNS}}{line}")
-    lines += ["", "Wheels are built by sessions of nox:"]
+    lines += ["", "Begin with one of these commands; each wheel has a session of nox:"]
     for command, meaning in _FIRST_COMMANDS.items():
         lines += [f"  {command}", f"      {meaning}"]
     return "\n".join(lines)
