@@ -652,6 +652,25 @@ def test_the_version_of_a_required_library_is_read_without_its_marker(configs: P
     assert official.cusparselt is None
 
 
+def test_the_name_of_a_required_library_may_have_any_spelling(configs: Path) -> None:
+    write(
+        configs,
+        "releases/1.0.0.toml",
+        'capabilities = "3.7;7.0"',
+        'requires = ["Nvidia_cuSPARSELt_cu12==0.6.3"]',
+    )
+    release = facts_reader.read_facts(configs).releases["base"][0]
+    assert release.cuda_official["10.2"].cusparselt == "0.6.3"
+
+
+def test_a_dependent_without_the_base_in_its_file_is_refused(configs: Path) -> None:
+    """No dependent may stand in for the base package, and give its version to the next."""
+    path = configs / "releases/1.0.0.toml"
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text[text.index("[addon]") :], encoding="utf-8")
+    assert "1.0.0.toml: it has [addon], but not [base]" in problems(configs)
+
+
 def test_a_package_without_a_python_of_its_torch_is_impossible(configs: Path) -> None:
     facts = declared(configs, ONE.replace('torch = ">=1"', 'torch = ">=1"\n    python = ">=3.20"'))
     with refused("impossible-build"):

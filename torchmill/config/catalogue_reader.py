@@ -71,7 +71,7 @@ def _add_editions(
         declared, problems = pair_editions(package, releases, bases)
         releases.extend(declared)
         for release in declared:
-            file.problems.extend(reader.unknown_machines(release))
+            file.problems.extend(reader.unknown_targets(release))
         if blame_unpaired:
             file.problems.extend(problems)
 

@@ -1,11 +1,15 @@
-"""Read the files of releases: a table for each package, those of dependents after their base."""
+"""Read the files of releases: each has a table for the base package, and one for each dependent.
 
-from collections.abc import Collection, Iterable, Iterator
+The base package is torch. Its dependents, such as torchvision, are built against it.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
 
 from torchmill.config.facts import BrokenFile
 from torchmill.config.package import Package
@@ -21,28 +25,35 @@ class ReleaseReader:
 
     def __init__(
         self,
-        files: Iterable[PackageFile],
+        files: Sequence[PackageFile],
         arches: Collection[str],
         tried_keys: Collection[str],
         cache: StatCache | None,
     ) -> None:
-        self.releases: dict[str, list[Release]] = {file.package.name: [] for file in files}
+        # A file that cannot be read names no package.
+        readable = [file for file in files if file.package.name]
+        self.releases: dict[str, list[Release]] = {file.package.name: [] for file in readable}
         # The base package first, because its table has values for its dependents. A dependent
         # whose file forgets `after` looks like the base, so packages with mistakes come last.
-        self._packages = sorted(
-            files, key=lambda file: (file.package.after is not None, bool(file.problems))
-        )
+        readable.sort(key=lambda file: (file.package.after is not None, bool(file.problems)))
+        self._packages = [file.package for file in readable]
+        self._unreadable = [file.stem for file in files if not file.package.name]
         self._arches = arches
         self._tried_keys = tried_keys  # of the table `tried`: "cu118", "cu118-aarch64"
         self._cache = cache
 
     def read_files(self, folder: Path) -> list[BrokenFile]:
-        """Take the releases of all files in a folder; return those that have mistakes instead."""
+        """Add the releases of all files in a folder to `releases`.
+
+        Returns the files that have mistakes. Of these, no release is added.
+        """
         broken: list[BrokenFile] = []
         for path in sorted(folder.glob("*.toml")):
             problems: list[str] = []
             releases = self._read_file(path, problems)
             if problems:
+                # Whoever names a release of this file is told why it is missing. The file has the
+                # version of the base package as its name, and torch's tags are such as "v2.1.0".
                 names = (path.stem, f"v{path.stem}", *(release.tag for release in releases))
                 broken.append(BrokenFile(f"releases/{path.name}", names, tuple(problems)))
                 continue
@@ -52,23 +63,33 @@ class ReleaseReader:
 
     def _read_file(self, path: Path, problems: list[str]) -> list[Release]:
         table = read_toml(path, problems, cache=self._cache)
+        # Releases of a package whose file cannot be read cannot be checked.
+        for stem in self._unreadable:
+            table.data.pop(stem, None)
         releases: list[Release] = []
-        for file in self._packages:
-            name = file.package.name
-            if not name:
-                # The package's file cannot be read, so its releases cannot be checked.
-                table.data.pop(file.stem, None)
+        base: Release | None = None
+        for position, package in enumerate(self._packages):
+            is_described = package.name in table.data
+            package_table = table.table(package.name)
+            if not is_described:
                 continue
-            if name in table.data:
-                base = releases[0] if releases else None  # the base package is read first
-                releases.append(_read_release(table.table(name), file.package, base))
-            table.requested.append(name)
+            is_base = position == 0
+            if base is None and not is_base:
+                table.problem(
+                    f"it has [{package.name}], but not [{self._packages[0].name}], against which "
+                    "that is built"
+                )
+                continue
+            release = _read_release(package_table, package, base)
+            releases.append(release)
+            if is_base:
+                base = release
         table.check_unknown_keys()
         for release in releases:
-            problems.extend(self.unknown_machines(release))
+            problems.extend(self.unknown_targets(release))
         return releases
 
-    def unknown_machines(self, release: Release) -> Iterator[str]:
+    def unknown_targets(self, release: Release) -> Iterator[str]:
         """Yield a line for each arch or variant of a release that no file describes."""
         for arch in release.arches:
             if arch not in self._arches:
@@ -85,7 +106,8 @@ class ReleaseReader:
 def _read_release(table: TomlTable, package: Package, base: Release | None) -> Release:
     """Return a release; a dependent one has Pythons, arches and toolkits of `base` by default.
 
-    `base` is the release of the base package in the same file; None for that one itself.
+    `base` is the release of the base package in the same file; None when reading the base package's
+    own release.
     """
     version = table.version("version")
     return table.read(
@@ -97,7 +119,8 @@ def _read_release(table: TomlTable, package: Package, base: Release | None) -> R
         arches=table.texts("arches", base.arches if base else None),
         torch=base.version if base else None,
         built_from=_read_built_from(table),
-        # Only releases that a package's own file declares (editions) have these.
+        # Only editions have these: releases that the package's own file declares, each for a range
+        # of torch.
         sha256=None,
         stable_abi=None,
         **_read_toolkits(table.table("cuda"), base),
@@ -121,12 +144,13 @@ def _read_toolkits(cuda: TomlTable, base: Release | None) -> dict[str, Any]:
     return fields
 
 
-def _read_cuda(official: TomlTable, version: str) -> Cuda:
+def _read_cuda(toolkits: TomlTable, version: str) -> Cuda:
     """Read the facts about official wheels with one toolkit: NVIDIA's libraries and the arch lists.
 
-    The version of a library that has no key is the one that the wheels require.
+    `toolkits` has a table for each toolkit, and `version` is the toolkit to read. The version of a
+    library that has no key is the one that the wheels require.
     """
-    table = official.table(version)
+    table = toolkits.table(version)
     if not is_version(version):
         table.problem(f"'{version}' is not a version of CUDA, such as '12.4'")
     lists = {
@@ -152,7 +176,7 @@ def _read_cuda(official: TomlTable, version: str) -> Cuda:
 def _pinned_version(requirements: Iterable[Requirement], library: str) -> str | None:
     """Return the version in the requirement "nvidia-LIBRARY-cu12==VERSION"; None if there is none."""
     for requirement in requirements:
-        if f"-{library}-" not in requirement.name:
+        if f"-{library}-" not in canonicalize_name(requirement.name):
             continue
         for specifier in requirement.specifier:
             if specifier.operator == "==":
@@ -161,7 +185,10 @@ def _pinned_version(requirements: Iterable[Requirement], library: str) -> str | 
 
 
 def _read_built_from(table: TomlTable) -> dict[str, tuple[str, ...]]:
-    """Read a commit, of all wheels, or a table of commits with the wheels that each is in."""
+    """Return the commits from which wheels on PyPI were built, each with its wheels.
+
+    A single commit instead of a table is that of all wheels, for which () stands.
+    """
     if isinstance(table.data.get("built_from"), str):
         return {table.text("built_from"): ()}
     return table.map("built_from", TomlTable.texts)
