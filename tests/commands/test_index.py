@@ -607,7 +607,7 @@ def test_labels_that_would_be_taken_for_something_else_are_refused(home: Home) -
 
 def test_a_run_that_was_stopped_is_gone_on_with(home: Home) -> None:
     home.index()
-    half = home.out / state.FOLDER / "fresh"
+    half = home.out / state.STATE_FOLDER / "fresh"
     half.write_text("half of it")
     # the pages of a run that came no further: noted before they were written, but the state is the old one
     page = home.out / "tinytorch/index.html"

@@ -1,6 +1,7 @@
 """The folder of an index: runs that are stopped, foreign files, and damaged documents."""
 
 import base64
+import hashlib
 import json
 import os
 import shutil
@@ -99,7 +100,7 @@ def test_foreign_pipes_and_links_in_places_of_the_index_are_refused(home: Home) 
 
 @pytest.mark.parametrize("name", ["", "index.json", "lock"])
 def test_links_in_the_place_of_the_state_are_refused(home: Home, name: str) -> None:
-    path = home.out / state.FOLDER / name
+    path = home.out / state.STATE_FOLDER / name
     target = home.path / "target"
     path.rename(target)
     path.symlink_to(target)
@@ -112,13 +113,15 @@ def test_links_in_the_place_of_the_state_are_refused(home: Home, name: str) -> N
 def test_a_foreign_hidden_folder_makes_no_index(tmp_path: Path, small_facts: Facts) -> None:
     home = Home(tmp_path, small_facts)
     made(home.dist)
-    hidden = home.out / state.FOLDER
+    hidden = home.out / state.STATE_FOLDER
     hidden.mkdir(parents=True)
     (hidden / "selected.json").write_text("a checkout's")
     with refused("foreign-folder"):
         home.index()
-    # a run that was stopped before it wrote anything leaves only the lock
+    # a run that was stopped before it wrote anything leaves only the lock, or half of a state
     (hidden / "selected.json").rename(hidden / "lock")
+    half = hidden / ".index.json.0123abcd-1"
+    half.write_text("{")
     home.index()
     link = home.path / "link"
     link.symlink_to("nowhere")
@@ -163,7 +166,7 @@ def test_a_new_wheel_is_examined_with_its_documents(tmp_path: Path, small_facts:
 def test_only_unfinished_files_of_the_index_are_removed(home: Home) -> None:
     backup = home.out / ".index.html.20261122"
     backup.write_text("of an editor")
-    half = home.out / state.FOLDER / folder.FRESH
+    half = home.out / state.STATE_FOLDER / folder.FRESH
     half.write_text("half of a wheel")
     made(home.dist, version="1.1+cpu")
     assert home.told()["foreign"] == [backup.name]
@@ -171,8 +174,20 @@ def test_only_unfinished_files_of_the_index_are_removed(home: Home) -> None:
     assert not half.exists()
 
 
+def test_pages_are_removed_before_the_documents_that_they_name(home: Home) -> None:
+    contents = IndexContents({}, (), IndexState())
+    before = state.load_state(home.out)
+    assert before is not None
+    wheel = "cpu/tinytorch-1.0+cpu-py3-none-any.whl"
+    document = f"{wheel}.intoto.json"
+    (home.out / document).write_bytes(b"")
+    written = {**before.written, document: (hashlib.sha256().hexdigest(),)}
+    outcome = folder.write_folder(home.out, contents, replace(before, written=written), LINK)
+    assert outcome.removed[-3:] == (wheel, document, f"{wheel}.metadata")
+
+
 def test_a_refusal_of_the_disk_is_reported(home: Home) -> None:
     made(home.dist, version="9.0+cpu")
-    (home.out / state.FOLDER / folder.FRESH).mkdir()
+    (home.out / state.STATE_FOLDER / folder.FRESH).mkdir()
     with refused("not-writable"):
         home.index()

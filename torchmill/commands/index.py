@@ -23,7 +23,7 @@ from torchmill.deliver.index import folder, pages, yanks
 from torchmill.deliver.index.entries import IndexEntry, requirement_differences
 from torchmill.deliver.index.folder import COPY, LINK, STAY, IndexContents, IndexOutcome
 from torchmill.deliver.index.scan import ScannedWheel, read_companions, scan_wheels
-from torchmill.deliver.index.state import FOLDER, IndexState, load_state
+from torchmill.deliver.index.state import STATE_FOLDER, IndexState, load_state
 from torchmill.wheel import dist_files, finished_wheel
 
 _PLACEHOLDER = re.compile(r"\{(.*?)\}")  # in --base-url: "https://host/{tag}"
@@ -72,7 +72,7 @@ def write_index(
     most = retention.parse_keep(keep)  # how many of the newest releases to list; 0: all
     folder.require_index_folder(target)
     _require_wheels(dists)
-    with locks.hold_lock(target / FOLDER, str(target)):
+    with locks.hold_lock(target / STATE_FOLDER, str(target)):
         before = load_state(target) or IndexState()  # as the last run has left it
         scanned = scan_wheels(dists, before.wheels, replaced)
         entries = [wheel.entry for wheel in scanned]

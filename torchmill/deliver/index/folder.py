@@ -24,16 +24,21 @@ from torchmill.core.system_errors import machine_error
 from torchmill.core.units import name_few
 from torchmill.deliver.index.pages import METADATA
 from torchmill.deliver.index.scan import ScannedWheel, stamp_file
-from torchmill.deliver.index.state import FOLDER, IndexState, load_state, save_state
+from torchmill.deliver.index.state import (
+    STATE_FILE,
+    STATE_FOLDER,
+    IndexState,
+    load_state,
+    save_state,
+)
 
-# The ways in which wheels get into an index: as a link, as a copy, or not at all. Then the pages
-# link to the wheels in dist/, or to the URL of another place.
-LINK = "link"
+# The ways in which wheels get into an index.
+LINK = "link"  # as a second name (hard link) of the file in dist/
 COPY = "copy"
-STAY = "stay"
+STAY = "stay"  # not at all: the pages link to the wheels in dist/, or to the URL of another place
 
-# The name of the file that is being written, in FOLDER. A run that was killed leaves nothing
-# anywhere else.
+# The name of the file that is being written, in STATE_FOLDER. So a run that was killed leaves no
+# half-written file anywhere else.
 FRESH = "fresh"
 
 # The kinds of paths in a folder. OTHER are links, pipes and devices.
@@ -98,22 +103,34 @@ def require_index_folder(out: Path) -> None:
     if not out.exists():
         return
     if not out.is_dir():
-        problem = "is no folder"
-    else:
-        names = sorted(path.name for path in out.iterdir())
-        if FOLDER in names:
-            # A run that was stopped before it wrote the state leaves nothing else.
-            contents = {path.name for path in (out / FOLDER).iterdir()}
-            if contents <= {locks.LOCK_FILE, FRESH}:
-                names.remove(FOLDER)
-        if not names:
-            return
-        problem = f"holds {name_few(names)}"
-    raise DeliveryError(
-        f"{out}: {problem}, which no index wrote: name an empty folder with --out, or remove what "
-        "is in the way",
-        code="foreign-folder",
-    )
+        raise DeliveryError(
+            f"{out} is a file, and the index needs a folder there: name another place with --out, "
+            "or remove the file",
+            code="foreign-folder",
+        )
+    names = sorted(path.name for path in out.iterdir())
+    if STATE_FOLDER in names and _is_of_stopped_run(out / STATE_FOLDER):
+        names.remove(STATE_FOLDER)
+    if names:
+        raise DeliveryError(
+            f"{out}: holds {name_few(names)}, which no index wrote: name an empty folder with "
+            "--out, or remove what is in the way",
+            code="foreign-folder",
+        )
+
+
+def _is_of_stopped_run(folder: Path) -> bool:
+    """Tell if a folder without a state has nothing but what a stopped run leaves there.
+
+    The run may have been killed before its first state appeared by rename: then the hidden file
+    with the state is left, too (`write_atomically`).
+    """
+    unfinished_state = f".{PurePosixPath(STATE_FILE).name}."
+    for path in folder.iterdir():
+        is_unfinished = path.name in {locks.LOCK_FILE, FRESH}
+        if not is_unfinished and not path.name.startswith(unfinished_state):
+            return False
+    return True
 
 
 def write_folder(
@@ -122,8 +139,8 @@ def write_folder(
     """Write the contents of a folder; files that have the right bytes already are not touched.
 
     `placement` is LINK (another name of the same file, or a copy if the disk has no links) or COPY.
-    Raises DeliveryError if somebody else wrote a file that the index has to write, HostError if the
-    disk refuses.
+    Raises DeliveryError if somebody else wrote or changed a file that the index has to write or
+    remove, or if a wheel in dist/ has changed since it was scanned; HostError if the disk refuses.
     """
     digests = contents.digests
     wheels = {wheel.entry.place: wheel for wheel in contents.wheels}
@@ -156,8 +173,13 @@ def _is_foreign(place: str, kind: str, previous: IndexState) -> bool:
 
 
 def _removal_order(place: str) -> tuple[bool, str]:
-    """Return the key that sorts wheels last: no page may name a missing one."""
-    return (place.endswith((".whl", METADATA)), place)
+    """Return the key that sorts pages first, then wheels and the documents beside them.
+
+    So no page names a file that is missing.
+    """
+    # A document is named after its wheel: "torch-2.1.0-….whl.metadata".
+    is_wheel_or_document = ".whl" in PurePosixPath(place).name
+    return (is_wheel_or_document, place)
 
 
 def _possible_digests(
@@ -173,17 +195,17 @@ def _possible_digests(
 
 
 def _list_places(folder: Path, prefix: str) -> Iterator[tuple[str, str]]:
-    """Yield the place and the kind of everything below a folder, except what is in FOLDER."""
+    """Yield the place and the kind of everything below a folder, except what is in STATE_FOLDER."""
     if not folder.exists():
         return
     with os.scandir(folder) as scan:
-        for path in scan:
-            place = f"{prefix}{path.name}"
-            if path.is_dir(follow_symlinks=False):
-                if place != FOLDER:
+        for entry in scan:
+            place = f"{prefix}{entry.name}"
+            if entry.is_dir(follow_symlinks=False):
+                if place != STATE_FOLDER:
                     yield place, DIRECTORY
-                    yield from _list_places(Path(path.path), f"{place}/")
-            elif path.is_file(follow_symlinks=False):
+                    yield from _list_places(Path(entry.path), f"{place}/")
+            elif entry.is_file(follow_symlinks=False):
                 yield place, FILE
             else:
                 yield place, OTHER
@@ -192,7 +214,11 @@ def _list_places(folder: Path, prefix: str) -> Iterator[tuple[str, str]]:
 def _require_free(
     out: Path, kinds: Mapping[str, str], foreign: Collection[str], places: Iterable[str]
 ) -> None:
-    """Raise DeliveryError if something foreign is where the index has to write, or above it."""
+    """Raise DeliveryError if something foreign is where the index has to write, or above it.
+
+    A file of the index itself is never above a place: its files have suffixes that neither a
+    variant nor a project can have (`_refuse_colliding_labels` in pages.py).
+    """
     for place in places:
         parents = [str(parent) for parent in PurePosixPath(place).parents]
         blocking = sorted({place, *parents}.intersection(foreign))
@@ -219,8 +245,8 @@ def _require_untouched(
             changed.append(place)
     if changed:
         raise DeliveryError(
-            f"{out}: {name_few(changed)} changed since `invoke index` wrote it: remove it to have "
-            "it written again, or name another folder with --out",
+            f"{out}: {name_few(changed)} changed since `invoke index` wrote it: remove it (the "
+            "index writes it again if it still needs it), or name another folder with --out",
             code="changed-by-hand",
         )
 
@@ -230,7 +256,7 @@ def _digest_place(out: Path, place: str, wheel: ScannedWheel | None) -> str:
 
     A wheel with the size and time of the wheel in dist/ is not read: a copy has both, too.
     """
-    if wheel and stamp_file(out / place).split()[:2] == wheel.stamp.split()[:2]:
+    if wheel and stamp_file(out / place).has_size_and_time_of(wheel.file_stamp):
         return wheel.entry.sha256
     return hash_file(out / place)
 
@@ -256,7 +282,7 @@ def _write_files(
 
 def _write_file(out: Path, place: str, write: Callable[[Path], object]) -> None:
     """Make a file appear in its place by rename; `write` writes it to the path that it is given."""
-    fresh = out / FOLDER / FRESH
+    fresh = out / STATE_FOLDER / FRESH
     target = out / place
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -270,8 +296,7 @@ def _write_file(out: Path, place: str, write: Callable[[Path], object]) -> None:
 def _bring_wheel(wheel: ScannedWheel, placement: str, target: Path) -> None:
     """Link or copy a wheel. Raises DeliveryError if it is not the file that was scanned."""
     if placement == LINK and link_file(wheel.path, target):
-        # The rest of the stamp is of the files beside the wheel.
-        same = stamp_file(target).split() == wheel.stamp.split()[:3]
+        same = stamp_file(target) == wheel.file_stamp
     else:
         shutil.copy2(wheel.path, target)
         same = hash_file(target) == wheel.entry.sha256

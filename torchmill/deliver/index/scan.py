@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from millpress import wheel_file
 from millpress.errors import WheelError
@@ -23,14 +24,36 @@ from torchmill.wheel import dist_files, finished_wheel
 ReadWheel = tuple[IndexEntry, tuple[str, ...]]
 
 
+class FileStamp(NamedTuple):
+    """Numbers of a file that change when the file does, and not if it gets another name."""
+
+    size: int  # bytes
+    changed_ns: int  # the time of the last change
+    inode: int
+
+    def __str__(self) -> str:
+        """Return the numbers, separated by spaces."""
+        return " ".join(map(str, self))
+
+    def has_size_and_time_of(self, other: "FileStamp") -> bool:
+        """Tell whether this file may be a copy of another: a copy has a number of its own."""
+        return self[:2] == other[:2]
+
+
 @dataclass(frozen=True, slots=True)
 class ScannedWheel:
     """A wheel of dist/ and its entry in the index."""
 
     path: Path
-    stamp: str  # of its file and the files beside it
+    stamp: str  # the stamps of its file and of the files beside it, separated by spaces
     entry: IndexEntry
     notes: tuple[str, ...] = ()  # odd, but harmless; only of a wheel that this run read
+
+    @property
+    def file_stamp(self) -> FileStamp:
+        """Return the stamp of the wheel's own file, which is the first in `stamp`."""
+        size, changed_ns, inode, *_ = map(int, self.stamp.split())
+        return FileStamp(size, changed_ns, inode)
 
     @property
     def remembered(self) -> RememberedWheel:
@@ -39,8 +62,8 @@ class ScannedWheel:
         A file that has just changed may change again and keep its stamp, because the clocks of file
         systems are coarse. The next run reads it again.
         """
-        changed_ns = int(self.stamp.split()[1])
-        settled = stat_cache.FileStat(self.stamp, changed_ns=changed_ns).is_settled
+        stat = stat_cache.FileStat(self.stamp, changed_ns=self.file_stamp.changed_ns)
+        settled = stat.is_settled
         return RememberedWheel(self.stamp if settled else "", self.entry)
 
 
@@ -78,24 +101,21 @@ def scan_wheels(
     return _without_duplicates(wheels)
 
 
-def stamp_file(path: Path) -> str:
-    """Return the size, the time of change (ns) and the number of a file, separated by spaces.
-
-    They change when the file does, and not if it gets another name. Raises DeliveryError.
-    """
+def stamp_file(path: Path) -> FileStamp:
+    """Return the stamp of a file. Raises DeliveryError if the file cannot be read."""
     try:
         status = path.stat()
     except OSError as error:
         raise DeliveryError(
             f"{path}: cannot be read ({error.strerror or error}): remove it", code="not-readable"
         ) from None
-    return f"{status.st_size} {status.st_mtime_ns} {status.st_ino}"
+    return FileStamp(status.st_size, status.st_mtime_ns, status.st_ino)
 
 
 def _stamp_wheel(path: Path) -> str:
     """Return the stamps of a wheel and the files beside it, separated by spaces."""
     companions = [file for file in dist_files.companion_paths(path) if file.is_file()]
-    return " ".join(stamp_file(file) for file in (path, *companions))
+    return " ".join(str(stamp_file(file)) for file in (path, *companions))
 
 
 def _read_all(

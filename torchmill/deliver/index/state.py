@@ -15,8 +15,8 @@ from torchmill.deliver.index import entries
 from torchmill.deliver.index.entries import IndexEntry
 
 # The folder in an index with its state, its lock, and the file that is being written.
-FOLDER = ".torchmill"
-STATE_FILE = f"{FOLDER}/index.json"
+STATE_FOLDER = ".torchmill"
+STATE_FILE = f"{STATE_FOLDER}/index.json"
 FORMAT = 1
 
 
