@@ -1,4 +1,6 @@
-"""twine's upload with a time limit: `python -m torchmill.deliver.publish.twine_upload SECONDS …`.
+"""twine's upload with a limit on how long the server may stay silent.
+
+Usage: `python -m torchmill.deliver.publish.twine_upload SECONDS …`.
 
 The other arguments are those of `twine upload`. The last line of stdout is a JSON object about a
 failed upload: {"kind": name of the exception, "status": of the HTTP answer or null, "text": words}.
@@ -32,27 +34,32 @@ def main(arguments: list[str]) -> int:
     # twine sets no timeout and has no option for one: a server that stops answering would hold it
     # for ever.
     HTTPAdapter.send = send_in_time  # type: ignore[method-assign,assignment]
-    import twine.cli
-
     try:
+        import twine.cli
+
         with contextlib.redirect_stdout(sys.stderr):
             twine.cli.dispatch(["upload", *arguments[1:]])
-    except Exception as error:  # noqa: BLE001 - whatever it is, the caller reports it
+    # SystemExit: argparse ends the process if this twine does not have an option.
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, the caller reports it
         report = _describe_failure(error)
         print(json.dumps(report))  # noqa: T201 - the caller reads it
         return 1
     return 0
 
 
-def _describe_failure(error: Exception) -> dict[str, object]:
+def _describe_failure(error: BaseException) -> dict[str, object]:
     """Return the object about a failed upload."""
     status = None
     text = str(error)
+    if isinstance(error, SystemExit):
+        text = f"twine ended with exit code {error.code}"
     response = getattr(error, "response", None)
     if response is not None:
         status = response.status_code
         # The answer may be a page: only its words are shown.
         words = re.sub(r"<style.*?</style>|<[^>]*>", " ", response.text, flags=re.DOTALL)
+        # Pages are indented: their white space must not use up the limit.
+        words = " ".join(words.split())
         text = f"{response.reason} {words[:_MAX_CHARACTERS]}"
     return {"kind": type(error).__name__, "status": status, "text": " ".join(text.split())}
 
