@@ -39,7 +39,7 @@ from torchmill.deliver.publish.targets import choose_target
 from torchmill.fetch.package_index import parse_html_page
 from torchmill.fetch.source.git_command import mirror_candidates
 from torchmill.fetch.source.source_dir import load_source
-from torchmill.fetch.source.tree import build_backend
+from torchmill.fetch.source.tree import read_build_backend
 from torchmill.host.description import load_host
 from torchmill.host.own_runs import read_own_runs
 from torchmill.plan import build_plan, causes, cell_lookup, matrix, render, script
@@ -209,7 +209,7 @@ READERS: dict[str, tuple[Reader, Callable[[], bytes]]] = {
         (ROOT / "tests/golden/hosts/rtx3090.toml").read_bytes,
     ),
     "pyproject.toml": (
-        _file(lambda path: build_backend(path.parent), "pyproject.toml"),
+        _file(lambda path: read_build_backend(path.parent), "pyproject.toml"),
         lambda: b'[build-system]\nrequires = ["a>=1"]\nbuild-backend = "x"\n',
     ),
     "memory of files": (

@@ -23,8 +23,8 @@ from torchmill.fetch.source.request import SourceRequest
 from torchmill.fetch.source.source import Source
 from torchmill.fetch.source.tree import (
     TreeFingerprint,
-    build_backend,
     digest_contents,
+    read_build_backend,
     take_fingerprint,
     walk_tree,
 )
@@ -119,7 +119,7 @@ class SourceDir:
             path=self.tree,
             verified=proof.verified,
             submodules=proof.submodules,
-            build_backend=build_backend(tree),
+            build_backend=read_build_backend(tree),
             contents=digest_contents(tree),
             archive=proof.archive,
             declared=proof.declared,

@@ -44,12 +44,18 @@ def walk_tree(tree: Path) -> Iterator[os.DirEntry[str]]:
 
 
 def take_fingerprint(tree: Path) -> TreeFingerprint:
-    """Return the fingerprint of a tree; git's own files are left out."""
+    """Return the fingerprint of a tree; git's own files are left out.
+
+    A file that is deleted while the tree is read does not count.
+    """
     files = 0
     newest = 0
     size = 0
     for entry in walk_tree(tree):
-        status = entry.stat(follow_symlinks=False)
+        try:
+            status = entry.stat(follow_symlinks=False)
+        except FileNotFoundError:
+            continue
         files += 1
         newest = max(newest, status.st_mtime_ns)
         size += status.st_size
@@ -60,18 +66,25 @@ def digest_contents(tree: Path) -> str:
     """Return a sha256 of the names, modes and contents of a tree; git's own files are left out.
 
     For each file, by path: the path, a zero byte, the bits of its mode that make it executable in
-    octal, a zero byte, and the digest of its content. The content of a link is its target.
+    octal, a zero byte, and the digest of its content. The content of a link is its target. A file
+    that is deleted while the tree is read does not count.
     """
+    # A link and an executable file with the link's target as its text have the same digest. That is
+    # harmless, and another format would make all recorded sources look changed.
     digest = hashlib.sha256()
     for path in sorted(entry.path for entry in walk_tree(tree)):
-        mode = os.lstat(path).st_mode & _EXECUTABLE
-        if os.path.islink(path):  # noqa: PTH114
-            target = os.fsencode(os.readlink(path))  # noqa: PTH115
-            content = hashlib.sha256(target).digest()
-        else:
-            content = bytes.fromhex(hash_file(path))
+        try:
+            mode = os.lstat(path).st_mode & _EXECUTABLE
+            if os.path.islink(path):  # noqa: PTH114
+                target = os.fsencode(os.readlink(path))  # noqa: PTH115
+                content = hashlib.sha256(target).digest()
+            else:
+                content = bytes.fromhex(hash_file(path))
+        except FileNotFoundError:
+            continue
         name = os.fsencode(os.path.relpath(path, tree))
-        digest.update(name + b"\0%o\0" % mode + content)
+        mode_field = b"\0%o\0" % mode
+        digest.update(name + mode_field + content)
     return digest.hexdigest()
 
 
@@ -80,18 +93,21 @@ def remove_repositories(tree: Path) -> None:
 
     A build would ask git for the commit, and whoever made the archive may have put anything there.
     """
-    for folder, names, files in os.walk(tree):
-        if ".git" in names:
-            names.remove(".git")  # so that os.walk does not descend into it
-            shutil.rmtree(Path(folder, ".git"))
-        if ".git" in files:
-            Path(folder, ".git").unlink()
+    for folder, subfolders, files in os.walk(tree):
+        git = Path(folder, ".git")
+        if ".git" in subfolders:
+            subfolders.remove(".git")  # so that os.walk does not descend into it
+        # os.walk lists a link to a folder among the subfolders. shutil.rmtree refuses links.
+        if git.is_symlink() or ".git" in files:
+            git.unlink()
+        elif git.is_dir():
+            shutil.rmtree(git)
 
 
-def build_backend(tree: Path) -> str | None:
-    """Return the backend of [build-system] in a tree's pyproject.toml, or None.
+def read_build_backend(tree: Path) -> str | None:
+    """Return the backend of [build-system] in a tree's pyproject.toml; None if it names none.
 
-    Raises SourceError for a file that is no TOML.
+    Raises SourceError if the file is not valid TOML.
     """
     file = tree / "pyproject.toml"
     try:

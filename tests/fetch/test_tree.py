@@ -1,0 +1,33 @@
+"""The files of a source tree."""
+
+from pathlib import Path
+
+import pytest
+
+from torchmill.fetch.source import tree
+
+
+def test_linked_repositories_are_removed_and_their_targets_stay(tmp_path: Path) -> None:
+    """An archive may have a link in the place of any .git."""
+    for folder in ("real/.git/objects", "linked", "filed", "target"):
+        (tmp_path / "tree" / folder).mkdir(parents=True)
+    source = tmp_path / "tree"
+    (source / "target/config").write_text("mine")
+    (source / "linked/.git").symlink_to("../target")
+    (source / "filed/.git").write_text("gitdir: ../target")
+    (source / ".git").symlink_to("nowhere")
+    tree.remove_repositories(source)
+    assert not [path for path in source.rglob("*") if path.name == ".git"]
+    assert (source / "target/config").read_text() == "mine"
+
+
+def test_a_file_that_vanishes_meanwhile_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "kept").write_text("kept")
+    before = tree.take_fingerprint(tmp_path), tree.digest_contents(tmp_path)
+    (tmp_path / "brief").write_text("brief")
+    entries = list(tree.walk_tree(tmp_path))
+    (tmp_path / "brief").unlink()
+    monkeypatch.setattr(tree, "walk_tree", lambda _: entries)
+    assert (tree.take_fingerprint(tmp_path), tree.digest_contents(tmp_path)) == before
