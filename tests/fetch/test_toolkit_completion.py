@@ -19,7 +19,7 @@ from tests.support.silent_progress import SilentProgress
 from torchmill.commands.toolkit import complete_toolkit
 from torchmill.config.toolkit import ToolkitPart, ToolkitSource
 from torchmill.fetch.toolkit import inherited, pypi
-from torchmill.fetch.toolkit.completion import base_toolkit, complete_lacking
+from torchmill.fetch.toolkit.completion import base_toolkit, make_complete_copy
 from torchmill.fetch.toolkit.inherited import copied_bytes, inherited_files, place_inherited
 from torchmill.fetch.toolkit.provision import ProvisionContext
 from torchmill.host import cuda_toolkits
@@ -86,7 +86,7 @@ def shop(tmp_path: Path, *packages: str) -> ProvisionContext:
 
 @pytest.mark.usefixtures("index")
 def test_a_toolkit_that_lacks_parts_is_completed(bare: FoundToolkit, tmp_path: Path) -> None:
-    completed = complete_lacking(
+    completed = make_complete_copy(
         bare, lacking_toolkit_parts(bare.home, "11.8", PARTS), ARCH, shop(tmp_path)
     )
     assert completed.name.startswith("11.8-completed-")
@@ -145,11 +145,11 @@ def test_a_wrong_download_leaves_no_toolkit(
     index.files[name] = content[:-7] + b"changed"
     lacks = lacking_toolkit_parts(bare.home, "11.8", PARTS)
     with refused("wrong-digest"):
-        complete_lacking(bare, lacks, ARCH, shop(tmp_path))
+        make_complete_copy(bare, lacks, ARCH, shop(tmp_path))
     assert not list((tmp_path / ".cache/torchmill/toolkits").glob("11.8*"))
     index.files[name] = content
     index.requests.clear()
-    complete_lacking(bare, lacks, ARCH, shop(tmp_path))
+    make_complete_copy(bare, lacks, ARCH, shop(tmp_path))
     assert not any("cublas_cu11-11.11" in request for request in index.requests), (
         "the earlier download is used"
     )
@@ -159,7 +159,7 @@ def test_a_wrong_download_leaves_no_toolkit(
 def test_a_package_without_its_part_is_refused(bare: FoundToolkit, tmp_path: Path) -> None:
     older = shop(tmp_path, "nvidia-cublas-cu11==11.10.3.66", PACKAGES[1])
     with refused("incomplete-toolkit"):
-        complete_lacking(bare, lacking_toolkit_parts(bare.home, "11.8", PARTS), ARCH, older)
+        make_complete_copy(bare, lacking_toolkit_parts(bare.home, "11.8", PARTS), ARCH, older)
 
 
 @pytest.mark.usefixtures("index")
@@ -175,7 +175,7 @@ def test_an_unavailable_part_is_named(
 ) -> None:
     packages = (package, PACKAGES[1]) if "cublas" in package else (PACKAGES[0], package)
     with refused(code) as raised:
-        complete_lacking(
+        make_complete_copy(
             bare, lacking_toolkit_parts(bare.home, "11.8", PARTS), ARCH, shop(tmp_path, *packages)
         )
     assert detail in str(raised.value)
@@ -188,7 +188,7 @@ def test_a_full_disk_is_reported_before_any_download(
     name = f"nvidia_cublas_cu11-11.11.3.6-py3-none-{TAG}.whl"
     index.attributes[name] = {**index.attributes[name], "size": 1 << 60}
     with refused("disk-full"):
-        complete_lacking(
+        make_complete_copy(
             bare, lacking_toolkit_parts(bare.home, "11.8", PARTS), ARCH, shop(tmp_path)
         )
     assert not any(request.startswith("GET /files") for request in index.requests)
@@ -199,7 +199,7 @@ def test_a_compiler_that_does_not_run_is_reported_before_any_download(
 ) -> None:
     file(bare.home / "bin/nvcc", "of another machine")
     with refused("nvcc-does-not-run"):
-        complete_lacking(
+        make_complete_copy(
             bare, lacking_toolkit_parts(bare.home, "11.8", PARTS), ARCH, shop(tmp_path)
         )
     assert index.requests == []
@@ -212,7 +212,7 @@ def test_two_toolkits_of_one_version_are_completed_apart(
     other = replace(bare, home=shutil.copytree(bare.home, tmp_path / "another"))
     lacks = lacking_toolkit_parts(bare.home, "11.8", PARTS)
     homes = {
-        complete_lacking(toolkit, lacks, ARCH, shop(tmp_path)).home
+        make_complete_copy(toolkit, lacks, ARCH, shop(tmp_path)).home
         for toolkit in (bare, other, bare)
     }
     assert len(homes) == 2

@@ -267,7 +267,7 @@ def complete_toolkit(toolkit: FoundToolkit, arch: str, context: ProvisionContext
     missing = lacking_toolkit_parts(toolkit.home, toolkit.version, context.parts)
     if not missing:
         return CommandOutput(f"{name} lacks nothing that torch's build uses", {"kept": []})
-    folder = completion.complete_lacking(toolkit, missing, arch, context)
+    folder = completion.make_complete_copy(toolkit, missing, arch, context)
     still_missing = lacking_toolkit_parts(folder.home, toolkit.version, context.parts)
     installed = format_part_names(part for part in missing if part not in still_missing)
     lines = [

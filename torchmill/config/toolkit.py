@@ -51,6 +51,11 @@ class ToolkitPart:
     without: str = ""  # consequence for a build without it, as a clause; "": the build stops
     vital: SpecifierSet | None = None  # releases of torch whose build stops all the same
 
+    @property
+    def is_required(self) -> bool:
+        """Tell whether every build stops without this part."""
+        return not self.without
+
 
 @dataclass(frozen=True, slots=True)
 class ToolkitSource:

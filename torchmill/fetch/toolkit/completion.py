@@ -9,7 +9,7 @@ from torchmill.core.lenient_paths import real_path
 from torchmill.fetch.toolkit.provision import (
     ProvisionContext,
     install_from_providers,
-    unexpected_nvcc,
+    nvcc_mismatch,
 )
 from torchmill.fetch.toolkit.request import ToolkitRequest, find_part_packages
 from torchmill.host.cuda_toolkits import FoundToolkit, format_part_names, is_spread_in_system
@@ -21,6 +21,7 @@ def base_toolkit(version: str, installed: Sequence[FoundToolkit]) -> FoundToolki
 
     Raises HostError if there is none, or if its files lie among those of the system.
     """
+    # The first is the one that builds use, even if another of its version could be copied.
     toolkit = next((toolkit for toolkit in installed if toolkit.version == version), None)
     cure = f"install a complete one with `invoke toolkit --cuda {version}`"
     if toolkit is None:
@@ -39,7 +40,7 @@ def base_toolkit(version: str, installed: Sequence[FoundToolkit]) -> FoundToolki
     return toolkit
 
 
-def complete_lacking(
+def make_complete_copy(
     toolkit: FoundToolkit,
     missing_parts: Sequence[ToolkitPart],
     arch: str,
@@ -47,12 +48,12 @@ def complete_lacking(
 ) -> ProvisionedFolder:
     """Return a complete copy of a toolkit that lacks parts; builds then use the copy.
 
-    Raises HostError if the toolkit's nvcc does not run here, or if no package has a part that every
-    build needs. Also raises what `install_from_providers` raises.
+    `missing_parts` is not empty. Raises HostError if the toolkit's nvcc does not run here, or if no
+    package has a part that every build needs. Also raises what `install_from_providers` raises.
     """
     version = toolkit.version
     cure = f"install a complete toolkit with `invoke toolkit --cuda {version}`"
-    output = unexpected_nvcc(toolkit.home, version, context.run)
+    output = nvcc_mismatch(toolkit.home, version, context.run)
     if output:
         raise HostError(
             f"the nvcc in {toolkit.home}/bin does not run here as CUDA {version} (it prints: "
@@ -60,8 +61,7 @@ def complete_lacking(
             code="nvcc-does-not-run",
         )
     packages, unavailable = find_part_packages(version, arch, missing_parts, context.sources)
-    # A part's `without` is the consequence of its absence. If it is empty, the build would stop.
-    required = [part for part in unavailable if not part.without]
+    required = [part for part in unavailable if part.is_required]
     if required or not packages:
         raise HostError(
             f"CUDA {version} in {toolkit.home} lacks {format_part_names(required or unavailable)}, "
@@ -80,5 +80,5 @@ def complete_lacking(
         source="",
     )
     home = str(real_path(toolkit.home))
-    request = ToolkitRequest(TOOLKIT, version, None, arch, completes=home)
+    request = ToolkitRequest(TOOLKIT, version, cuda=None, arch=arch, completes=home)
     return install_from_providers(request, replace(context, sources=(source,)))

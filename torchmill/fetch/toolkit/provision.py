@@ -196,14 +196,14 @@ def _require_complete(offer: ProviderOffer, folder: Path, context: ProvisionCont
     missing = [alternatives[0] for alternatives in required if not has_any(alternatives)]
     if request.completes:
         missing_parts = lacking_toolkit_parts(folder, request.version, context.parts)
-        missing += [part.called for part in missing_parts if not part.without]
+        missing += [part.called for part in missing_parts if part.is_required]
     if missing:
         raise SourceError(
             f"{title} has no {', '.join(missing)}: {_CURE}", code="incomplete-toolkit"
         )
     output = ""
     if request.kind == TOOLKIT:
-        output = unexpected_nvcc(folder, request.version, context.run)
+        output = nvcc_mismatch(folder, request.version, context.run)
     if output:
         raise SourceError(
             f"the nvcc of {title} does not run here as that version (it prints: {output}): {_CURE}",
@@ -211,7 +211,7 @@ def _require_complete(offer: ProviderOffer, folder: Path, context: ProvisionCont
         )
 
 
-def unexpected_nvcc(home: Path, version: str, run: RunProgram) -> str:
+def nvcc_mismatch(home: Path, version: str, run: RunProgram) -> str:
     """Return "" if the nvcc in `home` runs here and is of a version; otherwise its output."""
     output = run([str(home / "bin/nvcc"), "--version"])
     if parse_tool_version("nvcc", output) == version:

@@ -153,7 +153,7 @@ def check_toolkit_parts(context: CheckContext) -> Iterator[Finding]:
     stops_build = False
     for part in parts:
         is_vital = part.vital is not None and part.vital.contains(release)
-        stops_build |= is_vital or not part.without
+        stops_build |= is_vital or part.is_required
     yield Finding(
         "parts of CUDA",
         f"no {format_part_names(parts)} in {context.host.toolkits.homes[cuda]}",

@@ -230,9 +230,8 @@ def completion_command(context: CheckContext, version: str, parts: Sequence[Tool
     packages, unavailable = find_part_packages(
         version, context.build.arch, parts, _usable_by_host(context)
     )
-    # `without` says what becomes of a build without the part; "" that it stops.
-    goes_on = all(part.without for part in unavailable)
-    if packages and goes_on and not is_spread_in_system(folder):
+    stops = any(part.is_required for part in unavailable)
+    if packages and not stops and not is_spread_in_system(folder):
         return f"invoke toolkit --complete {version}"
     another = toolkit_command(context, TOOLKIT, version)
     return another or f"install what is missing into {folder}"
