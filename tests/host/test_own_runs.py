@@ -44,6 +44,12 @@ def test_a_manifest_is_a_run(shipped: Facts, tmp_path: Path) -> None:
     assert run.source == "torch-1.13.1+cu117.whl"
 
 
+def test_a_toolkit_without_facts_is_not_taken_for_none(shipped: Facts, tmp_path: Path) -> None:
+    write_manifest(tmp_path, "torch-1.13.1+cu999", toolkit="99.9")
+    (run,) = read_own_runs(shipped, tmp_path)
+    assert run.variant == "cu999"
+
+
 def test_a_manifest_that_cannot_be_read_is_no_run(shipped: Facts, tmp_path: Path) -> None:
     (tmp_path / "broken.whl.json").write_text("{")
     (tmp_path / "list.whl.json").write_text("[]")

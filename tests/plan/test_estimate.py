@@ -1,5 +1,6 @@
 """Estimates: against the recorded runs, each left out in turn, and by a machine's own builds."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,7 @@ def expected_wall(shipped: Facts, run: MeasuredRun) -> EstimateSpan:
     release = compile_work.find_release_version(shipped, run.package, run.release)
     assert release is not None, f"runs.toml: {run.release} is no release"
     others = tuple(other for other in shipped.costs.runs if other is not run)
-    jobs = compile_work.run_slots(run)
+    jobs = compile_work.compilers_at_once(run)
     images = link_overflow.count_code_images(run.capabilities)
     facts = change_facts(shipped, costs={"runs": others})
     work = compile_work.catalogue_work(facts, release, images, jobs)
@@ -46,6 +47,23 @@ def expected_wall(shipped: Facts, run: MeasuredRun) -> EstimateSpan:
     wall = estimate.wall_seconds(assumed.serial_seconds, assumed.scaling, work, jobs)
     job = assumed.job_seconds if run.scope == "job" else CostRange(0, 0)
     return EstimateSpan(wall.low + job.low, wall.likely + job.middle, wall.high + job.high)
+
+
+@pytest.mark.parametrize("changes", [{"cpu_seconds": 0.0}, {"capabilities": " ; "}])
+def test_a_run_that_tells_nothing_has_no_weight(changes: dict[str, object], shipped: Facts) -> None:
+    runs = timed_runs(shipped)
+    release = compile_work.find_release_version(shipped, "torch", runs[0].release)
+    assert release is not None
+    host_run = next(run for run in runs if not run.capabilities)
+    empty = replace(runs[0], **changes)  # type: ignore[arg-type]
+    work = []
+    for catalogue in ((host_run,), (host_run, empty)):
+        facts = change_facts(shipped, costs={"runs": catalogue})
+        work.append(compile_work.catalogue_work(facts, release, images=0, jobs=8))
+    assert work[0] is not None
+    assert work[0] == work[1]
+    facts = change_facts(shipped, costs={"runs": (host_run, empty)})
+    assert compile_work.catalogue_work(facts, release, images=2, jobs=8) is None
 
 
 def test_every_run_of_torch_falls_into_the_range_that_the_others_give(shipped: Facts) -> None:
@@ -67,7 +85,7 @@ def test_the_page_shows_the_back_test_as_it_is(shipped: Facts) -> None:
         measured = round((run.wall_seconds or 0) / 60)
         likely = round(wall.likely / 60)
         span = f"{round(wall.low / 60)} to {round(wall.high / 60)}"
-        jobs = compile_work.run_slots(run)
+        jobs = compile_work.compilers_at_once(run)
         row = f"| {run.release} {run.variant} | {jobs} | {measured} | {likely} | {span} |"
         if row not in page:
             missing.append(row)

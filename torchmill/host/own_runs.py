@@ -35,12 +35,11 @@ def _read_run(facts: Facts, path: Path, arch: str) -> MeasuredRun | None:
     """
     try:
         manifest = parse_json(path.read_text(encoding="utf-8"))
-        toolkit = facts.toolkit(manifest.get("toolkit"))
         # A manifest of an older format may lack any of these: such a build is left out.
         return MeasuredRun(
             package=manifest["package"],
             release=_release_version(facts, manifest["package"], manifest["tag"]),
-            variant=toolkit.variant if toolkit else CPU,
+            variant=_variant(facts, manifest.get("toolkit")),
             machine="this machine",
             arch=arch,
             scope="compile",
@@ -57,6 +56,16 @@ def _read_run(facts: Facts, path: Path, arch: str) -> MeasuredRun | None:
         return None
 
 
+def _variant(facts: Facts, toolkit_version: str | None) -> str:
+    """Return the variant of a build with a toolkit, "cu118"; "cpu" for a build without one."""
+    if not toolkit_version:
+        return CPU
+    toolkit = facts.toolkit(toolkit_version)
+    if toolkit is None:  # other facts described it when the wheel was built
+        return f"cu{toolkit_version.replace('.', '')}"
+    return toolkit.variant
+
+
 def _release_version(facts: Facts, package: str, tag: str) -> str:
     """Return the version of the release with a tag; raise LookupError if the facts have none."""
     for release in facts.releases[package]:
@@ -66,7 +75,10 @@ def _release_version(facts: Facts, package: str, tag: str) -> str:
 
 
 def _disk_bytes(manifest: dict[str, Any], *parts: str) -> int | None:
-    """Return the bytes that parts of a build took; None if an older manifest does not have them."""
+    """Return the bytes that parts of a build took; None if an older manifest has no sizes.
+
+    Raises LookupError if it has some sizes, but not these: then it is damaged.
+    """
     disk = manifest.get("disk")
     if not disk:
         return None

@@ -1,4 +1,4 @@
-"""How long compiling a release takes by the catalogue of measured builds (runs.toml).
+"""How long compiling a release takes, estimated from the catalogue of measured builds (runs.toml).
 
 The work of a build is the processor time of its compilers. It is the sum of the work on code for
 the host and the work on device code, which is compiled once for each image: each entry of
@@ -20,7 +20,8 @@ _DAYS_PER_YEAR = 365.25
 # Libraries of torch without device code: libcaffe2.so in 1.0 and 1.1, libtorch_cpu since 1.5.
 _MAIN_HOST_LIBRARIES = ("libtorch_cpu", "libcaffe2.so")
 _HOST_LIBRARIES = (*_MAIN_HOST_LIBRARIES, "libtorch_python")
-# An assumed part of a run's time is subtracted, but never more than leaves this share of it.
+# What is subtracted from a run's time, its overhead or its work for the host, is only estimated. At
+# least this share of the time is left.
 _LEAST_SHARE = 0.25
 
 
@@ -31,6 +32,13 @@ class CompileWork:
     seconds: float  # processor time of all compilers together
     spread: float  # the factor by which `seconds` may be too high or too low
     runs: tuple[MeasuredRun, ...]  # the most similar measured builds
+
+
+class _MeanWork(NamedTuple):
+    """The mean of some runs' work, and the runs with the most weight in it."""
+
+    seconds: float  # of code for the host, or of one image of device code
+    runs: tuple[MeasuredRun, ...]
 
 
 class _WeightedRun(NamedTuple):
@@ -47,7 +55,8 @@ def catalogue_work(facts: Facts, release: Release, images: int, jobs: int) -> Co
     `images` is the number of images of device code (`count_code_images`), 0 without CUDA. `jobs` is
     the number of compilers at a time.
     """
-    if facts.costs.assumptions is None:
+    assumed = facts.costs.assumptions
+    if assumed is None:
         return None
     runs = [run for run in facts.costs.runs if run.package == release.package]
     if not runs:
@@ -55,20 +64,23 @@ def catalogue_work(facts: Facts, release: Release, images: int, jobs: int) -> Co
             run for run in facts.costs.runs if _are_similar(facts, run.package, release.package)
         ]
     host_runs = [run for run in runs if not run.capabilities]
-    host_work = _weighted_mean(facts, facts.costs.assumptions, release, jobs, host_runs)
-    work = host_work
+    host_work = _weighted_mean(facts, assumed, release, jobs, host_runs)
     if images:
         device_runs = [run for run in runs if run.capabilities]
-        device_work = _weighted_mean(facts, facts.costs.assumptions, release, jobs, device_runs)
+        device_work = _weighted_mean(facts, assumed, release, jobs, device_runs)
         if device_work is None:
             return None
         seconds = images * device_work.seconds
         # Extensions have hardly any code for the host, and no run without CUDA.
-        if host_work:
+        if host_work is not None:
             seconds += host_work.seconds
-        work = CompileWork(seconds, facts.costs.assumptions.spread.cuda, device_work.runs)
-    if work and any(run.package != release.package for run in work.runs):
-        work = replace(work, spread=facts.costs.assumptions.spread.other)
+        work = CompileWork(seconds, assumed.spread.cuda, device_work.runs)
+    elif host_work is None:
+        return None
+    else:
+        work = CompileWork(host_work.seconds, assumed.spread.cpu, host_work.runs)
+    if any(run.package != release.package for run in work.runs):
+        work = replace(work, spread=assumed.spread.other)
     return work
 
 
@@ -78,6 +90,7 @@ def _are_similar(facts: Facts, first_name: str, second_name: str) -> bool:
     They do if both are upstream's own and are built against the same package. Third-party
     extensions may be of any size; these are fetched from PyPI, and so have no repository here.
     """
+    # Neither is missing: runs of packages without facts are left out with these.
     first = facts.packages[first_name]
     second = facts.packages[second_name]
     if not first.repository or not second.repository:
@@ -87,17 +100,19 @@ def _are_similar(facts: Facts, first_name: str, second_name: str) -> bool:
 
 def _weighted_mean(
     facts: Facts, assumed: CostAssumptions, release: Release, jobs: int, runs: Iterable[MeasuredRun]
-) -> CompileWork | None:
+) -> _MeanWork | None:
     """Return the work of a release as the weighted geometric mean of the work of runs.
 
-    Of runs with CUDA, it is the work of one image of device code. A run weighs less the more years
+    For runs with CUDA, it is the work of one image of device code. A run weighs less the more years
     its release is apart, and the more its number of jobs differs. None if no run has a weight.
     """
     weighted: list[_WeightedRun] = []
     for run in runs:
         run_release = find_release_version(facts, run.package, run.release)
+        if run_release is None:
+            continue
         seconds = _work_of_run(facts, assumed, run, run_release)
-        if run_release is None or seconds is None:
+        if not seconds:
             continue
         # Work on code for the host is taken to grow with the size of the libraries. Work on an
         # image of device code is not scaled: its size was never measured for each release.
@@ -105,7 +120,7 @@ def _weighted_mean(
         if not run.capabilities:
             scale = _size_ratio(facts, release, run_release)
         distance = _years_between(release, run_release) / assumed.years
-        distance += abs(math.log(jobs / run_slots(run)))
+        distance += abs(math.log(jobs / compilers_at_once(run)))
         weighted.append(_WeightedRun(run, seconds * scale, math.exp(-distance)))
     if not weighted:
         return None
@@ -115,33 +130,41 @@ def _weighted_mean(
     )
     weighted.sort(key=lambda entry: entry.weight, reverse=True)
     heaviest = tuple(entry.run for entry in weighted[:2])
-    return CompileWork(math.exp(mean_logarithm), assumed.spread.cpu, heaviest)
+    return _MeanWork(math.exp(mean_logarithm), heaviest)
 
 
 def _work_of_run(
-    facts: Facts, assumed: CostAssumptions, run: MeasuredRun, release: Release | None
+    facts: Facts, assumed: CostAssumptions, run: MeasuredRun, release: Release
 ) -> float | None:
     """Return the seconds of work in a run; with CUDA, those of one image of device code.
 
-    `release` is that of the run. None if the run has neither processor time, nor both its duration
-    and its cores.
+    `release` is that of the run. None if the run has neither its processor time, nor both its
+    duration and its cores, or if its capabilities make no image.
     """
     seconds = run.cpu_seconds
-    if seconds is None and run.wall_seconds is not None and run.cores is not None:
+    if seconds is None:
+        if run.wall_seconds is None or run.cores is None:
+            return None
+        # In these seconds a single program runs: configure, link, pack, verify.
         overhead = assumed.serial_seconds.middle
         if run.scope == "job":
+            # The duration is that of a CI job, which also checks out the source, starts a container
+            # and uploads the wheel.
             overhead += assumed.job_seconds.middle
         # The overhead is only assumed, and may be longer than a short run.
         parallel = max(run.wall_seconds - overhead, run.wall_seconds * _LEAST_SHARE)
         # n jobs do the work of n**scaling: see runs.toml.
-        seconds = parallel * run_slots(run) ** assumed.scaling
-    if seconds is None or release is None or not run.capabilities:
+        seconds = parallel * compilers_at_once(run) ** assumed.scaling
+    if not run.capabilities:
         return seconds
-    host_work = catalogue_work(facts, release, 0, run_slots(run))
-    device_seconds = seconds
-    if host_work:
-        device_seconds -= host_work.seconds
     images = link_overflow.count_code_images(run.capabilities)
+    if images == 0:
+        return None
+    # The recursion ends there: without images, `catalogue_work` takes only runs without CUDA.
+    host_work = catalogue_work(facts, release, images=0, jobs=compilers_at_once(run))
+    device_seconds = seconds
+    if host_work is not None:
+        device_seconds -= host_work.seconds
     return max(device_seconds, seconds * _LEAST_SHARE) / images
 
 
@@ -153,7 +176,7 @@ def find_release_version(facts: Facts, package: str, version: str) -> Release | 
     return None
 
 
-def run_slots(run: MeasuredRun) -> int:
+def compilers_at_once(run: MeasuredRun) -> int:
     """Return how many compilers a run had at a time, by its jobs and its cores; 1 if unknown."""
     jobs = run.jobs or run.cores or 1
     cores = run.cores or run.jobs or 1

@@ -14,9 +14,9 @@ from torchmill.plan import link_overflow
 from torchmill.plan.compile_work import (
     CompileWork,
     catalogue_work,
+    compilers_at_once,
     find_release_version,
     host_library_bytes,
-    run_slots,
 )
 from torchmill.plan.job_count import largest_compile
 from torchmill.plan.plan import Plan
@@ -140,7 +140,7 @@ def _expected_work(facts: Facts, run: MeasuredRun) -> CompileWork | None:
     if release is None:
         return None
     images = link_overflow.count_code_images(run.capabilities)
-    return catalogue_work(facts, release, images, run_slots(run))
+    return catalogue_work(facts, release, images, compilers_at_once(run))
 
 
 def runs_of_same_build(plan: Plan, runs: Iterable[MeasuredRun]) -> list[MeasuredRun]:
