@@ -446,7 +446,7 @@ def test_sccache_is_off_while_its_shared_cache_does_not_answer(
             with socket.create_server(("127.0.0.1", port)):
                 until(lambda: not marker.exists())
                 compile_checkout(tmp_path / "two", environ)
-                statistics = sccache.read_statistics(environ[sccache.PROGRAM_VARIABLE], environ)
+                statistics = sccache.await_statistics(environ[sccache.PROGRAM_VARIABLE], environ)
     assert statistics is not None
     # The first file was compiled without sccache.
     assert sccache.count_sccache_hits(statistics)[:2] == (0, 1)

@@ -175,7 +175,7 @@ def read_cache_hits(cache: CompilerCache, environ: Mapping[str, str]) -> CacheHi
         if log is not None and log == cache.variables[STATS_LOG_VARIABLE]:
             counts = count_ccache_hits(read_text(Path(log)).splitlines())
     elif cache.tool == "sccache":
-        statistics = sccache.read_statistics(cache.program, environ)
+        statistics = sccache.await_statistics(cache.program, environ)
         if statistics is not None:
             counts = sccache.count_sccache_hits(statistics)
     if counts is None or not any(counts):
@@ -243,8 +243,8 @@ def nvcc_variables(program: CcacheProgram, cuda: str) -> dict[str, str]:
     return {"CMAKE_CUDA_COMPILER_LAUNCHER": f"/usr/bin/env;CCACHE_DEPEND=1;{program.path}"}
 
 
-def count_ccache_hits(log: Iterable[str]) -> tuple[int, int, int, int]:
-    """Return the numbers of hits, misses, hits in a shared cache, and failures of that cache.
+def count_ccache_hits(log: Iterable[str]) -> sccache.HitCounts:
+    """Return the counts in a log of ccache's results.
 
     Each line of `log` names a file ("# a.cpp") or a result of it ("cache_miss").
     """
@@ -252,7 +252,7 @@ def count_ccache_hits(log: Iterable[str]) -> tuple[int, int, int, int]:
     hits = sum(results[name] for name in _HITS)
     shared_hits = sum(results[name] for name in _SHARED_HITS)
     failures = sum(results[name] for name in _SHARED_FAILURES)
-    return hits, results["cache_miss"], shared_hits, failures
+    return sccache.HitCounts(hits, results["cache_miss"], shared_hits, failures)
 
 
 def _reachable_cache(site: CacheSite, setting: str) -> RemoteCache | None:

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from packaging.version import Version
 
@@ -27,7 +27,7 @@ from torchmill.host.compilers import Digest, digest_compiler
 from torchmill.toolchain import remote_cache
 from torchmill.toolchain.remote_cache import RemoteCache
 
-SYSTEMS = {"linux", "macos"}
+SYSTEMS = {"linux", "macos"}  # for which a build installs sccache if it is missing
 PROGRAM_VARIABLE = "TORCHMILL_SCCACHE"  # tells the launcher the program; if unset, it is not used
 DISABLED_FILE = "without-sccache"  # beside the gate: while it exists, the launcher skips sccache
 ADDRESS_VARIABLE = "SCCACHE_SERVER_UDS"  # the path of the socket on which the server listens
@@ -37,7 +37,7 @@ LAYERS_SINCE = Version("0.15")
 SERVER_TIMEOUT_SECONDS = 15.0  # within which the server should have written its last objects
 WATCH_INTERVAL_SECONDS = 10.0
 _POLL_SECONDS = 0.1
-# Beginnings of the variables that set up shared caches.
+# Prefixes of the variables that set up shared caches.
 _SHARED = ("SCCACHE_REDIS", "SCCACHE_WEBDAV", "SCCACHE_S3", "SCCACHE_GHA", "SCCACHE_MULTILEVEL")
 _BUCKET = ("SCCACHE_BUCKET", "SCCACHE_ENDPOINT", "SCCACHE_REGION")
 # The end of a variable's name, such as SCCACHE_REDIS_RW_MODE, and its value for reading alone.
@@ -66,17 +66,23 @@ def place_sccache(
 ) -> dict[str, str]:
     """Write the launcher and the stand-ins; return the variables by which CMake uses them.
 
-    `compilers` are absolute paths. Other compilers are called through the gate, and not cached.
-    `folder` must outlive the build, because CMake records the path of the launcher in a tree.
-    Raises OSError if the folder cannot be written.
+    `program` is the path of sccache. `compilers` are absolute paths. Other compilers are called
+    through the gate, and not cached. `digest` returns the digests of files, of which that of each
+    compiler is written into its stand-in. `folder` must outlive the build, because CMake records
+    the path of the launcher in a tree. Raises OSError if the folder cannot be written.
     """
     launcher = folder / "sccache"
     for compiler in compilers:
-        words = {"digest": digest_compiler(compiler, digest), "compiler": shlex.quote(compiler)}
-        # In a folder of the compiler's path: FOLDER/usr/bin/g++.
-        write_script(Path(f"{folder}{compiler}"), _STAND_IN, words)
-    words = {"stand_ins": shlex.quote(str(folder)), "without": DISABLED_FILE}
-    write_script(launcher, _LAUNCHER, words)
+        stand_in_values = {
+            "digest": digest_compiler(compiler, digest),
+            "compiler": shlex.quote(compiler),
+        }
+        # The compiler's absolute path is appended: FOLDER/usr/bin/g++. With "/", Path would drop
+        # the folder.
+        stand_in = Path(f"{folder}{compiler}")
+        write_script(stand_in, _STAND_IN, stand_in_values)
+    launcher_values = {"stand_ins": shlex.quote(str(folder)), "without": DISABLED_FILE}
+    write_script(launcher, _LAUNCHER, launcher_values)
     variables = {PROGRAM_VARIABLE: program}
     # Not for CUDA: sccache takes the steps of nvcc apart and runs them without a stand-in.
     for language in ("C", "CXX"):
@@ -143,15 +149,18 @@ def start_server(
     for name, value in environ.items():
         if not name.startswith((*_SHARED, *_BUCKET)):
             local_environ[name] = value
-    if local_environ != environ and why_failed(start, without_mark(local_environ)) is None:
-        note(f"sccache cannot use the shared cache ({failure}): using the local cache only")
-        return local_environ
+    if local_environ != environ:
+        local_failure = why_failed(start, without_mark(local_environ))
+        if local_failure is None:
+            note(f"sccache cannot use the shared cache ({failure}): using the local cache only")
+            return local_environ
+        failure = local_failure
     note(f"sccache does not start ({failure}): building without a compiler cache")
     local_environ.pop(PROGRAM_VARIABLE, None)
     return local_environ
 
 
-def read_statistics(program: str, environ: Mapping[str, str]) -> dict[str, Any] | None:
+def await_statistics(program: str, environ: Mapping[str, str]) -> dict[str, Any] | None:
     """Return the statistics of a build's own server as soon as it has written all objects.
 
     `environ` is the build's. None if the server has ended. After SERVER_TIMEOUT_SECONDS the last
@@ -172,21 +181,31 @@ def read_statistics(program: str, environ: Mapping[str, str]) -> dict[str, Any] 
         time.sleep(_POLL_SECONDS)
 
 
-def count_sccache_hits(statistics: Mapping[str, Any]) -> tuple[int, int, int, int]:
-    """Return the numbers of hits, misses, hits in a shared cache, and failures of that cache."""
+class HitCounts(NamedTuple):
+    """How many files a build took from its caches."""
+
+    hits: int
+    misses: int
+    shared_hits: int  # of `hits`, those from a shared cache
+    failures: int  # requests that the shared cache refused or did not answer
+
+
+def count_sccache_hits(statistics: Mapping[str, Any]) -> HitCounts:
+    """Return the counts in the statistics of a server."""
     stats = statistics.get("stats") or {}
     hits = _sum_counts(stats, "cache_hits")
     misses = _sum_counts(stats, "cache_misses")
     # A server with several caches counts for each of them; the first is the disk.
     layers = stats.get("multi_level") or []
     shared_layers = layers[1:]
-    location = str(statistics.get("cache_location"))
+    # Without a location, nothing says that the hits are of a shared cache.
+    location = str(statistics.get("cache_location") or "Local disk")
     if not layers and not location.startswith(("Local disk", "Multi-level")):
         shared_hits = hits  # the server has no cache but the shared one
     else:
         shared_hits = sum(layer.get("hits", 0) for layer in shared_layers)
     failures = sum(layer.get("write_failures", 0) for layer in shared_layers)
-    return hits, misses, shared_hits, failures
+    return HitCounts(hits, misses, shared_hits, failures)
 
 
 @contextlib.contextmanager
@@ -226,6 +245,8 @@ def watch_shared_cache(
     try:
         yield
     finally:
+        # The file is left: the guard's folder is deleted when the build ends, and commands of the
+        # build that run until then must not ask a cache that does not answer.
         ended.set()
         watcher.join()
 
