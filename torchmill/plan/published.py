@@ -162,7 +162,7 @@ def find_published(
     for wheel in candidates:
         # Say why the best wheel is one with another toolkit than the build's.
         was_passed_over = wheel is not best and wheel.toolkit is toolkit
-        if was_passed_over and wheel.verdict.fit == "does not fit":
+        if was_passed_over and wheel.verdict.is_ruled_out:
             remarks.append(f"{wheel.version} does not fit: {wheel.verdict.reason}")
     return replace(best, remarks=tuple(remarks))
 
@@ -171,7 +171,7 @@ def _rank(facts: Facts, wheel: PublishedWheel, gpus: Sequence[Capability]) -> in
     """Return the rank of a judged wheel, from _REFUSED to _FITTING; `gpus` are the host's."""
     if wheel.would_do:
         return _FITTING
-    if wheel.verdict.fit == "does not fit":
+    if wheel.verdict.is_ruled_out:
         return _REFUSED
     targets = arch_list.parse_targets(facts, wheel.code or wheel.announced)
     if gpus and all(serving_kind(facts, targets, gpu) == "code" for gpu in gpus):
@@ -266,7 +266,7 @@ def judge(facts: Facts, release: Release, wheel: PublishedWheel, host: Host) -> 
     """
     doubt: WheelVerdict | None = None
     for verdict in _verdicts(facts, release, wheel, host):
-        if verdict.fit == "does not fit":
+        if verdict.is_ruled_out:
             return verdict
         if verdict.fit == "cannot tell":
             doubt = doubt or verdict
@@ -387,7 +387,7 @@ def _base_verdicts(
 
 def _remarks(facts: Facts, release: Release, wheel: PublishedWheel, host: Host) -> Iterator[str]:
     """Yield clauses that a user should read before installing a judged wheel."""
-    if wheel.verdict.fit == "does not fit":
+    if wheel.verdict.is_ruled_out:
         return
     published_release = _as_released(facts, release)
     gpus = known_capabilities(facts, host.gpus.devices)

@@ -18,6 +18,11 @@ class WheelVerdict:
     fit: Fit
     reason: str = ""  # a clause; "" if it fits
 
+    @property
+    def is_ruled_out(self) -> bool:
+        """Tell whether the wheel certainly does not fit."""
+        return self.fit == "does not fit"
+
 
 @dataclass(frozen=True, slots=True)
 class PublishedWheel:
@@ -67,7 +72,7 @@ class PublishedWheel:
 
     @property
     def _doubt(self) -> str:
-        if self.verdict.fit == "does not fit":
+        if self.verdict.is_ruled_out:
             return "does not fit"
         return "cannot tell whether it fits"
 

@@ -61,10 +61,10 @@ def plan_summary(
     """Return what matters most in a plan, in a few lines with a title each.
 
     `facts` say which providers have what is missing. `cost` has the lines on its cost, by their
-    titles. `tag` selects the release, and `options` are the words of the plan's options: the
-    commands in the text are of this very plan.
+    titles. `tag` selects the release, and `options` are the words of the plan's options. Both are
+    repeated in the suggested commands, so that these give the same plan.
     """
-    cell = shlex.join([plan.identifier, f"--tag={tag}", *options])
+    arguments = shlex.join([plan.identifier, f"--tag={tag}", *options])
     toolkit = f", CUDA {plan.cuda.toolkit}" if plan.cuda.toolkit else ""
     older = ", or an older platform tag" if plan.wheel.tag_is_upper_bound else ""
     published = plan.official.published
@@ -75,10 +75,10 @@ def plan_summary(
         "makes": f"dist/{plan.wheel.file_name}{older}",
         "for GPUs": plan.arch_list,
         **cost,
-        "missing": _describe_missing(facts, plan, host, f"`invoke build {cell}`"),
+        "missing": _describe_missing(facts, plan, host, f"`invoke build {arguments}`"),
         "lacks": ", ".join(shortfall.part for shortfall in plan.official.shortfalls),
         "published": published.summary if published else "",
-        "more": f"`invoke plan {cell} --all`",
+        "more": f"`invoke plan {arguments} --all`",
     }
     lines = [f"{title:11}{text}" for title, text in rows.items() if text]
     return fold_text("\n".join(lines))
@@ -136,7 +136,8 @@ def _cuda_requests(plan: Plan) -> list[ToolkitRequest]:
 def _missing_needs(plan: Plan, host: Host) -> list[str]:
     """Return the needs of a build that a host does not meet, as far as it is known."""
     missing: list[str] = []
-    # A host that is described in part may have what its description leaves out.
+    # A host that is described in part may have a Python or a compiler that its description leaves
+    # out. Toolkits and libraries are listed all the same: a plan's commands contain their places.
     if host.complete:
         if not host.interpreters.paths.get(plan.build.python):
             missing.append(f"Python {plan.build.python}")
@@ -177,14 +178,19 @@ def plan_as_text(plan: Plan, host: Host) -> str:
 
 
 def _heading(plan: Plan, host: Host) -> list[str]:
-    """Return the lines on the build, the host, and the components from elsewhere."""
+    """Return the first lines: the build, the host, the toolkit and libraries with their places.
+
+    The last one is about the official wheel, if there is any.
+    """
     source = plan.source.commit or plan.source.title
     compilers = "compiler" if plan.jobs == 1 else "compilers"
-    jobs = f"{plan.jobs} {compilers} at a time"
-    if host.system != "windows":
+    unguarded = f"{plan.jobs} {compilers} at a time"
+    if host.system == "windows":
+        jobs = unguarded
+    else:
         jobs = (
-            f"each compiler when there is memory for it; {jobs} where no guard watches it, as in "
-            "--sh"
+            f"each compiler when there is memory for it; {unguarded} where no guard watches it, as "
+            "in --sh"
         )
     lines = [
         f"{plan.identifier}: {plan.build.package} {plan.release.tag} ({source})",
@@ -210,15 +216,16 @@ def _requirement_lines(plan: Plan) -> list[str]:
     lines += [f"  {requirement}, for every Python" for requirement in plan.tree.kit]
     if plan.wheel.torch_folder:
         lines.append(f"  {plan.wheel.torch}, as it is installed in {plan.wheel.torch_folder}")
-    lines.append(f"  if no index can be reached, download them first: {_download_command(plan)}")
-    lines.append("  and build with PIP_NO_INDEX=1 PIP_FIND_LINKS=wheels")
+    lines.append(f"  to build offline, download them beforehand: {_download_command(plan)}")
+    # An absolute path: pip is not always started in this folder.
+    lines.append('  and build with PIP_NO_INDEX=1 PIP_FIND_LINKS="$PWD/wheels"')
     return lines
 
 
 def _local_torch(plan: Plan) -> str | None:
     """Return the requirement on a torch with a local version, such as "torch==1.8.0+cu102".
 
-    No index has it: PyPI takes no local versions. pip finds its wheel in dist/.
+    PyPI does not have it, because it takes no local versions. pip finds its wheel in dist/.
     https://packaging.python.org/en/latest/specifications/version-specifiers/
     """
     torch = plan.wheel.torch
@@ -238,13 +245,17 @@ def _download_command(plan: Plan) -> str:
     python = f"python{plan.build.python}"
     command = [python, "-m", "pip", "wheel", "-w", "wheels", *requirements, *plan.tree.kit]
     wheel = plan.official.published
-    if wheel is None or wheel.verdict.fit == "does not fit":
+    if wheel is None or wheel.verdict.is_ruled_out:
         return shlex.join(command)
-    return f"{shlex.join(command)} {wheel.requirement}"
+    # The requirement is several arguments, if an index goes with it.
+    return shlex.join([*command, *wheel.requirement.split()])
 
 
 def _cuda_places(plan: Plan, host: Host) -> dict[str, str]:
-    """Return the toolkit and libraries of a plan, and where a host has each; "" if it is missing."""
+    """Return the toolkit and libraries of a plan, and where a host has each; "" if it is missing.
+
+    A toolkit that was completed has its origin in brackets: "/opt/cuda, completed with cuFFT".
+    """
     toolkit = plan.cuda.toolkit
     if toolkit is None:
         return {}

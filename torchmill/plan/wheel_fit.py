@@ -40,7 +40,7 @@ def judge_code(
     unsure: WheelVerdict | None = None
     for gpu in gpus:
         for verdict in _doubts_about_code(facts, wheel, toolkit, gpu):
-            if verdict.fit == "does not fit":
+            if verdict.is_ruled_out:
                 return verdict
             unsure = unsure or verdict
     return unsure or FITS

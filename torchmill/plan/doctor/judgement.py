@@ -127,7 +127,7 @@ def _official_build(context: CheckContext, cell: Cell) -> str:
     """Return a further clause on the official wheel of a cell; "" if it does not fit here."""
     wheel = find_published(context.facts, cell, context.host, context.plan.arch_list)
     if wheel is not None:
-        return "" if wheel.verdict.fit == "does not fit" else f"; {wheel}"
+        return "" if wheel.verdict.is_ruled_out else f"; {wheel}"
     # Without this machine's own runs, which would go before upstream as the witness.
     trial = find_trial(context.facts, cell)
     is_torch = cell.release.torch is None  # the page lists the builds of torch
