@@ -397,10 +397,16 @@ def test_names_that_differ_only_by_their_unicode_form(tmp_path: Path) -> None:
         (f"{DATA}/scripts/python", "replaces the command python"),
         (f"{DATA}/scripts/pip3.12", "replaces the command pip3.12"),
         (f"{DATA}/scripts/Python.EXE", "replaces the command Python.EXE"),
-        (f"{DATA}/data/bin/sh", "is installed as bin/sh of the environment"),
+        (f"{DATA}/purelib/evil.pth", "evil.pth can run code whenever Python starts"),
+        (f"{DATA}/platlib/evil.pth", "evil.pth can run code whenever Python starts"),
+        ("sitecustomize.py", "sitecustomize.py can run code whenever Python starts"),
+        ("usercustomize.py", "usercustomize.py can run code whenever Python starts"),
+        ("tinytorch/sitecustomize.py", ""),
+        ("weights.data", ""),
+        (f"{DATA}/data/bin/sh", "is installed as bin/sh in the environment"),
         (
             f"{DATA}/data/lib/python3.12/site.py",
-            "is installed as lib/python3.12/site.py of the environment",
+            "is installed as lib/python3.12/site.py in the environment",
         ),
         (f"{DATA}/elsewhere/x", "is in a folder that no installer knows"),
         ("other-2.0.data/scripts/x", "is in a folder that no installer knows"),
@@ -423,6 +429,12 @@ def test_commands_that_replace_those_of_python_are_oddities(tmp_path: Path) -> N
     assert list(content_checks.wheel_oddities(made(tmp_path, files=files))) == [
         "entry_points.txt replaces the command pip"
     ]
+    plugins = b"[nbconvert.exporters]\npython = tinytorch:Exporter\n"
+    files = {f"{INFO}/entry_points.txt": plugins}
+    assert list(content_checks.wheel_oddities(made(tmp_path / "plugins", files=files))) == []
+    files = {f"{INFO}/entry_points.txt": b"pip = tinytorch:main\n"}
+    (clause,) = content_checks.wheel_oddities(made(tmp_path / "no-section", files=files))
+    assert clause.startswith("entry_points.txt cannot be read (")
     members = {"pip-26.3.dist-info/entry_points.txt": entries}
     pip = made(tmp_path / "pip", "pip", "26.3", files=members)
     assert list(content_checks.wheel_oddities(pip)) == []
@@ -461,6 +473,27 @@ def test_wheels_that_were_renamed_for_another_machine_have_a_problem(
     renamed = wheel.rename(wheel.with_name(wheel.name.replace(declared, file_tag)))
     (clause,) = content_checks.wheel_problems(renamed)
     assert clause == f"WHEEL says py3-none-{declared}, the file's name py3-none-{file_tag}"
+
+
+@pytest.mark.parametrize(
+    ("declared", "problems"),
+    [("1", 0), ("01", 0), ("2", 1), ("0", 1), ("1a", 1)],
+)
+def test_a_build_number_may_begin_with_zeros(tmp_path: Path, declared: str, problems: int) -> None:
+    def declare(members: Members) -> None:
+        old = members[f"{INFO}/WHEEL"]
+        members[f"{INFO}/WHEEL"] = old + f"Build: {declared}\n".encode()
+        members[f"{INFO}/RECORD"] = b""
+
+    wheel = made(tmp_path, tag="01-py3-none-any", change=declare)
+    clauses = [clause for clause in content_checks.wheel_problems(wheel) if "says build" in clause]
+    assert len(clauses) == problems
+
+
+def test_a_record_that_is_not_text_is_refused(tmp_path: Path) -> None:
+    wheel = made(tmp_path, change=lambda members: members.update({f"{INFO}/RECORD": b"\xff,,\n"}))
+    with refused("damaged-wheel"):
+        list(content_checks.wheel_problems(wheel))
 
 
 def test_a_record_without_sizes_is_sound(tmp_path: Path) -> None:

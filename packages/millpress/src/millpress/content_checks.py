@@ -6,6 +6,7 @@ something that installers accept and that hardly any build makes on purpose.
 """
 
 import base64
+import configparser
 import hashlib
 import re
 import unicodedata
@@ -33,15 +34,20 @@ from millpress.wheel_file import (
 
 UNHASHED_SUFFIXES = ("", ".jws", ".p7s")  # RECORD itself and its signatures
 ROW_FIELDS = 3  # of RECORD: path, digest, size
-# PEP 427 demands sha256 or better, and names the first three; shake has no fixed length.
+# PEP 427 demands sha256 or better; digests of shake have no fixed length.
 _UNSOUND_ALGORITHMS = ("md5", "sha1", "sha224", "shake")
 
 # First words of tags for systems whose file systems usually ignore case.
 _CASELESS = {"any", "win", "macosx"}
 # Folders in .data that installers know: sysconfig.get_path_names() and PEP 427.
 _SCHEMES = {"purelib", "platlib", "headers", "scripts", "data"}
-# Commands that users and their scripts take for those of the system.
+# Commands that users expect to be the system's own.
 _SYSTEM_COMMAND = re.compile(r"(python|pip)w?[\d.]*|activate(\..*)?|env|sh|bash|git")
+# Sections of entry_points.txt for which installers write commands; others are for plugins:
+# https://packaging.python.org/en/latest/specifications/entry-points/
+_COMMAND_SECTIONS = ("console_scripts", "gui_scripts")
+# Modules that Python's `site` imports whenever Python starts.
+_STARTUP_MODULES = ("sitecustomize.py", "usercustomize.py")
 _PLATFORM_VERSION = re.compile(r"(?<=linux)(1|2010|2014|_\d+_\d+)(?=_)|(?<=macosx)_\d+_\d+")
 
 
@@ -99,10 +105,11 @@ def wheel_oddities(wheel: Path) -> Iterator[str]:
 
 
 def renamed_platform(wheel: Path) -> str:
-    """Return a clause if WHEEL and the file's name differ in the platform's version; else "".
+    """Return a clause if WHEEL and the file's name agree, but are not equal; else "".
 
-    PyTorch's own wheels say linux_x86_64 there and are named manylinux_2_28_x86_64. Installers read
-    the name alone:
+    They agree if they differ in the platform's version only, or if WHEEL says "any". PyTorch's own
+    wheels say linux_x86_64 there and are named manylinux_2_28_x86_64. Installers read the name
+    alone:
     https://packaging.python.org/en/latest/specifications/platform-compatibility-tags/
     """
     with open_wheel(wheel) as archive:
@@ -115,7 +122,7 @@ def renamed_platform(wheel: Path) -> str:
         declared = _declared_tags(headers)
     except ValueError:  # `wheel_problems` reports it
         return ""
-    if declared == tags or not _is_same_kind(declared, tags):
+    if declared == tags or not _tags_agree(declared, tags):
         return ""
     return f"WHEEL says {format_tags(declared)}, the file's name {format_tags(tags)}"
 
@@ -145,29 +152,45 @@ def _odd_places(names: Iterable[str], dist_info: str) -> Iterator[str]:
     for name in names:
         if name.endswith("/"):
             continue
-        if "/" not in name and name.endswith(".pth"):
-            yield f"{name} can run code whenever Python starts"
-        top, _, rest = name.partition("/")
-        if not top.endswith(".data"):
+        top, slash, rest = name.partition("/")
+        if not (slash and top.endswith(".data")):
+            if _runs_at_startup(name):
+                yield f"{name} can run code whenever Python starts"
             continue
         scheme, _, path = rest.partition("/")
+        # Both schemes are installed into site-packages, as the members outside .data are.
+        if scheme in {"purelib", "platlib"} and _runs_at_startup(path):
+            yield f"{name} can run code whenever Python starts"
         if canonicalize_name(top) != canonicalize_name(data_folder) or scheme not in _SCHEMES:
             yield f"{name} is in a folder that no installer knows"
         elif scheme == "scripts" and _is_system_command(path):
             yield f"{name} replaces the command {path}"
         elif scheme == "data" and path.startswith(("bin/", "Scripts/", "lib/python", "Lib/")):
-            yield f"{name} is installed as {path} of the environment"
+            yield f"{name} is installed as {path} in the environment"
+
+
+def _runs_at_startup(path: str) -> bool:
+    """Tell whether Python runs a file when it starts; `path` is relative to site-packages."""
+    return "/" not in path and (path.endswith(".pth") or path in _STARTUP_MODULES)
 
 
 def _shadowing_commands(entry_points: str) -> Iterator[str]:
-    """Yield a clause for each command of entry_points.txt that replaces one of Python or pip."""
-    for name in re.findall(r"^[ \t]*([\w.-]+)[ \t]*=", entry_points, re.MULTILINE):
-        if _is_system_command(name):
+    """Yield a clause for each command of entry_points.txt that replaces one of the system."""
+    parser = configparser.RawConfigParser(delimiters=("=",), strict=False)
+    parser.optionxform = str  # type: ignore[assignment] # names of commands keep their case
+    try:
+        parser.read_string(entry_points)
+    except configparser.Error as error:
+        reason = " ".join(str(error).split())
+        yield f"entry_points.txt cannot be read ({reason})"
+        return
+    for section in filter(parser.has_section, _COMMAND_SECTIONS):
+        for name in filter(_is_system_command, parser.options(section)):
             yield f"entry_points.txt replaces the command {name}"
 
 
 def _is_system_command(name: str) -> bool:
-    """Tell whether a command, on Windows with .exe, replaces one of the system."""
+    """Tell whether `name`, with or without .exe, is a command of the system."""
     return _SYSTEM_COMMAND.fullmatch(name.lower().removesuffix(".exe")) is not None
 
 
@@ -192,8 +215,10 @@ def _header_problems(headers: Message, build: BuildTag, tags: frozenset[Tag]) ->
     yield from _tag_contradictions(headers, tags)
     declared = headers.get("Build", "").strip()
     number = "".join(map(str, build))
+    # packaging reads the "01" of a name as 1
+    declared_number = re.sub(r"^0+(?=\d)", "", declared)
     # a wheel that was built without a number may have got one later, by renaming
-    if declared and declared != number:
+    if declared and declared_number != number:
         yield f"WHEEL says build {declared}, the file's name {number or 'nothing'}"
 
 
@@ -204,13 +229,12 @@ def _tag_contradictions(headers: Message, tags: frozenset[Tag]) -> Iterator[str]
     except ValueError as error:
         yield f"WHEEL has an invalid tag ({error})"
         return
-    if not _is_same_kind(declared, tags):
+    if not _tags_agree(declared, tags):
         yield f"WHEEL says {format_tags(declared) or 'no tag'}, the file's name {format_tags(tags)}"
 
 
 def _declared_tags(headers: Message) -> set[Tag]:
     """Return the tags in WHEEL. Raises ValueError if one is invalid."""
-    """Return the tags in WHEEL. Raises ValueError for one that is not valid."""
     tags = set[Tag]()
     for line in headers.get_all("Tag", []):
         tags |= parse_tag(line.strip())
@@ -221,7 +245,7 @@ def _declared_tags(headers: Message) -> set[Tag]:
     return tags
 
 
-def _is_same_kind(declared: Iterable[Tag], tags: Iterable[Tag]) -> bool:
+def _tags_agree(declared: Iterable[Tag], tags: Iterable[Tag]) -> bool:
     """Tell whether the tags in WHEEL, `declared`, agree with those of the file's name, `tags`.
 
     They agree if they differ in the platform's version at most, or if WHEEL says that the wheel is
@@ -245,7 +269,11 @@ def _without_version(tag: Tag) -> tuple[str, str, str]:
 
 
 def record_problems(archive: ZipFile, record: str) -> Iterator[str]:
-    """Yield a clause for each file that the member `record` lacks, or is wrong about."""
+    """Yield a clause for each file that the member `record` lacks, or is wrong about.
+
+    Raises UnicodeDecodeError or csv.Error if `record` cannot be read; in a block of `open_wheel`
+    both become a WheelError.
+    """
     names = [info.filename for info in archive.infolist() if not info.is_dir()]
     if record not in names:
         yield f"{record} is missing"
@@ -257,7 +285,7 @@ def record_problems(archive: ZipFile, record: str) -> Iterator[str]:
     folders = set()
     for name in names:
         folders |= {str(parent) for parent in PurePosixPath(name).parents}
-    for folder in folders.intersection(names):
+    for folder in sorted(folders.intersection(names)):
         yield f"{folder} is both a file and a folder"
     exempt = {record + suffix for suffix in UNHASHED_SUFFIXES}
     for name in sorted(set(names) - exempt):
@@ -277,7 +305,7 @@ def _entry_problem(archive: ZipFile, name: str, row: list[str]) -> str | None:
     digest_field = row[1] if len(row) == ROW_FIELDS else ""
     algorithm, _, expected = digest_field.partition("=")
     is_known = algorithm in hashlib.algorithms_guaranteed
-    # a row with another number of fields has no algorithm here, so that row[2] exists below
+    # a row with another number of fields has no algorithm: past this test the row has three fields
     if not is_known or algorithm.startswith(_UNSOUND_ALGORITHMS):
         return f"{name} has no sound hash in RECORD"
     try:
