@@ -18,14 +18,21 @@ from millpress import elf, wheel_file
 from millpress.errors import InputError
 
 EXTENSION_MODULE = re.compile(
-    r"/?(?P<module>[^/.]+)(?P<suffix>\.(cpython-|cp\d|pypy|graalpy|abi3)[^/]*\.(so|pyd)|\.abi3\.so)$"
+    r"""
+    (?P<module> [^/.]+ )  # "_C" of "torch/_C.cpython-310-x86_64-linux-gnu.so"
+    (?P<suffix> \. (cpython- | cp\d | pypy | graalpy | abi3) [^/]* \. (so | pyd) )
+    $
+    """,
+    re.VERBOSE,
 )
-# Python 3.15 has ".abi3t.so" and ".abi3-x86_64-linux-gnu.so" as well.
+# Python 3.15 has ".abi3t.so" and ".abi3-x86_64-linux-gnu.so", too.
 _STABLE_SUFFIX = re.compile(r"\.abi3t?(-[\w-]+)?\.so")
 CPYTHON_NAME = re.compile(r"cpython-(\d+)")
-# The interpreter calls a function of this name and the module's when it imports an extension
-# module; the second is new in Python 3.15 (PEP 793).
+# When the interpreter imports an extension module, it calls the function named by one of these
+# prefixes followed by the module's name; the second is new in Python 3.15 (PEP 793).
 ENTRY_PREFIXES = ("PyInit_", "PyModExport_")
+# The prefixes for modules whose names are not ASCII (PEP 489).
+ENCODED_ENTRY_PREFIXES = ("PyInitU_", "PyModExportU_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +46,9 @@ class TargetInterpreter:
 def foreign_files(names: Iterable[str], interpreter: TargetInterpreter) -> Iterator[str]:
     """Yield a clause for each file whose name is for another interpreter.
 
-    Beside extension modules these are all files that have an interpreter in their names, such as
-    "spam.cpython-310.pyc".
+    Besides extension modules, this covers all files that have an interpreter in their names, such
+    as "spam.cpython-310.pyc". A module for a stable ABI passes for every interpreter: which of them
+    have that ABI is said by the wheel's tags, which `interpreter_problems` checks.
     """
     version_digits = re.sub(r"\D", "", interpreter.abi)  # "313" of "cp313t"
     for name in names:
@@ -57,7 +65,7 @@ def foreign_files(names: Iterable[str], interpreter: TargetInterpreter) -> Itera
 
 
 def interpreter_problems(wheel: Path, interpreter: TargetInterpreter, python: str) -> Iterator[str]:
-    """Yield a clause if no tag in the wheel's name fits the interpreter.
+    """Yield at most one clause: that no tag in the wheel's name fits the interpreter.
 
     `python` is the interpreter's version: "3.10", or "3.13t" of a free-threaded one.
     """
@@ -74,7 +82,9 @@ def interpreter_problems(wheel: Path, interpreter: TargetInterpreter, python: st
 def modules_without_entry(archive: ZipFile) -> Iterator[str]:
     """Yield a clause for each extension module without the function that an import calls.
 
-    A damaged one gets a clause, too. Modules for macOS and Windows are not read.
+    A file that is no sound ELF file gets a clause, too. Modules for macOS and Windows are not read.
+    Raises BadZipFile for a member that cannot be extracted; in a block of `open_wheel` it becomes a
+    WheelError.
     """
     for name in archive.namelist():
         match = EXTENSION_MODULE.search(name)
@@ -85,9 +95,18 @@ def modules_without_entry(archive: ZipFile) -> Iterator[str]:
             path = Path(archive.extract(name, folder))
             if not elf.is_elf(path):
                 continue
-            entries = [prefix + match["module"] for prefix in ENTRY_PREFIXES]
+            entries = _entry_functions(match["module"])
             try:
                 if elf.defined_symbols(path).isdisjoint(entries):
                     yield f"{name} has no {entries[0]}: it is not an extension module of that name"
             except InputError as error:
                 yield str(error).replace(f"{folder}/", "")
+
+
+def _entry_functions(module: str) -> list[str]:
+    """Return the functions of which an extension module must have one, by its name."""
+    if module.isascii():
+        return [prefix + module for prefix in ENTRY_PREFIXES]
+    # https://peps.python.org/pep-0489/#export-hook-name
+    encoded = module.encode("punycode").decode("ascii").replace("-", "_")
+    return [prefix + encoded for prefix in ENCODED_ENTRY_PREFIXES]

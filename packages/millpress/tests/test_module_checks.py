@@ -1,0 +1,44 @@
+"""Extension modules and the function that an import of them calls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import press_support.compiled_wheels as tiny
+import pytest
+from millpress import module_checks, wheel_file
+from press_support.expected_errors import refused
+from press_support.written_wheels import made
+
+SUFFIX = ".cpython-310-x86_64-linux-gnu.so"
+
+
+@tiny.needs_compiler
+@pytest.mark.parametrize(
+    ("module", "function", "lacks"),
+    [
+        ("_C", "PyInit__C", False),
+        ("_C", "PyModExport__C", False),
+        ("_C", "PyInit__D", True),
+        # https://peps.python.org/pep-0489/#export-hook-name
+        ("lanč", "PyInitU_lan_2sa6t", True),
+        ("lančmít", "PyInitU_lanmt_2sa6t", False),
+        ("lančmít", "PyInit_lanmt_2sa6t", True),
+    ],
+)
+def test_an_extension_module_has_the_function_of_its_name(
+    tmp_path: Path, module: str, function: str, lacks: bool
+) -> None:
+    library = tiny.shared(f"void {function}(void) {{}}", tmp_path / "library.so")
+    name = f"tinytorch/{module}{SUFFIX}"
+    wheel = made(tmp_path / "wheel", files={name: library.read_bytes()})
+    with wheel_file.open_wheel(wheel) as archive:
+        clauses = list(module_checks.modules_without_entry(archive))
+    assert [clause.startswith(f"{name} has no Py") for clause in clauses] == [True] * lacks
+
+
+def test_a_module_whose_checksum_is_wrong_is_refused(tmp_path: Path) -> None:
+    wheel = made(tmp_path, files={f"tinytorch/_C{SUFFIX}": b"\x7fELF and more"})
+    wheel.write_bytes(wheel.read_bytes().replace(b"ELF and more", b"ELF and less"))
+    with refused("damaged-wheel"), wheel_file.open_wheel(wheel) as archive:
+        list(module_checks.modules_without_entry(archive))
