@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 from millpress import licences
-from millpress.licences import LicenceHolder
+from millpress.licences import LicensedComponent
 from millpress.staging import StagedWheel
 from packageurl import PackageURL
 
@@ -21,7 +22,7 @@ def staged(root: Path) -> StagedWheel:
     )
 
 
-def owner(path: Path) -> LicenceHolder | None:
+def owner(path: Path) -> LicensedComponent | None:
     return licences.find_owners([path])[path]
 
 
@@ -35,10 +36,10 @@ def test_each_holder_has_a_folder_and_missing_licences_are_noted(tmp_path: Path)
     text.write_text("free")
     wheel = staged(tmp_path / "stage")
     holders = {
-        "bundled library:torch/lib/libgood.so": LicenceHolder("good", (text,)),
-        "bundled library:torch/lib/libbare.so": LicenceHolder("bare", ()),
+        "bundled library:torch/lib/libgood.so": LicensedComponent("good", (text,)),
+        "bundled library:torch/lib/libbare.so": LicensedComponent("bare", ()),
         "static library:libstray.a": None,
-        "submodule:third_party/bare": LicenceHolder("third_party/bare", ()),
+        "submodule:third_party/bare": LicensedComponent("third_party/bare", ()),
     }
     copied, (note,) = licences.copy_licences(wheel, holders)
     file = "licenses/bundled/good/COPYING"
@@ -54,12 +55,24 @@ def test_licence_files_of_the_same_name_are_all_copied(tmp_path: Path) -> None:
     for name, text in texts.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    holder = LicenceHolder("good-1", tuple(tmp_path / name for name in texts))
+    holder = LicensedComponent("good-1", tuple(tmp_path / name for name in texts))
     copied, _ = licences.copy_licences(wheel, {"bundled library:torch/lib/libgood.so": holder})
     names = ["COPYING", "licenses-LICENSE", "licenses-vendored-LICENSE"]
     files = [f"licenses/bundled/good-1/{name}" for name in names]
     assert copied["bundled library:torch/lib/libgood.so"]["files"] == files
     assert [(wheel.dist_info / file).read_text() for file in files] == ["all", "own", "another's"]
+
+
+def test_licence_files_whose_paths_give_one_name_are_all_copied(tmp_path: Path) -> None:
+    wheel = staged(tmp_path / "stage")
+    names = ("fmt/LICENSE", "LICENSE", "fmt-LICENSE")
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    component = LicensedComponent("good", tuple(tmp_path / name for name in names))
+    copied, _ = licences.copy_licences(wheel, {"submodule:good": component})
+    files = copied["submodule:good"]["files"]
+    assert sorted((wheel.dist_info / file).read_text() for file in files) == sorted(names)
 
 
 def test_a_submodule_has_the_licence_files_at_its_top(tmp_path: Path) -> None:
@@ -112,8 +125,20 @@ def test_a_library_of_a_package_of_pip_is_found_in_its_record(tmp_path: Path) ->
         "../../libmkl_core.so.2,sha256=x,1\nmkl-2022.2.1.dist-info/LICENSE.txt,,\n"
     )
     holder = owner(tmp_path / "lib" / "libmkl_core.so.2")
-    assert holder == LicenceHolder("mkl-2022.2.1", (info / "LICENSE.txt",))
+    assert holder == LicensedComponent("mkl-2022.2.1", (info / "LICENSE.txt",))
     assert owner(tmp_path / "lib" / "libmkl_core.so") is None
+
+
+@pytest.mark.parametrize("site", ["lib64/python3.11/site-packages", "lib/python3.11/dist-packages"])
+def test_packages_of_distributions_pythons_are_searched(tmp_path: Path, site: str) -> None:
+    info = tmp_path / site / "mkl-2022.2.1.dist-info"
+    (info / "licenses" / "vendor").mkdir(parents=True)
+    text = info / "licenses" / "vendor" / "MIT.txt"
+    text.write_text("free")
+    library = tmp_path / "lib" / "libmkl_core.so.2"
+    recorded = os.path.relpath(library, info.parent)
+    (info / "RECORD").write_text(f"{recorded},sha256=x,1\n")
+    assert owner(library) == LicensedComponent("mkl-2022.2.1", (text,))
 
 
 def test_a_library_of_a_debian_package_is_found_by_dpkg() -> None:

@@ -23,16 +23,22 @@ from millpress.atomic_files import write_atomically
 from millpress.staging import StagedWheel
 from millpress.tables import read_table
 
-# A path's last folder and name, of a file in .dist-info.
+# Paths below .dist-info; PEP 639 keeps subfolders in licenses/.
 LICENCE_FILE = re.compile(
     r"^licenses/|(licen[cs]e|copying|notice|copyright|eula)[^/]*$", re.IGNORECASE
 )
-# At the top of a repository a program may be called so, too: "copyright.py".
+# At the top of a repository, source files may have such names, too: "copyright.py".
 _TOP_FILE = re.compile(
     r"(un)?(licen[cs]e|copying|notice|copyright)(?!.*\.(py|sh|cc?|[ch]pp|h|in)$)", re.IGNORECASE
 )
 LICENCE_FOLDER = "licenses/bundled"  # below .dist-info; PEP 639 has the wheel's own in licenses/
-SITE_PACKAGES = "lib/python*/site-packages"  # below a prefix with libraries of pip in lib/
+# Folders of packages below a prefix whose lib/ has libraries that pip installed. RPM systems have
+# lib64/, and Debian's own Python has dist-packages.
+SITE_PACKAGES = (
+    "lib/python*/site-packages",
+    "lib64/python*/site-packages",
+    "lib/python*/dist-packages",
+)
 _DPKG_FORMAT = "${Package}\t${Version}\t${Architecture}\n"
 _RPM_FORMAT = "%{NAME}\t%{VERSION}-%{RELEASE}\t%{ARCH}\n"
 _FIELD_COUNT = 3  # of both formats: name, version, architecture
@@ -40,8 +46,8 @@ _TEXTS = read_table("licences.toml")
 
 
 @dataclass(frozen=True, slots=True)
-class LicenceHolder:
-    """A package that installed a library, or a submodule, with its licence files."""
+class LicensedComponent:
+    """A submodule, or the package that installed a library; with its licence files."""
 
     name: str  # "libopenblas0-pthread", "mkl-2022.2.1", "third_party/fmt"
     files: tuple[Path, ...]
@@ -49,7 +55,7 @@ class LicenceHolder:
 
 
 def copy_licences(
-    staged: StagedWheel, holders: Mapping[str, LicenceHolder | None]
+    staged: StagedWheel, holders: Mapping[str, LicensedComponent | None]
 ) -> tuple[dict[str, dict[str, Any]], tuple[str, ...]]:
     """Copy licence files into .dist-info; return what was copied, and notes for the user.
 
@@ -81,8 +87,8 @@ def copy_licences(
 def _distinct_names(files: Collection[Path]) -> dict[str, Path]:
     """Return files by names that differ from each other.
 
-    Files with the same name get one of their path below the folder that has all files:
-    "fmt-LICENSE" for fmt/LICENSE.
+    Files with the same name are named by their path below the common folder: "fmt-LICENSE" for
+    fmt/LICENSE. If even that name is taken, a number is appended.
     """
     common_folder = os.path.commonpath([file.parent for file in files])
     counts = Counter(file.name for file in files)
@@ -91,16 +97,21 @@ def _distinct_names(files: Collection[Path]) -> dict[str, Path]:
         name = file.name
         if counts[name] > 1:
             name = "-".join(file.relative_to(common_folder).parts)
-        names[name] = file
+        distinct_name = name
+        number = 1
+        while distinct_name in names:
+            number += 1
+            distinct_name = f"{name}-{number}"
+        names[distinct_name] = file
     return names
 
 
-def find_submodule(source: Path, path: str) -> LicenceHolder:
+def find_submodule(source: Path, path: str) -> LicensedComponent:
     """Return a submodule of a source, with the licence files at its top."""
     folder = source / path
     paths = sorted(folder.iterdir()) if folder.is_dir() else []
     files = tuple(file for file in paths if _TOP_FILE.match(file.name) and file.is_file())
-    return LicenceHolder(path, files)
+    return LicensedComponent(path, files)
 
 
 def identify_licence(files: Iterable[Path]) -> str:
@@ -113,8 +124,9 @@ def identify_licence(files: Iterable[Path]) -> str:
     for file in files:
         if file.name.lower().startswith("notice"):  # it names authors beside the licence's text
             continue
-        words = " ".join(re.findall(r"[a-z0-9]+", file.read_text("utf-8", "replace").lower()))
-        matches = [name for name, text in _TEXTS.items() if _is_licence(words, **text)]
+        text = file.read_text("utf-8", "replace")
+        normalized = " ".join(re.findall(r"[a-z0-9]+", text.lower()))
+        matches = [name for name, rule in _TEXTS.items() if _is_licence(normalized, **rule)]
         if len(matches) != 1:
             return ""
         identifiers.add(matches[0])
@@ -123,22 +135,27 @@ def identify_licence(files: Iterable[Path]) -> str:
     return identifiers.pop()
 
 
-def _is_licence(words: str, says: list[str], most: int, lacks: Collection[str] = ()) -> bool:
+def _is_licence(normalized: str, says: list[str], most: int, lacks: Collection[str] = ()) -> bool:
     """Tell whether a text is that of a licence in licences.toml, whose keys are the arguments.
 
-    `words` is the text in lower case, without signs. It must have all the phrases `says`, the first
-    of them once, none of the phrases `lacks`, and at most `most` words: a text that grants twice
-    may be of two licences, and a longer one says more than the licence does.
+    `normalized` is the text in lower case, without punctuation. It must have all the phrases
+    `says`, the first of them once, none of the phrases `lacks`, and at most `most` words: a text
+    with the first phrase twice may be of two licences, and a longer text says more than the licence
+    does.
     """
-    if words.count(says[0]) != 1 or words.count(" ") >= most:
+    if normalized.count(says[0]) != 1 or normalized.count(" ") >= most:
         return False
-    has_all = all(phrase in words for phrase in says)
-    has_other = any(phrase in words for phrase in lacks)
+    has_all = all(phrase in normalized for phrase in says)
+    has_other = any(phrase in normalized for phrase in lacks)
     return has_all and not has_other
 
 
-def find_owners(libraries: Iterable[Path]) -> dict[Path, LicenceHolder | None]:
-    """Return the packages of pip, Debian or RPM that installed these libraries; None if unknown."""
+def find_owners(libraries: Iterable[Path]) -> dict[Path, LicensedComponent | None]:
+    """Return the packages of pip, Debian or RPM that installed these libraries; None if unknown.
+
+    dpkg-query runs twice for all libraries together, rpm once for each library that no other
+    package manager knows.
+    """
     paths = tuple(libraries)
     debian_owners = _debian_owners(paths)
     owners = {}
@@ -152,7 +169,7 @@ def find_owners(libraries: Iterable[Path]) -> dict[Path, LicenceHolder | None]:
     return owners
 
 
-def _pip_owner(library: Path) -> LicenceHolder | None:
+def _pip_owner(library: Path) -> LicensedComponent | None:
     """Return the package of pip whose RECORD names a library, with its licence files."""
     for site in _sites(library):
         path = Path(os.path.relpath(library, site)).as_posix()
@@ -173,19 +190,20 @@ def _sites(library: Path) -> Iterator[Path]:
         if prefix.name in {"site-packages", "dist-packages"}:
             yield prefix
         else:
-            yield from prefix.glob(SITE_PACKAGES)
+            for pattern in SITE_PACKAGES:
+                yield from prefix.glob(pattern)
 
 
-def _described_package(dist_info: Path) -> LicenceHolder:
+def _described_package(dist_info: Path) -> LicensedComponent:
     """Return the package of a .dist-info folder, with its licence files."""
     files = [
         path
         for path in sorted(dist_info.rglob("*"))
-        if path.is_file() and LICENCE_FILE.search(f"{path.parent.name}/{path.name}")
+        if path.is_file() and LICENCE_FILE.search(path.relative_to(dist_info).as_posix())
     ]
     name, _, version = dist_info.name.removesuffix(".dist-info").partition("-")
     purl = PackageURL("pypi", None, name, version)
-    return LicenceHolder(f"{name}-{version}", tuple(files), purl)
+    return LicensedComponent(f"{name}-{version}", tuple(files), purl)
 
 
 def _read_text(file: Path) -> str:
@@ -196,8 +214,8 @@ def _read_text(file: Path) -> str:
         return ""
 
 
-def _debian_owners(libraries: Collection[Path]) -> dict[Path, LicenceHolder]:
-    """Return the Debian packages of libraries, by two runs of dpkg-query, which take a while."""
+def _debian_owners(libraries: Collection[Path]) -> dict[Path, LicensedComponent]:
+    """Return the Debian packages of libraries, with two runs of dpkg-query; each takes a while."""
     if not libraries:
         return {}
     # /lib became a link to /usr/lib, and packages may still record a path without /usr
@@ -205,7 +223,7 @@ def _debian_owners(libraries: Collection[Path]) -> dict[Path, LicenceHolder]:
     spellings |= {str(path): path for path in libraries}
     names: dict[Path, str] = {}
     # it fails because of an unknown path, and prints the owners of the others all the same
-    for line in _query("dpkg-query", "--search", *spellings).splitlines():
+    for line in _run_query("dpkg-query", "--search", *spellings).splitlines():
         packages, _, spelling = line.rpartition(": ")
         # a diversion says which package moved another one's file, not which package has it
         if spelling not in spellings or packages.startswith(("diversion by ", "local diversion ")):
@@ -215,9 +233,9 @@ def _debian_owners(libraries: Collection[Path]) -> dict[Path, LicenceHolder]:
     if not names:
         return {}
     purls: dict[str, PackageURL] = {}
-    packages_by_name = sorted(set(names.values()))
-    listing = _query(
-        "dpkg-query", "--show", f"--showformat={_DPKG_FORMAT}", *packages_by_name
+    package_names = sorted(set(names.values()))
+    listing = _run_query(
+        "dpkg-query", "--show", f"--showformat={_DPKG_FORMAT}", *package_names
     ).splitlines()
     for line in listing:
         purl = _parse_purl("deb", line)
@@ -225,17 +243,17 @@ def _debian_owners(libraries: Collection[Path]) -> dict[Path, LicenceHolder]:
             purls.setdefault(purl.name, purl)  # of several architectures the first
     owners = {}
     for path, name in names.items():
-        text = Path("/usr/share/doc", name, "copyright")
-        files = (text,) if text.is_file() else ()
-        owners[path] = LicenceHolder(name, files, purls.get(name))
+        copyright_file = Path("/usr/share/doc", name, "copyright")
+        files = (copyright_file,) if copyright_file.is_file() else ()
+        owners[path] = LicensedComponent(name, files, purls.get(name))
     return owners
 
 
-def _rpm_owner(library: Path) -> LicenceHolder | None:
+def _rpm_owner(library: Path) -> LicensedComponent | None:
     """Return the RPM package of a library; its licence files are not searched for."""
-    output = _query("rpm", "--query", "--queryformat", _RPM_FORMAT, "--file", str(library))
+    output = _run_query("rpm", "--query", "--queryformat", _RPM_FORMAT, "--file", str(library))
     purl = _parse_purl("rpm", output)
-    return LicenceHolder(purl.name, (), purl) if purl else None
+    return LicensedComponent(purl.name, (), purl) if purl else None
 
 
 def _parse_purl(kind: str, output: str) -> PackageURL | None:
@@ -255,7 +273,7 @@ def _parse_purl(kind: str, output: str) -> PackageURL | None:
     )
 
 
-def _query(program: str, *arguments: str) -> str:
+def _run_query(program: str, *arguments: str) -> str:
     """Return what a program prints in English, whatever its exit code is; "" if it is missing."""
     if shutil.which(program) is None:
         return ""
