@@ -83,7 +83,7 @@ def needed(path: Path) -> list[str]:
 
 
 def test_an_outside_library_is_bundled(staged: StagedWheel, tmp_path: Path) -> None:
-    (library,) = macos.delocate_wheel(staged, "macosx_14_0_arm64", frozenset())
+    (library,) = macos.repair_for_macos(staged, "macosx_14_0_arm64", frozenset())
     assert library.path == "pykdtree/.dylibs/libomp.dylib"
     assert library.source == tmp_path / "outside" / "libomp.dylib"
     extension = next((staged.root / "pykdtree").glob("*.so"))
@@ -92,14 +92,14 @@ def test_an_outside_library_is_bundled(staged: StagedWheel, tmp_path: Path) -> N
 
 
 def test_a_library_of_the_base_package_is_not_bundled(staged: StagedWheel) -> None:
-    assert macos.delocate_wheel(staged, "macosx_14_0_arm64", frozenset({"libomp.dylib"})) == ()
+    assert macos.repair_for_macos(staged, "macosx_14_0_arm64", frozenset({"libomp.dylib"})) == ()
     assert not (staged.root / "pykdtree" / ".dylibs").exists()
 
 
 def test_a_missing_library_is_named(staged: StagedWheel, tmp_path: Path) -> None:
     (tmp_path / "outside" / "libomp.dylib").unlink()
     with refused("library-not-found") as caught:
-        macos.delocate_wheel(staged, "macosx_14_0_arm64", frozenset())
+        macos.repair_for_macos(staged, "macosx_14_0_arm64", frozenset())
     assert "libomp.dylib" in str(caught.value)
 
 
@@ -127,7 +127,7 @@ def test_missing_xcode_tools_are_reported(
     staged = stage_wheel(downloaded, tmp_path / "stage")
     monkeypatch.setenv("PATH", str(tmp_path))
     with refused("xcode-tools-missing"):
-        macos.delocate_wheel(staged, "macosx_14_0_arm64", frozenset())
+        macos.repair_for_macos(staged, "macosx_14_0_arm64", frozenset())
 
 
 def test_the_slices_of_a_file_are_read(downloaded: Path, tmp_path: Path) -> None:
@@ -190,9 +190,40 @@ def test_a_universal_tag_promises_both_machines(
         assert clause in str(caught.value)
 
 
-def test_an_invalid_tag_is_refused(compiled: StagedWheel) -> None:
+@pytest.mark.parametrize("tag", ["macosx_11", "macosx_10_9_intel", "macosx_11_0_amr64"])
+def test_an_invalid_tag_is_refused(compiled: StagedWheel, tag: str) -> None:
     with refused("invalid-platform-tag"):
-        macos.require_macos_tag(compiled, "macosx_11")
+        macos.require_macos_tag(compiled, tag)
+
+
+def test_slices_for_arm64_and_arm64e_are_kept_apart(tmp_path: Path) -> None:
+    pytest.importorskip("macholib")
+    offsets = {0: 0x1000, 2: 0x2000}  # by subtype: arm64 and arm64e
+    content = struct.pack(">II", 0xCAFEBABE, len(offsets))
+    for subtype, offset in offsets.items():
+        content += struct.pack(">5I", 0x0100000C, subtype, offset, 56, 12)
+    for subtype, offset in offsets.items():
+        macos_version = (11 + subtype) << 16
+        header = struct.pack("<8I", 0xFEEDFACF, 0x0100000C, subtype, 6, 1, 24, 0, 0)
+        build_version = struct.pack("<6I", 0x32, 24, 1, macos_version, macos_version, 0)
+        content = content.ljust(offset, b"\0") + header + build_version
+    (tmp_path / "lib.dylib").write_bytes(content)
+    slices = macos.read_slices(tmp_path / "lib.dylib")
+    assert slices == {"arm64": (11, 0), "arm64e": (13, 0)}
+
+
+def test_a_folder_of_libraries_that_the_package_brings_stays(
+    compiled: StagedWheel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delocating = pytest.importorskip("delocate.delocating")
+    own = compiled.root / "spam" / ".dylibs" / "libown.dylib"
+    own.parent.mkdir()
+    own.write_bytes(b"")
+    monkeypatch.setattr(delocating, "delocate_path", lambda *_, **__: {})
+    monkeypatch.setattr(macos, "XCODE_TOOLS", ())
+    monkeypatch.setattr(macos, "read_slices", lambda _path: {"arm64": (11, 0)})
+    assert macos.repair_for_macos(compiled, "macosx_11_0_arm64", frozenset()) == ()
+    assert own.exists()
 
 
 def test_a_damaged_file_is_refused(compiled: StagedWheel) -> None:

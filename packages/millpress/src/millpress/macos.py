@@ -1,4 +1,4 @@
-"""Repair wheels for macOS by delocate, and check Mach-O files against the platform tag.
+"""Repair wheels for macOS with delocate, and check Mach-O files against the platform tag.
 
 Mach-O is the format of libraries and programs on macOS. A file for several machines, called
 universal or fat, has a slice for each: a whole Mach-O file inside the file.
@@ -20,12 +20,15 @@ from millpress.errors import InputError, OptionError, RepairError, ToolError, fi
 from millpress.record_file import hash_file
 from millpress.staging import MACHO_MAGIC, StagedWheel
 
-CPU_TYPES = {0x01000007: "x86_64", 0x0100000C: "arm64"}  # of <mach/machine.h>
+# Types and subtypes of processors, of <mach/machine.h>. The high byte of a subtype has flags.
+CPU_TYPES = {0x01000007: "x86_64", 0x0100000C: "arm64"}
+CPU_SUBTYPE_MASK = 0x00FFFFFF
+CPU_SUBTYPE_ARM64E = 2
 # Load commands of <mach-o/loader.h> that name the oldest macOS.
 VERSION_MIN = 0x24  # LC_VERSION_MIN_MACOSX
 BUILD_VERSION = 0x32  # LC_BUILD_VERSION
 MACOS_TAG = re.compile(r"macosx_(?P<major>\d+)_(?P<minor>\d+)_(?P<arch>\w+)")
-# The machines of which a tag promises each:
+# The machines that a universal tag promises; a wheel must run on all of them:
 # https://packaging.python.org/en/latest/specifications/platform-compatibility-tags/
 UNIVERSAL_MACHINES = {"universal2": ("arm64", "x86_64")}
 # The first macOS for Apple silicon: no older one runs there, whatever a tag says.
@@ -36,14 +39,15 @@ XCODE_TOOLS = ("otool", "install_name_tool", "codesign")
 Slices = Mapping[str, tuple[int, int]]
 
 
-def delocate_wheel(
+def repair_for_macos(
     staged: StagedWheel, platform_tag: str, provided: frozenset[str]
 ) -> tuple[BundledLibrary, ...]:
-    """Copy outside libraries into the package's .dylibs, check the tag, return what was copied.
+    """Bundle libraries from outside the wheel, check the tag, and return what was copied.
 
-    `provided` names the libraries of the package that this one imports first. Raises ToolError
-    without delocate or Xcode's tools, RepairError if a library is missing or newer than the tag,
-    OptionError for an invalid tag, InputError for a damaged library.
+    The copies are in the package's .dylibs. `provided` names the libraries of the package that this
+    one imports first. Raises ToolError without delocate or Xcode's tools, RepairError if a library
+    is missing or needs a newer macOS than the tag names, OptionError for an invalid tag, InputError
+    for a damaged library.
     """
     try:
         from delocate.delocating import delocate_path
@@ -82,9 +86,11 @@ def delocate_wheel(
     for source in map(Path, sorted(copied)):
         path = f"{folder_in_wheel}/{source.name}"
         bundled.append(BundledLibrary(source.name, path, source, hash_file(source)))
-        # the install name, by which other libraries refer to it, still is its path on this machine
+        # The install name, by which other libraries refer to it, still is its path on this machine.
+        # delocate gives copied libraries the prefix /DLC/; the name only has to be unique.
         set_install_id(str(staged.root / path), f"/DLC/{path}")
-    if not bundled:  # delocate creates the folder in any case
+    # delocate creates the folder in any case, and the package may have brought one with files
+    if not any(folder.iterdir()):
         folder.rmdir()
     require_macos_tag(staged, platform_tag)
     return tuple(bundled)
@@ -96,14 +102,16 @@ def must_bundle(library: str, provided: frozenset[str]) -> bool:
 
 
 def require_macos_tag(staged: StagedWheel, platform_tag: str) -> None:
-    """Raise RepairError if a file is for another machine than the tag, or a newer macOS.
+    """Raise RepairError if a file is for another machine or a newer macOS than the tag names.
 
     Raises OptionError for an invalid tag, InputError for a damaged file.
     """
     match = MACOS_TAG.fullmatch(platform_tag)
-    if match is None:
+    arches = {*CPU_TYPES.values(), *UNIVERSAL_MACHINES}
+    if match is None or match["arch"] not in arches:
         raise OptionError(
-            f"{platform_tag}: not a platform tag of macOS wheels: use one like macosx_11_0_arm64",
+            f"{platform_tag}: not a platform tag of macOS wheels for {', '.join(sorted(arches))}: "
+            "use one like macosx_11_0_arm64",
             code="invalid-platform-tag",
         )
     macos = (int(match["major"]), int(match["minor"]))
@@ -117,8 +125,8 @@ def require_macos_tag(staged: StagedWheel, platform_tag: str) -> None:
                 problems += slice_problems(name, slices, macos, machine)
     if problems:
         raise RepairError(
-            f"{first_problems(problems)}: build on that system, or for it, with "
-            "MACOSX_DEPLOYMENT_TARGET=VERSION",
+            f"{first_problems(problems)}: build on the machine that the tag names, and for its macOS "
+            "with MACOSX_DEPLOYMENT_TARGET=VERSION",
             code="newer-than-tag",
         )
 
@@ -137,6 +145,10 @@ def read_slices(path: Path) -> Slices:
     for header in headers:
         cpu = header.header.cputype
         machine = CPU_TYPES.get(cpu, f"cpu {cpu:#x}")
+        subtype = header.header.cpusubtype & CPU_SUBTYPE_MASK
+        # A file may have a slice for arm64 and another for arm64e, of the same processor type.
+        if machine == "arm64" and subtype == CPU_SUBTYPE_ARM64E:
+            machine = "arm64e"
         slices[machine] = _oldest_macos(header.commands)
     return slices
 
@@ -148,7 +160,8 @@ def slice_problems(
     if machine not in slices:
         yield f"{name} is built for {', '.join(sorted(slices))}, not for {machine}"
         return
-    # only this machine's slice: that Apple silicon needs macOS 11 says nothing of Intel's
+    # Only the slice of this machine counts: the arm64 slice always needs macOS 11, and the x86_64
+    # slice may need less.
     oldest = slices[machine]
     if machine == "arm64" and oldest <= FIRST_ARM64_MACOS:
         return
@@ -173,7 +186,7 @@ def _oldest_macos(commands: Iterable[tuple[object, object, object]]) -> tuple[in
 
 @contextlib.contextmanager
 def _delocate_errors() -> Iterator[list[str]]:
-    """Collect what delocate only logs: which library is missing, and who needs it."""
+    """Collect what delocate only logs: which library is missing, and what needs it."""
     errors: list[str] = []
     handler = logging.Handler(logging.ERROR)
     handler.emit = lambda record: errors.append(" ".join(record.getMessage().split()))  # type: ignore[method-assign]

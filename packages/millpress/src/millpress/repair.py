@@ -120,7 +120,7 @@ def repair_staged(
         note = "Windows: libraries are beside the files that use them, nothing to repair"
         return RepairResult(notes=(note,))
     if platform_tag.startswith("macosx"):
-        return RepairResult(macos.delocate_wheel(staged, platform_tag, provided))
+        return RepairResult(macos.repair_for_macos(staged, platform_tag, provided))
     search = bundling.system_search(folders)
     target: PlatformTarget | PlainLinuxTarget
     if platform_tag.startswith(bundling.PLAIN_LINUX_PREFIX):
