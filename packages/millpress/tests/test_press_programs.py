@@ -34,3 +34,10 @@ def test_a_program_that_cannot_be_started_is_named() -> None:
     with refused("program-not-runnable") as caught:
         run_program(["/nowhere/patchelf", "--version"])
     assert "`/nowhere/patchelf` cannot be run here (No such file" in str(caught.value)
+    assert str(caught.value).endswith("install it for this machine")
+
+
+def test_a_command_that_is_too_long_says_nothing_of_the_installation() -> None:
+    with refused("program-not-runnable") as caught:
+        run_program([sys.executable, "-c", "x" * (1 << 22)])
+    assert "install it" not in str(caught.value)

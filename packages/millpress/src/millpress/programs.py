@@ -1,5 +1,6 @@
 """Run the programs that repair needs: ldconfig and patchelf."""
 
+import errno
 import shlex
 import signal
 import subprocess
@@ -9,13 +10,15 @@ from millpress.errors import CommandFailedError, ToolError
 
 SHOWN_CHARACTERS = 200  # of a command, in a message
 TIMEOUT_SECONDS = 1800.0  # patchelf writes a library of gigabytes anew
+# Errors of a program that is missing, lacks its loader, is not executable, or is for another machine.
+_NOT_INSTALLED = {errno.ENOENT, errno.EACCES, errno.ENOEXEC}
 
 
 def run_program(argv: Sequence[str]) -> str:
     """Return what a program writes to stdout.
 
-    Raises CommandFailedError if it ends with another exit code than zero, ToolError if it cannot be
-    started or has not ended after half an hour.
+    Raises CommandFailedError if it ends with a nonzero exit code, ToolError if it cannot be started
+    or has not ended after half an hour.
     """
     command = shlex.join(argv)
     if len(command) > SHOWN_CHARACTERS:
@@ -33,12 +36,16 @@ def run_program(argv: Sequence[str]) -> str:
     except subprocess.TimeoutExpired:
         raise ToolError(
             f"`{command}` has not ended after {TIMEOUT_SECONDS:g} s, and was stopped: "
-            "see what it waits for",
+            "run it by hand to see what it waits for",
             code="program-hangs",
         ) from None
     except OSError as error:
+        if error.errno in _NOT_INSTALLED:
+            advice = "install it for this machine"
+        else:  # too long a command, or too little memory
+            advice = "run it by hand to see more"
         raise ToolError(
-            f"`{argv[0]}` cannot be run here ({error.strerror}): reinstall it for this machine",
+            f"`{argv[0]}` cannot be run here ({error.strerror}): {advice}",
             code="program-not-runnable",
         ) from None
     if done.returncode != 0:

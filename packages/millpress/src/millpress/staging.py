@@ -3,9 +3,8 @@
 A raw wheel is one as the build leaves it. It is staged: a folder gets the files that may be edited,
 and the wheel is packed from there.
 
-A few dozen of ten thousand files are edited. Writing the others to disk only to read them once more
-costs more than anything else that is done with them, so they stay in the raw wheel until it is
-packed.
+Only a few dozen of some ten thousand files are edited. The others stay in the raw wheel until
+packing: to write them out and read them back would take longer than everything else.
 """
 
 from collections import Counter
@@ -27,14 +26,14 @@ from millpress.zip_archive import MemberSource
 EXTRACT_THREADS = 4  # most of the work is the kernel's
 READ_AHEAD_BYTES = 1 << 17  # most members are smaller, and follow one another
 MAGIC_BYTES = 4
-# Thin files, in both byte orders, and fat ones. The last two might also begin a class file of Java,
-# which no wheel holds.
+# Thin files, in both byte orders, and fat ones. "cafebabe" also begins class files of Java, which
+# no wheel holds.
 MACHO_MAGIC = {
     bytes.fromhex(magic)
     for magic in ("feedface", "cefaedfe", "feedfacf", "cffaedfe", "cafebabe", "cafebabf")
 }
 BINARY_MAGICS = {b"\x7fELF", *MACHO_MAGIC}  # of files that repair may edit
-EDITED_FOLDERS = (".dist-info", ".data")  # suffixes of folders whose files are always extracted
+EXTRACTED_FOLDER_SUFFIXES = (".dist-info", ".data")  # all files in these folders are extracted
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +62,9 @@ def invalid_raw_wheel(file: Path | str, problem: str) -> InputError:
 def stage_wheel(raw: Path, into: Path, edited: Collection[str] | None = None) -> StagedWheel:
     """Extract the wheel `raw` into the empty folder `into`, with the modes it records.
 
-    If `edited` is given, only what may be edited before the wheel is packed again is extracted:
-    libraries and programs, .dist-info and .data, the members that `edited` names, and what is
-    compressed. The others are `unstaged`. Raises InputError if the file is not a sound wheel,
+    With `edited=None` all files are extracted; otherwise only those that may be edited before the
+    wheel is packed again: libraries and programs, .dist-info and .data, the members that `edited`
+    names, and what is compressed. The others are `unstaged`. Raises InputError if the file is not a sound wheel,
     OSError if the disk is full.
 
         raw = Path("raw/spam-1.0-cp312-cp312-linux_x86_64.whl")
@@ -86,7 +85,7 @@ def stage_wheel(raw: Path, into: Path, edited: Collection[str] | None = None) ->
             for member in members
             if member.filename not in unstaged_names
         ]
-        with name_file(into):
+        with name_file(into):  # an OSError without a file name gets this one
             zip_archive.extract_members(raw, targets, EXTRACT_THREADS)
     except (OSError, *zip_archive.ARCHIVE_ERRORS) as error:
         if isinstance(error, OSError) and error.errno is not None:  # says nothing of the wheel
@@ -106,7 +105,7 @@ def stage_wheel(raw: Path, into: Path, edited: Collection[str] | None = None) ->
 
 def _require_extractable(raw: Path, members: Sequence[ZipInfo]) -> None:
     """Raise BadZipFile if a name occurs twice, InputError if a member must not be extracted."""
-    # programs differ in which member of a name they extract
+    # If a name occurs twice, some programs extract the first member, others the last.
     for name, count in Counter(member.filename for member in members).items():
         if count > 1:
             raise BadZipFile(f"{name} is in the archive {count} times")
@@ -128,13 +127,13 @@ def _unstaged_members(
         for info in members:
             if not _can_stay(info) or info.filename in edited:
                 continue
-            # by its beginning, because the names of programs have no suffix
+            # Libraries and programs are told by their first bytes: many have no suffix.
             start = zip_archive.data_offset(archive, info)
             archive.seek(start)
             if archive.read(MAGIC_BYTES) in BINARY_MAGICS:
                 continue
             mode = zip_archive.member_mode(info.external_attr >> 16)
-            yield MemberSource(info.filename, raw, info.file_size, mode, start, info.CRC)
+            yield MemberSource(info.filename, raw, info.file_size, mode, offset=start, crc=info.CRC)
 
 
 def _can_stay(info: ZipInfo) -> bool:
@@ -146,9 +145,10 @@ def _can_stay(info: ZipInfo) -> bool:
     is_encrypted = bool(info.flag_bits & zip_archive.ENCRYPTED_FLAG)
     is_stored = info.compress_type == ZIP_STORED and not is_encrypted
     is_complete = info.compress_size == info.file_size
-    is_file = normpath(name) == name  # the name of a folder ends with a slash
-    is_edited = name.partition("/")[0].endswith(EDITED_FOLDERS)
-    return is_stored and is_complete and is_file and not is_edited
+    # False for a folder, whose name ends with a slash, and for spellings such as "./x" and "a//b".
+    is_plain_file = normpath(name) == name
+    is_always_extracted = name.partition("/")[0].endswith(EXTRACTED_FOLDER_SUFFIXES)
+    return is_stored and is_complete and is_plain_file and not is_always_extracted
 
 
 def read_headers(path: Path) -> Message:
@@ -163,7 +163,7 @@ def read_headers(path: Path) -> Message:
 
 def find_dist_info(tree: Path, wheel: str) -> Path:
     """Return the .dist-info folder in an extracted wheel. Raises InputError unless there is one."""
-    folders = list(tree.glob("*.dist-info"))
+    folders = [path for path in tree.glob("*.dist-info") if path.is_dir()]
     if len(folders) != 1:
         raise invalid_raw_wheel(wheel, f"has {len(folders)} .dist-info folders, not one")
     return folders[0]
@@ -187,8 +187,14 @@ def _import_package(names: Sequence[str], name: str, raw: str) -> str:
     candidates = [package for package in packages if canonicalize_name(package) == project]
     if not candidates:
         candidates = packages
-    if len(candidates) != 1:
-        listed = ", ".join(candidates) or "none"
+    if not candidates:
+        raise InputError(
+            f"{raw}: no folder has modules of Python, so that {name} has no import package: "
+            "build it again",
+            code="ambiguous-import-package",
+        )
+    if len(candidates) > 1:
+        listed = ", ".join(candidates)
         raise InputError(
             f"{raw}: cannot tell the import package of {name} (candidates: {listed}): rename one",
             code="ambiguous-import-package",
