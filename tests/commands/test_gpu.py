@@ -89,6 +89,16 @@ def test_the_newest_is_tried_with_what_belongs_to_it(tmp_path: Path) -> None:
     ]
 
 
+def test_the_wheels_chosen_beside_one_for_any_python_have_a_common_python(tmp_path: Path) -> None:
+    wheel(tmp_path, "torch-2.0", age=9, tag="cp310-cp310")
+    wheel(tmp_path, "torchvision-0.15", age=8, torch="torch==2.0", tag="cp310-cp310")
+    wheel(tmp_path, "torch-2.0", age=7, tag="cp311-cp311")
+    wheel(tmp_path, "xformers-0.0.35", torch="torch==2.0", tag="py39-none")
+    newest = gpu.newest_cuda_wheels(tmp_path, "x86_64")
+    assert [gpu_wheel.path.name.split("-")[0] for gpu_wheel in newest] == ["torch", "xformers"]
+    assert gpu.common_python(newest) == "3.11"
+
+
 def test_nothing_to_try_is_told(tmp_path: Path) -> None:
     wheel(tmp_path, "torch-1.13.1+cpu", device_code={})
     (tmp_path / "stray-1.0-py3-none-any.whl").touch()
@@ -117,8 +127,11 @@ def test_wheels_for_any_python_are_tried_with_the_one_of_their_build(tmp_path: P
         gpu.common_python([free, gpu.GpuWheel(wheel(tmp_path, "torch-2", tag="cp310-cp310"), {})])
         == "3.10"
     )
-    with refused("several-pythons"):
+    hyphenated = gpu.GpuWheel(free.path, {"identifier": "flash-attn-3.11-cu118"})
+    assert gpu.common_python([hyphenated]) == "3.11"
+    with refused("several-pythons") as caught:
         gpu.common_python([gpu.GpuWheel(free.path, {})])
+    assert "nothing says for which Python" in str(caught.value)
 
 
 def test_wheels_for_several_pythons_are_refused(tmp_path: Path) -> None:
@@ -142,15 +155,15 @@ def test_what_is_expected_is_what_the_manifest_of_torch_and_the_facts_tell(
         wheel(tmp_path, "torchvision-1"), {"torch": "torch==1", "toolkit": "11.7"}
     )
     scatter = gpu.GpuWheel(wheel(tmp_path, "torch_scatter-2"), {})  # somebody else's
-    assert gpu.expectations([vision, torch, scatter]) == {
+    assert gpu.expected_values([vision, torch, scatter]) == {
         "cuda": "11.8",
         "switches": {},
         "libraries": libraries,
         "vision": True,
     }
-    assert gpu.expectations([vision])["cuda"] is None
+    assert gpu.expected_values([vision])["cuda"] is None
     lines = list(shipped.packages["torch-scatter"].gpu_smoke)
-    assert gpu.extensions(shipped, [vision, torch, scatter]) == {"torch-scatter": lines}
+    assert gpu.smoke_lines_by_package(shipped, [vision, torch, scatter]) == {"torch-scatter": lines}
 
 
 def test_each_declared_extension_is_tried_on_a_gpu(shipped: Facts) -> None:
@@ -171,6 +184,7 @@ def test_each_declared_extension_is_tried_on_a_gpu(shipped: Facts) -> None:
         (["7.0 PTX"], ["9.0"], True),
         (["8.6"], ["9.0", "8.6"], True),  # one of two GPUs
         (["8.6", "9.0"], ["7.5"], False),
+        (["8.6"], ["9.0", "9.0"], False),  # two GPUs of a kind
         ([], ["9.0"], True),  # nobody knows
         (["8.6"], [], True),
     ],
@@ -181,9 +195,9 @@ def test_a_wheel_without_code_for_the_gpus_is_told(
     gpu_wheel = gpu.GpuWheel(
         tmp_path / "x.whl", {"device_code": {"lib.so": dict.fromkeys(code, 1)}}
     )
-    reason = gpu.why_useless(shipped, gpu_wheel, gpus)
+    reason = gpu.why_unusable(shipped, gpu_wheel, gpus)
     assert (reason is None) == runs
-    assert reason is None or f"--arch-list '{';'.join(gpus)}'" in reason
+    assert reason is None or f"--arch-list '{';'.join(dict.fromkeys(gpus))}'" in reason
 
 
 def test_an_extension_that_cannot_be_installed_leaves_the_others_to_be_tried(

@@ -4,6 +4,7 @@ The checks are programs in checks/ that the environment's Python runs. An *exten
 whose facts have lines that try it (`gpu_smoke`); torch and torchvision have checks of their own.
 """
 
+import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ from torchmill.wheel.verify.clean_environment import CheckResult
 # Programs in checks/.
 _SCRIPT = "gpu_checks.py"
 _EXTENSION_SCRIPT = "gpu_extension_checks.py"
+# The Python in the name of a session, whose package may have a hyphen.
+_IDENTIFIER_PYTHON = re.compile(r"-(?P<python>\d+\.\d+t?)-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +55,17 @@ class GpuWheel:
         return frozenset(python for python in map(tag_python, tags) if python)
 
 
-def try_wheels(root: Path, facts: Facts, names: Sequence[str]) -> str:
+def try_wheels(root: Path, facts: Facts, paths: Sequence[str]) -> str:
     """Try wheels on the GPU, and return the results as a table.
 
-    `names` are paths: of wheels, and of environments whose torch and packages the wheels are tried
+    `paths` are those of wheels, and of environments whose torch and packages the wheels are tried
     with. Without a wheel, the newest in dist/ that have code for GPUs are tried. Raises GpuError if
     no GPU can be used, VerifyError if a check fails.
     """
     layout = Layout.of_checkout(root)
     torch_folders = []
     wheels = []
-    for path in map(Path, names):
+    for path in map(Path, paths):
         if path.is_dir():
             torch_folders.append(find_installed("torch", path).parent)
         else:
@@ -102,7 +105,7 @@ def _require_code(facts: Facts, wheels: Sequence[GpuWheel], machine: Host) -> No
             capabilities.append(capability.name)
     lines = []
     for wheel in wheels:
-        reason = why_useless(facts, wheel, capabilities)
+        reason = why_unusable(facts, wheel, capabilities)
         if reason:
             lines.append(f"\n  {wheel.path.name}: {reason}")
     if lines:
@@ -111,21 +114,22 @@ def _require_code(facts: Facts, wheels: Sequence[GpuWheel], machine: Host) -> No
         )
 
 
-def why_useless(facts: Facts, wheel: GpuWheel, capabilities: Sequence[str]) -> str | None:
-    """Return why a wheel runs on no GPU of some compute capabilities.
+def why_unusable(facts: Facts, wheel: GpuWheel, capabilities: Sequence[str]) -> str | None:
+    """Return why the wheel runs on none of the GPUs with these compute capabilities.
 
-    None if it runs on one of them, if there are none, or if its manifest lists no code for GPUs.
+    Returns None if it runs on one of them, if there are none, or if its manifest lists no code for
+    GPUs. A machine with two GPUs of a kind has their capability twice.
     """
     code: set[str] = set()
     for names in wheel.manifest.get("device_code", {}).values():
-        # "8.6 PTX" in the manifest is "8.6+PTX" in a list.
+        # "8.6 PTX" in the manifest is "8.6+PTX" in an --arch-list.
         code.update(name.replace(" ", "+") for name in names)
     if not code or not capabilities:
         return None
-    unserved = unserved_capabilities(facts, ";".join(code), ";".join(capabilities))
-    if len(unserved) < len(capabilities):
+    distinct = list(dict.fromkeys(capabilities))
+    arch_list = ";".join(distinct)
+    if len(unserved_capabilities(facts, ";".join(code), arch_list)) < len(distinct):
         return None
-    arch_list = ";".join(dict.fromkeys(capabilities))
     return (
         f"it has code for {', '.join(sorted(code))}, not for this GPU: build it with "
         f"--arch-list '{arch_list}'"
@@ -148,33 +152,43 @@ def newest_cuda_wheels(dist: Path, arch: str) -> list[GpuWheel]:
             code="no-gpu-wheel",
         )
     newest = cuda_wheels[-1]
-    by_package = {}
-    for wheel in cuda_wheels:
-        takes_any_python = not (wheel.pythons and newest.pythons)
-        same_python = takes_any_python or bool(wheel.pythons & newest.pythons)
-        if wheel.base == newest.base and same_python:
-            # The wheels are in the order of their age: the newest of a package stays.
-            by_package[wheel.manifest["package"]] = wheel
-    return list(by_package.values())
+    # The newest wheel that is for certain Pythons decides: all others must take one of these, too.
+    pythons: frozenset[str] = frozenset()
+    by_package: dict[str, GpuWheel] = {}
+    for wheel in reversed(cuda_wheels):
+        package = wheel.manifest["package"]
+        if wheel.base != newest.base or package in by_package:
+            continue
+        if pythons and wheel.pythons and pythons.isdisjoint(wheel.pythons):
+            continue
+        if wheel.pythons:
+            pythons = (pythons & wheel.pythons) or wheel.pythons
+        by_package[package] = wheel
+    return list(reversed(by_package.values()))
 
 
 def common_python(wheels: Iterable[GpuWheel]) -> str:
     """Return the Python that all wheels take.
 
-    If each of them takes any Python, that with which they were built. Raises ConfigError unless
-    there is exactly one.
+    If each of them takes any Python, return the one with which they were built. Raises ConfigError
+    unless there is exactly one.
     """
     listed = list(wheels)
     pythons = [wheel.pythons for wheel in listed if wheel.pythons]
     if not pythons:
         for wheel in listed:
-            # "xformers-3.10-cu118": the manifest has no other field with the Python.
-            words = str(wheel.manifest.get("identifier", "")).split("-")
-            if len(words) > 1:
-                pythons.append(frozenset({words[1]}))
-    common = frozenset.intersection(*pythons) if pythons else frozenset()
+            # "flash-attn-3.10-cu118": the manifest has no other field with the Python.
+            match = _IDENTIFIER_PYTHON.search(str(wheel.manifest.get("identifier", "")))
+            if match is not None:
+                pythons.append(frozenset({match["python"]}))
+    if not pythons:
+        raise ConfigError(
+            "nothing says for which Python the wheels are: name a wheel for one Python, too",
+            code="several-pythons",
+        )
+    common = frozenset.intersection(*pythons)
     if len(common) != 1:
-        names = ", ".join(sorted(frozenset().union(*pythons))) or "any"
+        names = ", ".join(sorted(frozenset().union(*pythons)))
         raise ConfigError(
             f"the wheels are for Python {names}: name wheels for one of them",
             code="several-pythons",
@@ -203,10 +217,11 @@ def check_on_gpu(
         )
         for folder in torch_folders:
             environments.import_packages_of(Path(environment), folder)
+        # An environment that is lent brings its own NumPy.
         refused = _install_wheels(facts, wheels, venv, log, with_numpy=not torch_folders)
         tried = [wheel for wheel in wheels if wheel.path.name not in refused]
-        checks = clean_environment.run_checks(venv, _SCRIPT, expectations(tried), log)
-        for name, lines in extensions(facts, tried).items():
+        checks = clean_environment.run_checks(venv, _SCRIPT, expected_values(tried), log)
+        for name, lines in smoke_lines_by_package(facts, tried).items():
             checks[name] = _try_lines(venv, lines, log)
         return {**checks, **refused}
 
@@ -216,18 +231,18 @@ def _install_wheels(
 ) -> dict[str, CheckResult]:
     """Install wheels, and return a failed check for each extension that cannot be installed.
 
-    Extensions are installed one by one: if no index has a requirement of one of them, the others
-    are tried all the same. Raises VerifyError if another wheel cannot be installed.
+    Extensions are installed one by one: if a requirement of one of them is on no index, the others
+    are tried all the same. Raises VerifyError if a wheel that is no extension cannot be installed.
     """
-    base_wheels = [wheel for wheel in wheels if not _smoke_lines(facts, wheel)]
-    first: list[Path | str] = [wheel.path for wheel in base_wheels]
+    core_wheels = [wheel for wheel in wheels if not _smoke_lines(facts, wheel)]
+    first: list[Path | str] = [wheel.path for wheel in core_wheels]
     if with_numpy:
         first += _numpy_pins(wheels)[:1]  # one version, if the wheels were built with several
     if first:
         clean_environment.install_packages(venv, first, log)
     refused = {}
     for wheel in wheels:
-        if wheel in base_wheels:
+        if wheel in core_wheels:
             continue
         try:
             clean_environment.install_packages(venv, [wheel.path], log)
@@ -253,14 +268,17 @@ def _try_lines(venv: Path, lines: Sequence[str], log: TextIO) -> CheckResult:
     return checks["lines"]
 
 
-def extensions(facts: Facts, wheels: Iterable[GpuWheel]) -> dict[str, list[str]]:
+def smoke_lines_by_package(facts: Facts, wheels: Iterable[GpuWheel]) -> dict[str, list[str]]:
     """Return the lines that try the extensions among wheels, by package."""
     lines = {parse_file_name(wheel.path)[0]: _smoke_lines(facts, wheel) for wheel in wheels}
     return {name: lines[name] for name in sorted(lines) if lines[name]}
 
 
-def expectations(wheels: Sequence[GpuWheel]) -> dict[str, object]:
-    """Return the values with which checks compare the torch among wheels, from its manifest."""
+def expected_values(wheels: Sequence[GpuWheel]) -> dict[str, object]:
+    """Return the values with which checks compare the torch among wheels, from its manifest.
+
+    Without a torch among them, "cuda" is None and the tables are empty: nothing is compared.
+    """
     manifest: Mapping[str, Any] = {}
     for wheel in wheels:
         # Manifests of all other packages name the torch that they are built against.
