@@ -89,6 +89,7 @@ def test_a_request_has_the_name_of_its_folder() -> None:
         (ToolkitOptions(complete="11.8", cuda="11.8"), "contradictory-options"),
         (ToolkitOptions(complete="11.8", listing=True), "contradictory-options"),
         (ToolkitOptions(libraries=("cudnn-cu11",), arch_list="7.0"), "contradictory-options"),
+        (ToolkitOptions(complete="11.8", arch_list="7.0"), "contradictory-options"),
         (ToolkitOptions(complete="11.9"), "unknown-toolkit"),
         (ToolkitOptions(cuda="11.9"), "unknown-toolkit"),
         (ToolkitOptions(cuda="nonsense"), "unknown-toolkit"),
@@ -100,6 +101,9 @@ def test_a_request_has_the_name_of_its_folder() -> None:
         (ToolkitOptions(libraries=("magma",)), "library-without-cuda"),
         (ToolkitOptions(libraries=("magma",), cuda="11"), "library-without-cuda"),
         (ToolkitOptions(libraries=("magma-cu999",)), "library-without-cuda"),
+        (ToolkitOptions(libraries=("magma-cu102",)), "no-such-toolkit-for-arch"),
+        (ToolkitOptions(libraries=("cudnn-cu118=8.5",)), "library-without-cuda"),
+        (ToolkitOptions(libraries=("cudnn",), cuda="118"), "library-without-cuda"),
         (ToolkitOptions(compiler="g++-11"), "unknown-compiler"),
     ],
 )

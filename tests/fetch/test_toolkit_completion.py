@@ -127,7 +127,7 @@ def test_a_completed_toolkit_is_found_before_the_original(
     assert (completed.found_by, original.found_by) == (f"completed from {bare.home}", "CUDA_HOME")
     first_line, second_line = output.text.splitlines()
     assert first_line == (
-        f"CUDA 11.8 in {bare.home} had no cuBLAS, CCCL: it is complete in {completed.home}, and "
+        f"CUDA 11.8 in {bare.home} had no cuBLAS, CCCL: the copy in {completed.home} has them, and "
         "builds take it from there"
     )
     assert second_line == "CUPTI is not available: no profiler"
@@ -135,6 +135,7 @@ def test_a_completed_toolkit_is_found_before_the_original(
     assert_output_fits(output.data, "toolkit")
     again = complete_toolkit(completed, ARCH, replace(shop(tmp_path), parts=(CUBLAS, CCCL)))
     assert again.text == f"CUDA 11.8 in {completed.home} lacks nothing that torch's build uses"
+    assert_output_fits(again.data, "toolkit")
 
 
 def test_a_wrong_download_leaves_no_toolkit(

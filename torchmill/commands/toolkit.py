@@ -1,6 +1,6 @@
 """`invoke toolkit`: list or install CUDA toolkits, libraries and host compilers, without root.
 
-They come from *providers*: conda, Debian's archive or PyPI, and lie in the user's cache. A toolkit
+They come from *providers* (conda, Debian's archive, PyPI) and are kept in the user's cache. A toolkit
 of the system may lack *parts* that torch's build uses, such as cuFFT: it is *completed* by a copy
 in the cache that has them.
 """
@@ -17,7 +17,7 @@ from torchmill.commands.command import CommandOutput
 from torchmill.config.arch_list import format_arch_list
 from torchmill.config.facts import Facts
 from torchmill.config.served_gpus import unserved_capabilities
-from torchmill.config.toolkit import ToolkitPart, ToolkitSource
+from torchmill.config.toolkit import Toolkit, ToolkitPart, ToolkitSource
 from torchmill.core import console
 from torchmill.core.errors import ConfigError, require_choice
 from torchmill.core.paths import Layout
@@ -36,7 +36,7 @@ from torchmill.plan.arch_toolkits import find_toolkit
 # The value of --library: "cudnn-cu11=8.5.0.96", of which only the name is always needed.
 _LIBRARY = re.compile(r"(?P<name>[a-z]+)(?:-cu(?P<major>\d+))?(?:=(?P<version>\d+(?:\.\d+)*))?")
 _COMPILER = re.compile(r"(?:gcc|clang)-\d+")
-_MOST_VERSIONS = 24  # that a row lists one by one
+_MOST_VERSIONS = 24  # a row with more shows a range
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +69,9 @@ def requested_items(options: ToolkitOptions, facts: Facts, arch: str) -> tuple[T
     Raises ConfigError for options that contradict each other or cannot be read.
     """
     if options.complete:
-        if options.installs or options.listing or options.provider or options.channel:
+        if replace(options, complete="") != ToolkitOptions():
             raise _contradiction("--complete takes no other options: leave them out")
-        _toolkit_request("--complete", options.complete, facts, arch)  # raises ConfigError
+        _require_toolkit("--complete", options.complete, facts, arch)
     if options.listing and options.installs:
         raise _contradiction("--list only shows: leave it out to install something")
     if (options.provider or options.channel) and not options.installs:
@@ -81,10 +81,10 @@ def requested_items(options: ToolkitOptions, facts: Facts, arch: str) -> tuple[T
     requests = []
     # With --library, a major version alone ("--cuda 11") requests no toolkit: it is the CUDA that
     # the libraries are for.
-    is_for_libraries = options.libraries and options.cuda.isdecimal()
-    if options.cuda and not is_for_libraries:
-        toolkit = _toolkit_request("--cuda", options.cuda, facts, arch)
-        requests.append(toolkit)
+    names_libraries_cuda = bool(options.libraries) and options.cuda.isdecimal()
+    if options.cuda and not names_libraries_cuda:
+        toolkit = _require_toolkit("--cuda", options.cuda, facts, arch)
+        requests.append(ToolkitRequest(TOOLKIT_KIND, toolkit.version, cuda=None, arch=arch))
         options = replace(options, cuda=toolkit.version)  # "11.8" of "cu118"
     requests += [_library_request(text, options, facts, arch) for text in options.libraries]
     if options.arch_list and not any(request.kind == MAGMA for request in requests):
@@ -96,15 +96,20 @@ def requested_items(options: ToolkitOptions, facts: Facts, arch: str) -> tuple[T
     return tuple(requests)
 
 
-def _toolkit_request(option: str, version: str, facts: Facts, arch: str) -> ToolkitRequest:
-    """Return the request of a toolkit. Raises ConfigError if there is none for an architecture."""
+def _require_toolkit(option: str, version: str, facts: Facts, arch: str) -> Toolkit:
+    """Return a toolkit. Raises ConfigError if there is none of that version for an architecture."""
     toolkit = find_toolkit(facts, option, version)
+    _require_arch(f"{option} {version}", toolkit, arch)
+    return toolkit
+
+
+def _require_arch(words: str, toolkit: Toolkit, arch: str) -> None:
+    """Raise ConfigError if NVIDIA makes a toolkit, which `words` of the user name, for others."""
     if arch not in toolkit.arches:
         raise ConfigError(
-            f"{option} {version}: NVIDIA makes it for {', '.join(toolkit.arches)}, not for {arch}",
+            f"{words}: NVIDIA makes it for {', '.join(toolkit.arches)}, not for {arch}",
             code="no-such-toolkit-for-arch",
         )
-    return ToolkitRequest(TOOLKIT_KIND, toolkit.version, None, arch)
 
 
 def _library_request(text: str, options: ToolkitOptions, facts: Facts, arch: str) -> ToolkitRequest:
@@ -125,6 +130,13 @@ def _library_request(text: str, options: ToolkitOptions, facts: Facts, arch: str
         raise ConfigError(
             f"--library {text}: for which CUDA? Write {name}-cu11{text.removeprefix(name)}, or "
             "give --cuda 11, too",
+            code="library-without-cuda",
+        )
+    majors = {toolkit.version.partition(".")[0] for toolkit in facts.toolkits}
+    if major not in majors:  # "118" of a variant
+        raise ConfigError(
+            f"--library {text}: CUDA {major} is unknown: name a major version, one of "
+            f"{', '.join(sorted(majors, key=int))}",
             code="library-without-cuda",
         )
     return ToolkitRequest(name, version, major, arch)
@@ -149,9 +161,11 @@ def _magma_request(
             "give --cuda 11.8, too; `invoke toolkit --list` shows them",
             code="library-without-cuda",
         )
+    _require_arch(f"--library {text}", toolkit, arch)
     arch_list = ""
     if options.arch_list:
-        targets = check_arch_list(facts, options.arch_list, toolkit, None, ())
+        # MAGMA serves any release. The GPUs here are not measured, so that "native" is refused.
+        targets = check_arch_list(facts, options.arch_list, toolkit, release=None, gpus=())
         arch_list = format_arch_list(targets)
     return ToolkitRequest(MAGMA, match["version"] or "", toolkit.version, arch, arch_list)
 
@@ -219,7 +233,10 @@ def show_or_install(
     complete: str = "",
     arch_list: str = "",
 ) -> CommandOutput:
-    """List CUDA toolkits, libraries and host compilers, or install those that options name."""
+    """List toolkits, libraries and host compilers, or install those that the options name.
+
+    Returns the command's output: text for people, and data for --json.
+    """
     options = ToolkitOptions(
         listing=list_,
         cuda=cuda,
@@ -236,13 +253,13 @@ def show_or_install(
     machine = (os.environ, Path("/"), Path.home(), run)
     with console.show_progress() as progress:
         context = ProvisionContext(
-            ordered_providers(options),
-            provider_sources(options, facts),
-            layout.cache,
-            run,
-            progress,
-            facts.toolkit_parts,
-            partial(unserved_capabilities, facts),
+            providers=ordered_providers(options),
+            sources=provider_sources(options, facts),
+            cache=layout.cache,
+            run=run,
+            progress=progress,
+            parts=facts.toolkit_parts,
+            unserved=partial(unserved_capabilities, facts),
         )
         if requests:
             folders = [install_from_providers(request, context) for request in requests]
@@ -262,16 +279,22 @@ def show_or_install(
 
 
 def complete_toolkit(toolkit: FoundToolkit, arch: str, context: ProvisionContext) -> CommandOutput:
-    """Install a copy of a toolkit with the parts that it lacks, and return what is in it."""
+    """Install a copy of a toolkit with the parts that it lacks, and return the command's output.
+
+    Raises HostError if nothing could be added, or if a part that every build needs is missing.
+    """
     name = f"CUDA {toolkit.version} in {toolkit.home}"
     missing = lacking_toolkit_parts(toolkit.home, toolkit.version, context.parts)
     if not missing:
-        return CommandOutput(f"{name} lacks nothing that torch's build uses", {"kept": []})
+        return CommandOutput(
+            f"{name} lacks nothing that torch's build uses", {"kept": [], "lacks": []}
+        )
     folder = completion.make_complete_copy(toolkit, missing, arch, context)
     still_missing = lacking_toolkit_parts(folder.home, toolkit.version, context.parts)
     installed = format_part_names(part for part in missing if part not in still_missing)
+    state = "has them" if still_missing else "is complete"
     lines = [
-        f"{name} had no {installed}: it is complete in {folder.home}, and builds take it from there"
+        f"{name} had no {installed}: the copy in {folder.home} {state}, and builds take it from there"
     ]
     lines += [f"{part.called} is not available: {part.without}" for part in still_missing]
     data = {
@@ -297,7 +320,7 @@ def list_toolkits(
     sources: Iterable[ToolkitSource],
     arch: str,
 ) -> CommandOutput:
-    """Return the installed toolkits and the offers of the providers.
+    """Return the command's output on the installed toolkits and the offers of the providers.
 
     `toolkits` come with the parts that they lack; `other_folders` are libraries and compilers.
     """
@@ -386,7 +409,10 @@ def _available(sources: Iterable[ToolkitSource], arch: str) -> list[dict[str, An
 
 
 def _short_list(versions: Sequence[str]) -> str:
-    """Return versions as a list, or as a range if there are dozens, as of libraries."""
+    """Return versions as a list, or as a range if there are dozens, as libraries often have.
+
+    Returns "any" if there are none: a provider has all of them.
+    """
     if len(versions) > _MOST_VERSIONS:
         return f"{versions[0]} to {versions[-1]} ({len(versions)} versions)"
     return ", ".join(versions) or "any"
