@@ -12,7 +12,8 @@ import pytest
 from tests.support.machines import file, gcc, made_up_programs, only, program, script
 from torchmill.config.gpu import Gpu
 from torchmill.host import native
-from torchmill.host.measurement import measure_host
+from torchmill.host.host import Compiler, Host, HostCompilers, HostResources
+from torchmill.host.measurement import measure_host, with_named_compiler
 from torchmill.host.programs import find_tools, make_runner
 from torchmill.host.system_state import (
     installed_packages,
@@ -191,3 +192,19 @@ def test_packages_of_conda_are_listed_by_files(tmp_path: Path) -> None:
     file(tmp_path / "conda-meta/history")
     environ = only(tmp_path, CONDA_PREFIX=str(tmp_path))
     assert installed_packages("conda", environ, make_runner(environ)) == {"cxx-compiler": "1.7.0"}
+
+
+@made_up_programs
+def test_a_broken_compiler_is_not_taken_for_one_of_the_same_name(tmp_path: Path) -> None:
+    script(tmp_path / "broken", "g++-11", "exit 1")
+    name = str(tmp_path / "broken" / "g++-11")
+    good = Compiler("gcc", "11.4.0")
+    host = Host(
+        arch="x86_64",
+        system="linux",
+        resources=HostResources(cores=1, memory=1),
+        compilers=HostCompilers(default=good, by_command={"g++-11": good}),
+    )
+    named = with_named_compiler(host, {"CXX": name}, os.environ)
+    assert named.compilers.of_command(name) is None
+    assert named.programs.paths["c++"] == name

@@ -47,18 +47,19 @@ from torchmill.host.host import (
 )
 from torchmill.host.system_state import is_translated, system_version, xcode_tools
 
-_THREADS = 8  # programs wait for their files more than they compute
+# More threads than many machines have cores: programs mostly wait for the disk.
+_THREADS = 8
 
 
-def read_or_measure_host(file: str, root: Path, identifier: str = "") -> Host:
+def read_or_measure_host(file: str, checkout: Path, identifier: str = "") -> Host:
     """Return the machine that a file describes, or this machine if `file` is "".
 
-    `root` is a checkout, on whose disk builds happen. `identifier` names the build in question:
+    Builds happen on the disk of `checkout`. `identifier` names the build in question:
     for one without CUDA the driver is not asked for GPUs.
     """
     if file:
         return load_host(Path(file))
-    return measure_host(root, gpus=not is_for_cpu(identifier))
+    return measure_host(checkout, gpus=not is_for_cpu(identifier))
 
 
 def is_for_cpu(identifier: str) -> bool:
@@ -71,7 +72,8 @@ def with_named_compiler(
 ) -> Host:
     """Return a host that also knows the compiler that CXX names in the settings of a build.
 
-    If that command is no compiler, the host has no default compiler, as the build would have none.
+    The default compiler stays: plans look the named one up by its command. If that command is no
+    compiler, the host has no default compiler, as the build would have none.
     """
     name = settings.get("CXX")
     if not name:
@@ -83,6 +85,8 @@ def with_named_compiler(
         by_command = {**compilers.by_command, name: compiler}
         return replace(host, compilers=replace(compilers, by_command=by_command))
 
+    # Without its full path, a command is looked up by its name (`HostCompilers.of_command`): for
+    # "/opt/broken/g++-11", the system's own g++-11 would be found.
     by_command = dict(compilers.by_command)
     by_command.pop(Path(name).name, None)
     paths = dict(host.programs.paths)
@@ -124,15 +128,14 @@ def measure_host(
     tools = programs.find_tools(environ)
     cache = user_cache_folder(environ, home)
     cached = provisioned.provisioned_compilers(cache, native.native_arch())
-    # Tasks of `threads` start tasks of their own and wait for them. If these were in the same pool,
-    # all its threads could be waiting, and none would be left to run them: they are in `probes`,
-    # which is closed last.
-    with ThreadPoolExecutor(_THREADS) as probes, ThreadPoolExecutor(_THREADS) as threads:
-        compilers = threads.submit(installed_compilers, environ, root, cached, run, probes)
-        versions = threads.submit(programs.tool_versions, tools, run, probes)
-        devices = threads.submit(gpu_driver.find_host_gpus, root, run) if gpus else None
-        shims = threads.submit(interpreters.broken_shims, environ, home)
-        without_headers = threads.submit(interpreters.interpreters_without_headers, environ, home)
+    # Outer tasks wait for inner ones. In one pool, all threads could be waiting. The pool of the
+    # inner tasks is closed last.
+    with ThreadPoolExecutor(_THREADS) as inner, ThreadPoolExecutor(_THREADS) as outer:
+        compilers = outer.submit(installed_compilers, environ, root, cached, run, inner)
+        versions = outer.submit(programs.tool_versions, tools, run, inner)
+        devices = outer.submit(gpu_driver.find_host_gpus, root, run) if gpus else None
+        shims = outer.submit(interpreters.broken_shims, environ, home)
+        without_headers = outer.submit(interpreters.interpreters_without_headers, environ, home)
         host = _measure_basis(environ, root, home, run)
         pythons = interpreters.installed_interpreters(environ, home)
 
@@ -153,10 +156,10 @@ def measure_host(
             may_use_root=distribution.may_use_root(environ),
         ),
         interpreters=HostInterpreters(
-            paths=_as_texts(pythons),
-            broken=_as_texts(broken),
-            without_headers=_as_texts(without_headers.result()),
-            translated=_as_texts(interpreters.translated_interpreters(pythons, host.arch)),
+            paths=_as_strings(pythons),
+            broken=_as_strings(broken),
+            without_headers=_as_strings(without_headers.result()),
+            translated=_as_strings(interpreters.translated_interpreters(pythons, host.arch)),
         ),
         gpus=HostGpus(
             devices=devices.result() if devices else (),
@@ -172,13 +175,14 @@ def _measure_basis(
 ) -> Host:
     """Measure what every plan needs; `run` asks compilers for their versions."""
     arch = native.native_arch()
-    # sysctl is not asked through `run`: whether this very process is translated must not be cached.
+    # sysctl is not asked through `run`, which may have cached answers: they do not say whether this
+    # very process is run by Rosetta 2, Apple's translator of programs for Intel.
     translated = arch == "macos_x86_64" and is_translated(programs.make_runner(environ))
     if translated:
         arch = "arm64"
     system = native.native_system()
     meter = limits.LimitMeter(environ=environ)
-    command = compiler_command(environ)  # also of an unknown compiler
+    command = compiler_command(environ)  # known even if the compiler cannot be identified
     cuda_command = command_words(environ, "CUDAHOSTCXX")
     tools = programs.find_tools(environ)
     # A command of several words, "ccache g++", so that it can be run as it is.
@@ -209,18 +213,18 @@ def _measure_basis(
 
 def _measure_toolkits(
     arch: str,
-    compiler: list[str] | None,
+    command: list[str] | None,
     environ: Mapping[str, str],
     *,
     root: Path,
     home: Path,
     run: programs.RunProgram,
 ) -> HostToolkits:
-    """Find the toolkits and libraries for builds with a compiler's command."""
+    """Return the toolkits and libraries that a build with the compiler `command` would find."""
     homes = cuda_toolkits.find_toolkits(environ, root, home, run)
     cache = user_cache_folder(environ, home)
     folders = provisioned.list_provisioned(cache, arch).values()
-    origins = provisioned.completed_toolkits(folders)
+    origins = provisioned.completed_toolkits(folders)  # by the home of a complete copy
     libraries_and_compilers = {}
     for folder in folders:
         if folder.record.kind != provisioned.TOOLKIT:
@@ -229,7 +233,7 @@ def _measure_toolkits(
         homes=homes,
         completed={version: origins[path] for version, path in homes.items() if path in origins},
         provisioned=libraries_and_compilers,
-        libraries=libraries.find_libraries(environ, root, homes) | own_cxx_library(compiler, run),
+        libraries=libraries.find_libraries(environ, root, homes) | own_cxx_library(command, run),
     )
 
 
@@ -240,13 +244,13 @@ def _glibc_version() -> str | None:
 
 
 def _find_sudo(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the path of sudo; nothing for root, who needs none."""
+    """Return {"sudo": path}, or {} for root and if there is no sudo."""
     if distribution.is_root():
         return {}
     path = shutil.which("sudo", path=environ.get("PATH"))
     return {"sudo": path} if path else {}
 
 
-def _as_texts(paths: Mapping[str, Path]) -> dict[str, str]:
-    """Return paths as texts, with the same keys."""
+def _as_strings(paths: Mapping[str, Path]) -> dict[str, str]:
+    """Return paths as strings, with the same keys."""
     return {version: str(path) for version, path in paths.items()}
