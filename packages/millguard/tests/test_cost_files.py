@@ -49,6 +49,7 @@ def test_the_larger_peak_stays(history: Path, tmp_path: Path) -> None:
         HEAD + json.dumps({**ROW, "seconds": -1}) + "\n",
         HEAD + json.dumps({**ROW, "half": 2}) + "\n",
         HEAD + json.dumps({**ROW, "key": ""}) + "\n",
+        HEAD + json.dumps({**ROW, "key": "\ud800"}) + "\n",
         HEAD + '{"key": "a"}\n',
         HEAD + "\x80",
     ],

@@ -1,6 +1,9 @@
 """The report on a run: text, picture and page."""
 
+import json
+import os
 import xml.etree.ElementTree as ET
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,7 @@ from millguard.recorded_runs import (
     save_run,
 )
 from millguard.timeline import Record, TimelineEvent, TimelineMoment, UnitRun, format_record
+from millguard.usage import UsageError
 
 GIB = 2**30
 HOSTILE = "c++|<script>\x1b[31m\u202e&.cpp|-O2"
@@ -90,7 +94,60 @@ def test_only_the_latest_runs_are_kept(tmp_path: Path) -> None:
     assert len(list((tmp_path / "runs").iterdir())) == 2 * KEPT_RUNS
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"command": 1}'])
+def test_a_run_that_began_before_many_others_is_kept_while_it_goes_on(tmp_path: Path) -> None:
+    long_timeline = new_recording(tmp_path)
+    long_timeline.write_text("")
+    for _ in range(KEPT_RUNS + 1):
+        timeline = new_recording(tmp_path)
+        timeline.write_text("")
+        save_run(timeline, RECORD)
+    save_run(long_timeline, RECORD)
+    assert load_run(long_timeline).record == RECORD
+
+
+def test_the_timeline_of_a_killed_run_is_removed_in_the_end(tmp_path: Path) -> None:
+    abandoned = new_recording(tmp_path)
+    abandoned.write_text("")
+    os.utime(abandoned, (0, 0))
+    for _ in range(KEPT_RUNS):
+        timeline = new_recording(tmp_path)
+        timeline.write_text("")
+        save_run(timeline, RECORD)
+    assert not abandoned.exists()
+
+
+def test_a_command_with_a_placeholder_of_the_page_stays_as_it_is(run: RecordedRun) -> None:
+    record = replace(run.record, command=("make", "@sections@"))
+    page = reports.render_page(replace(run, record=record))
+    assert "<title>make @sections@</title>" in page
+
+
+def test_an_absurd_time_does_not_make_an_endless_axis(tmp_path: Path) -> None:
+    moment = TimelineMoment(2.0**62, 0, 0, 0, 0, 0)
+    picture = drawing.draw_run(RecordedRun(RECORD, (moment,), tmp_path))
+    assert picture.count('text-anchor="middle"') < 20
+
+
+def test_a_folder_is_no_target(tmp_path: Path) -> None:
+    (tmp_path / "r.html").mkdir()
+    with pytest.raises(UsageError, match="is a folder"):
+        reports.check_target(tmp_path / "r.html")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"command": 1}',
+        json.dumps({**asdict(RECORD), "format": 2}),
+        json.dumps({**asdict(RECORD), "command": [1]}),
+        json.dumps({**asdict(RECORD), "cores": 0}),
+        json.dumps({**asdict(RECORD), "seconds": "long"}),
+        json.dumps({**asdict(RECORD), "unguarded": {"go": "many"}}),
+    ],
+)
 def test_a_damaged_description_is_refused(run: RecordedRun, content: str) -> None:
     next(run.timeline.parent.glob("*.run.json")).write_text(content)
     with pytest.raises(NoRunError):

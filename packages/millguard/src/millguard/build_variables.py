@@ -1,14 +1,15 @@
 """Decide which variables tell a build how many compilers to start.
 
-A guard can only admit what a build starts: a build with one job leaves nothing to choose from. So
-each tool is told to start as many compilers as there are processors, by the variable that it reads.
-A variable that the user has set stays as it is, and a message names it if it keeps processors idle.
+A guard can only let those compilers run that a build starts: a build with one job leaves it no
+choice. So each tool is told to start as many compilers as there are processors, by the variable that
+it reads. A variable that the user has set stays as it is, and a message names it if it keeps
+processors idle.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-# Variables with a number of jobs, and who reads them.
+# Variables with a number of jobs, and the programs that read them.
 JOB_VARIABLES = {
     # torch.utils.cpp_extension hands it to ninja as -j:
     # https://docs.pytorch.org/docs/stable/cpp_extension.html
@@ -22,8 +23,9 @@ JOB_VARIABLES = {
 # such as flash-attn and vllm set it to several unless this variable says otherwise. The guard fits
 # more into the memory if the pieces are small.
 NVCC_THREADS = "NVCC_THREADS"
-# Not the guard's jobserver: a make that is run with -j says that it leaves the jobserver, and ninja
-# says that it uses it, and the output of the command should be what it is without a guard.
+# make gets a number of jobs, and not the guard's jobserver (see `jobserver`): a make that is run with
+# -j prints that it leaves a jobserver, and ninja prints that it uses one. The output of the command
+# should be the same as without a guard.
 MAKE_FLAGS = "MAKEFLAGS"
 
 
@@ -40,12 +42,12 @@ def choose_variables(environ: Mapping[str, str], jobs: int) -> BuildVariables:
     added: dict[str, str] = {}
     messages = []
     for name, reader in JOB_VARIABLES.items():
-        users = environ.get(name, "").strip()
-        if not users:
+        users_jobs = environ.get(name, "").strip()
+        if not users_jobs:
             added[name] = str(jobs)
-        elif users.isdecimal() and int(users) < jobs:
+        elif users_jobs.isdecimal() and int(users_jobs) < jobs:
             messages.append(
-                f"{name} is {users}, so {reader} will start at most {users} of {jobs} compilers "
+                f"{name} is {users_jobs}, so {reader} will start at most {users_jobs} of {jobs} compilers "
                 f"at a time: `unset {name}` lets the guard decide"
             )
     if not environ.get(NVCC_THREADS, "").strip():

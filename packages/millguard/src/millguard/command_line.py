@@ -2,13 +2,15 @@
 
 import argparse
 import contextlib
+import io
 import os
 import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
+from millguard.quantities import printable
 from millguard.status_line import StatusLine
 from millguard.usage import UsageError, parse_jobs, parse_size
 
@@ -39,8 +41,10 @@ The exit code is the command's own; 2 is for options that are wrong, 126 for a c
 be run, 127 for one that is not found.
 """
 OTHER_COMMANDS = ("report", "explain", "costs")
+FAILED = 1
 WRONG_USAGE = 2
-ENDED_BY_PIPE = 128 + signal.SIGPIPE
+SIGNALLED = 128  # and the number of the signal, as a shell has it
+ENDED_BY_PIPE = 141  # 128 and SIGPIPE, which `signal` does not name on Windows
 
 
 class _Parser(argparse.ArgumentParser):
@@ -52,17 +56,58 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command with its arguments, by default those of this process; return the exit code."""
+    _prepare_streams()
     if sys.platform == "win32":
-        _say("it does not run on Windows: use WSL, where it does")
+        _print_error("it does not run on Windows: use WSL, where it does")
         return WRONG_USAGE
     try:
-        return _dispatch(list(sys.argv[1:] if arguments is None else arguments))
+        code = _dispatch(list(sys.argv[1:] if arguments is None else arguments))
+        sys.stdout.flush()  # or Python does it at its end, and prints its own message if it fails
     except UsageError as error:
-        _say(f"{error} (see `millguard --help`)")
+        _print_error(f"{error} (see `millguard --help`)")
         return WRONG_USAGE
-    except BrokenPipeError:  # whoever read the output has seen enough
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - till the end
+    except KeyboardInterrupt:  # before the command ran, or in a command without one
+        _end_by_signal(signal.SIGINT)
+        return SIGNALLED + signal.SIGINT
+    except BrokenPipeError:  # the reader of the output has seen enough
+        _discard_output()
         return ENDED_BY_PIPE
+    except OSError as error:  # such as a full disk under the output
+        _discard_output()
+        _print_error(str(error))
+        return FAILED
+    return code
+
+
+def _prepare_streams() -> None:
+    """Make stdout and stderr take any text.
+
+    Python has None for a stream that was closed by the caller (`2>&-`). A file name may hold
+    characters that the encoding of the output lacks.
+    """
+    if sys.stdout is None:
+        sys.stdout = _open_nothing()
+    if sys.stderr is None:
+        sys.stderr = _open_nothing()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _open_nothing() -> TextIO:
+    """Return a stream that drops what is written. The command does not inherit it."""
+    return open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123 - to the end
+
+
+def _discard_output() -> None:
+    """Let the rest of the output go nowhere.
+
+    The descriptor is replaced and not only `sys.stdout`: Python writes the rest of the old stream
+    at its end. https://docs.python.org/3/library/signal.html#note-on-sigpipe
+    """
+    with contextlib.suppress(OSError, ValueError):
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, sys.stdout.fileno())
+        os.close(nothing)
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -70,8 +115,8 @@ def _dispatch(arguments: list[str]) -> int:
         from millguard import run_commands
 
         return run_commands.run(arguments[0], arguments[1:])
-    words, command = _split(arguments)
-    options = _parse_options(words)
+    option_words, command = _split(arguments)
+    options = _parse_options(option_words)
     if options.help or not (arguments or options.version):
         sys.stdout.write(USAGE)
         return 0
@@ -86,11 +131,12 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Return the options of millguard, and the command.
+    """Return the options of millguard, and the command, in two lists.
 
-    The command begins after `--`, or with the first word that is not an option of ours.
+    The command begins after `--`, or with the first word that is neither an option nor the value of
+    one. argparse cannot tell that: it would take the command's options for millguard's.
     """
-    takes_value = {"--memory", "--jobs", "-j", "--report"}
+    options_with_value = {"--memory", "--jobs", "-j", "--report"}
     position = 0
     while position < len(arguments):
         word = arguments[position]
@@ -98,11 +144,12 @@ def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
             return arguments[:position], arguments[position + 1 :]
         if not word.startswith("-"):
             return arguments[:position], arguments[position:]
-        position += 2 if word in takes_value else 1
+        position += 2 if word in options_with_value else 1
     return arguments, []
 
 
-def _parse_options(words: list[str]) -> argparse.Namespace:
+def _parse_options(option_words: list[str]) -> argparse.Namespace:
+    """Return the values of millguard's options. Raises UsageError."""
     parser = _Parser(prog="millguard", add_help=False, allow_abbrev=False)
     parser.add_argument("--memory", type=str)
     parser.add_argument("-j", "--jobs", type=str)
@@ -110,11 +157,12 @@ def _parse_options(words: list[str]) -> argparse.Namespace:
     parser.add_argument("-q", "--quiet", action="store_true")
     parser.add_argument("-h", "--help", action="store_true")
     parser.add_argument("--version", action="store_true")
-    return parser.parse_args(words)
+    return parser.parse_args(option_words)
 
 
 def _guard(command: list[str], options: argparse.Namespace) -> int:
-    # not needed for `--help`, and not to be had on Windows
+    """Run the command under a guard, and report on it as the options say; return its exit code."""
+    # Imported here, because these modules take a while, and `--help` needs none of them.
     from millguard.guarded_command import CommandNotStartedError, GuardOptions, run_guarded
 
     chosen = GuardOptions(
@@ -129,7 +177,7 @@ def _guard(command: list[str], options: argparse.Namespace) -> int:
     try:
         result = run_guarded(command, chosen, status)
     except CommandNotStartedError as error:
-        _say(str(error))
+        _print_error(str(error))
         return error.exit_code
     if status is not None:
         _summarize(result, command[0], status)
@@ -141,8 +189,9 @@ def _guard(command: list[str], options: argparse.Namespace) -> int:
 
 
 def _summarize(result: "GuardedResult", program: str, status: StatusLine) -> None:
+    """Tell the user what the guard did for a command, and which compilers it did not see."""
     if not result.was_guarded:
-        return  # which was said when it began
+        return  # the user learned it when the command began
     if result.account.units:
         status.report(result.account.summary())
     elif not result.unguarded.counts:
@@ -152,24 +201,38 @@ def _summarize(result: "GuardedResult", program: str, status: StatusLine) -> Non
 
 
 def _write_report(result: "GuardedResult", target: Path) -> None:
+    """Write the report on a command that has ended; if that fails, its exit code stays."""
     from millguard import recorded_runs, reports
 
     if result.recording is None:
-        _say(f"{target} was not written: the build was not recorded")
+        _print_error(f"{target} was not written: the build was not recorded")
         return
     try:
         reports.write_report(recorded_runs.load_run(result.recording), target)
     except (OSError, recorded_runs.NoRunError) as error:
-        _say(f"{target} was not written: {error}")
+        _print_error(f"{target} was not written: {error}")
 
 
 def _end_by_signal(number: int) -> None:
-    """End as the command did, so that a shell or make sees the signal and not only a code."""
-    with contextlib.suppress(OSError):  # SIGKILL's handler cannot be set, and needs not be
+    """End as the command did, so that a shell or make sees the signal and not only a code.
+
+    Returns if the signal does not end this process, because the caller has blocked it.
+    """
+    import resource
+
+    with contextlib.suppress(OSError, ValueError):
+        # The command may have dumped its memory to `core`; a dump of ours would replace that.
+        _, hard_limit = resource.getrlimit(resource.RLIMIT_CORE)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, hard_limit))
+    with contextlib.suppress(
+        OSError
+    ):  # SIGKILL's action cannot be set; it ends this process anyway
         signal.signal(number, signal.SIG_DFL)
-    sys.stderr.flush()
+    with contextlib.suppress(OSError):
+        sys.stderr.flush()
     os.kill(os.getpid(), number)
 
 
-def _say(message: str) -> None:
-    sys.stderr.write(f"millguard: {message}\n")
+def _print_error(message: str) -> None:
+    with contextlib.suppress(OSError):  # the terminal is gone: the exit code must arrive
+        sys.stderr.write(f"millguard: {printable(message)}\n")

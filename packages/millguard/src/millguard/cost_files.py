@@ -1,7 +1,9 @@
-"""Exchange what compiles needed between machines: a file of JSON, one line for each unit.
+"""Exchange the measured costs of units between machines: a file of JSON, one line for each unit.
 
-The first line is `{"format": 1, "kind": "millguard costs"}`; each other one has the key of a unit,
-its peak in bytes, its seconds, and the share of them after which it had half of its peak.
+A unit is one compile or link, and its key says which one (see `units`). The first line of the file
+is `{"format": 1, "kind": "millguard costs"}`. Each other line has four values: `key`; `peak`, the
+unit's memory in bytes; `seconds`, its time; and `half`, the share of that time after which it had
+half of its peak, 0 if that is not known.
 """
 
 import json
@@ -26,13 +28,16 @@ class CostFileError(Exception):
 
 def read_history(history: Path) -> list[tuple[str, MeasuredNeed]]:
     """Return the needs of all units that ran, by key. Raises CostFileError if there are none."""
-    if not history.is_file():
+    needs = []
+    if history.is_file():  # otherwise NeedHistory would make an empty one
+        needs = sorted(NeedHistory(history).items())
+    if not needs:
         raise CostFileError("nothing was learned yet: run a build with `millguard -- COMMAND`")
-    return sorted(NeedHistory(history).items())
+    return needs
 
 
 def export_costs(history: Path, target: Path) -> int:
-    """Write what was learned to a file; return the number of units. Raises CostFileError, OSError."""
+    """Write the needs of all units to a file; return their number. Raises CostFileError, OSError."""
     needs = read_history(history)
     lines = [json.dumps({"format": FORMAT, "kind": KIND})]
     for key, need in needs:
@@ -50,27 +55,23 @@ def export_costs(history: Path, target: Path) -> int:
 
 
 def import_costs(source: Path, history: Path) -> int:
-    """Add the costs in a file to what was learned; return their number.
+    """Add the costs in a file to the history; return their number.
 
-    A unit that is known here already keeps the larger peak. Nothing is added if any line is wrong.
-    Raises CostFileError, OSError.
+    Each counts as one more run of its unit, so a larger peak in the history falls by a tenth at
+    most. Nothing is added if any line is wrong. Raises CostFileError, OSError.
     """
     needs = list(_parse_costs(source))
-    known = NeedHistory(history)
+    need_history = NeedHistory(history)
     for key, need in needs:
-        known.learn(key, need)
-    problem = known.save()
+        need_history.learn(key, need)
+    problem = need_history.save()
     if problem is not None:
         raise CostFileError(f"{history} cannot be written: {problem}")
     return len(needs)
 
 
-def printable(text: str) -> str:
-    """Return a text without characters that steer a terminal."""
-    return "".join(character if character.isprintable() else "?" for character in text)
-
-
 def _parse_costs(source: Path) -> Iterator[tuple[str, MeasuredNeed]]:
+    """Yield the key and the need in each line but the first. Raises CostFileError."""
     lines = source.read_bytes().splitlines() or [b""]
     for number, line in enumerate(lines, start=1):
         try:
@@ -79,7 +80,9 @@ def _parse_costs(source: Path) -> Iterator[tuple[str, MeasuredNeed]]:
                 _check_head(values)
             else:
                 yield _parse_cost(values)
-        except (ValueError, KeyError, TypeError) as error:
+        except KeyError as error:
+            raise CostFileError(f"{source}: line {number}: it has no {error}") from None
+        except ValueError as error:
             raise CostFileError(f"{source}: line {number}: {error}") from None
 
 
@@ -89,9 +92,11 @@ def _check_head(values: dict[str, object]) -> None:
 
 
 def _parse_cost(values: dict[str, object]) -> tuple[str, MeasuredNeed]:
+    """Return the key and the need in a line's values. Raises ValueError or KeyError."""
     key, peak, seconds, half = (values[name] for name in ("key", "peak", "seconds", "half"))
     if not isinstance(key, str) or not 0 < len(key) <= _LONGEST_KEY:
         raise ValueError("'key' is not the key of a unit")
+    key.encode()  # half of a surrogate pair, as in "\\ud800", is a ValueError here, not in SQLite
     if type(peak) is not int or not 0 < peak < _MOST_BYTES:
         raise ValueError("'peak' is not a number of bytes")
     if not isinstance(seconds, int | float) or not 0 <= seconds < _MOST_SECONDS:

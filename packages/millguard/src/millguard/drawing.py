@@ -1,10 +1,14 @@
-"""Draw a recorded run as SVG: the memory, and each compile as a bar that can be pointed at."""
+"""Draw a recorded run as SVG: the memory, and each unit as a bar with a title that browsers show.
+
+A unit is one compile or link. Units that run at the same time lie in different lanes, one below the
+other. Lengths are units of the picture's own coordinates, which a page scales to its width.
+"""
 
 import html
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from millguard.quantities import format_bytes, format_clock
+from millguard.quantities import format_bytes, format_clock, printable
 from millguard.recorded_runs import RecordedRun
 from millguard.replay import allowed_memory
 from millguard.timeline import Record, TimelineEvent, TimelineMoment, UnitRun
@@ -12,10 +16,13 @@ from millguard.units import unit_title
 
 WIDTH, MEMORY_HEIGHT, LANE_HEIGHT, MARGIN = 960, 220, 9, 54
 MOST_LANES = 40
-MOST_BARS = 6000  # of a long build only the longest are drawn
-_GAP = 36  # between the two pictures
-_TICKS = 6
-_MOST_POINTS = 1200
+# A browser takes long for more elements: of a long build only the longest units are drawn.
+MOST_BARS = 6000
+_TOP = 24  # for the label above the memory
+_GAP = 36  # between the memory and the lanes, for marks of events and a label
+_BOTTOM = 30  # for the times below the lanes
+_MOST_TICKS = 6  # times on the axis
+_MOST_POINTS = 1200  # of the memory's outline: more than WIDTH has no effect
 _COLOURS = {
     "c": "#7a9cc6",
     "c++": "#3b6ea5",
@@ -30,7 +37,7 @@ _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """From seconds and bytes to places in the picture."""
+    """The places of seconds and bytes in the picture."""
 
     seconds: float
     highest: float  # bytes at the top
@@ -39,7 +46,7 @@ class _Scale:
         return round(MARGIN + (WIDTH - 2 * MARGIN) * min(1.0, max(0.0, at / self.seconds)), 1)
 
     def y(self, used: float) -> float:
-        return round(24 + MEMORY_HEIGHT * (1 - min(1.0, max(0.0, used / self.highest))), 1)
+        return round(_TOP + MEMORY_HEIGHT * (1 - min(1.0, max(0.0, used / self.highest))), 1)
 
 
 def draw_run(run: RecordedRun) -> str:
@@ -59,7 +66,8 @@ def draw_records(title: str, records: Sequence[Record]) -> str:
     highest = allowed if 0 < allowed < 4 * peak else max(peak, 1) * 1.25
     scale = _Scale(max(ends), highest)
     lanes = _assign_lanes(units)
-    height = 24 + MEMORY_HEIGHT + _GAP + LANE_HEIGHT * (max(lanes.values(), default=0) + 1) + 30
+    lane_count = max(lanes.values(), default=0) + 1
+    height = _TOP + MEMORY_HEIGHT + _GAP + LANE_HEIGHT * lane_count + _BOTTOM
     parts = [
         (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
@@ -117,7 +125,7 @@ def _event_marks(events: Sequence[TimelineEvent], scale: _Scale) -> Iterator[str
 
 
 def _unit_bars(units: Sequence[UnitRun], lanes: dict[int, int], scale: _Scale) -> Iterator[str]:
-    top = 24 + MEMORY_HEIGHT + _GAP
+    top = _TOP + MEMORY_HEIGHT + _GAP
     yield f'<text x="{MARGIN}" y="{top - 6}" fill="currentColor">compiles and links</text>'
     for number, lane in lanes.items():
         unit = units[number]
@@ -135,7 +143,11 @@ def _unit_bars(units: Sequence[UnitRun], lanes: dict[int, int], scale: _Scale) -
 
 
 def _assign_lanes(units: Sequence[UnitRun]) -> dict[int, int]:
-    """Return the row of each unit that is drawn: the first in which nothing else runs meanwhile."""
+    """Return the lane of each unit that is drawn, by its position in `units`.
+
+    It is the first lane in which no other unit runs at that time. Units for which all MOST_LANES
+    are taken are left out.
+    """
     by_length = sorted(range(len(units)), key=lambda number: -units[number].seconds)
     drawn = sorted(by_length[:MOST_BARS], key=lambda number: units[number].begun)
     ends: list[float] = []
@@ -154,7 +166,8 @@ def _assign_lanes(units: Sequence[UnitRun]) -> dict[int, int]:
 
 
 def _time_axis(scale: _Scale, height: float) -> Iterator[str]:
-    step = next((step for step in _STEPS if scale.seconds / step <= _TICKS), _STEPS[-1])
+    longest_step = max(_STEPS[-1], scale.seconds / _MOST_TICKS)
+    step = next((step for step in _STEPS if scale.seconds / step <= _MOST_TICKS), longest_step)
     at = 0.0
     while at <= scale.seconds:
         x = scale.x(at)
@@ -166,5 +179,4 @@ def _time_axis(scale: _Scale, height: float) -> Iterator[str]:
 
 
 def _escape(text: str) -> str:
-    shown = "".join(character if character.isprintable() else "?" for character in text)
-    return html.escape(shown)
+    return html.escape(printable(text))

@@ -1,4 +1,8 @@
-"""Run one command under a guard: `millguard -- COMMAND`, and the same for Python programs."""
+"""Run one command under a guard: `millguard -- COMMAND`, and the same for Python programs.
+
+The guard is a process that lets compilers start as memory allows (see `session`). The command finds
+it by variables in its environment, so it needs no change.
+"""
 
 import contextlib
 import os
@@ -7,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,12 +30,16 @@ from millguard.unguarded import UnguardedCompilers, UnguardedWatch
 CANNOT_RUN = 126
 NOT_FOUND = 127
 SIGNALLED = 128  # and the number of the signal that ended the command
-UNGUARDED_BYTES = 2 * 2**30  # for each compiler at a time, if no guard can start
-# The command is started by a program that is intercepted itself: it may be a compiler.
+# If no guard can start, as many compilers may run as there is memory for at so many bytes each.
+UNGUARDED_BYTES = 2 * 2**30
+# `env` starts the command: it is intercepted, and Python's own start of a program is not. Otherwise
+# `millguard -- gcc …` would start a compiler that the guard does not see.
 _ENV = ("/usr/bin/env",)
 _LOOK_SECONDS = 0.25  # between two looks at messages and the status
-# Passed on to the command, and waited for. SIGINT is not: a terminal sends it to the command itself.
+# Signals that are passed on to the command.
 _PASSED_ON = (signal.SIGTERM, signal.SIGHUP)
+# Signals that a terminal sends to the command itself, because it is in the same process group.
+_FROM_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
 
 
 class CommandNotStartedError(OSError):
@@ -43,24 +52,24 @@ class CommandNotStartedError(OSError):
 
 @dataclass(frozen=True, slots=True)
 class GuardOptions:
-    """What a user decides about a guarded command; nothing needs to be."""
+    """The wishes of a user for a guarded command; each has a default."""
 
-    memory: int | None = None  # bytes for all compilers together; None: what the machine has left
+    memory: int | None = None  # bytes for all compilers together; None: all that is available
     jobs: int | None = None  # compilers at a time, at most; None: as many as there are processors
-    cache: Path | None = None  # for what is learned; None: the user's own, see `places`
+    cache: Path | None = None  # the folder for measured needs; None: the user's, see `places`
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
 
 @dataclass(frozen=True, slots=True)
 class GuardedResult:
-    """What came of a guarded command."""
+    """How a guarded command ended, and the work of its guard."""
 
     exit_code: int  # the command's own; 128 and the number of the signal that ended it
     signal: int | None  # that ended the command; None if it ended by itself
     recording: Path | None  # the timeline of its compilers; None if it could not be kept
-    account: BuildAccount  # what the guard did
+    account: BuildAccount  # the work of the guard
     unguarded: UnguardedCompilers  # compilers that did not come to the guard
-    was_guarded: bool  # whether there was a guard at all
+    was_guarded: bool  # False: no guard could start, and the command ran without
 
 
 def run_guarded(
@@ -70,31 +79,35 @@ def run_guarded(
 ) -> GuardedResult:
     """Run a command so that its compilers start as memory allows, and wait for its end.
 
-    The command has the input and output of this process. Without `status` nothing is said of the
-    guard. Raises CommandNotStartedError.
+    The command has the input and output of this process. `status` takes messages about the guard;
+    without it there are none. Signals that ask this process to end reach the command, if this is
+    the main thread: Python handles signals in no other. Raises CommandNotStartedError.
     """
     if options is None:
         options = GuardOptions()
     _check_program(command[0], options.environ)
     began = recorded_runs.wall_clock()
-    cores = LimitMeter().cores().count
-    variables = build_variables.choose_variables(options.environ, options.jobs or cores)
+    folder = _current_folder()
+    cores = options.jobs or LimitMeter().cores().count
     with _site(options) as site:
         with guard_programs(site) as build:
+            # Without a guard, nothing but these variables limits the build.
+            jobs = cores if build.gate is not None else min(cores, site.unguarded)
+            variables = build_variables.choose_variables(options.environ, jobs)
             environment = {**options.environ, **variables.added, **build.environment}
-            if status is not None:
+            if status is not None and build.gate is not None:
                 for message in variables.messages:
                     status.report(message)
             run = _CommandRun(build, status)
-            code = run.wait_for([*_ENV, *command], environment)
+            code = run.wait_for(_start_words(command), environment)
         run.report_messages()
         record = recorded_runs.RunRecord(
             command=recorded_runs.without_credentials(command),
-            folder=str(Path.cwd()),
+            folder=folder,
             began=recorded_runs.iso_time(began),
             seconds=round(recorded_runs.wall_clock() - began, 3),
             exit_code=code if code >= 0 else SIGNALLED - code,
-            cores=options.jobs or cores,
+            cores=cores,
             unguarded=dict(run.watch.compilers.counts),
         )
         recording = _keep_recording(site, record, build.account)
@@ -108,8 +121,26 @@ def run_guarded(
     )
 
 
+def _current_folder() -> str:
+    """Return the current folder; "" if somebody has removed it, which is no reason not to run."""
+    try:
+        return str(Path.cwd())
+    except OSError:
+        return ""
+
+
+def _start_words(command: Sequence[str]) -> list[str]:
+    """Return the words that start a command by a program that is intercepted.
+
+    env takes a program with "=" in its path for an assignment, so that one is started directly.
+    """
+    if "=" in command[0]:
+        return list(command)
+    return [*_ENV, *command]
+
+
 class _CommandRun:
-    """The command while it runs, and what is said of it meanwhile."""
+    """The command while it runs, and the messages about it."""
 
     def __init__(self, build: GuardedBuild, status: StatusLine | None) -> None:
         self.watch = UnguardedWatch(is_guarded=build.gate is not None)
@@ -117,6 +148,7 @@ class _CommandRun:
         self._status = status
         self._process: subprocess.Popen[bytes] | None = None
         self._asked_to_end = False
+        self._early_signals: list[int] = []  # that came while the command was being started
 
     def wait_for(self, argv: Sequence[str], environment: Mapping[str, str]) -> int:
         """Run the command to its end; return its exit code, or less than 0 for a signal.
@@ -129,20 +161,23 @@ class _CommandRun:
             except OSError as error:
                 reason = f"{argv[0]} cannot be run: {error.strerror}"
                 raise CommandNotStartedError(reason, CANNOT_RUN) from None
+            for number in self._early_signals:
+                self._send_signal(number)
             code = self._wait(self._process)
-            if self._asked_to_end:
-                # What it leaves behind was not to go on either.
+            if self._asked_to_end and self._build.gate is not None:
+                # The user wanted an end of everything, and not of the command's own process alone.
                 processes.end_by_variable(GATE, str(self._build.folder))
         return code
 
     def report_messages(self) -> None:
-        """Tell the user what the guard has to say, if anybody wants to know."""
+        """Pass the guard's messages on to the user; without a status they are dropped."""
         while not self._build.messages.empty():
             message = self._build.messages.get()
             if self._status is not None:
                 self._status.report(message)
 
     def _wait(self, process: subprocess.Popen[bytes]) -> int:
+        """Show the state of the build until a process has ended; return its exit code."""
         try:
             while True:
                 with contextlib.suppress(subprocess.TimeoutExpired):
@@ -157,24 +192,36 @@ class _CommandRun:
 
     @contextlib.contextmanager
     def _signals_passed_on(self) -> Iterator[None]:
-        """Let signals that ask for an end reach the command, and wait for it all the same."""
-        previous = {signal.SIGINT: signal.signal(signal.SIGINT, self._note_interrupt)}
-        for number in _PASSED_ON:
-            if signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves it
-                previous[number] = signal.signal(number, self._pass_on)
+        """Let signals that ask for an end reach the command, while this process waits for it.
+
+        An ignored signal stays so, for this process and for the command: nohup ignores SIGHUP, and
+        a shell ignores SIGINT and SIGQUIT for `COMMAND &` in a script.
+        """
+        numbers: tuple[signal.Signals, ...] = (*_PASSED_ON, *_FROM_TERMINAL)
+        if threading.current_thread() is not threading.main_thread():
+            numbers = ()
+        previous = {number: signal.getsignal(number) for number in numbers}
+        handled = [number for number in numbers if previous[number] != signal.SIG_IGN]
+        for number in handled:
+            signal.signal(number, self._handle_signal)
         try:
             yield
         finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
+            for number in handled:
+                signal.signal(number, previous[number])
 
-    def _note_interrupt(self, _number: int, _frame: FrameType | None) -> None:
+    def _handle_signal(self, number: int, _frame: FrameType | None) -> None:
         self._asked_to_end = True
+        if number in _FROM_TERMINAL:
+            return
+        if self._process is None:
+            self._early_signals.append(number)
+        else:
+            self._send_signal(number)
 
-    def _pass_on(self, number: int, _frame: FrameType | None) -> None:
-        self._asked_to_end = True
+    def _send_signal(self, number: int) -> None:
         if self._process is not None:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # it has ended
                 self._process.send_signal(number)
 
 
@@ -191,16 +238,25 @@ def _check_program(name: str, environ: Mapping[str, str]) -> None:
 
 @contextlib.contextmanager
 def _site(options: GuardOptions) -> Iterator[GuardSite]:
-    """Yield the settings of the guard; what it needs for this run alone goes with the context."""
+    """Yield the settings of the guard; a folder for this run alone is removed in the end.
+
+    That folder takes the gate if nothing in the cache may be run, and the timeline if nothing can
+    be kept there.
+    """
     meter = LimitMeter()
     memory = min(meter.memory().available, options.memory or sys.maxsize)
     cores = options.jobs or meter.cores().count
     cache = places.cache_folder(options.environ) if options.cache is None else options.cache
-    folder = Path(tempfile.mkdtemp(prefix="millguard-tree-"))
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="millguard-tree-"))
+    except OSError:
+        # There is no place for temporary files. No guard can start below a device, which `session`
+        # tells the user, and the command runs without one.
+        folder = Path(os.devnull)
     try:
         try:
             timeline = recorded_runs.new_recording(cache)
-        except OSError:  # the home is read-only or full: this run is not kept
+        except OSError:  # the cache is read-only or full: the recording ends with this run
             timeline = folder / "timeline.jsonl"
         yield GuardSite(
             tree=folder,
@@ -217,16 +273,17 @@ def _site(options: GuardOptions) -> Iterator[GuardSite]:
             listing_hint="`millguard report` lists them",
         )
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        if folder.is_dir():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _compiler(environ: Mapping[str, str]) -> Sequence[str]:
-    """Return the compiler for the gate: the user's C compiler may be one for another machine."""
+    """Return the compiler for the gate. It is not CC, which may compile for another machine."""
     for name in ("cc", "gcc", "clang"):
         program = shutil.which(name, path=environ.get("PATH", os.defpath))
         if program is not None:
             return [program]
-    return ["cc"]  # what is missing, for the message
+    return ["cc"]  # the message about it names what to install
 
 
 def _keep_recording(
@@ -234,7 +291,7 @@ def _keep_recording(
 ) -> Path | None:
     """Keep the timeline of a run that compiled something; return its path, or None."""
     if site.timeline.parent == site.tree:
-        return None
+        return None  # it is about to be removed
     try:
         if account.units == 0:
             site.timeline.unlink(missing_ok=True)

@@ -1,4 +1,7 @@
-"""The folders that millguard keeps between builds, and the file names of recorded runs."""
+"""The folders that millguard keeps between builds.
+
+The cache has what is learned and compiled; in the board, the guards of one user share a budget.
+"""
 
 import os
 from collections.abc import Mapping
@@ -6,7 +9,7 @@ from pathlib import Path
 
 CACHE_VARIABLE = "MILLGUARD_CACHE"
 BOARD_VARIABLE = "MILLGUARD_BOARD"
-HISTORY = "units.sqlite"  # what units needed
+HISTORY = "units.sqlite"  # the memory and time that units needed
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path:
@@ -15,13 +18,27 @@ def cache_folder(environ: Mapping[str, str]) -> Path:
     `MILLGUARD_CACHE` names it; else it lies where the XDG base directory specification says:
     https://specifications.freedesktop.org/basedir-spec/latest/.
     """
-    named = environ.get(CACHE_VARIABLE)
-    if named:
-        return Path(named).absolute()
+    users_folder = environ.get(CACHE_VARIABLE)
+    if users_folder:
+        return Path(users_folder).absolute()
     caches = Path(environ.get("XDG_CACHE_HOME", ""))
     if caches.is_absolute():  # the specification: relative paths are to be ignored
         return caches / "millguard"
-    return Path(environ.get("HOME", "")).absolute() / ".cache" / "millguard"
+    home = environ.get("HOME") or _recorded_home()
+    return Path(home).absolute() / ".cache" / "millguard"
+
+
+def _recorded_home() -> str:
+    """Return this user's home by the system's records; "" if there is none, as in some containers.
+
+    cron and systemd may start programs without HOME.
+    """
+    import pwd  # not on Windows, which always has a variable for it
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:
+        return ""
 
 
 def board_folder(environ: Mapping[str, str]) -> Path | None:
@@ -31,10 +48,10 @@ def board_folder(environ: Mapping[str, str]) -> Path | None:
     a login, of cron and of Slurm are on one machine. `MILLGUARD_BOARD` names another one, or none
     if it is empty.
     """
-    named = environ.get(BOARD_VARIABLE)
-    if named is None:
+    users_folder = environ.get(BOARD_VARIABLE)
+    if users_folder is None:
         return Path(f"/tmp/millguard-{os.getuid()}")  # noqa: S108 - the board checks its owner
-    return Path(named).absolute() if named else None
+    return Path(users_folder).absolute() if users_folder else None
 
 
 def runs_folder(cache: Path) -> Path:

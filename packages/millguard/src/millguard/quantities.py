@@ -1,4 +1,4 @@
-"""Bytes as people read them."""
+"""Bytes, times and names as people read them."""
 
 _UNITS = ("B", "KiB", "MiB", "GiB")
 _STEP = 1024
@@ -12,6 +12,16 @@ def format_bytes(count: float) -> str:
             return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
         size /= _STEP
     return f"{size:.1f} TiB"
+
+
+def printable(text: str) -> str:
+    r"""Return a text with `\x1b` in place of characters that are not printed.
+
+    Such characters steer a terminal, or hide others, and names of files may hold them.
+    """
+    return "".join(
+        character if character.isprintable() else f"\\x{ord(character):02x}" for character in text
+    )
 
 
 def format_clock(seconds: float) -> str:

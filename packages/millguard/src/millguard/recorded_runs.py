@@ -1,7 +1,8 @@
 """The latest guarded commands: what ran, how it ended, and the timeline of its compilers.
 
-Each run is two files in the cache: `NAME.run.json` describes the command, `NAME.timeline.jsonl` has
-its records (see `timeline`). The oldest runs are removed.
+Each run is two files in the cache: `NAME.timeline.jsonl` has its records (see `timeline`),
+`NAME.run.json` describes the command and is written when that has ended. The oldest runs are
+removed.
 """
 
 import contextlib
@@ -15,13 +16,18 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from millguard import places
+from millguard.atomic_files import replacing
 from millguard.strict_json import parse_object
 from millguard.timeline import SUFFIX as TIMELINE_SUFFIX
 from millguard.timeline import Record, parse_record
 
 FORMAT = 1
 KEPT_RUNS = 20
+# A timeline without a description, to which nothing was written for so long, is of a run that was
+# killed. A running build writes to its own more often: see MOMENT_SHARE in `timeline`.
+ABANDONED_SECONDS = 24 * 3600.0
 RUN_SUFFIX = ".run.json"
+_MOST = 2**53  # above all seconds and numbers of compilers
 # "https://user:token@host": a report may be handed on, so passwords stay out of it.
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 
@@ -35,12 +41,13 @@ class RunRecord:
     """One guarded command."""
 
     command: tuple[str, ...]  # without credentials
-    folder: str  # it ran in
+    folder: str  # that it ran in; "" if the folder was removed
     began: str  # ISO 8601 with the offset from UTC
     seconds: float  # it took
     exit_code: int  # 128 and the number of the signal that ended it
-    cores: int  # that it could use
-    unguarded: dict[str, int] = field(default_factory=dict)  # compilers, by who started them
+    cores: int  # processors that it could use, at least 1
+    # compilers that the guard did not see, by the name of the program that started them
+    unguarded: dict[str, int] = field(default_factory=dict)
     format: int = FORMAT
 
     @property
@@ -75,13 +82,31 @@ def without_credentials(command: Sequence[str]) -> tuple[str, ...]:
 
 def save_run(timeline: Path, record: RunRecord) -> None:
     """Write the description beside a run's timeline, and remove the oldest runs. Raises OSError."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     file = _description_of(timeline)
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
-        json.dump(asdict(record), opened)
-    for old in _timelines(timeline.parent)[:-KEPT_RUNS]:
-        for path in (old, _description_of(old)):
-            path.unlink(missing_ok=True)
+    with replacing(file) as fresh:
+        # A command line is nobody else's business.
+        with os.fdopen(os.open(fresh, flags, 0o600), "w", encoding="utf-8") as opened:
+            json.dump(asdict(record), opened)
+        fresh.replace(file)
+    _remove_old_runs(timeline)
+
+
+def _remove_old_runs(latest: Path) -> None:
+    """Remove the oldest runs that have ended, except `latest`. Raises OSError.
+
+    A build of many hours may have begun before all others. It keeps its timeline while it runs.
+    """
+    ended = []
+    for timeline in _timelines(latest.parent):
+        with contextlib.suppress(FileNotFoundError):  # another run removes it just now
+            is_abandoned = wall_clock() - timeline.stat().st_mtime > ABANDONED_SECONDS
+            if is_abandoned or _description_of(timeline).is_file():
+                ended.append(timeline)
+    for timeline in ended[:-KEPT_RUNS]:
+        if timeline != latest:
+            timeline.unlink(missing_ok=True)
+            _description_of(timeline).unlink(missing_ok=True)
 
 
 def load_latest(cache: Path) -> RecordedRun:
@@ -95,17 +120,32 @@ def load_latest(cache: Path) -> RecordedRun:
 def load_run(timeline: Path) -> RecordedRun:
     """Return a recorded run. Raises NoRunError if its files cannot be read."""
     try:
-        values = parse_object(_description_of(timeline).read_bytes())
-        values["command"] = tuple(values["command"])
-        record = RunRecord(**values)
+        record = _parse_description(_description_of(timeline).read_bytes())
         lines = timeline.read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise NoRunError(f"{timeline} is no recorded run: {error}") from None
     records = []
     for line in lines:
-        with contextlib.suppress(ValueError):  # the last line of a run that was killed
+        with contextlib.suppress(ValueError):  # the last line of a killed run may be cut off
             records.append(parse_record(line))
     return RecordedRun(record, tuple(records), timeline)
+
+
+def _parse_description(content: bytes) -> RunRecord:
+    """Return the description of a run. Raises ValueError, TypeError or KeyError if it is none."""
+    values = parse_object(content)
+    if values["format"] != FORMAT:
+        raise ValueError(f"its format is not {FORMAT}: another release of millguard wrote it")
+    values["command"] = tuple(values["command"])
+    record = RunRecord(**values)
+    texts = (*record.command, record.folder, record.began, *record.unguarded)
+    counts = (record.exit_code, record.cores, *record.unguarded.values())
+    has_texts = all(isinstance(text, str) for text in texts)
+    has_counts = all(type(count) is int and count < _MOST for count in counts)
+    has_seconds = type(record.seconds) in {int, float} and 0 <= record.seconds < _MOST
+    if not (has_texts and has_counts and has_seconds and record.cores > 0):
+        raise ValueError("a value in its description is of another type, or impossible")
+    return record
 
 
 def iso_time(seconds: float) -> str:

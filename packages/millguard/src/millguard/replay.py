@@ -1,8 +1,8 @@
 """Replay a recorded build with another number of jobs, and tell its memory and time.
 
 Each compile keeps its recorded time and peak, and starts in the recorded order as soon as a job is
-free. What cannot be known from a recording is left out: dependencies between compiles, and what a
-compile that was killed would have done to the rest.
+free. Two things cannot be learned from a recording and are left out: dependencies between compiles,
+and the harm that a compile does to others before it is killed.
 """
 
 from collections import deque
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from millguard.timeline import Record, TimelineMoment, UnitRun
 
-# A compile has its peak from this share of its time on; until then its memory rises evenly. Of the
-# compiles of torch 1.13.1 most reach it later, so that the replay says rather too much.
+# A compile is taken to have its peak from this share of its time on; until then its memory rises
+# evenly. Most compiles of torch 1.13.1 reach their peak later, so that the replay overstates memory.
 RISE_SHARE = 0.8
 _SHORTEST_SECONDS = 0.001  # of a compile: the clock of the guard is not finer
-_STEPS = 400  # moments at which the memory is added up
+_SAMPLES = 400  # moments at which the memory is added up
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,25 +24,29 @@ class ReplayedBuild:
 
     jobs: int
     seconds: float
-    peak: int  # of all compiles together
-    at_most: int  # if all those that run at a time have their peaks at once
+    peak: int  # of all compiles together, as their memory rises by RISE_SHARE
+    at_most: int  # of all compiles together, if those that run at a time have their peaks at once
 
 
 @dataclass(slots=True)
 class _Running:
+    """A compile that runs in the replay."""
+
     begun: float
-    left: float  # seconds of work
+    remaining: float  # seconds that it would take with a processor to itself
     peak: int
 
 
 @dataclass(frozen=True, slots=True)
 class _Span:
+    """A compile that has run in the replay."""
+
     begun: float
     ended: float
     peak: int
 
     def memory(self, at: float) -> float:
-        """Return its bytes at a moment."""
+        """Return the compile's bytes at a moment; none before its start and after its end."""
         if not self.begun <= at < self.ended:
             return 0.0
         share = (at - self.begun) / (self.ended - self.begun)
@@ -66,7 +70,7 @@ def allowed_memory(records: Sequence[Record]) -> int:
 
 
 def replay(units: Sequence[UnitRun], jobs: int, cores: float) -> ReplayedBuild:
-    """Return the build of some units with so many jobs on so many processors.
+    """Return the build of some units with `jobs` at a time on `cores` processors.
 
     If more run than there are processors, each of them gets an equal share of those.
     """
@@ -79,24 +83,26 @@ def replay(units: Sequence[UnitRun], jobs: int, cores: float) -> ReplayedBuild:
             unit = waiting.popleft()
             running.append(_Running(now, max(unit.seconds, _SHORTEST_SECONDS), unit.peak))
         pace = min(1.0, cores / len(running))
-        step = min(unit_running.left for unit_running in running)
+        step = min(unit_running.remaining for unit_running in running)
         now += step / pace
         for unit_running in running:
-            unit_running.left -= step
-            if unit_running.left <= 0:
+            unit_running.remaining -= step
+            if unit_running.remaining <= 0:
                 spans.append(_Span(unit_running.begun, now, unit_running.peak))
-        running = [unit_running for unit_running in running if unit_running.left > 0]
+        running = [unit_running for unit_running in running if unit_running.remaining > 0]
     return ReplayedBuild(jobs, now, _highest(spans, now), _highest_sum_of_peaks(spans))
 
 
 def _highest(spans: Sequence[_Span], seconds: float) -> int:
-    moments = [seconds * step / _STEPS for step in range(_STEPS)]
-    # Memory is highest just before something ends.
-    moments += [span.ended - 1e-6 for span in spans[:: max(1, len(spans) // _STEPS)]]
+    """Return the most bytes that all compiles have together at some moments of the build."""
+    moments = [seconds * sample / _SAMPLES for sample in range(_SAMPLES)]
+    # Memory is highest just before a compile ends.
+    moments += [span.ended - 1e-6 for span in spans[:: max(1, len(spans) // _SAMPLES)]]
     return int(max((sum(span.memory(at) for span in spans) for at in moments), default=0.0))
 
 
 def _highest_sum_of_peaks(spans: Sequence[_Span]) -> int:
+    """Return the most bytes of all compiles together, if each has its peak from start to end."""
     changes = []
     for span in spans:
         changes.append((span.begun, 1, span.peak))

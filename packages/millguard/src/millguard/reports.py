@@ -1,14 +1,18 @@
-"""Report on a recorded run: what was slow, what was big, and what waited; text, picture or page."""
+"""Report on a recorded run: the slow units, the big ones, and the waits; text, picture or page.
+
+A unit is one compile or link.
+"""
 
 import html
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from millguard import drawing
 from millguard.atomic_files import replacing
-from millguard.quantities import format_bytes, format_clock
+from millguard.quantities import format_bytes, format_clock, printable
 from millguard.recorded_runs import RecordedRun
 from millguard.replay import allowed_memory, finished_units
 from millguard.timeline import BuildAccount, TimelineEvent, TimelineMoment, UnitRun
@@ -16,8 +20,9 @@ from millguard.units import unit_title
 from millguard.usage import UsageError
 
 SUFFIXES = (".txt", ".html", ".svg")
-LISTED = 12  # units in each list
+LISTED = 12  # units, or waits, in each list
 _PAGE = Path(__file__).with_name("page.html")
+# The events of a timeline that a user should know of, as the end of a sentence about the unit.
 _EVENTS = {
     "pause": "was paused, because memory ran short",
     "rerun": "was ended and ran again later, because memory ran short",
@@ -29,13 +34,13 @@ _EVENTS = {
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A time in which compilers waited for memory although a processor was free; seconds, bytes."""
+    """A time in which compilers waited for memory although a processor was free."""
 
-    begun: float
+    begun: float  # seconds since the start of the build
     ended: float
-    waiting: int  # at most, at a time
-    used: int  # by the compilers that ran
-    allowed: int
+    waiting: int  # the most compilers that waited at a time
+    used: int  # bytes of the compilers that ran
+    allowed: int  # bytes that all compilers could have together
 
 
 def check_target(target: Path) -> None:
@@ -45,6 +50,8 @@ def check_target(target: Path) -> None:
     folder = target.absolute().parent
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise UsageError(f"--report: {folder} is not a folder that can be written")
+    if target.is_dir():
+        raise UsageError(f"--report: {target} is a folder")
 
 
 def write_report(run: RecordedRun, target: Path) -> None:
@@ -71,7 +78,7 @@ def render_text(run: RecordedRun) -> str:
     events = event_lines(run)
     if events:
         lines += ["What the guard did:", *(f"  {line}" for line in events), ""]
-    return "\n".join(_printable(line) for line in lines)
+    return "\n".join(printable(line) for line in lines)
 
 
 def render_page(run: RecordedRun) -> str:
@@ -85,19 +92,18 @@ def render_page(run: RecordedRun) -> str:
     ]
     body = "".join(f"<section><h2>{title}</h2>{text}</section>" for title, text in sections)
     values = {
-        "title": html.escape(_printable(run.record.title)),
+        "title": html.escape(printable(run.record.title)),
         "headlines": _items(headlines(run)),
         "picture": drawing.draw_run(run),
         "sections": body,
     }
-    page = _PAGE.read_text(encoding="utf-8")
-    for name, value in values.items():
-        page = page.replace(f"@{name}@", value)
-    return page
+    # All at once: a command may hold the text "@sections@" itself.
+    template = _PAGE.read_text(encoding="utf-8")
+    return re.sub(r"@(\w+)@", lambda match: values[match[1]], template)
 
 
 def headlines(run: RecordedRun) -> list[str]:
-    """Return what ran, where, when and how it ended, a sentence a line."""
+    """Return the command, its end, the work of the guard and unguarded compilers, in lines."""
     record = run.record
     account = BuildAccount()
     for entry in run.records:
@@ -123,7 +129,11 @@ def biggest(units: Sequence[UnitRun]) -> list[UnitRun]:
 
 
 def find_waits(run: RecordedRun) -> list[Wait]:
-    """Return the times in which compilers waited for memory, in their order."""
+    """Return the times in which compilers waited for memory, in their order.
+
+    `short` of a moment counts the seconds of such waits up to it, so that they lie between two
+    moments if it has grown. Times that follow each other are one wait.
+    """
     waits: list[Wait] = []
     previous: TimelineMoment | None = None
     was_short = False
@@ -185,7 +195,7 @@ def _table(units: Sequence[UnitRun]) -> list[str]:
 def _rows(units: Sequence[UnitRun]) -> str:
     rows = []
     for unit in units:
-        name = html.escape(_printable(unit_title(unit.key)))
+        name = html.escape(printable(unit_title(unit.key)))
         rows.append(
             f"<tr><td>{unit.seconds:.1f} s</td><td>{format_bytes(unit.peak)}</td><td>{name}</td></tr>"
         )
@@ -193,12 +203,5 @@ def _rows(units: Sequence[UnitRun]) -> str:
 
 
 def _items(lines: Sequence[str]) -> str:
-    items = "".join(f"<li>{html.escape(_printable(line))}</li>" for line in lines)
+    items = "".join(f"<li>{html.escape(printable(line))}</li>" for line in lines)
     return f"<ul>{items}</ul>"
-
-
-def _printable(text: str) -> str:
-    """Return a text without characters that steer a terminal or hide others: names of files may."""
-    return "".join(
-        character if character.isprintable() else f"\\x{ord(character):02x}" for character in text
-    )

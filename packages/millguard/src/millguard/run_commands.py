@@ -9,15 +9,17 @@ from typing import NoReturn
 
 from millguard import cost_files, places, recorded_runs, reports
 from millguard.cost_files import CostFileError
-from millguard.quantities import format_bytes, format_clock
+from millguard.quantities import format_bytes, format_clock, printable
 from millguard.replay import ReplayedBuild, allowed_memory, finished_units, replay
 from millguard.usage import UsageError, parse_jobs
 
 FAILED = 1
-_DEFAULT_JOBS = (1, 2, 4, 8, 16)  # that are compared if the user names none
+_DEFAULT_JOBS = (1, 2, 4, 8, 16)  # compared if the user gives no --jobs
 
 
 class _Parser(argparse.ArgumentParser):
+    """A parser that raises UsageError, which names the command."""
+
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{self.prog}: {message}")
 
@@ -28,8 +30,10 @@ def run(name: str, words: Sequence[str]) -> int:
     try:
         commands[name](words)
     except (recorded_runs.NoRunError, CostFileError) as error:
-        sys.stderr.write(f"millguard: {error}\n")
+        sys.stderr.write(f"millguard: {printable(str(error))}\n")
         return FAILED
+    except BrokenPipeError:  # no failure: `main` ends quietly if the reader has seen enough
+        raise
     except OSError as error:
         sys.stderr.write(f"millguard: {error.filename or name}: {error.strerror or error}\n")
         return FAILED
@@ -51,7 +55,7 @@ def _report(words: Sequence[str]) -> None:
 
 
 def _explain(words: Sequence[str]) -> None:
-    """Print what the latest run would have been with fixed numbers of jobs."""
+    """Print the memory and time that the latest run would have taken with fixed numbers of jobs."""
     parser = _Parser(prog="millguard explain", allow_abbrev=False)
     parser.add_argument("-j", "--jobs", help="a number of jobs (default: some are compared)")
     options = parser.parse_args(words)
@@ -64,7 +68,7 @@ def _explain(words: Sequence[str]) -> None:
     else:
         counts = [parse_jobs(options.jobs)]
     for line in reports.headlines(latest):
-        print(line)
+        print(printable(line))
     print("\nBy replay of the recorded compiles, in their order, without the guard:")
     allowed = allowed_memory(latest.records)
     for jobs in counts:
@@ -72,7 +76,11 @@ def _explain(words: Sequence[str]) -> None:
 
 
 def describe_replay(build: ReplayedBuild, allowed: int) -> str:
-    """Return a line on a replayed build; `allowed` is the memory that there was, 0 if not known."""
+    """Return a line on a replayed build.
+
+    `allowed` is the bytes that all compiles could have together, 0 if the recording has no such
+    figure.
+    """
     line = (
         f"-j{build.jobs:<3} {format_clock(build.seconds):>8}  about {format_bytes(build.peak)}, "
         f"{format_bytes(build.at_most)} if all peaks meet"
@@ -89,7 +97,7 @@ def describe_replay(build: ReplayedBuild, allowed: int) -> str:
 
 
 def _costs(words: Sequence[str]) -> None:
-    """List what units needed, write it to a file, or add that of a file."""
+    """List the measured costs of units, write them to a file, or add those in a file."""
     parser = _Parser(prog="millguard costs", allow_abbrev=False)
     parser.add_argument("action", choices=("list", "export", "import"))
     parser.add_argument("file", nargs="?", type=Path)
@@ -100,9 +108,7 @@ def _costs(words: Sequence[str]) -> None:
     history = places.cache_folder(os.environ) / places.HISTORY
     if options.action == "list":
         for key, need in cost_files.read_history(history):
-            print(
-                f"{format_bytes(need.peak):>10} {need.seconds:>8.1f} s  {cost_files.printable(key)}"
-            )
+            print(f"{format_bytes(need.peak):>10} {need.seconds:>8.1f} s  {printable(key)}")
     elif options.action == "export":
         count = cost_files.export_costs(history, options.file)
         print(f"{count} costs were written to {options.file}")

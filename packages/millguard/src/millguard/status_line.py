@@ -1,7 +1,8 @@
 """One line at the bottom of a terminal, below the output of a command that knows nothing of it.
 
-The terminal is told to scroll all rows but the last one (DECSTBM, as apt and dpkg do it), so that
-the command can write to it as ever, colours and progress bars included.
+The terminal scrolls all rows but the last one while the line is there: the control sequence DECSTBM
+sets that region, and apt uses it for its progress bar. So the command writes to the terminal as it
+would without the line, colours and progress bars included.
 """
 
 import os
@@ -9,12 +10,12 @@ import sys
 from collections.abc import Callable
 from typing import TextIO
 
-from millguard.quantities import format_bytes
+from millguard.quantities import format_bytes, printable
 from millguard.timeline import BuildAccount
 
 _SAVE, _RESTORE, _CLEAR_ROW = "\x1b7", "\x1b8", "\x1b[2K"
 _UP = "\x1b[1A"
-_FEWEST_ROWS = 5  # of a terminal that can spare one
+_FEWEST_ROWS = 5  # of a terminal that can spare a row
 
 
 def describe_account(account: BuildAccount) -> str:
@@ -40,6 +41,7 @@ def is_live(stream: TextIO) -> bool:
 
 
 def _terminal_size(stream: TextIO) -> tuple[int, int]:
+    """Return the rows and columns of a terminal; 0 and 0 if the stream is none."""
     try:
         size = os.get_terminal_size(stream.fileno())
     except (OSError, ValueError):
@@ -68,19 +70,20 @@ class StatusLine:
 
     def report(self, message: str) -> None:
         """Write a message as a line of its own."""
-        self._write(f"millguard: {message}\n")
+        self._write(f"millguard: {printable(message)}\n")
 
     def draw(self, text: str) -> None:
         """Show a text in the last row."""
         if not self._is_live:
             return
-        rows, columns = self._size(self._stream)
+        rows, columns = self._size(self._stream)  # each time: the user may resize the window
         if rows < _FEWEST_ROWS:
             return
         if rows != self._rows:
             self._reserve(rows)
-        shown = text[: max(1, columns - 1)]
-        self._write(f"{_SAVE}\x1b[{rows};1H{_CLEAR_ROW}{shown}{_RESTORE}")
+        # In the last column many terminals wrap, and would scroll the line away.
+        line = text[: max(1, columns - 1)]
+        self._write(f"{_SAVE}\x1b[{rows};1H{_CLEAR_ROW}{line}{_RESTORE}")
 
     def close(self) -> None:
         """Give the last row back."""
@@ -89,8 +92,9 @@ class StatusLine:
             self._write(f"{_SAVE}\x1b[r\x1b[{rows};1H{_CLEAR_ROW}{_RESTORE}")
 
     def _reserve(self, rows: int) -> None:
-        # The line feed makes room if the cursor is in the last row; setting the region moves the
-        # cursor, which is why it is saved.
+        """Take the last row off the region that scrolls."""
+        # The line feed makes room if the cursor is in the last row. Setting the region moves the
+        # cursor to the first row, so its place is saved and restored.
         self._write(f"\n{_SAVE}\x1b[1;{rows - 1}r{_RESTORE}{_UP}")
         self._rows = rows
 

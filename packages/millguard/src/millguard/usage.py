@@ -3,6 +3,7 @@
 import re
 
 MOST_JOBS = 4096
+_MOST_DIGITS = 9
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) ?([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _SMALLEST_MEMORY = 2**24  # bytes: less is a slip, such as "12" for 12 GiB
@@ -19,14 +20,17 @@ def parse_size(text: str) -> int:
         raise UsageError(f"--memory: '{text}' is not a size such as 12GiB or 800M")
     size = int(float(match[1]) * _UNITS[match[2].lower()])
     if size < _SMALLEST_MEMORY:
-        raise UsageError(
-            f"--memory: '{text}' is too little for a compiler; did you mean {text}GiB?"
-        )
+        message = f"--memory: '{text}' is too little for a compiler"
+        if not match[2] and float(match[1]) > 0:
+            message += f"; did you mean {match[1]}GiB?"
+        raise UsageError(message)
     return size
 
 
 def parse_jobs(text: str) -> int:
     """Return a number of jobs, at least 1. Raises UsageError."""
-    if not text.isdecimal() or not 1 <= int(text) <= MOST_JOBS:
+    # int refuses thousands of digits by an error of its own.
+    is_number = text.isdecimal() and len(text) <= _MOST_DIGITS
+    if not is_number or not 1 <= int(text) <= MOST_JOBS:
         raise UsageError(f"--jobs: '{text}' is not a number from 1 to {MOST_JOBS}")
     return int(text)
