@@ -1,6 +1,7 @@
 """Builds of one user share one budget: claims, their sums, and the policy beside other builds."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -68,6 +69,13 @@ def test_a_lock_that_is_never_given_back_does_not_stop_a_build(tmp_path: Path) -
     other.close()
 
 
+def test_a_board_that_was_removed_has_no_claims(tmp_path: Path) -> None:
+    board = SharedBoard(tmp_path / "b")
+    shutil.rmtree(tmp_path / "b")
+    assert board.read_others(PHYSICAL_MEMORY) == NOBODY
+    board.close()
+
+
 @pytest.mark.parametrize("mode", [0o755, 0o777])
 def test_a_folder_that_others_can_open_is_refused(tmp_path: Path, mode: int) -> None:
     (tmp_path / "b").mkdir()
@@ -84,7 +92,17 @@ def test_a_link_to_a_folder_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"[]", b"{", b'{"domain": 1}', b'{"domain": "a", "growth": -1}']
+    "content",
+    [
+        b"",
+        b"[]",
+        b"{",
+        b'{"domain": 1}',
+        b'{"domain": "a", "growth": -1}',
+        b'{"domain": "physical memory", "growth": 1.5}',
+        b'{"domain": "physical memory", "busy": 1e999}',
+        b'{"domain": "physical memory", "moving": true}',
+    ],
 )
 def test_what_is_no_claim_counts_as_none(tmp_path: Path, content: bytes) -> None:
     mine, other = SharedBoard(tmp_path / "b"), SharedBoard(tmp_path / "b")

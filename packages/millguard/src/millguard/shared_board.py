@@ -1,9 +1,13 @@
 """Let the guards of several builds of one user share one budget of memory and processors.
 
-Each guard sees the memory that is free now, but not what the units of another build are still going
-to take. So each one writes down, in a file of its own in a common folder, what its units are
-expected to take, and reads what the others wrote. Reading, deciding and writing happen under one
-lock: no two guards give the same bytes away.
+Each guard sees the memory that is free now, but not the memory that another build's units, its
+compiles and links, are still going to take. So each guard writes a *claim*, the bytes and processors
+that its units are expected to take, into a file of its own in a common folder, the *board*, and reads
+the claims of the other builds. Reading, deciding and writing happen under one lock: no two guards
+give the same bytes away.
+
+A claim is valid while its guard holds a lock on its file. The kernel releases that lock when the
+guard ends, however it ends, so a claim never outlives its build.
 """
 
 import contextlib
@@ -22,6 +26,7 @@ from millguard.strict_json import parse_object
 _LOCK = "lock"
 _SUFFIX = ".build"
 _LONGEST_CLAIM_BYTES = 4096
+_MOST = 2**63  # above all bytes, processors and seconds; JSON's 1e999 is infinite
 LOCK_TIMEOUT_SECONDS = 0.1
 LOCK_POLL_SECONDS = 0.001
 PHYSICAL_MEMORY = "physical memory"  # the source of the machine's own limit, see `limits`
@@ -29,19 +34,21 @@ PHYSICAL_MEMORY = "physical memory"  # the source of the machine's own limit, se
 
 @dataclass(frozen=True, slots=True)
 class BuildClaim:
-    """What one build lays claim to: bytes, processors, and seconds of the machine's own clock."""
+    """The memory and processors that one build claims; times are seconds of `time.monotonic`."""
 
-    domain: str  # the limit on memory that is tightest for it, as `LimitReading.source` names it
+    # The limit on memory that is tightest for this build, as `LimitReading.source` names it. Builds
+    # in different control groups take memory from different limits.
+    domain: str
     growth: int = 0  # bytes that its running units are still expected to take
-    wanted: int = 0  # bytes that it needs to run anything at all; 0 if something runs
-    busy: float = 0.0  # processors that its units keep busy, or that it needs to run anything
-    moving: int = 0  # units that run and are not paused
-    oldest: float = 0.0  # when the oldest of those started; 0 without any
+    wanted: int = 0  # bytes that its smallest unit needs if none runs, else 0
+    busy: float = 0.0  # processors that its running units keep busy; 1 if none runs and one waits
+    moving: int = 0  # running units that are not paused
+    oldest: float = 0.0  # the start of the oldest of those; 0 without any
 
 
 @dataclass(frozen=True, slots=True)
 class OtherBuilds:
-    """What all other builds on this machine lay claim to."""
+    """The sum of the claims of all other builds on this machine."""
 
     growth: int = 0
     busy: float = 0.0
@@ -49,7 +56,7 @@ class OtherBuilds:
     oldest: float = 0.0
 
     def is_older_than(self, since: float) -> bool:
-        """Tell whether one of their units started before a moment, by the machine's clock."""
+        """Tell whether one of their units started before a moment of `time.monotonic`."""
         return self.moving > 0 and self.oldest < since
 
 
@@ -57,10 +64,10 @@ NOBODY = OtherBuilds()
 
 
 def sum_claims(domain: str, claims: list[BuildClaim]) -> OtherBuilds:
-    """Return what other builds claim, as far as it matters for one whose limit is `domain`.
+    """Return the sum of some claims, for a build whose tightest limit is `domain`.
 
-    Every build counts against the machine's memory. In a control group, only builds with the same
-    limit take from it.
+    Every build takes from the machine's memory and processors. From the memory of a control group,
+    only builds with the same limit take.
     """
     growth = 0
     moving = 0
@@ -71,7 +78,8 @@ def sum_claims(domain: str, claims: list[BuildClaim]) -> OtherBuilds:
             moving += claim.moving
             if claim.moving and (not oldest or claim.oldest < oldest):
                 oldest = claim.oldest
-    return OtherBuilds(growth, sum(claim.busy for claim in claims), moving, oldest)
+    busy = sum(claim.busy for claim in claims)
+    return OtherBuilds(growth=growth, busy=busy, moving=moving, oldest=oldest)
 
 
 class SharedBoard:
@@ -82,22 +90,25 @@ class SharedBoard:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._written: BuildClaim | None = None
+        self._written_claim: BuildClaim | None = None
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _check_ownership(folder)
         self._lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        # The process alone does not do: containers that share the folder number theirs alike.
         self._path = folder / f"{os.getpid()}-{secrets.token_hex(4)}{_SUFFIX}"
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        with self.locked():  # or another guard removes the file, which nobody holds yet
-            self._own = os.open(self._path, flags, 0o600)
-            # Held until this process ends, however it ends: so others know that the claim is alive.
-            fcntl.flock(self._own, fcntl.LOCK_EX)
+        # Under the board's lock, or another guard removes the file before its own lock is taken.
+        with self.locked():
+            self._claim_file = os.open(self._path, flags, 0o600)
+            fcntl.flock(self._claim_file, fcntl.LOCK_EX)  # held until this process ends
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[bool]:
-        """Keep all other guards from deciding while the context lasts; yield whether that worked.
+        """Take the board's lock for as long as the context lasts; yield whether that worked.
 
-        Another guard holds the lock for less than a millisecond, unless it was stopped just then.
+        A guard holds it for less than a millisecond at a time, unless somebody stops its process
+        just then. After LOCK_TIMEOUT_SECONDS this guard decides without the lock: two guards may
+        give the same bytes away, which is better than a build that stands still.
         """
         deadline = time.monotonic() + LOCK_TIMEOUT_SECONDS
         while not self._take_lock():
@@ -113,14 +124,21 @@ class SharedBoard:
     def _take_lock(self) -> bool:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        except OSError:  # another guard has it, or the file system has run out of locks
             return False
         return True
 
     def read_others(self, domain: str) -> OtherBuilds:
-        """Return what the other builds claim, as it is written down."""
+        """Return the sum of the claims of the other builds, for one whose limit is `domain`.
+
+        The files of builds that have ended are removed.
+        """
         claims = []
-        for name in os.listdir(self._folder):  # noqa: PTH208 - several times a second
+        try:
+            names = os.listdir(self._folder)  # noqa: PTH208 - several times a second
+        except OSError:  # somebody has cleaned up /tmp: this build goes on without the others
+            return NOBODY
+        for name in names:
             if name.endswith(_SUFFIX) and name != self._path.name:
                 claim = _read_living_claim(self._folder / name)
                 if claim is not None:
@@ -128,19 +146,20 @@ class SharedBoard:
         return sum_claims(domain, claims) if claims else NOBODY
 
     def write(self, claim: BuildClaim) -> None:
-        """Write down what this build claims, unless that is there already."""
-        if claim == self._written:
+        """Replace this build's claim, unless it is written down already."""
+        if claim == self._written_claim:
             return
-        self._written = claim
         line = json.dumps(asdict(claim), separators=(",", ":")).encode()
-        with contextlib.suppress(OSError):  # a full disk: others decide without this claim
-            os.pwrite(self._own, line, 0)
-            os.ftruncate(self._own, len(line))
+        with contextlib.suppress(OSError):  # a full disk: other builds see the last claim, or none
+            # In place: a new file under the same name would not have the lock.
+            os.pwrite(self._claim_file, line, 0)
+            os.ftruncate(self._claim_file, len(line))
+            self._written_claim = claim
 
     def close(self) -> None:
         """Take back this build's claim."""
         self._path.unlink(missing_ok=True)
-        os.close(self._own)
+        os.close(self._claim_file)
         os.close(self._lock)
 
 
@@ -162,7 +181,7 @@ def _read_living_claim(file: Path) -> BuildClaim | None:
     try:
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            file.unlink(missing_ok=True)  # nobody holds it
+            file.unlink(missing_ok=True)  # its lock was free: its guard has ended
             return None
         return _parse_claim(os.read(descriptor, _LONGEST_CLAIM_BYTES))
     except OSError:
@@ -174,13 +193,15 @@ def _read_living_claim(file: Path) -> BuildClaim | None:
 def _parse_claim(content: bytes) -> BuildClaim | None:
     """Return a claim; None if another release wrote something else, or nothing yet."""
     try:
-        values = parse_object(content)
-        claim = BuildClaim(**values)
+        claim = BuildClaim(**parse_object(content))
     except (ValueError, TypeError):
         return None
     for claim_field in fields(claim):
         value = getattr(claim, claim_field.name)
-        is_number = isinstance(value, int | float) and value >= 0
-        if not (isinstance(value, str) if claim_field.name == "domain" else is_number):
+        # JSON has no difference between 1 and 1.0. A bool is an int for isinstance, but not here.
+        types = {float, int} if claim_field.type is float else {claim_field.type}
+        if type(value) not in types:
+            return None
+        if not isinstance(value, str) and not 0 <= value < _MOST:
             return None
     return claim
