@@ -1,11 +1,12 @@
 """Compilers that did not come to the guard are noticed and explained."""
 
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-from guard_support.commands import run_millguard
+from guard_support.commands import command_environment, millguard_words, run_millguard
 from millguard.unguarded import UnguardedCompilers
 
 SLOW = "sleep 4"
@@ -27,6 +28,24 @@ def test_compilers_started_unseen_are_told_with_what_limits_them(
     advice = {"go": "GOMAXPROCS", "sudo": "sudo millguard", "make": "not seen"}[starter]
     assert "at least 1 compiler was not guarded" in done.stderr
     assert advice in done.stderr
+
+
+def test_a_program_above_the_command_explains_nothing(tmp_path: Path) -> None:
+    """A login by su, or the Java of an editor, keeps no compiler from the guard."""
+    shutil.copy(str(shutil.which("bash")), tmp_path / "su")
+    shutil.copy(str(shutil.which("sleep")), tmp_path / "cc1plus")
+    unseen = f"unset LD_PRELOAD MILLGUARD_GATE; env -u LD_PRELOAD {tmp_path}/cc1plus 4; :"
+    command = shlex.join(millguard_words("--", "bash", "-c", unseen))
+    done = subprocess.run(
+        [str(tmp_path / "su"), "-c", f"{command}; :"],
+        cwd=tmp_path,
+        env=command_environment(tmp_path),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "at least 1 compiler was not guarded" in done.stderr
+    assert "su drops" not in done.stderr
 
 
 def test_a_guarded_compiler_is_not_told(tmp_path: Path) -> None:

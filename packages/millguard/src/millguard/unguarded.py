@@ -1,8 +1,10 @@
 """Notice compilers of a command that did not come to the guard, and say what limits those.
 
-A program that is linked statically, or runs as another user, starts compilers unseen; so does a
-daemon that ran before. They are found by looking at the processes now and then, so one that lives
-shorter than the time between two looks may be missed: what is counted is a lower bound.
+A program that is linked statically, or that runs as another user, starts compilers without the gate,
+the program that asks the guard before it starts one. They are found by looking at all processes
+below the command now and then. A compiler that lives shorter than the time between two looks may be
+missed, so the count is a lower bound. A daemon is not below the command once its starter has ended;
+its compilers are not found.
 """
 
 import contextlib
@@ -16,13 +18,14 @@ import psutil
 
 LOOK_SECONDS = 1.0  # between two looks, at least
 LOOK_SHARE = 0.02  # of one processor, that looking may cost
-_GATED = "MILLGUARD_GATED"
-# Programs that compile: what gcc, clang, nvcc, rustc and Go start, by the name of their process.
+_GATED = "MILLGUARD_GATED"  # the gate sets it for the compiler that it starts
+# Programs that compile, by the names of their processes. gcc, nvcc and Go start such programs for
+# each file; clang and rustc compile in their own process.
 _COMPILERS = frozenset(
     {"cc1", "cc1plus", "lto1", "f951", "cicc", "ptxas", "rustc", "clang", "clang++", "compile"}
 )
 _GO_TOOLS = "/pkg/tool/"  # below which Go's `compile` lies: the name alone says too little
-# Advice by the name of the nearest program above the compiler that explains why it is not seen.
+# The advice for the user, by the name of the program that keeps its compilers from the gate.
 _ADVICE: Mapping[str, str] = {
     "go": "Go is linked statically: limit it by `go build -p 1` or GOMAXPROCS",
     "bazel": "bazel's server starts compilers with an environment of its own: give bazel "
@@ -40,7 +43,7 @@ _ADVICE: Mapping[str, str] = {
 
 @dataclass(slots=True)
 class UnguardedCompilers:
-    """Compilers that were seen to run without the guard, by the program that explains it."""
+    """The number of compilers that ran without the guard, by the program that started them."""
 
     counts: dict[str, int] = field(default_factory=dict)
 
@@ -62,7 +65,7 @@ class UnguardedWatch:
         self._due = time.monotonic() + LOOK_SECONDS
 
     def look(self, command: int) -> None:
-        """Look at what a process has started, if it is time to."""
+        """Look at all processes below `command`, a process number, if it is time to."""
         if not self._is_guarded or time.monotonic() < self._due:
             return
         began = time.process_time()
@@ -79,16 +82,18 @@ class UnguardedWatch:
             if name not in _COMPILERS or identity in self._seen:
                 return
             self._seen.add(identity)
-            if name == "compile" and _GO_TOOLS not in process.exe():
-                return
-            if name != "compile" and _is_gated(process.pid):
+            if name == "compile":
+                # Go's compiler never comes to the gate, because no gcc or clang starts it.
+                if _GO_TOOLS not in process.exe():
+                    return
+            elif _is_gated(process.pid):
                 return
             starter = _starter(process)
             self.compilers.counts[starter] = self.compilers.counts.get(starter, 0) + 1
 
 
 def _is_gated(pid: int) -> bool:
-    """Tell whether a process came through a gate; not known of another user's process."""
+    """Tell whether a process came through a gate; False for another user's, which did not."""
     try:
         return f"{_GATED}=1".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
@@ -98,9 +103,14 @@ def _is_gated(pid: int) -> bool:
 def _starter(process: psutil.Process) -> str:
     """Return the name of the nearest ancestor that has advice, else of the parent's parent.
 
-    The parent is the compiler's own driver: gcc starts cc1plus.
+    The parent is often the compiler's own driver: gcc starts cc1plus. The search ends at this
+    process: a `su` above it, or the Java of an editor, has kept no compiler from the gate.
     """
-    names = [ancestor.name() for ancestor in process.parents() if ancestor.pid != os.getpid()]
+    names = []
+    for ancestor in process.parents():
+        if ancestor.pid == os.getpid():
+            break
+        names.append(ancestor.name())
     for name in names:
         if name in _ADVICE:
             return name
