@@ -138,6 +138,10 @@ def test_without_a_gate_the_compiler_runs(tmp_path: Path, library: Path) -> None
     environ = {**os.environ, "MILLGUARD_GATE": str(tmp_path)}
     environ |= interception_environment(library, tmp_path / "gone", environ)
     subprocess.run(["sh", "-c", "cc -c a.c && test -f a.o"], cwd=tmp_path, env=environ, check=True)
+    (tmp_path / "a.o").unlink()
+    spawn = 'import os; os.waitpid(os.posix_spawnp("cc", ["cc", "-c", "a.c"], os.environ), 0)'
+    subprocess.run(["python3", "-c", spawn], cwd=tmp_path, env=environ, check=True)
+    assert (tmp_path / "a.o").exists()
 
 
 def test_a_path_that_ld_so_would_split_is_refused(tmp_path: Path) -> None:

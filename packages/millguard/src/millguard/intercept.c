@@ -1,14 +1,15 @@
 /* Preloaded into the programs of a guarded build: sends compilers through the gate.
  *
- * LD_PRELOAD names this library. When one of the build's programs starts a compiler, the gate is started in
- * its place, with the compiler's path and arguments. So a compiler is found however the build names it: on
+ * The gate is a program that starts one compiler when the guard says that there is memory for it (gate.c).
+ * LD_PRELOAD names this library. When one of the build's programs starts a compiler, the gate is started
+ * instead, with the compiler's path and arguments. So a compiler is found however the build names it: on
  * PATH, by an absolute path, by a compiler cache that has missed. Nothing is put in front of the compiler on
  * disk, and no path of ours gets into a CMakeCache.txt.
  *
  * MILLGUARD_GATE       the folder of the build's guard; without it this library does nothing
- * MILLGUARD_PROGRAM    the gate
- * MILLGUARD_PRELOAD    this library
- * MILLGUARD_GATED      set below a gate: what a compiler starts itself needs no second gate
+ * MILLGUARD_PROGRAM    the path of the gate
+ * MILLGUARD_PRELOAD    the path of this library
+ * MILLGUARD_GATED      set by the gate: programs that a compiler starts need no second gate
  * MILLGUARD_ARGV0      for the gate: the compiler's argv[0], by which clang knows whether it is clang++
  *
  * A program may start others with an environment of its own making (env -i, tox, pip's build isolation).
@@ -41,13 +42,15 @@ extern char **environ;
 static execve_function *real_execve, *real_execvpe;
 static spawn_function *real_posix_spawn, *real_posix_spawnp;
 
-/* "NAME=value" of each variable that programs below must have; room for paths of the usual length. */
+/* "NAME=value" of each variable that every program of the build must have. They are static, because nothing
+ * may be allocated later. A longer path leaves the library inactive, and the compilers unguarded. */
 enum { GATE, PROGRAM, PRELOAD, VARIABLES };
 static const char *const names[VARIABLES] = {"MILLGUARD_GATE", "MILLGUARD_PROGRAM", "MILLGUARD_PRELOAD"};
 static char variables[VARIABLES][PATH_MAX + 32];
-static const char *program, *preload; /* the values in them */
-static int is_active;
+static const char *program, *preload; /* the values of two of them: the paths of the gate and of this library */
+static int is_active;                 /* compilers that this process starts go through the gate */
 
+/* Read the variables, before main and before any other thread. */
 __attribute__((constructor)) static void load(void)
 {
     real_execve = (execve_function *)dlsym(RTLD_NEXT, "execve");
@@ -68,7 +71,7 @@ __attribute__((constructor)) static void load(void)
     is_active = 1;
 }
 
-/* Return the end of a word that a name begins with, or NULL. */
+/* Return the rest of a name that begins with a word; NULL if it does not. */
 static const char *skip(const char *name, const char *word)
 {
     size_t length = strlen(word);
@@ -87,14 +90,16 @@ static int names_compiler(const char *path)
     static const char *const compilers[] = {
         "gcc", "g++", "clang", "clang++", "gfortran", "flang", "icx", "icpx", "ifx", "dpcpp", "nvcc", "nvc",
         "nvc++", "nvfortran", "hipcc", "amdclang", "amdclang++", "rustc", "armclang", "armclang++", "cc", "c++"};
-    enum { SHORT = 2 };  /* of them, at the end, also end the names of programs that are no compilers */
-    enum { TRIPLE = 3 }; /* parts of a target at least, as in "arm-none-eabi-cc" */
+    /* The last two, "cc" and "c++", also end the names of other programs, such as protoc-gen-cc. They count as
+       the whole name, or behind a target of at least three parts, as in "arm-none-eabi-cc". */
+    enum { AMBIGUOUS = 2, TARGET_PARTS = 3 };
     const char *slash = strrchr(path, '/');
     const char *name = slash == NULL ? path : slash + 1;
-    int parts = 0; /* before this one; a cross compiler's name begins with its target, in parts split at dashes */
-    for (const char *part = name; part != NULL; parts++) {
-        size_t known = parts == 0 || parts >= TRIPLE ? COUNT(compilers) : COUNT(compilers) - SHORT;
-        for (size_t i = 0; i < known; i++) {
+    int parts_before = 0; /* a cross compiler's name begins with its target, in parts split at dashes */
+    for (const char *part = name; part != NULL; parts_before++) {
+        int all_count = parts_before == 0 || parts_before >= TARGET_PARTS;
+        size_t candidates = all_count ? COUNT(compilers) : COUNT(compilers) - AMBIGUOUS;
+        for (size_t i = 0; i < candidates; i++) {
             const char *rest = skip(part, compilers[i]);
             if (rest != NULL && is_version(rest))
                 return 1;
@@ -105,7 +110,8 @@ static int names_compiler(const char *path)
     return 0;
 }
 
-/* Tell whether a path leads to a compiler cache or a distributor: what that starts itself is intercepted. */
+/* Tell whether a path leads to a compiler cache or a distributor: "gcc" may be a link to ccache. It is no
+ * compiler itself, and the compiler that it starts if it has no result is intercepted. */
 static int is_cache(const char *path)
 {
     static const char *const caches[] = {"ccache", "sccache", "distcc", "icecc", "buildcache"};
@@ -119,6 +125,7 @@ static int is_cache(const char *path)
     return 0;
 }
 
+/* Tell whether a path leads to a file that this process may run. */
 static int is_program(const char *path)
 {
     struct stat file;
@@ -146,6 +153,7 @@ static int find_program(const char *name, char found[PATH_MAX])
     return 0;
 }
 
+/* Return the number of words before the NULL; 0 for no list at all. */
 static size_t count(char *const words[])
 {
     size_t number = 0;
@@ -164,7 +172,7 @@ static const char *value_of(char *const environment[], const char *name)
     return NULL;
 }
 
-/* Return what LD_PRELOAD of an environment lists beside this library, which comes first if it is there. */
+/* Return the libraries of LD_PRELOAD without this one, which is the first if it is in the list. */
 static const char *other_libraries(char *const environment[])
 {
     const char *libraries = value_of(environment, "LD_PRELOAD");
@@ -176,24 +184,25 @@ static const char *other_libraries(char *const environment[])
     return *rest == ':' ? rest + 1 : rest;
 }
 
-/* Fill a copy of an environment, with the variables that it lacks.
+/* Fill `copy` with an environment, and with our variables that it lacks.
  *
- * For the gate, `argv0` is not NULL, and this library goes: it would send the gate's compiler to a gate again.
- * `copy` has room for VARIABLES + 3 more, `libraries` for `size` bytes. A variable that is there stays, even
- * if it is empty: so a user can take one command out of the guard. */
+ * `copy` has room for VARIABLES + 3 entries more; `libraries` has `size` bytes for the entry LD_PRELOAD. A
+ * variable that the environment has stays, even if it is empty: so a user can take one command out of the
+ * guard. For the gate, `argv0` is the entry MILLGUARD_ARGV0, else NULL. The gate does not get this library,
+ * which would send the compiler that it starts to a gate again. */
 static void complete(char *const environment[], char **copy, char *libraries, size_t size, char *argv0)
 {
     size_t number = 0;
-    const char *others = other_libraries(environment);
+    const char *rest = other_libraries(environment);
     for (size_t i = 0; environment != NULL && environment[i] != NULL; i++)
         if (skip(environment[i], "LD_PRELOAD=") == NULL)
             copy[number++] = environment[i];
     for (int i = 0; i < VARIABLES; i++)
         if (value_of(environment, names[i]) == NULL)
             copy[number++] = variables[i];
-    const char *own = argv0 == NULL ? preload : "";
-    if (*own || *others) {
-        snprintf(libraries, size, "LD_PRELOAD=%s%s%s", own, *own && *others ? ":" : "", others);
+    const char *first = argv0 == NULL ? preload : "";
+    if (*first || *rest) {
+        snprintf(libraries, size, "LD_PRELOAD=%s%s%s", first, *first && *rest ? ":" : "", rest);
         copy[number++] = libraries;
     }
     if (argv0 != NULL)
@@ -201,8 +210,10 @@ static void complete(char *const environment[], char **copy, char *libraries, si
     copy[number] = NULL;
 }
 
-/* Tell whether a program must go through the gate, and find its path. */
-static int is_gated(const char *name, int searches, char found[PATH_MAX])
+/* Tell whether a program must go through the gate, and find its path.
+ *
+ * `searches` is true for functions that look for the program on PATH. */
+static int must_be_gated(const char *name, int searches, char found[PATH_MAX])
 {
     if (!names_compiler(name))
         return 0;
@@ -213,9 +224,11 @@ static int is_gated(const char *name, int searches, char found[PATH_MAX])
     return !is_cache(found);
 }
 
-/* Start a program by `execute` or, if that is NULL, by `spawn`, which takes the four values before argv.
+/* Start a program as execve or, if `spawns` is true, as posix_spawn does, which alone takes `pid`, `actions`
+ * and `attributes`. `searches` is true for the variants that look for the program on PATH.
  *
- * Arrays live on the stack of the caller of exec, so all of this is one function. */
+ * exec never returns, so nothing could free memory that was allocated for it. All arrays are on the stack of
+ * this function, which is why it is not split. */
 static int start(
     const char *name, int searches, char *const argv[], char *const environment[],
     pid_t *pid, const posix_spawn_file_actions_t *actions, const posix_spawnattr_t *attributes, int spawns)
@@ -225,25 +238,26 @@ static int start(
     if (!is_active || name == NULL)
         return spawns ? spawn(pid, name, actions, attributes, argv, environment) : execute(name, argv, environment);
     char found[PATH_MAX];
-    int gated = is_gated(name, searches, found);
+    int gated = must_be_gated(name, searches, found);
     size_t words = count(argv);
     const char *argv0 = words > 0 ? argv[0] : name;
     size_t size = sizeof "LD_PRELOAD=:" + strlen(preload) + strlen(other_libraries(environment));
     char libraries[size];
-    char named[sizeof "MILLGUARD_ARGV0=" + strlen(argv0)];
+    char argv0_entry[sizeof "MILLGUARD_ARGV0=" + strlen(argv0)];
     char *gate_argv[words + 3];
     char *copy[count(environment) + VARIABLES + 3];
-    snprintf(named, sizeof named, "MILLGUARD_ARGV0=%s", argv0);
-    complete(environment, copy, libraries, size, gated ? named : NULL);
+    snprintf(argv0_entry, sizeof argv0_entry, "MILLGUARD_ARGV0=%s", argv0);
+    complete(environment, copy, libraries, size, gated ? argv0_entry : NULL);
     if (gated) {
         gate_argv[0] = (char *)program;
         gate_argv[1] = found;
         for (size_t i = 1; i < words; i++)
             gate_argv[i + 1] = argv[i];
         gate_argv[words > 0 ? words + 1 : 2] = NULL;
-        if (spawns)
-            return real_posix_spawn(pid, program, actions, attributes, gate_argv, copy);
-        real_execve(program, gate_argv, copy);
+        if (!spawns)
+            real_execve(program, gate_argv, copy);
+        else if (real_posix_spawn(pid, program, actions, attributes, gate_argv, copy) == 0)
+            return 0;
         /* The gate is gone, as when somebody empties the cache: the build must not fail for that. */
     }
     if (spawns)
@@ -285,7 +299,8 @@ EXPORTED int posix_spawnp(
     return start(file, 1, argv, environment, pid, actions, attributes, 1);
 }
 
-/* The variadic ones: their words are counted first, then copied to an array. */
+/* For the functions that take the program's words as arguments: count these, and copy them to the array
+ * `words`, which ends with NULL. `last` is run behind the last word, to take execle's environment. */
 #define COLLECT(words, first, last)                                                                                  \
     va_list arguments;                                                                                               \
     size_t number = 1;                                                                                               \

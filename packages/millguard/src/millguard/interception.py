@@ -1,11 +1,12 @@
 """Lead every compiler of a command to the gate, however the command's programs name it.
 
+The gate is a small program that asks the guard before it starts a compiler (see `compiler_gate`).
 `intercept.c` is a library for LD_PRELOAD. In each program of the build it takes the place of the
 functions that start another program, and starts the gate instead of a compiler. So nothing stands
 in front of the compilers on disk, and CMake writes down the compiler's own path.
 
 Programs that are linked statically, such as those written in Go, and set-user-ID ones, such as
-sudo, do not load such a library: ld.so(8). What they start is not seen.
+sudo, do not load such a library: ld.so(8). The compilers that they start are not seen.
 """
 
 import ctypes
@@ -49,9 +50,11 @@ def interception_environment(
 ) -> dict[str, str]:
     """Return the variables to add to `environ`, so that programs start compilers by `gate`."""
     options = environ.get(SANITIZER_OPTIONS, "")
-    # Within a command that is guarded already, the library is there; twice it would work twice.
-    others = environ.get(PRELOAD_VARIABLE, "").split(":")
-    libraries = [str(library), *(other for other in others if other not in {"", str(library)})]
+    libraries = [str(library)]
+    for path in environ.get(PRELOAD_VARIABLE, "").split(":"):
+        # Within a command that is guarded already, the list has this library.
+        if path not in {"", str(library)}:
+            libraries.append(path)
     return {
         PRELOAD_VARIABLE: ":".join(libraries),
         SANITIZER_OPTIONS: f"{options}:{_ANY_ORDER}" if options else _ANY_ORDER,
@@ -61,6 +64,7 @@ def interception_environment(
 
 
 def _compile(target: Path, compiler: Sequence[str]) -> None:
+    """Compile the library. Raises OSError if that fails, or programs cannot load it."""
     options = ["-x", "c", "-std=gnu11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden"]
     with replacing(target) as fresh:
         try:
