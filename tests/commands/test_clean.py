@@ -1,5 +1,6 @@
 """Items that `invoke clean` removes or leaves, in a made-up home and through the real invoke."""
 
+import errno
 import json
 import os
 import shutil
@@ -17,6 +18,8 @@ from tests.support.refusals import refused
 from torchmill.cell.containers.cross import container_layout
 from torchmill.commands.clean import command, in_use, stored
 from torchmill.commands.clean.command import CleanOutcome
+from torchmill.commands.clean.items import StoredItem
+from torchmill.commands.clean.stored import StorageKind
 from torchmill.config.facts import Facts
 
 
@@ -48,7 +51,7 @@ def clean(
 
 
 def names(outcome: CleanOutcome) -> set[str]:
-    return {f"{item.kind} {item.name}" for item, _ in outcome.removed}
+    return {f"{usage.item.kind} {usage.item.name}" for usage in outcome.removed}
 
 
 def invoke(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -199,6 +202,42 @@ def test_age_is_counted_from_the_last_use(tmp_path: Path, small_facts: Facts) ->
     assert names(clean(tmp_path, small_facts, "trees", older="30d")) == {f"trees {things.TREE}"}
     assert names(clean(tmp_path, small_facts, "trees", older="1d")) == set()
     assert names(clean(tmp_path, small_facts, "trees")) == {f"trees {things.VISION}"}
+
+
+def test_an_item_whose_last_use_is_unknown_fits_no_age(tmp_path: Path, small_facts: Facts) -> None:
+    item = StoredItem("trees", "unknown", lambda: (tmp_path,), used=0.0)
+    kind = StorageKind("trees", "rebuilt", lambda _place: [item])
+    place = things.place(tmp_path, small_facts)
+    by_age = command.CleanCriteria((kind,), idle=1.0)
+    assert command.clean_items(place, by_age, dry_run=True).removed == []
+    by_kind = command.CleanCriteria((kind,))
+    assert names(command.clean_items(place, by_kind, dry_run=True)) == {"trees unknown"}
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_removed_items_have_the_paths_that_they_had(
+    tmp_path: Path, small_facts: Facts, dry_run: bool
+) -> None:
+    things.fill(tmp_path)
+    outcome = clean(tmp_path, small_facts, "outputs", dry_run=dry_run)
+    (usage,) = [usage for usage in outcome.removed if usage.item.name == things.CELL]
+    assert usage.as_data()["paths"]
+
+
+def test_an_item_that_is_not_deleted_entirely_is_named(
+    tmp_path: Path, small_facts: Facts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    things.fill(tmp_path)
+
+    def refuse(_paths: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(command, "delete_paths", refuse)
+    outcome = clean(tmp_path, small_facts, "demo")
+    assert outcome.removed == []
+    reasons = [reason for _item, reason in outcome.kept]
+    assert reasons == ["cannot be deleted entirely (Permission denied); any clean tries again"]
+    assert list(things.layout(tmp_path).demo.glob(".gone-*")), "it is out of its place"
 
 
 def test_a_source_is_needed_by_what_is_built_of_it(tmp_path: Path, small_facts: Facts) -> None:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from torchmill.commands.clean import in_use, stored
 from torchmill.commands.clean.items import StoragePlace, StoredItem
@@ -30,17 +30,20 @@ KIND_NAMES = tuple(kind.name for kind in KINDS if kind.removed != "never")
 _THREADS = 8  # that measure items: a disk answers several at a time
 _NAME_CHARACTERS = 60  # the longest name in a table
 _SHOWN_ITEMS = 8  # the largest of a kind; the others are counted
-_LIST_SECONDS = 1.0  # for so long a list of the processes is used again
+_LIST_SECONDS = 1.0  # a list of processes is reused for this long
 
 
 @dataclass(frozen=True, slots=True)
 class CleanCriteria:
-    """The filters of items to remove: an item has to pass each of them. None passes all items."""
+    """The filters of items to remove, and a limit.
+
+    An item has to pass each filter; a filter that is None lets every item pass.
+    """
 
     kinds: tuple[StorageKind, ...]
     idle: float | None = None  # the least seconds since the item was last needed
     tags: frozenset[str] | None = None  # of releases
-    free: int | None = None  # once so many bytes are freed, no more items are removed
+    free: int | None = None  # the limit: once so many bytes are freed, no more items are removed
 
 
 def parse_criteria(
@@ -74,10 +77,12 @@ def parse_criteria(
 
 
 def _release_tags(facts: Facts, tag: str) -> frozenset[str]:
-    """Return the tags of a release of torch and of its partners; of a partner's tag, that alone.
+    """Return the tags of the releases that go with a tag.
 
-    Extensions that go with several releases of torch (which have `editions`) are left out: their
-    items may be those of another torch.
+    For a tag of torch: the release's tag and those of its partners, which are the packages built
+    for that release, such as torchvision. For a tag of a partner only: just that tag. A tag that
+    both have is taken for torch's. Extensions that go with several releases of torch (which have
+    `editions`) are left out: their items may be those of another torch.
     """
     base = base_package(facts).name
     base_tags = {release.tag for release in facts.releases[base]}
@@ -93,11 +98,35 @@ def _release_tags(facts: Facts, tag: str) -> frozenset[str]:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class StoredUsage:
+    """What an item takes on the disk, and its user."""
+
+    item: StoredItem
+    size: DiskBytes
+    paths: tuple[Path, ...] = ()  # before the item is removed: afterwards it may find none
+    busy: str = ""  # who uses the item, as a clause; "" for nobody
+
+    def as_data(self) -> dict[str, Any]:
+        """Return JSON-ready data; sizes are in bytes, `used` is in seconds since the epoch."""
+        item = self.item
+        return {
+            "kind": item.kind,
+            "name": item.name,
+            "paths": [str(path) for path in self.paths],
+            "tag": item.tag,
+            "size": self.size.size,
+            "files": self.size.files,
+            "used": round(item.used),
+            "busy": self.busy,
+        }
+
+
 @dataclass(slots=True)
 class CleanOutcome:
     """The items that a clean removed, or would remove."""
 
-    removed: list[tuple[StoredItem, DiskBytes]] = field(default_factory=list)
+    removed: list[StoredUsage] = field(default_factory=list)
     # Items that stay although the criteria choose them, each with the reason as a clause.
     kept: list[tuple[StoredItem, str]] = field(default_factory=list)
     total: DiskBytes = field(default_factory=DiskBytes)
@@ -109,7 +138,8 @@ def clean_items(
     """Remove leftovers of interrupted cleans, then the items of some criteria.
 
     The items that were not needed for the longest time go first, until `criteria.free` bytes are
-    freed. With `dry_run`, nothing is removed, and items are only measured.
+    freed; items whose last use is unknown go before them. With `dry_run`, nothing is removed, and
+    items are only measured.
     """
     if not dry_run:
         for path in stored.find_leftovers(place):
@@ -125,12 +155,12 @@ def clean_items(
         if item.hindrance and time.monotonic() - listed_at > _LIST_SECONDS:
             processes = in_use.list_processes()
             listed_at = time.monotonic()
-        reason, size = _remove_unless_used(item, processes, dry_run)
+        reason, usage = _remove_unless_used(item, processes, dry_run)
         if reason:
             outcome.kept.append((item, reason))
-        elif size.size:  # 0: another clean has removed the item meanwhile
-            outcome.removed.append((item, size))
-            outcome.total = add_up((outcome.total, size))
+        elif usage.size.size:  # 0: another clean has removed the item in the meantime
+            outcome.removed.append(usage)
+            outcome.total = add_up((outcome.total, usage.size))
     return outcome
 
 
@@ -141,8 +171,10 @@ def _chosen_items(place: StoragePlace, criteria: CleanCriteria) -> list[StoredIt
     for kind in criteria.kinds:
         for item in kind.find(place):
             fits_tag = criteria.tags is None or item.tag in criteria.tags
-            # A time in the future, as after a clock was set back, gives no age: such an item stays.
-            fits_age = criteria.idle is None or now - item.used >= criteria.idle
+            # A time in the future, as after a clock was set back, and an unknown time, 0, give no
+            # age: such an item fits no --age.
+            is_old = item.used > 0 and now - item.used >= (criteria.idle or 0)
+            fits_age = criteria.idle is None or is_old
             if fits_tag and fits_age:
                 chosen.append(item)
     return sorted(chosen, key=lambda item: (item.used, item.kind, item.name))
@@ -150,84 +182,67 @@ def _chosen_items(place: StoragePlace, criteria: CleanCriteria) -> list[StoredIt
 
 def _remove_unless_used(
     item: StoredItem, processes: in_use.RunningProcesses, dry_run: bool
-) -> tuple[str, DiskBytes]:
+) -> tuple[str, StoredUsage]:
     """Remove an item under its locks; with `dry_run`, only measure it.
 
-    Returns why the item stays, as a clause, "" if it is removed; and its size.
+    Returns why the item stays, as a clause, "" if it is removed; and what it takes on the disk.
     """
-    size = DiskBytes()
+    nothing = StoredUsage(item, DiskBytes())
     try:
         reason = item.find_hindrance(processes)
         if reason:
-            return reason, size
+            return reason, nothing
         if dry_run:
             with hold_locks(lock for lock in item.locks if lock.exists()):
-                size = measure_paths(item.find())
-        else:
-            # Under the locks, the item is only renamed. To delete it may take minutes, for which a
-            # build would wait.
-            with hold_locks(item.locks):
-                renamed = move_out_of_sight(item.find())
-            size = measure_paths(renamed)
-            delete_paths(renamed)
+                paths = tuple(item.find())
+                return "", StoredUsage(item, measure_paths(paths), paths)
+        # Under the locks, the item is only renamed. To delete it may take minutes, for which a
+        # build would wait.
+        with hold_locks(item.locks):
+            paths = tuple(item.find())
+            renamed = move_out_of_sight(paths)
     except BusyError as error:  # its message is the path of the lock
-        return in_use.lock_holder(Path(str(error))), size
+        return in_use.lock_holder(Path(str(error))), nothing
     except OSError as error:
-        return f"cannot be removed ({error.strerror or error})", size
-    return "", size
-
-
-class StoredUsage(NamedTuple):
-    """An item, its size, and its user."""
-
-    item: StoredItem
-    usage: DiskBytes
-    busy: str = ""  # who uses the item, as a clause; "" for nobody
-
-    def as_data(self) -> dict[str, Any]:
-        """Return JSON-ready data; sizes are in bytes, `used` is in seconds since the epoch."""
-        item = self.item
-        return {
-            "kind": item.kind,
-            "name": item.name,
-            "paths": [str(path) for path in item.find()],
-            "tag": item.tag,
-            "size": self.usage.size,
-            "files": self.usage.files,
-            "used": round(item.used),
-            "busy": self.busy,
-        }
+        return f"cannot be removed ({error.strerror or error})", nothing
+    usage = StoredUsage(item, measure_paths(renamed), paths)
+    try:
+        delete_paths(renamed)
+    except OSError as error:
+        # The item is out of its place. The rest counts as a leftover.
+        reason = f"cannot be deleted entirely ({error.strerror or error}); any clean tries again"
+        return reason, nothing
+    return "", usage
 
 
 def show_status(facts: Facts, layout: Layout) -> CommandOutput:
     """Return all stored items with their sizes and users, and the free room."""
     place = StoragePlace(layout, nox_environments_folder(), facts)
     usages = _measure_usages(place)
-    size = add_up(usage.usage for usage in usages).size
+    size = add_up(usage.size for usage in usages).size
     leftovers = measure_paths(stored.find_leftovers(place)).size
-    # One folder for each disk: the last of those on it.
+    # Name each disk by one folder on it; if several are on it, the last of them.
     disks = {}
     for folder in (layout.cache, place.environments, layout.dist, layout.state):
         if folder.is_dir():
             disks[folder.stat().st_dev] = folder
-    disk_usages = {str(folder): shutil.disk_usage(folder) for folder in disks.values()}
+    rooms = {str(folder): shutil.disk_usage(folder) for folder in disks.values()}
     data = {
         "stored": [usage.as_data() for usage in usages],
         "size": size,
         "leftovers": leftovers,
         "selected": selection.selected_tag(layout),
         "disks": [
-            {"folder": name, "total": usage.total, "free": usage.free}
-            for name, usage in disk_usages.items()
+            {"folder": name, "total": room.total, "free": room.free} for name, room in rooms.items()
         ],
     }
     rows: list[Sequence[str]] = []
     for kind in KINDS:
         members = [usage for usage in usages if usage.item.kind == kind.name]
         if members:
-            total = add_up(member.usage for member in members).size
+            total = add_up(member.size for member in members).size
             rows.append((kind.name, format_bytes(total), "", f"if removed: {kind.cost}"))
-            rows += _rows(members)
+            rows += _item_rows(members)
             rows.append(("", "", "", ""))
     lines = []
     if rows:
@@ -240,8 +255,8 @@ def show_status(facts: Facts, layout: Layout) -> CommandOutput:
         lines.append(
             f"{format_bytes(leftovers)} left by an interrupted clean: any clean removes it"
         )
-    for name, usage in disk_usages.items():
-        free = f"{format_bytes(usage.free)} of {format_bytes(usage.total)}"
+    for name, room in rooms.items():
+        free = f"{format_bytes(room.free)} of {format_bytes(room.total)}"
         lines.append(f"{name}: {free} free on its disk")
     lines.append(selection.describe_state(layout))
     return CommandOutput("\n".join(lines), data)
@@ -253,17 +268,18 @@ def _measure_usages(place: StoragePlace) -> list[StoredUsage]:
     for kind in KINDS:
         items += kind.find(place)
     processes = in_use.list_processes()
+    paths_of_items = [tuple(item.find()) for item in items]
     with ThreadPoolExecutor(_THREADS) as threads:
-        sizes = list(threads.map(lambda item: measure_paths(item.find()), items))
+        sizes = list(threads.map(measure_paths, paths_of_items))
     usages = []
     # Not in threads: two items may have a lock in common, and one would seem to use the other.
-    for item, size in zip(items, sizes, strict=True):
+    for item, size, paths in zip(items, sizes, paths_of_items, strict=True):
         busy = in_use.find_occupant(item.locks) or item.find_hindrance(processes)
-        usages.append(StoredUsage(item, size, busy))
+        usages.append(StoredUsage(item, size, paths, busy))
     return usages
 
 
-def _rows(usages: Sequence[StoredUsage]) -> Iterator[tuple[str, ...]]:
+def _item_rows(usages: Sequence[StoredUsage]) -> Iterator[tuple[str, ...]]:
     """Yield a row for each of the largest items of a kind, and one row for all others.
 
     If all items have the same user, it is named once, in a row of its own.
@@ -272,21 +288,21 @@ def _rows(usages: Sequence[StoredUsage]) -> Iterator[tuple[str, ...]]:
     user_of_all = usages[0].busy if len(usages) > 1 and len(users) == 1 else ""
     if user_of_all:
         yield "  all of it", "", "", user_of_all
-    ordered = sorted(usages, key=lambda usage: -usage.usage.size)
+    ordered = sorted(usages, key=lambda usage: -usage.size.size)
     count = _SHOWN_ITEMS
     if len(ordered) == _SHOWN_ITEMS + 1:
         count += 1  # the row "and 1 more" would take as much room as the item
     half = _NAME_CHARACTERS // 2
-    for item, size, busy in ordered[:count]:
-        name = item.name
+    for usage in ordered[:count]:
+        name = usage.item.name
         if len(name) > _NAME_CHARACTERS:
             # The files of caches have long digests as names.
             name = f"{name[:half]}…{name[-half:]}"
-        user = "" if user_of_all else busy
-        yield f"  {name}", format_bytes(size.size), _ago(item.used), user
+        user = "" if user_of_all else usage.busy
+        yield f"  {name}", format_bytes(usage.size.size), _ago(usage.item.used), user
     rest = ordered[count:]
     if rest:
-        size_of_rest = add_up(usage.usage for usage in rest).size
+        size_of_rest = add_up(usage.size for usage in rest).size
         last_used = max(usage.item.used for usage in rest)
         yield f"  and {len(rest)} more", format_bytes(size_of_rest), _ago(last_used), ""
 
@@ -310,11 +326,11 @@ def clean(
 ) -> CommandOutput:
     """Remove items that can be made again and that nobody uses, and return what was removed.
 
-    The output fails if fewer bytes were freed than --free asks for.
+    The command fails, after its output is shown, if fewer bytes were freed than --free asks for.
     """
     criteria = parse_criteria(facts, kind or (), age, release, free)
     outcome = clean_items(StoragePlace(layout, nox_environments_folder(), facts), criteria, dry_run)
-    usages = [StoredUsage(item, size) for item, size in outcome.removed]
+    usages = outcome.removed
     freed = outcome.total.freed
     data = {
         "would_be_removed" if dry_run else "removed": [usage.as_data() for usage in usages],
@@ -323,22 +339,22 @@ def clean(
         ],
         "freed": freed,
     }
-    verb = "would be removed" if dry_run else "removed"
+    removed, freed_clause = "removed", "freed"
+    if dry_run:
+        removed, freed_clause = "would be removed", "would be freed"
     rows: list[Sequence[str]] = []
     for storage_kind in KINDS:
         members = [usage for usage in usages if usage.item.kind == storage_kind.name]
         if members:
-            rows.append((f"{verb}: {storage_kind.name}", "", ""))
-            rows += [row[:3] for row in _rows(members)]
+            rows.append((f"{removed}: {storage_kind.name}", "", ""))
+            rows += [row[:3] for row in _item_rows(members)]
     lines = []
     if rows:
         lines.append(format_table(("", "size", "last needed"), rows))
     lines += [f"kept: {item.kind} {item.name}: {reason}" for item, reason in outcome.kept]
     free_now = shutil.disk_usage(nearest_existing(layout.root)).free
-    verb = "would be freed" if dry_run else "freed"
-    lines.append(
-        f"{format_bytes(freed)} {verb}; {format_bytes(free_now)} free on the disk of {layout.root}"
-    )
+    room = f"{format_bytes(free_now)} free on the disk of {layout.root}"
+    lines.append(f"{format_bytes(freed)} {freed_clause}; {room}")
     return CommandOutput(
         "\n".join(lines), data, require=partial(_require_freed, freed, criteria.free)
     )
