@@ -45,6 +45,17 @@ def test_each_limit_has_a_row_and_the_smallest_binds() -> None:
     assert row(text, "/sys/fs/cgroup/cpu.max") == "/sys/fs/cgroup/cpu.max 7.5 binds"
 
 
+def test_limits_of_the_same_name_have_a_row_each() -> None:
+    memory = (LimitReading("memory.max", 8 * GIB), LimitReading("memory.max", 4 * GIB))
+    processors = (CpuQuota("cpu.max", 4), CpuQuota("cpu.max", 2))
+    text = replace(NODE, memory=memory, processors=processors).as_text()
+    rows = [" ".join(line.split()) for line in text.splitlines()]
+    assert "memory.max 8.0 GiB 0 B 8.0 GiB" in rows
+    assert "memory.max 4.0 GiB 0 B 4.0 GiB binds" in rows
+    assert "cpu.max 4" in rows
+    assert "cpu.max 2 binds" in rows
+
+
 def test_the_consequences_have_a_table() -> None:
     text = NODE.as_text()
     assert row(text, "processors kept").endswith(" 8")
@@ -90,7 +101,9 @@ def test_a_limit_of_each_process_is_shown_and_bounds_no_sum() -> None:
 
 
 def test_windows_has_no_guard() -> None:
-    assert "warning: there is no guard on Windows" in replace(NODE, system="windows").as_text()
+    text = replace(NODE, system="windows").as_text()
+    assert "warning: there is no guard on Windows" in text
+    assert "with the memory guard" not in text
 
 
 def test_the_data_has_the_same_limits() -> None:
@@ -127,5 +140,5 @@ def test_an_unknown_machine_has_limits_and_no_builds(shipped: Facts) -> None:
 
 def test_this_machine_is_measured() -> None:
     budget = jobs.measure_budget((), Options(jobs=3, memory=2**20))
-    assert budget.allowed.available <= 2**20
-    assert budget.cores.count == 3
+    assert budget.binding_memory.available <= 2**20
+    assert budget.binding_processors.count == 3

@@ -53,12 +53,12 @@ class Budget:
     system: str  # "linux", "macos", "windows"
 
     @property
-    def allowed(self) -> LimitReading:
+    def binding_memory(self) -> LimitReading:
         """Return the limit that binds the memory of all compilers together."""
         return min(self.memory, key=limits.tightness)
 
     @property
-    def cores(self) -> CpuQuota:
+    def binding_processors(self) -> CpuQuota:
         """Return the limit that binds the processors that are kept busy."""
         if self.requested_processors:
             return CpuQuota("--jobs", self.requested_processors)
@@ -67,13 +67,16 @@ class Budget:
     @property
     def slots(self) -> int:
         """Return how many compilers may be started under the guard, most of them waiting."""
-        return guarded_slots(self.cores.count, self.allowed.available)
+        return guarded_slots(self.binding_processors.count, self.binding_memory.available)
 
     def unguarded(self, demand: CompileDemand) -> JobCount:
         """Return how many compilers run at a time without a guard."""
         cores = min(self.processors, key=limits.tightness).count
         return count_jobs(
-            cores, self.allowed.available, int(demand.largest.high), self.requested_processors
+            cores,
+            self.binding_memory.available,
+            int(demand.largest.high),
+            self.requested_processors,
         )
 
     def as_data(self) -> dict[str, Any]:
@@ -86,13 +89,15 @@ class Budget:
             {**asdict(demand), "unguarded": asdict(self.unguarded(demand))}
             for demand in self.demands
         ]
+        room = self.binding_memory
+        processors = self.binding_processors
         return {
             "memory": memory,
             "memory_of_one_process": process_memory,
             "processors": [asdict(quota) for quota in self.processors],
             "allowed": {
-                "memory": {"bytes": self.allowed.available, "source": self.allowed.source},
-                "processors": {"count": self.cores.count, "source": self.cores.source},
+                "memory": {"bytes": room.available, "source": room.source},
+                "processors": {"count": processors.count, "source": processors.source},
                 "slots": self.slots,
             },
             "builds": builds,
@@ -101,31 +106,32 @@ class Budget:
 
     def as_text(self) -> str:
         """Return tables: the limits of each kind, the numbers that follow, and the builds."""
+        memory = format_bytes(self.binding_memory.available)
         consequences = [
-            ("processors kept busy", str(self.cores.count)),
-            ("memory for all compilers together", format_bytes(self.allowed.available)),
+            ("processors kept busy", str(self.binding_processors.count)),
+            ("memory for all compilers together", memory),
             ("compilers that may be started, most of them waiting", str(self.slots)),
         ]
         builds = [
             (demand.builds, demand.largest.in_bytes, self.unguarded(demand).reason)
             for demand in self.demands
         ]
+        memory_heads = ("memory", "limit", "used", "of which cache", "available", "")
         tables = [
-            console.format_table(
-                ("memory", "limit", "used", "of it cache", "available", ""), self._memory_rows()
-            ),
+            console.format_table(memory_heads, self._memory_rows()),
             console.format_table(("processors", "number", ""), self._processor_rows()),
-            console.format_table(("with the memory guard", ""), consequences),
-            console.format_table(
-                ("build", "largest compiles", "at a time without the guard"), builds
-            ),
         ]
+        if self.system != "windows":  # which has no guard
+            tables.append(console.format_table(("with the memory guard", ""), consequences))
+        build_heads = ("build", "largest compiles", "at a time without the guard")
+        tables.append(console.format_table(build_heads, builds))
         warnings = [f"warning: {warning}" for warning in _warnings(self)]
         return "\n\n".join([*tables, *warnings])
 
     def _memory_rows(self) -> list[list[str]]:
         """Return a row for each limit of memory; the last column marks the one that binds."""
         rows = []
+        binding = self.binding_memory
         for limit in self.memory:
             cache = format_bytes(limit.reclaimable) if limit.reclaimable else ""
             row = [
@@ -134,7 +140,7 @@ class Budget:
                 format_bytes(limit.used),
                 cache,
                 format_bytes(limit.available),
-                "binds" if limit.source == self.allowed.source else "",
+                "binds" if limit is binding else "",  # two limits may have the same name
             ]
             rows.append(row)
         for limit in self.process_memory:
@@ -144,13 +150,13 @@ class Budget:
 
     def _processor_rows(self) -> list[Sequence[str]]:
         """Return a row for each limit of processors; the last column marks the one that binds."""
-        numbers = {quota.source: f"{quota.cores:g}" for quota in self.processors}
+        quotas = list(self.processors)
+        binding = self.binding_processors
         if self.requested_processors:
-            numbers["--jobs"] = str(self.requested_processors)
-        binding = self.cores.source
+            quotas.append(binding)
         rows: list[Sequence[str]] = []
-        for source, number in numbers.items():
-            rows.append((source, number, "binds" if source == binding else ""))
+        for quota in quotas:
+            rows.append((quota.source, f"{quota.cores:g}", "binds" if quota is binding else ""))
         return rows
 
 
@@ -165,17 +171,17 @@ def show_budget(
 ) -> CommandOutput:
     """Return the limits of memory and processors, and what they allow a build.
 
-    Without `build`, the builds of the selected or newest release. `host` is the file of a described
-    machine.
+    Without `build`, those of the selected or newest release are shown. `host` is a file that
+    describes another machine.
     """
-    machine = load_host(Path(host)) if host else None
-    arch = machine.arch if machine else native_arch()
+    described_host = load_host(Path(host)) if host else None
+    arch = described_host.arch if described_host else native_arch()
     release = selection.selected_release(facts, layout, tag)
     if build:
         cells: Iterable[Cell] = [cell_lookup.find_cell(facts, build, arch, release)]
     else:
         cells = buildable_cells(facts, release or newest_release(facts), arch)
-    budget = measure_budget(compile_demands(facts, cells), options, machine)
+    budget = measure_budget(compile_demands(facts, cells), options, described_host)
     return CommandOutput(budget.as_text(), budget.as_data())
 
 
@@ -207,7 +213,10 @@ def measure_budget(
 
 
 def compile_demands(facts: Facts, cells: Iterable[Cell]) -> tuple[CompileDemand, ...]:
-    """Return the memory that the largest compiles of cells need, one demand for equal needs."""
+    """Return the memory that the largest compiles of cells need.
+
+    Builds of a release with equal needs share one demand.
+    """
     # The inner dictionaries are sets that keep their order.
     variants: dict[tuple[str, CostRange], dict[str, None]] = {}
     for cell in cells:
@@ -223,7 +232,7 @@ def compile_demands(facts: Facts, cells: Iterable[Cell]) -> tuple[CompileDemand,
 
 
 def _warnings(budget: Budget) -> Iterator[str]:
-    """Yield sentences on limits that a build exceeds."""
+    """Yield the warnings: no guard on Windows, and limits that the largest compile exceeds."""
     if budget.system == "windows":
         yield "there is no guard on Windows: the number without it applies"
     if not budget.demands:
@@ -231,7 +240,7 @@ def _warnings(budget: Budget) -> Iterator[str]:
     hungriest = max(budget.demands, key=lambda demand: demand.largest.high)
     need = hungriest.largest.high
     sentence = f"the largest compiles of {hungriest.builds} take up to {format_bytes(need)}"
-    if need > budget.allowed.available:
+    if need > budget.binding_memory.available:
         yield (
             f"{sentence}, more than there is: such a file is compiled alone, and may fail even then"
         )
@@ -239,5 +248,5 @@ def _warnings(budget: Budget) -> Iterator[str]:
         if need > limit.limit:
             yield (
                 f"{sentence}, and {limit.source} allows a process {format_bytes(limit.limit)}: "
-                f"`{limit.source} unlimited` lifts that"
+                f"`{limit.source} unlimited` lifts that, unless root has set the limit"
             )
