@@ -12,14 +12,15 @@ from pathlib import Path
 import pytest
 from press_support import compiled_wheels
 
+from tests.support.machines import script
 from tests.support.refusals import refused
 from torchmill.cell.folders import BuildTree
 from torchmill.core.process import capture
 from torchmill.host.environments import (
     STAMP_NAME,
     base_interpreter,
+    environment_python,
     hold_environment,
-    in_environment,
     installed_distributions,
     make_environment,
     pip_variables,
@@ -143,6 +144,30 @@ def test_a_base_interpreter_is_found_without_configuration(tmp_path: Path) -> No
         assert base_interpreter(tmp_path, version).exists()
 
 
+def test_a_base_interpreter_is_of_the_environments_version(tmp_path: Path) -> None:
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    home = tmp_path / "home"
+    home.mkdir()
+    script(home, "python3", "echo 3.99")
+    (tmp_path / "pyvenv.cfg").write_text(f"home = {home}\n")
+    assert base_interpreter(tmp_path, version).parent != home
+    (home / "python3").unlink()
+    (home / "python3").symlink_to(sys.executable)
+    assert base_interpreter(tmp_path, version) == home / "python3"
+    script(home, f"python{version}", "exit 1")
+    assert base_interpreter(tmp_path, version) == home / f"python{version}"
+
+
+def test_the_pip_script_imports_nothing_of_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    venv = tmp_path / "venv"
+    make_environment(Path(sys.executable), venv, tmp_path / "store")
+    (tmp_path / "logging.py").write_text("raise SystemExit(9)\n")
+    monkeypatch.chdir(tmp_path)
+    assert "pip" in capture([str(venv / "bin" / "pip"), "--version"])
+
+
 def test_pip_installs_into_its_environment_despite_the_users_settings(tmp_path: Path) -> None:
     """Otherwise a build would lack its requirements, although pip reports them as installed."""
     package = tmp_path / "tree/tinytorch"
@@ -151,7 +176,7 @@ def test_pip_installs_into_its_environment_despite_the_users_settings(tmp_path: 
     wheel = compiled_wheels.raw_wheel(package.parent, "tinytorch", "1.0", tmp_path)
     venv = tmp_path / "venv"
     make_environment(Path(sys.executable), venv, tmp_path / "empty")
-    pip = [str(in_environment(venv)), "-m", "pip", "install", "--no-deps", "--no-index"]
+    pip = [str(environment_python(venv)), "-m", "pip", "install", "--no-deps", "--no-index"]
     elsewhere = tmp_path / "elsewhere"
     capture([*pip, "--target", str(elsewhere), str(wheel)])
     settings = tmp_path / "pip.conf"
@@ -185,7 +210,7 @@ def test_an_environment_has_its_own_pip(tmp_path: Path) -> None:
         make_environment(Path(sys.executable), venv, empty, *runners)
         output = capture([str(venv / "bin/pip"), "--version"])
         assert f" from {venv}/lib/" in output
-        assert capture([str(in_environment(venv)), "-m", "pip", "--version"]) == output
+        assert capture([str(environment_python(venv)), "-m", "pip", "--version"]) == output
 
 
 def test_garbage_in_state_files_is_ignored(tmp_path: Path, interpreter: Path) -> None:

@@ -18,7 +18,7 @@ from tests.support.fatbins import PTX, fatbin, library, piece
 from tests.support.refusals import refused
 from torchmill.config.arch_list import ArchTarget
 from torchmill.core.process import capture
-from torchmill.host.environments import in_environment
+from torchmill.host.environments import environment_python
 from torchmill.plan.plan import Plan, PlannedCuda, expected_values
 from torchmill.wheel.verify import clean_environment
 from torchmill.wheel.verify.clean_environment import CheckResult, clean_variables, parse_results
@@ -162,7 +162,7 @@ def test_an_environment_is_a_copy_of_an_unchanged_stored_environment(tmp_path: P
     second = clean_environment.create_environment(PYTHON, tmp_path / "second", io.StringIO(), store)
     assert template.stat().st_ino == inode
     for venv in (first, second):
-        assert installed_packages(venv) == installed_packages(in_environment(template / "made"))
+        assert installed_packages(venv) == installed_packages(environment_python(template / "made"))
 
 
 @pytest.mark.parametrize(

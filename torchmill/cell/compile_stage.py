@@ -40,7 +40,7 @@ def compile_stage(
     # The inputs are read first: what somebody changes during the build is out of date afterwards,
     # and the next run sees it.
     inputs = stage_inputs(context, "compile", {})
-    python = environments.in_environment(context.venv)
+    python = environments.environment_python(context.venv)
     seconds: dict[str, float] = {}
     with _timed(seconds, "requirements"):
         provide_requirements(context, install)

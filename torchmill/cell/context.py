@@ -39,7 +39,7 @@ from torchmill.fetch.source import verification
 from torchmill.fetch.source.source import Source
 from torchmill.fetch.source.source_dir import load_source
 from torchmill.host import environments
-from torchmill.host.environments import base_interpreter, in_environment
+from torchmill.host.environments import base_interpreter, environment_python
 from torchmill.host.host import Host
 from torchmill.host.measurement import measure_basic_host, measure_host, with_named_compiler
 from torchmill.host.processor import resolve_processor
@@ -203,7 +203,7 @@ class BuildContext:
             # A tree of one interpreter has no kit: its tools are installed in the environment.
             "kit": str(self.tree.kit if self.shares_tree else venv),
             "venv": str(venv),
-            "python": str(in_environment(venv)),
+            "python": str(environment_python(venv)),
             "patches": str(self.facts.patches),
         }
         return places | cuda_toolkit.cuda_placeholders(self.plan, self.host)

@@ -53,7 +53,7 @@ def pack_stage(context: BuildContext, stages: StageLog, raw: Path, install: Inst
     """
     from torchmill.wheel import sbom  # slow to load, and not needed if the wheel is up to date
 
-    if not environments.is_as_filled(context.venv, context.environment_key):
+    if not environments.is_unchanged(context.venv, context.environment_key):
         provide_requirements(context, install)
     start = time.monotonic()
     inputs = stage_inputs(context, "pack", stages.valid)

@@ -25,7 +25,7 @@ def provide_requirements(context: BuildContext, install: Install) -> None:
             for word in words:
                 if word.startswith(_TOOLS):
                     install(word)
-            environments.import_packages_of(context.venv, lent_packages)
+            environments.add_package_folder(context.venv, lent_packages)
         install(*words)
 
     environments.provide_environment(

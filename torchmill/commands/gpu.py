@@ -216,7 +216,7 @@ def check_on_gpu(
             python, Path(environment), log, layout.environments
         )
         for folder in torch_folders:
-            environments.import_packages_of(Path(environment), folder)
+            environments.add_package_folder(Path(environment), folder)
         # An environment that is lent brings its own NumPy.
         refused = _install_wheels(facts, wheels, venv, log, with_numpy=not torch_folders)
         tried = [wheel for wheel in wheels if wheel.path.name not in refused]

@@ -212,7 +212,7 @@ def _install(session: NoxSession, *requirements: str) -> None:
     variables = {**os.environ, **session.env, "PATH": search_path}
     set_variables = {name: value for name, value in variables.items() if value is not None}
     # -I: pip is to import no module of the folder that it runs in.
-    argv = [str(environments.in_environment(venv)), "-I", *words]
+    argv = [str(environments.environment_python(venv)), "-I", *words]
     log = io.StringIO()
     try:
         process.stream(

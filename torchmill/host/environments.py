@@ -25,7 +25,7 @@ from torchmill.host.stored_folders import copy_stored
 
 Install = Callable[..., Any]  # runs `pip install` with its arguments
 STAMP_NAME = "torchmill"  # the file in an environment with the purpose that it was filled for
-# A pattern of variables with which pip would install in another place, or something else.
+# Environment variables that would make pip install elsewhere, or install something else.
 MISLEADING_VARIABLES = (
     "PYTHON.*|PIP_(DRY_RUN|TARGET|PREFIX|ROOT|USER|PYTHON|NO_DEPS|PRE|REQUIREMENT|EDITABLE"
     "|REQUIRE_VIRTUALENV)"
@@ -33,14 +33,21 @@ MISLEADING_VARIABLES = (
 _SITES = ("lib/python*/site-packages", "Lib/site-packages")
 _PATH_FILE = "torchmill.pth"  # leads to packages in another folder
 _DIGITS = 16  # of the digest that names a stored environment
+# Without -I, Python would import modules of the current folder, such as a logging.py there.
 _PIP = """\
 #!/bin/sh
-exec "$(dirname "$0")/python" -m pip "$@"
+exec "$(dirname "$0")/python" -I -m pip "$@"
+"""
+# Prints the version of an interpreter: "3.10", or "3.13t" of a free-threaded one.
+_PRINT_VERSION = """\
+import sys, sysconfig
+suffix = "t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
+print("%d.%d%s" % (sys.version_info[:2] + (suffix,)))
 """
 
 
 def hold_environment(venv: Path, cell: str) -> AbstractContextManager[None]:
-    """Hold the lock of an environment in a block.
+    """Return a context manager that holds the lock of an environment.
 
     Cells of the same name, of other releases and other checkouts, share the environment. `cell` is
     that name, for messages. Raises BusyError if another run holds the lock, HostError if it cannot
@@ -48,8 +55,9 @@ def hold_environment(venv: Path, cell: str) -> AbstractContextManager[None]:
     """
     # Beside the environment: `venv --clear` deletes all files in it.
     lock = venv.with_name(".locks") / venv.name
-    holder = f"{cell} of another release or checkout, in the same environment ({venv}),"
-    return locks.hold_lock(lock, holder)
+    # The message goes on: "… is being built by another run".
+    product = f"{cell} of another release or checkout, in the same environment ({venv}),"
+    return locks.hold_lock(lock, product)
 
 
 def provide_environment(
@@ -62,11 +70,11 @@ def provide_environment(
     the environments in `store`. Raises HostError if it cannot be made.
     """
     stamp = venv / STAMP_NAME
-    # If the run that made it was killed, its pip may not run.
-    pip_version = ("-I", "-m", "pip", "--version")
-    is_usable = is_as_filled(venv, purpose) and program_output(
-        str(in_environment(venv)), *pip_version
-    )
+    is_usable = False
+    if is_unchanged(venv, purpose):
+        # If the run that made it was killed, its pip may not run.
+        pip_version = ("-I", "-m", "pip", "--version")
+        is_usable = bool(program_output(str(environment_python(venv)), *pip_version))
     if not is_usable:
         with report_unwritable(venv):
             # The stamp goes first: the environment must not count as filled while it is made anew.
@@ -87,7 +95,8 @@ def make_environment(
     """
     digest = digest_data([str(interpreter.resolve()), stat_file(interpreter)])[:_DIGITS]
     _run_venv(run, interpreter, venv, "--without-pip")
-    copy_stored(store / digest, venv, partial(_run_venv, run, interpreter), _copy_packages)
+    make_with_pip = partial(_run_venv, run, interpreter)
+    copy_stored(store / digest, venv, make=make_with_pip, copy=_copy_packages)
 
 
 def _run_venv(
@@ -116,7 +125,8 @@ def _site_folders(venv: Path) -> Iterator[Path]:
 def _copy_packages(stored: Path, venv: Path) -> None:
     """Copy pip and the packages that come with it into an environment.
 
-    Its programs are written anew: those of the stored environment start the stored pip.
+    The pip scripts are written anew: the stored ones would start the stored pip. On Windows there
+    are none, because pip is run as a module there.
     """
     for folder in _site_folders(stored):
         shutil.copytree(folder, venv / folder.relative_to(stored), dirs_exist_ok=True)
@@ -127,9 +137,10 @@ def _copy_packages(stored: Path, venv: Path) -> None:
 
 
 def pip_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return variables with which pip installs its arguments, in the environment of its Python.
+    """Return the variables for a pip that installs what it is asked to, into its own environment.
 
-    Variables also override the user's pip.conf.
+    Those that are set here also override the user's pip.conf. Its other settings stay in force,
+    because the index to install from may be one of them.
     """
     harmless = {}
     for name, value in variables.items():
@@ -143,7 +154,7 @@ def pip_variables(variables: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def import_packages_of(venv: Path, folder: Path) -> None:
+def add_package_folder(venv: Path, folder: Path) -> None:
     """Let an environment import the packages in a folder, after its own.
 
     pip then takes them for installed, without the programs that they would have put on PATH.
@@ -157,7 +168,10 @@ def import_packages_of(venv: Path, folder: Path) -> None:
 
 
 def installed_distributions(venv: Path, purpose: str) -> list[str] | None:
-    """Return the distributions in an environment; None if it was not filled for a purpose."""
+    """Return the .dist-info folders in an environment: "numpy-1.24.4.dist-info".
+
+    Returns None if the environment was not filled for this purpose.
+    """
     if _read_stamp(venv)[0] != purpose:
         return None
     names: list[str] = []
@@ -166,7 +180,7 @@ def installed_distributions(venv: Path, purpose: str) -> list[str] | None:
     return sorted(names)
 
 
-def is_as_filled(venv: Path, purpose: str) -> bool:
+def is_unchanged(venv: Path, purpose: str) -> bool:
     """Tell whether an environment is as it was filled for a purpose: no file has changed."""
     return _read_stamp(venv) == [purpose, _packages_state(venv)]
 
@@ -187,23 +201,28 @@ def _packages_state(venv: Path) -> str:
 def base_interpreter(venv: Path, python: str) -> Path:
     """Return the interpreter that an environment was made from, or would be made from.
 
-    The environment may be half-made. Raises HostError if no interpreter of that version works.
+    The environment may be half-made. Its configuration names the folder of the interpreter, in which
+    python3 may be of another version by now. Raises HostError if no interpreter of that version
+    works.
     """
     settings = read_text(venv / "pyvenv.cfg").splitlines()
     homes = [line.partition("=")[2].strip() for line in settings if line.startswith("home")]
     if not homes:
         return resolve_interpreter(python)
-    names = (f"python{python}", "python3", "python", "python.exe")
+    versioned_name = f"python{python}"
+    names = (versioned_name, "python3", "python", "python.exe")
     paths: list[Path] = []
     for home in homes:
         paths.extend(Path(home) / name for name in names)
-    paths.append(in_environment(venv))
-    for path in paths:
-        if path.exists():
+    paths.append(environment_python(venv))
+    for path in filter(Path.exists, paths):
+        if path.name == versioned_name:
+            return path
+        if program_output(str(path), "-I", "-c", _PRINT_VERSION).strip() == python:
             return path
     return resolve_interpreter(python)
 
 
-def in_environment(venv: Path) -> Path:
+def environment_python(venv: Path) -> Path:
     """Return the interpreter of a virtual environment."""
     return venv / ("Scripts/python.exe" if os.name == "nt" else "bin/python")

@@ -51,7 +51,7 @@ def create_environment(python: Path, folder: Path, log: TextIO, empty: Path) -> 
     `python` cannot create an environment.
     """
     environments.make_environment(python, folder, empty, partial(_run_logged, log=log))
-    venv = environments.in_environment(folder)
+    venv = environments.environment_python(folder)
     answer = capture([str(venv), "-I", "-m", "pip", "--version"], env=clean_variables())
     pip_version = Version(answer.split()[1])  # "pip 20.0.2 from …"
     if pip_version < OLDEST_PIP_VERSION:

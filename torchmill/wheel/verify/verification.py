@@ -51,7 +51,7 @@ def verify_wheel(
     _require(wheel, static_checks.static_problems(wheel, expected, interpreter))
     venv = clean_environment.create_environment(python, scratch / "venv", log, empty)
     if expected.torch_folder is not None:
-        environments.import_packages_of(scratch / "venv", expected.torch_folder)
+        environments.add_package_folder(scratch / "venv", expected.torch_folder)
     clean_environment.install_packages(venv, [wheel, *extra], log)
     site = clean_environment.site_packages(venv)
     if expected.torch_folder is not None:
