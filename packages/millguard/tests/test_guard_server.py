@@ -89,6 +89,24 @@ def test_the_end_may_arrive_with_the_command() -> None:
     os.close(reading)
 
 
+def test_a_longer_word_is_not_the_end() -> None:
+    reading, writing = os.pipe()
+    starter = GuardStarter(reading)
+    os.write(writing, b"{}\nappend\n")
+    assert starter.read_first_line() == "{}"
+    assert not starter.asked_to_end
+    os.close(writing)
+    os.close(reading)
+
+
+def test_a_line_that_is_cut_off_is_none() -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"{}")
+    os.close(writing)
+    assert GuardStarter(reading).read_first_line() == ""
+    os.close(reading)
+
+
 def test_a_starter_that_closes_without_end_is_gone() -> None:
     reading, writing = os.pipe()
     superior = GuardStarter(reading)
@@ -216,6 +234,8 @@ def test_times_are_written_to_the_millisecond() -> None:
         '{"record":"event","at":NaN,"kind":"pause","key":"k"}',
         '{"record":"event","at":1e999,"kind":"pause","key":"k"}',
         '{"record":"event","at":true,"kind":"pause","key":"k"}',
+        '{"record":"event","at":null,"kind":"pause","key":"k"}',
+        '{"record":"event","at":[],"kind":"pause","key":"k"}',
         '{"record":"event","at":1,"kind":"pause","key":"k","more":1}',
         format_record(moment(1))[:-9],
         "[" * 100_000,

@@ -200,8 +200,25 @@ def test_a_path_of_any_bytes_has_a_key_that_can_be_stored(tmp_path: Path) -> Non
 
 
 def test_a_peak_that_nothing_can_hold_is_no_message() -> None:
-    with pytest.raises(ValueError, match="no word of the protocol"):
+    with pytest.raises(ValueError, match="not a message of the protocol"):
         gate_protocol._parse_message([b"end", b"0", b"9" * 30, b"0"], b"")
+
+
+@pytest.mark.parametrize("group", [b"0", b"1", b"-5", b"2147483648", b"9" * 100])
+def test_a_number_that_no_group_has_is_no_message(group: bytes) -> None:
+    with pytest.raises(ValueError, match="not a message of the protocol"):
+        gate_protocol._parse_message([b"pid", group], b"")
+
+
+@pytest.mark.parametrize("content", [b"", b"/src", b"/src\0", b"/src\0gcc", b"/src\0gcc\0-c"])
+def test_a_command_without_its_end_is_no_message(content: bytes) -> None:
+    with pytest.raises(ValueError, match=r"without|unpack"):
+        gate_protocol._parse_message([b"ask", b"1"], content)
+
+
+def test_the_last_word_of_a_command_may_be_empty() -> None:
+    message = gate_protocol._parse_message([b"ask", b"1"], b"/src\0gcc\0\0")
+    assert message == gate_protocol.StartRequest("/src", ("gcc", ""))
 
 
 def test_a_number_of_threads_without_end_is_no_trouble() -> None:

@@ -1,8 +1,19 @@
 """The protocol between a gate, which starts one compiler, and the guard.
 
-A gate connects to the socket `s` in the guard's folder and writes lines: `ask LENGTH` with the
-compiler's folder and command behind it, `pid GROUP` when it has started, `end CODE PEAK KILLED`
-when it has ended. The guard answers `go`, `again`, `done` or `stop`.
+A gate connects to the socket `s` in the guard's folder and writes lines:
+
+- `ask LENGTH`: may the compiler start? As many bytes follow: its folder, then each word of its
+  command, each ended by a zero byte.
+- `pid GROUP`: the compiler has started, and leads this process group.
+- `end CODE PEAK KILLED`: it has ended with this exit code. Its largest process had so many bytes.
+  KILLED is 1 if the kernel seems to have killed it for want of memory, else 0.
+
+The guard answers:
+
+- `go`: start the compiler.
+- `again`: end the compiler, if it still runs, and ask again.
+- `done`: the compiler has failed; do not run it again.
+- `stop`: end the compiler, and fail.
 """
 
 import contextlib
@@ -21,7 +32,9 @@ _LONGEST_LINE = 128  # bytes
 _BLOCK_BYTES = 2**18
 _BACKLOG = 1024  # gates that may come at once
 _LARGEST_PEAK = 2**63  # bytes that the history can hold
-_PEER = struct.Struct("3i")  # a process, its user and its group, as unix(7) has them
+# A process, its user and its group, as unix(7) has them; the last two have no sign.
+_PEER = struct.Struct("iII")
+_LARGEST_GROUP = 2**31  # of a process, as killpg takes it
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +54,10 @@ class UnitStarted:
 
 @dataclass(frozen=True, slots=True)
 class UnitEnded:
-    """The compiler ended; `peak` is the bytes of its largest process."""
+    """The compiler ended."""
 
-    code: int
-    peak: int
+    code: int  # exit code; 128 and the number of the signal that ended it
+    peak: int  # bytes of its largest process
     killed: bool  # for want of memory, as far as the gate sees
 
 
@@ -66,7 +79,10 @@ class GateClient:
         connection.setblocking(False)
 
     def read_messages(self) -> Iterator[GateMessage]:
-        """Read the data that has arrived, and yield its messages; GateGone is the last one."""
+        """Read the data that has arrived, and yield the messages in it.
+
+        After GateGone there are no more.
+        """
         try:
             block = self.socket.recv(_BLOCK_BYTES)
         except BlockingIOError:
@@ -93,7 +109,8 @@ class GateClient:
     def has_started(self, process: int) -> bool:
         """Tell whether a process is the gate's child.
 
-        A gate in another namespace names it by a number that is somebody else's here.
+        A gate in another namespace of processes sends a number that belongs to another process here,
+        which must not be paused or killed.
         """
         if sys.platform != "linux":
             return True
@@ -102,9 +119,9 @@ class GateClient:
         return False
 
     def is_trusted(self) -> bool:
-        """Tell whether the gate is the guard's own user's, or root's, who needs no leave.
+        """Tell whether the gate runs as the guard's own user, or as root, who may do all anyway.
 
-        The folder of the socket is the user's alone; this holds even if somebody opens it up.
+        The socket's folder is closed to other users. This check holds even if somebody opens it.
         """
         if sys.platform != "linux":
             return True
@@ -134,7 +151,7 @@ class GateClient:
         words = bytes(self._received[:end]).split()
         length = int(words[1]) if words[0] == b"ask" else 0
         if not 0 <= length <= LONGEST_COMMAND_BYTES:
-            raise ValueError("a command of no length")
+            raise ValueError("a command length out of range")
         start = end + 1
         if len(self._received) < start + length:
             return None
@@ -144,19 +161,19 @@ class GateClient:
 
 
 def _parse_message(words: list[bytes], content: bytes) -> GateMessage:
-    """Return the message in a line's words and the data behind it. Raises ValueError for none."""
+    """Return the message in a line's words and the data behind it. Raises ValueError if it is none."""
     match words:
         case [b"ask", _]:
-            cwd, *argv = os.fsdecode(content).split("\0")[:-1]
-            if not argv:
-                raise ValueError("a command without a program")
+            cwd, *argv = os.fsdecode(content).split("\0")
+            if len(argv) <= 1 or argv.pop():
+                raise ValueError("a command without a program, or without an end")
             return StartRequest(cwd, tuple(argv))
         # killpg(0) would mean the guard's own group, and killpg(1) everybody
-        case [b"pid", group] if int(group) > 1:
+        case [b"pid", group] if 1 < int(group) < _LARGEST_GROUP:
             return UnitStarted(int(group))
         case [b"end", code, peak, killed] if int(peak) < _LARGEST_PEAK:
             return UnitEnded(int(code), max(0, int(peak)), killed == b"1")
-    raise ValueError("no word of the protocol")
+    raise ValueError("not a message of the protocol")
 
 
 def listen(folder: Path) -> socket.socket:

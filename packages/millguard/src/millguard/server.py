@@ -1,4 +1,7 @@
-"""The main loop of the guard: it reads commands, serves gates, watches memory, writes records."""
+"""The main loop of the guard: it reads commands, serves gates, watches memory, writes records.
+
+A gate is a small program that starts one compiler when the guard lets it (see `gate_protocol`).
+"""
 
 import contextlib
 import json
@@ -18,8 +21,8 @@ from millguard.scheduler import MemoryProbe, UnitScheduler
 from millguard.strict_json import parse_object
 from millguard.timeline import MOMENT_SHARE, Record, TimelineEvent, TimelineWriter
 
-# The variable with the folder of a build's guard. Gates find the guard by it, and it marks the
-# processes of the build.
+# The environment variable that holds the folder of a build's guard. Gates find the guard by it, and
+# it marks the processes of the build.
 GATE = "MILLGUARD_GATE"
 BUFFERED_BYTES = 2**20  # for a slow reader of the records, who loses those that do not fit
 FLUSH_TIMEOUT_SECONDS = 1.0  # for a slow reader at the end
@@ -33,7 +36,7 @@ _BLOCK_BYTES = 65536
 class GuardCommand:
     """The settings for the guard of one build."""
 
-    folder: str  # of the socket, and of the files by which gates go on without the guard
+    folder: str  # has the socket, and the files that let gates continue when the guard is gone
     timeline: str  # the file that every record is written to
     history: str  # the file with the needs of units in earlier builds
     roots: tuple[str, ...]  # folders below which a source is known by its relative path
@@ -73,7 +76,7 @@ class GuardStarter:
     @property
     def asked_to_end(self) -> bool:
         """Tell whether it has sent `end`."""
-        return b"end\n" in self._received
+        return b"end" in self._received.split(b"\n")[:-1]
 
     def take_refusal(self) -> bool:
         """Tell whether it has sent `refuse` since the last call: no waiting unit may start."""
@@ -87,8 +90,10 @@ class GuardStarter:
         return self._closed and not self.asked_to_end
 
     def read_first_line(self) -> str:
-        """Wait for a line; return "" if none comes."""
-        while b"\n" not in self._received and not self._closed:
+        """Wait for a whole line; return "" if none comes."""
+        while b"\n" not in self._received:
+            if self._closed:
+                return ""
             self.read()
         line, _, self._received = self._received.partition(b"\n")
         return line.decode("utf-8")
@@ -117,16 +122,16 @@ class NonblockingPipe:
         self._write(0.0)
 
     def close(self) -> None:
-        """Give a slow reader a moment for the rest."""
-        until = time.monotonic() + FLUSH_TIMEOUT_SECONDS
-        while self._pending and time.monotonic() < until:
-            self._write(until - time.monotonic())
+        """Wait up to FLUSH_TIMEOUT_SECONDS until the reader has taken the rest."""
+        self._write(FLUSH_TIMEOUT_SECONDS)
 
     def _write(self, seconds: float) -> None:
-        """Write until nothing is pending, or the reader has taken nothing for some seconds."""
+        """Write until nothing is pending, or the time is over; 0 takes what fits at once."""
+        until = time.monotonic() + seconds
         poll = select.poll()
         poll.register(self._descriptor, select.POLLOUT)
-        while self._pending and poll.poll(1000 * seconds):
+        # poll takes a negative time as for ever.
+        while self._pending and poll.poll(1000 * max(0.0, until - time.monotonic())):
             try:
                 # A pipe that is ready takes PIPE_BUF bytes without blocking.
                 written = os.write(self._descriptor, self._pending[: select.PIPE_BUF])
@@ -139,7 +144,8 @@ class NonblockingPipe:
 class GuardRecorder:
     """Write each record to a descriptor and to a file.
 
-    If the file cannot be written, or no longer, only the timeline is lost; an event says so.
+    If the file cannot be written, from the start or later, only the timeline is lost, and an event
+    says so.
     `clock` returns the seconds since the start of the build.
     """
 
@@ -174,10 +180,11 @@ class GuardRecorder:
         """Write the records that are pending, and close the file."""
         self._pipe_writer.finish()
         self._pipe.close()
-        with contextlib.suppress(OSError):
-            if self._file_writer is not None:
+        if self._file_writer is not None:
+            with contextlib.suppress(OSError):  # a full disk: the last moment is missing
                 self._file_writer.finish()
-            if self._file is not None:
+        if self._file is not None:
+            with contextlib.suppress(OSError):
                 self._file.close()
 
     def _give_up_file(self, error: OSError) -> None:
@@ -188,7 +195,7 @@ class GuardRecorder:
 class GuardServer:
     """Serve the gates of one build until its starter sends `end`, or is gone.
 
-    At most `most_gates` are connected at a time; the rest waits until one of them leaves.
+    At most `most_gates` are connected at a time; the others wait until one leaves.
     """
 
     def __init__(
@@ -209,12 +216,15 @@ class GuardServer:
         self._selector.register(starter, selectors.EVENT_READ, starter)
         self._accepted = 0  # gates so far
         self._connected = 0  # gates at present
-        # When to read the memory of the machine, and that of every unit, the next time.
+        # The times of the next readings: of the machine's memory, and of every unit's.
         self._due = time.monotonic()
         self._units_due = self._due
 
     def serve(self, save: Callable[[], object]) -> None:
-        """Serve to the end; call `save`, which takes a moment, now and then if memory suffices."""
+        """Serve to the end; call `save` about once a minute while memory is not short.
+
+        It may take a second, in which the guard would not notice that memory runs short.
+        """
         saved_at = time.monotonic()
         while not (self._starter.asked_to_end or self._starter.gone):
             changed = self._handle_input()
@@ -226,7 +236,10 @@ class GuardServer:
                     saved_at = now
 
     def _handle_input(self) -> bool:
-        """Wait for input until the next measurement; return whether a gate sent a message."""
+        """Wait for input until the next measurement; return whether a gate sent a message.
+
+        Only messages of gates change what the policy decides from.
+        """
         changed = False
         for key, _ in self._selector.select(max(0.0, self._due - time.monotonic())):
             if key.data is self._starter:
@@ -240,7 +253,7 @@ class GuardServer:
         return changed
 
     def close(self) -> None:
-        """Close all connections, and accept no more."""
+        """Close all connections, also those of the scheduler's gates, and accept no more."""
         self._selector.close()
         self._listening.close()
         self._scheduler.close()
@@ -252,7 +265,9 @@ class GuardServer:
             self._scheduler.measure_units()
             cpu_seconds = time.process_time() - began
             self._units_due = now + cpu_seconds / UNITS_SHARE
-        # After the units: memory that they take meanwhile is counted twice rather than not at all.
+        # The machine last: memory that units take between the two readings is then counted as used by
+        # the machine, and never as free. The probe gets the time for which this look was due, and so
+        # learns how late looks are.
         state = self._probe.read(now, self._due, self._scheduler.used)
         self._due = now + self._scheduler.apply_policy(state)
 

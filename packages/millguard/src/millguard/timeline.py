@@ -1,7 +1,8 @@
 """The timeline of a build: records of the guard for progress line, manifest and report.
 
-The guard writes each record as one line of JSON, to the timeline's file and to the process
-that started it.
+The guard writes each record as one line of JSON, to the timeline's file and to the process that
+started it. Records are about units, each of which is one compile or link, and about moments, at which
+the guard has measured the memory.
 """
 
 import json
@@ -13,8 +14,10 @@ from millguard.strict_json import parse_object
 
 SUFFIX = ".timeline.jsonl"  # in place of the log's
 MOMENT_SECONDS = 0.25  # that a written moment stands for, at least
-MOMENT_SHARE = 1 / 2000  # of the elapsed time that it stands for in a file: finer than any screen
-EVENTS_KEPT = 5  # of a build that is watched
+# In a file, a written moment stands for at least this share of the time since the start of the build:
+# it is finer than the columns of any screen.
+MOMENT_SHARE = 1 / 2000
+EVENTS_KEPT = 5  # the latest events of a build that is watched
 _MOST = 2**63  # above all seconds and bytes
 
 
@@ -25,8 +28,8 @@ class TimelineMoment:
     at: float
     used: int  # by the units that run or are paused
     allowed: int  # for all units: their own use, and the available memory; 0: unknown
-    running: int  # without the paused
-    waiting: int
+    running: int  # without the paused units
+    waiting: int  # that have asked to start
     paused: int
     cores: float = 0.0  # processors that may be busy
     # Seconds so far in which units waited for memory although a processor was free.
@@ -105,8 +108,8 @@ def parse_record(line: str | bytes) -> Record:
         value = getattr(record, record_field.name)
         # JSON has no difference between 1 and 1.0. A bool is an int for isinstance, but not here.
         types = {float, int} if record_field.type is float else {record_field.type}
-        is_too_large = not isinstance(value, str) and abs(value) >= _MOST
-        if type(value) not in types or is_too_large:
+        is_wrong = type(value) not in types
+        if is_wrong or (not isinstance(value, str) and abs(value) >= _MOST):
             raise ValueError(f"no record of a timeline: {record_field.name} is {value!r}")
     return record
 
@@ -148,7 +151,7 @@ class TimelineWriter:
 
 @dataclass(slots=True)
 class BuildAccount:
-    """The work of the guard for one build so far."""
+    """The work of the guard for one build so far, summed up from its records."""
 
     now: TimelineMoment = TimelineMoment(0.0, 0, 0, 0, 0, 0)
     peak: int = 0  # bytes, of all units together
@@ -217,10 +220,14 @@ class LiveBuild:
             self.latest_events = [*self.latest_events, record][-EVENTS_KEPT:]
 
     def _end(self, run: UnitRun) -> None:
-        """Take a unit off those that run; of two with one key it is the one that began then."""
+        """Take a unit off the running ones.
+
+        Two units may have one key, such as two projects that compile the same source. The start that
+        is nearest to the recorded one is taken off: times in records are rounded.
+        """
         self.paused.discard(run.key)
         if run.outcome == "failed":
             self.failed += 1
-        same = [start for start in self.running if start.key == run.key]
-        if same:
-            self.running.remove(min(same, key=lambda start: abs(start.at - run.begun)))
+        starts = [start for start in self.running if start.key == run.key]
+        if starts:
+            self.running.remove(min(starts, key=lambda start: abs(start.at - run.begun)))
