@@ -203,6 +203,7 @@ def test_units_behind_tokens_are_admitted_all_the_same(tmp_path: Path) -> None:
         (" -j8", "-j8 --jobserver-auth=fifo:/g/jobs"),
         ("k -- X=1 Y=2", "k --jobserver-auth=fifo:/g/jobs -- X=1 Y=2"),
         (" -- X=1", "--jobserver-auth=fifo:/g/jobs -- X=1"),
+        ("k --", "k --jobserver-auth=fifo:/g/jobs --"),
         (" -j4 --jobserver-auth=3,4", None),
         (" -j4 --jobserver-fds=3,4", None),
         (" -j4 --jobserver-auth=fifo:/tmp/theirs", None),

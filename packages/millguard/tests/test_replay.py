@@ -28,6 +28,12 @@ def test_more_jobs_than_processors_cost_memory_and_save_nothing() -> None:
     assert many.peak == pytest.approx(8 * GIB, rel=0.01)
 
 
+def test_a_short_large_unit_among_many_is_not_missed() -> None:
+    units = [_unit(number, 1.0, 1) for number in range(2000)]
+    units[777] = _unit(777, 1.0, GIB)
+    assert replay(units, 1, 1).peak == pytest.approx(GIB, rel=0.01)
+
+
 def test_small_units_beside_a_large_one_do_not_add_up() -> None:
     units = [_unit(0, 100, 4 * GIB), *(_unit(number, 10, GIB) for number in range(1, 10))]
     assert replay(units, 2, 2).at_most == 5 * GIB

@@ -30,8 +30,8 @@ _COLOURS = {
     "link": "#b07aa1",
     "rust": "#c47a3d",
 }
-_CUT_SHORT = "#d1495b"  # ended by the guard, or killed
-_EVENT_COLOURS = {"pause": "#e09f3e", "rerun": _CUT_SHORT, "kill": "#9e2a2b"}
+_CUT_SHORT_COLOUR = "#d1495b"  # of a unit that the guard ended, or the kernel killed
+_EVENT_COLOURS = {"pause": "#e09f3e", "rerun": _CUT_SHORT_COLOUR, "kill": "#9e2a2b"}
 _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800)
 
 
@@ -55,7 +55,7 @@ def draw_run(run: RecordedRun) -> str:
 
 
 def draw_records(title: str, records: Sequence[Record]) -> str:
-    """Return the picture of a build's records as an SVG document, which has the title."""
+    """Return the picture of a build's records as an SVG document with a title."""
     moments = [record for record in records if isinstance(record, TimelineMoment)]
     units = [record for record in records if isinstance(record, UnitRun)]
     events = [record for record in records if isinstance(record, TimelineEvent)]
@@ -84,6 +84,7 @@ def draw_records(title: str, records: Sequence[Record]) -> str:
 
 
 def _memory_area(moments: Sequence[TimelineMoment], scale: _Scale, allowed: int) -> Iterator[str]:
+    """Yield the picture of the memory; `allowed` is the most that all units could have at any time."""
     for share in (0.0, 0.5, 1.0):
         y = scale.y(share * scale.highest)
         yield f'<line x1="{MARGIN}" x2="{WIDTH - MARGIN}" y1="{y}" y2="{y}" stroke="#8883"/>'
@@ -95,15 +96,18 @@ def _memory_area(moments: Sequence[TimelineMoment], scale: _Scale, allowed: int)
         first, last = points[0].split(",")[0], points[-1].split(",")[0]
         outline = f"{first},{floor} {' '.join(points)} {last},{floor}"
         yield f'<polygon points="{outline}" fill="#3b6ea566" stroke="#3b6ea5"/>'
+    label = "memory of all compilers"
     if 0 < allowed <= scale.highest:
-        limits = [f"{scale.x(moment.at)},{scale.y(moment.allowed)}" for moment in moments[::5]]
+        # Every fifth moment is enough: the limit changes slowly.
+        sampled = [*moments[:-1:5], *moments[-1:]]
+        limits = [f"{scale.x(moment.at)},{scale.y(moment.allowed)}" for moment in sampled]
         yield f'<polyline points="{" ".join(limits)}" fill="none" stroke="#d1495b"/>'
-    label = "memory of all compilers" + (", and what they could have (red)" if allowed else "")
+        label += ", and what they could have (red)"
     yield f'<text x="{MARGIN}" y="14" fill="currentColor">{label}</text>'
 
 
 def _thinned(moments: Sequence[TimelineMoment], scale: _Scale) -> list[TimelineMoment]:
-    """Return the moments with the most memory used, one for each column that can be seen."""
+    """Return, for each column of the outline, the moment at which most memory was used."""
     columns: dict[int, TimelineMoment] = {}
     for moment in moments:
         column = int(_MOST_POINTS * moment.at / scale.seconds)
@@ -130,7 +134,7 @@ def _unit_bars(units: Sequence[UnitRun], lanes: dict[int, int], scale: _Scale) -
     for number, lane in lanes.items():
         unit = units[number]
         is_cut_short = unit.outcome in {"ended", "killed"}
-        colour = _CUT_SHORT if is_cut_short else _COLOURS.get(unit.family, "#888")
+        colour = _CUT_SHORT_COLOUR if is_cut_short else _COLOURS.get(unit.family, "#888")
         x = scale.x(unit.begun)
         width = max(0.6, round(scale.x(unit.ended) - x, 1))
         words = _escape(

@@ -54,8 +54,8 @@ class TokenPool:
         if self._file is None:
             return
         waiting = _waiting_bytes(self._file)
-        # There are more than there should be if a client has written back tokens that were given up
-        # as lost. They count again, and the surplus is taken out below.
+        # More lie in the fifo than were offered if a client has written back tokens that were given
+        # up as lost. They count again, and the surplus is taken out below.
         self._total = max(self._total, waiting)
         search_is_due = time.monotonic() - self._searched_at > SEARCH_INTERVAL_SECONDS
         if waiting < self._total and search_is_due:
@@ -83,8 +83,9 @@ class TokenPool:
 def hold_open(folder: Path) -> Iterator[Path | None]:
     """Keep a fifo open for as long as the context lasts; None if there can be no fifo in `folder`.
 
-    make waits for ever on a fifo that nobody has open, so it must not depend on the guard's process
-    alone. At the end of the context the fifo is emptied first: no new job starts.
+    make waits for ever on a fifo that nobody has open. So the process that starts the build holds it
+    open, too: the guard's own process may die. At the end of the context the fifo is emptied first, so
+    that no new job starts.
     """
     fifo = folder / _NAME
     file = _make_fifo(fifo)
@@ -111,7 +112,7 @@ def withdraw_tokens(fifo: Path) -> None:
 def jobserver_environment(fifo: Path, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that make a build's programs clients of `fifo`, to add to `environ`.
 
-    There are none if the make on its PATH would not understand them.
+    There are none if the make on the PATH of `environ` would not understand them.
     """
     flags = makeflags(environ.get("MAKEFLAGS", ""), fifo)
     if flags is None or not _takes_fifo(shutil.which("make", path=environ.get("PATH"))):
@@ -120,7 +121,7 @@ def jobserver_environment(fifo: Path, environ: Mapping[str, str]) -> dict[str, s
 
 
 def _takes_fifo(make: str | None) -> bool:
-    """Tell whether a make understands a fifo; true if there is none, false for another's make."""
+    """Tell whether a make understands a fifo: True if there is no make, False if it is not GNU's."""
     if make is None:
         return True
     try:
@@ -134,11 +135,12 @@ def _takes_fifo(make: str | None) -> bool:
 def makeflags(user_flags: str, fifo: Path) -> str | None:
     """Return a user's MAKEFLAGS with the fifo in them; None if it cannot be added.
 
-    A jobserver that the user has stays, and no client accepts a path with white space.
+    A user's own jobserver is left as it is. No client accepts a path with white space.
     """
     if "--jobserver" in user_flags or re.search(r"\s", str(fifo)):
         return None
-    options, dashes, variables = user_flags.partition("-- ")  # no options after the dashes
+    # Behind the dashes make expects variables only. They may be the end of the text.
+    options, dashes, variables = f"{user_flags} ".partition("-- ")
     return f"{options.rstrip()} --jobserver-auth=fifo:{fifo} {dashes}{variables}".strip(" ")
 
 

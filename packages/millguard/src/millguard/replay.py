@@ -70,9 +70,10 @@ def allowed_memory(records: Sequence[Record]) -> int:
 
 
 def replay(units: Sequence[UnitRun], jobs: int, cores: float) -> ReplayedBuild:
-    """Return the build of some units with `jobs` at a time on `cores` processors.
+    """Return the build that `units` make with `jobs` at a time on `cores` processors.
 
-    If more run than there are processors, each of them gets an equal share of those.
+    If more compiles run than there are processors, they share these equally. Both numbers must be
+    above 0.
     """
     spans: list[_Span] = []
     running: list[_Running] = []
@@ -94,10 +95,14 @@ def replay(units: Sequence[UnitRun], jobs: int, cores: float) -> ReplayedBuild:
 
 
 def _highest(spans: Sequence[_Span], seconds: float) -> int:
-    """Return the most bytes that all compiles have together at some moments of the build."""
+    """Return the most bytes that all compiles have together.
+
+    It is looked for at some moments only, because a build may have ten thousand compiles: at regular
+    ones, and just before the ends of the largest compiles, when their memory is highest.
+    """
     moments = [seconds * sample / _SAMPLES for sample in range(_SAMPLES)]
-    # Memory is highest just before a compile ends.
-    moments += [span.ended - 1e-6 for span in spans[:: max(1, len(spans) // _SAMPLES)]]
+    largest = sorted(spans, key=lambda span: -span.peak)[:_SAMPLES]
+    moments += [span.ended - _SHORTEST_SECONDS / 2 for span in largest]
     return int(max((sum(span.memory(at) for span in spans) for at in moments), default=0.0))
 
 
