@@ -47,8 +47,9 @@ if TYPE_CHECKING:
     from millguard.session import guard_build as guard_build
     from millguard.timeline import BuildAccount as BuildAccount
 
-# Loaded when they are used: to measure a limit nobody needs the guard's process.
-_PLACES = {
+# The module of each name. A module is loaded when its name is used: whoever measures a limit does not
+# need to load the guard.
+_MODULES = {
     "BuildAccount": "timeline",
     "CommandNotStartedError": "guarded_command",
     "GuardOptions": "guarded_command",
@@ -77,6 +78,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -12,7 +12,7 @@ from pathlib import Path
 def replacing(target: Path) -> Iterator[Path]:
     """Yield a free path beside `target`, for the caller to write and to move to `target`.
 
-    The folder is made if it is missing. What is still at the path in the end is removed.
+    The folder is made if it is missing. A file that is still at the free path in the end is removed.
     Raises OSError if the folder cannot be written.
     """
     target.parent.mkdir(parents=True, exist_ok=True)

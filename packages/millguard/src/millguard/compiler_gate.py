@@ -1,7 +1,8 @@
 """Build the gate, and put it in front of a build's compilers.
 
 The gate is a small program that starts one compiler: it asks the guard first, and waits until there
-is memory for it.
+is memory for it. CMake calls it by variables that name a *launcher* of compilers. For builds that
+know no launcher there are *stand-ins*: scripts with the names of compilers, in a folder on PATH.
 """
 
 import hashlib

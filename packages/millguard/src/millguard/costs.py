@@ -1,4 +1,4 @@
-"""What compiling a source is known to cost on other machines, before it ran on this one."""
+"""The memory and time of a source that somebody measured on another machine."""
 
 from dataclasses import dataclass
 

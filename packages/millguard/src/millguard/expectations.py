@@ -1,4 +1,8 @@
-"""What a unit is expected to need: by its history, by known costs, and by similar units."""
+"""Expect the memory and time of a unit, by its history, by known costs, and by similar units.
+
+A unit is one compile or link. Its family is the language that it compiles, or "link"; its kind is its
+family, in its folder or anywhere.
+"""
 
 import contextlib
 import re
@@ -23,7 +27,7 @@ RELATIVES = 4  # units of a family, after which this build tells more than the t
 COMPARED = 5  # units with known costs, after which this build corrects the other known costs
 CORRECTION_QUANTILE = 0.9
 MEDIAN = 0.5
-MORE = 1.5  # factor on what a unit had when it was ended, to expect of its next run
+MORE = 1.5  # factor on the memory of a unit when it was ended, to expect of its next run
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,8 @@ class NeedHistory:
                 self._known = {key: MeasuredNeed(*need) for key, *need in rows}
         except (sqlite3.Error, OSError) as error:
             self._known = {}
-            # It is no database, or has other columns. A busy one raises a subclass of the error.
+            # The file is no database, or has other columns. A busy one raises a subclass of the error,
+            # and must stay.
             if type(error) is sqlite3.DatabaseError or "no such column" in str(error):
                 with contextlib.suppress(OSError):
                     file.unlink()
@@ -72,7 +77,8 @@ class NeedHistory:
         before = self._known.get(key)
         if before is not None:
             remembered = _REMEMBERED_SHARE * before.peak + (1 - _REMEMBERED_SHARE) * need.peak
-            # the steeper of the growths that were seen; 0 is one that nobody saw
+            # The steeper growth counts, because it is the one that may surprise the guard. 0 stands for
+            # a growth that nobody saw.
             half = min((share for share in (before.half, need.half) if share), default=0.0)
             peak = max(need.peak, int(remembered))
             need = MeasuredNeed(peak, (before.seconds + need.seconds) / 2, half)
@@ -134,7 +140,7 @@ class UnitExpectations:
         self._ratios: list[float] = []  # of measured peaks to known ones
 
     def expect(self, description: UnitDescription) -> Unit:
-        """Return a unit with what it is expected to need."""
+        """Return a unit with its expected memory and time."""
         key = description.key
         weight = description.weight
         need = self._history.find(key)
@@ -153,6 +159,7 @@ class UnitExpectations:
         `half` of them, 0 if nobody saw.
         """
         self._history.learn(description.key, MeasuredNeed(peak, seconds, half))
+        # nvcc's threads each have memory of their own, so a unit is compared by its share for one.
         peak_of_processor = int(peak / max(1.0, description.weight))
         known = self._find_known_cost(description)
         if known is not None:
@@ -189,7 +196,7 @@ class UnitExpectations:
 
 
 def expect_again(unit: Unit, had: int) -> Unit:
-    """Return what is expected of a unit that was ended when it had so many bytes."""
+    """Return the expectations of the next run of a unit that was ended when it had `had` bytes."""
     return replace(unit, peak=max(unit.peak, int(MORE * had)))
 
 

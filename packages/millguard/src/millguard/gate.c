@@ -2,18 +2,20 @@
  *
  *   gate COMPILER ARGUMENT...
  *
- * MILLGUARD_GATE names a folder with the guard's socket, `s`, and the files `1`, `2`, … that stand for the
- * compilers which may run where no guard answers. Without it, within a compiler that came through a gate
- * already, and where nothing is compiled or linked, the command just runs. MILLGUARD_ARGV0 is the compiler's
- * argv[0] if that is not its path.
+ * MILLGUARD_GATE names a folder, called `room` below. It has the guard's socket, `s`, and the files `1`, `2`,
+ * …, the slots: if no guard answers, a gate locks one of them while its compiler runs, so that as many run at
+ * a time as there are slots. Without the variable, within a compiler that came through a gate already, and if
+ * nothing is compiled or linked, the command just runs. MILLGUARD_ARGV0 is the compiler's argv[0] if that is
+ * not its path.
  *
  * To the guard:   ask N\n and N bytes: the working directory and each argument, ended by zeros
  *                 pid N\n: the process group that the compiler leads
- *                 end CODE PEAK KILLED\n: the peak of its largest process in bytes; 1 where memory was short
+ *                 end CODE PEAK KILLED\n: the peak of its largest process in bytes; 1 if memory was short, else 0
  * From the guard: go\n, again\n (end it, and ask again), done\n (believe the failure), stop\n (end it, and fail)
  *
- * What the compiler says on stderr is kept until it is known that it will not run again. A compiler that a
- * signal ended gives 128 and the signal's number.
+ * The compiler's stderr goes to a file, `said`, and from there to the gate's stderr when it is certain that the
+ * compiler will not run again: so its messages appear once. If a signal ended the compiler, the exit code is
+ * 128 and the signal's number.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -46,21 +48,22 @@
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
 enum { CANNOT_RUN = 126, NOT_FOUND = 127, STOPPED = 130 }; /* exit codes, as a shell's */
-enum outcome { RAN, WAS_KILLED, RUNS_AGAIN, UNWANTED };    /* killed: for want of memory */
-enum { POLITE = 60 };                                      /* looks, 50 ms apart, at a compiler that was asked to end */
-enum { AGAIN = 10 };                                       /* of them until it is asked again */
+enum outcome { RAN, WAS_KILLED, RUNS_AGAIN, UNWANTED };    /* killed: by the kernel, for want of memory */
+/* A compiler that was asked to end is looked at every 50 ms. */
+enum { POLITE = 60 };                                      /* looks until it is killed */
+enum { AGAIN = 10 };                                       /* looks until it is asked again */
 
-static int room = -1;                      /* the folder */
-static int guard = -1;                     /* the socket; -1: nobody answers */
-static int wake[2];                        /* written to by the handler */
-static pid_t parent, child;                /* the compiler leads a group of its own */
+static int room = -1;                      /* the folder of MILLGUARD_GATE */
+static int guard = -1;                     /* the connection to the guard; -1: no guard answers */
+static int wake[2];                        /* a pipe to which the signal handler writes: so a signal ends poll */
+static pid_t parent, child;                /* the program that started the gate; the compiler, which leads a group */
 static volatile sig_atomic_t asked_to_end; /* by this signal */
 static int slots[1024], slots_held;
 static char *argv0;                        /* of the compiler; NULL: its path */
 static int said = -1; /* the file that takes what the compiler writes to stderr */
 static int code;      /* of the last run */
 
-/* Become the command. */
+/* Become the command: run it in place of the gate. Does not return. */
 static void become(char **command)
 {
     char *program = command[0];
@@ -104,6 +107,7 @@ static int needs_no_guard(char **command)
     return operands == 0;
 }
 
+/* Note a signal, and wake whoever waits in poll. */
 static void on_signal(int number)
 {
     int before = errno;
@@ -125,12 +129,13 @@ static int wait_for(int file, int milliseconds)
     return ready[1].revents != 0;
 }
 
+/* Tell whether anybody still waits for the compiler: no signal asked for an end, and the parent lives. */
 static int is_wanted(void)
 {
     return !asked_to_end && getppid() == parent;
 }
 
-/* End, by the signal that asked for it: so make and ninja know. */
+/* End, by the signal that asked for it: so make and ninja know that the user wants an end. */
 static void leave(void)
 {
     if (asked_to_end) {
@@ -140,7 +145,7 @@ static void leave(void)
     _exit(STOPPED);
 }
 
-/* Sleep while nothing runs; leave when nobody waits for it any more. */
+/* Sleep while no compiler runs, as wait_for does; leave when nobody waits for the compiler any more. */
 static int rest(int file, int milliseconds)
 {
     int ready = wait_for(file, milliseconds);
@@ -149,9 +154,10 @@ static int rest(int file, int milliseconds)
     return ready;
 }
 
-/* Lock the file of one slot, or of every slot: 1 when that is done, else 0. Where there is none, it is done.
+/* Lock one free slot or, if `every` is true, all slots: 1 if that is done, else 0. Without slots it is done.
  *
- * Every slot is locked in its order, and kept while the next is waited for: so of two that want all, one gets them. */
+ * A compiler that was killed for want of memory takes every slot, to run alone. It locks them in their order,
+ * and keeps those that it has until the next call: so of two gates that want all slots, one gets them. */
 static int lock_slots(int every)
 {
     for (int number = slots_held + 1; ; number++) {
@@ -165,34 +171,37 @@ static int lock_slots(int every)
             slots[slots_held++] = file;
         else
             close(file);
-        if (locked != every) /* the one that was wanted, or one that is missing */
+        if (locked != every) /* one slot was wanted and is locked, or all were wanted and one is not free */
             return locked;
     }
 }
 
+/* Unlock all slots that this gate has, by closing their files. */
 static void give_slots_back(void)
 {
     while (slots_held > 0)
         close(slots[--slots_held]);
 }
 
+/* Go on without the guard, which is gone. */
 static void lose_guard(void)
 {
     if (guard >= 0)
         close(guard);
     guard = -1;
     if (child > 0) {
-        kill(-child, SIGCONT); /* whoever paused it is gone */
-        lock_slots(0);         /* it goes on in any case, and is counted where it can be */
+        kill(-child, SIGCONT); /* the guard may have paused it, and will not resume it */
+        lock_slots(0);         /* it goes on in any case; with a slot, it counts for gates that have not started */
     }
 }
 
+/* Connect to the guard; lose it if that fails. */
 static void reach_guard(void)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = "s"};
     int here = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), reached = -1;
     guard = socket(AF_UNIX, SOCK_STREAM, 0);
-    if (guard >= 0 && here >= 0 && fchdir(room) == 0) { /* a path may be longer than an address holds */
+    if (guard >= 0 && here >= 0 && fchdir(room) == 0) { /* the folder's path may be longer than an address holds */
         fcntl(guard, F_SETFD, FD_CLOEXEC);
 #ifdef SO_NOSIGPIPE
         setsockopt(guard, SOL_SOCKET, SO_NOSIGPIPE, &(int){1}, sizeof(int));
@@ -209,6 +218,7 @@ static void reach_guard(void)
         lose_guard();
 }
 
+/* Send data to the guard, all of it unless the guard is lost. */
 static void tell(const char *data, size_t length)
 {
     while (guard >= 0 && length > 0) {
@@ -220,7 +230,7 @@ static void tell(const char *data, size_t length)
     }
 }
 
-/* Read a word of the guard; an empty one where it is gone. */
+/* Read a word of the guard; an empty one if it is gone. */
 static const char *hear(void)
 {
     static char word[16];
@@ -234,7 +244,7 @@ static const char *hear(void)
         if (got > 0 && length + 1 < sizeof word)
             length++;
         else if (got >= 0 || errno != EINTR)
-            lose_guard(); /* or whatever it is that speaks so */
+            lose_guard(); /* it is gone, or no guard: its word is longer than any of the protocol */
     }
     return "";
 }
@@ -252,7 +262,7 @@ static int expect(const char *one, const char *other)
     return 0;
 }
 
-/* Ask the guard, and wait until the compiler may start; 0 where the guard is gone. */
+/* Ask the guard, and wait until the compiler may start; 0 if the guard is gone. */
 static int ask(char **command)
 {
     char cwd[4096], head[64], *text = NULL;
@@ -277,7 +287,7 @@ static int ask(char **command)
     return 0;
 }
 
-/* Map what the compiler wrote to stderr; nothing where that was nothing. */
+/* Return the compiler's stderr in memory, and its length; NULL if it wrote nothing. */
 static const char *read_said(size_t *length)
 {
     struct stat file = {0};
@@ -287,6 +297,7 @@ static const char *read_said(size_t *length)
     return text == MAP_FAILED ? NULL : text;
 }
 
+/* Write the compiler's stderr to the gate's. */
 static void hand_over_said(void)
 {
     size_t length;
@@ -299,7 +310,10 @@ static void hand_over_said(void)
     }
 }
 
-/* Tell whether a compiler says that it had too little; a source that it quotes may speak of memory, too. */
+/* Tell whether a compiler's stderr says that it had too little memory.
+ *
+ * The texts are whole phrases of such messages, because a source that the compiler quotes may speak of memory,
+ * too. */
 static int names_memory(void)
 {
     static const char *const words[] = {
@@ -315,6 +329,7 @@ static int names_memory(void)
     return 0;
 }
 
+/* Start the compiler as a process group of its own, which the guard can pause and end as a whole. */
 static void start(char **command)
 {
     pid_t gate = getpid();
@@ -322,12 +337,13 @@ static void start(char **command)
     if (child == 0) {
         setpgid(0, 0);
 #ifdef __linux__
-        prctl(PR_SET_PDEATHSIG, SIGKILL); /* as it would not hear SIGTERM while it is paused */
-        /* where the machine runs out of memory: a compiler can run again, ninja and the guard cannot */
+        /* If the gate dies, so does the compiler. Not by SIGTERM: a paused process would not receive it. */
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        /* If memory runs out, the kernel shall choose the compiler: it can run again, ninja and the guard cannot. */
         int worth = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
         if (worth >= 0 && write(worth, "1000", 4) < 0) { /* it is as it is */ }
 #endif
-        if (getppid() != gate)
+        if (getppid() != gate) /* the gate died before prctl */
             _exit(STOPPED);
         dup2(said, STDERR_FILENO);
         become(command);
@@ -339,7 +355,7 @@ static void start(char **command)
     setpgid(child, child);
 }
 
-/* Tell whether the compiler has ended; until it is waited for, its group keeps its number. */
+/* Tell whether the compiler has ended. It is not waited for yet, so that its group keeps its number. */
 static int has_ended(void)
 {
     siginfo_t which;
@@ -347,7 +363,7 @@ static int has_ended(void)
     return waitid(P_PID, (id_t)child, &which, WEXITED | WNOHANG | WNOWAIT) == 0 && which.si_pid != 0;
 }
 
-/* Run the compiler to its end, and tell the guard of it. */
+/* Run the compiler to its end, and tell the guard of it; return how it ended. */
 static enum outcome run(char **command)
 {
     enum outcome outcome = RAN;
@@ -365,8 +381,8 @@ static enum outcome run(char **command)
         if (strcmp(word, "stop") == 0 || !is_wanted())
             outcome = UNWANTED;
         if (outcome != RAN) {
-            /* more than once: before it has become the compiler, it does not hear; and not at once: gcc, which removes
-               its files at the first signal, would be killed by the second while it does */
+            /* It is asked more than once, because the child may not have become the compiler yet. It is not asked at
+               each look: gcc removes its files at the first signal, and a second one would kill it meanwhile. */
             if (asked >= POLITE || asked % AGAIN == 0)
                 kill(-child, asked >= POLITE ? SIGKILL : asked_to_end ? asked_to_end : SIGTERM);
             kill(-child, SIGCONT);
@@ -374,7 +390,7 @@ static enum outcome run(char **command)
         }
     }
     if (outcome != RAN)
-        kill(-child, SIGKILL); /* what it started, and left behind */
+        kill(-child, SIGKILL); /* programs of its group that it left behind */
     wait4(child, &status, 0, &used);
     child = 0;
     if (outcome != RAN)
@@ -385,6 +401,7 @@ static enum outcome run(char **command)
     return killed ? WAS_KILLED : RAN;
 }
 
+/* Prepare the stderr file and the signals; become the command if that fails. */
 static void prepare(char **command)
 {
     static const int signals[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP};
@@ -403,12 +420,12 @@ static void prepare(char **command)
     }
     for (size_t i = 0; i < COUNT(signals); i++) {
         sigaction(signals[i], NULL, &before);
-        if (signals[i] == SIGCHLD || before.sa_handler != SIG_IGN) /* ignored: as nohup wants it */
+        if (signals[i] == SIGCHLD || before.sa_handler != SIG_IGN) /* nohup ignores SIGHUP: that stays so */
             sigaction(signals[i], &action, NULL);
     }
     sigemptyset(&heard);
     sigaddset(&heard, SIGCHLD);
-    sigprocmask(SIG_UNBLOCK, &heard, NULL); /* a mask is handed down, too */
+    sigprocmask(SIG_UNBLOCK, &heard, NULL); /* the parent may have blocked it, and children inherit that */
 }
 
 int main(int argc, char **argv)
@@ -419,13 +436,13 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: gate COMPILER ARGUMENT...\n");
         return 2;
     }
-    argv0 = getenv("MILLGUARD_ARGV0"); /* stays readable when the variable is gone */
+    argv0 = getenv("MILLGUARD_ARGV0"); /* the text stays in memory when the variable is removed */
     unsetenv("MILLGUARD_ARGV0");
     if (folder != NULL && *folder && (gated == NULL || !*gated) && !needs_no_guard(command))
         room = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (folder != NULL)
-        setenv("MILLGUARD_GATED", "1", 1); /* what the compiler starts needs no gate either */
-    if (room < 0) /* or the build is over */
+        setenv("MILLGUARD_GATED", "1", 1); /* programs that the compiler starts need no gate */
+    if (room < 0) /* no guard is needed, or the build is over and its folder gone */
         become(command);
     prepare(command);
     reach_guard();

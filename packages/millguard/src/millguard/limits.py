@@ -78,7 +78,7 @@ class _Mount(NamedTuple):
 
 
 class LimitMeter:
-    """Measure, again and again, what this process and its children may use together.
+    """Measure, again and again, the memory and processors of this process and its children together.
 
     Control groups are looked for below `root`, the root of the file system.
     """
@@ -379,9 +379,10 @@ def _affinity() -> CpuQuota:
 
 
 def _slurm_memory(environ: Mapping[str, str]) -> list[LimitReading]:
-    """Return what Slurm granted: not every site confines its jobs by control groups.
+    """Return the memory that Slurm granted to this job.
 
-    Slurm counts in megabytes, and a grant of 0 is all of the machine.
+    Not every site confines its jobs by control groups, so the kernel may not know the grant. Slurm
+    counts in megabytes, and a grant of 0 is all of the machine.
     """
     grants = []
     for name, multiplier in _SLURM_MEMORY.items():

@@ -1,6 +1,7 @@
 """The folders that millguard keeps between builds.
 
-The cache has what is learned and compiled; in the board, the guards of one user share a budget.
+The cache has measured needs, recorded runs and compiled gates. In the board, the guards of one user
+share a budget.
 """
 
 import os
@@ -13,7 +14,7 @@ HISTORY = "units.sqlite"  # the memory and time that units needed
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path:
-    """Return the folder for what millguard learns and compiles.
+    """Return the folder for measured needs, recorded runs and compiled gates.
 
     `MILLGUARD_CACHE` names it; else it lies where the XDG base directory specification says:
     https://specifications.freedesktop.org/basedir-spec/latest/.

@@ -1,9 +1,15 @@
 """Decide which compilers run, pause or run again: a pure function.
 
-A unit is one compile or link. It is admitted if its memory fits beside that of all that run until
-each has ended, as far as that is known. If it turns out otherwise, units are paused, so that the
-oldest can end and make room; units that end before the oldest wants its memory go on. If even that
-is not enough, the youngest are ended and run again. Sizes are bytes, times are seconds.
+A *unit* is one compile or link; its *ticket* is its place among those that wait or run. A unit is
+admitted if its memory fits beside that of all running units until each of them has ended, as far as
+their needs are known. If they need more than was expected, units are paused, so that the oldest can
+end and make room; units that end before the oldest needs its memory go on. If even that is not
+enough, the youngest units are ended and run again. Sizes are bytes, times are seconds.
+
+The *headroom* is the memory that is available now. The *reserve* is the part of it that is kept free
+for needs that nobody foresaw. A *token* lets a client of the build's jobserver, such as make, run one
+more job without asking (see `jobserver`). Memory is measured, and the policy applied, in one *look*;
+looks follow each other more closely the sooner memory may be short.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,9 +19,9 @@ FOREVER = float("inf")
 MIB = 2**20
 # Factor on a peak that was measured: the same file with another option may need a little more.
 SLACK = 1.05
-# Factor on what a unit has, once it has more than was expected.
+# Factor on the memory of a unit, once it has more than was expected.
 OVERSHOOT = 1.25
-# The reserve is kept free for what nobody foresaw: a share of all memory, within two bounds.
+# The reserve: a share of all memory, within two bounds.
 RESERVE = 0.03
 SMALLEST_RESERVE = 96 * MIB
 LARGEST_RESERVE = 1024 * MIB
@@ -36,12 +42,12 @@ SOONEST = 0.01  # seconds between two looks at the memory, at least
 LATEST = 0.1  # and at most
 STEEP = 400 * MIB  # bytes a second that a unit may take
 GROWTH_SPURT = 2  # times its measured pace, at which a unit may grow for a moment
-HASTE = 4  # looks before all is gone, at the pace at which it goes
+HASTE = 4  # looks before the memory is used up, at the pace at which it shrinks
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One compile or link, and what is expected of it."""
+    """One compile or link, and its expected needs."""
 
     key: str  # the same from build to build
     peak: int
@@ -100,15 +106,17 @@ class PolicyInput:
     ending: int = 0  # bytes of units that were told to end, and have not yet
     falling: float = 0.0  # bytes a second by which the headroom shrank between the last two looks
     rising: float = 0.0  # bytes a second by which the units grew meanwhile
-    lag: float = 0.05  # seconds until the next look, if it is as late as the last ones were
-    # Other builds on this machine; what they claim is taken off `headroom` and `cores` already.
+    # Seconds until the next look, if it is as late as the last ones were: until then, nothing can be
+    # done about memory that units take.
+    lag: float = 0.05
+    # Other builds on this machine. Their claims are taken off `headroom` and `cores` already.
     moving_elsewhere: int = 0  # their units that run and are not paused
     older_elsewhere: bool = False  # whether one of those is older than every unit of this build
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do about a unit."""
+    """One thing to do with a unit, by the number of its ticket."""
 
     number: int
 
@@ -133,35 +141,40 @@ class Rerun(Decision):
 class UnitForecast:
     """The expected future of a unit: it takes bytes evenly, and in the end gives all of them back."""
 
-    left: float  # seconds until it ends; FOREVER if nobody knows
-    used: int  # bytes
-    growth: int  # bytes that it will take
+    remaining: float  # seconds until it ends; FOREVER if it was never measured
+    used: int  # bytes that it has now
+    growth: int  # bytes that it will take in addition
     rise: float  # seconds in which it takes them, above 0
-    guess: float  # seconds until it ends, by others of its kind if nobody knows
+    # Seconds until it ends, by other units of its kind if it was never measured. It decides who goes
+    # first, and never whether memory suffices.
+    guess: float
 
     def risen(self, after: float) -> float:
-        """Return the bytes that it will have taken after so many seconds, if it still runs."""
+        """Return the bytes that it will have taken in `after` seconds from now, if it still runs."""
         return self.growth * min(1.0, after / self.rise)
 
     def taken(self, after: float) -> float:
-        """Return the bytes that it will have taken after so many seconds; below 0 if given back."""
-        return self.risen(after) if self.left >= after else -self.used
+        """Return the bytes by which its memory will have changed in `after` seconds from now.
+
+        If it has ended by then, all that it has now is given back.
+        """
+        return self.risen(after) if self.remaining >= after else -self.used
 
 
 @dataclass(slots=True)
 class RoomReservation:
     """Room kept for a waiting unit: others may pass it if they do not make it wait longer."""
 
-    after: float  # seconds until there is room for it
-    beside: int  # bytes that are free beside it by then
+    after: float  # seconds until there is room for the waiting unit
+    spare: int  # bytes that are free in addition by then
 
     def lets_pass(self, newcomer: UnitForecast) -> bool:
         """Tell whether a unit may start first: it ends in time, or fits beside the one that waits."""
         if newcomer.guess <= self.after:
             return True
-        if newcomer.growth > self.beside:
+        if newcomer.growth > self.spare:
             return False
-        self.beside -= newcomer.growth
+        self.spare -= newcomer.growth
         return True
 
 
@@ -182,13 +195,13 @@ class MemoryForecast:
         """Tell whether a unit can start now, and all stay within the room until each has ended."""
         if newcomer.growth <= self._spare:
             return True
-        if self._level(newcomer.left) + newcomer.growth > self._room:
+        if self._level(newcomer.remaining) + newcomer.growth > self._room:
             return False
         if not self._levels:
-            ends = {forecast.left for forecast in self._running}
+            ends = {forecast.remaining for forecast in self._running}
             self._levels = {end: self._level(end) for end in ends}
         for end, level in self._levels.items():
-            if end <= newcomer.left and level + newcomer.risen(end) > self._room:
+            if end <= newcomer.remaining and level + newcomer.risen(end) > self._room:
                 return False
         return True
 
@@ -216,19 +229,23 @@ class MemoryForecast:
         if self._levels:
             for end in self._levels:
                 self._levels[end] += newcomer.taken(end)
-            self._levels[newcomer.left] = self._level(newcomer.left)
+            self._levels[newcomer.remaining] = self._level(newcomer.remaining)
 
     def _level(self, after: float) -> float:
         return sum(forecast.taken(after) for forecast in self._running)
 
 
 def decide(state: PolicyInput) -> tuple[Decision, ...]:
-    """Return what to do now."""
+    """Return the decisions that follow from a state.
+
+    If memory is short, they only relieve it. Otherwise paused units go on before others start.
+    """
     relief = tuple(_relief(state))
     if relief:
         return relief
     resumes = tuple(_resumes(state))
     resumed = {resume.number for resume in resumes}
+    # Admissions must count the memory of those that are about to go on.
     running = []
     for ticket in state.running:
         running.append(ticket.resumed(state.now) if ticket.number in resumed else ticket)
@@ -254,7 +271,7 @@ def spare_tokens(state: PolicyInput, typical: int) -> int:
     `typical` is the bytes that such a unit takes.
     """
     if state.waiting:
-        return 0  # units that ask come first, because more is known of them
+        return 0  # units that ask come first, because their needs are known better
     idle = state.cores - max(_busy_cores(state.running), state.tokens)
     # Clients that hold a token and have no unit yet still have to take their memory.
     unseen = max(0, state.tokens - len(state.running))
@@ -264,7 +281,7 @@ def spare_tokens(state: PolicyInput, typical: int) -> int:
 
 
 def reserved_bytes(limit: int) -> int:
-    """Return the bytes kept free for what nobody foresaw, of `limit` for all units together."""
+    """Return the reserve, in bytes, of `limit` bytes for all units together."""
     return int(min(LARGEST_RESERVE, max(SMALLEST_RESERVE, limit * RESERVE)))
 
 
@@ -279,13 +296,16 @@ def _relief(state: PolicyInput) -> Iterator[Decision]:
     room when they end. A unit that is ended loses its work: that comes last, and never to the
     oldest. If another build has an older one, no unit here counts as the oldest.
     """
-    goes_on = 0 if state.older_elsewhere else 1
+    spared = (
+        0 if state.older_elsewhere else 1
+    )  # the oldest units, which are neither paused nor ended
     reserve = reserved_bytes(state.limit)
     oldest_first = sorted(state.running, key=_by_age)
     moving = [ticket for ticket in oldest_first if ticket.paused is None]
     fall = _expected_fall(state, moving)
     room = state.headroom - EMPTY * reserve
-    soon = state.headroom - fall  # bytes that will be left when this decision has its effect
+    soon = state.headroom - fall  # bytes that are available when this decision has its effect
+    # Everything that is still expected fits, and memory does not shrink faster than that.
     if fall <= sum(ticket.growth for ticket in moving) <= room:
         return
     is_empty = soon < EMPTY * reserve
@@ -294,15 +314,15 @@ def _relief(state: PolicyInput) -> Iterator[Decision]:
         return
     ended: set[int] = set()
     if is_empty and (room < 0 or not moving):
-        missing = reserve - soon - state.ending
-        ended = _youngest_holding(oldest_first[goes_on:], missing)
+        missing = reserve - soon - state.ending  # units that are ending free theirs soon
+        ended = _youngest_holding(oldest_first[spared:], missing)
     paused: Sequence[UnitTicket]
     if not is_empty:
         paused = _too_many(state, moving, room)
-    elif len(oldest_first) > goes_on:
-        paused = moving
+    elif len(oldest_first) > spared:
+        paused = moving  # all of them, until memory is free again
     else:
-        paused = ()
+        paused = ()  # the oldest alone: no other unit could make room for it
     for number in ended:
         yield Rerun(number)
     for ticket in paused:
@@ -311,7 +331,7 @@ def _relief(state: PolicyInput) -> Iterator[Decision]:
 
 
 def _youngest_holding(oldest_first: Sequence[UnitTicket], missing: float) -> set[int]:
-    """Return the numbers of the youngest units that have so many bytes between them."""
+    """Return the numbers of the youngest units that have `missing` bytes together."""
     numbers = set()
     for ticket in reversed(oldest_first):
         if missing <= 0:
@@ -324,9 +344,10 @@ def _youngest_holding(oldest_first: Sequence[UnitTicket], missing: float) -> set
 def _expected_fall(state: PolicyInput, moving: Sequence[UnitTicket]) -> float:
     """Return the bytes that may be taken before a decision of now has its effect.
 
-    If all units were measured, they are taken at their word, twice as fast; else the pace of the
-    last two looks counts.
+    If all units were measured before, they are expected to grow as they did, but GROWTH_SPURT times
+    as fast; else headroom is expected to shrink as between the last two looks.
     """
+    # The next look may come too late to decide in time, so the one after it counts.
     seconds = 2 * state.lag + TEARDOWN
     if not all(ticket.unit.measured for ticket in moving):
         return state.falling * seconds
@@ -343,16 +364,16 @@ def _too_many(
 ) -> Sequence[UnitTicket]:
     """Return the units that cannot go on beside the oldest.
 
-    The oldest always can, unless another build has an older one. The others are let go on one by
-    one, in the order of their ends, as units are admitted: memory that the oldest will want only
-    when another has ended is no reason to pause that one, whose end makes room. In this order no
-    paused unit fits beside the rest after all, to be resumed at once.
+    The oldest always can, unless another build has an older unit. The rest is tried one by one, in
+    the order of their ends, as units are admitted. A unit that ends before the oldest takes its memory
+    is not paused, because its end makes room. In this order no paused unit fits beside the rest after
+    all, to be resumed at once.
     """
     forecasts = [(_running_forecast(ticket, state.now), ticket) for ticket in moving]
-    goes_on = 0 if state.older_elsewhere else 1
-    memory = MemoryForecast(room, [forecast for forecast, _ in forecasts[:goes_on]])
+    spared = 0 if state.older_elsewhere else 1
+    memory = MemoryForecast(room, [forecast for forecast, _ in forecasts[:spared]])
     too_many = []
-    for forecast, ticket in sorted(forecasts[goes_on:], key=lambda pair: pair[0].left):
+    for forecast, ticket in sorted(forecasts[spared:], key=lambda pair: pair[0].remaining):
         if memory.fits(forecast):
             memory.add(forecast)
         else:
@@ -380,11 +401,11 @@ def _admissions(state: PolicyInput) -> Iterator[Admit]:
 
     If ends are guesses, the first unit that does not fit keeps room: others pass it only if it
     starts no later for them. This is EASY backfilling (Lifka, "The ANL/IBM SP Scheduling System",
-    1995), with memory for nodes, and the time of other units of a kind for what users state. If
-    ends are known, it is known what fits beside them, and room that is kept would be idle. A unit
-    that has waited too long comes first and keeps room; if it can keep none, because it will never
-    fit, it lets nobody pass. If nothing runs, here or in another build, something starts all the
-    same, because nothing else would make room.
+    1995), with memory in place of nodes, and the time of other units of a kind in place of the time
+    that users state. If ends are known, the forecast tells whether a unit fits, and room that is kept
+    would be idle. A unit that has waited too long comes first and keeps room; if it can keep none,
+    because it will never fit, no other passes it. If nothing runs, here or in another build, a unit
+    starts although it does not fit, because nothing else would make room.
     """
     if not state.waiting or any(ticket.alone for ticket in state.running):
         return
@@ -453,9 +474,9 @@ def _running_forecast(ticket: UnitTicket, now: float) -> UnitForecast:
     guess = max(fresh.guess - ran, ticket.unit.seconds * LATE)
     if ticket.paused is not None:
         return UnitForecast(FOREVER, ticket.used, ticket.growth, AT_ONCE, guess)
-    left = guess if ticket.unit.measured else FOREVER
+    remaining = guess if ticket.unit.measured else FOREVER
     rise = max(fresh.rise - ran, AT_ONCE)
-    return UnitForecast(left, ticket.used, ticket.growth, rise, guess)
+    return UnitForecast(remaining, ticket.used, ticket.growth, rise, guess)
 
 
 def _by_age(ticket: UnitTicket) -> tuple[float, int]:

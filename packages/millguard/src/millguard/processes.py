@@ -108,7 +108,8 @@ def wait_until_ended(processes: Sequence[psutil.Process], patience: float) -> li
     deadline = time.monotonic() + patience
     running = list(processes)
     while running:
-        # Looked at now and then: in a container without an init, nobody reaps one that has ended.
+        # psutil alone does not do: in a container without an init, no process reaps a child that has
+        # ended, so that it stays a zombie for ever.
         seconds = min(END_POLL_SECONDS, max(0.0, deadline - time.monotonic()))
         _, alive = psutil.wait_procs(running, timeout=seconds)
         running = [process for process in alive if is_alive(process)]

@@ -1,4 +1,8 @@
-"""Keep track of all units of a build, and carry out the policy's decisions."""
+"""Keep track of all units of a build, and carry out the policy's decisions.
+
+A unit is one compile or link, started by a gate (see `gate_protocol`). Its ticket is what the policy
+knows about it (see `policy`). The guard measures memory, and applies the policy, in one look.
+"""
 
 import contextlib
 import os
@@ -36,9 +40,10 @@ from millguard.timeline import Record, TimelineEvent, TimelineMoment, UnitRun, U
 RISE_FACTOR = 1.05  # on the memory that was noted last, above which more is noted
 # A pace is measured over at least this: within less, a few pages would be a flood.
 SHORTEST_PACE_SECONDS = 0.01
-LOOKS_COMPARED = 8
+LOOKS_COMPARED = 8  # of which the latest one tells how late the next may be
 IDLE_LOOK_SECONDS = 1.0  # between two looks at the memory while there is no unit
-CALM_SECONDS = 2.0  # without a look at the memory for which it has to be calm
+# If memory cannot be short for so long, the guard may do something without looking at it.
+CALM_SECONDS = 2.0
 RECONSIDER_SECONDS = 0.5  # between two times that expectations of waiting units are renewed
 ALONE_AFTER_RERUNS = 2  # after which a unit has the machine to itself
 FAILED_AFTER_KILLS = 2  # by the kernel while a unit ran alone, after which it has failed
@@ -117,7 +122,7 @@ class TrackedUnit:
 
 @dataclass(frozen=True, slots=True)
 class RoomReading:
-    """The memory and processors that there are for units."""
+    """The memory and processors that are available for units, as one look finds them."""
 
     headroom: int  # bytes that are still available
     cores: float  # processors to keep busy
@@ -126,17 +131,17 @@ class RoomReading:
     late: float  # seconds by which looks come too late, on a machine with much to do
     domain: str = ""  # the limit that `headroom` comes from
 
-    def beside(self, others: OtherBuilds) -> "RoomReading":
-        """Return the room that is left beside other builds; one processor always is."""
-        headroom = self.headroom - others.growth
-        return replace(self, headroom=headroom, cores=max(1.0, self.cores - others.busy))
+    def beside(self, builds: OtherBuilds) -> "RoomReading":
+        """Return the room without the claims of other builds, but at least one processor."""
+        headroom = self.headroom - builds.growth
+        return replace(self, headroom=headroom, cores=max(1.0, self.cores - builds.busy))
 
 
 class MemoryProbe:
     """Look at memory and processors, again and again.
 
-    `measure` returns the tightest limit for units that have so many bytes already; `limit` is what
-    a user lets all of them have together; `cores` counts the processors to keep busy.
+    `measure` returns the tightest limit for units that have so many bytes already; `limit` is the
+    bytes that the user allows all of them together; `cores` counts the processors to keep busy.
     """
 
     def __init__(
@@ -152,7 +157,7 @@ class MemoryProbe:
         self._delays: deque[float] = deque(maxlen=LOOKS_COMPARED)
 
     def read(self, now: float, due: float, used: int) -> RoomReading:
-        """Measure now a look that was due then (seconds); `used` is the units' bytes."""
+        """Measure at `now` for a look that was due at `due` (seconds); `used` is the units' bytes."""
         reading = self._measure(used)
         headroom = reading.available
         if self._limit is not None:
@@ -205,7 +210,7 @@ class UnitScheduler:
         self._waiting: dict[int, UnitTicket] = {}
         self._running: dict[int, UnitTicket] = {}
         self._ending: dict[int, UnitTicket] = {}  # asked to end, and not gone yet
-        # a compile of the build has failed, and gates of that run are still there
+        # a compile of the build has failed, and gates of that run of the build are still connected
         self._refusing = False
         self._short_of_memory = False  # memory keeps a unit waiting, and a processor is free
         self._short_seconds = 0.0
@@ -256,13 +261,17 @@ class UnitScheduler:
         return IDLE_LOOK_SECONDS if is_idle else policy.next_look(state)
 
     def _decide(self, room: RoomReading) -> PolicyInput:
-        """Carry out the policy's decisions; return what the next ones would follow from."""
+        """Carry out the policy's decisions; return the state after them."""
         for decision in policy.decide(self._policy_input(room)):
             self._apply(decision)
         return self._policy_input(room)
 
     def _claim(self, domain: str) -> BuildClaim:
-        """Return what this build lays claim to, after the decisions of now."""
+        """Return this build's claim, after the decisions of this look.
+
+        If units wait and none runs, the smallest counts: without a claim, other builds would take the
+        memory that it waits for, again and again.
+        """
         moving = [ticket for ticket in self._running.values() if ticket.paused is None]
         wanted = 0
         busy = sum(ticket.unit.weight for ticket in moving)
@@ -279,7 +288,10 @@ class UnitScheduler:
         )
 
     def _on_machine(self, moment: float | None) -> float:
-        """Return a moment of this build by the clock of the machine; 0 for none."""
+        """Return a moment of this build as `time.monotonic` has it; 0 for None.
+
+        The clocks of builds begin at different times; this one is the same for all of them.
+        """
         return 0.0 if moment is None else time.monotonic() - (self._clock() - moment)
 
     def add_gate(self, client: GateClient) -> None:
@@ -329,13 +341,13 @@ class UnitScheduler:
             tracked.client.close()
 
     def _reconsider(self, now: float) -> None:
-        """Renew the expectations of waiting units by what others of their kind needed meanwhile."""
+        """Renew the expectations of waiting units, after units of their kind have ended."""
         if not self._has_learned or now < self._reconsidered_at + RECONSIDER_SECONDS:
             return
         self._has_learned = False
         self._reconsidered_at = now
         for number, ticket in self._waiting.items():
-            if not ticket.unit.measured:
+            if not ticket.unit.measured:  # a measured one depends on its own history only
                 unit = self._tracked[number].expected(self._expectations)
                 self._waiting[number] = replace(ticket, unit=unit)
 
@@ -410,7 +422,11 @@ class UnitScheduler:
             self._has_learned = True
 
     def _handle_kill(self, tracked: TrackedUnit, ticket: UnitTicket) -> None:
-        """Let a unit that the kernel killed run again alone; if it was killed alone twice, it failed."""
+        """Let a unit that the kernel killed run again, alone.
+
+        A unit that was killed while nothing else ran is too large for the machine, or something
+        outside of the build took its memory. So it gets FAILED_AFTER_KILLS such tries.
+        """
         tracked.kills += 1
         if not self._running and not self._ending:
             tracked.kills_alone += 1

@@ -32,7 +32,7 @@ from millguard.server import (
 from millguard.shared_board import SharedBoard
 from millguard.timeline import TimelineEvent
 
-SPARE_DESCRIPTORS = 32  # that are not for gates
+SPARE_DESCRIPTORS = 32  # for files, pipes and /proc; the rest is for connections of gates
 
 
 def main() -> int:
@@ -88,7 +88,7 @@ def _guard(command: GuardCommand, listening: socket.socket, starter: GuardStarte
         recorder.record(TimelineEvent(clock(), "no history", "", problem))
     recorder.close()
     if starter.gone:
-        # Nobody else is left to do so.
+        # The starter, which does this otherwise, is gone.
         processes.end_by_variable(GATE, command.folder)
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -96,7 +96,7 @@ def _guard(command: GuardCommand, listening: socket.socket, starter: GuardStarte
 def _open_board(
     command: GuardCommand, clock: Callable[[], float], recorder: GuardRecorder
 ) -> SharedBoard | None:
-    """Return the board of this user's builds; None without one, of which the user learns."""
+    """Return the board of this user's builds; None if there can be none, with an event for the user."""
     if not command.board:
         return None
     try:

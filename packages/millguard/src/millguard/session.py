@@ -1,4 +1,10 @@
-"""Start the guard of a build, read its records, and end what it leaves running."""
+"""Start the guard of a build, read its records, and end programs that the build leaves running.
+
+The *guard* is a process of its own (see `service`). Each compiler of the build is started by a *gate*,
+a small program that asks the guard first (see `compiler_gate`). They meet in a folder for this build
+alone. The gates find it by a variable of the build's environment, and its *hooks*, further variables,
+lead compilers to the gate.
+"""
 
 import contextlib
 import os
@@ -25,11 +31,11 @@ EVENT_MESSAGES = {
     "no board": "other builds on this machine are not regarded ({text})",
     "no history": "what units needed cannot be saved in {history} ({text}): make that file writable",
 }
-# Messages of a kind: with very little memory allowed, every single unit would be named.
+# Messages of one kind: with very little memory allowed, there would be one for every unit.
 LISTED_PER_KIND = 5
-# For the guard to start, on a machine with much to do, and to end.
+# For the guard to start, on a busy machine, and to end.
 START_TIMEOUT_SECONDS = 30.0
-# Seconds in a row without a record, of which the guard writes one each: then it hangs.
+# The guard writes at least one record a second. After so many seconds without any, it hangs.
 SILENCE_TIMEOUT_SECONDS = 30
 
 
@@ -37,16 +43,16 @@ SILENCE_TIMEOUT_SECONDS = 30
 class GuardSite:
     """Where one build happens, and what it may use."""
 
-    tree: Path  # takes the gate: CMake remembers its path
-    cache: Path  # kept between builds: compiled gates, and the needs of units
+    tree: Path  # the build's folder, which takes the gate: CMake remembers the gate's path
+    cache: Path  # kept between builds: compiled gates, and the measured needs of units
     timeline: Path
     compiler: Sequence[str]  # compiles the gate
     unguarded: int  # compilers at a time if no guard answers
     cores: int | None = None  # None: as many as the machine has
-    memory: int | None = None  # bytes; None: as many as the machine has left
+    memory: int | None = None  # bytes for all compilers together; None: all that are available
     roots: tuple[str, ...] = ()  # folders below which a source is known by its path
-    known: tuple[KnownCost, ...] = ()
-    # of the guard itself
+    known: tuple[KnownCost, ...] = ()  # costs of sources that were never compiled here
+    # of the guard's process
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     enabled: bool = True  # False: the user wants no guard
     # The folder in which guards of one user share a budget; None: this build knows of no other.
@@ -62,7 +68,7 @@ class GuardSite:
 
 
 def _refuse_nothing() -> None:
-    """Do nothing: without a guard no compiler waits."""
+    """Do nothing: without a guard no compiler waits for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +84,8 @@ class GuardedBuild:
     environment: Mapping[str, str] = field(default_factory=dict)
     account: BuildAccount = field(default_factory=BuildAccount)
     messages: SimpleQueue[str] = field(default_factory=SimpleQueue)  # for the user
-    refuse: Callable[[], None] = _refuse_nothing  # lets no waiting compiler start any more
+    # To call when the build has failed: no waiting compiler starts any more.
+    refuse: Callable[[], None] = _refuse_nothing
 
 
 @contextlib.contextmanager
@@ -164,13 +171,17 @@ def _guarding(
     find_gate: Callable[[GuardSite], Path],
     hooks_of: Callable[[Path], Mapping[str, str]],
 ) -> Iterator[GuardedBuild]:
-    """Start the guard, and yield a build that `hooks_of` the gate lead to it."""
+    """Start the guard, and yield the build; without a guard if there can be none.
+
+    `find_gate` returns the gate, and `hooks_of` the variables that lead compilers to it. Both may raise
+    OSError.
+    """
     with contextlib.ExitStack() as stack:
         try:
             folder = stack.enter_context(_meeting_folder(site))
             gate = find_gate(site)
             hooks = hooks_of(gate)
-            (folder / "gate").symlink_to(gate)  # for a process that knows the folder alone
+            (folder / "gate").symlink_to(gate)  # for programs that know the folder only
             fifo = stack.enter_context(jobserver.hold_open(folder))
             guard = _Guard(site, folder, fifo)
             stack.enter_context(guard.serving())
@@ -192,16 +203,17 @@ def _guarding(
 
 
 def _fallback_text(site: GuardSite) -> str:
+    """Return what a build without a guard does, as the end of a message."""
     files = "file" if site.unguarded == 1 else "files"
     return f"compiling {site.unguarded} {files} at a time"
 
 
 @contextlib.contextmanager
 def _meeting_folder(site: GuardSite) -> Iterator[Path]:
-    """Make the folder in which gates and guard meet; in the end everything of the build is ended.
+    """Make the folder in which gates and guard meet; in the end, end all processes of the build.
 
-    It has a file for each unit that may run without a guard. Raises OSError if there is no place for
-    it, or no guard is wanted.
+    The folder has a file for each compiler that may run at a time if no guard answers: gates lock
+    these. Raises OSError if there is no place for the folder, or the user wants no guard.
     """
     if not site.enabled:
         raise OSError("--no-guard")
@@ -224,7 +236,7 @@ def _meeting_folder(site: GuardSite) -> Iterator[Path]:
 
 
 class _Guard:
-    """The guard's process, and everything that it has reported so far."""
+    """The guard's process, and the records that it has written so far."""
 
     def __init__(self, site: GuardSite, folder: Path, fifo: Path | None) -> None:
         self.account = BuildAccount()
@@ -232,9 +244,9 @@ class _Guard:
         self._site = site
         self._fifo = fifo
         self._errors = folder / "errors"
-        self._ready = threading.Event()  # it serves, or never will
+        self._ready = threading.Event()  # the guard serves, or has ended before it could
         self._has_served = False
-        self._has_reported = False  # within this second
+        self._has_reported = False  # a record, within this second
         self._is_ending = threading.Event()
         self._process = self._start_process()
         command = GuardCommand(
@@ -253,7 +265,7 @@ class _Guard:
 
     @contextlib.contextmanager
     def serving(self) -> Iterator[None]:
-        """Wait until it serves, and end it with the context. Raises OSError if it does not serve."""
+        """Wait until the guard serves; end it with the context. Raises OSError if it cannot serve."""
         self._ready.wait(START_TIMEOUT_SECONDS)
         if not self._has_served:
             self._end()
@@ -269,7 +281,7 @@ class _Guard:
         self._send("refuse")
 
     def _end(self) -> None:
-        """Let it write its last records; kill it if it does not end."""
+        """Let the guard write its last records; kill it if it does not end."""
         self._is_ending.set()
         self._send("end")
         try:
@@ -284,7 +296,7 @@ class _Guard:
                     pipe.close()
 
     def _last_error(self) -> str:
-        """Return the last line that it wrote to stderr."""
+        """Return the last line that the guard wrote to stderr."""
         try:
             lines = self._errors.read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
@@ -292,7 +304,7 @@ class _Guard:
         return lines[-1] if lines else "it gave no reason"
 
     def _start_process(self) -> subprocess.Popen[str]:
-        """Start it in a session of its own, because Ctrl-C is for the build."""
+        """Start the guard in a session of its own: Ctrl-C must end the build, and not the guard."""
         package = Path(__file__).parents[1]  # -P keeps the current folder off the path
         users_path = self._site.environ.get("PYTHONPATH")
         path = f"{package}{os.pathsep}{users_path}" if users_path else str(package)
@@ -310,12 +322,12 @@ class _Guard:
     def _send(self, line: str) -> None:
         if self._process.stdin is None:
             return
-        with contextlib.suppress(OSError):  # it has ended, which the listener notices
+        with contextlib.suppress(OSError):  # the guard has ended, which the listener notices
             self._process.stdin.write(line + "\n")
             self._process.stdin.flush()
 
     def _listen(self) -> None:
-        """Enter its records in the account until it ends."""
+        """Enter the guard's records in the account until it ends."""
         for line in self._process.stdout or ():
             self._has_reported = True
             if not self._has_served and line == READY:
@@ -332,7 +344,7 @@ class _Guard:
         """Go on without the guard, which has ended in the middle of the build."""
         if self._fifo is not None:
             jobserver.withdraw_tokens(self._fifo)
-        # its last figures say nothing of the present
+        # The last moment is no longer true.
         self.account.now = replace(
             self.account.now, used=0, allowed=0, running=0, waiting=0, paused=0
         )
@@ -342,10 +354,10 @@ class _Guard:
         )
 
     def _watch(self) -> None:
-        """Kill it if it hangs: gates would wait for it for ever, and go on by themselves without it.
+        """Kill the guard if it hangs: gates wait for a living guard for ever, and go on without a dead one.
 
-        Seconds are counted and no clock is read, because nobody listened while this process was
-        stopped.
+        Seconds are counted, and no clock is read: while this process is stopped, for example by
+        Ctrl-Z, it reads no records, and the guard must not count as silent for that.
         """
         silent_seconds = 0
         while not self._is_ending.wait(1.0):
@@ -356,6 +368,7 @@ class _Guard:
                 return
 
     def _handle_record(self, record: Record) -> None:
+        """Enter a record, and put a message for the user if there is one for its kind."""
         self.account.add(record)
         if not isinstance(record, TimelineEvent) or record.kind not in EVENT_MESSAGES:
             return

@@ -25,7 +25,7 @@ from millguard.strict_json import parse_object
 
 _LOCK = "lock"
 _SUFFIX = ".build"
-_LONGEST_CLAIM_BYTES = 4096
+_LONGEST_CLAIM_BYTES = 2**16  # the path of a control group may have thousands of characters
 _MOST = 2**63  # above all bytes, processors and seconds; JSON's 1e999 is infinite
 LOCK_TIMEOUT_SECONDS = 0.1
 LOCK_POLL_SECONDS = 0.001
@@ -169,7 +169,7 @@ def _check_ownership(folder: Path) -> None:
     if not stat.S_ISDIR(status.st_mode):
         raise OSError(f"{folder} is not a folder")
     if status.st_uid != os.getuid() or status.st_mode & 0o077:
-        raise OSError(f"{folder} is open to other users")
+        raise OSError(f"{folder} is another user's, or open to other users")
 
 
 def _read_living_claim(file: Path) -> BuildClaim | None:

@@ -22,7 +22,7 @@ _COMPILES = set(_TABLE["compiles"])
 _LONGEST_RESPONSE_FILE = 2**20  # characters
 _ALL_DEVICES = 16  # for nvcc's "all": about as many as a toolkit knows
 _MOST_THREAD_DIGITS = 9
-_SHOWN_PARTS = 3  # of a path that is below no known root
+_KEY_PARTS = 3  # of a path, at its end, if it is below no root
 
 # "x86_64-linux-gnu-g++-12"
 _PROGRAM = re.compile(r"(?:\w+-\w+-(?:\w+-)?(?:gnu\w*-)?)?(.+?)(?:-\d+(?:\.\d+)*)?")
@@ -54,7 +54,7 @@ class UnitDescription:
 
 
 class _Command(NamedTuple):
-    """What a compiler's command names: its inputs, their language, its output."""
+    """The inputs of a compiler's command, their language, and its output."""
 
     operands: list[str]
     language: str  # after -x; "" if it follows from names
@@ -153,7 +153,7 @@ def _parse_command(words: Sequence[str]) -> _Command:
 
 
 def _stable_path(cwd: str, path: str, roots: Sequence[str]) -> str:
-    """Return a path as seen from the innermost root, without what differs from build to build."""
+    """Return a path below the innermost root, without parts that differ from build to build."""
     whole = os.path.normpath(os.path.join(cwd, path))  # noqa: PTH118 - there may be no such file
     innermost = ""
     for root in roots:
@@ -161,10 +161,13 @@ def _stable_path(cwd: str, path: str, roots: Sequence[str]) -> str:
         if whole.startswith(start) and len(start) > len(innermost):
             innermost = start
     if innermost:
-        shown = whole[len(innermost) :]
+        path_in_key = whole[len(innermost) :]
     else:
-        shown = "/".join(PurePosixPath(whole).parts[-_SHOWN_PARTS:])
-    return _VARYING.sub(lambda match: match[match.lastindex] if match.lastindex else "", shown)
+        path_in_key = "/".join(PurePosixPath(whole).parts[-_KEY_PARTS:])
+    # A group that has matched is the part of the path that stays.
+    return _VARYING.sub(
+        lambda match: match[match.lastindex] if match.lastindex else "", path_in_key
+    )
 
 
 def _count_threads(words: Sequence[str], devices: Sequence[str]) -> float:
