@@ -79,7 +79,7 @@ def _write_drafts(drafts: Mapping[str, str], facts: Facts) -> None:
     """Write the drafted files of releases, by version."""
     # the folder of a project's own facts, which an installed suite merges with the shipped ones
     own_folder = os.environ.get("TORCHMILL_OWN_CONFIGS")
-    folder = Path(own_folder or facts.patches.parent) / "releases"
+    folder = Path(own_folder or facts.folder) / "releases"
     for version, text in drafts.items():
         write_atomically(folder / f"{version}.toml", text)
 
@@ -114,7 +114,7 @@ def generated_pages(facts: Facts) -> dict[str, str]:
 
 def pages_without_walks(facts: Facts) -> dict[str, str]:
     """Return the generated pages but for `WAYS`, whose walks take most of the time."""
-    catalogue = (facts.patches.parent / "causes.toml").read_text("utf-8")
+    catalogue = (facts.folder / "causes.toml").read_text("utf-8")
     compatibility = {
         **compatibility_page.compatibility_pages(facts),
         **official_code_page.code_pages(facts),
@@ -179,7 +179,7 @@ def read_code(facts: Facts, layout: Layout, *, write: bool) -> str:
     lines = [f"{package}: {len(wheels)} readings" for package, wheels in codes.items()]
     lines.append(f"{len(libraries)} of NVIDIA's packages")
     if write:
-        folder = facts.patches.parent
+        folder = facts.folder
         for package, wheels in codes.items():
             path = code_files.write_wheel_code(folder, package, wheels)
             lines.append(f"wrote {path}")

@@ -15,8 +15,8 @@ from tests.support.contexts import HOST, job
 from tests.support.documents import assert_fits
 from tests.support.refusals import refused
 from tests.support.sampled import THIS, Sample, fetched
-from tools.proof import check, outcomes, speed
-from tools.proof.compared_wheels import ComparedWheel, choose_published
+from tools.proof import check, compared_wheels, outcomes, speed
+from tools.proof.compared_wheels import ComparedWheel, published_side
 from tools.proof.outcomes import Outcome, compare, describe
 from tools.proof.upstream_run import UpstreamRun, UpstreamTests
 from torchmill.config.build import Build
@@ -188,7 +188,7 @@ def chosen(
     build = Build(
         "torch", "wheel", python, f"cu{cuda.replace('.', '')}" if cuda else "cpu", arch, cuda
     )
-    return choose_published(shipped, matrix.make_cell(shipped, release, build), installed)
+    return published_side(shipped, matrix.make_cell(shipped, release, build), installed)
 
 
 @pytest.mark.parametrize(
@@ -214,13 +214,40 @@ def test_the_shipped_facts_say_what_judges_a_wheel_and_what_is_timed(
 
 def test_the_nearest_published_wheel_is_chosen(shipped: Facts) -> None:
     same = chosen(shipped, "3.10", "x86_64", {"3.10"}, "11.7")
-    assert (same.packages, same.unlike) == (("torch===1.13.1",), ())
-    assert "CUDA 11.7" in chosen(shipped, "3.10", "x86_64", {"3.10"}).unlike[0]
+    assert (same.packages, same.differences) == (("torch===1.13.1",), ())
+    assert "CUDA 11.7" in chosen(shipped, "3.10", "x86_64", {"3.10"}).differences[0]
     other = chosen(shipped, "3.11", "aarch64", {"3.8", "3.10", "3.11"})
     assert other.python == "3.10"
-    assert "PyPI has none for 3.11" in other.unlike[0]
-    with refused("no-published-wheel"):
+    assert "PyPI has none for 3.11" in other.differences[0]
+    with refused("no-published-wheel") as caught:
         chosen(shipped, "3.11", "aarch64", {"3.11"})
+    assert "only for Python 3.7, 3.8, 3.9, 3.10, and none of these is installed here" in str(
+        caught.value
+    )
+    assert chosen(shipped, "3.9", "aarch64", {"3.10", "3.8"}).python == "3.9"
+
+
+def test_of_two_published_wheels_that_are_equally_near_the_older_pythons_is_chosen(
+    shipped: Facts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pythons = ("3.9", "3.11")
+    monkeypatch.setattr(compared_wheels, "wheel_pythons", lambda *_: pythons)
+    assert chosen(shipped, "3.10", "x86_64", {"3.11", "3.9"}).python == "3.9"
+
+
+@pytest.mark.parametrize(
+    ("requirements", "exact", "expected"),
+    [
+        (["numpy==1.24.4", "numpydoc==1.5", "numpy-stl"], True, ["numpy==1.24.4"]),
+        (["numpy==1.24.4", "setuptools==65.1.0"], False, ["numpy==1.*"]),
+        (["numpy<2"], False, ["numpy<2"]),
+        (["typing-extensions"], False, []),
+    ],
+)
+def test_both_sides_have_numpy_of_the_plan(
+    requirements: list[str], exact: bool, expected: list[str]
+) -> None:
+    assert compared_wheels.numpy_requirements(requirements, exact=exact) == expected
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from millguard import limits
 from tools.proof import outcomes
 from tools.proof.compared_wheels import (
     ComparedWheel,
-    choose_published,
-    describe_ours,
     installed_wheel,
+    our_side,
+    published_side,
     read_session_facts,
 )
 from tools.proof.outcomes import PASSED, Outcome, Outcomes
@@ -52,8 +52,8 @@ def check_wheel(verified: VerifiedWheel, options: ProductOptions) -> str:
     """
     tests = find_tests(verified)
     source = _require_source(verified)
-    ours = describe_ours(verified)
-    theirs = choose_published(
+    ours = our_side(verified)
+    theirs = published_side(
         verified.facts, verified.cell, interpreters.installed_interpreters(), options.published
     )
     logs = verified.layout.logs
@@ -73,7 +73,7 @@ def check_wheel(verified: VerifiedWheel, options: ProductOptions) -> str:
         "at": _now(),
         "wheel": ours.title,
         "against": theirs.title,
-        "unlike": [*theirs.unlike, *([note] if note else [])],
+        "unlike": [*theirs.differences, *([note] if note else [])],
         **outcomes.compare(our_outcomes, published_outcomes, explained),
     }
     every_outcome = {formats.KEY: formats.PROOF, **comparison, "outcomes": our_outcomes}

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import re
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO, TypeVar
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 
 from torchmill.config.facts import Facts
 from torchmill.config.official_wheels import wheel_pythons
@@ -37,7 +42,7 @@ PUBLISHED = "published"
 def parse_published_options(
     arguments: Sequence[str], prog: str
 ) -> tuple[ProductOptions, list[str]]:
-    """Return the options of a comparison, and the other words after --, which are for the wheel."""
+    """Return the options of the comparison, and the other words after --, which are the wheel's."""
     parser = OptionParser(prog=prog, usage=argparse.SUPPRESS, allow_abbrev=False, add_help=False)
     meaning = "what the wheel is compared with, a file or a requirement; by default PyPI's wheel"
     parser.add_argument(PUBLISHED_OPTION, metavar="WHEEL", default="", help=meaning)
@@ -50,15 +55,15 @@ def parse_published_options(
 def read_session_facts(verified: VerifiedWheel, name: str, read: Callable[[TomlTable], T]) -> T:
     """Return the facts in NAME.toml of build_configs/, which no other part of the suite reads.
 
-    `read` gets the table of the file, which is empty if there is no such file. Raises ConfigError
-    if the file has mistakes.
+    `read` gets the table of the file, which is empty if there is no such file; it notes mistakes
+    by `TomlTable.problem`. Raises ConfigError if there are any.
     """
     problems: list[str] = []
-    path = verified.facts.patches.parent / f"{name}.toml"
+    path = verified.facts.folder / f"{name}.toml"
     facts = read(read_toml(path, problems, required=False))
     if problems:
-        lines = "\n  ".join(["build_configs has problems:", *problems])
-        raise ConfigError(lines, code="facts-invalid")
+        message = "\n  ".join(["build_configs has problems:", *problems])
+        raise ConfigError(message, code="facts-invalid")
     return facts
 
 
@@ -71,10 +76,10 @@ class ComparedWheel:
     python: str
     packages: tuple[str, ...]  # for pip
     # Known differences between the sides, as sentences without their full stop.
-    unlike: tuple[str, ...] = ()
+    differences: tuple[str, ...] = ()
 
 
-def choose_published(
+def published_side(
     facts: Facts, cell: Cell, installed: Collection[str], requested: str = ""
 ) -> ComparedWheel:
     """Return PyPI's wheel of a cell, or the wheel of the same release for the nearest Python.
@@ -90,67 +95,91 @@ def choose_published(
     pythons = wheel_pythons(facts, release, build.arch)
     usable = set(pythons) & {build.python, *installed}
     if not usable:
-        limits = ""
+        problem = f"PyPI has no wheel of {release} for {platform_name(arch)}"
         if pythons:
-            limits = f", only for Python {', '.join(pythons)}, of which none is here"
+            problem = (
+                f"PyPI has wheels of {release} for {platform_name(arch)} only for Python "
+                f"{', '.join(pythons)}, and none of these is installed here"
+            )
         raise DeliveryError(
-            f"PyPI has no wheel of {release} for {platform_name(arch)}{limits}: "
-            "name one to compare with: -- --published WHEEL",
+            f"{problem}: name one to compare with: -- --published WHEEL",
             code="no-published-wheel",
         )
     ordered = sorted({*pythons, build.python}, key=python_key)
     position = ordered.index(build.python)
-    python = min(usable, key=lambda version: abs(ordered.index(version) - position))
-    unlike = []
+    # Of two that are equally near, the older is chosen: `min` takes the first.
+    candidates = [version for version in ordered if version in usable]
+    python = min(candidates, key=lambda version: abs(ordered.index(version) - position))
+    differences = []
     if python != build.python:
-        unlike.append(f"it is for Python {python}: PyPI has none for {build.python}")
+        differences.append(f"it is for Python {python}: PyPI has none for {build.python}")
     # Only the wheels for Linux x86_64 on PyPI are built with CUDA.
     published_cuda = None
     if arch.system == "linux" and arch.name == "x86_64":
         published_cuda = release.cuda_pypi
     if published_cuda != build.cuda:
         clause = f"with CUDA {published_cuda}" if published_cuda else "without CUDA"
-        unlike.append(f"it is built {clause}: what runs on the processor is compared")
+        differences.append(f"it is built {clause}: only what runs on the CPU is compared")
     # "===" takes no wheel with a local label, which another index may have.
     packages = [f"{release.package}==={release.version}"]
-    base = facts.packages[build.package].after
+    base = facts.packages[build.package].after  # the package that this one imports first
     if base:
         packages.append(f"{base}==={release.torch}")
-    return ComparedWheel(PUBLISHED, f"{release} of PyPI", python, tuple(packages), tuple(unlike))
+    title = f"{release} of PyPI"
+    return ComparedWheel(PUBLISHED, title, python, tuple(packages), tuple(differences))
 
 
-def describe_ours(verified: VerifiedWheel) -> ComparedWheel:
+def our_side(verified: VerifiedWheel) -> ComparedWheel:
     """Return the verified wheel as a side; the torch that it is built against comes from dist/.
 
     Raises HostError if it is built for another processor than this machine's.
     """
-    wheel = verified.plan.wheel
-    needed_flags = wheel.processor.needs if wheel.processor else ()
+    planned = verified.plan.wheel
+    needed_flags = planned.processor.needs if planned.processor else ()
     problems = processor_problems(needed_flags, processor_flags())
     if problems:
         raise HostError(
-            f"{verified.wheel.name}: {problems[0]}: try it where it can run",
+            f"{verified.wheel.name}: {problems[0]}: try it on a machine that has it",
             code="processor-lacks-features",
         )
     packages = [str(verified.wheel)]
-    if wheel.torch:
-        packages += ["--find-links", str(verified.layout.dist), wheel.torch]
+    if planned.torch:
+        packages += ["--find-links", str(verified.layout.dist), planned.torch]
     python = verified.cell.build.python
     return ComparedWheel(OURS, verified.wheel.name, python, tuple(packages))
+
+
+def numpy_requirements(requirements: Sequence[str], *, exact: bool) -> list[str]:
+    """Return those of the requirements that are for NumPy.
+
+    Unless `exact`, a pinned version becomes its major version: "numpy==1.*" of "numpy==1.24.4". For
+    another Python that version may have no wheel, and what wheels are compiled against changes
+    with the major version only.
+    """
+    chosen = []
+    for requirement in map(Requirement, requirements):
+        if canonicalize_name(requirement.name) != "numpy":
+            continue
+        if not exact:
+            specifier = re.sub(r"==(\d+)\.[\d.]*\d", r"==\1.*", str(requirement.specifier))
+            requirement.specifier = SpecifierSet(specifier)
+        chosen.append(str(requirement))
+    return chosen
 
 
 @contextlib.contextmanager
 def installed_wheel(
     wheel: ComparedWheel, verified: VerifiedWheel, requires: Sequence[str], log: TextIO
 ) -> Iterator[Path]:
-    """Give the interpreter of an environment with a wheel, which is deleted afterwards.
+    """Install a wheel in a new environment, yield its interpreter, and delete the environment.
 
     `requires` are further requirements. Both sides get the NumPy of the release's plan, so that
-    they differ by nothing else. Raises VerifyError if pip refuses, HostError if the Python is not
-    installed.
+    they differ by nothing else; a side with another Python gets one of the same major version.
+    Raises VerifyError if pip refuses, HostError if the Python is not installed.
     """
     python = interpreters.resolve_interpreter(wheel.python)
-    numpy = [text for text in verified.plan.requirements if text.startswith("numpy")]
+    has_planned_python = wheel.python == verified.cell.build.python
+    numpy = numpy_requirements(verified.plan.requirements, exact=has_planned_python)
     state = verified.layout.state
     state.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f"compared-{wheel.side}-", dir=state) as folder:

@@ -22,9 +22,9 @@ from tools.proof.compared_wheels import (
     OURS,
     PUBLISHED,
     ComparedWheel,
-    choose_published,
-    describe_ours,
     installed_wheel,
+    our_side,
+    published_side,
     read_session_facts,
 )
 from torchmill.core import formats
@@ -93,8 +93,8 @@ def measure_wheel(verified: VerifiedWheel, options: ProductOptions) -> str:
     cannot be had.
     """
     trial = find_trial(verified)
-    ours = describe_ours(verified)
-    theirs = choose_published(
+    ours = our_side(verified)
+    theirs = published_side(
         verified.facts, verified.cell, interpreters.installed_interpreters(), options.published
     )
     logs = verified.layout.logs
@@ -118,7 +118,7 @@ def measure_wheel(verified: VerifiedWheel, options: ProductOptions) -> str:
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "ours": ours.title,
         "published": theirs.title,
-        "unlike": theirs.unlike,
+        "unlike": theirs.differences,
         "ratios": ratios_as_data,
         "lacking": lacking,
         "rounds": {str(threads): rounds for threads, rounds in rounds_by_threads.items()},
@@ -127,7 +127,7 @@ def measure_wheel(verified: VerifiedWheel, options: ProductOptions) -> str:
     write_picture(ratios, f"{ours.title}\nagainst {theirs.title}", Path(f"{stem}.png"))
     lines = [
         f"{ours.title}, times as fast",
-        "; ".join([f"against {theirs.title}", *theirs.unlike]),
+        "; ".join([f"against {theirs.title}", *theirs.differences]),
         *describe(ratios, lacking, cpu_means),
         f"picture and figures: {stem}.png, {stem.name}.json",
     ]

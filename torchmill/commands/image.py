@@ -75,9 +75,7 @@ def write_image(
         recipe, wheels = recipe_of(
             facts, request, layout, slim_folder, [Path(path) for path in clients]
         )
-        write_image_folder(
-            folder, recipe, {path.name: path for path in wheels}, facts.patches.parent
-        )
+        write_image_folder(folder, recipe, {path.name: path for path in wheels}, facts.folder)
         lines = [f"note: {note}" for note in recipe.notes]
         if image_engine is None:
             lines.append(f"{folder}: written")

@@ -112,6 +112,11 @@ class Facts:
     conda: CondaFacts | None = None  # None: no packages can be made for it
     left_out: tuple[BrokenFile, ...] = ()
 
+    @property
+    def folder(self) -> Path:
+        """Return the folder that the facts were read from: build_configs/, or a merged copy."""
+        return self.patches.parent
+
     def toolkit(self, version: str | None) -> Toolkit | None:
         """Return a CUDA toolkit by its version; None if no fact describes it.
 
