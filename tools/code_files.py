@@ -1,4 +1,7 @@
-"""Write build_configs/wheel_code/: the device code that was read in wheels, as TOML."""
+"""Write build_configs/wheel_code/: the device code that was read in wheels, as TOML.
+
+`WheelCode` and `PackageCode` in torchmill/config/wheel_code.py say what the keys mean.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,6 +10,7 @@ from tools.fact_schemas import schema_line
 from torchmill.config.facts import Facts
 from torchmill.config.wheel_code import PackageCode, WheelCode
 from torchmill.core.atomic_writes import write_atomically
+from torchmill.deliver.templates import toml_string
 
 WHEELS_HEAD = """\
 # What was read in the wheels of {package} on PyPI: which libraries have device code for what. Written by
@@ -14,32 +18,33 @@ WHEELS_HEAD = """\
 """
 LIBRARIES_HEAD = """\
 # What was read in NVIDIA's packages of libraries that official wheels require, and libraries of single features.
-# Written by `invoke facts --code --write`, but for [[feature]].
+# Written by `invoke facts --code --write`, except for the [[feature]] tables, which are written by hand.
 """
 
 
 def write_wheel_code(folder: Path, package: str, wheels: Sequence[WheelCode]) -> Path:
-    """Write the code in the wheels of a package, and return the file."""
+    """Write the file that lists the device code in a package's wheels, and return its path."""
     name = f"wheel_code/{package}.toml"
     lines = [schema_line(name), "", WHEELS_HEAD.format(package=package)]
     for wheel in wheels:
         lines += [
             "[[wheel]]",
-            f'release = "{wheel.release}"',
-            f'arch = "{wheel.arch}"',
-            f'date = "{wheel.date}"',
+            f"release = {toml_string(wheel.release)}",
+            f"arch = {toml_string(wheel.arch)}",
+            f"date = {toml_string(str(wheel.date))}",
         ]
         if wheel.cuda:
-            lines.append(f'cuda = "{wheel.cuda}"')
+            lines.append(f"cuda = {toml_string(wheel.cuda)}")
         if wheel.own:
-            lines.append(f'own = "{wheel.own}"')
+            lines.append(f"own = {toml_string(wheel.own)}")
         lines += _list_lines("files", wheel.files)
         lines += _list_lines("beside", wheel.beside)
         for library in wheel.code.values():
-            table = f'wheel.code."{library.name}"'
+            table = f"wheel.code.{toml_string(library.name)}"
             lines += [f"[{table}]", f"sizes = {list(library.sizes)}"]
             lines.append(f"[{table}.fatbins]" if library.fatbins else "fatbins = {}")
-            lines += [f'"{targets}" = {number}' for targets, number in library.fatbins.items()]
+            for targets, count in library.fatbins.items():
+                lines.append(f"{toml_string(targets)} = {count}")
         lines.append("")
     path = folder / name
     write_atomically(path, "\n".join(lines))
@@ -47,7 +52,7 @@ def write_wheel_code(folder: Path, package: str, wheels: Sequence[WheelCode]) ->
 
 
 def write_package_code(folder: Path, facts: Facts, packages: Sequence[PackageCode]) -> Path:
-    """Write the code in NVIDIA's packages, and return the file.
+    """Write the file that lists the device code in NVIDIA's packages, and return its path.
 
     The tables [[feature]], which are written by hand, are kept.
     """
@@ -56,22 +61,23 @@ def write_package_code(folder: Path, facts: Facts, packages: Sequence[PackageCod
     for feature in facts.official.feature_libraries:
         lines += [
             "[[feature]]",
-            f'pattern = "{feature.pattern}"',
-            f'feature = "{feature.feature}"',
-            f'source = "{feature.source}"',
+            f"pattern = {toml_string(feature.pattern)}",
+            f"feature = {toml_string(feature.feature)}",
+            f"source = {toml_string(feature.source)}",
             "",
         ]
     for package in packages:
         lines += [
             "[[package]]",
-            f'name = "{package.name}"',
-            f'version = "{package.version}"',
-            f'arch = "{package.arch}"',
-            f'file = "{package.file}"',
-            f'date = "{package.date}"',
+            f"name = {toml_string(package.name)}",
+            f"version = {toml_string(package.version)}",
+            f"arch = {toml_string(package.arch)}",
+            f"file = {toml_string(package.file)}",
+            f"date = {toml_string(str(package.date))}",
             "[package.code]",
         ]
-        lines += [f'"{name}" = "{targets}"' for name, targets in package.code.items()]
+        for library, targets in package.code.items():
+            lines.append(f"{toml_string(library)} = {toml_string(targets)}")
         lines.append("")
     path = folder / name
     write_atomically(path, "\n".join(lines))
@@ -79,7 +85,7 @@ def write_package_code(folder: Path, facts: Facts, packages: Sequence[PackageCod
 
 
 def _list_lines(key: str, values: Sequence[str]) -> list[str]:
-    """Return a list of TOML with a line for each value; nothing for an empty list."""
+    """Return the lines of a TOML array, one for each value; none for an empty array."""
     if not values:
         return []
-    return [f"{key} = [", *(f'    "{value}",' for value in values), "]"]
+    return [f"{key} = [", *(f"    {toml_string(value)}," for value in values), "]"]

@@ -25,7 +25,7 @@ from tools.official_code import (
 from tools.remote_wheel import RemoteWheel, read_remote_wheels
 from torchmill.config.facts import Facts
 from torchmill.config.facts_reader import read_facts
-from torchmill.config.wheel_code import PackageCode, ReadLibrary, WheelCode
+from torchmill.config.wheel_code import FeatureLibrary, PackageCode, ReadLibrary, WheelCode
 from torchmill.fetch.package_index import IndexFile, project_files
 
 PLATFORM = "manylinux_2_28_x86_64"
@@ -248,12 +248,15 @@ def test_written_readings_are_read_back(shipped: Facts, tmp_path: Path) -> None:
     package = PackageCode(
         "nvidia-nccl-cu12", "2.1", "x86_64", "b.whl", "2026-01-01", {"libnccl.so.2": "7.0;7.0 PTX"}
     )
+    quoted = FeatureLibrary(r"lib\d*", 'the "fast" kernels', r"C:\docs")
+    features = (*shipped.official.feature_libraries, quoted)
+    facts = replace(shipped, official=replace(shipped.official, feature_libraries=features))
     code_files.write_wheel_code(tmp_path, "torch", [*wheels, plain])
-    code_files.write_package_code(tmp_path, shipped, [package])
+    code_files.write_package_code(tmp_path, facts, [package])
     again = read_facts(tmp_path)
     assert list(again.official.wheel_code) == [*wheels, plain]
     assert again.official.package_code == (package,)
-    assert again.official.feature_libraries == shipped.official.feature_libraries
+    assert again.official.feature_libraries == features
 
 
 def test_the_page_has_a_row_for_each_reading(shipped: Facts) -> None:
