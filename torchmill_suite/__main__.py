@@ -1,4 +1,4 @@
-"""The command `torchmill` of an installed suite; it works for the current folder.
+"""The command `torchmill` of an installed suite; it works in the current folder.
 
 - `torchmill TASK` runs a task, as `invoke TASK` does in a checkout.
 - `torchmill nox -s SESSION` runs a session of nox.
@@ -7,6 +7,7 @@
 """
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -26,7 +27,7 @@ TEMPLATES = Path(__file__).parent  # the folder of "project" and "github"
 LIST_WORDS = {"--list", "-l", "--help", "-h", "help"}
 INIT = (
     "torchmill init [--github]: write what a repository of wheels needs into this folder; "
-    "files that are there stay"
+    "files that exist are left as they are"
 )
 TRUST = (
     "torchmill trust: record that what torchmill keeps in this folder, and links to it, are yours"
@@ -44,12 +45,14 @@ def main() -> None:
     sys.excepthook = exits.show_uncaught
     words = sys.argv[1:]
     program = programs.started_program(sys.argv[0], Path(sys.executable), os.environ)
+    # Sets the variables by which tasks and sessions start each other, and name commands.
     programs.record_programs(os.environ, program)
     command = words[0] if words else ""
     if not words or (len(words) == 1 and command in LIST_WORDS):
         list_commands()
+    # These two need no facts, and run before the folder is the user's own (`start` requires that).
     elif command == "init":
-        with end_with_message():
+        with end_with_message():  # also of an OSError, such as that of a folder without permission
             begin_project(words[1:], Path.cwd())
     elif command == "trust":
         with end_with_message():
@@ -79,21 +82,23 @@ def run_task(words: Sequence[str], program: str) -> None:
     """Run invoke with the suite's tasks; `program` is its name in messages. Ends the program."""
     from invoke import Program
 
-    # The tasks read the command line from here as well (`torchmill/commands/command_line.py`).
+    # The tasks also read sys.argv themselves (`torchmill/commands/command_line.py`).
     sys.argv = ["torchmill", "--search-root", str(SUITE), *words]
     Program(name="torchmill", binary=program, version=version("torchmill")).run()
 
 
 def trust_folder(words: Sequence[str], folder: Path) -> None:
-    """Record that a folder's state and links are the user's.
+    """Record that the state and links of a home are the user's.
 
-    Raises ConfigError for words, which this command does not take, and for files that git tracks;
+    The home is the folder that TORCHMILL_HOME names, as for all commands, and else `folder`. Raises
+    ConfigError if there are arguments (it takes none), or if git tracks files of the state;
     HostError if the record cannot be written.
     """
     _refuse_words(words, TRUST)
     os.environ.setdefault("TORCHMILL_HOME", str(folder))
-    with report_unwritable(folder):
-        lines = trust_home(Layout.of_checkout(SUITE))
+    layout = Layout.of_checkout(SUITE)
+    with report_unwritable(layout.root):
+        lines = trust_home(layout)
     for line in lines:
         print_now(line)
 
@@ -105,12 +110,13 @@ def begin_project(words: Sequence[str], folder: Path) -> None:
     any other word, and for a link in the place of a folder of the project.
     """
     _refuse_words([word for word in words if word != "--github"], INIT)
+    for_github = "--github" in words
     templates = [TEMPLATES / "project"]
-    if words:
+    if for_github:
         templates.append(TEMPLATES / "github")
     for template in templates:
         for source in sorted(template.rglob("*")):
-            # An installed package has compiled its modules, also those of the template.
+            # pip compiles the template's .py files when it installs: leave the bytecode out.
             if source.is_file() and source.parent.name != "__pycache__":
                 print_now(_copy_into_project(source, template, folder))
     _copy_schemas(folder / "build_configs" / "schemas")
@@ -119,18 +125,18 @@ def begin_project(words: Sequence[str], folder: Path) -> None:
         "whoever runs `nox` or `invoke` in this folder runs them"
     )
     print_now("next: invoke build --tag v2.4.1 --python 3.12")
-    if words:
+    if for_github:
         print_now(WORKFLOW)
 
 
 def _copy_into_project(source: Path, template: Path, folder: Path) -> str:
     """Copy a file of a template into a folder, unless it exists; return a line about it."""
     # A template has "dot-gitignore": as ".gitignore" it would hold for the suite's own checkout.
-    parts = [part.replace("dot-", ".") for part in source.relative_to(template).parts]
-    name = Path(*parts)
+    parts = source.relative_to(template).parts
+    name = Path(*(re.sub("^dot-", ".", part) for part in parts))
     target = folder / name
     if os.path.lexists(target):
-        return f"{name}: is there, and stays"
+        return f"{name}: exists, left as it is"
     for parent in name.parents:
         # A link may have come with a clone, and lead out of the folder.
         if (folder / parent).is_symlink():
@@ -150,18 +156,21 @@ def _refuse_words(words: Sequence[str], usage: str) -> None:
 
 
 def _copy_schemas(folder: Path) -> None:
-    """Copy the schemas of facts into a folder of facts; those of an older torchmill are replaced.
+    """Copy the JSON schemas of the TOML files in build_configs/ into a project's folder.
 
-    Nothing is written through a link.
+    Those of an older torchmill are replaced. Nothing is written through a link.
     """
     if folder.is_symlink() or folder.parent.is_symlink():
         return
     folder.mkdir(parents=True, exist_ok=True)
+    is_written = False
     for path in sorted((SUITE / "build_configs" / "schemas").glob("*.json")):
         target = folder / path.name
         if not target.is_symlink():
             shutil.copyfile(path, target)
-    print_now("build_configs/schemas: written, for editors")
+            is_written = True
+    if is_written:
+        print_now("build_configs/schemas: written, for editors")
 
 
 if __name__ == "__main__":

@@ -334,7 +334,7 @@ def test_a_project_begins_with_one_command_and_keeps_its_own_facts(
     assert (tmp_path / ".github" / "workflows" / "wheels.yml").is_file()
     (tmp_path / "requirements.txt").write_text("torchmill==0.1.0\n")
     assert (
-        "requirements.txt: is there, and stays"
+        "requirements.txt: exists, left as it is"
         in run(programs, tmp_path, "torchmill", "init").stdout
     )
     assert (tmp_path / "requirements.txt").read_text() == "torchmill==0.1.0\n"
