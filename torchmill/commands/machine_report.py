@@ -1,4 +1,7 @@
-"""The report of `invoke doctor` on a machine: findings with their fixes."""
+"""The report of `invoke doctor` on a machine: findings with their fixes.
+
+The code calls a fix, which is a command or an advice, the *cure* of a finding.
+"""
 
 import os
 import shlex
@@ -34,7 +37,7 @@ from torchmill.plan.local_gpus import with_local_gpus
 
 RATTLER = "py-rattler-build"  # packs conda packages
 _NO_FIX = "torchmill knows no fix for that on this machine"
-_PROBLEMS = ("warning", "failure")  # verdicts that have a fix
+_PROBLEMS = ("warning", "failure")  # verdicts for which a fix is shown, if there is one
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,10 @@ class DoctorReport:
         return "\n".join(lines)
 
     def _explain(self, finding: Finding) -> list[str]:
-        """Return lines with the reason and the fix of a finding; [] if it has neither."""
+        """Return lines with the reason and the fix of a finding.
+
+        Returns [] for a finding that is no failure and has neither.
+        """
         fix = finding.cure if finding.verdict in _PROBLEMS else ""
         is_failure = finding.verdict == "failure"
         lines = []
@@ -144,8 +150,9 @@ def examine_host(  # noqa: PLR0917 - a machine, and the purpose of the examinati
         return _examine_in_general(facts, subject, host, release, options)
     product, cell = products.product_cell(facts, identifier, host.arch, release)
     arch = cell.build.arch
-    # A cell for another architecture is built in a container. Whether this machine has the means to
-    # run one is examined on this machine alone.
+    # A cell for another architecture is built in a container. Whether containers work is examined
+    # only if the host is this machine, not a described one, and if there are containers for that
+    # architecture. Else the build is judged as any other, without this machine's GPUs.
     contained = arch != cell_lookup.uncontained_arch(facts, [identifier], host.arch)
     in_container = False
     source = foreseen
@@ -167,6 +174,7 @@ def examine_host(  # noqa: PLR0917 - a machine, and the purpose of the examinati
         host = disk_space.with_disk_space(host, facts, layout, folders, source)
     context = CheckContext(facts, cell, host, plan, source, wheels)
     if in_container:
+        # Only builds in containers need this module and those that it imports.
         from torchmill.commands.cross_build import examine_way_into_container
 
         findings = examine_way_into_container(context)
@@ -202,22 +210,26 @@ def _examine_rattler() -> Finding:
 
 
 def cell_folders(layout: Layout, cell: Cell, host: Host, *, in_container: bool) -> BuildFolders:
-    """Return the folders of a build: the tree in which it would go on, and its environment.
+    """Return the folders of a build, of which none need exist.
 
-    The tree is the newest one that it may use: of its own cell, or of another Python.
+    These are the newest tree that the build could continue in (its own, or that of another Python),
+    the tree of its own, and its environment.
     """
-    native = host.arch
-    environments = nox_environments_folder()
     if in_container:
         # The folders of the suite in the container, as this machine sees them.
-        native = cell.build.arch
-        layout = cross.container_layout(layout, native)
-        environments = layout.state / "environments"
+        building_arch = cell.build.arch
+        building_layout = cross.container_layout(layout, building_arch)
+        environments = building_layout.state / "environments"
+    else:
+        building_arch = host.arch
+        building_layout = layout
+        environments = nox_environments_folder()
     tag = cell.release.tag
-    identifier = cell.build.identifier(native)
-    tree = disk_space.newest_tree(layout, tag, cell.build.family(native), identifier)
+    identifier = cell.build.identifier(building_arch)
+    family = cell.build.family(building_arch)
+    tree = disk_space.newest_tree(building_layout, tag, family, identifier)
     environment = environments / nox_environment_name(identifier)
-    return BuildFolders(tree, layout.tree(tag, identifier), environment)
+    return BuildFolders(tree, building_layout.tree(tag, identifier), environment)
 
 
 def survey_machine(facts: Facts, layout: Layout, cells: Sequence[str] = ()) -> Host:

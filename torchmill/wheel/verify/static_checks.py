@@ -83,7 +83,7 @@ def _archive_problems(
 ) -> Iterator[str]:
     if not _is_planned(wheel.name, expected):
         yield f"the file is named {wheel.name}, the plan says {expected.file_name}"
-    yield from module_checks.interpreter_problems(wheel, interpreter, expected.build.python)
+    yield from module_checks.tag_problems(wheel, interpreter, expected.build.python)
     if expected.torch_requirement is not None:
         planned = Requirement(expected.torch_requirement)
         metadata = wheel_file.parse_headers(wheel_file.read_metadata(wheel))

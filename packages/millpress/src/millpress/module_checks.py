@@ -48,7 +48,7 @@ def foreign_files(names: Iterable[str], interpreter: TargetInterpreter) -> Itera
 
     Besides extension modules, this covers all files that have an interpreter in their names, such
     as "spam.cpython-310.pyc". A module for a stable ABI passes for every interpreter: which of them
-    have that ABI is said by the wheel's tags, which `interpreter_problems` checks.
+    have that ABI is said by the wheel's tags, which `tag_problems` checks.
     """
     version_digits = re.sub(r"\D", "", interpreter.abi)  # "313" of "cp313t"
     for name in names:
@@ -64,7 +64,7 @@ def foreign_files(names: Iterable[str], interpreter: TargetInterpreter) -> Itera
             yield f"{name} is for a different CPython than {interpreter.abi}"
 
 
-def interpreter_problems(wheel: Path, interpreter: TargetInterpreter, python: str) -> Iterator[str]:
+def tag_problems(wheel: Path, interpreter: TargetInterpreter, python: str) -> Iterator[str]:
     """Yield at most one clause: that no tag in the wheel's name fits the interpreter.
 
     `python` is the interpreter's version: "3.10", or "3.13t" of a free-threaded one.
