@@ -1,11 +1,13 @@
 """Builds of one user share one budget: claims, their sums, and the policy beside other builds."""
 
+import contextlib
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -74,6 +76,19 @@ def test_a_board_that_was_removed_has_no_claims(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "b")
     assert board.read_others(PHYSICAL_MEMORY) == NOBODY
     board.close()
+
+
+def test_a_claim_that_nobody_can_read_is_no_claim(tmp_path: Path) -> None:
+    """Without the board's lock, another guard may take a new file for that of a dead one."""
+
+    class UnlockedBoard(SharedBoard):
+        @contextlib.contextmanager
+        def locked(self) -> Iterator[bool]:
+            yield False
+            self._path.unlink()
+
+    with pytest.raises(OSError, match="was removed at once"):
+        UnlockedBoard(tmp_path / "b")
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o777])

@@ -101,6 +101,12 @@ class SharedBoard:
         with self.locked():
             self._claim_file = os.open(self._path, flags, 0o600)
             fcntl.flock(self._claim_file, fcntl.LOCK_EX)  # held until this process ends
+        # If the board's lock was not to be had, that may have happened. A claim that nobody can read is
+        # worse than none: this guard would regard the others, and they would not regard it.
+        if not self._path.exists():
+            os.close(self._claim_file)
+            os.close(self._lock)
+            raise OSError(f"{self._path} was removed at once")
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[bool]:
