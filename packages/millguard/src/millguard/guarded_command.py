@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +30,7 @@ CANNOT_RUN = 126
 NOT_FOUND = 127
 SIGNALLED = 128  # and the number of the signal that ended the command
 # If no guard can start, as many compilers may run as there is memory for at so many bytes each.
+NOT_RECORDED = Path(os.devnull)  # the timeline of a run that cannot be kept
 UNGUARDED_BYTES = 2 * 2**30
 # `env` starts the command: it is intercepted, and Python's own start of a program is not. Otherwise
 # `millguard -- gcc …` would start a compiler that the guard does not see.
@@ -89,28 +89,28 @@ def run_guarded(
     began = recorded_runs.wall_clock()
     folder = _current_folder()
     cores = options.jobs or LimitMeter().cores().count
-    with _site(options) as site:
-        with guard_programs(site) as build:
-            # Without a guard, nothing but these variables limits the build.
-            jobs = cores if build.gate is not None else min(cores, site.unguarded)
-            variables = build_variables.choose_variables(options.environ, jobs)
-            environment = {**options.environ, **variables.added, **build.environment}
-            if status is not None and build.gate is not None:
-                for message in variables.messages:
-                    status.report(message)
-            run = _CommandRun(build, status)
-            code = run.wait_for(_start_words(command), environment)
-        run.report_messages()
-        record = recorded_runs.RunRecord(
-            command=recorded_runs.without_credentials(command),
-            folder=folder,
-            began=recorded_runs.iso_time(began),
-            seconds=round(recorded_runs.wall_clock() - began, 3),
-            exit_code=code if code >= 0 else SIGNALLED - code,
-            cores=cores,
-            unguarded=dict(run.watch.compilers.counts),
-        )
-        recording = _keep_recording(site, record, build.account)
+    site = _site(options)
+    with guard_programs(site) as build:
+        # Without a guard, nothing but these variables limits the build.
+        jobs = cores if build.gate is not None else min(cores, site.unguarded)
+        variables = build_variables.choose_variables(options.environ, jobs)
+        environment = {**options.environ, **variables.added, **build.environment}
+        if status is not None and build.gate is not None:
+            for message in variables.messages:
+                status.report(message)
+        run = _CommandRun(build, status)
+        code = run.wait_for(_start_words(command), environment)
+    run.report_messages()
+    record = recorded_runs.RunRecord(
+        command=recorded_runs.without_credentials(command),
+        folder=folder,
+        began=recorded_runs.iso_time(began),
+        seconds=round(recorded_runs.wall_clock() - began, 3),
+        exit_code=code if code >= 0 else SIGNALLED - code,
+        cores=cores,
+        unguarded=dict(run.watch.compilers.counts),
+    )
+    recording = _keep_recording(site, record, build.account)
     return GuardedResult(
         exit_code=record.exit_code,
         signal=-code if code < 0 else None,
@@ -236,45 +236,30 @@ def _check_program(name: str, environ: Mapping[str, str]) -> None:
     raise CommandNotStartedError(f"{name}: command not found", NOT_FOUND)
 
 
-@contextlib.contextmanager
-def _site(options: GuardOptions) -> Iterator[GuardSite]:
-    """Yield the settings of the guard; a folder for this run alone is removed in the end.
-
-    That folder takes the gate if nothing in the cache may be run, and the timeline if nothing can
-    be kept there.
-    """
+def _site(options: GuardOptions) -> GuardSite:
+    """Return the settings of the guard."""
     meter = LimitMeter()
     memory = min(meter.memory().available, options.memory or sys.maxsize)
     cores = options.jobs or meter.cores().count
     cache = places.cache_folder(options.environ) if options.cache is None else options.cache
     try:
-        folder = Path(tempfile.mkdtemp(prefix="millguard-tree-"))
-    except OSError:
-        # There is no place for temporary files. No guard can start below a device, which `session`
-        # tells the user, and the command runs without one.
-        folder = Path(os.devnull)
-    try:
-        try:
-            timeline = recorded_runs.new_recording(cache)
-        except OSError:  # the cache is read-only or full: the recording ends with this run
-            timeline = folder / "timeline.jsonl"
-        yield GuardSite(
-            tree=folder,
-            cache=cache,
-            timeline=timeline,
-            compiler=_compiler(options.environ),
-            unguarded=max(1, min(cores, memory // UNGUARDED_BYTES)),
-            cores=options.jobs,
-            memory=options.memory,
-            known=load_known_costs(),
-            environ=options.environ,
-            board=places.board_folder(options.environ),
-            ends_leftovers=False,
-            listing_hint="`millguard report` lists them",
-        )
-    finally:
-        if folder.is_dir():
-            shutil.rmtree(folder, ignore_errors=True)
+        timeline = recorded_runs.new_recording(cache)
+    except OSError:  # the cache is read-only or full: this run is not recorded
+        timeline = NOT_RECORDED
+    return GuardSite(
+        tree=cache,
+        cache=cache,
+        timeline=timeline,
+        compiler=_compiler(options.environ),
+        unguarded=max(1, min(cores, memory // UNGUARDED_BYTES)),
+        cores=options.jobs,
+        memory=options.memory,
+        known=load_known_costs(),
+        environ=options.environ,
+        board=places.board_folder(options.environ),
+        ends_leftovers=False,
+        listing_hint="`millguard report` lists them",
+    )
 
 
 def _compiler(environ: Mapping[str, str]) -> Sequence[str]:
@@ -290,8 +275,8 @@ def _keep_recording(
     site: GuardSite, record: recorded_runs.RunRecord, account: BuildAccount
 ) -> Path | None:
     """Keep the timeline of a run that compiled something; return its path, or None."""
-    if site.timeline.parent == site.tree:
-        return None  # it is about to be removed
+    if site.timeline == NOT_RECORDED:
+        return None
     try:
         if account.units == 0:
             site.timeline.unlink(missing_ok=True)

@@ -97,10 +97,14 @@ def guard_build(site: GuardSite, caching: Mapping[str, str]) -> Iterator[Guarded
     start, the build goes on without, and a message says so.
     """
 
-    def hooks(gate: Path) -> dict[str, str]:
+    def find_gate(_: Path) -> Path:
+        compiled = compiler_gate.gate_program(site.cache, site.compiler)
+        return compiler_gate.place_gate(compiled, site.tree / "gate", site.compiler)
+
+    def hooks(gate: Path, _: Path) -> dict[str, str]:
         return compiler_gate.gate_hooks(gate, caching)
 
-    with _guarding(site, _gate_in_tree, hooks) as build:
+    with _guarding(site, find_gate, hooks) as build:
         yield build
 
 
@@ -114,29 +118,35 @@ def guard_programs(site: GuardSite) -> Iterator[GuardedBuild]:
     """
     problems = []
 
-    def hooks(gate: Path) -> dict[str, str]:
+    # What nobody may run in the cache lies in the folder that is removed with the guard, even if
+    # this process is killed.
+    def find_gate(folder: Path) -> Path:
+        compiled = compiler_gate.gate_program(site.cache, site.compiler)
+        return compiled or compiler_gate.place_gate(None, folder / "compiled-gate", site.compiler)
+
+    def hooks(gate: Path, folder: Path) -> dict[str, str]:
         try:
-            library = _intercept_library(site)
+            library = _intercept_library(site, folder)
         except OSError as error:
             problems.append(f"compilers are found by their names on PATH alone ({error})")
             return _hooks_by_name(site, gate)
         return interception.interception_environment(library, gate, site.environ)
 
-    with _guarding(site, _gate_in_cache, hooks) as build:
+    with _guarding(site, find_gate, hooks) as build:
         for problem in problems:
             build.messages.put(problem)
         yield build
 
 
-def _intercept_library(site: GuardSite) -> Path:
-    """Return the library in the cache; in the build's folder if nothing in the cache may be run.
+def _intercept_library(site: GuardSite, folder: Path) -> Path:
+    """Return the library in the cache; in `folder` if nothing in the cache may be run.
 
     Raises OSError if there is no place for it.
     """
     try:
         return interception.intercept_library(site.cache, site.compiler)
     except OSError:
-        return interception.intercept_library(site.tree, site.compiler)
+        return interception.intercept_library(folder, site.compiler)
 
 
 def _hooks_by_name(site: GuardSite, gate: Path) -> dict[str, str]:
@@ -154,33 +164,22 @@ def _hooks_by_name(site: GuardSite, gate: Path) -> dict[str, str]:
     return hooks
 
 
-def _gate_in_tree(site: GuardSite) -> Path:
-    compiled = compiler_gate.gate_program(site.cache, site.compiler)
-    return compiler_gate.place_gate(compiled, site.tree / "gate", site.compiler)
-
-
-def _gate_in_cache(site: GuardSite) -> Path:
-    """Return the gate in the cache; in the build's folder if nothing in the cache may be run."""
-    compiled = compiler_gate.gate_program(site.cache, site.compiler)
-    return compiled or compiler_gate.place_gate(None, site.tree / "gate", site.compiler)
-
-
 @contextlib.contextmanager
 def _guarding(
     site: GuardSite,
-    find_gate: Callable[[GuardSite], Path],
-    hooks_of: Callable[[Path], Mapping[str, str]],
+    find_gate: Callable[[Path], Path],
+    hooks_of: Callable[[Path, Path], Mapping[str, str]],
 ) -> Iterator[GuardedBuild]:
     """Start the guard, and yield the build; without a guard if there can be none.
 
-    `find_gate` returns the gate, and `hooks_of` the variables that lead compilers to it. Both may raise
-    OSError.
+    `find_gate` takes the folder of the guard and returns the gate; `hooks_of` takes the gate and the
+    folder, and returns the variables that lead compilers to the gate. Both may raise OSError.
     """
     with contextlib.ExitStack() as stack:
         try:
             folder = stack.enter_context(_meeting_folder(site))
-            gate = find_gate(site)
-            hooks = hooks_of(gate)
+            gate = find_gate(folder)
+            hooks = hooks_of(gate, folder)
             (folder / "gate").symlink_to(gate)  # for programs that know the folder only
             fifo = stack.enter_context(jobserver.hold_open(folder))
             guard = _Guard(site, folder, fifo)
