@@ -88,6 +88,13 @@ def test_a_reason_counts_before_none(wheels: list[IndexEntry]) -> None:
     assert yanks.apply_yanks(yanked, change, wheels) == {}
 
 
+def test_a_reason_stays_if_a_version_is_yanked_again_without_one(wheels: list[IndexEntry]) -> None:
+    first = yanks.parse_yank_options(["tinytorch==1.0"], [], "broken on 8.6")
+    yanked = yanks.apply_yanks({}, first, wheels)
+    again = yanks.parse_yank_options(["tinytorch==1.0"], [], "")
+    assert yanks.apply_yanks(yanked, again, wheels) == yanked == {"tinytorch==1.0": "broken on 8.6"}
+
+
 def test_each_yanked_version_is_parsed_once(
     wheels: list[IndexEntry], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -99,8 +99,17 @@ def _write_wheel(library: Distribution, folder: Path) -> None:
             content = path.read_bytes()
             digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=")
             record.append(f"{name},sha256={digest.decode()},{len(content)}\n")
-            archive.writestr(name, content)
-        archive.writestr(f"{info}/RECORD", "".join([*record, f"{info}/RECORD,,\n"]))
+            archive.writestr(_undated(name), content)
+        rows = "".join([*record, f"{info}/RECORD,,\n"])
+        archive.writestr(_undated(f"{info}/RECORD"), rows)
+
+
+def _undated(name: str) -> zipfile.ZipInfo:
+    """Return a member without a time: the same library makes the same bytes, and the same image."""
+    member = zipfile.ZipInfo(name)  # dated 1980-01-01, the first day that a zip can name
+    member.compress_type = zipfile.ZIP_DEFLATED
+    member.external_attr = 0o644 << 16  # the mode of the file
+    return member
 
 
 def _list_files(library: Distribution, info: str) -> Iterator[tuple[str, Path]]:

@@ -221,6 +221,28 @@ def test_a_signal_ends_the_command_and_what_it_started(
     assert (len(gone) >= 2, alive) == (True, [])
 
 
+def test_a_command_that_survives_an_interrupt_may_leave_programs_behind(project: Path) -> None:
+    """A shell goes on after Ctrl-C; what it starts later is not ended with it."""
+    script = "trap : INT; touch started; sleep 2; sleep 60 >/dev/null 2>&1 & echo $!"
+    process = subprocess.Popen(
+        millguard_words("-q", "--", "sh", "-c", script),
+        cwd=project,
+        env=command_environment(project),
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    until((project / "started").exists)
+    os.killpg(process.pid, signal.SIGINT)
+    output, _ = process.communicate(timeout=DEADLINE)
+    sleeper = psutil.Process(int(output))
+    try:
+        assert process.returncode == 0
+        assert sleeper.is_running()
+    finally:
+        sleeper.kill()
+
+
 def test_a_kill_leaves_nothing_behind(project: Path) -> None:
     process = _start_slow(project)
     below = psutil.Process(process.pid).children(recursive=True)

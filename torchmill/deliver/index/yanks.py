@@ -87,7 +87,9 @@ def apply_yanks(
                 code="unknown-version",
             )
     result = {pin: reason for pin, reason in yanked.items() if pin not in change.unyank}
-    result.update(dict.fromkeys(change.yank, change.reason))
+    for pin in change.yank:
+        # Yanked again without a reason, a version keeps the one that it has.
+        result[pin] = change.reason or result.get(pin, "")
     return result
 
 

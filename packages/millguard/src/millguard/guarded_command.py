@@ -29,8 +29,8 @@ from millguard.unguarded import UnguardedCompilers, UnguardedWatch
 CANNOT_RUN = 126
 NOT_FOUND = 127
 SIGNALLED = 128  # and the number of the signal that ended the command
-# If no guard can start, as many compilers may run as there is memory for at so many bytes each.
 NOT_RECORDED = Path(os.devnull)  # the timeline of a run that cannot be kept
+# If no guard can start, as many compilers may run as there is memory for at so many bytes each.
 UNGUARDED_BYTES = 2 * 2**30
 # `env` starts the command: it is intercepted, and Python's own start of a program is not. Otherwise
 # `millguard -- gcc …` would start a compiler that the guard does not see.
@@ -147,7 +147,8 @@ class _CommandRun:
         self._build = build
         self._status = status
         self._process: subprocess.Popen[bytes] | None = None
-        self._asked_to_end = False
+        self._interrupted = False  # by a key of the terminal, which the command received as well
+        self._told_to_end = False
         self._early_signals: list[int] = []  # that came while the command was being started
 
     def wait_for(self, argv: Sequence[str], environment: Mapping[str, str]) -> int:
@@ -164,10 +165,16 @@ class _CommandRun:
             for number in self._early_signals:
                 self._send_signal(number)
             code = self._wait(self._process)
-            if self._asked_to_end and self._build.gate is not None:
-                # The user wanted an end of everything, and not of the command's own process alone.
+            if self._build.gate is not None and self._must_end_all(code):
                 processes.end_by_variable(GATE, str(self._build.folder))
         return code
+
+    def _must_end_all(self, code: int) -> bool:
+        """Tell whether the user wanted an end of everything, not of the command's process alone.
+
+        A command that goes on after Ctrl-C and ends well, such as a shell, has dealt with it.
+        """
+        return self._told_to_end or (self._interrupted and code != 0)
 
     def report_messages(self) -> None:
         """Pass the guard's messages on to the user; without a status they are dropped."""
@@ -208,12 +215,15 @@ class _CommandRun:
             yield
         finally:
             for number in handled:
-                signal.signal(number, previous[number])
+                # None: a library in C has set it, and Python cannot set it again.
+                if previous[number] is not None:
+                    signal.signal(number, previous[number])
 
     def _handle_signal(self, number: int, _frame: FrameType | None) -> None:
-        self._asked_to_end = True
         if number in _FROM_TERMINAL:
+            self._interrupted = True
             return
+        self._told_to_end = True
         if self._process is None:
             self._early_signals.append(number)
         else:

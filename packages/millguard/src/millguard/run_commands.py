@@ -111,7 +111,7 @@ def _costs(words: Sequence[str]) -> None:
             print(f"{format_bytes(need.peak):>10} {need.seconds:>8.1f} s  {printable(key)}")
     elif options.action == "export":
         count = cost_files.export_costs(history, options.file)
-        print(f"{count} costs were written to {options.file}")
+        print(f"{count} costs were written to {printable(str(options.file))}")
     else:
         count = cost_files.import_costs(options.file, history)
-        print(f"{count} costs were added from {options.file}")
+        print(f"{count} costs were added from {printable(str(options.file))}")
