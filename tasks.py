@@ -176,7 +176,7 @@ def matrix(
 
 @task(argument="identifier")
 def explain(_: Context, identifier: str, tag: str = "", host: str = "", json: bool = False) -> None:
-    """Tell if a build is possible, and who tried it; else name one that is.
+    """Tell if a build is possible and who tried it; else name one that is.
 
     For example:
       invoke explain wheel-3.12-cpu

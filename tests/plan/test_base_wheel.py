@@ -114,6 +114,6 @@ def test_there_is_no_finding_on_a_build_of_torch_itself(shipped: Facts) -> None:
 def test_a_plan_downloads_no_wheel_that_torchmill_builds(shipped: Facts) -> None:
     plan = make_context(shipped, "audio-3.8-cu102 torchaudio v1.8.0", BOARD).plan
     lines = render.plan_as_text(plan, BOARD).splitlines()
-    (download,) = [line for line in lines if "download them first" in line]
+    (download,) = [line for line in lines if "download them beforehand" in line]
     assert "torch==" not in download
     assert "  torch==1.8.0+cu102, a wheel in dist/" in lines

@@ -14,7 +14,7 @@ STAGES: Mapping[str, Mapping[str, str]] = {
     },
     "plan": {
         "matrix": "Print the Pythons and toolkits of a release, and why no others.",
-        "explain": "Tell if a build is possible, and who tried it; else name one that is.",
+        "explain": "Tell if a build is possible and who tried it; else name one that is.",
         "plan": "Print what a session would do and cost; with --all, every detail.",
         "arch": "Say which GPUs, toolkits and releases match compute capabilities.",
         "doctor": "Examine this machine, for a build or in general; say what fixes it.",
