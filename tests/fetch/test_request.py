@@ -75,6 +75,11 @@ def test_addresses_that_github_has_retired_are_replaced(old: str) -> None:
     assert mirror_candidates(old, None) == ("https://github.com/a/b.git",)
 
 
+def test_a_mirror_with_a_nul_is_refused() -> None:
+    with refused("untrusted-protocol"):
+        mirror_candidates("https://github.com/a/b.git", "/mnt/mirror\0s")
+
+
 @pytest.mark.parametrize(
     "url", ["http://h/a", "ext::sh -c x", "-oProxyCommand=x", "ftp://h/a", "fd::17", "a\nb"]
 )

@@ -204,7 +204,8 @@ def mirror_candidates(url: str, mirror: str | None) -> tuple[str, ...]:
     """
     if mirror is None:
         return (require_allowed_url(_RETIRED.sub("https://github.com/", url)),)
-    if "://" in mirror or "::" in mirror or SCP_URL.match(mirror):
+    # A file of facts may hold a NUL, which no path can have: it is refused as any control character.
+    if "://" in mirror or "::" in mirror or "\0" in mirror or SCP_URL.match(mirror):
         base = require_allowed_url(mirror).rstrip("/")
     else:
         base = real_path(mirror).as_uri().rstrip("/")
