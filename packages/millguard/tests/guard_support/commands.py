@@ -1,6 +1,7 @@
 """The command `millguard` in a process of its own, with folders of its own."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -11,6 +12,13 @@ import millguard
 IMPORTS = Path(millguard.__file__).parents[1]
 SOURCE = "int number() { return 1; }\n"
 DEADLINE = 120.0  # seconds, on a machine with much else to do
+
+
+# As a user's terminal has them: a shell ignores some signals for a program in the background, and
+# so would everything that the tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+for number in (signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
+    signal.signal(number, signal.SIG_DFL)
 
 
 def command_environment(folder: Path, **variables: str) -> dict[str, str]:
