@@ -1,5 +1,6 @@
 """Compilers that did not come to the guard are noticed and explained."""
 
+import os
 import shlex
 import shutil
 import subprocess
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from guard_support.commands import command_environment, millguard_words, run_millguard
-from millguard.unguarded import UnguardedCompilers
+from millguard.unguarded import UnguardedCompilers, _is_gated
 
 SLOW = "sleep 4"
 
@@ -71,3 +72,10 @@ def test_a_build_of_go_is_told(tmp_path: Path) -> None:
     subprocess.run(["go", "mod", "init", "m"], cwd=tmp_path, check=True, capture_output=True)
     done = run_millguard(tmp_path, ["--", "go", "build", "-a"], GOCACHE=str(tmp_path / "c"))
     assert "GOMAXPROCS" in done.stderr
+
+
+def test_a_process_that_has_ended_is_not_taken_for_an_unguarded_one() -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    assert _is_gated(ended.pid) is None
+    assert _is_gated(os.getpid()) is False

@@ -81,23 +81,32 @@ class UnguardedWatch:
             identity = (process.pid, process.create_time())
             if name not in _COMPILERS or identity in self._seen:
                 return
+            # Go's compiler never comes to the gate, because no gcc or clang starts it.
+            gated = False if name == "compile" else _is_gated(process.pid)
+            if gated is None:
+                return  # the next look may tell
             self._seen.add(identity)
-            if name == "compile":
-                # Go's compiler never comes to the gate, because no gcc or clang starts it.
-                if _GO_TOOLS not in process.exe():
-                    return
-            elif _is_gated(process.pid):
+            if gated or (name == "compile" and _GO_TOOLS not in process.exe()):
                 return
             starter = _starter(process)
             self.compilers.counts[starter] = self.compilers.counts.get(starter, 0) + 1
 
 
-def _is_gated(pid: int) -> bool:
-    """Tell whether a process came through a gate; False for another user's, which did not."""
+def _is_gated(pid: int) -> bool | None:
+    """Tell whether a process came through a gate; None if that cannot be told now.
+
+    Another user's process did not. Of one that ends, or that the kernel is just loading, no
+    variables can be seen.
+    """
     try:
-        return f"{_GATED}=1".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
+        variables = Path(f"/proc/{pid}/environ").read_bytes()
+    except PermissionError:
         return False
+    except OSError:
+        return None
+    if not variables:
+        return None
+    return f"{_GATED}=1".encode() in variables.split(b"\0")
 
 
 def _starter(process: psutil.Process) -> str:
