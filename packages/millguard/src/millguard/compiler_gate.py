@@ -41,13 +41,21 @@ def gate_program(cache: Path, compiler: Sequence[str]) -> Path | None:
 
     None if nothing can be compiled in `cache`, or nothing there may be run.
     """
-    inputs = [platform.machine(), sys.platform, *compiler, SOURCE.read_text(encoding="utf-8")]
-    digest = hashlib.sha256("\0".join(inputs).encode()).hexdigest()[:16]
-    target = cache / "gates" / digest
+    target = compiled_path(cache, compiler, SOURCE)
     try:
         return target if _runs(target) else _compile(target, compiler)
     except OSError:
         return None
+
+
+def compiled_path(cache: Path, compiler: Sequence[str], source: Path, suffix: str = "") -> Path:
+    """Return the place in a cache for what `compiler` makes of one of this package's sources.
+
+    Each version of the source, compiler and platform has its own.
+    """
+    inputs = [platform.machine(), sys.platform, *compiler, source.read_text(encoding="utf-8")]
+    digest = hashlib.sha256("\0".join(inputs).encode()).hexdigest()[:16]
+    return cache / "gates" / f"{digest}{suffix}"
 
 
 def place_gate(compiled: Path | None, target: Path, compiler: Sequence[str] = ("cc",)) -> Path:

@@ -10,13 +10,12 @@ sudo, do not load such a library: ld.so(8). The compilers that they start are no
 """
 
 import ctypes
-import hashlib
-import platform
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from millguard.atomic_files import replacing
+from millguard.compiler_gate import compiled_path
 from millguard.processes import ProgramError, run_program
 
 SOURCE = Path(__file__).with_name("intercept.c")
@@ -35,9 +34,7 @@ def intercept_library(folder: Path, compiler: Sequence[str]) -> Path:
     """
     if sys.platform != "linux":
         raise OSError("compilers can be intercepted on Linux only")
-    inputs = [platform.machine(), *compiler, SOURCE.read_text(encoding="utf-8")]
-    digest = hashlib.sha256("\0".join(inputs).encode()).hexdigest()[:16]
-    target = folder / "gates" / f"{digest}.so"
+    target = compiled_path(folder, compiler, SOURCE, ".so")
     if any(character in str(target) for character in ": "):
         raise OSError(f"{target}: LD_PRELOAD is split at colons and blanks")  # by ld.so(8)
     if not _loads(target):
