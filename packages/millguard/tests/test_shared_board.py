@@ -14,10 +14,12 @@ from pathlib import Path
 import pytest
 from guard_support.commands import IMPORTS, SOURCE, command_environment, millguard_words
 from guard_support.guards import until
+from millguard import shared_board
 from millguard.policy import Admit, Pause, PolicyInput, Rerun, Unit, UnitTicket, decide
 from millguard.shared_board import (
     NOBODY,
     PHYSICAL_MEMORY,
+    STALE_SECONDS,
     BuildClaim,
     OtherBuilds,
     SharedBoard,
@@ -126,6 +128,32 @@ def test_what_is_no_claim_counts_as_none(tmp_path: Path, content: bytes) -> None
         path.write_bytes(content)
     assert mine.read_others(PHYSICAL_MEMORY) == NOBODY
     assert other_file.exists()
+    mine.close()
+    other.close()
+
+
+def test_only_files_are_claims(tmp_path: Path) -> None:
+    board = SharedBoard(tmp_path / "b")
+    os.mkfifo(tmp_path / "b" / "fifo.build")  # to open it would wait for a writer
+    (tmp_path / "b" / "folder.build").mkdir()
+    (tmp_path / "b" / "link.build").symlink_to("/dev/zero")
+    assert board.read_others(PHYSICAL_MEMORY) == NOBODY
+    board.close()
+
+
+def test_the_claim_of_a_guard_that_is_stopped_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, other = SharedBoard(tmp_path / "b"), SharedBoard(tmp_path / "b")
+    claim = BuildClaim(PHYSICAL_MEMORY, growth=GIB)
+    other.write(claim)
+    assert mine.read_others(PHYSICAL_MEMORY).growth == GIB
+    long_ago = time.time() - 2 * STALE_SECONDS
+    os.utime(other._path, (long_ago, long_ago))
+    assert mine.read_others(PHYSICAL_MEMORY) == NOBODY
+    monkeypatch.setattr(shared_board, "TOUCH_SECONDS", 0.0)
+    other.write(claim)  # the same one
+    assert mine.read_others(PHYSICAL_MEMORY).growth == GIB
     mine.close()
     other.close()
 

@@ -7,7 +7,9 @@ the claims of the other builds. Reading, deciding and writing happen under one l
 give the same bytes away.
 
 A claim is valid while its guard holds a lock on its file. The kernel releases that lock when the
-guard ends, however it ends, so a claim never outlives its build.
+guard ends, however it ends, so a claim never outlives its build. A guard that is stopped, as when
+Slurm suspends a job, keeps the lock: so each guard also touches its file now and then, and claims in
+files that nobody touches do not count.
 """
 
 import contextlib
@@ -26,6 +28,9 @@ from millguard.strict_json import parse_object
 _LOCK = "lock"
 _SUFFIX = ".build"
 _LONGEST_CLAIM_BYTES = 2**16  # the path of a control group may have thousands of characters
+# A guard looks at the memory at least once a second. Its machine may be very busy.
+TOUCH_SECONDS = 5.0
+STALE_SECONDS = 60.0
 _MOST = 2**63  # above all bytes, processors and seconds; JSON's 1e999 is infinite
 LOCK_TIMEOUT_SECONDS = 0.1
 LOCK_POLL_SECONDS = 0.001
@@ -91,7 +96,9 @@ class SharedBoard:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._written_claim: BuildClaim | None = None
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._touched_at = time.monotonic()
+        with contextlib.suppress(FileExistsError):  # a file, or a link to nothing
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _check_ownership(folder)
         self._lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         # The process alone does not do: containers that share the folder number theirs alike.
@@ -153,7 +160,12 @@ class SharedBoard:
 
     def write(self, claim: BuildClaim) -> None:
         """Replace this build's claim, unless it is written down already."""
+        now = time.monotonic()
         if claim == self._written_claim:
+            if now - self._touched_at > TOUCH_SECONDS:
+                self._touched_at = now
+                with contextlib.suppress(OSError):
+                    os.utime(self._claim_file)
             return
         line = json.dumps(asdict(claim), separators=(",", ":")).encode()
         with contextlib.suppress(OSError):  # a full disk: other builds see the last claim, or none
@@ -161,6 +173,7 @@ class SharedBoard:
             os.pwrite(self._claim_file, line, 0)
             os.ftruncate(self._claim_file, len(line))
             self._written_claim = claim
+            self._touched_at = now
 
     def close(self) -> None:
         """Take back this build's claim."""
@@ -179,15 +192,25 @@ def _check_ownership(folder: Path) -> None:
 
 
 def _read_living_claim(file: Path) -> BuildClaim | None:
-    """Return the claim in a file; None if its guard has ended, and then the file is removed."""
+    """Return the claim in a file; None if its guard is stopped, or has ended.
+
+    The file is removed if the guard has ended. Anything but a file of this user is no claim, and stays.
+    """
+    # O_NONBLOCK: opening a FIFO would wait for somebody who writes to it.
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = os.open(file, flags)
     except OSError:
         return None
     try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid():
+            return None
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
             file.unlink(missing_ok=True)  # its lock was free: its guard has ended
+            return None
+        if time.time() - status.st_mtime > STALE_SECONDS:
             return None
         return _parse_claim(os.read(descriptor, _LONGEST_CLAIM_BYTES))
     except OSError:
