@@ -8,6 +8,7 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -389,6 +390,40 @@ def test_more_gates_than_descriptors_wait_for_their_turn(tmp_path: Path, limit: 
         gates = [guard.gate(f"{number}.c") for number in range(80)]
         with closing(*gates):
             serve(gates)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="prlimit is Linux's")
+def test_gates_for_which_no_descriptor_is_left_wait_and_cost_nothing(guard: Guard) -> None:
+    """The kernel has as many for all programs together, so they may be gone without a limit here."""
+    admitted = guard.gate("a.c")
+    assert admitted.hear() == "go"
+    process = psutil.Process(guard.process.pid)
+    limits = process.rlimit(psutil.RLIMIT_NOFILE)
+    process.rlimit(psutil.RLIMIT_NOFILE, (3, limits[1]))
+    later = guard.gate("b.c")
+    before = sum(process.cpu_times()[:2])
+    time.sleep(1.0)
+    assert sum(process.cpu_times()[:2]) - before < 0.5
+    assert later.silent()
+    process.rlimit(psutil.RLIMIT_NOFILE, limits)
+    assert later.hear() == "go"
+    later.close()
+    admitted.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="prlimit is Linux's")
+def test_gates_go_on_by_themselves_if_none_can_be_accepted(guard: Guard) -> None:
+    process = psutil.Process(guard.process.pid)
+    _, hard = process.rlimit(psutil.RLIMIT_NOFILE)
+    opened = {int(path.name) for path in Path(f"/proc/{process.pid}/fd").iterdir()}
+    first_free = min(set(range(len(opened) + 1)) - opened)
+    process.rlimit(psutil.RLIMIT_NOFILE, (first_free, hard))
+    gates = [guard.gate("a.c"), guard.gate("b.c")]
+    for gate in gates:
+        with contextlib.suppress(ConnectionResetError):  # its question was not read
+            assert gate.hear() == ""
+        gate.close()
+    assert guard.process.poll() is None
 
 
 def test_files_that_cannot_be_written_cost_only_themselves(tmp_path: Path) -> None:

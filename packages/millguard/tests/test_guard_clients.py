@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from guard_support.guards import SOON
 from millguard.gate_protocol import (
     LONGEST_COMMAND_BYTES,
     GateClient,
@@ -113,6 +114,22 @@ def test_words_are_sent_to_the_gate(pair: tuple[socket.socket, GateClient]) -> N
     assert gate.recv(100) == b"go\nagain\n"
     gate.close()
     client.send("done")  # nobody hears it, and nothing happens
+
+
+def test_a_gate_that_does_not_read_is_cut_off(pair: tuple[socket.socket, GateClient]) -> None:
+    """It would wait for ever for the word that found no room."""
+    gate, client = pair
+    gate.settimeout(SOON)
+    sent = 0
+    while heard(client) == []:
+        client.send("stop")
+        sent += 1
+    received = b""
+    block = gate.recv(2**20)
+    while block:
+        received += block
+        block = gate.recv(2**20)
+    assert received == b"stop\n" * (sent - 1)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere processes have one number")

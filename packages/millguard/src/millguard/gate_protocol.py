@@ -102,9 +102,20 @@ class GateClient:
             yield GateGone()
 
     def send(self, word: str) -> None:
-        """Send a word to the gate, unless it has left."""
-        with contextlib.suppress(OSError):
-            self.socket.send(word.encode() + b"\n")
+        """Send a word to the gate, unless it has left.
+
+        A gate that does not read, while tens of thousands of words wait for it, is cut off. It would
+        miss this word, and wait for it for ever. Without the guard it goes on by itself, and the
+        next `read_messages` says that it has gone.
+        """
+        content = word.encode() + b"\n"
+        try:
+            is_sent = self.socket.send(content) == len(content)
+        except OSError:
+            is_sent = False
+        if not is_sent:
+            with contextlib.suppress(OSError):  # it has left
+                self.socket.shutdown(socket.SHUT_RDWR)
 
     def has_started(self, process: int) -> bool:
         """Tell whether a process is the gate's child.

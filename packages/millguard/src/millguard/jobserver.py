@@ -23,6 +23,11 @@ from packaging.version import Version
 
 from millguard.processes import ProgramError, run_program
 
+# Not when they are used: no descriptor may be left then, to load them by.
+if sys.platform != "win32":
+    import fcntl
+    import termios
+
 # An older make ends with an error if MAKEFLAGS names a fifo.
 FIFO_SINCE_MAKE = Version("4.4")
 SEARCH_INTERVAL_SECONDS = 10.0  # between two searches for clients, while tokens are held
@@ -172,9 +177,6 @@ def _open_fifo(fifo: Path) -> int | None:
 def _waiting_bytes(file: int | None) -> int:
     if file is None:
         return 0
-    import fcntl
-    import termios
-
     count = bytearray(4)  # an int of C
     fcntl.ioctl(file, termios.FIONREAD, count)
     return int.from_bytes(count, sys.byteorder)

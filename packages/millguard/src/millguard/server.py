@@ -4,6 +4,7 @@ A gate is a small program that starts one compiler when the guard lets it (see `
 """
 
 import contextlib
+import errno
 import json
 import os
 import select
@@ -17,7 +18,7 @@ from typing import Any, TextIO
 
 from millguard.costs import KnownCost
 from millguard.gate_protocol import GateClient
-from millguard.scheduler import MemoryProbe, UnitScheduler
+from millguard.scheduler import MemoryProbe, RoomReading, UnitScheduler
 from millguard.strict_json import parse_object
 from millguard.timeline import MOMENT_SHARE, Record, TimelineEvent, TimelineWriter
 
@@ -29,6 +30,8 @@ FLUSH_TIMEOUT_SECONDS = 1.0  # for a slow reader at the end
 READY = '{"record":"ready"}\n'
 SAVE_INTERVAL_SECONDS = 60.0
 UNITS_SHARE = 0.04  # of one processor, that measuring every unit may cost
+RETRY_SECONDS = 1.0  # after which descriptors may be free again
+_OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _BLOCK_BYTES = 65536
 
 
@@ -214,6 +217,9 @@ class GuardServer:
         self._selector = selectors.DefaultSelector()
         self._selector.register(listening, selectors.EVENT_READ, listening)
         self._selector.register(starter, selectors.EVENT_READ, starter)
+        self._spare = _open_spare()
+        self._listens = True
+        self._retry_at = 0.0  # when to listen again after descriptors have run out
         self._accepted = 0  # gates so far
         self._connected = 0  # gates at present
         # The times of the next readings: of the machine's memory, and of every unit's.
@@ -241,6 +247,8 @@ class GuardServer:
         Only messages of gates change what the policy decides from.
         """
         changed = False
+        if not self._listens and time.monotonic() >= self._retry_at:
+            self._listen_again()
         for key, _ in self._selector.select(max(0.0, self._due - time.monotonic())):
             if key.data is self._starter:
                 self._starter.read()
@@ -256,10 +264,21 @@ class GuardServer:
         """Close all connections, also those of the scheduler's gates, and accept no more."""
         self._selector.close()
         self._listening.close()
+        if self._spare is not None:
+            os.close(self._spare)
         self._scheduler.close()
 
     def _measure(self, now: float) -> None:
         """Measure the memory, apply the policy, and set when to do so again."""
+        try:
+            state = self._read_memory(now)
+        except OSError:  # no descriptor is left for the kernel's files
+            self._due = now + RETRY_SECONDS
+        else:
+            self._due = now + self._scheduler.apply_policy(state)
+
+    def _read_memory(self, now: float) -> RoomReading:
+        """Return the room for units, after measuring those that run. Raises OSError."""
         if now >= self._units_due:
             began = time.process_time()
             self._scheduler.measure_units()
@@ -268,15 +287,16 @@ class GuardServer:
         # The machine last: memory that units take between the two readings is then counted as used by
         # the machine, and never as free. The probe gets the time for which this look was due, and so
         # learns how late looks are.
-        state = self._probe.read(now, self._due, self._scheduler.used)
-        self._due = now + self._scheduler.apply_policy(state)
+        return self._probe.read(now, self._due, self._scheduler.used)
 
     def _accept(self) -> None:
         while self._connected < self._most_gates:
             try:
                 connection, _ = self._listening.accept()
-            except OSError:  # no further gate, or it has left again
-                return
+            except OSError as error:
+                if error.errno in _OUT_OF_RESOURCES:
+                    self._handle_shortage()
+                return  # no further gate, or it has left again
             client = GateClient(connection, self._accepted + 1)
             if not client.is_trusted():
                 client.close()
@@ -285,7 +305,40 @@ class GuardServer:
             self._connected += 1
             self._selector.register(connection, selectors.EVENT_READ, client)
             self._scheduler.add_gate(client)
-        self._selector.unregister(self._listening)  # until a gate leaves
+        self._stop_listening()  # until a gate leaves
+
+    def _handle_shortage(self) -> None:
+        """Accept nothing for a while, because descriptors have run out.
+
+        Gates that wait to be accepted keep the socket ready: a selector with it would return at once,
+        again and again. If no gate is connected, none can leave and make room. Then those that wait
+        are turned away, to go on by themselves.
+        """
+        if self._connected == 0:
+            self._turn_gates_away()
+        self._stop_listening()
+        self._retry_at = time.monotonic() + RETRY_SECONDS
+
+    def _turn_gates_away(self) -> None:
+        """End the connections of gates that wait to be accepted, by a descriptor kept for that."""
+        if self._spare is not None:
+            os.close(self._spare)
+        with contextlib.suppress(OSError):  # none waits any more
+            while True:
+                self._listening.accept()[0].close()
+        self._spare = _open_spare()
+
+    def _stop_listening(self) -> None:
+        """Let gates that come wait unanswered."""
+        if self._listens:
+            self._selector.unregister(self._listening)
+            self._listens = False
+
+    def _listen_again(self) -> None:
+        """Accept gates again if there is room for one."""
+        if not self._listens and self._connected < self._most_gates:
+            self._selector.register(self._listening, selectors.EVENT_READ, self._listening)
+            self._listens = True
 
     def _read_gate(self, client: GateClient) -> bool:
         """Handle the messages of a gate; return whether there were any."""
@@ -300,6 +353,13 @@ class GuardServer:
     def _disconnect(self, client: GateClient) -> None:
         self._selector.unregister(client.socket)
         client.close()
-        if self._connected == self._most_gates:
-            self._selector.register(self._listening, selectors.EVENT_READ, self._listening)
         self._connected -= 1
+        self._listen_again()
+
+
+def _open_spare() -> int | None:
+    """Return a descriptor that can be given up for another one; None if there is none left."""
+    try:
+        return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
