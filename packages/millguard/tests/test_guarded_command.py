@@ -20,6 +20,7 @@ from guard_support.commands import (
     run_millguard,
 )
 from guard_support.guards import until
+from millguard import recorded_runs
 from millguard.guarded_command import GuardOptions, run_guarded
 
 BACKEND = """
@@ -86,6 +87,7 @@ def test_output_is_that_of_the_command(project: Path) -> None:
         (["--", "no-such-program"], 127, "no-such-program: command not found"),
         (["--", "./a.cpp"], 126, "not executable"),
         (["--", "."], 126, "it is a folder"),
+        (["--", ""], 127, "command not found"),
         (["--"], 2, "there is no command to run"),
         (["--memroy", "1G", "--", "ls"], 2, "unrecognized arguments: --memroy"),
         (["--memory", "lots", "--", "ls"], 2, "'lots' is not a size"),
@@ -208,7 +210,7 @@ def _start_slow(project: Path) -> subprocess.Popen[str]:
     return process
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_signal_ends_the_command_and_what_it_started(
     project: Path, number: signal.Signals
 ) -> None:
@@ -219,6 +221,80 @@ def test_a_signal_ends_the_command_and_what_it_started(
     assert process.returncode == -number
     gone, alive = psutil.wait_procs(below, timeout=10)
     assert (len(gone) >= 2, alive) == (True, [])
+
+
+def test_an_interrupt_of_millguard_alone_reaches_what_a_shell_waits_for(project: Path) -> None:
+    """The shell that waits would not end by the signal unless the program did."""
+    script = "trap : INT; sh -c 'touch started; exec sleep 60'; echo $?"
+    process = subprocess.Popen(
+        millguard_words("-q", "--", "sh", "-c", script),
+        cwd=project,
+        env=command_environment(project),
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    until((project / "started").exists)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=DEADLINE)
+    assert (process.returncode, output) == (0, "130\n")
+
+
+def test_a_second_interrupt_ends_a_command_that_ignores_the_first(project: Path) -> None:
+    script = "trap '' INT; touch started; sleep 60; true"
+    process = subprocess.Popen(
+        millguard_words("-q", "--", "sh", "-c", script),
+        cwd=project,
+        env=command_environment(project),
+        start_new_session=True,
+    )
+    until((project / "started").exists)
+    below = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGINT)
+    time.sleep(1)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    assert process.wait(DEADLINE) == -signal.SIGTERM
+    assert psutil.wait_procs(below, timeout=10)[1] == []
+
+
+def test_a_key_of_the_terminal_interrupts_the_command_once(project: Path) -> None:
+    """The terminal has sent the signal to the command as well, so it is not passed on."""
+    (project / "count.py").write_text(
+        "import pathlib, signal, time\n"
+        "counted = []\n"
+        "signal.signal(signal.SIGINT, lambda *_: counted.append(1))\n"
+        "pathlib.Path('started').touch()\n"
+        "time.sleep(1.5)\n"
+        "pathlib.Path('counted').write_text(str(len(counted)))\n"
+    )
+    process, terminal = pty.fork()
+    if process == 0:
+        os.chdir(project)
+        words = millguard_words("-q", "--", sys.executable, "count.py")
+        os.execve(words[0], words, command_environment(project))  # noqa: S606
+    try:
+        until((project / "started").exists)
+        os.write(terminal, b"\x03")
+        _, status = os.waitpid(process, 0)
+    finally:
+        os.close(terminal)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert (project / "counted").read_text() == "1"
+
+
+def test_an_exit_code_arrives_although_ended_children_are_ignored(project: Path) -> None:
+    """The kernel drops exit codes of the children of a process that ignores SIGCHLD."""
+    ignoring = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); "
+    ignoring += "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+    words = millguard_words("-q", "--", "sh", "-c", "exit 3")
+    done = subprocess.run(
+        [sys.executable, "-c", ignoring, *words[1:]],
+        cwd=project,
+        env=command_environment(project),
+        check=False,
+    )
+    assert done.returncode == 3
 
 
 def test_a_command_that_survives_an_interrupt_may_leave_programs_behind(project: Path) -> None:
@@ -368,3 +444,49 @@ def test_a_folder_in_which_nothing_may_be_run_does_not_stop_a_build(
 def test_a_temporary_folder_that_cannot_be_written_is_told(project: Path) -> None:
     done = run_millguard(project, ["--", "true"], TMPDIR="/dev/null")
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount")
+def test_without_proc_there_is_no_guard_and_the_command_runs(project: Path) -> None:
+    command = shlex.join(millguard_words("--", "sh", "-c", "echo ran; exit 3"))
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", f"mount -t tmpfs none /proc && exec {command}"],
+        cwd=project,
+        env=command_environment(project),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "unshare" in done.stderr or "mount:" in done.stderr:
+        pytest.skip("needs a mount namespace")
+    assert (done.returncode, done.stdout) == (3, "ran\n")
+    assert "no memory guard (/proc is not mounted)" in done.stderr
+
+
+def test_the_command_inherits_descriptors(project: Path) -> None:
+    """By them make passes its jobserver on, and bash the programs in `<(…)`."""
+    reading, writing = os.pipe()
+    os.write(writing, b"a token")
+    os.close(writing)
+    done = subprocess.run(
+        millguard_words("-q", "--", "cat", f"/dev/fd/{reading}"),
+        cwd=project,
+        env=command_environment(project),
+        pass_fds=[reading],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    os.close(reading)
+    assert (done.returncode, done.stdout) == (0, "a token")
+
+
+def test_a_clock_that_is_set_back_does_not_spoil_the_recording(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moments = iter(range(2 * 10**9, 0, -3600))
+    monkeypatch.setattr(recorded_runs, "wall_clock", lambda: float(next(moments)))
+    command = ["c++", "-c", str(project / "a.cpp"), "-o", str(project / "x.o")]
+    result = run_guarded(command, GuardOptions(environ=command_environment(project)))
+    assert result.recording is not None
+    assert 0 < recorded_runs.load_run(result.recording).record.seconds < DEADLINE

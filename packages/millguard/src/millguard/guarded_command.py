@@ -10,13 +10,15 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
+
+import psutil
 
 from millguard import build_variables, places, processes, recorded_runs
+from millguard.end_signals import EndSignals
 from millguard.known_costs import load_known_costs
 from millguard.limits import LimitMeter
 from millguard.server import GATE
@@ -36,10 +38,7 @@ UNGUARDED_BYTES = 2 * 2**30
 # `millguard -- gcc …` would start a compiler that the guard does not see.
 _ENV = ("/usr/bin/env",)
 _LOOK_SECONDS = 0.25  # between two looks at messages and the status
-# Signals that are passed on to the command.
-_PASSED_ON = (signal.SIGTERM, signal.SIGHUP)
-# Signals that a terminal sends to the command itself, because it is in the same process group.
-_FROM_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
+IMPATIENT_SECONDS = 2.0  # that programs get to end after a second Ctrl-C
 
 
 class CommandNotStartedError(OSError):
@@ -87,6 +86,9 @@ def run_guarded(
         options = GuardOptions()
     _check_program(command[0], options.environ)
     began = recorded_runs.wall_clock()
+    began_monotonic = (
+        time.monotonic()
+    )  # somebody may set the clock of the wall while the build runs
     folder = _current_folder()
     cores = options.jobs or LimitMeter().cores().count
     site = _site(options)
@@ -105,7 +107,7 @@ def run_guarded(
         command=recorded_runs.without_credentials(command),
         folder=folder,
         began=recorded_runs.iso_time(began),
-        seconds=round(recorded_runs.wall_clock() - began, 3),
+        seconds=round(time.monotonic() - began_monotonic, 3),
         exit_code=code if code >= 0 else SIGNALLED - code,
         cores=cores,
         unguarded=dict(run.watch.compilers.counts),
@@ -146,25 +148,23 @@ class _CommandRun:
         self.watch = UnguardedWatch(is_guarded=build.gate is not None)
         self._build = build
         self._status = status
-        self._process: subprocess.Popen[bytes] | None = None
-        self._interrupted = False  # by a key of the terminal, which the command received as well
-        self._told_to_end = False
-        self._early_signals: list[int] = []  # that came while the command was being started
+        self._signals = EndSignals()
 
     def wait_for(self, argv: Sequence[str], environment: Mapping[str, str]) -> int:
         """Run the command to its end; return its exit code, or less than 0 for a signal.
 
         Raises CommandNotStartedError.
         """
-        with self._signals_passed_on():
+        with self._signals.noted():
             try:
-                self._process = subprocess.Popen(argv, env=environment)
+                # The command gets what this process has inherited: the jobserver of a make above it,
+                # and bash's `<(…)`. Python closes its own descriptors by itself.
+                process = subprocess.Popen(argv, env=environment, close_fds=False)
             except OSError as error:
                 reason = f"{argv[0]} cannot be run: {error.strerror}"
                 raise CommandNotStartedError(reason, CANNOT_RUN) from None
-            for number in self._early_signals:
-                self._send_signal(number)
-            code = self._wait(self._process)
+            with self._signals.awaited():
+                code = self._wait(process)
             if self._build.gate is not None and self._must_end_all(code):
                 processes.end_by_variable(GATE, str(self._build.folder))
         return code
@@ -174,7 +174,7 @@ class _CommandRun:
 
         A command that goes on after Ctrl-C and ends well, such as a shell, has dealt with it.
         """
-        return self._told_to_end or (self._interrupted and code != 0)
+        return self._signals.told_to_end or (self._signals.interruptions > 0 and code != 0)
 
     def report_messages(self) -> None:
         """Pass the guard's messages on to the user; without a status they are dropped."""
@@ -186,60 +186,41 @@ class _CommandRun:
     def _wait(self, process: subprocess.Popen[bytes]) -> int:
         """Show the state of the build until a process has ended; return its exit code."""
         try:
-            while True:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    return process.wait(_LOOK_SECONDS)
+            code = None
+            while code is None:
+                code = self._signals.wait(process, _LOOK_SECONDS)
+                if code is None and self._signals.is_impatient:
+                    _end_at_once(process)
                 self.report_messages()
                 self.watch.look(process.pid)
                 if self._status is not None and self._build.account.now.running:
                     self._status.draw(describe_account(self._build.account))
+            return code
         finally:
             if self._status is not None:
                 self._status.close()
 
-    @contextlib.contextmanager
-    def _signals_passed_on(self) -> Iterator[None]:
-        """Let signals that ask for an end reach the command, while this process waits for it.
 
-        An ignored signal stays so, for this process and for the command: nohup ignores SIGHUP, and
-        a shell ignores SIGINT and SIGQUIT for `COMMAND &` in a script.
-        """
-        numbers: tuple[signal.Signals, ...] = (*_PASSED_ON, *_FROM_TERMINAL)
-        if threading.current_thread() is not threading.main_thread():
-            numbers = ()
-        previous = {number: signal.getsignal(number) for number in numbers}
-        handled = [number for number in numbers if previous[number] != signal.SIG_IGN]
-        for number in handled:
-            signal.signal(number, self._handle_signal)
-        try:
-            yield
-        finally:
-            for number in handled:
-                # None: a library in C has set it, and Python cannot set it again.
-                if previous[number] is not None:
-                    signal.signal(number, previous[number])
-
-    def _handle_signal(self, number: int, _frame: FrameType | None) -> None:
-        if number in _FROM_TERMINAL:
-            self._interrupted = True
-            return
-        self._told_to_end = True
-        if self._process is None:
-            self._early_signals.append(number)
-        else:
-            self._send_signal(number)
-
-    def _send_signal(self, number: int) -> None:
-        if self._process is not None:
-            with contextlib.suppress(OSError):  # it has ended
-                self._process.send_signal(number)
+def _end_at_once(process: subprocess.Popen[bytes]) -> None:
+    """End a command and everything below it, whether it wants to or not."""
+    below = []
+    with contextlib.suppress(psutil.Error, OSError):  # without /proc nothing can be seen
+        below = psutil.Process(process.pid).children(recursive=True)
+    process.terminate()
+    process.send_signal(signal.SIGCONT)  # a stopped process receives the signal when it goes on
+    processes.end_processes(below, IMPATIENT_SECONDS)
+    # psutil would take the command's exit code away from `process`.
+    try:
+        process.wait(IMPATIENT_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
 
 
 def _check_program(name: str, environ: Mapping[str, str]) -> None:
     """Check that a command's program can be run. Raises CommandNotStartedError."""
     if shutil.which(name, path=environ.get("PATH", os.defpath)) is not None:
         return
-    if Path(name).is_dir():
+    if name and Path(name).is_dir():
         raise CommandNotStartedError(f"{name} cannot be run: it is a folder", CANNOT_RUN)
     if os.sep in name and Path(name).exists():
         raise CommandNotStartedError(f"{name} cannot be run: it is not executable", CANNOT_RUN)

@@ -107,10 +107,7 @@ class LimitMeter:
 
     def readings(self, used: int = 0) -> list[LimitReading]:
         """Return every limit on memory as it is now; `used` counts against Slurm's grants."""
-        import psutil
-
-        memory = psutil.virtual_memory()
-        physical = LimitReading("physical memory", memory.total, memory.total - memory.available)
+        physical = LimitReading("physical memory", *_physical_memory())
         granted = [replace(grant, used=used) for grant in self._granted_memory]
         return [physical, *granted, *self._read_memory()]
 
@@ -369,6 +366,20 @@ def _rereading(
         return []
 
     return read
+
+
+def _physical_memory() -> tuple[int, int]:
+    """Return the bytes of memory that this machine has, and that cannot be had."""
+    import psutil
+
+    try:
+        memory = psutil.virtual_memory()
+    except (
+        FileNotFoundError
+    ):  # a chroot without /proc; the system call does not count caches as available
+        total = os.sysconf("SC_PHYS_PAGES") * _PAGE_BYTES
+        return total, total - os.sysconf("SC_AVPHYS_PAGES") * _PAGE_BYTES
+    return memory.total, memory.total - memory.available
 
 
 def _affinity() -> CpuQuota:

@@ -9,6 +9,7 @@ lead compilers to the gate.
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -218,6 +219,9 @@ def _meeting_folder(site: GuardSite) -> Iterator[Path]:
         raise OSError("--no-guard")
     if sys.platform == "win32":
         raise OSError("Python on Windows has no Unix sockets")
+    # A chroot may lack it. Then nobody can tell what units take, or whose processes they are.
+    if sys.platform == "linux" and not Path("/proc/self/stat").exists():
+        raise OSError("/proc is not mounted")
     try:
         folder = Path(tempfile.mkdtemp(prefix="millguard-"))
     except OSError:
@@ -232,6 +236,13 @@ def _meeting_folder(site: GuardSite) -> Iterator[Path]:
                 processes.end_by_variable(GATE, str(folder))
         finally:  # also if Ctrl-C comes a second time
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _leave_signals_to_main_thread() -> None:
+    """Block signals in this thread, so that the main thread can wait for them: see `end_signals`."""
+    if sys.platform != "win32":
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD)
+        signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
 
 
 class _Guard:
@@ -327,6 +338,7 @@ class _Guard:
 
     def _listen(self) -> None:
         """Enter the guard's records in the account until it ends."""
+        _leave_signals_to_main_thread()
         for line in self._process.stdout or ():
             self._has_reported = True
             if not self._has_served and line == READY:
@@ -358,6 +370,7 @@ class _Guard:
         Seconds are counted, and no clock is read: while this process is stopped, for example by
         Ctrl-Z, it reads no records, and the guard must not count as silent for that.
         """
+        _leave_signals_to_main_thread()
         silent_seconds = 0
         while not self._is_ending.wait(1.0):
             silent_seconds = 0 if self._has_reported else silent_seconds + 1
