@@ -132,7 +132,7 @@ def test_a_late_reader_gets_everything_in_order() -> None:
     found: list[bytes] = []
     reader = threading.Thread(target=lambda: found.append(read_all(reading)))
     reader.start()
-    outlet.close()
+    outlet.flush()
     os.close(writing)
     reader.join()
     os.close(reading)
@@ -149,12 +149,24 @@ def test_a_reader_who_never_comes_costs_no_more_memory_than_that() -> None:
     os.close(writing)
 
 
+def test_lines_that_follow_each_other_are_written_together() -> None:
+    reading, writing = os.pipe()
+    outlet = NonblockingPipe(writing)
+    for line in ("first\n", "second\n", "third\n"):
+        outlet.write(line)
+    assert os.read(reading, 100) == b"first\n"
+    outlet.flush()
+    assert os.read(reading, 100) == b"second\nthird\n"
+    os.close(reading)
+    os.close(writing)
+
+
 def test_writing_to_a_reader_that_left_is_harmless() -> None:
     reading, writing = os.pipe()
     outlet = NonblockingPipe(writing)
     os.close(reading)
     outlet.write("something\n")
-    outlet.close()
+    outlet.flush()
     os.close(writing)
 
 

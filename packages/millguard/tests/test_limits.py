@@ -72,6 +72,36 @@ def test_a_limit_that_changes_is_seen_at_once(tmp_path: Path) -> None:
     assert "cpu.max" not in meter.cores().source
 
 
+def test_a_group_that_gets_a_limit_is_asked_within_a_second(tmp_path: Path) -> None:
+    root, clock = in_v2(tmp_path, "/a", {"a/memory.max": "max", "a/memory.current": 0}), Clock()
+    meter = LimitMeter(root, {}, clock)
+    assert meter.memory().source == "physical memory"
+    (root / V2 / "a/memory.max").write_text(str(MIB))
+    assert meter.memory().source == "physical memory"
+    clock.now += limits.UNLIMITED_SECONDS
+    assert bound(meter.memory()) == (MIB, str(root / V2 / "a/memory.max"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others have no such file")
+def test_physical_memory_is_that_of_psutil() -> None:
+    memory = psutil.virtual_memory()
+    (reading,) = [one for one in LimitMeter(environ={}).readings() if "physical" in one.source]
+    assert reading.limit == memory.total
+    assert reading.available == pytest.approx(memory.available, rel=0.3)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others have no such file")
+@pytest.mark.parametrize("text", ["MemTotal: 8 kB\n", "MemTotal: 8 kB\nMemAvailable: 9 kB\n", ""])
+def test_a_strange_file_on_memory_is_left_to_psutil(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    """Old kernels, and some containers, have no such row."""
+    (tmp_path / "meminfo").write_text(text)
+    monkeypatch.setattr(limits, "_MEMORY_FILE", tmp_path / "meminfo")
+    reading = LimitMeter(tmp_path, {}).memory()
+    assert reading.limit == psutil.virtual_memory().total
+
+
 def test_a_group_that_vanishes_is_found_anew(tmp_path: Path) -> None:
     root = in_v2(tmp_path, "/a", {"a/memory.max": 2 * MIB, "b/memory.max": MIB})
     meter = LimitMeter(root, {}, Clock())

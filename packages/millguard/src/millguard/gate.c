@@ -265,20 +265,23 @@ static int expect(const char *one, const char *other)
 /* Ask the guard, and wait until the compiler may start; 0 if the guard is gone. */
 static int ask(char **command)
 {
-    char cwd[4096], head[64], *text = NULL;
-    size_t length = 0;
+    char cwd[4096], *text = NULL;
+    size_t length = 0, words_length;
     if (guard < 0)
         return 0;
     if (getcwd(cwd, sizeof cwd) == NULL)
         strcpy(cwd, "/");
+    words_length = strlen(cwd) + 1;
+    for (char **word = command; *word != NULL; word++)
+        words_length += strlen(*word) + 1;
     FILE *question = open_memstream(&text, &length);
     if (question == NULL)
         return 0;
+    fprintf(question, "ask %zu\n", words_length);
     fwrite(cwd, 1, strlen(cwd) + 1, question);
     for (char **word = command; *word != NULL; word++)
         fwrite(*word, 1, strlen(*word) + 1, question);
     fclose(question);
-    tell(head, (size_t)snprintf(head, sizeof head, "ask %zu\n", length));
     tell(text, length);
     free(text);
     if (expect("go", "go"))

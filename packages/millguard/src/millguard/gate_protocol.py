@@ -25,8 +25,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 LONGEST_COMMAND_BYTES = 8 * 2**20  # more than Linux lets a command have
 _LONGEST_LINE = 128  # bytes
 _BLOCK_BYTES = 2**18
@@ -75,6 +73,7 @@ class GateClient:
     def __init__(self, connection: socket.socket, number: int) -> None:
         self.socket = connection
         self.number = number
+        self.has_unit = False  # its compiler wants to start, or has started
         self._received = bytearray()
         connection.setblocking(False)
 
@@ -125,8 +124,11 @@ class GateClient:
         """
         if sys.platform != "linux":
             return True
-        with contextlib.suppress(psutil.Error, OSError):  # it has ended
-            return bool(psutil.Process(process).ppid() == self._peer()[0])
+        with contextlib.suppress(OSError, IndexError, ValueError):  # it has ended
+            status = Path(f"/proc/{process}/stat").read_bytes()
+            # The name of the program, in parentheses, may hold blanks and parentheses itself.
+            parent = int(status.rpartition(b")")[2].split()[1])
+            return parent == self._peer()[0]
         return False
 
     def is_trusted(self) -> bool:

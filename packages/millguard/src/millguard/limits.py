@@ -16,6 +16,8 @@ _Limit = TypeVar("_Limit")
 Reader = Callable[[], _Limit | None]  # reads a limit anew; raises OSError if its group is gone
 
 REREAD_SECONDS = 10.0  # after which the control groups of this process are looked for again
+# After which groups without a limit, as most of them are, are asked for one again.
+UNLIMITED_SECONDS = 1.0
 _OCTAL = re.compile(r"\\([0-7]{3})")
 # A row of memory.stat (version 1): the tightest limit of all ancestors.
 _HIDDEN_ROW = "hierarchical_memory_limit"
@@ -33,10 +35,15 @@ _SLURM_MEMORY = {
     "SLURM_MEM_PER_CPU": "SLURM_CPUS_ON_NODE",
     "SLURM_MEM_PER_GPU": "SLURM_GPUS_ON_NODE",
 }
+_MEMORY_FILE = Path("/proc/meminfo")
+_MEMORY_ROWS = re.compile(r"^(MemTotal|MemAvailable): +(\d+) kB$", re.MULTILINE)
+_KIB = 2**10
 _MIB = 2**20
 _IS_LINUX = sys.platform == "linux"
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if _IS_LINUX else 1
 _BLOCK_BYTES = 2**16
+_SHORTEST_PIECE_BYTES = 2**10  # that is followed by another one
+_LONG_ROWED = {"mountinfo", "cgroup"}
 _MOUNT_FIELDS = 5  # before the dash, as proc(5) counts them
 
 
@@ -352,16 +359,28 @@ def _rereading(
     group.
     """
     readers: Sequence[Reader[_Limit]] = ()
+    limiting: Sequence[Reader[_Limit]] = ()  # those that gave a limit when all were read
     expires = -math.inf
+    all_due = -math.inf
+
+    def read_all() -> list[_Limit]:
+        nonlocal limiting, all_due
+        limits = [(reader, reader()) for reader in readers]
+        limiting = [reader for reader, limit in limits if limit is not None]
+        all_due = clock() + UNLIMITED_SECONDS
+        return [limit for _, limit in limits if limit is not None]
 
     def read() -> list[_Limit]:
-        nonlocal readers, expires
+        nonlocal readers, expires, all_due
         for must_find in (clock() >= expires, True):
             if must_find:
                 readers = find()
                 expires = clock() + REREAD_SECONDS
+                all_due = -math.inf
             with contextlib.suppress(OSError):
-                limits = [reader() for reader in readers]
+                if clock() >= all_due:
+                    return read_all()
+                limits = [reader() for reader in limiting]
                 return [limit for limit in limits if limit is not None]
         return []
 
@@ -370,15 +389,19 @@ def _rereading(
 
 def _physical_memory() -> tuple[int, int]:
     """Return the bytes of memory that this machine has, and that cannot be had."""
-    import psutil
+    if _IS_LINUX:
+        try:
+            rows = _MEMORY_ROWS.findall(_read(_MEMORY_FILE))
+        except FileNotFoundError:  # a chroot without /proc; the system call counts no cache
+            total = os.sysconf("SC_PHYS_PAGES") * _PAGE_BYTES
+            return total, total - os.sysconf("SC_AVPHYS_PAGES") * _PAGE_BYTES
+        sizes = {name: int(size) * _KIB for name, size in rows}
+        total, available = sizes.get("MemTotal", 0), sizes.get("MemAvailable", 0)
+        if 0 < available <= total:  # else an old kernel, or a container's own file
+            return total, total - available
+    import psutil  # not for every look: it takes four times as long
 
-    try:
-        memory = psutil.virtual_memory()
-    except (
-        FileNotFoundError
-    ):  # a chroot without /proc; the system call does not count caches as available
-        total = os.sysconf("SC_PHYS_PAGES") * _PAGE_BYTES
-        return total, total - os.sysconf("SC_AVPHYS_PAGES") * _PAGE_BYTES
+    memory = psutil.virtual_memory()
     return memory.total, memory.total - memory.available
 
 
@@ -429,15 +452,16 @@ def _resident_bytes(pid: int) -> int:
 def _read(file: Path) -> str:
     """Return the text of a kernel file. Raises OSError if it cannot be read.
 
-    Not Path.read_text, which takes twice as long, and this is called several times a second.
+    Not Path.read_text, which takes twice as long, and this is called many times a second.
     """
-    descriptor = os.open(file, os.O_RDONLY)
+    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        content = b""
-        block = os.read(descriptor, _BLOCK_BYTES)
-        while block:  # the kernel gives long files in pieces
-            content += block
+        content = block = os.read(descriptor, _BLOCK_BYTES)
+        # The kernel gives long files in pieces of whole rows. Without a long row, each is about a page.
+        shortest = 0 if file.name in _LONG_ROWED else _SHORTEST_PIECE_BYTES
+        while len(block) > shortest:
             block = os.read(descriptor, _BLOCK_BYTES)
+            content += block
         return content.decode(errors="replace").strip()
     finally:
         os.close(descriptor)

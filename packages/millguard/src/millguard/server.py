@@ -6,6 +6,7 @@ A gate is a small program that starts one compiler when the guard lets it (see `
 import contextlib
 import errno
 import json
+import math
 import os
 import select
 import selectors
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from millguard.costs import KnownCost
-from millguard.gate_protocol import GateClient
+from millguard.gate_protocol import GateClient, GateGone, StartRequest, UnitEnded
 from millguard.scheduler import MemoryProbe, RoomReading, UnitScheduler
 from millguard.strict_json import parse_object
 from millguard.timeline import MOMENT_SHARE, Record, TimelineEvent, TimelineWriter
@@ -27,6 +28,7 @@ from millguard.timeline import MOMENT_SHARE, Record, TimelineEvent, TimelineWrit
 GATE = "MILLGUARD_GATE"
 BUFFERED_BYTES = 2**20  # for a slow reader of the records, who loses those that do not fit
 FLUSH_TIMEOUT_SECONDS = 1.0  # for a slow reader at the end
+WRITE_INTERVAL_SECONDS = 0.1
 READY = '{"record":"ready"}\n'
 SAVE_INTERVAL_SECONDS = 60.0
 UNITS_SHARE = 0.04  # of one processor, that measuring every unit may cost
@@ -111,30 +113,34 @@ class GuardStarter:
 class NonblockingPipe:
     """Write lines to a descriptor without ever waiting for a slow reader.
 
-    Each call writes as much as the descriptor takes at once; the rest follows in the next call.
+    Lines are written several at a time, with the first line that comes WRITE_INTERVAL_SECONDS after
+    the last writing: each writing wakes the reader, which costs more than the line.
     """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._pending = bytearray()
+        self._due = -math.inf
+        self._poll = select.poll()
+        self._poll.register(descriptor, select.POLLOUT)
 
     def write(self, text: str) -> None:
-        """Take a whole line, and write as much as possible. A full buffer drops the line."""
+        """Take a whole line, and write as much as possible if it is time to.
+
+        A full buffer drops the line.
+        """
         if len(self._pending) < BUFFERED_BYTES:
             self._pending += text.encode()
-        self._write(0.0)
+        now = time.monotonic()
+        if now >= self._due:
+            self._due = now + WRITE_INTERVAL_SECONDS
+            self.flush(0.0)
 
-    def close(self) -> None:
-        """Wait up to FLUSH_TIMEOUT_SECONDS until the reader has taken the rest."""
-        self._write(FLUSH_TIMEOUT_SECONDS)
-
-    def _write(self, seconds: float) -> None:
+    def flush(self, seconds: float = FLUSH_TIMEOUT_SECONDS) -> None:
         """Write until nothing is pending, or the time is over; 0 takes what fits at once."""
         until = time.monotonic() + seconds
-        poll = select.poll()
-        poll.register(self._descriptor, select.POLLOUT)
         # poll takes a negative time as for ever.
-        while self._pending and poll.poll(1000 * max(0.0, until - time.monotonic())):
+        while self._pending and self._poll.poll(1000 * max(0.0, until - time.monotonic())):
             try:
                 # A pipe that is ready takes PIPE_BUF bytes without blocking.
                 written = os.write(self._descriptor, self._pending[: select.PIPE_BUF])
@@ -169,6 +175,7 @@ class GuardRecorder:
     def announce_ready(self) -> None:
         """Announce that gates may connect."""
         self._pipe.write(READY)
+        self._pipe.flush()
 
     def record(self, record: Record) -> None:
         """Write a record."""
@@ -182,7 +189,7 @@ class GuardRecorder:
     def close(self) -> None:
         """Write the records that are pending, and close the file."""
         self._pipe_writer.finish()
-        self._pipe.close()
+        self._pipe.flush()
         if self._file_writer is not None:
             with contextlib.suppress(OSError):  # a full disk: the last moment is missing
                 self._file_writer.finish()
@@ -242,9 +249,9 @@ class GuardServer:
                     saved_at = now
 
     def _handle_input(self) -> bool:
-        """Wait for input until the next measurement; return whether a gate sent a message.
+        """Wait for input until the next measurement; return whether the policy may decide otherwise.
 
-        Only messages of gates change what the policy decides from.
+        Only messages of gates change what it decides from.
         """
         changed = False
         if not self._listens and time.monotonic() >= self._retry_at:
@@ -255,7 +262,7 @@ class GuardServer:
                 if self._starter.take_refusal():
                     self._scheduler.refuse()
             elif key.data is self._listening:
-                self._accept()
+                changed = self._accept() or changed
             elif self._read_gate(key.data):
                 changed = True
         return changed
@@ -289,14 +296,16 @@ class GuardServer:
         # learns how late looks are.
         return self._probe.read(now, self._due, self._scheduler.used)
 
-    def _accept(self) -> None:
+    def _accept(self) -> bool:
+        """Accept gates that wait for that; return whether one has asked for something already."""
+        changed = False
         while self._connected < self._most_gates:
             try:
                 connection, _ = self._listening.accept()
             except OSError as error:
                 if error.errno in _OUT_OF_RESOURCES:
                     self._handle_shortage()
-                return  # no further gate, or it has left again
+                return changed  # no further gate, or it has left again
             client = GateClient(connection, self._accepted + 1)
             if not client.is_trusted():
                 client.close()
@@ -305,7 +314,10 @@ class GuardServer:
             self._connected += 1
             self._selector.register(connection, selectors.EVENT_READ, client)
             self._scheduler.add_gate(client)
+            # Most gates have sent their question by now.
+            changed = self._read_gate(client) or changed
         self._stop_listening()  # until a gate leaves
+        return changed
 
     def _handle_shortage(self) -> None:
         """Accept nothing for a while, because descriptors have run out.
@@ -341,10 +353,17 @@ class GuardServer:
             self._listens = True
 
     def _read_gate(self, client: GateClient) -> bool:
-        """Handle the messages of a gate; return whether there were any."""
+        """Handle the messages of a gate; return whether the policy may decide otherwise now."""
         changed = False
         for message in client.read_messages():
-            changed = True
+            match message:
+                case StartRequest():
+                    client.has_unit = True
+                    changed = True
+                case UnitEnded() | GateGone():
+                    # A gate leaves when its compiler has ended, which was considered then.
+                    changed = changed or client.has_unit
+                    client.has_unit = False
             if not self._scheduler.handle_message(client, message):
                 self._disconnect(client)
                 break

@@ -6,6 +6,7 @@ it also ends all processes of the build.
 """
 
 import contextlib
+import math
 import resource
 import shutil
 import signal
@@ -32,6 +33,7 @@ from millguard.server import (
 from millguard.shared_board import SharedBoard
 from millguard.timeline import TimelineEvent
 
+CORES_SECONDS = 1.0  # between two looks at how many processors there are, which rarely change
 SPARE_DESCRIPTORS = 32  # for files, pipes and /proc; the rest is for connections of gates
 
 
@@ -70,7 +72,7 @@ def _guard(command: GuardCommand, listening: socket.socket, starter: GuardStarte
     probe = MemoryProbe(
         meter.memory,
         command.memory,
-        lambda: command.cores or meter.cores().count,
+        _now_and_then(lambda: command.cores or meter.cores().count),
     )
     most_gates = max(1, _raise_descriptor_limit() - SPARE_DESCRIPTORS)
     server = GuardServer(listening, starter, scheduler, probe, most_gates)
@@ -91,6 +93,22 @@ def _guard(command: GuardCommand, listening: socket.socket, starter: GuardStarte
         # The starter, which does this otherwise, is gone.
         processes.end_by_variable(GATE, command.folder)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _now_and_then(measure: Callable[[], float]) -> Callable[[], float]:
+    """Return a function that measures every CORES_SECONDS, and returns the last figure meanwhile."""
+    measured = 0.0
+    due = -math.inf
+
+    def read() -> float:
+        nonlocal measured, due
+        now = time.monotonic()
+        if now >= due:
+            measured = measure()
+            due = now + CORES_SECONDS
+        return measured
+
+    return read
 
 
 def _open_board(

@@ -20,7 +20,7 @@ import secrets
 import stat
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from millguard.strict_json import parse_object
@@ -65,6 +65,7 @@ class OtherBuilds:
         return self.moving > 0 and self.oldest < since
 
 
+_CLAIM_FIELDS = tuple(field.name for field in fields(BuildClaim))
 NOBODY = OtherBuilds()
 
 
@@ -167,7 +168,7 @@ class SharedBoard:
                 with contextlib.suppress(OSError):
                     os.utime(self._claim_file)
             return
-        line = json.dumps(asdict(claim), separators=(",", ":")).encode()
+        line = json.dumps(_values(claim), separators=(",", ":")).encode()
         with contextlib.suppress(OSError):  # a full disk: other builds see the last claim, or none
             # In place: a new file under the same name would not have the lock.
             os.pwrite(self._claim_file, line, 0)
@@ -180,6 +181,11 @@ class SharedBoard:
         self._path.unlink(missing_ok=True)
         os.close(self._claim_file)
         os.close(self._lock)
+
+
+def _values(claim: BuildClaim) -> dict[str, object]:
+    """Return a claim's values by name; not dataclasses.asdict, which copies deeply."""
+    return {name: getattr(claim, name) for name in _CLAIM_FIELDS}
 
 
 def _check_ownership(folder: Path) -> None:
