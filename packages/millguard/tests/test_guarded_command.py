@@ -101,6 +101,7 @@ def test_output_is_that_of_the_command(project: Path) -> None:
         (["explain"], 1, "no guarded command was recorded yet"),
         (["explain", "-j", "x"], 2, "'x' is not a number"),
         (["report", "x.pdf"], 2, "should end with"),
+        (["report", "--x"], 2, "millguard: report: unrecognized arguments: --x"),
     ],
 )
 def test_wrong_words_are_refused(project: Path, words: list[str], code: int, message: str) -> None:

@@ -8,11 +8,11 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from millguard.quantities import printable
 from millguard.status_line import StatusLine
-from millguard.usage import UsageError, parse_jobs, parse_size
+from millguard.usage import UsageError, WordParser, parse_jobs, parse_size
 
 if TYPE_CHECKING:
     from millguard.guarded_command import GuardedResult
@@ -45,13 +45,6 @@ FAILED = 1
 WRONG_USAGE = 2
 SIGNALLED = 128  # and the number of the signal, as a shell has it
 ENDED_BY_PIPE = 141  # 128 and SIGPIPE, which `signal` does not name on Windows
-
-
-class _Parser(argparse.ArgumentParser):
-    """A parser that raises UsageError."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(message)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -150,7 +143,7 @@ def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 def _parse_options(option_words: list[str]) -> argparse.Namespace:
     """Return the values of millguard's options. Raises UsageError."""
-    parser = _Parser(prog="millguard", add_help=False, allow_abbrev=False)
+    parser = WordParser(add_help=False)
     parser.add_argument("--memory", type=str)
     parser.add_argument("-j", "--jobs", type=str)
     parser.add_argument("--report", type=Path)

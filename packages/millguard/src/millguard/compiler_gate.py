@@ -11,7 +11,7 @@ import platform
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from millguard.atomic_files import replacing, write_program, write_script
@@ -56,6 +56,32 @@ def compiled_path(cache: Path, compiler: Sequence[str], source: Path, suffix: st
     inputs = [platform.machine(), sys.platform, *compiler, source.read_text(encoding="utf-8")]
     digest = hashlib.sha256("\0".join(inputs).encode()).hexdigest()[:16]
     return cache / "gates" / f"{digest}{suffix}"
+
+
+def compile_source(
+    source: Path,
+    target: Path,
+    words: Sequence[str],
+    *,
+    purpose: str,
+    works: Callable[[Path], bool],
+) -> None:
+    """Compile one of this package's sources in C, and put the product at `target` in one move.
+
+    `words` are the compiler and its options, `purpose` is what the product is for, as in "program that
+    starts the compilers". `works` tells whether it can be used here: it may be made for another
+    machine, or lie on a disk that is mounted noexec. Raises OSError if it cannot be made or used.
+    """
+    with replacing(target) as fresh:
+        common = ["-x", "c", "-std=gnu11", "-O2", "-o", str(fresh), str(source)]
+        compiler, *options = words
+        try:
+            run_program([compiler, *common, *options])
+        except ProgramError as error:
+            raise OSError(f"the {purpose} cannot be compiled: {error}") from error
+        if not works(fresh):
+            raise OSError(f"{target} cannot be run")
+        fresh.replace(target)
 
 
 def place_gate(compiled: Path | None, target: Path, compiler: Sequence[str] = ("cc",)) -> Path:
@@ -166,16 +192,9 @@ def surround_nvcc(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
 
 def _compile(target: Path, compiler: Sequence[str]) -> Path:
     """Compile the gate. Raises OSError if that fails, or its program does not run here."""
-    with replacing(target) as fresh:
-        try:
-            run_program([*compiler, "-x", "c", "-std=gnu11", "-O2", "-o", str(fresh), str(SOURCE)])
-        except ProgramError as error:
-            raise OSError(
-                f"the program that starts the compilers cannot be compiled: {error}"
-            ) from error
-        if not _runs(fresh):  # made for another machine, or on a disk mounted noexec
-            raise OSError(f"{target} cannot be run")
-        return fresh.replace(target)
+    purpose = "program that starts the compilers"
+    compile_source(SOURCE, target, compiler, purpose=purpose, works=_runs)
+    return target
 
 
 def _runs(gate: Path) -> bool:

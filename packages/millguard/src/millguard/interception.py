@@ -14,9 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from millguard.atomic_files import replacing
-from millguard.compiler_gate import compiled_path
-from millguard.processes import ProgramError, run_program
+from millguard.compiler_gate import compile_source, compiled_path
 
 SOURCE = Path(__file__).with_name("intercept.c")
 PRELOAD_VARIABLE = "LD_PRELOAD"
@@ -38,7 +36,9 @@ def intercept_library(folder: Path, compiler: Sequence[str]) -> Path:
     if any(character in str(target) for character in ": "):
         raise OSError(f"{target}: LD_PRELOAD is split at colons and blanks")  # by ld.so(8)
     if not _loads(target):
-        _compile(target, compiler)
+        words = [*compiler, "-fPIC", "-shared", "-fvisibility=hidden", "-ldl"]
+        purpose = "library that finds compilers"
+        compile_source(SOURCE, target, words, purpose=purpose, works=_loads)
     return target
 
 
@@ -58,21 +58,6 @@ def interception_environment(
         "MILLGUARD_PRELOAD": str(library),
         "MILLGUARD_PROGRAM": str(gate),
     }
-
-
-def _compile(target: Path, compiler: Sequence[str]) -> None:
-    """Compile the library. Raises OSError if that fails, or programs cannot load it."""
-    options = ["-x", "c", "-std=gnu11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden"]
-    with replacing(target) as fresh:
-        try:
-            run_program([*compiler, *options, "-o", str(fresh), str(SOURCE), "-ldl"])
-        except ProgramError as error:
-            raise OSError(
-                f"the library that finds compilers cannot be compiled: {error}"
-            ) from error
-        if not _loads(fresh):
-            raise OSError(f"{target} cannot be loaded")
-        fresh.replace(target)
 
 
 def _loads(library: Path) -> bool:

@@ -1,27 +1,18 @@
 """The commands about earlier runs: `millguard report`, `explain` and `costs`."""
 
-import argparse
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 from millguard import cost_files, places, recorded_runs, reports
 from millguard.cost_files import CostFileError
 from millguard.quantities import format_bytes, format_clock, printable
 from millguard.replay import ReplayedBuild, allowed_memory, finished_units, replay
-from millguard.usage import UsageError, parse_jobs
+from millguard.usage import UsageError, WordParser, parse_jobs
 
 FAILED = 1
 _DEFAULT_JOBS = (1, 2, 4, 8, 16)  # compared if the user gives no --jobs
-
-
-class _Parser(argparse.ArgumentParser):
-    """A parser that raises UsageError, which names the command."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{self.prog}: {message}")
 
 
 def run(name: str, words: Sequence[str]) -> int:
@@ -42,7 +33,7 @@ def run(name: str, words: Sequence[str]) -> int:
 
 def _report(words: Sequence[str]) -> None:
     """Print the report on the latest run, or write it to a file."""
-    parser = _Parser(prog="millguard report", allow_abbrev=False)
+    parser = WordParser("report")
     parser.add_argument("file", nargs="?", type=Path, help="ends with .txt, .html or .svg")
     options = parser.parse_args(words)
     if options.file is not None:
@@ -56,7 +47,7 @@ def _report(words: Sequence[str]) -> None:
 
 def _explain(words: Sequence[str]) -> None:
     """Print the memory and time that the latest run would have taken with fixed numbers of jobs."""
-    parser = _Parser(prog="millguard explain", allow_abbrev=False)
+    parser = WordParser("explain")
     parser.add_argument("-j", "--jobs", help="a number of jobs (default: some are compared)")
     options = parser.parse_args(words)
     latest = recorded_runs.load_latest(places.cache_folder(os.environ))
@@ -98,7 +89,7 @@ def describe_replay(build: ReplayedBuild, allowed: int) -> str:
 
 def _costs(words: Sequence[str]) -> None:
     """List the measured costs of units, write them to a file, or add those in a file."""
-    parser = _Parser(prog="millguard costs", allow_abbrev=False)
+    parser = WordParser("costs")
     parser.add_argument("action", choices=("list", "export", "import"))
     parser.add_argument("file", nargs="?", type=Path)
     options = parser.parse_args(words)

@@ -1,6 +1,8 @@
 """Words of a command line as values."""
 
+import argparse
 import re
+from typing import NoReturn
 
 MOST_JOBS = 4096
 _MOST_DIGITS = 9
@@ -11,6 +13,22 @@ _SMALLEST_MEMORY = 2**24  # bytes: less is a slip, such as "12" for 12 GiB
 
 class UsageError(Exception):
     """The words after `millguard` are wrong; the message says how."""
+
+
+class WordParser(argparse.ArgumentParser):
+    """A parser that raises UsageError instead of ending the process.
+
+    The message begins with `command`, such as "report"; "" stands for millguard without a command.
+    """
+
+    def __init__(self, command: str = "", *, add_help: bool = True) -> None:
+        program = f"millguard {command}".strip()
+        super().__init__(prog=program, add_help=add_help, allow_abbrev=False)
+        self._prefix = f"{command}: " if command else ""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise UsageError."""
+        raise UsageError(f"{self._prefix}{message}")
 
 
 def parse_size(text: str) -> int:
