@@ -52,7 +52,10 @@ PROJECTS = (
     Project("lzo2", "autotools, a library of C", DEBIAN, "./configure -q && make -s -j2"),
     Project("jansson", "autotools", DEBIAN, "autoreconf -fi && ./configure -q && make -s"),
     Project(
-        "fmtlib", "CMake and ninja", DEBIAN, "cmake -G Ninja -DFMT_TEST=OFF -B build . && cmake --build build"
+        "fmtlib",
+        "CMake and ninja",
+        DEBIAN,
+        "cmake -G Ninja -DFMT_TEST=OFF -B build . && cmake --build build",
     ),
     Project("zlib", "a configure of its own", DEBIAN, "./configure && make -s"),
     Project("libjson-xs-perl", "MakeMaker", DEBIAN, "perl Makefile.PL && make -s"),

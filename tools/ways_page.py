@@ -18,7 +18,7 @@ from torchmill.plan.build_plan import compute_plan
 from torchmill.plan.cell import Cell
 from torchmill.plan.doctor import examination
 from torchmill.plan.doctor.finding import CheckContext, Finding
-from torchmill.plan.step_origins import Places, Session, WalkContext, source_origins
+from torchmill.plan.step_origins import DownloadServers, Session, WalkContext, source_origins
 from torchmill.plan.walk import Answers, Origin, Step, Stop, chosen_origin, foresee
 
 Walked = tuple[tuple[Step, ...], tuple[Stop, ...]]  # the steps to a wheel, and what stops them
@@ -75,8 +75,10 @@ def walk_cell(facts: Facts, cell: Cell, host: Host) -> Walked:
 
     plan = compute_plan(facts, cell, host, NO_OPTIONS)
     requests = source_requests(facts, [cell.release], ref="", mirror="", origin="")
-    sources = {request.package.name: source_origins(request, Places()) for request in requests}
-    context = WalkContext(facts, host.arch, host, replace(Places(), sources=sources))
+    sources = {
+        request.package.name: source_origins(request, DownloadServers()) for request in requests
+    }
+    context = WalkContext(facts, host.arch, host, replace(DownloadServers(), sources=sources))
     session = Session(f"nox -s {plan.identifier}", (str(cell.release),), plan.requirements, {})
     walk = walk_steps(context, foresee(examine, host), [session], Answers())
     return walk.steps, walk.stops

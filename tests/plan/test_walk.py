@@ -20,7 +20,13 @@ from torchmill.plan.build_plan import compute_plan
 from torchmill.plan.doctor import examination
 from torchmill.plan.doctor.finding import CheckContext, Finding
 from torchmill.plan.providers import usable_sources
-from torchmill.plan.step_origins import Places, Session, WalkContext, command_step, session_steps
+from torchmill.plan.step_origins import (
+    DownloadServers,
+    Session,
+    WalkContext,
+    command_step,
+    session_steps,
+)
 from torchmill.plan.walk import (
     Answers,
     Disk,
@@ -67,8 +73,10 @@ def foresee_cell(facts: Facts, host: Host, name: str, tag: str) -> Foresight:
     return foresee(examine, host)
 
 
-def toolkit_step(facts: Facts, host: Host, command: str, places: Places | None = None) -> Step:
-    context = WalkContext(facts, host.arch, host, places or Places())
+def toolkit_step(
+    facts: Facts, host: Host, command: str, servers: DownloadServers | None = None
+) -> Step:
+    context = WalkContext(facts, host.arch, host, servers or DownloadServers())
     return command_step(context, command, MISSING)
 
 
@@ -134,7 +142,7 @@ def test_a_toolkit_of_conda_needs_its_channel_and_py_rattler(shipped: Facts) -> 
     assert step.origins[0].addresses == (CHANNEL, PY_RATTLER)
     assert stops_of(step, {}) == ()
     assert stops_of(step, {CHANNEL: "", PY_RATTLER: ""}) == ()
-    with_rattler = Places(rattler=True)
+    with_rattler = DownloadServers(rattler=True)
     step = toolkit_step(shipped, BOOKWORM, "invoke toolkit --cuda 12.1", with_rattler)
     assert step.origins[0].addresses == (CHANNEL,)
 
@@ -151,12 +159,12 @@ def test_a_channel_that_cannot_be_reached_stops_a_walk(shipped: Facts) -> None:
 
 
 def test_a_mirror_is_asked_in_place_of_anacondas_server(shipped: Facts) -> None:
-    places = Places(
+    servers = DownloadServers(
         channels="https://mirror.example/conda/",
         index="https://mirror.example/simple/",
         rattler=False,
     )
-    step = toolkit_step(shipped, BOOKWORM, "invoke toolkit --cuda 12.1", places)
+    step = toolkit_step(shipped, BOOKWORM, "invoke toolkit --cuda 12.1", servers)
     assert step.origins[0].addresses == (
         "https://mirror.example/conda/conda-forge/linux-64/repodata.json",
         "https://mirror.example/simple/py-rattler/",
@@ -164,8 +172,8 @@ def test_a_mirror_is_asked_in_place_of_anacondas_server(shipped: Facts) -> None:
 
 
 def test_another_provider_serves_if_the_first_does_not_answer(shipped: Facts) -> None:
-    places = Places(suites={"bookworm": "http://deb.example"})
-    step = toolkit_step(shipped, BOOKWORM, "invoke toolkit --cuda 11.8", places)
+    servers = DownloadServers(suites={"bookworm": "http://deb.example"})
+    step = toolkit_step(shipped, BOOKWORM, "invoke toolkit --cuda 11.8", servers)
     channel = step.origins[0].addresses[0]
     assert stops_of(step, {channel: "no answer"}) == ()
     release = "http://deb.example/dists/bookworm/InRelease"
@@ -252,8 +260,8 @@ NO_BYTES = CostRange(0, 0)
 
 
 def test_a_session_needs_the_pages_of_its_requirements(shipped: Facts) -> None:
-    places = Places(index="https://mirror.example/simple")
-    context = WalkContext(shipped, "x86_64", BOOKWORM, places)
+    servers = DownloadServers(index="https://mirror.example/simple")
+    context = WalkContext(shipped, "x86_64", BOOKWORM, servers)
     (build,) = session_steps(make_session(NO_BYTES), context)  # the host has ccache
     page = "https://mirror.example/simple/numpy/"
     assert build.origins[0].addresses == (page,)
@@ -262,7 +270,7 @@ def test_a_session_needs_the_pages_of_its_requirements(shipped: Facts) -> None:
 
 def test_a_missing_page_stops_nothing_if_pip_has_other_indexes(shipped: Facts) -> None:
     host = change_host(BOOKWORM, programs={"paths": {}})
-    context = WalkContext(shipped, "x86_64", host, Places(has_other_indexes=True))
+    context = WalkContext(shipped, "x86_64", host, DownloadServers(has_other_indexes=True))
     build, cache = session_steps(make_session(NO_BYTES), context)
     complaints = {
         "https://pypi.org/simple/numpy/": "gone",
@@ -272,7 +280,7 @@ def test_a_missing_page_stops_nothing_if_pip_has_other_indexes(shipped: Facts) -
 
 
 def test_an_index_that_is_a_folder_is_not_asked(shipped: Facts) -> None:
-    context = WalkContext(shipped, "x86_64", BOOKWORM, Places(index=""))
+    context = WalkContext(shipped, "x86_64", BOOKWORM, DownloadServers(index=""))
     build = session_steps(make_session(NO_BYTES), context)[0]
     assert all(not origin.addresses for origin in build.origins)
     assert stops_of(build, {}) == ()
@@ -280,9 +288,9 @@ def test_an_index_that_is_a_folder_is_not_asked(shipped: Facts) -> None:
 
 def test_all_steps_together_have_to_fit(shipped: Facts) -> None:
     gib = 2**30
-    places = Places(suites={"bookworm": "http://deb.example"})
-    toolkit = toolkit_step(shipped, BOOKWORM, "invoke toolkit --cuda 11.8", places)
-    context = WalkContext(shipped, "x86_64", BOOKWORM, Places())
+    servers = DownloadServers(suites={"bookworm": "http://deb.example"})
+    toolkit = toolkit_step(shipped, BOOKWORM, "invoke toolkit --cuda 11.8", servers)
+    context = WalkContext(shipped, "x86_64", BOOKWORM, DownloadServers())
     session = make_session(CostRange(6 * gib, 9 * gib))
     steps = [toolkit, *session_steps(session, context)]
     shared_disk = Disk("/", 9 * gib, frozenset(("cache", "checkout", "environments")))

@@ -26,8 +26,8 @@ from torchmill.commands.terminal import FETCH, STOPPED, agree, bring_missing, ru
 from torchmill.commands.walk import (
     Walk,
     ask_machine,
+    configured_servers,
     described_disks,
-    own_places,
     plan_steps,
     session_needs,
     session_requirements,
@@ -67,7 +67,7 @@ from torchmill.plan.doctor.source import SOURCE
 from torchmill.plan.options import format_options
 from torchmill.plan.plan import Plan
 from torchmill.plan.published_wheel import PublishedWheel
-from torchmill.plan.step_origins import Places, Session, WalkContext
+from torchmill.plan.step_origins import DownloadServers, Session, WalkContext
 from torchmill.plan.walk import Answers, Foresight, foresee
 
 
@@ -139,7 +139,7 @@ def build_wheels(
     for name in names:
         by_name += named_cells(facts, name, machine.arch, selected)
 
-    # One request for each package: all its releases come from the same places.
+    # One request for each package: all its releases come from the same servers.
     releases = {chosen.release.package: chosen.release for chosen in cells}
     requests = source_requests(facts, list(releases.values()), ref=ref, mirror=mirror, origin=from_)
     for request in requests:
@@ -381,12 +381,12 @@ class Dialogue:
         """Return the walk to the wheels. Of a described machine, only its disk is known."""
         arch = self.requested.cells[0].build.arch
         if self.described:
-            places = with_sources(Places(), self.requests)
-            context = WalkContext(self.facts, arch, self.host, places)
+            servers = with_sources(DownloadServers(), self.requests)
+            context = WalkContext(self.facts, arch, self.host, servers)
             answers = Answers(disks=described_disks(self.host))
         else:
-            places = own_places(self.facts, self.layout, self.requests, os.environ)
-            context = WalkContext(self.facts, arch, self.host, places)
+            servers = configured_servers(self.facts, self.layout, self.requests, os.environ)
+            context = WalkContext(self.facts, arch, self.host, servers)
             answers = ask_machine(plan_steps(context, foresight, sessions), self.layout)
         return walk_steps(context, foresight, sessions, answers)
 

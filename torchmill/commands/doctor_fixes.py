@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from torchmill.commands.command import CommandOutput
 from torchmill.commands.terminal import agree, bring_missing
-from torchmill.commands.walk import ask_machine, own_places, plan_steps, walk_steps
+from torchmill.commands.walk import ask_machine, configured_servers, plan_steps, walk_steps
 from torchmill.config.facts import Facts
 from torchmill.config.release import Release
 from torchmill.core.console import fit_screen
@@ -62,4 +62,4 @@ def local_walk_context(
 ) -> WalkContext:
     """Return the context of a walk on this machine, to wheels of some releases for `arch`."""
     requests = source_requests(facts, releases, ref="", mirror="", origin="")
-    return WalkContext(facts, arch, host, own_places(facts, layout, requests, os.environ))
+    return WalkContext(facts, arch, host, configured_servers(facts, layout, requests, os.environ))

