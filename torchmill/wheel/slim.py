@@ -127,8 +127,7 @@ def plan_library(path: Path, request: SlimRequest) -> LibraryPlan | None:
                 if section.at in new_ends
             ]
             plan.cuts = elf_cut.choose_cuts(image, free, new_ends)
-            if plan.cuts.ranges:
-                plan.headers.extend(elf_cut.plan_headers(image, plan.cuts, new_ends))
+            plan.headers.extend(elf_cut.plan_headers(image, plan.cuts, new_ends))
     else:
         # The objects in a static library keep their sizes: nothing can be cut out, but the bytes
         # that are left out become zeros, which take no space in a compressed wheel.

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 from millpress import elf_cut
+from millpress.elf import ElfImage
 from millpress.elf_cut import Cuts, Extent
+from millpress.errors import InputError
 
 
 def test_extents_are_moved_and_the_cut_range_is_left_out(tmp_path: Path) -> None:
@@ -29,3 +31,24 @@ def test_a_write_that_the_system_cuts_short_is_completed(
     )
     elf_cut.write_extents(source, tmp_path / "new", [Extent(0, 0, 10)], Cuts())
     assert (tmp_path / "new").read_bytes() == b"0123456789"
+
+
+def test_a_file_that_ends_inside_an_extent_is_refused(tmp_path: Path) -> None:
+    source = tmp_path / "old"
+    source.write_bytes(b"0123456789")
+    with pytest.raises(InputError, match=r"ends at 10, and its headers name content up to 12"):
+        elf_cut.write_extents(source, tmp_path / "new", [Extent(at=0, source=4, size=8)], Cuts())
+
+
+def test_headers_stay_if_nothing_is_cut_out() -> None:
+    # Without a range, `table` is 0: a table of segments there would replace the file's header.
+    assert list(elf_cut.plan_headers(ElfImage(b""), Cuts(), {})) == []
+
+
+def test_new_offsets_leave_out_the_ranges_before_them() -> None:
+    cuts = Cuts(ranges=((4, 10), (20, 30)))
+    offsets = (0, 4, 7, 10, 19, 20, 30, 31)
+    assert [cuts.new_offset(offset) for offset in offsets] == [0, 4, 4, 4, 13, 14, 14, 15]
+    assert cuts.rest(0, 40) == [(0, 4), (10, 20), (30, 40)]
+    assert cuts.rest(5, 25) == [(10, 20)]
+    assert Cuts().rest(5, 25) == [(5, 25)]

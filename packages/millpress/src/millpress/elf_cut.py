@@ -4,10 +4,16 @@ Whole pages are cut out of the file: the segment is split around them. The table
 at its place, so that strip still works, or else takes the room of the first pages. LIEF rebuilds
 files in memory, which takes too much of it for libraries of gigabytes.
 
-The file changes in two steps. First its caller moves content together inside sections, so that
-free ranges arise at their ends: the file has its old size. Then the pages in these ranges are cut
-out, and what follows them has smaller offsets. `Cuts.new_offset` leads from the first kind of
-offsets to the second; all offsets here are of the first kind unless they are called new.
+An *offset* counts bytes from the start of the file; all numbers here are offsets or sizes, but for
+`Segment.address`, where the loader puts a segment in memory. There are three kinds of offsets,
+since the file changes in two steps:
+
+1. A *source offset* is one in the file as it was built (`Extent.source`).
+2. The caller moves content together inside sections, so that free ranges arise at their ends. The
+   file keeps its size. Offsets after this step are called just *offsets* (`Extent.at`,
+   `Cuts.ranges`, and all in the headers, since no section or segment begins elsewhere).
+3. The pages in the free ranges are cut out, and what follows them moves towards the start.
+   `Cuts.new_offset` leads from an offset to the *new offset* after this step.
 """
 
 import os
@@ -28,33 +34,37 @@ from millpress.elf_edit import (
     pack_segments,
     round_up,
 )
+from millpress.errors import InputError
 
 CHUNK_BYTES = 1 << 20
 # Offset in the header of a 64-bit file: the offsets of the tables of segments and sections.
 TABLES_AT = 32
 OFFSET_AT = 24  # offset in a section's header; the section's size follows
 SEGMENT_BYTES = 56  # of an entry in the table of segments
-Range = tuple[int, int]  # offsets of its start and its end
+Range = tuple[int, int]  # offset of its first byte, and offset behind its last byte
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
     """A range of bytes that is copied into the new file."""
 
-    at: int  # offset after the first step, before anything is cut out
-    source: int  # offset in the old file
-    size: int
+    at: int  # offset of its first byte
+    source: int  # source offset of its first byte
+    size: int  # bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """The ranges that are cut out of a file."""
+    """The ranges that are cut out of a file; by default none."""
 
-    ranges: tuple[Range, ...] = ()  # sorted
-    table: int = 0  # offset of the room for the new table of segments
+    ranges: tuple[Range, ...] = ()  # sorted, none overlaps another
+    table: int = 0  # offset of the room for the new table of segments; of no use without ranges
 
     def new_offset(self, offset: int) -> int:
-        """Return the new offset of the content at an offset."""
+        """Return the new offset of the content at an offset.
+
+        For an offset in a range that is cut out, that is where the range was.
+        """
         count = bisect_right(self.ranges, offset, key=lambda cut: cut[0])
         removed = sum(min(end, offset) - start for start, end in self.ranges[:count])
         return offset - removed
@@ -144,7 +154,8 @@ def _fixed_ranges(image: ElfImage, shrunk: Collection[int]) -> list[Range]:
 def write_extents(source: Path, destination: Path, extents: Sequence[Extent], cuts: Cuts) -> None:
     """Write the extents of the file `source` to `destination`, without what is cut out.
 
-    The gaps between extents become holes, which read as zeros. Raises OSError if the disk is full.
+    The gaps between extents become holes, which read as zeros. Raises InputError if `source` ends
+    inside an extent, OSError if the disk is full.
     """
     with source.open("rb") as old, destination.open("wb") as new:
         for extent in extents:
@@ -153,8 +164,12 @@ def write_extents(source: Path, destination: Path, extents: Sequence[Extent], cu
             remaining = extent.size
             while remaining:
                 data = os.pread(old.fileno(), min(remaining, CHUNK_BYTES), source_offset)
-                if not data:
-                    break
+                if not data:  # the file is cut off, or another program has written it since
+                    raise InputError(
+                        f"{source}: it ends at {source_offset}, and its headers name content up to "
+                        f"{source_offset + remaining}: build it again",
+                        code="damaged-library",
+                    )
                 # fewer than all bytes if the disk fills up; the next write raises the error
                 written = os.pwrite(new.fileno(), data, new_offset)
                 source_offset += written
@@ -164,11 +179,14 @@ def write_extents(source: Path, destination: Path, extents: Sequence[Extent], cu
 
 
 def plan_headers(image: ElfImage, cuts: Cuts, shrunk: Mapping[int, int]) -> Iterator[FileWrite]:
-    """Yield the writes that make the headers of the new file: both tables, and the first header.
+    """Yield the writes that make the headers of the new file: both tables, and the file's header.
 
-    Their offsets are new ones. `shrunk` maps the offset of a section's header to the section's new
-    end.
+    The writes are at new offsets. `shrunk` maps the offset of a section's header to the offset at
+    which the section ends after its content was moved together. If nothing is cut out, there are no
+    writes: the old headers describe the file still, and sections end with zeros.
     """
+    if not cuts.ranges:
+        return
     order = image.byte_order
     table = cuts.new_offset(cuts.table)
     segments: list[Segment] = []
