@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from torchmill.plan.doctor.finding import CheckContext, Finding, absence_finding
-from torchmill.plan.doctor.package_cures import build_item_cure
+from torchmill.plan.doctor.package_cures import item_cure_for_build
 from torchmill.plan.system_packages import PACKAGES
 
 _BLAS_LIBRARIES = {"MKL": "mkl", "OpenBLAS": "openblas"}  # by the value of BLAS
@@ -24,6 +24,6 @@ def check_blas(context: CheckContext) -> Iterator[Finding]:
     else:
         cure = f"install {blas} with its headers"
         if blas in PACKAGES["item"]:
-            cure = build_item_cure(context, blas)
+            cure = item_cure_for_build(context, blas)
         because = f"without {blas} the configuration stops"
         yield absence_finding(context.host, "BLAS", blas, cure, because)

@@ -17,9 +17,9 @@ from torchmill.plan.doctor.container_cures import container_cures
 from torchmill.plan.doctor.finding import CheckContext, toolkit_command
 from torchmill.plan.doctor.package_cures import (
     ask_administrator,
-    build_item_cure,
+    item_cure_for_build,
     host_manager,
-    install_line,
+    host_install_command,
     package_cure,
 )
 from torchmill.plan.providers import has_other_libc
@@ -136,7 +136,7 @@ def _package_compiler(context: CheckContext, majors: Sequence[int]) -> str:
     names, command = choice
     start = f"{_assignments(context, command)} {context.session}"
     if system_packages.may_install(host, manager):
-        return f"{install_line(host, manager, names)} && {start}"
+        return f"{host_install_command(host, manager, names)} && {start}"
     line = system_packages.install_command(manager, names, sudo=False)
     return f"{ask_administrator(line)}, then `{start}`"
 
@@ -245,10 +245,10 @@ def missing_compiler_cures(context: CheckContext) -> tuple[str, ...]:
     if clang and clang[1]:
         return (package_cure(host, [f"clang{clang[1]}"]),)
     if clang:
-        return (build_item_cure(context, "clang"),)
+        return (item_cure_for_build(context, "clang"),)
     release = distributions.find_recorded_release(host.platform.distribution)
     if release is not None and release.gcc:
         usual = _newest_gcc(release.gcc)
         if not host_compiler.compiler_fits(context.constraints, usual):
             return compiler_cures(context)
-    return (build_item_cure(context, "compiler"), *container_cures(context))
+    return (item_cure_for_build(context, "compiler"), *container_cures(context))

@@ -96,7 +96,7 @@ def examine_machine(facts: Facts, host: Host, release: Release | None) -> tuple[
     findings += _check_interpreters(facts, host, release)
     findings.append(_compiler_finding(facts, host, release))
     findings += _check_toolkits(facts, host)
-    findings.append(tools.git_finding(host, _item_cure(facts, host, release, "git")))
+    findings.append(tools.git_finding(host, _item_cure_for_release(facts, host, release, "git")))
     findings.append(tools.cache_finding(host, first_toolkit))
     findings += c_library.check_host_library(host)
     if host.system == "macos":
@@ -160,7 +160,7 @@ def _usable_interpreters(host: Host) -> list[str]:
     ]
 
 
-def _item_cure(facts: Facts, host: Host, release: Release | None, item: str) -> str:
+def _item_cure_for_release(facts: Facts, host: Host, release: Release | None, item: str) -> str:
     """Return how to install an item of system_packages.toml, such as "git", on a host.
 
     "" if the host has it. The item is meant for builds of a release; None: of the newest one.
@@ -175,7 +175,7 @@ def _compiler_finding(facts: Facts, host: Host, release: Release | None) -> Find
     """Return the finding on the usual C++ compiler of a host, with a list of all others."""
     needed = _COMPILERS.get(host.system, "gcc or clang")
     if host.compilers.default is None:
-        return compiler.no_compiler(host, needed, [_item_cure(facts, host, release, "compiler")])
+        return compiler.no_compiler(host, needed, [_item_cure_for_release(facts, host, release, "compiler")])
     state = str(host.compilers.default)
     if host.compilers.by_command:
         listed = ", ".join(

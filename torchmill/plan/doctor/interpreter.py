@@ -8,7 +8,7 @@ from torchmill.host.host import Host
 from torchmill.plan import system_packages
 from torchmill.plan.doctor.container_cures import container_cures
 from torchmill.plan.doctor.finding import CheckContext, Finding, absence_finding, with_cures
-from torchmill.plan.doctor.package_cures import host_manager, install_line
+from torchmill.plan.doctor.package_cures import host_manager, host_install_command
 from torchmill.plan.system_packages import PACKAGES
 
 _PYTHON_OF_SUITE = "3.11"  # the one that the cure installs; torchmill runs with newer ones too
@@ -124,5 +124,5 @@ def _header_cures(host: Host, version: str, path: str) -> list[str]:
         package = usual_name.format(version=version)
         return [other_python, f"look for them as {package} among the packages of {place}"]
     if system_packages.may_install(host, manager):
-        return [install_line(host, manager, [headers_package]), other_python]
+        return [host_install_command(host, manager, [headers_package]), other_python]
     return [other_python]

@@ -1,6 +1,7 @@
 """How to install system packages that a build lacks, as the host and its user can do it.
 
-An item is a need that each manager calls by another name, such as "git" or "compiler".
+An item is a program or library that each package manager has under another name: "compiler" is
+build-essential for apt, and gcc-c++ for dnf. The table `item` of system_packages.toml lists them.
 """
 
 from collections.abc import Sequence
@@ -37,7 +38,7 @@ def package_cure(host: Host, names: Sequence[str]) -> str:
     if missing:
         return missing
     if system_packages.may_install(host, manager):
-        return install_line(host, manager, supply.names, supply.archives)
+        return host_install_command(host, manager, supply.names, supply.archives)
     line = system_packages.install_command(
         manager, supply.names, sudo=False, archives=supply.archives
     )
@@ -49,17 +50,18 @@ def ask_administrator(line: str) -> str:
     return f"ask whoever administers this machine to run `{line}`"
 
 
-def install_line(
+def host_install_command(
     host: Host, manager: str, names: Sequence[str], archives: Sequence[str] = ()
 ) -> str:
-    """Return the command that installs packages on a host, through sudo if the host has it.
+    """Return the command that installs packages on a host whose user may install them.
 
-    A host without sudo on which packages can be installed has root as its user. A host that does
-    not tell is taken to have sudo.
+    It begins with sudo if the host has sudo. On a host without sudo, a user who may install is
+    root. If nothing is known of root and sudo, the host is taken to have sudo, as most have.
+    `archives` are switched on for this command.
     """
-    is_told = host.complete or bool(host.packages.may_use_root)
-    sudo = "sudo" in host.programs.paths or not is_told
-    return system_packages.install_command(manager, names, sudo=sudo, archives=archives)
+    knows_root = host.complete or bool(host.packages.may_use_root)
+    has_sudo = "sudo" in host.programs.paths or not knows_root
+    return system_packages.install_command(manager, names, sudo=has_sudo, archives=archives)
 
 
 def board_package_cure(host: Host, name: str) -> str:
@@ -68,32 +70,33 @@ def board_package_cure(host: Host, name: str) -> str:
     The archive is set up on all boards; a list of its packages is not recorded.
     """
     if system_packages.may_install(host, "apt"):
-        return install_line(host, "apt", [name])
+        return host_install_command(host, "apt", [name])
     return ask_administrator(system_packages.install_command("apt", [name], sudo=False))
 
 
 def item_cure(
     host: Host, item: str, facts: Facts, cells: Sequence[Cell], provider: str | None = None
 ) -> str:
-    """Return how to install an item of system_packages.toml, such as "git", on a host.
+    """Return how to install an item, such as "git", on a host that lacks it.
 
-    That is `invoke deps` if it installs the item: if the rules for one of the cells name its
-    package. `provider` is that of the source.
+    That is `invoke deps` if it installs the item's package, and if not, the command of the package
+    manager, or a sentence. `invoke deps` installs the packages that the rules name for `cells` with
+    sources of `provider`: "debian", "git"; None if that is not known.
     """
     manager = host_manager(host)
-    name = PACKAGES["item"][item].get(system_packages.naming_manager(manager))
-    if name is None or manager is None:
+    package = PACKAGES["item"][item].get(system_packages.naming_manager(manager))
+    if package is None or manager is None:
         return f"install {'a C++ compiler' if item == 'compiler' else item}"
-    supply = system_packages.find_supply(manager, host.platform.distribution, [name])
+    supply = system_packages.find_supply(manager, host.platform.distribution, [package])
     if supply.names and system_packages.may_install(host, manager):
         required = system_packages.required_packages(facts, cells, manager, provider)
-        if name in required:
+        if package in required:
             return "invoke deps"
-    return package_cure(host, [name])
+    return package_cure(host, [package])
 
 
-def build_item_cure(context: CheckContext, item: str) -> str:
-    """Return how to install an item of system_packages.toml on the host of a build."""
+def item_cure_for_build(context: CheckContext, item: str) -> str:
+    """Return how to install an item that one build lacks; `invoke deps` names the build's tag."""
     provider = context.source.provider if context.source else None
     cure = item_cure(context.host, item, context.facts, [context.cell], provider)
     if cure == "invoke deps":

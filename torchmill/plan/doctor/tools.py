@@ -8,7 +8,7 @@ from packaging.version import Version
 from torchmill.config.versions import format_bounds
 from torchmill.host.host import Host
 from torchmill.plan.doctor.finding import CheckContext, Finding, absence_finding, absence_text
-from torchmill.plan.doctor.package_cures import build_item_cure
+from torchmill.plan.doctor.package_cures import item_cure_for_build
 from torchmill.toolchain import compiler_cache, sccache
 
 _GIT = {"macos": "xcode-select --install", "windows": "winget install Git.Git"}
@@ -19,7 +19,7 @@ _CACHES = ("ccache", "sccache")  # the better one first
 def check_tools(context: CheckContext) -> Iterator[Finding]:
     """Yield the findings on programs."""
     host = context.host
-    yield git_finding(host, build_item_cure(context, "git"))
+    yield git_finding(host, item_cure_for_build(context, "git"))
     yield from _check_build_tool(context, "cmake", "CMake")
     yield from _check_build_tool(context, "ninja", "ninja")
     yield cache_finding(host, context.plan.cuda.toolkit)
