@@ -22,7 +22,7 @@ from torchmill.fetch.source import local
 from torchmill.fetch.source.fetcher import fetch_source
 from torchmill.fetch.source.request import SourceRequest
 from torchmill.fetch.source.source import Source
-from torchmill.fetch.source.source_dir import SourceProof, read_record
+from torchmill.fetch.source.source_dir import RECORD, SourceDir, SourceProof, read_record
 from torchmill.fetch.source.verification import check_source, verify_source
 
 
@@ -122,6 +122,27 @@ def test_a_copy_of_the_tree_is_verified_anew(unpacked: Source, stat_cache_file: 
     (unpacked.path / "link").symlink_to("absent")
     with refused("source-changed"):
         verify_source(unpacked, stat_cache_file)
+
+
+@pytest.mark.parametrize("recorded", [True, False], ids=["whole", "half deleted"])
+def test_an_old_tree_is_put_back_only_if_it_is_whole(tmp_path: Path, recorded: bool) -> None:
+    slot = SourceDir(tmp_path, "v1")
+    (slot.old / "tree").mkdir(parents=True)
+    if recorded:
+        (slot.old / RECORD).write_text("{}")
+    slot.recover()
+    assert slot.tree.exists() == recorded
+    assert not slot.old.exists()
+
+
+def test_no_old_tree_comes_back_after_discarding(tmp_path: Path) -> None:
+    slot = SourceDir(tmp_path, "v1")
+    for folder in (slot.old, slot.folder):
+        (folder / "tree").mkdir(parents=True)
+        (folder / RECORD).write_text("{}")
+    slot.discard()
+    slot.recover()
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

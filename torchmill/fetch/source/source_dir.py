@@ -73,14 +73,28 @@ class SourceDir:
         self.old = home / f".old-{tag}"
 
     def recover(self) -> None:
-        """Finish a replacement of trees that was interrupted between its two renames."""
-        if self.old.exists() and not self.folder.exists():
+        """Finish a replacement of trees that was interrupted.
+
+        Between its two renames there is only the old tree, which is put back. After them, the old
+        tree is deleted. Raises OSError if that is not possible.
+        """
+        is_complete = (self.old / RECORD).exists()
+        if is_complete and not self.folder.exists():
             self.old.rename(self.folder)
-        shutil.rmtree(self.old, ignore_errors=True)
+        self._delete_old()
 
     def discard(self) -> None:
         """Delete the tree, and the remains of unfinished fetches."""
+        self._delete_old()
         delete_paths((self.folder, self.partial, self.unpacked, self.downloaded))
+
+    def _delete_old(self) -> None:
+        """Delete the old tree, its record first.
+
+        If this is interrupted, the rest has no record, and `recover` takes it for no source: it
+        would put back half a tree after the user has deleted the new one.
+        """
+        delete_paths((self.old / RECORD, self.old))
 
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:
@@ -133,7 +147,10 @@ class SourceDir:
         if self.folder.exists():
             self.folder.rename(self.old)
         finished.rename(self.folder)
-        for leftover in (self.old, self.partial, self.unpacked, self.downloaded):
+        # The source is complete: what cannot be deleted now is deleted by the next fetch.
+        with contextlib.suppress(OSError):
+            self._delete_old()
+        for leftover in (self.partial, self.unpacked, self.downloaded):
             shutil.rmtree(leftover, ignore_errors=True)
         return source
 
