@@ -374,6 +374,15 @@ def test_a_source_that_is_being_built_or_fetched_stays(tmp_path: Path, small_fac
     assert names(clean(tmp_path, small_facts, "sources")) == {"sources base v1.0.0"}
 
 
+def test_an_unfinished_fetch_has_the_whole_tag_of_its_release(
+    tmp_path: Path, small_facts: Facts
+) -> None:
+    things.write(things.layout(tmp_path).source("base") / ".partial-v1.0.0-rc2/tree/a", 10)
+    assert names(clean(tmp_path, small_facts, "sources")) == {
+        "sources base v1.0.0-rc2 (unfinished)"
+    }
+
+
 def test_work_of_the_users_stays(tmp_path: Path, small_facts: Facts) -> None:
     things.fill(tmp_path)
     tree = things.layout(tmp_path).source("base") / "v1.0.0" / "tree"

@@ -110,8 +110,8 @@ def _source_item(place: StoragePlace, package: str, folder: Path) -> StoredItem:
     tag = folder.name
     name = f"{package} {tag}"
     if tag.startswith("."):
-        # A fetch works in ".fresh-v1.13.1", and renames it at the end.
-        tag = tag.rpartition("-")[2] or tag
+        # A fetch works in hidden folders of SourceDir, such as ".partial-v1.13.1".
+        tag = tag.partition("-")[2] or tag
         name = f"{package} {tag} (unfinished)"
     cells = [cell for cell_tag, cell in list_cells(place) if cell_tag == tag]
     holders = [cell / HOLDER_FILE for cell in cells]
