@@ -303,8 +303,9 @@ def pinned_versions(package_lines: Iterable[str], version: str) -> Mapping[str, 
 def unpack_packages(packages: Sequence[Path], folder: Path, place: Place) -> Iterator[Path]:
     """Put the files of packages at their places in `folder`; yield each package when it is done.
 
-    Several packages are unpacked at a time. After an error, no further one is begun. Raises
-    SourceError for a package that cannot be read, HostError for a full disk.
+    The digests of the packages are those that the suite lists. Several packages are unpacked at a
+    time. After an error, no further one is begun. Raises SourceError for a package that dpkg-deb
+    cannot unpack, HostError for a full disk.
     """
 
     def unpack(package: Path) -> None:
@@ -317,10 +318,11 @@ def unpack_packages(packages: Sequence[Path], folder: Path, place: Place) -> Ite
                 disk_error = read_refusal(error.output, folder)
                 if disk_error is not None:
                     raise disk_error from None
-                package.unlink(missing_ok=True)
+                # The package stays: its digest is right, and to download it again would not help.
+                # An old dpkg-deb fails for the zstd of Ubuntu's packages, for example.
                 raise SourceError(
-                    f"{package} could not be unpacked ({error}): run the command again, which "
-                    "downloads it anew",
+                    f"{package} is the package that its suite lists, but could not be unpacked "
+                    f"({error}): {_ALTERNATIVES}",
                     code="damaged-archive",
                 ) from None
             place_files(Path(scratch), folder, place)
