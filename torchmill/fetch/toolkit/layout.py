@@ -102,8 +102,9 @@ def add_driver_stub(home: Path) -> None:
     """Make `lib64/stubs/libcuda.so`, unless the toolkit has one.
 
     It is a stub of the driver's library, against which programs are linked, because a machine that
-    builds need not have a driver. Its functions are those that the headers declare. Raises
-    HostError if there is no C compiler, or if it fails.
+    builds need not have a driver. Its functions are those that the headers declare. The stub is for
+    the architecture of the machine that runs this: `invoke toolkit` installs no toolkit for another
+    one (`native_arch`). Raises HostError if there is no C compiler, or if it fails.
     """
     stub = home / "lib64/stubs/libcuda.so"
     if stub.exists():
