@@ -212,6 +212,22 @@ def test_output_to_a_full_disk_ends_with_one_sentence(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a POSIX shell closes them")
+@pytest.mark.skipif(sys.platform == "win32", reason="needs poll() for pipes")
+@pytest.mark.parametrize(("reader", "code"), [("true", 0), ("cat", 7)])
+def test_a_broken_pipe_is_an_error_unless_it_is_standard_output(reader: str, code: int) -> None:
+    program = """if True:
+        import sys, time
+        from torchmill.core.exits import exit_with_error
+        def body():
+            time.sleep(0.5)  # until `true` has ended
+            raise BrokenPipeError(32, "Broken pipe")
+        exit_with_error(body, lambda message, code: SystemExit(code))()
+    """
+    shell = f"{shlex.quote(sys.executable)} -c {shlex.quote(program)} | {reader}; exit ${{PIPESTATUS[0]}}"
+    process = subprocess.run(["bash", "-c", shell], cwd=ROOT, check=False)
+    assert process.returncode == code
+
+
 def test_programs_can_write_where_standard_streams_are_closed(tmp_path: Path) -> None:
     """As under cron, a daemon or a batch system."""
     first = "from torchmill.core.exits import open_closed_streams; open_closed_streams()"

@@ -9,6 +9,7 @@ import json
 import os
 import platform
 import re
+import select
 import sys
 from collections.abc import Callable
 from io import TextIOWrapper
@@ -51,11 +52,12 @@ def exit_with_error(
             body(*args, **kwargs)
             # Flushes: a closed pipe or a full disk must raise here, not when Python ends.
             print_now("", end="")
-        except BrokenPipeError:
-            _close_stdout()
         except (Exception, KeyboardInterrupt) as error:
             if is_of_runner(error):
                 raise
+            if isinstance(error, BrokenPipeError) and _has_lost_reader():
+                _close_stdout()
+                return
             torchmill_error = as_torchmill_error(error)
             _drop_unwritable_output()
             # The command prints its JSON document at once. If it has, a second document behind it
@@ -125,7 +127,7 @@ def show_uncaught(_: type[BaseException], error: BaseException, __: object) -> N
     Python then exits with 1, as nox does for every failure. An error of standard output has the
     exit code that `print_now` would give it.
     """
-    if isinstance(error, BrokenPipeError):
+    if isinstance(error, BrokenPipeError) and _has_lost_reader():
         _close_stdout()
         return
     # The runners open files by name: an OSError without a name comes from what they print.
@@ -284,6 +286,21 @@ def _drop_unwritable_output() -> None:
         sys.stdout.flush()
     except OSError:
         _close_stdout()
+
+
+def _has_lost_reader() -> bool:
+    """Tell whether the program that reads standard output has ended, as `head` does.
+
+    A BrokenPipeError does not name its pipe, which may also lead to a child process or a server.
+    """
+    if not hasattr(select, "poll"):  # Windows
+        return True
+    poll = select.poll()
+    try:
+        poll.register(sys.stdout.fileno(), 0)  # errors and hangups are reported in any case
+    except OSError:  # a stand-in for standard output without a file
+        return False
+    return bool(poll.poll(0))
 
 
 def _close_stdout() -> None:
