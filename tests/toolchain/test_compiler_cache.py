@@ -270,6 +270,15 @@ def test_a_cache_folder_that_cannot_be_written_is_noted(tmp_path: Path) -> None:
         assert note.endswith("XDG_CACHE_HOME=DIR gives it another place")
 
 
+def test_parts_are_refused_if_the_cache_folder_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "kept").touch()  # in place of the folder
+    host = host_with_tools(tmp_path, "ccache", features="file-storage")
+    parts = (RemoteCache("file", path=str(tmp_path / "parts")),)
+    with refused("parts-need-ccache") as caught:
+        compiler_cache.set_up_cache(replace(site(tmp_path, host, []), parts=parts))
+    assert str(tmp_path / "kept/ccache") in str(caught.value)
+
+
 def test_hits_are_counted_and_reported(tmp_path: Path) -> None:
     log = [
         "# a.cpp",

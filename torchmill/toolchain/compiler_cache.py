@@ -134,7 +134,7 @@ def set_up_cache(site: CacheSite) -> CompilerCache:
     """Return the cache of a build, after a note on each feature that it has to do without.
 
     Raises ConfigError if the user's setting names no cache, HostError if the build takes or makes
-    parts and this machine's ccache cannot.
+    parts, and this machine's ccache cannot do so or has no folder to write to.
     """
     setting = site.environ.get(remote_cache.VARIABLE, "")
     if site.parts:
@@ -292,7 +292,10 @@ def _require_ccache(site: CacheSite, setting: str) -> None:
 def _set_up_ccache(
     site: CacheSite, program: CcacheProgram, shared: RemoteCache | None
 ) -> CompilerCache:
-    """Return the cache of a build with ccache; none, after a note, if it cannot be written."""
+    """Return the cache of a build with ccache; none, after a note, if it cannot be written.
+
+    Raises HostError in this case if the build takes or makes parts.
+    """
     folder = site.cache_folder / "ccache"
     if not _is_writable(site, folder, "CCACHE_DIR"):
         return CompilerCache()
@@ -372,7 +375,8 @@ def _set_up_sccache(site: CacheSite, shared: RemoteCache | None) -> CompilerCach
 def _is_writable(site: CacheSite, folder: Path, variable: str) -> bool:
     """Tell whether a folder for a cache can be written; if it cannot, that is noted.
 
-    A folder that the user names, by `variable`, replaces it and is not tested.
+    A folder that the user names, by `variable`, replaces it and is not tested. Raises HostError if
+    the build takes or makes parts: without a cache it would compile everything, and make no part.
     """
     if variable in site.environ:
         return True
@@ -381,10 +385,13 @@ def _is_writable(site: CacheSite, folder: Path, variable: str) -> bool:
         with tempfile.TemporaryFile(dir=folder):
             return True
     except OSError as error:
-        site.note(
-            f"{folder} cannot be written ({error.strerror or error}): building without a compiler "
-            "cache; XDG_CACHE_HOME=DIR gives it another place"
-        )
+        problem = f"{folder} cannot be written ({error.strerror or error})"
+        cure = "XDG_CACHE_HOME=DIR gives it another place"
+        if site.parts:
+            raise HostError(
+                f"--parts needs a compiler cache, and {problem}: {cure}", code="parts-need-ccache"
+            ) from None
+        site.note(f"{problem}: building without a compiler cache; {cure}")
         return False
 
 
