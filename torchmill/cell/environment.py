@@ -62,7 +62,9 @@ def visible_path(context: BuildContext) -> str:
 def fill_placeholders(text: str, places: Mapping[str, str]) -> str:
     """Return a text of a plan with the values of its placeholders ${…}.
 
-    Raises ConfigError for a placeholder that `places` lacks.
+    "$$" stands for a dollar sign: facts write the loader's $ORIGIN as "$$ORIGIN", and each "$" of a
+    user's setting is doubled when it enters a plan. Raises ConfigError for a placeholder that
+    `places` lacks.
     """
     try:
         return Template(text).substitute(places)
