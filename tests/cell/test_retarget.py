@@ -146,6 +146,17 @@ def test_a_tree_of_which_too_little_is_known_is_refused(
     assert site.given(new) is None
 
 
+def test_objects_without_a_record_stay_beside_those_with_one(
+    site: Site, old: Python, new: Python
+) -> None:
+    begun(site, old)
+    library = site.tree.source / "third_party/nccl/core.o"  # as make leaves it
+    library.parent.mkdir(parents=True)
+    library.touch()
+    assert site.given(new) == 2  # python.o and number.o
+    assert library.exists()
+
+
 def test_a_clock_that_went_back_configures_all_the_same(
     site: Site, old: Python, new: Python
 ) -> None:

@@ -54,6 +54,10 @@ def retarget_tree(tree: BuildTree, user: TreeUser, venv: Path) -> int | None:
 
     None if there is no record of the objects that depend on the former user: then the tree must be
     made anew. If this is interrupted, the next run does it again.
+
+    Objects of which ninja has no record stay if it has one of others. make compiles third-party
+    libraries (NCCL), and FindCUDA the kernels of torch up to 1.13: both are for C++ programs, too,
+    and read no header of Python.
     """
     former = read_tree_user(tree.interpreter_file)
     if former is None:
