@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import permutations
 from string import Template
 from typing import Any
 
@@ -13,7 +14,7 @@ from packaging.specifiers import SpecifierSet
 from torchmill.config.build import Build
 from torchmill.config.facts import Facts
 from torchmill.config.rule import Rule, When
-from torchmill.config.versions import is_within
+from torchmill.config.versions import format_bounds, is_within, narrow_bounds
 from torchmill.host.host import Compiler
 from torchmill.plan import matrix
 from torchmill.plan.cell import Cell
@@ -72,6 +73,12 @@ def test_conditions_on_a_machine_are_no_axes(when: When, machine: dict[str, Any]
 def test_every_library_that_a_rule_names_must_be_taken_from_the_cache() -> None:
     when = When(kept=("cudnn", "nccl"))
     assert not rule_matches(when, replace(case(cuda="11.8"), kept=frozenset({"cudnn"})))
+
+
+@pytest.mark.parametrize("order", list(permutations((">=2.0", ">=2", "<9.0", "<9", "!=3.*"))))
+def test_bounds_are_written_the_same_whatever_their_order(order: tuple[str, ...]) -> None:
+    narrow = narrow_bounds(SpecifierSet(",".join(order)))
+    assert format_bounds(narrow) == ">=2.0,<9,!=3.*"
 
 
 def test_no_version_is_within_bounds() -> None:

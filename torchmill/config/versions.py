@@ -51,14 +51,31 @@ def is_within(specifier: SpecifierSet | None, version: str | None) -> bool:
     return _answers[key][1]
 
 
+def _bound_key(bound: str) -> tuple[int, str]:
+    """Return a key that orders bounds as people write them: ">=1.8", "<2.11", "!=1.13.*"."""
+    rank = {">": 0, "<": 1}.get(bound[0], 2)
+    return rank, bound
+
+
 def format_bounds(specifier: SpecifierSet) -> str:
-    """Return a specifier as people write it, the lower bound first: ">=1.8,<2"."""
+    """Return a specifier as people write it, the lower bound first: ">=1.8,<2".
+
+    The order is the same in each run of Python: up to packaging 26.0 a specifier is a set, whose
+    order is not.
+    """
     bounds = [str(bound) for bound in specifier]
-    return ",".join(sorted(bounds, key=lambda bound: not bound.startswith(">")))
+    return ",".join(sorted(bounds, key=_bound_key))
 
 
 def narrow_bounds(specifier: SpecifierSet) -> SpecifierSet:
-    """Return bounds without those that others imply: of ">=2,>=3,<9" it is ">=3,<9"."""
+    """Return bounds without those that others imply: of ">=2,>=3,<9" it is ">=3,<9".
+
+    Of equal bounds, such as ">=3" and ">=3.0", each run of Python takes the same one.
+    """
+
+    def strength(bound: Specifier) -> tuple[Version, str]:
+        return Version(bound.version), bound.version
+
     lower: list[Specifier] = []
     upper: list[Specifier] = []
     narrow: list[Specifier] = []
@@ -70,7 +87,7 @@ def narrow_bounds(specifier: SpecifierSet) -> SpecifierSet:
         else:
             narrow.append(bound)
     if lower:
-        narrow.append(max(lower, key=lambda bound: Version(bound.version)))
+        narrow.append(max(lower, key=strength))
     if upper:
-        narrow.append(min(upper, key=lambda bound: Version(bound.version)))
+        narrow.append(min(upper, key=strength))
     return SpecifierSet(",".join(str(bound) for bound in narrow))
