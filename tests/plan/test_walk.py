@@ -19,7 +19,7 @@ from torchmill.plan.build_options import NO_OPTIONS
 from torchmill.plan.build_plan import compute_plan
 from torchmill.plan.doctor import examination
 from torchmill.plan.doctor.finding import CheckContext, Finding
-from torchmill.plan.providers import usable_sources
+from torchmill.plan.providers import provider_obstacle, usable_sources
 from torchmill.plan.step_origins import (
     DownloadServers,
     Session,
@@ -210,6 +210,14 @@ def test_only_providers_that_the_machine_can_use_are_asked(
     assert list(usable) == providers
     assert all(refusal.reason for refusal in refusals)
     assert len(usable) + len(refusals) == 3
+
+
+def test_py_rattler_must_run_even_if_the_packages_of_conda_need_less(shipped: Facts) -> None:
+    source = next(source for source in shipped.toolkit_sources if source.provider == "conda")
+    server = change_host(BOOKWORM, arch="aarch64", platform={"glibc": "2.27"})
+    for glibc, needed in ((None, "2.28"), ("2.17", "2.28"), ("2.31", "2.31")):
+        obstacle = provider_obstacle(replace(source, glibc=glibc), server)
+        assert obstacle == f"it needs glibc {needed}, and this machine has 2.27"
 
 
 def test_a_board_takes_no_toolkit_of_servers(shipped: Facts) -> None:

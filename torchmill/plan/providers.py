@@ -68,12 +68,22 @@ def provider_obstacle(source: ToolkitSource, host: Host) -> str:
         obstacle = _apt_obstacle(source, host)
         if obstacle:
             return obstacle
-    glibc = source.glibc
-    if not glibc and source.provider == _CONDA:
-        glibc = _RATTLER_GLIBC.get(host.arch)
+    glibc = _oldest_glibc(source, host.arch)
     if glibc and host.platform.glibc and Version(host.platform.glibc) < Version(glibc):
         return f"it needs glibc {glibc}, and this machine has {host.platform.glibc}"
     return _isl_obstacle(source, host)
+
+
+def _oldest_glibc(source: ToolkitSource, arch: str) -> str:
+    """Return the oldest glibc with which a source can be used on an architecture; "" if any will do.
+
+    Packages of conda need that of their programs, and that of py-rattler, which fetches them.
+    """
+    bounds = [source.glibc or ""]
+    if source.provider == _CONDA:
+        bounds.append(_RATTLER_GLIBC.get(arch, ""))
+    known_bounds = [bound for bound in bounds if bound]
+    return max(known_bounds, key=Version, default="")
 
 
 def has_other_libc(host: Host) -> bool:
