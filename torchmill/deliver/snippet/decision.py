@@ -341,9 +341,11 @@ def numpy_requirement(
 ) -> str | None:
     """Return the requirement on NumPy that a project needs with these releases: "numpy<2", or None.
 
-    A wheel that is compiled against NumPy 1 fails with NumPy 2, and its METADATA seldom says so.
-    One such wheel is enough, because a project has one NumPy for all platforms and Pythons. The
-    rules on NumPy depend on no toolkit, so they are read for `cpu`.
+    A wheel that is compiled against NumPy 1 fails with NumPy 2
+    (https://numpy.org/doc/stable/dev/depending_on_numpy.html), and the METADATA of torch up to 2.2
+    does not say so (build_configs/images.toml). One such wheel is enough, because a project has one
+    NumPy for all platforms and Pythons. The rules on NumPy depend on no toolkit, so they are read
+    for `cpu`.
     """
     for release, arch, python in product(releases, platforms, pythons):
         session = facts.packages[release.package].session
