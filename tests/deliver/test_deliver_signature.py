@@ -444,6 +444,18 @@ def test_signing_again_changes_only_an_outdated_envelope(wheel: Path, keys: Path
     assert problems(wheel, keys), "the signature of the other key was of earlier files, and is gone"
 
 
+def test_a_bundle_of_others_that_is_outdated_does_not_let_us_sign_again(
+    wheel: Path, keys: Path
+) -> None:
+    signer = signature.read_signer(str(keys / "p256.pem"), {})
+    signature.sign_wheel(wheel, signer)
+    before = envelope_of(wheel).read_bytes()
+    dist_files.document_path(wheel, dist_files.BUNDLE_SUFFIX).write_text("{}")
+    assert problems(wheel, keys, "p256")
+    signature.sign_wheel(wheel, signer)
+    assert envelope_of(wheel).read_bytes() == before
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -386,7 +386,8 @@ def sign_wheel(wheel: Path, signer: "CryptoSigner") -> None:
 
     from torchmill.wheel import statement
 
-    if not check_signatures(wheel, Signers((signer.public_key,))).problems:
+    target = dist_files.document_path(wheel, ENVELOPE_SUFFIX)
+    if _is_signed_with(wheel, target, signer.public_key):
         return
     document = read_json_object(dist_files.document_path(wheel, STATEMENT_SUFFIX))
     document["subject"] = []
@@ -395,7 +396,6 @@ def sign_wheel(wheel: Path, signer: "CryptoSigner") -> None:
             subject = {"name": file.name, "digest": {"sha256": hash_file(file)}}
             document["subject"].append(subject)
     envelope = Envelope(statement.canonical_json(document), PAYLOAD_TYPE, {})
-    target = dist_files.document_path(wheel, ENVELOPE_SUFFIX)
     with contextlib.suppress(OSError, *DOCUMENT_ERRORS):  # a missing or damaged one is replaced
         payload, signatures = _parse_envelope(read_json_object(target))
         if payload == envelope.payload:
@@ -403,3 +403,16 @@ def sign_wheel(wheel: Path, signer: "CryptoSigner") -> None:
                 envelope.signatures[keyid] = Signature(keyid, signature.hex())
     envelope.sign(signer)
     write_atomically(target, json.dumps(envelope.to_dict()) + "\n")
+
+
+def _is_signed_with(wheel: Path, envelope: Path, key: "SSlibKey") -> bool:
+    """Tell whether a key signed a wheel and the files beside it, as they are now, in an envelope.
+
+    Other signatures do not count. A bundle of Sigstore may be for older files, and nothing that is
+    signed here would change that: ECDSA would only write another envelope each time.
+    """
+    try:
+        _, payload = _open_envelope(read_document(envelope), Signers((key,)))
+        return not list(_subject_problems(wheel, payload))
+    except (OSError, *DOCUMENT_ERRORS):  # a missing or damaged one
+        return False
