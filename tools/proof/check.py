@@ -16,9 +16,8 @@ from millguard import limits
 from tools.proof import outcomes
 from tools.proof.compared_wheels import (
     ComparedWheel,
+    begin_comparison,
     installed_wheel,
-    our_side,
-    published_side,
     read_session_facts,
 )
 from tools.proof.outcomes import PASSED, Outcome, Outcomes
@@ -35,7 +34,6 @@ from torchmill.core.strict_json import parse_json
 from torchmill.deliver.products import ProductOptions, VerifiedWheel
 from torchmill.fetch.source.source import Source
 from torchmill.fetch.source.source_dir import load_source
-from torchmill.host import interpreters
 from torchmill.host.native import processor_flags
 from torchmill.plan.cell_lookup import fetch_command
 from torchmill.wheel import dist_files
@@ -52,36 +50,33 @@ def check_wheel(verified: VerifiedWheel, options: ProductOptions) -> str:
     """
     tests = find_tests(verified)
     source = _require_source(verified)
-    ours = our_side(verified)
-    theirs = published_side(
-        verified.facts, verified.cell, interpreters.installed_interpreters(), options.published
-    )
-    logs = verified.layout.logs
-    logs.mkdir(parents=True, exist_ok=True)
-    stem = logs / f"{verified.cell.release.tag}-check-{verified.plan.identifier}"
-    our_log = Path(f"{stem}-ours.log")
-    our_outcomes = _run_tests(verified, ours, tests, source.path, our_log)
+    wheels = begin_comparison(verified, options, "check")
+    our_log = wheels.file("-ours.log")
+    our_outcomes = _run_tests(verified, wheels.ours, tests, source.path, our_log)
     if not _has_passed(our_outcomes):
         raise VerifyError(
-            f"none of upstream's tests passed on {ours.title}: see {our_log}",
+            f"none of upstream's tests passed on {wheels.ours.title}: see {our_log}",
             code="upstream-tests-fail",
         )
-    published_log = Path(f"{stem}-published.log")
-    published_outcomes, note = _published_outcomes(verified, theirs, tests, source, published_log)
+    published = wheels.published
+    published_outcomes, note = _published_outcomes(
+        verified, published, tests, source, wheels.file("-published.log")
+    )
     explained = tests.explained_for(verified.plan)
     comparison = {
         "at": _now(),
-        "wheel": ours.title,
-        "against": theirs.title,
-        "unlike": [*theirs.differences, *([note] if note else [])],
+        "wheel": wheels.ours.title,
+        "against": published.title,
+        "unlike": [*published.differences, *([note] if note else [])],
         **outcomes.compare(our_outcomes, published_outcomes, explained),
     }
     every_outcome = {formats.KEY: formats.PROOF, **comparison, "outcomes": our_outcomes}
-    write_atomically(Path(f"{stem}.json"), json.dumps(every_outcome, indent=1) + "\n")
+    record = wheels.file(".json")
+    write_atomically(record, json.dumps(every_outcome, indent=1) + "\n")
     manifest = {**dist_files.read_manifest(verified.wheel), "upstream_tests": comparison}
     manifest_path = dist_files.manifest_path(verified.wheel)
     write_atomically(manifest_path, json.dumps(manifest, indent=1) + "\n")
-    text = "\n".join([*outcomes.describe(comparison), f"every outcome: {stem}.json"])
+    text = "\n".join([*outcomes.describe(comparison), f"every outcome: {record}"])
     alone: Mapping[str, Any] = comparison["alone"]
     if not all(difference["explained"] for difference in alone.values()):
         raise VerifyError(text, code="upstream-tests-fail")

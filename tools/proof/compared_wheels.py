@@ -79,6 +79,19 @@ class ComparedWheel:
     differences: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class WheelComparison:
+    """Both wheels of a comparison, and the files that it leaves among the logs."""
+
+    ours: ComparedWheel
+    published: ComparedWheel
+    stem: Path  # path with which those of the files begin: logs/v1.13.1-check-wheel-3.10-cpu
+
+    def file(self, ending: str) -> Path:
+        """Return the path of a file of the comparison, by the ending of its name: ".json"."""
+        return Path(f"{self.stem}{ending}")
+
+
 def published_side(
     facts: Facts, cell: Cell, installed: Collection[str], requested: str = ""
 ) -> ComparedWheel:
@@ -147,6 +160,23 @@ def our_side(verified: VerifiedWheel) -> ComparedWheel:
         packages += ["--find-links", str(verified.layout.dist), planned.torch]
     python = verified.cell.build.python
     return ComparedWheel(OURS, verified.wheel.name, python, tuple(packages))
+
+
+def begin_comparison(
+    verified: VerifiedWheel, options: ProductOptions, session: str
+) -> WheelComparison:
+    """Return both wheels of a session, "check" or "speed", and make the folder of its files.
+
+    Raises HostError if our wheel is for another processor, DeliveryError if there is no published
+    wheel to compare it with.
+    """
+    ours = our_side(verified)
+    pythons = interpreters.installed_interpreters()
+    published = published_side(verified.facts, verified.cell, pythons, options.published)
+    logs = verified.layout.logs
+    logs.mkdir(parents=True, exist_ok=True)
+    stem = logs / f"{verified.cell.release.tag}-{session}-{verified.plan.identifier}"
+    return WheelComparison(ours, published, stem)
 
 
 def numpy_requirements(requirements: Sequence[str], *, exact: bool) -> list[str]:

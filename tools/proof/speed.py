@@ -21,10 +21,9 @@ from millguard import limits
 from tools.proof.compared_wheels import (
     OURS,
     PUBLISHED,
-    ComparedWheel,
+    WheelComparison,
+    begin_comparison,
     installed_wheel,
-    our_side,
-    published_side,
     read_session_facts,
 )
 from torchmill.core import formats
@@ -35,7 +34,6 @@ from torchmill.core.process import capture
 from torchmill.core.strict_json import parse_json
 from torchmill.core.system_errors import report_unwritable
 from torchmill.deliver.products import ProductOptions, VerifiedWheel
-from torchmill.host import interpreters
 from torchmill.wheel.verify import clean_environment
 
 ROUNDS = 7
@@ -93,14 +91,8 @@ def measure_wheel(verified: VerifiedWheel, options: ProductOptions) -> str:
     cannot be had.
     """
     trial = find_trial(verified)
-    ours = our_side(verified)
-    theirs = published_side(
-        verified.facts, verified.cell, interpreters.installed_interpreters(), options.published
-    )
-    logs = verified.layout.logs
-    logs.mkdir(parents=True, exist_ok=True)
-    stem = logs / f"{verified.cell.release.tag}-speed-{verified.plan.identifier}"
-    rounds_by_threads = _time_wheels(verified, ours, theirs, trial, stem)
+    wheels = begin_comparison(verified, options, "speed")
+    rounds_by_threads = _time_wheels(verified, wheels, trial)
     ratios = {}
     cpu_means = {}
     for threads, rounds in rounds_by_threads.items():
@@ -113,23 +105,27 @@ def measure_wheel(verified: VerifiedWheel, options: ProductOptions) -> str:
         ratios_as_data[str(threads)] = {
             case: asdict(ratio) for case, ratio in ratios_of_cases.items()
         }
+    ours = wheels.ours
+    published = wheels.published
     figures = {
         formats.KEY: formats.PROOF,
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "ours": ours.title,
-        "published": theirs.title,
-        "unlike": theirs.differences,
+        "published": published.title,
+        "unlike": published.differences,
         "ratios": ratios_as_data,
         "lacking": lacking,
         "rounds": {str(threads): rounds for threads, rounds in rounds_by_threads.items()},
     }
-    write_atomically(Path(f"{stem}.json"), json.dumps(figures, indent=1) + "\n")
-    write_picture(ratios, f"{ours.title}\nagainst {theirs.title}", Path(f"{stem}.png"))
+    picture = wheels.file(".png")
+    record = wheels.file(".json")
+    write_atomically(record, json.dumps(figures, indent=1) + "\n")
+    write_picture(ratios, f"{ours.title}\nagainst {published.title}", picture)
     lines = [
         f"{ours.title}, times as fast",
-        "; ".join([f"against {theirs.title}", *theirs.differences]),
+        "; ".join([f"against {published.title}", *published.differences]),
         *describe(ratios, lacking, cpu_means),
-        f"picture and figures: {stem}.png, {stem.name}.json",
+        f"picture and figures: {picture}, {record.name}",
     ]
     return "\n".join(lines)
 
@@ -148,38 +144,33 @@ def find_trial(verified: VerifiedWheel) -> SpeedTrial:
 
 
 def _time_wheels(
-    verified: VerifiedWheel,
-    ours: ComparedWheel,
-    theirs: ComparedWheel,
-    trial: SpeedTrial,
-    stem: Path,
+    verified: VerifiedWheel, wheels: WheelComparison, trial: SpeedTrial
 ) -> dict[int, list[Round]]:
-    """Return the rounds by the number of threads: with one, and with as many as there are cores.
-
-    `stem` is the path of the files of the session, without their endings.
-    """
+    """Return the rounds by the number of threads: with one, and with as many as there are cores."""
     threads = sorted({1, limits.LimitMeter().cores().count})
     with (
-        Path(f"{stem}.log").open("w", encoding="utf-8") as log,
-        installed_wheel(ours, verified, (), log) as our_python,
+        wheels.file(".log").open("w", encoding="utf-8") as log,
+        installed_wheel(wheels.ours, verified, (), log) as our_python,
     ):
         try:
-            with installed_wheel(theirs, verified, (), log) as their_python:
+            with installed_wheel(wheels.published, verified, (), log) as their_python:
                 pythons = {OURS: our_python, PUBLISHED: their_python}
-                return _run_rounds(pythons, trial, threads, stem)
+                return _run_rounds(pythons, trial, threads, wheels.file("-trial.json"))
         except VerifyError as error:
             raise DeliveryError(
-                f"{theirs.title} cannot be had, and two wheels are timed in turns or not at all "
+                f"{wheels.published.title} cannot be had, and two wheels are timed in turns or not at all "
                 f"({error}): name a file to compare with, as in -- --published WHEEL",
                 code="no-published-wheel",
             ) from None
 
 
 def _run_rounds(
-    pythons: Mapping[str, Path], trial: SpeedTrial, threads: Sequence[int], stem: Path
+    pythons: Mapping[str, Path], trial: SpeedTrial, threads: Sequence[int], file: Path
 ) -> dict[int, list[Round]]:
-    """Return the rounds by the number of threads; `pythons` are the interpreters by side."""
-    file = Path(f"{stem}-trial.json")
+    """Return the rounds by the number of threads.
+
+    `pythons` are the interpreters by side. They read the trial from `file`, which is written first.
+    """
     cases = [asdict(case) for case in trial.cases]
     order = {"setup": trial.setup, "cases": cases, "seconds": CASE_SECONDS}
     write_atomically(file, json.dumps(order))
