@@ -546,8 +546,9 @@ class TestAStoppedFetch:
         child = subprocess.Popen(
             [sys.executable, "-c", code], start_new_session=True, stderr=subprocess.PIPE, text=True
         )
-        deadline = time.monotonic() + 30
-        while "libs/deep" not in self.calls(tmp_path) and time.monotonic() < deadline:
+        deadline = time.monotonic() + 120
+        while "libs/deep" not in self.calls(tmp_path):
+            assert time.monotonic() < deadline, "the fetch did not get to the nested submodule"
             time.sleep(0.02)
         return child
 
