@@ -198,11 +198,13 @@ def test_a_program_that_outlives_the_command_goes_on(project: Path) -> None:
 SLOW = "c++ -c a.cpp && touch started && exec sleep 60"
 
 
-def _start_slow(project: Path) -> subprocess.Popen[str]:
+def _start(project: Path, script: str) -> subprocess.Popen[str]:
+    """Start a shell script under guard, and wait until it has written the file "started"."""
     process = subprocess.Popen(
-        millguard_words("--", "sh", "-c", SLOW),
+        millguard_words("-q", "--", "sh", "-c", script),
         cwd=project,
         env=command_environment(project),
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
@@ -215,7 +217,7 @@ def _start_slow(project: Path) -> subprocess.Popen[str]:
 def test_a_signal_ends_the_command_and_what_it_started(
     project: Path, number: signal.Signals
 ) -> None:
-    process = _start_slow(project)
+    process = _start(project, SLOW)
     below = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(number)
     process.communicate(timeout=DEADLINE)
@@ -301,15 +303,7 @@ def test_an_exit_code_arrives_although_ended_children_are_ignored(project: Path)
 def test_a_command_that_survives_an_interrupt_may_leave_programs_behind(project: Path) -> None:
     """A shell goes on after Ctrl-C; what it starts later is not ended with it."""
     script = "trap : INT; touch started; sleep 2; sleep 60 >/dev/null 2>&1 & echo $!"
-    process = subprocess.Popen(
-        millguard_words("-q", "--", "sh", "-c", script),
-        cwd=project,
-        env=command_environment(project),
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    until((project / "started").exists)
+    process = _start(project, script)
     os.killpg(process.pid, signal.SIGINT)
     output, _ = process.communicate(timeout=DEADLINE)
     sleeper = psutil.Process(int(output))
@@ -321,7 +315,7 @@ def test_a_command_that_survives_an_interrupt_may_leave_programs_behind(project:
 
 
 def test_a_kill_leaves_nothing_behind(project: Path) -> None:
-    process = _start_slow(project)
+    process = _start(project, SLOW)
     below = psutil.Process(process.pid).children(recursive=True)
     process.kill()
     process.communicate(timeout=DEADLINE)
