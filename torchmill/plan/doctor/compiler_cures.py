@@ -17,9 +17,9 @@ from torchmill.plan.doctor.container_cures import container_cures
 from torchmill.plan.doctor.finding import CheckContext, toolkit_command
 from torchmill.plan.doctor.package_cures import (
     ask_administrator,
-    item_cure_for_build,
-    host_manager,
     host_install_command,
+    host_manager,
+    item_cure_for_build,
     package_cure,
 )
 from torchmill.plan.providers import has_other_libc

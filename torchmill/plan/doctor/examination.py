@@ -175,7 +175,9 @@ def _compiler_finding(facts: Facts, host: Host, release: Release | None) -> Find
     """Return the finding on the usual C++ compiler of a host, with a list of all others."""
     needed = _COMPILERS.get(host.system, "gcc or clang")
     if host.compilers.default is None:
-        return compiler.no_compiler(host, needed, [_item_cure_for_release(facts, host, release, "compiler")])
+        return compiler.no_compiler(
+            host, needed, [_item_cure_for_release(facts, host, release, "compiler")]
+        )
     state = str(host.compilers.default)
     if host.compilers.by_command:
         listed = ", ".join(

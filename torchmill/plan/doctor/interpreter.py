@@ -8,7 +8,7 @@ from torchmill.host.host import Host
 from torchmill.plan import system_packages
 from torchmill.plan.doctor.container_cures import container_cures
 from torchmill.plan.doctor.finding import CheckContext, Finding, absence_finding, with_cures
-from torchmill.plan.doctor.package_cures import host_manager, host_install_command
+from torchmill.plan.doctor.package_cures import host_install_command, host_manager
 from torchmill.plan.system_packages import PACKAGES
 
 _PYTHON_OF_SUITE = "3.11"  # the one that the cure installs; torchmill runs with newer ones too
