@@ -9,6 +9,7 @@ from torchmill.commands.walk import walk_steps
 from torchmill.config.facts import Facts
 from torchmill.config.release_lookup import base_package
 from torchmill.config.toolkit import Toolkit
+from torchmill.fetch.source.git_command import mirror_candidates
 from torchmill.fetch.source.request import source_requests
 from torchmill.host.description import load_host
 from torchmill.host.host import Host
@@ -75,9 +76,12 @@ def walk_cell(facts: Facts, cell: Cell, host: Host) -> Walked:
 
     plan = compute_plan(facts, cell, host, NO_OPTIONS)
     requests = source_requests(facts, [cell.release], ref="", mirror="", origin="")
-    sources = {
-        request.package.name: source_origins(request, DownloadServers()) for request in requests
-    }
+    sources = {}
+    for request in requests:
+        repositories: tuple[str, ...] = ()
+        if request.origin is None:
+            repositories = mirror_candidates(request.package.repository, request.mirror)
+        sources[request.package.name] = source_origins(request, DownloadServers(), repositories)
     context = WalkContext(facts, host.arch, host, replace(DownloadServers(), sources=sources))
     session = Session(f"nox -s {plan.identifier}", (str(cell.release),), plan.requirements, {})
     walk = walk_steps(context, foresee(examine, host), [session], Answers())

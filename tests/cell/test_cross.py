@@ -11,12 +11,12 @@ from tests.support.refusals import refused
 from torchmill.cell.containers import cross, engine
 from torchmill.cell.containers.cross import ContainerPlace, CrossBuild, PassedSettings
 from torchmill.cell.containers.engine import Engine, EngineHost, Mount, container_commands
+from torchmill.cell.option_files import parse_options
 from torchmill.config.facts import Facts
 from torchmill.config.release_lookup import find_release
 from torchmill.core.paths import Layout
 from torchmill.host import native
 from torchmill.plan import cell_lookup, shell_seal
-from torchmill.plan.options import parse_options
 from torchmill.plan.session_names import asked_sessions
 
 OTHER = "aarch64" if native.native_arch() != "aarch64" else "x86_64"

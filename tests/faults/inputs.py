@@ -28,6 +28,8 @@ from millpress.errors import MillpressError
 from tests.faults.tally import REFUSED, RIGHT, Tally
 from tests.support import documented_wheels
 from tests.support.source_upstream import layout
+from torchmill.cell.option_files import parse_options
+from torchmill.cell.patches import read_patches
 from torchmill.config import facts_reader, selection
 from torchmill.config.arch_list import parse_arch_list
 from torchmill.config.release_lookup import base_package, find_release
@@ -43,7 +45,6 @@ from torchmill.fetch.source.tree import read_build_backend
 from torchmill.host.description import load_host
 from torchmill.host.own_runs import read_own_runs
 from torchmill.plan import build_plan, causes, cell_lookup, matrix, render, script
-from torchmill.plan.options import parse_options
 from torchmill.wheel import finished_wheel
 
 ROOT = Path(__file__).parents[2]
@@ -98,7 +99,7 @@ def _facts_of(root: Path, name: str) -> Reader:
         for cell in islice(matrix.all_builds(facts, base_package(facts)), 2):
             selected = cell_lookup.find_cell(facts, str(cell), host.arch, None)
             plan = build_plan.compute_plan(facts, selected, host, parse_options((), "fuzz"))
-            script.plan_as_script(plan, facts, host)
+            script.plan_as_script(plan, facts, host, read_patches(plan, facts.patches))
             render.plan_as_data(plan)
 
     return reader

@@ -297,7 +297,7 @@ def test_a_mirror_replaces_the_server_of_anaconda(
     assert isinstance(offer, ProviderOffer), offer
     assert all(piece.url.startswith(f"{served}/nvidia/label/") for piece in offer.pieces)
     assert conda.channel_address("nvidia", {}) == "https://conda.anaconda.org/nvidia"
-    assert conda.channel_address("https://own.example/channel") == "https://own.example/channel"
+    assert conda.channel_address("https://own.example/channel", {}) == "https://own.example/channel"
 
 
 def test_shipped_channels_and_packages_can_be_parsed() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.hosts import change_host
+from tests.support.plans import options_of
 from tests.support.refusals import refused
 from torchmill.config.build import Processor
 from torchmill.config.facts import Facts
@@ -23,7 +24,7 @@ from torchmill.plan import build_plan, cell_lookup
 from torchmill.plan.build_options import Options
 from torchmill.plan.doctor import examination
 from torchmill.plan.doctor.finding import CheckContext
-from torchmill.plan.options import format_options, parse_options
+from torchmill.plan.options import format_options
 from torchmill.plan.plan import Plan
 
 NATIVE = native_arch()
@@ -121,7 +122,7 @@ def test_the_processor_is_in_the_label_and_the_flags(shipped: Facts) -> None:
 
 
 def test_the_base_of_a_package_is_for_the_same_processor(shipped: Facts) -> None:
-    options = parse_options(["--cpu=x86-64-v4"], "test")
+    options = options_of("--cpu=x86-64-v4")
     assert format_options(options) == ["--cpu=x86-64-v4"]
     cell = cell_lookup.find_cell(
         shipped, "vision-3.10-cpu", "x86_64", find_release(shipped, "torch", "v1.13.1")

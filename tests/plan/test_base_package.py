@@ -10,12 +10,13 @@ from tests.support.refusals import refused
 from torchmill.config.facts import Facts
 from torchmill.core.errors import TorchmillError
 from torchmill.host.description import load_host
-from torchmill.plan.base_package import base_pip_requirement, base_version, find_installed
+from torchmill.host.installed_packages import EnvironmentPackage
+from torchmill.plan.base_package import base_pip_requirement, base_version
 from torchmill.plan.build_options import Options
-from torchmill.plan.options import format_options, parse_options
 from torchmill.plan.plan import Plan
 
 PYPI = Options(torch="PyPI")
+PACKAGES = Path("/env/lib/python3.12/site-packages")
 
 
 def version_for(
@@ -75,17 +76,16 @@ def test_pip_installs_the_very_wheel(version: str, torch: str | None, requiremen
     assert base_pip_requirement("torch", version, Options(torch=torch)) == requirement
 
 
-def plan_against(shipped: Facts, path: Path) -> Plan:
-    """Return the plan of torchvision for CUDA 12.1 and Python 3.12 against what a path has."""
+def plan_against(shipped: Facts, options: Options) -> Plan:
+    """Return the plan of torchvision for CUDA 12.1 and Python 3.12 against another torch."""
     host = load_host(ROOT / "tests/golden/hosts/rtx3090.toml")
-    options = parse_options([f"--torch={path}"], "test")
     return plan_torch(shipped, "vision-3.12-cu121", "v2.4.1", host, options=options)
 
 
-def torch_or_code(shipped: Facts, path: Path) -> str | None:
-    """Return the torch that such a plan requires, or the code of the error that refuses the path."""
+def torch_or_code(shipped: Facts, options: Options) -> str | None:
+    """Return the torch that such a plan requires, or the code of the error that refuses it."""
     try:
-        return plan_against(shipped, path).wheel.torch
+        return plan_against(shipped, options).wheel.torch
     except TorchmillError as error:
         return error.code
 
@@ -105,68 +105,58 @@ def torch_or_code(shipped: Facts, path: Path) -> str | None:
     ],
 )
 def test_a_wheel_must_be_of_that_torch_for_that_python_and_cuda(
-    shipped: Facts, name: str, expected: str, tmp_path: Path
+    shipped: Facts, name: str, expected: str
 ) -> None:
-    (tmp_path / name).touch()
-    assert torch_or_code(shipped, tmp_path / name) == expected
+    assert torch_or_code(shipped, Options(torch=f"/wheels/{name}")) == expected
 
 
-def install_torch(folder: Path, version: str, tag: str, arch: str = "x86_64") -> Path:
-    """Write an installed torch into a folder of packages; return its .dist-info."""
-    info = folder / f"torch-{version}.dist-info"
-    info.mkdir(parents=True)
-    (folder / "torch").mkdir(exist_ok=True)
-    (info / "WHEEL").write_text(f"Wheel-Version: 1.0\nTag: {tag}-linux_{arch}\n")
-    return info
+def with_installed(
+    version: str, tag: str = "cp312-cp312-linux_x86_64", cuda: str | None = None
+) -> Options:
+    """Return options that name an environment in which torch is installed once."""
+    dist_info = PACKAGES / f"torch-{version}.dist-info"
+    return Options(torch="/env", torch_installed=(EnvironmentPackage(dist_info, (tag,), cuda),))
 
 
-@pytest.mark.parametrize("place", ["env", "env/lib/python3.12/site-packages"])
-def test_an_installed_torch_is_borrowed(shipped: Facts, place: str, tmp_path: Path) -> None:
-    packages = tmp_path / "env/lib/python3.12/site-packages"
-    info = install_torch(packages, "2.4.1a0+own", "cp312-cp312")
-    plan = plan_against(shipped, tmp_path / place)
+def test_an_installed_torch_is_borrowed(shipped: Facts) -> None:
+    plan = plan_against(shipped, with_installed("2.4.1a0+own"))
     assert plan.wheel.torch == "torch==2.4.1a0+own"
-    assert plan.wheel.torch_folder == packages
+    assert plan.wheel.torch_folder == PACKAGES
     assert not any(requirement.startswith("torch") for requirement in plan.requirements)
-    assert find_installed("torch", tmp_path / place) == info
-    options = parse_options([f"--torch={tmp_path / place}"], "nox")
-    assert parse_options(format_options(options), "nox") == options
 
 
-def test_an_environment_without_torch_is_refused(shipped: Facts, tmp_path: Path) -> None:
-    assert torch_or_code(shipped, tmp_path) == "no-such-wheel"
-    install_torch(tmp_path, "2.4.1", "cp312-cp312")
-    (tmp_path / "torch").rmdir()  # as an "editable" install
-    assert torch_or_code(shipped, tmp_path) == "no-such-wheel"
+def test_an_environment_without_torch_or_with_two_is_refused(shipped: Facts) -> None:
+    assert torch_or_code(shipped, Options(torch="/env")) == "no-such-wheel"
+    installed = [
+        EnvironmentPackage(PACKAGES / f"torch-{version}.dist-info", ("cp312-cp312-linux_x86_64",))
+        for version in ("2.4.0", "2.4.1")
+    ]
+    two = Options(torch="/env", torch_installed=tuple(installed))
+    with refused("no-such-wheel") as caught:
+        plan_against(shipped, two)
+    assert str(caught.value) == (
+        "--torch /env: torch is installed there 2 times: name an environment that has it once"
+    )
 
 
-def test_an_environment_of_another_python_or_machine_or_with_two_torch_is_refused(
-    shipped: Facts, tmp_path: Path
-) -> None:
-    install_torch(tmp_path / "board", "2.4.1", "cp312-cp312", "aarch64")
-    assert torch_or_code(shipped, tmp_path / "board") == "no-such-wheel"
-    install_torch(tmp_path / "older", "2.4.1", "cp311-cp311")
-    assert torch_or_code(shipped, tmp_path / "older") == "no-such-wheel"
-    install_torch(tmp_path / "two", "2.4.1", "cp312-cp312")
-    install_torch(tmp_path / "two", "2.4.0", "cp312-cp312")
-    assert torch_or_code(shipped, tmp_path / "two") == "no-such-wheel"
+@pytest.mark.parametrize("tag", ["cp312-cp312-linux_aarch64", "cp311-cp311-linux_x86_64"])
+def test_an_environment_of_another_python_or_machine_is_refused(shipped: Facts, tag: str) -> None:
+    assert torch_or_code(shipped, with_installed("2.4.1", tag)) == "no-such-wheel"
 
 
 @pytest.mark.parametrize(
-    ("version", "line", "expected"),
+    ("version", "cuda", "expected"),
     [
-        ("2.4.1", "cuda: Optional[str] = '12.1'", "torch==2.4.1"),
-        ("2.4.1", "cuda = '11.8'", "torch-cuda-mismatch"),
-        ("2.4.1", "cuda: Optional[str] = None", "torch-cuda-mismatch"),
-        ("2.4.1a0+nv25.06", "hip = None", "torch==2.4.1a0+nv25.06"),
-        ("2.4.1+custom", "", "torch==2.4.1+custom"),
-        ("2.4.one", "", "no-such-wheel"),
-        ("2.5.0", "cuda = '12.1'", "torch-of-another-release"),
+        ("2.4.1", "12.1", "torch==2.4.1"),
+        ("2.4.1", "11.8", "torch-cuda-mismatch"),
+        ("2.4.1", "", "torch-cuda-mismatch"),
+        ("2.4.1a0+nv25.06", None, "torch==2.4.1a0+nv25.06"),
+        ("2.4.1+custom", None, "torch==2.4.1+custom"),
+        ("2.4.one", None, "no-such-wheel"),
+        ("2.5.0", "12.1", "torch-of-another-release"),
     ],
 )
-def test_the_version_module_of_an_installed_torch_tells_its_cuda(
-    shipped: Facts, version: str, line: str, expected: str, tmp_path: Path
+def test_an_installed_torch_must_be_of_that_release_and_cuda(
+    shipped: Facts, version: str, cuda: str | None, expected: str
 ) -> None:
-    install_torch(tmp_path, version, "cp312-cp312")
-    (tmp_path / "torch/version.py").write_text(f"__version__ = 'x'\n{line}\n")
-    assert torch_or_code(shipped, tmp_path) == expected
+    assert torch_or_code(shipped, with_installed(version, cuda=cuda)) == expected

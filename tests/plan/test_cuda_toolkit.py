@@ -1,7 +1,6 @@
 """Builds with CUDA: which toolkit compiles them, and the rules that follow from it."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
@@ -22,7 +21,7 @@ from torchmill.host.host import (
 from torchmill.plan import build_plan, cuda_toolkit, matrix
 from torchmill.plan.arch_toolkits import find_toolkit
 from torchmill.plan.build_options import Options
-from torchmill.plan.cuda_toolkit import cuda_placeholders, describe_ignored_toolkit
+from torchmill.plan.cuda_toolkit import cuda_placeholders
 from torchmill.plan.plan import Plan
 
 # A machine with CUDA 11.8 and provisioned libraries, whose usual gcc is too new for it.
@@ -99,42 +98,6 @@ def test_installed_toolkits_that_could_replace_it_are_named(shipped: Facts) -> N
     installed = ["13.0", "11.8", "11.6", "11.7"]
     assert cuda_toolkit.usable_toolkits(shipped, cell, installed) == ["11.8"]
     assert cuda_toolkit.usable_toolkits(shipped, cell, []) == []
-
-
-def test_a_folder_that_the_shell_names_and_the_build_passes_over_is_described(
-    tmp_path: Path,
-) -> None:
-    home = tmp_path / "cuda-11.8"
-    other = tmp_path / "cuda-12.4"
-    home.mkdir()
-    other.mkdir()
-    (tmp_path / "cuda").symlink_to(home)
-    toolkits = HostToolkits(homes={"11.8": str(home), "12.4": str(other)})
-    host = Host("x86_64", "linux", HostResources(4, 2**34), toolkits=toolkits)
-
-    def describe(folder: Path, version: str | None = "11.8") -> str | None:
-        return describe_ignored_toolkit({"CUDA_HOME": str(folder)}, host, version)
-
-    assert describe(tmp_path / "cuda") is None, "it is the same folder"
-    assert describe(other, None) is None, "a build without CUDA passes over nothing"
-    assert describe_ignored_toolkit({}, host, "11.8") is None
-    assert describe(other) == (
-        f"CUDA_HOME={other} holds CUDA 12.4; the build needs CUDA 11.8, which it takes from {home}"
-    )
-    assert describe(tmp_path) == (
-        f"CUDA_HOME={tmp_path} holds no toolkit that can be used; the build needs CUDA 11.8, which "
-        f"it takes from {home}"
-    )
-    assert describe(other, "11.7") == (
-        f"CUDA_HOME={other} holds CUDA 12.4; the build needs CUDA 11.7, which it finds nowhere"
-    )
-
-
-def test_a_toolkit_that_was_completed_is_not_passed_over(tmp_path: Path) -> None:
-    completed = f"{tmp_path}, completed with nvidia-cufft-cu11 10.9.0.58"
-    toolkits = HostToolkits(homes={"11.8": "/cache/11.8"}, completed={"11.8": completed})
-    host = Host("x86_64", "linux", HostResources(4, 2**34), toolkits=toolkits)
-    assert describe_ignored_toolkit({"CUDA_HOME": str(tmp_path)}, host, "11.8") is None
 
 
 def plan_on_host(shipped: Facts, identifier: str, options: Options | None = None) -> Plan:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.examinations import examine
 from tests.support.hosts import change_host
+from tests.support.plans import options_of
 from torchmill.config import distributions
 from torchmill.config.facts import Facts
 from torchmill.config.linux_distribution import LinuxDistribution
@@ -29,7 +30,6 @@ from torchmill.plan.doctor import blas, compiler, cuda, interpreter, packages, t
 from torchmill.plan.doctor.cure_command import is_command
 from torchmill.plan.doctor.cures import find_cures
 from torchmill.plan.doctor.finding import CheckContext, Finding
-from torchmill.plan.options import parse_options
 
 TABLE = Path(__file__).parents[1] / "golden" / "cures.txt"
 RHEL = ("rhel", "centos", "fedora")
@@ -165,7 +165,7 @@ def finding_on(facts: Facts, place: str, thing: str, **changes: Any) -> Finding:
     host, arguments = without(change_host(make_host(place), **changes), thing)
     identifier, tag, subject = MISSING[thing]
     cell = find_cell(facts, identifier, tag)
-    plan = build_plan.compute_plan(facts, cell, host, parse_options(arguments, "test"))
+    plan = build_plan.compute_plan(facts, cell, host, options_of(*arguments))
     context = CheckContext(facts, cell, host, plan)
     for check in CHECKS:
         for finding in check(context):

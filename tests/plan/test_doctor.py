@@ -301,14 +301,18 @@ def test_the_source_in_git_is_built_on_any_debian(shipped: Facts) -> None:
 
 
 def test_a_switch_that_the_source_does_not_name_is_a_warning_with_near_names(
-    shipped: Facts, tmp_path: Path
+    shipped: Facts,
 ) -> None:
-    source = Source("torch", "1.13.1", "v1.13.1", "git", "archive", None, tmp_path, verified=True)
-
-    def switch_warnings(*settings: str) -> list[str]:
+    def switch_warnings(switches: set[str], *settings: str) -> list[str]:
         options = [f"--set={setting}" for setting in settings]
-        host = golden_host("debian-12")
-        findings = examine(shipped, host, "wheel-3.10-cpu", "v1.13.1", *options, source=source)
+        findings = examine(
+            shipped,
+            golden_host("debian-12"),
+            "wheel-3.10-cpu",
+            "v1.13.1",
+            *options,
+            source_switches=frozenset(switches),
+        )
         assert examination.can_start(findings)
         return [
             f"{finding.verdict} {finding.state}: {finding.because}"
@@ -317,16 +321,12 @@ def test_a_switch_that_the_source_does_not_name_is_a_warning_with_near_names(
         ]
 
     # Of a source without build files, nothing can be said.
-    assert switch_warnings("USE_LLVMM=/usr") == []
-    options = 'option(USE_LLVM "" OFF)\noption(TORCH_USE_ASAN "" OFF)\n'
-    (tmp_path / "CMakeLists.txt").write_text(options)
-    part = tmp_path / "third_party" / "part"
-    part.mkdir(parents=True)
-    (part / "part.cmake").write_bytes(b"set(BUILD_PART ON) # \xff\n")
-    (part / "folder.cmake").mkdir()
-    assert switch_warnings() == []
-    assert switch_warnings("USE_LLVM=/usr", "BUILD_PART=0", "GCC_COLORS=", "USE_NNPACK=0") == []
-    assert switch_warnings("USE_LLVMM=/usr", "BUILD_PART=0", "USE_ASAN=1") == [
+    assert switch_warnings(set(), "USE_LLVMM=/usr") == []
+    switches = {"USE_LLVM", "BUILD_PART"}
+    assert switch_warnings(switches) == []
+    settings = ("USE_LLVM=/usr", "BUILD_PART=0", "GCC_COLORS=", "USE_NNPACK=0")
+    assert switch_warnings(switches, *settings) == []
+    assert switch_warnings(switches, "USE_LLVMM=/usr", "BUILD_PART=0", "USE_ASAN=1") == [
         "warning USE_ASAN: it would change nothing",
         "warning USE_LLVMM: it would change nothing; did you mean USE_LLVM?",
     ]

@@ -9,14 +9,13 @@ import pytest
 from tests.support.changed_facts import change_facts
 from tests.support.estimates import LARGE, SMALL, own_run, plan_with_options, require_estimate
 from tests.support.hosts import change_host
-from tests.support.plans import GIB, find_torch_cell
+from tests.support.plans import GIB, find_torch_cell, options_of
 from torchmill.config.facts import Facts
 from torchmill.config.gpu import Gpu
 from torchmill.host.description import load_host
 from torchmill.host.host import Host
 from torchmill.plan import estimate_report
 from torchmill.plan.estimate import format_estimate
-from torchmill.plan.options import parse_options
 
 ROOT = Path(__file__).parents[2]
 BOARD_NOTE = "much longer on a small board such as a Raspberry Pi"
@@ -122,7 +121,7 @@ def test_a_shorter_list_is_advised_unless_the_user_gives_one(shipped: Facts) -> 
     cell = find_torch_cell(shipped, "wheel-3.12-cu121", "v2.4.1")
 
     def saving(*words: str) -> list[str]:
-        return estimate_report.saving_for_gpus(shipped, cell, host, parse_options(words, "test"))
+        return estimate_report.saving_for_gpus(shipped, cell, host, options_of(*words))
 
     (sentence,) = saving()
     assert "`--arch-list '8.6'` is enough" in sentence

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.plans import plan_torch
+from tests.support.plans import options_of, plan_torch
 from torchmill.config.facts import Facts
 from torchmill.config.release import Release
 from torchmill.config.release_lookup import find_release, paired_release
@@ -20,7 +20,6 @@ from torchmill.plan import build_plan, matrix, render
 from torchmill.plan.build_options import Options
 from torchmill.plan.cell import Cell
 from torchmill.plan.cuda_libraries import used_cudnn
-from torchmill.plan.options import parse_options
 from torchmill.plan.plan import Plan
 from torchmill.plan.rules import make_case, rule_matches
 
@@ -72,7 +71,7 @@ def recipe_host(name: str) -> Host:
 
 def plan_recipe(shipped: Facts, name: str) -> Plan:
     identifier, tag, _, words = RECIPES[name]
-    options = parse_options(words, "test")
+    options = options_of(*words)
     return plan_torch(shipped, identifier, tag, recipe_host(name), options=options)
 
 
@@ -116,7 +115,7 @@ def test_r3_makes_the_conda_package_of_the_recipe(shipped: Facts) -> None:
     assert product == "conda"
     package = planned_package(shipped, cell, plan, used_cudnn(plan, host))
     assert package == "conda/linux-64/pytorch-1.8.0-py3.8_cuda11.0.221_cudnn8.0.5_0.conda"
-    options = parse_options(["--set=USE_CUDNN=0"], "test")
+    options = options_of("--set=USE_CUDNN=0")
     without_cudnn = build_plan.compute_plan(shipped, cell, host, options)
     assert used_cudnn(without_cudnn, host) is None
 

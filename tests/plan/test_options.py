@@ -1,28 +1,25 @@
 """The options after `--`: read, refused, written again, and each of some effect."""
 
 from dataclasses import fields, replace
-from pathlib import Path
 
 import pytest
 
 from tests.support.commands import ROOT
-from tests.support.plans import plan_torch
+from tests.support.plans import options_of, plan_torch
 from tests.support.refusals import refused
 from torchmill.config.facts import Facts
 from torchmill.core.errors import TorchmillError
 from torchmill.host.description import load_host
 from torchmill.plan.build_options import Options
-from torchmill.plan.options import HELP, format_options, options_of_task, parse_options
+from torchmill.plan.options import HELP, NamedFiles, format_options, parse_words, words_of_task
 from torchmill.plan.plan import Plan
 
 
 def test_without_words_the_defaults_hold() -> None:
-    assert parse_options([], "test") == Options()
+    assert options_of() == Options()
 
 
-def test_every_option_is_read(tmp_path: Path) -> None:
-    wheel = tmp_path / "torch-1.0-cp310-cp310-linux_x86_64.whl"
-    wheel.touch()
+def test_every_option_is_read() -> None:
     words = [
         "--label=git",
         "--set=USE_X=0",
@@ -30,19 +27,19 @@ def test_every_option_is_read(tmp_path: Path) -> None:
         "--arch-list=8.6",
         "--jobs=3",
         "--memory=12 GiB",
-        f"--torch={wheel}",
+        "--torch=PyPI",
         "--toolkit=11.8",
         "--plat=manylinux_2_28",
         "--no-guard",
         "--network",
     ]
-    assert parse_options(words, "test") == Options(
+    assert options_of(*words) == Options(
         label="git",
         settings={"USE_X": "0", "CFLAGS": "-O2 -g=1"},
         arch_list="8.6",
         jobs=3,
         memory=12 * 1024**3,
-        torch=str(wheel),
+        torch="PyPI",
         toolkit="11.8",
         platform="manylinux_2_28",
         guard=False,
@@ -52,7 +49,7 @@ def test_every_option_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("spelling", ["PyPI", "pypi", "PYPI"])
 def test_pypi_in_any_case(spelling: str) -> None:
-    assert parse_options(["--torch", spelling], "test").torch == "PyPI"
+    assert options_of("--torch", spelling).torch == "PyPI"
 
 
 @pytest.mark.parametrize(
@@ -71,9 +68,6 @@ def test_pypi_in_any_case(spelling: str) -> None:
         (["--memory=12"], "invalid-memory"),
         (["--memory=-2G"], "invalid-memory"),
         (["--memory=lots"], "invalid-memory"),
-        (["--parts="], "invalid-parts"),
-        ([f"--parts={__file__}"], "invalid-parts"),
-        (["--parts=/dev/null"], "invalid-parts"),
         (["--shard=1/4"], "shard-without-parts"),
         (["--shard="], "shard-without-parts"),
         (["--shard=5/4", "--parts=x"], "invalid-shard"),
@@ -81,9 +75,6 @@ def test_pypi_in_any_case(spelling: str) -> None:
         (["--until=0s"], "invalid-option"),
         (["--until=-1h"], "invalid-option"),
         (["--until=23:00"], "invalid-option"),
-        (["--torch=absent.whl"], "no-such-wheel"),
-        (["--patch=absent.patch"], "no-such-patch"),
-        (["--patch=tests/plan"], "no-such-patch"),
         (["wheel-3.10-cpu"], "invalid-option"),
         (["--jobs=2", "--jobs", "3"], "contradictory-options"),
         (["--torch=PyPI", "--torch=PyPI"], "contradictory-options"),
@@ -92,13 +83,13 @@ def test_pypi_in_any_case(spelling: str) -> None:
 )
 def test_each_mistake_is_one_sentence(words: list[str], code: str) -> None:
     with refused(code) as caught:
-        parse_options(words, "test")
+        parse_words(words, "test", {})
     assert str(caught.value).startswith("test: ")
 
 
 def test_an_unknown_option_is_answered_with_the_nearest() -> None:
     with refused("invalid-option") as caught:
-        parse_options(["--arch_list=8.6"], "test")
+        options_of("--arch_list=8.6")
     assert str(caught.value) == (
         "test: there is no option --arch_list; did you mean --arch-list? "
         "(`test --help` lists the options)"
@@ -121,52 +112,44 @@ def test_an_unknown_option_is_answered_with_the_nearest() -> None:
 )
 def test_a_platform_of_no_linux_is_a_mistake(tag: str) -> None:
     with refused("invalid-platform"):
-        parse_options(["--plat", tag], "test")
+        options_of("--plat", tag)
 
 
-def test_patches_are_files_or_folders_of_them_in_order(tmp_path: Path) -> None:
-    folder = tmp_path / "many"
-    folder.mkdir()
-    for name in ("b.patch", "a.diff", "notes.txt"):
-        (folder / name).touch()
-    (tmp_path / "first.patch").touch()
-    words = [f"--patch={tmp_path}/first.patch", f"--patch={folder}"]
-    options = parse_options(words, "test")
-    assert list(options.patches) == ["given/first.patch", "given/a.diff", "given/b.patch"]
-    assert parse_options(format_options(options), "test") == options
+def test_files_are_named_and_nobody_looks_at_them() -> None:
+    words = ["--torch=absent.whl", "--parts=absent", "--patch=b.patch", "--patch=a"]
+    options, files = parse_words(words, "test", {})
+    assert options == Options()
+    assert files == NamedFiles("absent.whl", "absent", ("b.patch", "a"))
 
 
-def test_two_patches_of_one_name_are_refused(tmp_path: Path) -> None:
-    words = []
-    for folder in ("one", "two"):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "a.diff").touch()
-        words.append(f"--patch={tmp_path / folder}")
-    with refused("no-such-patch"):
-        parse_options(words, "test")
+def test_an_engine_tells_the_share() -> None:
+    engine = {"CI_NODE_INDEX": "3", "CI_NODE_TOTAL": "16"}
+    options, _ = parse_words(["--shard=auto", "--parts=x"], "test", engine)
+    assert options.shard == "3/16"
+    with refused("invalid-shard"):
+        parse_words(["--shard=auto", "--parts=x"], "test", {})
 
 
 def test_the_options_of_a_task_are_those_with_values() -> None:
     values = {"set_": ["USE_X=0"], "arch_list": "8.6", "jobs": "3", "memory": None}
-    expected = Options(settings={"USE_X": "0"}, arch_list="8.6", jobs=3)
-    assert options_of_task("plan", values) == expected
+    assert words_of_task(values) == ["--set=USE_X=0", "--arch-list=8.6", "--jobs=3"]
 
 
 def test_an_empty_size_is_a_mistake_and_not_left_out() -> None:
     with refused("invalid-memory"):
-        options_of_task("jobs", {"memory": ""})
+        options_of(*words_of_task({"memory": ""}))
 
 
 def test_options_that_are_written_are_read_as_the_same() -> None:
     options = Options(
-        "git",
-        {"USE_MKLDNN": "0", "CFLAGS": "-O2 -g"},
-        "8.0;8.6",
-        3,
-        2**33,
-        "PyPI",
-        "11.8",
-        "linux",
+        label="git",
+        settings={"USE_MKLDNN": "0", "CFLAGS": "-O2 -g"},
+        arch_list="8.0;8.6",
+        jobs=3,
+        memory=2**33,
+        torch="PyPI",
+        toolkit="11.8",
+        platform="linux",
         guard=False,
         network=True,
         cpu="x86-64-v3",
@@ -174,11 +157,15 @@ def test_options_that_are_written_are_read_as_the_same() -> None:
         parts="/parts",
         until=90.0,
     )
-    # The processor follows from `cpu`; patches are tried above, because they need files.
-    names = {field.name for field in fields(Options)} - {"processor", "patches"}
+    # The processor follows from `cpu`, the installed packages from `torch`; patches need files.
+    names = {field.name for field in fields(Options)} - {"processor", "torch_installed", "patches"}
     same = [name for name in names if getattr(options, name) == getattr(Options(), name)]
     assert same == [], "an option is not tried"
-    assert parse_options(format_options(options), "test") == options
+    words = format_options(options)
+    assert parse_words(words, "test", {}) == (
+        replace(options, parts=None),
+        NamedFiles(parts="/parts"),
+    )
     assert format_options(Options()) == []
 
 
@@ -209,7 +196,8 @@ REFUSALS = {
 def plan_on(shipped: Facts, host: str, identifier: str, *words: str) -> Plan:
     """Return a plan on a described host, without the published wheel, which options do not change."""
     machine = load_host(ROOT / f"tests/golden/hosts/{host}.toml")
-    options = parse_options(words, "test")
+    options, files = parse_words(words, "test", {})
+    options = replace(options, patches={f"given/{path}": path for path in files.patches})
     plan = plan_torch(shipped, identifier, "v2.4.1", machine, options=options)
     return replace(plan, official=replace(plan.official, published=None))
 

@@ -2,21 +2,28 @@
 
 import re
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
 from tests.support.declared import ONE, declared
 from tests.support.hosts import change_host
 from tests.support.plans import LINUX, plan_base, plan_torch
+from torchmill.cell.patches import read_patches
 from torchmill.config.facts import Facts
 from torchmill.plan import build_plan, cell_lookup
 from torchmill.plan.build_options import NO_OPTIONS, Options
 from torchmill.plan.script import plan_as_script
 
 
-def script_of_base(small_facts: Facts, options: Options = NO_OPTIONS) -> str:
-    return plan_as_script(plan_base(small_facts, options=options), small_facts, LINUX)
+def script_of_base(
+    small_facts: Facts,
+    options: Options = NO_OPTIONS,
+    patches: Mapping[str, bytes] = MappingProxyType({}),
+) -> str:
+    return plan_as_script(plan_base(small_facts, options=options), small_facts, LINUX, patches)
 
 
 def run_bash(text: str, folder: Path, environment: dict[str, str] | None = None) -> str:
@@ -55,7 +62,7 @@ def test_toolkit_and_libraries_are_where_the_host_has_them_unless_the_user_names
     host = change_host(LINUX, toolkits=toolkits)
     options = Options(toolkit="11.8")
     plan = plan_torch(shipped, "wheel-3.10-cu117", "v1.13.1", host, options=options)
-    lines = plan_as_script(plan, shipped, host).splitlines()
+    lines = plan_as_script(plan, shipped, host, read_patches(plan, shipped.patches)).splitlines()
     exports = [line for line in lines if line.startswith(("export cuda_", "export cudnn_"))]
     exports.append('printf "%s,%s" "$cuda_home" "$cudnn_home"')
     assert run_bash("\n".join(exports), tmp_path, environment) == expected
@@ -76,18 +83,16 @@ def test_toolkit_and_libraries_are_where_the_host_has_them_unless_the_user_names
 def test_a_patch_is_in_the_script_to_the_byte(
     small_facts: Facts, tmp_path: Path, content: bytes
 ) -> None:
-    patch = tmp_path / "fix $(touch evil).patch"
-    patch.write_bytes(content)
-    options = Options(patches={f"given/{patch.name}": str(patch)})
-    commands = re.search(
-        r'(?s)mkdir -p "\$patches".*?\nEND_OF_PATCH\n', script_of_base(small_facts, options)
-    )
+    name = "fix $(touch evil).patch"
+    options = Options(patches={f"given/{name}": f"/patches/{name}"})
+    script = script_of_base(small_facts, options, {f"given/{name}": content})
+    commands = re.search(r'(?s)mkdir -p "\$patches".*?\nEND_OF_PATCH\n', script)
     assert commands is not None
     folder = tmp_path / "work"
     folder.mkdir()
     run_bash(f"patches=$PWD\n{commands[0]}", folder)
-    assert (folder / "given" / patch.name).read_bytes() == content
-    assert [path.name for path in folder.rglob("*")] == ["given", patch.name]
+    assert (folder / "given" / name).read_bytes() == content
+    assert [path.name for path in folder.rglob("*")] == ["given", name]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +124,7 @@ def test_the_script_of_an_archive_checks_it_and_stamps_the_wheel(
     release = facts.releases["base"][1]
     cell = cell_lookup.find_cell(facts, "scatter-3.10-cu124", "x86_64", release)
     plan = build_plan.compute_plan(facts, cell, LINUX, NO_OPTIONS)
-    text = plan_as_script(plan, facts, LINUX)
+    text = plan_as_script(plan, facts, LINUX, {})
     assert "git clone" not in text
     assert '--no-binary :all: \\\n      --dest "$work/archive" tiny-scatter==1.10\n' in text
     assert f"want={'e' * 64}\n" in text

@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tests.support.plans import GIB, plan_torch
+from tests.support.plans import GIB, options_of, plan_torch
 from torchmill.config.costs import CostAssumptions, MeasuredRun
 from torchmill.config.facts import Facts
 from torchmill.host.host import Host, HostPlatform, HostResources
 from torchmill.plan.estimate import Estimate, estimate_build
-from torchmill.plan.options import parse_options
 from torchmill.plan.plan import Plan
 
 SMALL = Host(
@@ -26,7 +25,7 @@ def plan_with_options(
     shipped: Facts, identifier: str, tag: str, host: Host = SMALL, *words: str
 ) -> Plan:
     """Return the plan of a cell with options as users write them: "--arch-list=8.6"."""
-    return plan_torch(shipped, identifier, tag, host, options=parse_options(words, "test"))
+    return plan_torch(shipped, identifier, tag, host, options=options_of(*words))
 
 
 def require_estimate(

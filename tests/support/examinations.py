@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+from tests.support.plans import options_of
 from torchmill.config.facts import Facts
 from torchmill.config.release_lookup import find_release
 from torchmill.fetch.source.source import Source
@@ -11,7 +12,6 @@ from torchmill.host.host import Host
 from torchmill.plan import build_plan, cell_lookup
 from torchmill.plan.doctor import examination
 from torchmill.plan.doctor.finding import CheckContext, Finding
-from torchmill.plan.options import parse_options
 
 _HOSTS = Path(__file__).parents[1] / "golden" / "hosts"
 
@@ -28,13 +28,15 @@ def examine(
     tag: str,
     *arguments: str,
     source: Source | None = None,
+    source_switches: frozenset[str] | None = None,
 ) -> tuple[Finding, ...]:
     """Return the findings of a build with some options on a machine."""
     release = find_release(facts, "torch", tag)
     cell = cell_lookup.find_cell(facts, identifier, host.arch, release)
-    options = parse_options(arguments, "test")
+    options = options_of(*arguments)
     plan = build_plan.compute_plan(facts, cell, host, options, source)
-    return examination.examine_build(CheckContext(facts, cell, host, plan, source))
+    context = CheckContext(facts, cell, host, plan, source, source_switches=source_switches)
+    return examination.examine_build(context)
 
 
 def finding_on(findings: Iterable[Finding], subject: str) -> Finding:

@@ -7,6 +7,7 @@ from torchmill.host.host import Host, HostPlatform, HostResources
 from torchmill.plan import build_plan, cell_lookup
 from torchmill.plan.build_options import NO_OPTIONS, Options
 from torchmill.plan.cell import Cell
+from torchmill.plan.options import NamedFiles, parse_words
 from torchmill.plan.plan import Plan
 
 GIB = 2**30
@@ -14,6 +15,13 @@ LINUX = Host(
     "x86_64", "linux", HostResources(cores=8, memory=32 * GIB), platform=HostPlatform(glibc="2.36")
 )
 MACOS = Host("arm64", "macos", HostResources(cores=8, memory=32 * GIB))
+
+
+def options_of(*words: str) -> Options:
+    """Return the options of a command line that names no files."""
+    options, files = parse_words(words, "test", {})
+    assert files == NamedFiles()
+    return options
 
 
 def find_torch_cell(facts: Facts, identifier: str, tag: str, arch: str = "x86_64") -> Cell:

@@ -14,7 +14,9 @@
 - host_survey: ask this machine for the packages and parts of toolkits that facts name
 - machine_inputs: what the machine contributes to a build: compilers, libraries, variables, files
 - manifest: the manifest of a wheel: everything that is known about how it was made
+- option_files: the options of sessions and tasks, with the files and folders that they name
 - pack_stage: the second stage: bundle the raw wheel's libraries, correct its metadata, and pack it
+- patches: the patches of a plan: torchmill's own, and the user's
 - pipeline: the main job: one cell from its plan to the verified wheel in dist/
 - prepare: make a tree ready to compile: a fresh copy, the old one, or that of another interpreter
 - progress_line: the progress of a build: edges, time and memory, on one moving line or in log lines
@@ -24,6 +26,7 @@
 - session_environment: the session's own environment: the requirements of the build
 - share: a build that does not go to its end: one share of its compiles, or as much as some time allows
 - source_edits: files of a tree's source that are not as they were fetched and patched
+- source_switches: the switches, such as USE_MKLDNN, that the build files of a fetched source name
 - up_to_date: which stages of a cell need not be done again, by their inputs and the records of earlier runs
 - verify_stage: the last stage: try the packed wheel in a clean environment, and publish it
 """

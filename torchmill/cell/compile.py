@@ -4,6 +4,7 @@ import contextlib
 import os
 import shlex
 import shutil
+import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path, PurePath
@@ -251,7 +252,9 @@ def _explain_failure(
         # Each tool has words of its own for a full disk, so this is asked before the log is read.
         return disk_error
     with context.log.open(encoding="utf-8", errors="replace") as lines:
-        diagnosis = causes.diagnose(context.facts.causes, lines, context.plan.release.torch_version)
+        diagnosis = causes.diagnose(
+            context.facts.causes, lines, context.plan.release.torch_version, time.process_time
+        )
     headline = f"{identifier}: {diagnosis.headline if diagnosis.line_number else error}"
     if sandbox.prefix and diagnosis.match and diagnosis.match.cause.name in _DOWNLOAD_CAUSES:
         places.append(

@@ -26,6 +26,8 @@ from torchmill.cell.folders import (
     shared_tree_folder,
 )
 from torchmill.cell.machine_inputs import collect_machine_inputs, describe_interpreter
+from torchmill.cell.option_files import parse_options
+from torchmill.cell.patches import read_patches
 from torchmill.config.facts import Facts
 from torchmill.config.package import Package
 from torchmill.config.release_lookup import selecting_tag
@@ -55,7 +57,7 @@ from torchmill.plan.cell import Cell
 from torchmill.plan.cell_lookup import fetch_command
 from torchmill.plan.compile_costs import release_costs
 from torchmill.plan.local_gpus import with_local_gpus
-from torchmill.plan.options import format_options, parse_options
+from torchmill.plan.options import format_options
 from torchmill.plan.plan import Plan
 from torchmill.wheel import dist_files
 
@@ -141,9 +143,8 @@ class BuildContext:
         An interpreter is not among it: whatever depends on an interpreter is compiled anew for the
         next one.
         """
-        return input_digests.tree_inputs(
-            self.plan, self.source, self.facts.patches, self.machine_inputs
-        )
+        patches = read_patches(self.plan, self.facts.patches)
+        return input_digests.tree_inputs(self.plan, self.source, patches, self.machine_inputs)
 
     @cached_property
     def environment_key(self) -> str:
@@ -156,7 +157,7 @@ class BuildContext:
         if self.base and options.torch_folder:
             # An installed package has no wheel any more. Its RECORD has the digests of its files:
             # https://packaging.python.org/en/latest/specifications/recording-installed-packages/
-            base = base_package.find_installed(self.base.name, options.torch_folder) / "RECORD"
+            base = base_package.installed_base(self.base.name, options).dist_info / "RECORD"
         elif options.torch is None:
             base = base_wheel(self)
         else:

@@ -2,13 +2,19 @@
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from string import Template
 
 from torchmill.cell.context import BuildContext
 from torchmill.cell.hidden_nvcc import hide_nvcc
 from torchmill.core.errors import ConfigError
+from torchmill.core.lenient_paths import real_path
+from torchmill.host.host import Host
+from torchmill.host.provisioned import COMPLETED
 from torchmill.plan import shell_seal
 from torchmill.plan.plan import Plan
+
+_TOOLKIT_VARIABLES = ("CUDA_HOME", "CUDA_PATH")  # by which a user names a toolkit
 
 
 def build_environment(context: BuildContext, tool_variables: Mapping[str, str]) -> dict[str, str]:
@@ -44,6 +50,38 @@ def describe_unread(plan: Plan) -> str:
         f"not read from your shell: {names}; "
         "`--arch-list`, `--jobs`, `--set NAME=VALUE` set such things"
     )
+
+
+def describe_ignored_toolkit(
+    environ: Mapping[str, str], host: Host, version: str | None
+) -> str | None:
+    """Return a sentence on the toolkit that the user's shell names and a build does not use.
+
+    `version` is the build's toolkit, None without CUDA. None if the shell names no toolkit, or
+    names the build's.
+    """
+    if version is None:
+        return None
+    home = host.toolkits.homes.get(version)
+    # If a user's toolkit lacked parts, the build uses a completed copy, which links to it.
+    completed_folder = host.toolkits.completed.get(version, "").partition(COMPLETED)[0]
+    used_folders = {real_path(folder) for folder in (home, completed_folder) if folder}
+    version_by_folder: dict[Path, str] = {}
+    for other_version, other_home in host.toolkits.homes.items():
+        version_by_folder.setdefault(real_path(other_home), other_version)
+    for name in _TOOLKIT_VARIABLES:
+        folder = environ.get(name)
+        if not folder or real_path(folder) in used_folders:
+            continue
+        content = "no toolkit that can be used"
+        ignored_version = version_by_folder.get(real_path(folder))
+        if ignored_version is not None:
+            content = f"CUDA {ignored_version}"
+        subject = f"{name}={folder} holds {content}; the build needs CUDA {version}"
+        if home:
+            return f"{subject}, which it takes from {home}"
+        return f"{subject}, which it finds nowhere"
+    return None
 
 
 def visible_path(context: BuildContext) -> str:

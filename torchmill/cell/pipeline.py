@@ -11,10 +11,11 @@ from millpress import wheel_writer
 from torchmill.cell import disk_space
 from torchmill.cell.compile_stage import compile_stage
 from torchmill.cell.context import BuildContext, hold_cell
-from torchmill.cell.environment import describe_unread
+from torchmill.cell.environment import describe_ignored_toolkit, describe_unread
 from torchmill.cell.host_survey import survey_host
 from torchmill.cell.pack_stage import pack_stage
 from torchmill.cell.progress_line import ProgressLine
+from torchmill.cell.source_switches import with_source_switches
 from torchmill.cell.up_to_date import explain_rebuild, read_stage_log
 from torchmill.cell.verify_stage import publish_stage, verify_stage
 from torchmill.core.errors import HostError, SourceError, UnfinishedBuildError
@@ -23,7 +24,6 @@ from torchmill.host.disk_usage import list_children
 from torchmill.host.environments import Install
 from torchmill.host.measurement import measure_host
 from torchmill.plan.cell_lookup import fetch_command
-from torchmill.plan.cuda_toolkit import describe_ignored_toolkit
 from torchmill.plan.doctor import examination
 from torchmill.plan.doctor.finding import CheckContext
 from torchmill.plan.doctor.judgement import judge
@@ -113,7 +113,7 @@ def _examine_machine(context: BuildContext, note: Callable[[str], None]) -> None
         note(ignored_toolkit)
     wheels = tuple(path.name for path in context.layout.dist.glob("*.whl"))
     question = CheckContext(context.facts, context.cell, machine, plan, context.source, wheels)
-    findings = examination.examine_build(question)
+    findings = examination.examine_build(with_source_switches(question))
     if not examination.can_start(findings):
         failures = [finding for finding in findings if finding.verdict == "failure"]
         lines = "\n".join(f"  {finding.sentence()}" for finding in failures)

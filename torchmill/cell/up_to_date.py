@@ -17,6 +17,7 @@ from millpress import zip_archive
 
 from torchmill.cell import machine_inputs
 from torchmill.cell.context import BuildContext
+from torchmill.cell.patches import patch_files
 from torchmill.core import formats
 from torchmill.core.atomic_writes import write_atomically
 from torchmill.core.stat_cache import StatCache, digest_code, digest_data, package_folder
@@ -247,8 +248,7 @@ def _compile_inputs(context: BuildContext) -> dict[str, str]:
     inputs = {}
     for name, value in plan.switches.items():
         inputs[f"switch {name}"] = digest_data(value)
-    for name in plan.tree.patches:
-        file = context.facts.patches / plan.tree.user_patches.get(name, name)
+    for name, file in patch_files(plan, context.facts.patches).items():
         inputs[f"patch {name}"] = context.stat_cache.digest(file) or ""
     for path, commit in source.submodules.items():
         inputs[f"submodule {path}"] = commit

@@ -483,7 +483,7 @@ def load_facts() -> "Facts":
 
 def build_options(task: str, values: Mapping[str, Any]) -> "Options":
     """Return the options of sessions that a task was given. Raises ConfigError for bad values."""
-    from torchmill.plan.options import options_of_task
+    from torchmill.cell.option_files import options_of_task
 
     return options_of_task(task, values)
 

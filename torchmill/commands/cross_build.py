@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from torchmill.cell import option_files
 from torchmill.cell.containers import cross, emulation
 from torchmill.cell.containers import engine as engines
 from torchmill.cell.containers.cross import IMAGE_VARIABLE, ContainerPlace, CrossBuild
@@ -32,13 +33,13 @@ from torchmill.fetch.source.source_dir import load_source
 from torchmill.host.host import Host
 from torchmill.host.measurement import measure_basic_host, measure_host
 from torchmill.plan import build_plan, estimate
-from torchmill.plan import options as options_
 from torchmill.plan.build_options import Options
 from torchmill.plan.cell import Cell
 from torchmill.plan.doctor.finding import CheckContext, Finding
 from torchmill.plan.doctor.resources import check_processor_time, check_resources
 from torchmill.plan.doctor.source import source_finding
 from torchmill.plan.estimate import format_estimate
+from torchmill.plan.options import OptionParser
 from torchmill.plan.plan import Plan
 
 # GitHub's hosted runners of an architecture, as wheels.yml names them.
@@ -230,12 +231,12 @@ def parse_options(arguments: Sequence[str], prog: str) -> tuple[Options, str, st
     `arguments` are the words after --. Raises ConfigError for anything that is no option of a
     container nor of a build.
     """
-    parser = options_.OptionParser(prog=prog, allow_abbrev=False, add_help=False)
+    parser = OptionParser(prog=prog, allow_abbrev=False, add_help=False)
     parser.add_argument("--image")
     parser.add_argument("--engine", default="")
     values, rest = parser.parse_known_args(list(arguments))
     image = values.image or os.environ.get(IMAGE_VARIABLE, "")
-    return options_.parse_options(rest, prog), image, values.engine
+    return option_files.parse_options(rest, prog), image, values.engine
 
 
 def builder_images(context: CheckContext) -> Iterator[str]:

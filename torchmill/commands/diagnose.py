@@ -1,5 +1,7 @@
 """`invoke diagnose`: find the cause of a failed build in its log, and the fix."""
 
+import time
+
 from torchmill.commands.command import CommandOutput
 from torchmill.config import selection
 from torchmill.config.facts import Facts
@@ -19,7 +21,7 @@ def diagnose_log(facts: Facts, layout: Layout, log: str, tag: str = "") -> Comma
     if tag:
         release = selection.selected_release(facts, layout, tag)
         version = release.version if release else None
-    diagnosis = causes.diagnose(facts.causes, read_log(log), version)
+    diagnosis = causes.diagnose(facts.causes, read_log(log), version, time.process_time)
     shown_log = hide_password(log)
     return CommandOutput(
         causes.diagnosis_as_text(diagnosis, shown_log),

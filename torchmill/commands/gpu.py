@@ -21,8 +21,10 @@ from torchmill.core.errors import ConfigError, GpuError, VerifyError
 from torchmill.core.paths import Layout, nox_environments_folder
 from torchmill.host import environments, interpreters, native
 from torchmill.host.host import Host
+from torchmill.host.installed_packages import find_installed
 from torchmill.host.measurement import measure_host
-from torchmill.plan.base_package import find_installed
+from torchmill.plan.base_package import installed_base
+from torchmill.plan.build_options import Options
 from torchmill.plan.doctor import absent_gpu
 from torchmill.wheel import dist_files
 from torchmill.wheel.verify import clean_environment
@@ -67,7 +69,7 @@ def try_wheels(root: Path, facts: Facts, paths: Sequence[str]) -> str:
     wheels = []
     for path in map(Path, paths):
         if path.is_dir():
-            torch_folders.append(find_installed("torch", path).parent)
+            torch_folders.append(_folder_of_torch(path))
         else:
             wheels.append(_read_wheel(path))
     wheels = wheels or newest_cuda_wheels(layout.dist, native.native_arch())
@@ -94,6 +96,12 @@ def try_wheels(root: Path, facts: Facts, paths: Sequence[str]) -> str:
         )
     rows = [(name, check.detail or "ok") for name, check in checks.items()]
     return format_table(["check", "on the GPU"], rows)
+
+
+def _folder_of_torch(environment: Path) -> Path:
+    """Return the folder of packages of an environment that has torch once, else raise ConfigError."""
+    options = Options(torch=str(environment), torch_installed=find_installed("torch", environment))
+    return installed_base("torch", options).dist_info.parent
 
 
 def _require_code(facts: Facts, wheels: Sequence[GpuWheel], machine: Host) -> None:

@@ -14,6 +14,7 @@ from torchmill.cell import disk_space
 from torchmill.cell.containers import cross
 from torchmill.cell.folders import BuildFolders
 from torchmill.cell.host_survey import survey_host
+from torchmill.cell.source_switches import with_source_switches
 from torchmill.config.facts import Facts
 from torchmill.config.release import Release
 from torchmill.core import console
@@ -179,7 +180,7 @@ def examine_host(  # noqa: PLR0917 - a machine, and the purpose of the examinati
 
         findings = examine_way_into_container(context)
     else:
-        findings = examination.examine_build(context)
+        findings = examination.examine_build(with_source_switches(context))
     if product == "conda" and layout:
         findings = (*findings, _examine_rattler())
     return DoctorReport(f"{identifier} ({cell.release})", findings, "cannot be built here yet")

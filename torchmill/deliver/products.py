@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from torchmill.cell.option_files import parse_options
 from torchmill.config.facts import Facts
 from torchmill.config.release import Release
 from torchmill.core import formats
@@ -24,7 +25,7 @@ from torchmill.host.processor import resolve_processor
 from torchmill.plan import build_plan, cell_lookup
 from torchmill.plan.cell import Cell
 from torchmill.plan.local_gpus import with_local_gpus
-from torchmill.plan.options import OptionParser, parse_options
+from torchmill.plan.options import OptionParser
 from torchmill.plan.plan import Plan
 from torchmill.plan.session_names import split_product
 from torchmill.wheel import dist_files

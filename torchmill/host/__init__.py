@@ -14,6 +14,7 @@
 - gpu_driver: the GPUs of a machine and their driver: the kernel's part, and the library that
   programs load
 - host: a machine that builds, as a value: measured, or described in a file
+- installed_packages: packages that are installed in an environment, by their metadata
 - interpreters: find the CPythons of this machine without running any; prove one by running it
 - libraries: find libraries that a build links, by their headers
 - measurement: measure this machine: read what can be read, and run programs for the rest in

@@ -16,16 +16,11 @@ from torchmill.config.official_wheels import wheel_places
 from torchmill.config.release import Release
 from torchmill.config.release_lookup import find_release
 from torchmill.core.errors import ConfigError
-from torchmill.core.lenient_paths import read_text
+from torchmill.host.installed_packages import EnvironmentPackage
 from torchmill.plan import wheel_name
 from torchmill.plan.build_options import PYPI, Options
 from torchmill.plan.cell import Cell
 
-# Ends the name of the folder that records an installed package: "torch-2.4.0.dist-info".
-INSTALLED = ".dist-info"
-# The line of torch/version.py that names the toolkit: "cuda: Optional[str] = '11.8'". A build
-# without CUDA has None.
-_CUDA_LINE = re.compile(r"^cuda\b.*= (?:None|'([\d.]+)')$", re.MULTILINE)
 _VARIANT = re.compile(r"cpu|cu[\d.]+")
 # On this system and machine, the wheels on PyPI have CUDA: that of the release's `cuda_pypi`.
 _PYPI_WITH_CUDA = ("linux", "x86_64")
@@ -50,7 +45,7 @@ def base_version(facts: Facts, cell: Cell, options: Options) -> str | None:
         version = base_release.version
         variant = _pypi_variant(facts, base_release, build)
     else:
-        version, variant = _read_base(package.after, build, Path(options.torch))
+        version, variant = _describe_base(package.after, build, options)
     # Labels do not count, nor do suffixes as of nightly builds: "2.4.1a0+nv25.06" is a 2.4.1.
     if Version(version).release != Version(base_release.version).release:
         select = f"invoke fetch --tag v{Version(version).base_version} --package {package.name}"
@@ -101,31 +96,31 @@ def _pypi_variant(facts: Facts, base_release: Release, build: Build) -> str:
     return build.variant
 
 
-def _read_base(base: str, build: Build, path: Path) -> tuple[str, str]:
-    """Return version and variant of a wheel, or of the package that is installed in a folder.
+def _describe_base(base: str, build: Build, options: Options) -> tuple[str, str]:
+    """Return version and variant of the torch that `--torch` names by a path.
 
     `base` is the package's name. The variant is "" if nothing tells it. Raises ConfigError if
-    `path` has no such package for the build's Python and machine.
+    there is no such package for the build's Python and machine.
     """
+    cuda: str | None = None
     try:
-        if path.suffix == ".whl":
-            version, tags = _read_file_name(base, path)
-            cuda_line = None
+        if options.torch_wheel:
+            version, tags = _parse_wheel_name(base, options.torch_wheel)
         else:
-            dist_info = find_installed(base, path)
-            version = dist_info.name.removesuffix(INSTALLED).partition("-")[2]
-            tags = re.findall(r"(?m)^Tag: (.+)$", read_text(dist_info / "WHEEL"))
-            cuda_line = _CUDA_LINE.search(read_text(dist_info.parent / base / "version.py"))
+            installed = installed_base(base, options)
+            version = installed.version
+            tags = installed.tags
+            cuda = installed.cuda
         local_label = Version(version).local or ""
     except (InvalidWheelFilename, InvalidVersion):
-        raise _unfit_base_error(base, build, path) from None
+        raise _unfit_base_error(base, build, options) from None
     if not any(_fits(tag, build) for tag in tags):
-        raise _unfit_base_error(base, build, path)
-    if cuda_line is None:
+        raise _unfit_base_error(base, build, options)
+    if cuda is None:
         # The label may have further parts: "cu121.native.znver3".
         variant = local_label.partition(".")[0]
-    elif cuda_line[1]:
-        variant = f"cu{cuda_line[1]}"
+    elif cuda:
+        variant = f"cu{cuda}"
     else:
         variant = CPU
     # Other labels, such as "nv25" of NVIDIA's containers, tell no variant.
@@ -134,24 +129,24 @@ def _read_base(base: str, build: Build, path: Path) -> tuple[str, str]:
     return version, variant.replace(".", "")
 
 
-def _unfit_base_error(base: str, build: Build, path: Path) -> ConfigError:
+def _unfit_base_error(base: str, build: Build, options: Options) -> ConfigError:
     """Return the error for a path that `--torch` names and that has no package for a build."""
     return ConfigError(
-        f"--torch {path}: it has no {base} for Python {build.python} on {build.arch}: name a "
+        f"--torch {options.torch}: it has no {base} for Python {build.python} on {build.arch}: name a "
         "wheel of it, an environment that has it, or PyPI",
         code="no-such-wheel",
     )
 
 
-def _read_file_name(base: str, wheel: Path) -> tuple[str, list[str]]:
+def _parse_wheel_name(base: str, wheel: Path) -> tuple[str, tuple[str, ...]]:
     """Return version and tags of a wheel by its name; no tags if it is of another package.
 
     Raises InvalidWheelFilename.
     """
     name, version, _, tags = parse_wheel_filename(wheel.name)
     if name != base:
-        return str(version), []
-    return str(version), [str(tag) for tag in tags]
+        return str(version), ()
+    return str(version), tuple(str(tag) for tag in tags)
 
 
 def _fits(tag: str, build: Build) -> bool:
@@ -159,29 +154,19 @@ def _fits(tag: str, build: Build) -> bool:
     return tag.startswith(f"{wheel_name.python_tag(build.python)}-") and tag.endswith(build.arch)
 
 
-def find_installed(base: str, folder: Path) -> Path:
-    """Return the .dist-info folder of a package that is installed in an environment.
+def installed_base(base: str, options: Options) -> EnvironmentPackage:
+    """Return the package of the folder that `--torch` names; `base` is its name.
 
-    `folder` is the environment, or a folder of packages such as site-packages. Raises ConfigError
-    unless the package is installed in it exactly once.
+    Raises ConfigError unless the package is installed in it exactly once.
     """
-    # "site-packages", and Debian's "dist-packages"; on Windows, lib has no folder for the Python.
-    package_folders = [folder, *folder.glob("lib/python*/*-packages")]
-    package_folders += folder.glob("lib/site-packages")
-    dist_infos: set[Path] = set()
-    for package_folder in package_folders:
-        # Without a folder of modules, it is an "editable" install: the code is in another tree.
-        if (package_folder / base).is_dir():
-            # Resolved, because a folder of packages may be a link to another: lib64 to lib.
-            for dist_info in package_folder.glob(f"{base}-*{INSTALLED}"):
-                dist_infos.add(dist_info.resolve())
-    if len(dist_infos) != 1:
+    installed = options.torch_installed
+    if len(installed) != 1:
         raise ConfigError(
-            f"--torch {folder}: {base} is installed there {len(dist_infos)} times: name an "
+            f"--torch {options.torch}: {base} is installed there {len(installed)} times: name an "
             "environment that has it once",
             code="no-such-wheel",
         )
-    return dist_infos.pop()
+    return installed[0]
 
 
 def base_pip_requirement(base: str, version: str, options: Options) -> str:

@@ -1,6 +1,7 @@
 """The options of a build: everything that a user can give after `--`.
 
-They are parsed and checked in `options.py`.
+They are parsed in `options.py`. What they name in the file system is looked up at the edge, in
+`cell/option_files.py`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from torchmill.config.build import Processor
 from torchmill.config.field_types import no_entries
+from torchmill.host.installed_packages import EnvironmentPackage
 
 # Values of switches, in upper case. CMake takes any case.
 SWITCHED_ON = {"1", "ON", "YES", "TRUE", "Y"}
@@ -33,6 +35,8 @@ class Options:
     # The torch that a dependent package is built against: "PyPI", a wheel, an environment or a
     # folder of packages.
     torch: str | None = None
+    # The packages called torch in the folder that `torch` names. () for a wheel, and for no folder.
+    torch_installed: tuple[EnvironmentPackage, ...] = ()
     toolkit: str | None = None  # version of CUDA to build with, if it is not the variant's
     # The wheel's platform tag: "auto", "linux", "manylinux_2_28", "manylinux_2_28_x86_64".
     platform: str = "auto"

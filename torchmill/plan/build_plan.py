@@ -20,7 +20,7 @@ from torchmill.fetch.source.source import Source
 from torchmill.host.host import Host
 from torchmill.plan import cuda_toolkit, published, shell_seal, wheel_name
 from torchmill.plan.arch_choice import OFFICIAL
-from torchmill.plan.base_package import base_pip_requirement, base_version, find_installed
+from torchmill.plan.base_package import base_pip_requirement, base_version, installed_base
 from torchmill.plan.build_options import NO_OPTIONS, Options
 from torchmill.plan.build_variables import (
     build_variables,
@@ -136,7 +136,7 @@ def _plan_wheel(
     file_name = wheel_name.wheel_file_name(package, cell.release, cell.build, version, tag)
     torch_folder = None
     if package.after and options.torch_folder:
-        torch_folder = find_installed(package.after, options.torch_folder).parent
+        torch_folder = installed_base(package.after, options).dist_info.parent
     return PlannedWheel(
         build=cell.build,
         release=cell.release,

@@ -6,16 +6,14 @@ the same major version can compile it in place of that one.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from packaging.version import Version
 
 from torchmill.config.facts import Facts
 from torchmill.config.toolkit import Toolkit
 from torchmill.core.errors import ConfigError, ImpossibleBuildError
-from torchmill.core.lenient_paths import real_path
 from torchmill.host.host import Host
-from torchmill.host.provisioned import COMPLETED, MAGMA
+from torchmill.host.provisioned import MAGMA
 from torchmill.plan import cuda_libraries, matrix
 from torchmill.plan.arch_choice import resolve_arch_list
 from torchmill.plan.arch_toolkits import find_toolkit
@@ -24,8 +22,6 @@ from torchmill.plan.cell import Cell
 from torchmill.plan.host_compiler import choose_host_compiler
 from torchmill.plan.plan import Plan
 from torchmill.plan.rules import Case, CellConstraints, make_case
-
-_TOOLKIT_VARIABLES = ("CUDA_HOME", "CUDA_PATH")  # by which a user names a toolkit
 
 
 def choose_toolkit(facts: Facts, cell: Cell, requested: str | None, identifier: str) -> str | None:
@@ -93,38 +89,6 @@ def _obstacles(facts: Facts, cell: Cell, toolkit: Toolkit) -> tuple[str, ...]:
     """Return why a toolkit cannot compile a cell: the reasons against the cell of its variant."""
     build = replace(cell.build, cuda=toolkit.version)
     return matrix.make_cell(facts, cell.release, build).reasons
-
-
-def describe_ignored_toolkit(
-    environ: Mapping[str, str], host: Host, version: str | None
-) -> str | None:
-    """Return a sentence on the toolkit that the user's shell names and a build does not use.
-
-    `version` is the build's toolkit, None without CUDA. None if the shell names no toolkit, or
-    names the build's.
-    """
-    if version is None:
-        return None
-    home = host.toolkits.homes.get(version)
-    # If a user's toolkit lacked parts, the build uses a completed copy, which links to it.
-    completed_folder = host.toolkits.completed.get(version, "").partition(COMPLETED)[0]
-    used_folders = {real_path(folder) for folder in (home, completed_folder) if folder}
-    version_by_folder: dict[Path, str] = {}
-    for other_version, other_home in host.toolkits.homes.items():
-        version_by_folder.setdefault(real_path(other_home), other_version)
-    for name in _TOOLKIT_VARIABLES:
-        folder = environ.get(name)
-        if not folder or real_path(folder) in used_folders:
-            continue
-        content = "no toolkit that can be used"
-        ignored_version = version_by_folder.get(real_path(folder))
-        if ignored_version is not None:
-            content = f"CUDA {ignored_version}"
-        subject = f"{name}={folder} holds {content}; the build needs CUDA {version}"
-        if home:
-            return f"{subject}, which it takes from {home}"
-        return f"{subject}, which it finds nowhere"
-    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ import hashlib
 import re
 import shlex
 from collections.abc import Mapping
-from pathlib import Path
 
 from torchmill.core.stat_cache import digest_data
 from torchmill.fetch.source.source import Source
@@ -19,21 +18,19 @@ _DIGEST = re.compile(r"[0-9a-f]{40,64}")  # a commit, or a sha256
 
 
 def tree_inputs(
-    plan: Plan, source: Source, patches: Path, machine_inputs: Mapping[str, str]
+    plan: Plan, source: Source, patches: Mapping[str, bytes], machine_inputs: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the inputs of a tree, by name: those that are the same for every interpreter.
 
-    `patches` is the folder of torchmill's patches, `machine_inputs` the inputs that come from the
-    machine: compilers, a toolkit, the user's variables. Raises OSError if a patch cannot be read.
+    `patches` has the content of each patch of the plan, `machine_inputs` the inputs that come from
+    the machine: compilers, a toolkit, the user's variables.
     """
     # Users read these names (describe_changed_inputs). Changing a name makes every tree stale.
     inputs = {f"setting {name}": value for name, value in plan.switches.items()}
     inputs["build tools"] = ", ".join(plan.tree.kit)
     inputs["patches"] = ", ".join(plan.tree.patches)
     for patch in plan.tree.patches:
-        # The path of a user's patch is absolute, and so replaces the folder.
-        path = patches / plan.tree.user_patches.get(patch, patch)
-        inputs[f"patch {patch}"] = hashlib.sha256(path.read_bytes()).hexdigest()
+        inputs[f"patch {patch}"] = hashlib.sha256(patches[patch]).hexdigest()
     commands = [shlex.join(command.argv) for command in plan.tree.preparation]
     inputs["preparation"] = "; ".join(commands)
     inputs["source"] = f"{source.provider} {source.identity}"

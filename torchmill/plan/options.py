@@ -1,18 +1,17 @@
-"""The options of sessions (after `--`) and of tasks that plan a build: parse and check them.
+"""The options of sessions (after `--`) and of tasks that plan a build: parse and check their words.
 
+Paths stay as the user wrote them: `cell/option_files.py` looks at what they name.
 `prog` is throughout the command that messages name: "nox -s wheel-3.10-cpu --", "invoke plan".
 Every refusal is a ConfigError.
 """
 
 import argparse
-import os
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from torchmill.core.errors import ConfigError, did_you_mean, parse_option, require_count
-from torchmill.core.lenient_paths import exists
 from torchmill.core.package_data import read_table_beside
 from torchmill.core.plain_text import as_plain_text
 from torchmill.core.programs import name_programs
@@ -78,9 +77,21 @@ def _make_parser(prog: str) -> OptionParser:
     return parser
 
 
-def parse_options(arguments: Sequence[str], prog: str) -> Options:
-    """Return the options in the words of a command line.
+@dataclass(frozen=True, slots=True)
+class NamedFiles:
+    """The paths in the words of options, as the user wrote them."""
 
+    torch: str | None = None  # of a wheel or a folder; None: none is named, or PyPI
+    parts: str | None = None  # of the folder of the objects of shares
+    patches: tuple[str, ...] = ()  # of patches, and of folders of patches
+
+
+def parse_words(
+    arguments: Sequence[str], prog: str, environ: Mapping[str, str]
+) -> tuple[Options, NamedFiles]:
+    """Return the options in the words of a command line, and the files that they name.
+
+    The options are complete but for these files. With `--shard auto`, `environ` tells the share.
     Raises ConfigError for a word that is not an option, and for a value that makes no sense.
     """
     parser = _make_parser(prog)
@@ -98,29 +109,29 @@ def parse_options(arguments: Sequence[str], prog: str) -> Options:
             "manylinux_2_28",
             code="invalid-platform",
         )
-    torch = None if parsed.torch is None else _find_torch(parsed.torch, prog)
     jobs = parsed.jobs
     if jobs is not None:
         jobs = require_count(f"{prog}: --jobs", jobs, 1, _MOST_JOBS, "invalid-option")
-    patches = _find_patches(parsed.patch, prog)
-    parts = _parse_parts(parsed.parts, prog)
-    return Options(
+    is_pypi = parsed.torch is not None and parsed.torch.casefold() == PYPI.casefold()
+    options = Options(
         label=parsed.label,
         settings=settings,
         arch_list=parsed.arch_list,
         jobs=jobs,
         memory=memory,
-        torch=torch,
+        torch=PYPI if is_pypi else None,
         toolkit=parsed.toolkit,
         platform=parsed.plat,
         guard=parsed.guard,
         network=parsed.network,
         cpu=parsed.cpu,
-        shard=_parse_shard(parsed.shard, parts, prog),
-        parts=parts,
+        shard=_parse_shard(parsed.shard, parsed.parts, prog, environ),
         until=_parse_until(parsed.until, prog),
-        patches=patches,
     )
+    files = NamedFiles(
+        torch=None if is_pypi else parsed.torch, parts=parsed.parts, patches=tuple(parsed.patch)
+    )
+    return options, files
 
 
 def _refuse_repetitions(arguments: Sequence[str], prog: str) -> None:
@@ -165,23 +176,13 @@ def _parse_memory(text: str | None, prog: str) -> int | None:
     return memory
 
 
-def _parse_parts(text: str | None, prog: str) -> str | None:
-    """Return the absolute path of `--parts`, which is a folder or can become one."""
-    if text is None:
-        return None
-    path = Path(text).absolute()
-    if not text or (exists(path) and not path.is_dir()):
-        raise ConfigError(
-            f"{prog}: --parts '{text}' is not a folder, and cannot be one", code="invalid-parts"
-        )
-    return str(path)
-
-
-def _parse_shard(text: str | None, parts: str | None, prog: str) -> str | None:
+def _parse_shard(
+    text: str | None, parts: str | None, prog: str, environ: Mapping[str, str]
+) -> str | None:
     """Return the share of `--shard`, "3/16".
 
     For "auto", the engine that started this process (Slurm, GitLab, …) tells the share in its
-    variables. They are read here, because a container that builds would not see them.
+    variables. They are asked now, because a container that builds would not see them.
     """
     if text is None:
         return None
@@ -191,7 +192,7 @@ def _parse_shard(text: str | None, parts: str | None, prog: str) -> str | None:
             code="shard-without-parts",
         )
     shard = parse_option(
-        f"{prog}: --shard", text, lambda word: parse_shard(word, os.environ), "invalid-shard"
+        f"{prog}: --shard", text, lambda word: parse_shard(word, environ), "invalid-shard"
     )
     return str(shard)
 
@@ -209,53 +210,8 @@ def _parse_until(text: str | None, prog: str) -> float | None:
     return seconds
 
 
-def _find_patches(paths: Sequence[str], prog: str) -> dict[str, str]:
-    """Return the paths of the user's patches by their names in a plan, "given/fix.patch".
-
-    A folder stands for the patches in it, in the order of their names.
-    """
-    patches: dict[str, str] = {}
-    for text in paths:
-        path = Path(text)
-        files = [path]
-        if path.is_dir():
-            files = sorted(file for file in path.glob("*") if file.suffix in {".patch", ".diff"})
-        if not files or not all(file.is_file() for file in files):
-            raise ConfigError(
-                f"{prog}: --patch {text}: no such patch, or no .patch in a folder",
-                code="no-such-patch",
-            )
-        for file in files:
-            # "given/" keeps the names apart from those of the patches in build_configs/.
-            resolved = str(file.resolve())
-            if patches.setdefault(f"given/{file.name}", resolved) != resolved:
-                raise ConfigError(
-                    f"{prog}: --patch {text}: two patches are called {file.name}",
-                    code="no-such-patch",
-                )
-    return patches
-
-
-def _find_torch(text: str, prog: str) -> str:
-    """Return the absolute path of the wheel or environment that `--torch` names, or PYPI."""
-    if text.casefold() == PYPI.casefold():
-        return PYPI
-    path = Path(text)
-    if path.suffix == ".whl":
-        exists_as_named = path.is_file()
-    else:
-        exists_as_named = path.is_dir()
-    if not exists_as_named:
-        raise ConfigError(
-            f"{prog}: --torch {text}: no such wheel or folder; give a .whl file, an environment "
-            "that torch is installed in, or PyPI",
-            code="no-such-wheel",
-        )
-    return str(path.resolve())
-
-
 def format_options(options: Options) -> list[str]:
-    """Return the words that `parse_options` reads as these options, without the defaults."""
+    """Return the words that `parse_words` reads as these options, without the defaults."""
     defaults: dict[str, Any] = {"label": NO_OPTIONS.label, "plat": NO_OPTIONS.platform}
     words: list[str] = []
     for name in HELP:
@@ -277,11 +233,11 @@ def format_options(options: Options) -> list[str]:
     return words
 
 
-def options_of_task(task: str, values: Mapping[str, str | Sequence[str] | None]) -> Options:
-    """Return the options of an invoke task; `values` has the keys of `HELP`.
+def words_of_task(values: Mapping[str, str | Sequence[str] | None]) -> list[str]:
+    """Return the options of an invoke task as words that `parse_words` takes.
 
-    The value of an option that may be repeated is a sequence. None stands for an option that is not
-    given. Raises ConfigError for a value that makes no sense.
+    `values` has the keys of `HELP`. The value of an option that may be repeated is a sequence. None
+    stands for an option that is not given.
     """
     words: list[str] = []
     for name, value in values.items():
@@ -289,4 +245,4 @@ def options_of_task(task: str, values: Mapping[str, str | Sequence[str] | None])
             continue
         texts = [value] if isinstance(value, str) else value
         words += [f"{_flag(name)}={text}" for text in texts]
-    return parse_options(words, f"invoke {task}")
+    return words

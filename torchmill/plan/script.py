@@ -7,15 +7,16 @@ is filled in.
 import base64
 import re
 import shlex
-from pathlib import Path
+from collections.abc import Mapping
 
 from torchmill.config.facts import Facts
 from torchmill.config.package import Package
+from torchmill.core.package_data import read_text_beside
 from torchmill.host.host import Host
 from torchmill.plan import cuda_toolkit, wheel_name
 from torchmill.plan.plan import Command, Plan
 
-SCRIPTS = Path(__file__).with_name("build_script")
+_SCRIPTS = "build_script"  # the folder of the parts
 _END_OF_PATCH = "END_OF_PATCH"  # ends the here-document that holds a patch
 # The shell word for the names of all libraries that the loader of this system finds, as an extended
 # regular expression: "libc\.so\.6|libm\.so\.6|…".
@@ -24,8 +25,11 @@ SYSTEM_LIBRARIES = (
 )
 
 
-def plan_as_script(plan: Plan, facts: Facts, host: Host) -> str:
-    """Return a bash script that builds the wheel of a plan."""
+def plan_as_script(plan: Plan, facts: Facts, host: Host, patches: Mapping[str, bytes]) -> str:
+    """Return a bash script that builds the wheel of a plan.
+
+    `patches` has the content of each patch of the plan, by its name there.
+    """
     package = facts.packages[plan.build.package]
     exports = [f"export {name}={_double_quote(value)}" for name, value in plan.variables.items()]
     shell_patterns = [pattern.replace("*", ".*") for pattern in plan.shell_patterns]
@@ -41,7 +45,7 @@ def plan_as_script(plan: Plan, facts: Facts, host: Host) -> str:
         exports="\n".join(exports),
         requirements=" ".join(shlex.quote(requirement) for requirement in requirements),
         lend=_lending_line(plan),
-        patches=_patch_lines(plan, facts),
+        patches=_patch_lines(plan, patches),
         prepare="\n".join(preparation) or ":",
         commands="\n".join(_command_line(command) for command in plan.commands),
         repair=_repair_lines(plan, facts, host),
@@ -51,7 +55,7 @@ def plan_as_script(plan: Plan, facts: Facts, host: Host) -> str:
 
 def _fill_part(part: str, **values: str) -> str:
     """Return a part of the script with the values for each @name@ in it."""
-    text = (SCRIPTS / f"{part}.sh").read_text(encoding="utf-8").rstrip("\n")
+    text = read_text_beside(__file__, f"{_SCRIPTS}/{part}.sh").rstrip("\n")
     return re.sub(r"@(\w+)@", lambda match: values[match[1]], text)
 
 
@@ -149,12 +153,11 @@ def _metadata_lines(plan: Plan, package: Package) -> str:
     )
 
 
-def _patch_lines(plan: Plan, facts: Facts) -> str:
+def _patch_lines(plan: Plan, patches: Mapping[str, bytes]) -> str:
     """Return the lines that write the patches into $patches, each as a here-document."""
     lines: list[str] = []
     for patch in plan.tree.patches:
-        path = facts.patches / plan.tree.user_patches.get(patch, patch)
-        content = path.read_bytes()
+        content = patches[patch]
         if _is_plain(content):
             command = "cat"
             text = content.decode("utf-8").removesuffix("\n")

@@ -17,7 +17,6 @@ from torchmill.config.toolkit import ToolkitSource
 from torchmill.core.urls import hide_password
 from torchmill.fetch.package_index import DEFAULT_INDEX
 from torchmill.fetch.source.apt_archives import parse_suite
-from torchmill.fetch.source.git_command import mirror_candidates
 from torchmill.fetch.source.request import DEBIAN, PYPI, SourceRequest
 from torchmill.fetch.toolkit.conda import DEFAULT_ALIAS, SUBDIRS, channel_address
 from torchmill.fetch.toolkit.layout import PACKAGES
@@ -86,14 +85,15 @@ class WalkContext:
     servers: DownloadServers
 
 
-def source_origins(request: SourceRequest, servers: DownloadServers) -> tuple[Origin, ...]:
+def source_origins(
+    request: SourceRequest, servers: DownloadServers, repositories: Sequence[str]
+) -> tuple[Origin, ...]:
     """Return the origins of a source, in the order in which they are asked.
 
-    Raises SourceError for an address that git must not get.
+    `repositories` are the addresses of the git repository, or of its places in a mirror.
     """
     if request.origin is None:
-        addresses = mirror_candidates(request.package.repository, request.mirror)
-        return tuple(Origin("git", (_git_request(address),)) for address in addresses)
+        return tuple(Origin("git", (_git_request(address),)) for address in repositories)
     if request.origin == DEBIAN:
         # "bookworm/non-free" is the suite and its component.
         suite = request.package.debian.sources.get(request.release.version, "").partition("/")[0]

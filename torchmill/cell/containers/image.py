@@ -5,6 +5,7 @@ its compilers) and "manylinux". With `--base` users name one of their own.
 """
 
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -270,7 +271,7 @@ def _explain_failure(
 
 def _find_reason(lines: Sequence[str], catalogue: Sequence[FailureCause]) -> str:
     """Return what went wrong, with the fix if the catalogue has one; "" if there is no output."""
-    match = causes.diagnose(catalogue, lines).match
+    match = causes.diagnose(catalogue, lines, clock=time.process_time).match
     if match is not None:
         cause = match.cause
         return f"{cause.cause}: {cause.cure} (in an image, of the image that --base names)"

@@ -49,7 +49,7 @@ def is_toolkit_package(name: str) -> bool:
     return any(re.fullmatch(pattern, name) for pattern in PACKAGES["toolkit_packages"])
 
 
-def channel_address(name: str, environ: Mapping[str, str] = os.environ) -> str:
+def channel_address(name: str, environ: Mapping[str, str]) -> str:
     """Return the URL of a channel, which may be given by URL or by name.
 
     "conda-forge" is on Anaconda's server, or on the mirror in CONDA_CHANNEL_ALIAS.
@@ -111,7 +111,7 @@ def _make_offer(
 def _channel_complaint(source: ToolkitSource) -> str:
     """Return which host of a source's channels cannot be reached, as a clause; "" if all can."""
     for name in source.where:
-        address = channel_address(name)
+        address = channel_address(name, os.environ)
         complaint = connection_complaint(address)
         if complaint is not None:
             return f"{host_of(address)} cannot be reached ({complaint})"
@@ -164,7 +164,7 @@ def _solve(
     client = Client.default_client(timeout=seconds)  # the default is to wait for ever
     try:
         work = rattler.solve(
-            [rattler.Channel(channel_address(name)) for name in source.where],
+            [rattler.Channel(channel_address(name, os.environ)) for name in source.where],
             _match_specs(request, source),
             gateway=rattler.Gateway(cache_dir=cache, client=client),
             platforms=[Subdir(SUBDIRS[request.arch]), Subdir("noarch")],

@@ -91,6 +91,9 @@ class CheckContext:
     plan: Plan
     source: Source | None = None  # None: not fetched
     wheels: tuple[str, ...] | None = None  # names of the files in dist/; None: not looked at
+    # Switches such as USE_MKLDNN that the source's build files name: at least those of the plan
+    # that they have. None: not looked at.
+    source_switches: frozenset[str] | None = None
 
     @property
     def build(self) -> Build:

@@ -1,11 +1,7 @@
-"""Check the source of a build: whether it is fetched, and which switches it reads.
-
-The switches are read from the files of the source, if it is fetched.
-"""
+"""Check the source of a build: whether it is fetched, and which switches its build files name."""
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 from torchmill.config.release_lookup import selecting_tag
 from torchmill.core.errors import did_you_mean
@@ -13,18 +9,7 @@ from torchmill.plan import cell_lookup
 from torchmill.plan.doctor.finding import CheckContext, Finding, Verdict
 
 SOURCE = "source"  # the subject of the finding on whether the source is fetched
-_SWITCH = re.compile(r"\b(?:USE|BUILD|WITH|FORCE|ENABLE)_[A-Z0-9_]+\b")
-# Files that read switches. The first ones name most switches, so the slow tree walks are needed
-# only for rare ones. Those walks enter third_party/ as well, whose parts read switches of their
-# own, and read files of the patterns above again.
-_BUILD_FILES = (
-    "setup.py",
-    "CMakeLists.txt",
-    "cmake/*.cmake",
-    "tools/**/*.py",
-    "**/CMakeLists.txt",
-    "**/*.cmake",
-)
+SWITCH = re.compile(r"\b(?:USE|BUILD|WITH|FORCE|ENABLE)_[A-Z0-9_]+\b")
 
 
 def check_source(context: CheckContext) -> Iterator[Finding]:
@@ -82,35 +67,25 @@ def _check_suite(context: CheckContext) -> Iterator[Finding]:
     yield Finding("Debian", state, suite, verdict, f"{image}; {session}", because)
 
 
-def _check_switches(context: CheckContext) -> Iterator[Finding]:
-    """Yield a finding for each switch of the user's, such as USE_…, that no build file names."""
-    if context.source is None:
-        return
-    # Switches of any rule are spelled right; some of them reach a build by other ways than the
-    # files that are searched here.
+def doubtful_switches(context: CheckContext) -> set[str]:
+    """Return the switches of the user's, such as USE_…, that no rule of the package sets.
+
+    Switches of any rule are spelled right; some of them reach a build by other ways than the files
+    that name switches.
+    """
     set_by_rules: set[str] = set()
     for rule in context.package.rules:
         set_by_rules.update(rule.set)
-    switches = {name for name in context.plan.variables if _SWITCH.fullmatch(name)}
-    switches -= set_by_rules
-    read_switches: set[str] = set()
-    files = _build_files(context.source.path)
-    while not switches <= read_switches:
-        file = next(files, None)
-        if file is None:
-            break
-        read_switches.update(_SWITCH.findall(file.read_text("utf-8", "replace")))
-    if not read_switches:
+    switches = {name for name in context.plan.variables if SWITCH.fullmatch(name)}
+    return switches - set_by_rules
+
+
+def _check_switches(context: CheckContext) -> Iterator[Finding]:
+    """Yield a finding for each switch of the user's, such as USE_…, that no build file names."""
+    source_switches = context.source_switches
+    if not source_switches:
         return  # of a source that names no switches at all, nothing can be said
-    for name in sorted(switches - read_switches):
+    for name in sorted(doubtful_switches(context) - source_switches):
         needed = "one that the source's build files name"
-        because = f"it would change nothing{did_you_mean(name, read_switches)}"
+        because = f"it would change nothing{did_you_mean(name, source_switches)}"
         yield Finding("switch", name, needed, "warning", because=because)
-
-
-def _build_files(folder: Path) -> Iterator[Path]:
-    """Yield the files of a source that read switches, those with most switches first."""
-    for pattern in _BUILD_FILES:
-        for path in folder.glob(pattern):
-            if path.is_file():
-                yield path
