@@ -8,12 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from tools import structure
+from tools import effects, structure
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "architecture.md"
 FUNCTION_LINES = 80  # below its signature and docstring
 VAGUE_MODULES = {"util", "utils", "helper", "helpers", "manager", "managers", "common", "misc"}
+# Functions with effects that decisions may call, and why they must.
+EFFECTS_OF_DECISIONS = {
+    "core.package_data.read_table_beside": "the file is a part of the package, as its code",
+    "core.package_data.read_text_beside": "the file is a part of the package, as its code",
+    "core.paths.locate_page": "a message names a page so that it opens from the current folder",
+    "core.plain_text.as_plain_text": "argparse prints the help of options, as this shell needs it",
+    "core.programs.name_programs": "the help of options names the programs that this shell has",
+}
 ONLY_IN = {"nox": {"noxfile"}, "invoke": {"tasks", "commands.command_line"}}
 
 
@@ -93,6 +101,46 @@ def test_an_import_that_points_up_is_found() -> None:
 def test_imports_form_no_cycle(graph: structure.Graph) -> None:
     assert structure.find_cycle(graph) == []
     assert set(structure.find_cycle({"a": {"b"}, "b": {"a"}, "c": set()})) == {"a", "b"}
+
+
+def test_decisions_have_no_effects() -> None:
+    allowed = {f"{structure.PACKAGE}.{name}" for name in EFFECTS_OF_DECISIONS}
+    assert effects.effects_of_wing("plan", allowed) == {}
+    assert allowed <= effects.effects_of_wing("core", ()).keys(), "an exception is not needed"
+
+
+def test_an_effect_is_found_through_calls() -> None:
+    texts = {
+        "p.low": (
+            "import os\nfrom pathlib import Path\n"
+            "def exists(path): return os.path.exists(path)\n"
+            "def join(path): return os.fspath(path) + os.sep\n"
+            "def read(path, environ=os.environ): return environ\n"
+            "class Reader:\n"
+            "    def __init__(self, path): self.text = path.read_text()\n"
+        ),
+        "p.plan": (
+            "from p import low\nfrom p.low import Reader, exists\n"
+            "def decide(path): return low.join(path)\n"
+            "def ask(path): return _ask(path)\n"
+            "def _ask(path):\n    return [place for place in path if exists(place)]\n"
+            "def parse(path): return Reader(path)\n"
+            "def pick(paths): return sorted(paths, key=low.read)\n"
+            "TABLE = low.read('x')\n"
+        ),
+    }
+    trees = {name: ast.parse(text) for name, text in texts.items()}
+    found = effects.find_effects(trees, ())
+    assert {name: effect for name, effect in found.items() if name.startswith("p.plan.")} == {
+        "p.plan._ask": "p.low.exists",
+        "p.plan.ask": "p.plan._ask",
+        "p.plan.parse": "p.low.Reader",
+        "p.plan.pick": "p.low.read",
+        "p.plan.<module>": "p.low.read",
+    }
+    assert (
+        effects.find_effects(trees, {"p.low.exists", "p.low.read", "p.low.Reader.__init__"}) == {}
+    )
 
 
 def test_figures_stay_within_their_limits() -> None:
