@@ -87,6 +87,8 @@ def test_an_engine_that_does_not_answer_is_told_with_its_words(tmp_path: Path) -
         engine.find_engine({"PATH": str(tmp_path)}, "docker")
     assert "docker is installed but does not answer (Cannot connect" in str(caught.value)
     assert str(caught.value).endswith("start its daemon")
+    assert isinstance(caught.value, HostError)
+    assert caught.value.cure == "start its daemon"
     with refused("no-container-engine") as caught:
         engine.find_engine({"PATH": str(tmp_path)})
     assert "or install one that needs no daemon" in str(caught.value)

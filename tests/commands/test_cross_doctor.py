@@ -16,6 +16,7 @@ from torchmill.commands import cross_build
 from torchmill.commands.cross_build import ContainerFacts
 from torchmill.config.facts import Facts
 from torchmill.config.release_lookup import find_release
+from torchmill.core.errors import HostError
 from torchmill.fetch.source.source import Source
 from torchmill.host.description import load_host
 from torchmill.plan import build_plan, cell_lookup
@@ -26,7 +27,7 @@ from torchmill.plan.doctor.finding import CheckContext, Finding
 HOSTS = ROOT / "tests" / "golden" / "hosts"
 BUILDAH = Engine("buildah", "/usr/bin/buildah", (), "1.28.2")
 HERE = EngineHost("x86_64", rootless=False, remote=False)
-READY = ContainerFacts(BUILDAH, "", HERE, "debian-arm64", "{}", handlers={"qemu-aarch64": AARCH64})
+READY = ContainerFacts(BUILDAH, HERE, "debian-arm64", "{}", handlers={"qemu-aarch64": AARCH64})
 
 
 def make_context(facts: Facts) -> CheckContext:
@@ -68,8 +69,11 @@ def test_all_that_a_session_needs_is_examined(shipped: Facts) -> None:
 MISSING = {
     "engine": (
         ContainerFacts(
-            None,
-            "none of docker, podman and buildah is on PATH: install one (apt-get)",
+            HostError(
+                "docker is installed but does not answer (ERROR: no daemon)",
+                code="no-container-engine",
+                cure="install one (apt-get)",
+            ),
             handlers={},
         ),
         {
@@ -102,6 +106,8 @@ def test_what_is_missing_is_a_failure_with_its_cure(name: str, shipped: Facts) -
     assert failures.keys() == cures.keys()
     for subject, cure in cures.items():
         assert failures[subject].cure.startswith(cure)
+    if name == "engine":  # a colon in the words of an engine does not end the reason
+        assert failures["container engine"].because.endswith("(ERROR: no daemon)")
 
 
 @pytest.mark.parametrize("provider", ["git", "debian"])

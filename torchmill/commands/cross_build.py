@@ -83,8 +83,7 @@ def describe_pace(facts: Facts, plan: Plan, *, emulated: bool, crossed: bool) ->
 class ContainerFacts:
     """The means of this machine to run a container."""
 
-    engine: Engine | None
-    refusal: str  # why there is no engine, with the fix
+    engine: Engine | HostError  # the error says why there is no engine
     engine_host: EngineHost | None = None
     image: str = ""
     described: str | None = None  # the engine's description of the image; None: it has no such one
@@ -211,13 +210,13 @@ def look_for_image(
     for name in names:
         described = engines.describe_image(engine, name, os.environ)
         if described is not None:
-            return ContainerFacts(engine, "", engine_host, name, described, _handlers())
+            return ContainerFacts(engine, engine_host, name, described, _handlers())
     purpose = "development"
     if context.source and context.source.provider == DEBIAN:
         purpose = DEBIAN
     fitting = [name for name in names if name.endswith(purpose)]
     name = fitting[0] if fitting else names[0]
-    return ContainerFacts(engine, "", engine_host, name, None, _handlers())
+    return ContainerFacts(engine, engine_host, name, None, _handlers())
 
 
 def _handlers() -> dict[str, str] | None:
@@ -362,7 +361,7 @@ def examine_way_into_container(context: CheckContext) -> tuple[Finding, ...]:
         image = os.environ.get(IMAGE_VARIABLE, "")
         present = look_for_image(engine, engine_host, context, image)
     except HostError as error:
-        present = ContainerFacts(None, str(error), handlers=_handlers())
+        present = ContainerFacts(error, handlers=_handlers())
     return tuple(container_findings(context, present))
 
 
@@ -387,9 +386,11 @@ def _examine_engine(present: ContainerFacts) -> Iterator[Finding]:
     """Yield the findings on the engine, and on the machine on which it runs."""
     subject = "container engine"
     needed = "docker, podman or buildah"
-    if present.engine is None:
-        reason, _, fix = present.refusal.partition(": ")
-        yield Finding(subject, "none that answers", needed, "failure", fix, reason)
+    if isinstance(present.engine, HostError):
+        refusal = present.engine
+        yield Finding(
+            subject, "none that answers", needed, "failure", refusal.cure, refusal.reason
+        )
         return
     version = f"{present.engine.name} {present.engine.version}".rstrip()
     yield Finding(subject, version, needed, "ok")
@@ -415,7 +416,7 @@ def _examine_emulation(context: CheckContext, present: ContainerFacts) -> Findin
     if present.handlers is not None:
         refusal = emulation.explain_no_emulation(arch, present.handlers)
         if refusal is not None:
-            reason, _, fix = refusal.partition(": ")
+            reason, _, fix = refusal.partition(": ")  # neither has a colon of its own
             return Finding(subject, "not run", needed, "failure", fix, reason)
         handler = emulation.find_handler(arch, present.handlers)
         if handler:
@@ -440,7 +441,7 @@ def _examine_image(context: CheckContext, present: ContainerFacts) -> Finding:
     if context.source and context.source.provider == DEBIAN:
         words += ["--purpose", "debian"]
     cure = " ".join([*words, "--build"])
-    if present.engine is None:
+    if isinstance(present.engine, HostError):
         return Finding(subject, "not known without an engine", needed, "unknown", cure)
     reason = (
         f"{present.engine.name} has no image {present.image} (another one is named with "

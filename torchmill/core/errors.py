@@ -46,7 +46,16 @@ class NetworkError(TorchmillError, exit_code=6):
 
 
 class HostError(TorchmillError, exit_code=7):
-    """This machine lacks a tool, an interpreter, or room."""
+    """This machine lacks a tool, an interpreter, or room.
+
+    `cure` says what helps, as the end of the message. It is given apart from `reason` where the
+    doctor shows both in places of their own; "" if all of the message is the reason.
+    """
+
+    def __init__(self, reason: str = "", *, code: str, cure: str = "") -> None:
+        super().__init__(f"{reason}: {cure}" if cure else reason, code=code)
+        self.reason = reason
+        self.cure = cure
 
 
 class BuildError(TorchmillError, exit_code=8):

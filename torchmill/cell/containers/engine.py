@@ -73,7 +73,7 @@ def find_engine(environ: Mapping[str, str], requested: str = "") -> Engine:
                 complaints.setdefault(name, str(error))
             else:
                 return Engine(name, program, options, version)
-    raise HostError(_explain_no_engine(names, complaints), code="no-container-engine")
+    raise _no_engine(names, complaints)
 
 
 def _storage_options(name: str, environ: Mapping[str, str]) -> list[tuple[str, ...]]:
@@ -106,13 +106,18 @@ def _ask(argv: Sequence[str], environ: Mapping[str, str]) -> str:
     return process.ask(argv, environ, ANSWER_TIMEOUT_SECONDS).strip()
 
 
-def _explain_no_engine(names: tuple[str, ...], complaints: Mapping[str, str]) -> str:
-    """Return in one sentence why there is no engine, and how to get one."""
+def _no_engine(names: tuple[str, ...], complaints: Mapping[str, str]) -> HostError:
+    """Return the error that says why none of the named engines can be used, and how to get one.
+
+    `complaints` are the answers of those that are installed.
+    """
+    code = "no-container-engine"
     if not complaints:
         subject = "none of docker, podman and buildah is"
         if len(names) == 1:
             subject = f"{names[0]} is not"
-        return f"{subject} on PATH: install a container engine ({INSTALL})"
+        install = f"install a container engine ({INSTALL})"
+        return HostError(f"{subject} on PATH", code=code, cure=install)
     clauses = []
     for name, complaint in complaints.items():
         clauses.append(f"{name} is installed but does not answer ({complaint})")
@@ -121,7 +126,7 @@ def _explain_no_engine(names: tuple[str, ...], complaints: Mapping[str, str]) ->
     alternative = f", or install one that needs no daemon ({INSTALL})"
     if len(names) == 1:
         alternative = ""  # the user requested this one
-    return f"{'; '.join(clauses)}: {cure}{alternative}"
+    return HostError("; ".join(clauses), code=code, cure=f"{cure}{alternative}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,9 +272,9 @@ def find_engine_host(engine: Engine, environ: Mapping[str, str], system: str) ->
         machine, rootless, remote = json.loads(answer)
     except (CommandError, ValueError) as error:
         raise HostError(
-            f"{engine.name} does not say where its containers run ({error}): "
-            f"make `{engine.name} info` work",
+            f"{engine.name} does not say where its containers run ({error})",
             code="container-engine-unclear",
+            cure=f"make `{engine.name} info` work",
         ) from None
     if engine.name == "docker":
         # Its second value is the list of its security options, and it does not tell whether its
