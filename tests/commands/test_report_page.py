@@ -16,8 +16,9 @@ from millguard.timeline import Record
 
 from tests.support.commands import run
 from tests.support.recordings import recording
-from torchmill.commands.report.picture import render_page
+from torchmill.commands.report.picture import describe_wheel, render_page
 from torchmill.core.paths import Layout
+from torchmill.wheel.statement import describe_builder
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 HTML = "{http://www.w3.org/1999/xhtml}"
@@ -135,6 +136,15 @@ def test_a_wheel_is_told_with_its_cache_and_sizes(tmp_path: Path) -> None:
         assert ["torch/lib/libtorch_cpu.so", "4.9 KiB", "4.9 KiB"] in rows
         assert ["torch/<&>.py", "0 B", "0 B"] in rows
         assert [row[0] for row in rows if row[2:] == [""]] == [wheel.name, f"{wheel.name}.json"]
+
+
+def test_the_builder_of_a_wheel_is_named_and_not_the_machine_that_draws(tmp_path: Path) -> None:
+    wheel = made(tmp_path)
+    workflow = "https://github.com/me/wheels.yml"
+    sentence = describe_wheel(wheel, {**RELEASE, "builder": {"id": workflow, "torchmill": "1"}})
+    assert sentence.endswith(f" by {workflow}, for linux_x86_64")
+    local = describe_wheel(wheel, {**RELEASE, "builder": describe_builder({})})
+    assert " by " not in local
 
 
 @pytest.mark.slow

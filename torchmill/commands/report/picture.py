@@ -1,11 +1,10 @@
 """Draw a recording as a PNG (memory, running units, events), and as one page of HTML."""
 
 import datetime as dt
-import platform
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
 import numpy as np
@@ -31,6 +30,7 @@ from torchmill.core.plain_text import as_plain_text
 from torchmill.core.units import format_bytes, format_share
 from torchmill.toolchain.compiler_cache import CacheHits
 from torchmill.wheel.dist_files import companion_paths, read_manifest
+from torchmill.wheel.statement import LOCAL_BUILDER
 
 GIB = 2**30
 STYLE = Path(__file__).with_name("picture.mplstyle")
@@ -41,8 +41,8 @@ MEMORY_HEIGHT, UNITS_HEIGHT, BAR_HEIGHT = 3.0, 1.7, 0.22
 DPI = 140  # dots an inch
 BARS = 20  # units whose time is shown, the longest
 FEWEST_BARS = 4  # there is room for so many bars even if there are fewer units
-FINE = 1400  # columns of the memory
-COARSE = 360  # columns of the units, whose numbers change all the time
+FINE = 1400  # spans of the memory
+COARSE = 360  # spans of the units, whose numbers change all the time
 FAR = 4  # a limit of more than so many times the used memory is not drawn to scale
 LONGEST_TITLE = 48  # characters
 # Seconds between the ticks of time.
@@ -90,7 +90,7 @@ def render_page(recording: Recording, wheel: Path | None) -> str:
             recording.name, (*recording.moments, *recording.runs, *recording.events)
         ),
         lines=[build_headline(sums), *describe_sums(sums)],
-        columns=columns(recording.moments, FINE) if recording.moments else [],
+        spans=reduce_to_spans(recording.moments, FINE) if recording.moments else None,
         far=FAR,
         gib=GIB,
         runs=_longest_runs(recording),
@@ -102,7 +102,10 @@ def render_page(recording: Recording, wheel: Path | None) -> str:
 
 
 def describe_wheel(wheel: Path | None, manifest: Mapping[str, Any]) -> str:
-    """Return what came of a build: its wheel, when and by whom it was verified, in one sentence."""
+    """Return what came of a build in one sentence: its wheel, and when and by whom it was verified.
+
+    The builder is named unless it is the user's own machine.
+    """
     if wheel is None:
         return "no wheel of this build is in dist/: it failed, goes on, or its wheel was removed"
     name = f"{manifest.get('package', '')} {manifest.get('version', '')}".strip() or wheel.name
@@ -110,11 +113,10 @@ def describe_wheel(wheel: Path | None, manifest: Mapping[str, Any]) -> str:
     cell = f" ({manifest.get('tag', '')} {identifier})" if identifier else ""
     verified = dt.datetime.fromtimestamp(wheel.stat().st_mtime).astimezone()
     builder = manifest.get("builder")
-    by = f" by {builder}" if isinstance(builder, str) and builder else ""
-    return (
-        f"{name}{cell}: built and verified {verified:%Y-%m-%d %H:%M %Z}{by} "
-        f"on {platform.machine()}, {platform.system()} {platform.release()}"
-    )
+    address = builder.get("id") if isinstance(builder, dict) else None
+    by = f" by {address}" if isinstance(address, str) and address != LOCAL_BUILDER else ""
+    platform_tag = wheel.stem.rpartition("-")[2]
+    return f"{name}{cell}: built and verified {verified:%Y-%m-%d %H:%M %Z}{by}, for {platform_tag}"
 
 
 def _largest_members(wheel: Path) -> list[ZipInfo]:
@@ -151,12 +153,12 @@ def draw_picture(recording: Recording) -> Figure:
         "bottom": BOTTOM / height,
     }
     memory, units, bars = figure.subplots(3, 1, sharex=True, gridspec_kw=grid)
-    _title(figure, recording, sums)
-    _memory(memory, recording.moments, sums)
-    _events(memory, recording.events)
-    _units(units, recording.moments)
-    _bars(bars, runs, recording.wall)
-    _time(bars, recording.wall)
+    _draw_title(figure, recording, sums)
+    _draw_memory(memory, recording.moments, sums)
+    _draw_events(memory, recording.events)
+    _draw_units(units, recording.moments)
+    _draw_bars(bars, runs, recording.wall)
+    _scale_time(bars, recording.wall)
     for axes in (memory, units, bars):
         handles, _ = axes.get_legend_handles_labels()
         if handles:
@@ -171,7 +173,7 @@ def draw_picture(recording: Recording) -> Figure:
     return figure
 
 
-def _title(figure: Figure, recording: Recording, sums: Totals) -> None:
+def _draw_title(figure: Figure, recording: Recording, sums: Totals) -> None:
     """Write the name of the build, its sums, and at the bottom its notes."""
     height = figure.get_figheight()
     margin = LEFT / WIDTH
@@ -187,17 +189,22 @@ def _title(figure: Figure, recording: Recording, sums: Totals) -> None:
         figure.text(margin, 0.14 / height, notes, fontsize=8.5, color=CUT_SHORT["killed"])
 
 
-def columns(moments: Sequence[TimelineMoment], width: int) -> list[Any]:
-    """Reduce moments to at most `width` spans of equal time; return arrays by span.
+class Spans(NamedTuple):
+    """The moments of a build, reduced to spans of equal time.
 
-    1. the beginning of the span, in seconds
-    2. the most memory that was used, in GiB
-    3. the least memory that was allowed, in GiB
-    4. the average numbers of units running, paused and waiting, and of processors: four columns
-    5. the share of the time in which units waited for memory, from 0 to 1
-
-    Each array has one value more, for the end of the last span.
+    Each array has a value for each span, and one more for the end of the last span.
     """
+
+    at: Any  # the beginning of the span, in seconds
+    used: Any  # the most memory that was used, in GiB
+    allowed: Any  # the least memory that was allowed, in GiB
+    # The average numbers of units running, paused and waiting, and of processors: four columns.
+    counts: Any
+    short: Any  # the share of the time in which units waited for memory, from 0 to 1
+
+
+def reduce_to_spans(moments: Sequence[TimelineMoment], width: int) -> Spans:
+    """Return moments as at most `width` spans. There must be at least one moment."""
     at = np.array([moment.at for moment in moments])
     spans = np.linspace(0, at[-1], width, endpoint=False)
     # The first moment of each span; spans without a moment are left out.
@@ -225,33 +232,35 @@ def columns(moments: Sequence[TimelineMoment], width: int) -> list[Any]:
     ]
     # The last value is drawn up to the last moment.
     extended = [np.append(values, values[-1:], axis=0) for values in arrays]
-    return [np.append(at[starts], at[-1]), *extended]
+    return Spans(np.append(at[starts], at[-1]), *extended)
 
 
-def _memory(axes: Axes, moments: Sequence[TimelineMoment], sums: Totals) -> None:
+def _draw_memory(axes: Axes, moments: Sequence[TimelineMoment], sums: Totals) -> None:
     """Draw the memory that was used and allowed, with a dot at the peak."""
-    _label(axes, "memory, GiB")
+    _name_part(axes, "memory, GiB")
     if sums.peak is None:
         return
-    at, used, allowed, *_ = columns(moments, FINE)
+    spans = reduce_to_spans(moments, FINE)
+    at = spans.at
+    used = spans.used
     axes.fill_between(at, used, step="post", color=USED, alpha=0.35, linewidth=0)
     axes.step(at, used, where="post", color=USED, linewidth=1.0, label="used")
     highest = max(*used, 0.1)
-    least = min(allowed)
+    least = min(spans.allowed)
     if least > FAR * highest:
         # To scale, the used memory would be a line at the bottom: the limit is in the legend alone.
         label = f"allowed: {least:.1f} GiB and more, far above"
         axes.plot([], [], color=ALLOWED, linewidth=1.1, label=label)
     else:
-        axes.step(at, allowed, where="post", color=ALLOWED, linewidth=1.1, label="allowed")
-        highest = max(highest, *allowed)
+        axes.step(at, spans.allowed, where="post", color=ALLOWED, linewidth=1.1, label="allowed")
+        highest = max(highest, *spans.allowed)
     axes.set_ylim(0, highest * 1.14)
     axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     peak = ([sums.peak.at], [sums.peak.used / GIB])
     axes.plot(*peak, "o", color=USED, markeredgecolor="white", markersize=6)
 
 
-def _events(axes: Axes, events: Sequence[TimelineEvent]) -> None:
+def _draw_events(axes: Axes, events: Sequence[TimelineEvent]) -> None:
     """Mark the times at which the guard did something, at the top of the part on memory."""
     for kind, (sign, colour, name) in MARKS.items():
         times = [event.at for event in events if event.kind == kind]
@@ -271,13 +280,14 @@ def _events(axes: Axes, events: Sequence[TimelineEvent]) -> None:
         )
 
 
-def _units(axes: Axes, moments: Sequence[TimelineMoment]) -> None:
+def _draw_units(axes: Axes, moments: Sequence[TimelineMoment]) -> None:
     """Draw how many units ran, were paused and waited, and when memory was short."""
-    _label(axes, "units")
+    _name_part(axes, "units")
     if not moments:
         return
-    at, _, _, counts, short = columns(moments, COARSE)
-    *stacks, cores = counts.T
+    spans = reduce_to_spans(moments, COARSE)
+    at = spans.at
+    *stacks, cores = spans.counts.T
     labels = []
     for name, stack in zip(UNITS, stacks, strict=True):
         # A label that begins with "_" is not in the legend.
@@ -289,7 +299,7 @@ def _units(axes: Axes, moments: Sequence[TimelineMoment]) -> None:
         )
     axes.set_ylim(0, max(*sum(stacks), *cores, 1) * 1.12)
     axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
-    mostly_short = short > 0.5  # noqa: PLR2004 - most of the time
+    mostly_short = spans.short > 0.5  # noqa: PLR2004 - most of the time
     if any(mostly_short):
         axes.fill_between(
             at,
@@ -304,9 +314,9 @@ def _units(axes: Axes, moments: Sequence[TimelineMoment]) -> None:
         )
 
 
-def _bars(axes: Axes, runs: Sequence[UnitRun], wall: float) -> None:
+def _draw_bars(axes: Axes, runs: Sequence[UnitRun], wall: float) -> None:
     """Draw when the longest units ran."""
-    _label(axes, f"the {len(runs)} longest units" if runs else "no unit ended")
+    _name_part(axes, f"the {len(runs)} longest units" if runs else "no unit ended")
     axes.set_yticks([])
     axes.set_ylim(max(len(runs), FEWEST_BARS) - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
@@ -324,7 +334,7 @@ def _bars(axes: Axes, runs: Sequence[UnitRun], wall: float) -> None:
         if run.outcome in CUT_SHORT:
             colour = CUT_SHORT[run.outcome]
             axes.plot([run.ended], [row], "X", color=colour, markeredgecolor="white")
-        _bar_title(axes, row, run, wall)
+        _draw_bar_title(axes, row, run, wall)
     # The legend has only the colours of this picture.
     families = {run.family for run in runs}
     outcomes = {run.outcome for run in runs}
@@ -336,7 +346,7 @@ def _bars(axes: Axes, runs: Sequence[UnitRun], wall: float) -> None:
             axes.plot([], [], "X", color=colour, markeredgecolor="white", label=name)
 
 
-def _bar_title(axes: Axes, row: int, run: UnitRun, wall: float) -> None:
+def _draw_bar_title(axes: Axes, row: int, run: UnitRun, wall: float) -> None:
     """Write the title of a run to the right or left of its bar, or into it if that has more room.
 
     `row` is the row of the bar, from the top; `wall` is the width of the picture in seconds.
@@ -369,7 +379,7 @@ def _bar_title(axes: Axes, row: int, run: UnitRun, wall: float) -> None:
     )
 
 
-def _time(axes: Axes, wall: float) -> None:
+def _scale_time(axes: Axes, wall: float) -> None:
     """Scale the axis of time to the build."""
     axes.set_xlim(0, max(wall, 1.0))
     # A build of weeks has ticks every few days.
@@ -379,6 +389,6 @@ def _time(axes: Axes, wall: float) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: format_clock(seconds)))
 
 
-def _label(axes: Axes, text: str) -> None:
+def _name_part(axes: Axes, text: str) -> None:
     """Write the title of a part of the picture."""
     axes.set_title(text, loc="left", fontsize=9.5, fontweight="bold", color=INK, pad=6)
