@@ -1,7 +1,7 @@
 """The items that builds of a checkout leave behind: trees, sources, logs, wheels and more."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -41,45 +41,47 @@ _OUTPUTS = ("raw", "stage", "packed", "verify", "offers", "ledger")
 def find_trees(place: StoragePlace) -> Iterator[StoredItem]:
     """Yield the trees in which packages are compiled."""
     for tag, folder in list_cells(place):
-        yield from _part_of_cell("trees", tag, folder, _cells_sharing(place, tag, folder))
+        locks = _locks_of_sharing_cells(place, tag, folder)
+        yield from _part_of_cell("trees", tag, folder, partial(_list_tree, folder), locks)
 
 
 def find_outputs(place: StoragePlace) -> Iterator[StoredItem]:
     """Yield the outputs of each cell: wheels in the making, and their records."""
     for tag, folder in list_cells(place):
-        yield from _part_of_cell("outputs", tag, folder, iter(()))
+        yield from _part_of_cell("outputs", tag, folder, partial(_list_outputs, folder))
 
 
 def _part_of_cell(
-    kind: str, tag: str, folder: Path, other_locks: Iterator[Path]
+    kind: str,
+    tag: str,
+    folder: Path,
+    find: Callable[[], list[Path]],
+    other_locks: Iterable[Path] = (),
 ) -> Iterator[StoredItem]:
-    """Yield the item of the "trees" or "outputs" in the folder of a cell, if it has any.
+    """Yield the item of the paths that `find` returns in the folder of a cell, if there are any.
 
     `other_locks` are those of other cells that use the item.
     """
-    paths = _list_part(kind, folder)
+    paths = find()
     if paths:
         builds = [path / "build" for path in paths]
         used = newest_change((*paths, *builds, folder / HOLDER_FILE))
-        find = partial(_list_part, kind, folder)
         locks = (folder / LOCK_FILE, *other_locks)
         yield StoredItem(kind, f"{tag}/{folder.name}", find, used, tag, locks)
 
 
-def _list_part(kind: str, folder: Path) -> list[Path]:
-    """Return the outputs in the folder of a cell, or for "trees" everything else in it."""
-    outputs = []
-    parts_of_tree = []
-    for path in list_contents(folder):
-        if path.name.startswith(_OUTPUTS):
-            outputs.append(path)
-        else:
-            parts_of_tree.append(path)
-    return outputs if kind == "outputs" else parts_of_tree
+def _list_outputs(folder: Path) -> list[Path]:
+    """Return the outputs in the folder of a cell."""
+    return [path for path in list_contents(folder) if path.name.startswith(_OUTPUTS)]
 
 
-def _cells_sharing(place: StoragePlace, tag: str, tree: Path) -> Iterator[Path]:
-    """Yield the locks of the cells that share a tree.
+def _list_tree(folder: Path) -> list[Path]:
+    """Return the parts of the tree in the folder of a cell: everything but its outputs."""
+    return [path for path in list_contents(folder) if not path.name.startswith(_OUTPUTS)]
+
+
+def _locks_of_sharing_cells(place: StoragePlace, tag: str, tree: Path) -> Iterator[Path]:
+    """Yield the paths of the locks of the cells that share a tree; none if a cell has it alone.
 
     Cells of one family, such as the Pythons of a variant, are compiled in one tree, one after the
     other. A cell that packs its wheel has released the lock of the tree, but reads tools in it.
@@ -205,9 +207,9 @@ def find_logs(place: StoragePlace) -> Iterator[StoredItem]:
 
 
 def find_home(place: StoragePlace, kind: str) -> Iterator[StoredItem]:
-    """Yield the contents of a home of its own that a command works in.
+    """Yield the contents of the folder that `nox -s demo`, `invoke bisect` or `cluster` works in.
 
-    `kind` is "demo" (`nox -s demo`), "bisect" or "cluster" (the tasks).
+    `kind` is "demo", "bisect" or "cluster". These folders have their own trees, sources and dist/.
     """
     folder: Path = getattr(place.layout, kind)
     paths = list_contents(folder)
@@ -240,7 +242,7 @@ def find_wheels(place: StoragePlace) -> Iterator[StoredItem]:
             *companions,
             wheel,
             tag=str(manifest.get("tag", "")),
-            locks=_cells_using(place, manifest),
+            locks=_locks_of_users(place, manifest),
             hindrance=hindrance_of(wheel),
         )
 
@@ -262,8 +264,11 @@ def _tracked_hindrance(place: StoragePlace) -> Callable[[Path], Hindrance | None
     return hindrance_of
 
 
-def _cells_using(place: StoragePlace, manifest: Mapping[str, object]) -> Iterator[Path]:
-    """Yield the locks of the cell that made a wheel, and of those that may be built against it."""
+def _locks_of_users(place: StoragePlace, manifest: Mapping[str, object]) -> Iterator[Path]:
+    """Yield the paths of locks: of the cell that made a wheel, and of those built against it.
+
+    Whether a cell will take this very wheel is not known: each of a release for it counts.
+    """
     tags: set[str] = set()
     for package in place.facts.packages.values():
         if package.after == manifest.get("package"):

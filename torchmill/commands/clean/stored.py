@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from torchmill.commands.clean import cache_items, checkout_items
 from torchmill.commands.clean.cache_items import HISTORY, TOOLS
@@ -69,6 +70,10 @@ def find_leftovers(place: StoragePlace) -> Iterator[Path]:
                 yield path
 
 
+# When items are removed: "selected" by --age, --release or --free alone; "named" only with --kind.
+Removal = Literal["selected", "named", "never"]
+
+
 @dataclass(frozen=True, slots=True)
 class StorageKind:
     """A kind of items, which are listed together and removed by the same option."""
@@ -76,9 +81,7 @@ class StorageKind:
     name: str
     cost: str  # what it costs later to have removed its items, as a clause
     find: Callable[[StoragePlace], Iterable[StoredItem]]
-    # When items are removed: "selected" by --age, --release or --free alone; "named" only with
-    # --kind; "never".
-    removed: str = "selected"
+    removed: Removal = "selected"
 
 
 KINDS = (
