@@ -22,9 +22,13 @@ from torchmill.core.plain_text import as_plain_text
 from torchmill.core.units import format_bytes, format_share
 
 REFRESH_SECONDS = 0.5
-QUIET_SECONDS = 10.0  # without a new line, after which a build is over
-LONGEST_QUIET_SECONDS = 300.0  # that is, four records of a build that has run for two days
-QUIET_RECORDS = 4  # records that may be late in a long build, whose records are far apart
+QUIET_SECONDS = 10.0  # without a new record, after which a build is over
+# The guard writes records of a long build farther apart: the gap is the share MOMENT_SHARE of the
+# time since the build began. A build is over if so many of them are missing.
+QUIET_RECORDS = 4
+LONGEST_QUIET_SECONDS = (
+    300.0  # the time of QUIET_RECORDS in a build that has run for nearly two days
+)
 BAR_WIDTH = 30
 _LONGEST_TAIL = 65536  # bytes of a log in which its last edge is looked for
 _EVENT_TEXTS = {
@@ -45,7 +49,8 @@ class WatchedBuild:
     timeline: Path
     live: LiveBuild = field(default_factory=LiveBuild)
     edge: Edge | None = None  # the last that ninja finished
-    changed_at: float = 0.0  # seconds since 1970, when its timeline was last written to
+    # Seconds since 1970, when its timeline was last written to. 0: nothing was read of it yet.
+    changed_at: float = 0.0
     _position: int = 0  # bytes of the timeline that were read
     _rest: bytes = b""  # of a line whose end was not written yet
 
@@ -56,8 +61,8 @@ class WatchedBuild:
 
     def runs_at(self, now: float) -> bool:
         """Tell whether the build runs at a moment (seconds since 1970)."""
-        interval = self.live.account.now.at * MOMENT_SHARE
-        return now - self.changed_at < max(QUIET_SECONDS, QUIET_RECORDS * interval)
+        gap = self.live.account.now.at * MOMENT_SHARE  # seconds between two records
+        return now - self.changed_at < max(QUIET_SECONDS, QUIET_RECORDS * gap)
 
     def read_on(self) -> None:
         """Read what was written since the last time; a file that was begun anew from its start."""
@@ -149,7 +154,10 @@ def _describe_event(event: TimelineEvent) -> str:
 
 
 def list_timelines(layout: Layout) -> list[Path]:
-    """Return the timelines of this checkout's builds, on this machine and in containers."""
+    """Return the timelines of this checkout's builds, on this machine and in containers.
+
+    Those of containers are in a folder for each architecture.
+    """
     return [*layout.logs.glob(f"*{SUFFIX}"), *layout.state.glob(f"*/logs/*{SUFFIX}")]
 
 

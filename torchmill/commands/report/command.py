@@ -8,6 +8,7 @@ from typing import Any
 from millguard.timeline import SUFFIX
 
 from torchmill.commands.report.recording import format_trace, read_timeline, summarize_recording
+from torchmill.commands.watch import list_timelines
 from torchmill.core.atomic_writes import write_atomically
 from torchmill.core.errors import ConfigError
 from torchmill.core.optional_libraries import require_library
@@ -59,7 +60,7 @@ def find_timeline(name: str, layout: Layout) -> tuple[Path, tuple[str, ...]]:
     stands for the newest of any release, "wheel-3.10-cpu-aarch64" for one in a container. Raises
     ConfigError if there is none.
     """
-    timelines = _list_timelines(layout)
+    timelines = sorted(list_timelines(layout), key=lambda path: -path.stat().st_mtime)
     if not name and timelines:
         return timelines[0], ()
     file = _find_file(name, timelines, layout)
@@ -80,16 +81,11 @@ def find_timeline(name: str, layout: Layout) -> tuple[Path, tuple[str, ...]]:
     return timeline, ()
 
 
-def _list_timelines(layout: Layout) -> list[Path]:
-    """Return all timelines, the newest first."""
-    of_machine = layout.logs.glob(f"*{SUFFIX}")
-    of_containers = layout.state.glob(f"*/logs/*{SUFFIX}")  # in a folder for each architecture
-    timelines = [*of_machine, *of_containers]
-    return sorted(timelines, key=lambda path: path.stat().st_mtime, reverse=True)
-
-
 def _find_file(name: str, timelines: Sequence[Path], layout: Layout) -> Path | None:
-    """Return the file that a name stands for: a wheel, its manifest, a log or a timeline."""
+    """Return the file that a name stands for: a wheel, its manifest, a log or a timeline.
+
+    `timelines` are those that a build's name is looked for in, the newest first.
+    """
     if not name:
         return None
     candidates = [Path(name), layout.dist / name, layout.logs / name]
