@@ -85,59 +85,129 @@ def answer_arch(facts: Facts, host: Host, question: ArchQuestion) -> CommandOutp
     if question.tag:
         release = find_release(facts, base, question.tag)
     gpus = _named_gpus(facts, host, question)
-    requested = {gpu.capability.name: gpu.capability for gpu in gpus}
+    capabilities = {gpu.capability.name: gpu.capability for gpu in gpus}
     # A GPU may run the code of an older one, so that the shortest list may leave some out.
-    shortest = arch_list.format_arch_list(shortest_arch_list(facts, requested.values()))
-    text = question.arch_list
-    if not text:
-        text = shortest if question.local else ";".join(requested)
+    shortest = arch_list.format_arch_list(shortest_arch_list(facts, capabilities.values()))
+    if question.arch_list:
+        text = question.arch_list
+    elif question.local:
+        text = shortest
+    else:
+        text = ";".join(capabilities)
     if not text:
         return _summarize_all(facts, toolkit, release)
-    targets = check_arch_list(facts, text, toolkit, release, host.gpus.devices)
-    listed = arch_list.format_arch_list(targets)
-    names = {target.capability for target in targets}
-    capabilities = [
-        capability for capability in facts.gpus.capabilities if capability.name in names
-    ]
-    support = {
-        capability.name: serving_kind(facts, targets, capability)
-        for capability in facts.gpus.capabilities
-    }
-    shown_gpus = gpus or [NamedGpu(capability.name, capability) for capability in capabilities]
-    board = None if question.local else gpu_hosts.find_board(facts, shown_gpus)
-    releases = [release] if release else facts.releases[base]
-    is_local = question.local is not None
-    wheel = _official_wheel(facts, releases, shown_gpus, host, board, is_local=is_local)
-    saving: list[str] = []
-    if question.local is not None:
-        saving = _saving(facts, question.local, question.cuda, host)
-    plan = _plan(facts, targets, toolkit, release, host)
-    requested_capabilities = list(requested.values())
-    lines = [f"{gpu.gpu}: {gpu.capability.name}" for gpu in gpus if gpu.gpu != gpu.capability.name]
-    if shortest not in {"", listed}:
-        lines.append(f"{shortest} would do: its code runs on all of them")
-    lines += [_capability_as_text(facts, capability) for capability in capabilities]
-    lines += _describe_support(targets, support, gpus)
-    lines += _describe_official(facts, wheel, shown_gpus, board)
-    lines += saving
-    lines += _remarks(facts, targets, toolkit, release)
-    costs: dict[str, Any] = {"estimate": None, "overflow": None}
-    if plan:
-        memory = host.resources.memory
-        lines.append(
-            estimate_report.estimate_as_text(facts, plan, memory, gpus=requested_capabilities)
+    answer = ListAnswer(
+        facts=facts,
+        host=host,
+        targets=check_arch_list(facts, text, toolkit, release, host.gpus.devices),
+        gpus=gpus,
+        shortest=shortest,
+        toolkit=toolkit,
+        release=release,
+        is_local=question.local is not None,
+        saving=_saving_lines(facts, question, host),
+    )
+    return answer.as_output()
+
+
+@dataclass(frozen=True, slots=True)
+class ListAnswer:
+    """The facts about one list of capabilities."""
+
+    facts: Facts
+    host: Host
+    targets: Sequence[ArchTarget]  # the list
+    gpus: Sequence[NamedGpu]  # that the question names, or has by `local`
+    shortest: str  # the shortest list that serves these GPUs; "" without GPUs
+    toolkit: Toolkit | None  # that takes the list
+    release: Release | None  # that takes the list
+    is_local: bool  # the GPUs of this machine are meant
+    saving: Sequence[str]  # lines on the time that the list saves
+
+    @property
+    def capabilities(self) -> list[Capability]:
+        """Return the capabilities on the list, in the order of the facts."""
+        names = {target.capability for target in self.targets}
+        return [
+            capability for capability in self.facts.gpus.capabilities if capability.name in names
+        ]
+
+    @property
+    def support(self) -> dict[str, str | None]:
+        """Return by capability whether the list serves it by "code", by "PTX" or not (None)."""
+        return {
+            capability.name: serving_kind(self.facts, self.targets, capability)
+            for capability in self.facts.gpus.capabilities
+        }
+
+    def as_output(self) -> CommandOutput:
+        """Return the answer as text for people, and as data for --json."""
+        # A list without GPUs is for any GPUs of its capabilities.
+        shown_gpus = self.gpus or [
+            NamedGpu(capability.name, capability) for capability in self.capabilities
+        ]
+        board = None if self.is_local else gpu_hosts.find_board(self.facts, shown_gpus)
+        releases = self.facts.releases[base_package(self.facts).name]
+        wheel = _official_wheel(
+            self.facts,
+            [self.release] if self.release else releases,
+            shown_gpus,
+            self.host,
+            board,
+            is_local=self.is_local,
         )
-        costs = estimate_report.estimate_as_data(facts, plan, gpus=requested_capabilities)
-    data = {
-        "gpus": {gpu.gpu: gpu.capability.name for gpu in gpus},
-        "capabilities": [capability_as_data(facts, capability) for capability in capabilities],
-        "list": listed,
-        "published": wheel and wheel.as_data(),
-        "saving": saving[0] if saving else None,
-        "serves": support,
-        **costs,
-    }
-    return CommandOutput("\n".join(lines), data)
+        plan = _plan_of_list(self.facts, self.targets, self.toolkit, self.release, self.host)
+        text = "\n".join(self._lines(shown_gpus, board, wheel, plan))
+        return CommandOutput(text, self._as_data(wheel, plan))
+
+    def _lines(
+        self,
+        shown_gpus: Sequence[NamedGpu],
+        board: GpuHost | None,
+        wheel: PublishedWheel | None,
+        plan: Plan | None,
+    ) -> Iterator[str]:
+        """Yield the lines of the answer; `wheel` is the official one for some GPUs or a board."""
+        for gpu in self.gpus:
+            if gpu.gpu != gpu.capability.name:
+                yield f"{gpu.gpu}: {gpu.capability.name}"
+        if self.shortest not in {"", arch_list.format_arch_list(self.targets)}:
+            yield f"{self.shortest} would do: its code runs on all of them"
+        for capability in self.capabilities:
+            yield _capability_as_text(self.facts, capability)
+        yield from _describe_support(self.targets, self.support, self.gpus)
+        yield from _describe_official(self.facts, wheel, shown_gpus, board)
+        yield from self.saving
+        yield from _warnings(self.facts, self.targets, self.toolkit, self.release)
+        if plan:
+            memory = self.host.resources.memory
+            yield estimate_report.estimate_as_text(
+                self.facts, plan, memory, gpus=self._requested_capabilities()
+            )
+
+    def _as_data(self, wheel: PublishedWheel | None, plan: Plan | None) -> dict[str, Any]:
+        """Return the answer as JSON-ready data."""
+        costs: dict[str, Any] = {"estimate": None, "overflow": None}
+        if plan:
+            costs = estimate_report.estimate_as_data(
+                self.facts, plan, gpus=self._requested_capabilities()
+            )
+        return {
+            "gpus": {gpu.gpu: gpu.capability.name for gpu in self.gpus},
+            "capabilities": [
+                capability_as_data(self.facts, capability) for capability in self.capabilities
+            ],
+            "list": arch_list.format_arch_list(self.targets),
+            "published": wheel and wheel.as_data(),
+            "saving": self.saving[0] if self.saving else None,
+            "serves": self.support,
+            **costs,
+        }
+
+    def _requested_capabilities(self) -> list[Capability]:
+        """Return the capabilities of the GPUs that the question names, each once."""
+        capabilities = {gpu.capability.name: gpu.capability for gpu in self.gpus}
+        return list(capabilities.values())
 
 
 def _named_gpus(facts: Facts, host: Host, question: ArchQuestion) -> list[NamedGpu]:
@@ -373,8 +443,8 @@ def _official_wheel(
 ) -> PublishedWheel | None:
     """Return the newest official wheel for some GPUs; None if no wheel that was read fits.
 
-    They are in this machine (`is_local`), on a board such as a Jetson, which is a machine of its
-    own, or in a Linux machine of which nothing else is known.
+    The GPUs are in `host` (`is_local`), or on a board such as a Jetson: then the wheel must also run
+    with the rest of that machine. Or they are in a Linux machine of which nothing else is known.
     """
     names = [gpu.capability.name for gpu in gpus]
     if is_local:
@@ -389,15 +459,17 @@ def _official_wheel(
     return published.newest_for_gpus(facts, releases, machine)
 
 
-def _saving(facts: Facts, release: Release, cuda: str, host: Host) -> list[str]:
+def _saving_lines(facts: Facts, question: ArchQuestion, host: Host) -> list[str]:
     """Return how much sooner a build for this machine's GPUs ends than one with the official list.
 
-    [] if no cell has such GPUs on its list. The cell is one of `release`, else of the newest that
-    has one. `cuda` is its toolkit, "" for any.
+    [] if the question does not mean them (`local`), or if no cell has such GPUs on its list. The
+    cell is one of the question's release and toolkit, else of the newest release that has one.
     """
-    for candidate in (release, *reversed(facts.releases[release.package])):
+    if question.local is None:
+        return []
+    for candidate in (question.local, *reversed(facts.releases[question.local.package])):
         for cell in _preferred_cells(facts, candidate, host):
-            if cuda in {"", cell.build.cuda, cell.build.variant}:
+            if question.cuda in {"", cell.build.cuda, cell.build.variant}:
                 saving = estimate_report.saving_for_gpus(facts, cell, host)
                 if saving:
                     return saving
@@ -421,7 +493,7 @@ def _preferred_cells(facts: Facts, release: Release, host: Host) -> list[Cell]:
     return sorted(installed or cells, key=preference)[::-1]
 
 
-def _remarks(
+def _warnings(
     facts: Facts, targets: Sequence[ArchTarget], toolkit: Toolkit | None, release: Release | None
 ) -> Iterator[str]:
     """Yield warnings before a list is built with a toolkit."""
@@ -440,7 +512,7 @@ def _remarks(
         yield f"  {release} does not build with CUDA {version}"
 
 
-def _plan(
+def _plan_of_list(
     facts: Facts,
     targets: Sequence[ArchTarget],
     toolkit: Toolkit | None,
