@@ -65,15 +65,15 @@ def parse_criteria(
     idle = None
     if age:
         idle = parse_option("invoke clean: --age", age, parse_duration, "invalid-age")
-    enough = None
+    bytes_to_free = None
     if free:
-        enough = parse_option("invoke clean: --free", free, parse_bytes, "invalid-free")
+        bytes_to_free = parse_option("invoke clean: --free", free, parse_bytes, "invalid-free")
     if names:
         kinds = tuple(kind for kind in KINDS if kind.name in names)
     else:
         kinds = tuple(kind for kind in KINDS if kind.removed == "selected")
     tags = _release_tags(facts, release) if release else None
-    return CleanCriteria(kinds, idle, tags, enough)
+    return CleanCriteria(kinds, idle, tags, bytes_to_free)
 
 
 def _release_tags(facts: Facts, tag: str) -> frozenset[str]:
@@ -221,12 +221,7 @@ def show_status(facts: Facts, layout: Layout) -> CommandOutput:
     usages = _measure_usages(place)
     size = add_up(usage.size for usage in usages).size
     leftovers = measure_paths(stored.find_leftovers(place)).size
-    # Name each disk by one folder on it; if several are on it, the last of them.
-    disks = {}
-    for folder in (layout.cache, place.environments, layout.dist, layout.state):
-        if folder.is_dir():
-            disks[folder.stat().st_dev] = folder
-    rooms = {str(folder): shutil.disk_usage(folder) for folder in disks.values()}
+    rooms = {str(folder): shutil.disk_usage(folder) for folder in _disk_folders(place)}
     data = {
         "stored": [usage.as_data() for usage in usages],
         "size": size,
@@ -236,17 +231,9 @@ def show_status(facts: Facts, layout: Layout) -> CommandOutput:
             {"folder": name, "total": room.total, "free": room.free} for name, room in rooms.items()
         ],
     }
-    rows: list[Sequence[str]] = []
-    for kind in KINDS:
-        members = [usage for usage in usages if usage.item.kind == kind.name]
-        if members:
-            total = add_up(member.size for member in members).size
-            rows.append((kind.name, format_bytes(total), "", f"if removed: {kind.cost}"))
-            rows += _item_rows(members)
-            rows.append(("", "", "", ""))
     lines = []
-    if rows:
-        lines.append(format_table(("stored", "size", "last needed", ""), rows))
+    if usages:
+        lines.append(format_table(("stored", "size", "last needed", ""), _status_rows(usages)))
     lines.append(
         f"{format_bytes(size)} in total; a file with several names counts in each item, but only "
         "once here"
@@ -260,6 +247,29 @@ def show_status(facts: Facts, layout: Layout) -> CommandOutput:
         lines.append(f"{name}: {free} free on its disk")
     lines.append(selection.describe_state(layout))
     return CommandOutput("\n".join(lines), data)
+
+
+def _disk_folders(place: StoragePlace) -> list[Path]:
+    """Return a folder on each disk that stores items; if several are on it, the last of them."""
+    layout = place.layout
+    folders = {}
+    for folder in (layout.cache, place.environments, layout.dist, layout.state):
+        if folder.is_dir():
+            folders[folder.stat().st_dev] = folder
+    return list(folders.values())
+
+
+def _status_rows(usages: Sequence[StoredUsage]) -> list[Sequence[str]]:
+    """Return a row for each kind of items, and rows for its items."""
+    rows: list[Sequence[str]] = []
+    for kind in KINDS:
+        members = [usage for usage in usages if usage.item.kind == kind.name]
+        if members:
+            total = add_up(member.size for member in members).size
+            rows.append((kind.name, format_bytes(total), "", f"if removed: {kind.cost}"))
+            rows += _item_rows(members)
+            rows.append(("", "", "", ""))
+    return rows
 
 
 def _measure_usages(place: StoragePlace) -> list[StoredUsage]:
@@ -339,9 +349,8 @@ def clean(
         ],
         "freed": freed,
     }
-    removed, freed_clause = "removed", "freed"
-    if dry_run:
-        removed, freed_clause = "would be removed", "would be freed"
+    removed = "would be removed" if dry_run else "removed"
+    freed_clause = "would be freed" if dry_run else "freed"
     rows: list[Sequence[str]] = []
     for storage_kind in KINDS:
         members = [usage for usage in usages if usage.item.kind == storage_kind.name]
@@ -360,11 +369,11 @@ def clean(
     )
 
 
-def _require_freed(freed: int, enough: int | None) -> None:
-    """Raise HostError if fewer bytes were freed than `enough`, the value of --free."""
-    if enough is not None and freed < enough:
+def _require_freed(freed: int, requested: int | None) -> None:
+    """Raise HostError if fewer bytes were freed than `requested`, the value of --free."""
+    if requested is not None and freed < requested:
         raise HostError(
-            f"only {format_bytes(freed)} of {format_bytes(enough)} can be freed: add kinds with "
+            f"only {format_bytes(freed)} of {format_bytes(requested)} can be freed: add kinds with "
             "--kind (some are removed only if named: `invoke clean --help`), or try again when "
             "less is in use",
             code="not-enough-to-free",
