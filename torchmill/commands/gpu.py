@@ -160,17 +160,19 @@ def newest_cuda_wheels(dist: Path, arch: str) -> list[GpuWheel]:
             code="no-gpu-wheel",
         )
     newest = cuda_wheels[-1]
-    # The newest wheel that is for certain Pythons decides: all others must take one of these, too.
+    # The Pythons that all chosen wheels take. A wheel without Pythons takes any; so the set is empty
+    # until the first wheel with some is chosen.
     pythons: frozenset[str] = frozenset()
     by_package: dict[str, GpuWheel] = {}
     for wheel in reversed(cuda_wheels):
-        package = wheel.manifest["package"]
+        package = parse_file_name(wheel.path)[0]
         if wheel.base != newest.base or package in by_package:
             continue
-        if pythons and wheel.pythons and pythons.isdisjoint(wheel.pythons):
-            continue
         if wheel.pythons:
-            pythons = (pythons & wheel.pythons) or wheel.pythons
+            common = pythons & wheel.pythons if pythons else wheel.pythons
+            if not common:
+                continue
+            pythons = common
         by_package[package] = wheel
     return list(reversed(by_package.values()))
 
@@ -226,12 +228,12 @@ def check_on_gpu(
         for folder in torch_folders:
             environments.add_package_folder(Path(environment), folder)
         # An environment that is lent brings its own NumPy.
-        refused = _install_wheels(facts, wheels, venv, log, with_numpy=not torch_folders)
-        tried = [wheel for wheel in wheels if wheel.path.name not in refused]
+        failed_installs = _install_wheels(facts, wheels, venv, log, with_numpy=not torch_folders)
+        tried = [wheel for wheel in wheels if wheel.path.name not in failed_installs]
         checks = clean_environment.run_checks(venv, _SCRIPT, expected_values(tried), log)
         for name, lines in smoke_lines_by_package(facts, tried).items():
             checks[name] = _try_lines(venv, lines, log)
-        return {**checks, **refused}
+        return {**checks, **failed_installs}
 
 
 def _install_wheels(
@@ -248,15 +250,15 @@ def _install_wheels(
         first += _numpy_pins(wheels)[:1]  # one version, if the wheels were built with several
     if first:
         clean_environment.install_packages(venv, first, log)
-    refused = {}
+    failed_installs = {}
     for wheel in wheels:
         if wheel in core_wheels:
             continue
         try:
             clean_environment.install_packages(venv, [wheel.path], log)
         except VerifyError as error:
-            refused[wheel.path.name] = CheckResult(ok=False, detail=str(error))
-    return refused
+            failed_installs[wheel.path.name] = CheckResult(ok=False, detail=str(error))
+    return failed_installs
 
 
 def _numpy_pins(wheels: Sequence[GpuWheel]) -> list[str]:
