@@ -228,36 +228,21 @@ def test_a_signal_ends_the_command_and_what_it_started(
 
 def test_an_interrupt_of_millguard_alone_reaches_what_a_shell_waits_for(project: Path) -> None:
     """The shell that waits would not end by the signal unless the program did."""
-    script = "trap : INT; sh -c 'touch started; exec sleep 60'; echo $?"
-    process = subprocess.Popen(
-        millguard_words("-q", "--", "sh", "-c", script),
-        cwd=project,
-        env=command_environment(project),
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    until((project / "started").exists)
+    process = _start(project, "trap : INT; sh -c 'touch started; exec sleep 60'; echo $?")
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=DEADLINE)
     assert (process.returncode, output) == (0, "130\n")
 
 
 def test_a_second_interrupt_ends_a_command_that_ignores_the_first(project: Path) -> None:
-    script = "trap '' INT; touch started; sleep 60; true"
-    process = subprocess.Popen(
-        millguard_words("-q", "--", "sh", "-c", script),
-        cwd=project,
-        env=command_environment(project),
-        start_new_session=True,
-    )
-    until((project / "started").exists)
+    process = _start(project, "trap '' INT; touch started; sleep 60; true")
     below = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(signal.SIGINT)
     time.sleep(1)
     assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    assert process.wait(DEADLINE) == -signal.SIGTERM
+    process.communicate(timeout=DEADLINE)
+    assert process.returncode == -signal.SIGTERM
     assert psutil.wait_procs(below, timeout=10)[1] == []
 
 
