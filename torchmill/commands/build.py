@@ -205,7 +205,7 @@ class Dialogue:
             return CommandOutput("nothing was done")
         if not agree("Go on?", yes=yes):
             return CommandOutput("nothing was done", exit_code=1)
-        failure = bring_missing(self._cures, all_of_it=True, yes=yes, agreed=foresight.commands)
+        failure = bring_missing(self._cures, require_all=True, yes=yes, agreed=foresight.commands)
         if failure is not None:
             return failure
         for command in self._session_commands(self._cures().commands):
@@ -486,6 +486,7 @@ class Dialogue:
     def _results(self) -> Iterator[str]:
         """Yield the paths of the wheels, and commands for their use."""
         wheels: dict[str, list[str]] = {}  # by Python
+        last_wheel = ""
         for cell in self.requested.cells:
             verified = products.require_verified(
                 self.layout.root,
@@ -494,11 +495,11 @@ class Dialogue:
                 format_options(self._cell_options(cell)),
                 contained=cell.build.arch != self.native,
             )
-            wheel = os.path.relpath(verified.wheel)
-            wheels.setdefault(cell.build.python, []).append(wheel)
+            last_wheel = os.path.relpath(verified.wheel)
+            wheels.setdefault(cell.build.python, []).append(last_wheel)
             yield str(verified.wheel)
         # The wheels of one Python are installed together: an extension with its torch.
         for python, paths in wheels.items():
             yield f"install:  python{python} -m pip install {shlex.join(paths)}"
-        yield f"picture:  invoke report {shlex.quote(wheel)}"
+        yield f"picture:  invoke report {shlex.quote(last_wheel)}"
         yield "projects: invoke snippet --tool uv"

@@ -168,11 +168,13 @@ def _check_options(
     `values` are the options of engines by name; an empty one was not given.
     """
     require_choice("--engine", engine, _ENGINES, "unknown-engine")
+    # An engine takes just the options that it needs. Slurm needs none, and takes its own.
     needed = _ENGINES[engine]["needs"]
+    allowed = needed or _SLURM_OPTIONS
     most = _ENGINES[engine].get("most", MOST_SHARDS)
     require_count("--shards", shards, _ENGINES[engine]["least"], most, "invalid-shard")
     for name, value in values.items():
-        if value and name not in (needed or _SLURM_OPTIONS):
+        if value and name not in allowed:
             hint = ""
             if name == "submit":
                 hint = ": without it, the command that submits the jobs is printed"

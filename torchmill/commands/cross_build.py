@@ -388,9 +388,7 @@ def _examine_engine(present: ContainerFacts) -> Iterator[Finding]:
     needed = "docker, podman or buildah"
     if isinstance(present.engine, HostError):
         refusal = present.engine
-        yield Finding(
-            subject, "none that answers", needed, "failure", refusal.cure, refusal.reason
-        )
+        yield Finding(subject, "none that answers", needed, "failure", refusal.cure, refusal.reason)
         return
     version = f"{present.engine.name} {present.engine.version}".rstrip()
     yield Finding(subject, version, needed, "ok")

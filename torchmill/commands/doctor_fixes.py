@@ -51,7 +51,7 @@ def run_fixes(
         return CommandOutput("nothing was done", exit_code=1)
     return bring_missing(
         lambda: find_cures(examine(measure())),
-        all_of_it=False,
+        require_all=False,
         yes=yes,
         agreed=foresight.commands,
     )

@@ -154,22 +154,23 @@ def can_have_environment(
 
 
 def product_words(session: MatrixSession, call: NoxCall, tag: str | None) -> tuple[str, ...]:
-    """Return the first words of the sessions that make products of a session's wheel.
+    """Return the first words of the sessions of products that are registered beside a wheel's.
 
-    () for a call that cannot mean such a session. They would be most of all sessions: a list has
-    them only if it names a product, and so has a call while no release (`tag`) is selected.
+    A product is made of a wheel, as "conda-3.10-cpu" is of "wheel-3.10-cpu". These would be most of
+    all sessions, and to register them takes time. So they are registered if the call names some
+    product, or if it runs sessions of the selected release (`tag`; None if none is selected).
     """
-    if call.as_json:
+    runs_selected_release = tag is not None and not call.lists
+    if call.as_json or not (call.names_product or runs_selected_release):
         return ()
-    if call.names_product or (tag is not None and not call.lists):
-        return _words_of_products(session.word, dependent=session.dependent)
-    return ()
+    return _words_of_products(session.word, dependent=session.dependent)
 
 
 def _words_of_products(word: str, *, dependent: bool) -> tuple[str, ...]:
-    """Return the first words of the products of the wheel "WORD-3.10-cpu": "conda" or "conda-WORD".
+    """Return the first words of the sessions that make products of the wheel "WORD-3.10-cpu".
 
-    `dependent`: the package is built against torch, and can be packed for conda and checked.
+    For torch these are "conda", "libtorch" and others. A package that is built against torch
+    (`dependent`) is packed for conda and checked: "conda-WORD", "check-WORD".
     """
     if dependent:
         return (f"conda-{word}", f"check-{word}")

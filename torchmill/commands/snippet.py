@@ -65,8 +65,8 @@ def write_snippet(
         names = [name for name in declared if name in facts.packages] or [base.package]
     releases = _releases(facts, stock, base, variants, names)
     decisions = []
-    for name in variants:
-        request = SnippetRequest(releases, name, platforms, native.native_arch(), direct)
+    for variant_name in variants:
+        request = SnippetRequest(releases, variant_name, platforms, native.native_arch(), direct)
         decisions.append(decide(facts, stock, request))
     common = set.intersection(*(set(decision.pythons) for decision in decisions))
     if not common:

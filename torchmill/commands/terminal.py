@@ -51,7 +51,7 @@ def agree(question: str, *, yes: bool, default: bool = True) -> bool:
 def bring_missing(
     examine: Callable[[], Cures],
     *,
-    all_of_it: bool,
+    require_all: bool,
     yes: bool = False,
     agreed: Collection[str] = (),
 ) -> CommandOutput | None:
@@ -59,13 +59,13 @@ def bring_missing(
 
     `examine` returns the cures that the machine needs now: a cure may lead to findings that nobody
     could see before it. Nothing is asked about commands that were `agreed` to before. With
-    `all_of_it`, raises HostError for a failure that no command cures. Returns None, or the output
+    `require_all`, raises HostError for a failure that no command cures. Returns None, or the output
     of a command that ends because the user said no or a cure failed.
     """
     tried: set[Trial] = set()
     while True:
         cures = examine()
-        if all_of_it:
+        if require_all:
             _require_curable(cures, tried)
         commands = []
         for command, finding in cures.commands.items():
