@@ -20,8 +20,8 @@ from guard_simulator import (
     ImaginedMachine,
     ImaginedUnit,
     SimulatedOutcome,
-    half_peak_share,
     lower_bound,
+    measured_curve,
     recorded_curve,
     simulate_build,
 )
@@ -92,7 +92,7 @@ def build_guarded(
     history = NeedHistory(folder / "none.sqlite")
     if warm:
         for unit in units:
-            need = MeasuredNeed(unit.peak, unit.seconds, half_peak_share(unit.curve))
+            need = MeasuredNeed(unit.peak, unit.seconds, measured_curve(unit.curve))
             history.learn(unit.key, need)
     expectations = UnitExpectations(history, KNOWN_COSTS)
 
@@ -100,7 +100,7 @@ def build_guarded(
         return expectations.expect(describe(unit))
 
     def learn(unit: ImaginedUnit) -> None:
-        expectations.learn(describe(unit), unit.peak, unit.seconds, half_peak_share(unit.curve))
+        expectations.learn(describe(unit), unit.peak, unit.seconds)
 
     return simulate_build(units, machine, decide, predict, learn=learn)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from millguard.expectations import expect_again
 from millguard.policy import (
+    CURVE_PARTS,
     TEARDOWN,
     Admit,
     Decision,
@@ -26,7 +27,7 @@ from millguard.policy import (
 
 MemoryCurve = Callable[[float], float]  # from a share of a unit's time to a share of its peak
 
-_STEPS = 1000  # in which half_peak_share looks at a curve
+_MOMENTS = 40  # of each part of a curve at which measured_curve looks
 
 
 def linear_curve(share: float) -> float:
@@ -61,12 +62,13 @@ def recorded_curve(points: Sequence[float]) -> MemoryCurve:
     return curve
 
 
-def half_peak_share(curve: MemoryCurve) -> float:
-    """Return the share of its time after which a unit first has half of its peak."""
-    for step in range(_STEPS):
-        if 2 * curve(step / _STEPS) >= 1:
-            return step / _STEPS
-    return 1.0
+def measured_curve(curve: MemoryCurve) -> tuple[float, ...]:
+    """Return the curve that the guard measures: the most memory in equal parts of a unit's time."""
+    levels = []
+    for part in range(CURVE_PARTS):
+        moments = [part + step / _MOMENTS for step in range(_MOMENTS + 1)]
+        levels.append(max(curve(moment / CURVE_PARTS) for moment in moments))
+    return tuple(levels)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,15 +10,15 @@ from guard_simulator import (
     ImaginedUnit,
     MemoryCurve,
     early_curve,
-    half_peak_share,
     late_curve,
     linear_curve,
     lower_bound,
+    measured_curve,
     recorded_curve,
     sawtooth_curve,
     simulate_build,
 )
-from millguard.policy import MIB, Admit, Decision, PolicyInput, Unit, decide
+from millguard.policy import CURVE_PARTS, MIB, Admit, Decision, PolicyInput, Unit, decide
 
 GIB = 1024 * MIB
 
@@ -34,11 +34,12 @@ def mixed(seed: int, count: int, curve: MemoryCurve, *, weight: float = 1.0) -> 
     return jobs
 
 
-half_of = cache(half_peak_share)
+curve_of = cache(measured_curve)
 
 
 def known(job: ImaginedUnit) -> Unit:
-    return Unit(job.key, job.peak, job.seconds, job.weight, measured=True, half=half_of(job.curve))
+    curve = curve_of(job.curve)
+    return Unit(job.key, job.peak, job.seconds, job.weight, measured=True, curve=curve)
 
 
 def wrong(job: ImaginedUnit) -> Unit:
@@ -133,7 +134,10 @@ def test_curves() -> None:
     ):
         assert all(0 <= curve(step / 100) <= 1 for step in range(101))
     assert recorded_curve((0.5, 1.0, 0.2))(0.5) == pytest.approx(0.75)
-    assert half_peak_share(recorded_curve((0.5, 1.0, 0.2))) == pytest.approx(0.334, abs=0.002)
+    measured = measured_curve(recorded_curve((0.5, 1.0, 0.2)))
+    assert len(measured) == CURVE_PARTS
+    assert max(measured) == 1.0
+    assert measured[-1] == pytest.approx(0.3, abs=0.001)
 
 
 @pytest.mark.parametrize("curve", [linear_curve, early_curve, late_curve, sawtooth_curve])

@@ -7,16 +7,18 @@ import pytest
 from millguard.cost_files import CostFileError, export_costs, import_costs, read_history
 from millguard.expectations import MeasuredNeed, NeedHistory
 from millguard.known_costs import load_known_costs
+from millguard.policy import CURVE_PARTS
 
-HEAD = '{"format": 1, "kind": "millguard costs"}\n'
-ROW = {"key": "c++|a.cpp|-O2", "peak": 1000, "seconds": 1.5, "half": 0.25}
+HEAD = '{"format": 2, "kind": "millguard costs"}\n'
+CURVE = (0.5,) * (CURVE_PARTS - 1) + (1.0,)
+ROW = {"key": "c++|a.cpp|-O2", "peak": 1000, "seconds": 1.5, "curve": CURVE}
 
 
 @pytest.fixture
 def history(tmp_path: Path) -> Path:
     file = tmp_path / "units.sqlite"
     needs = NeedHistory(file)
-    needs.learn("c++|a.cpp|-O2", MeasuredNeed(1000, 1.5, 0.25))
+    needs.learn("c++|a.cpp|-O2", MeasuredNeed(1000, 1.5, CURVE))
     needs.learn(
         "cc|weird\udcff|-O0".encode(errors="backslashreplace").decode(), MeasuredNeed(5, 1.0)
     )
@@ -42,12 +44,15 @@ def test_the_larger_peak_stays(history: Path, tmp_path: Path) -> None:
     [
         "",
         "{}\n",
-        '{"format": 2, "kind": "millguard costs"}\n',
+        '{"format": 1, "kind": "millguard costs"}\n',
         HEAD + "no json\n",
         HEAD + json.dumps({**ROW, "peak": "1"}) + "\n",
         HEAD + json.dumps({**ROW, "peak": 2**70}) + "\n",
         HEAD + json.dumps({**ROW, "seconds": -1}) + "\n",
-        HEAD + json.dumps({**ROW, "half": 2}) + "\n",
+        HEAD + json.dumps({**ROW, "curve": 1}) + "\n",
+        HEAD + json.dumps({**ROW, "curve": ["1"]}) + "\n",
+        HEAD + json.dumps({**ROW, "curve": [2]}) + "\n",
+        HEAD + json.dumps({**ROW, "curve": [0.5, 1]}) + "\n",
         HEAD + json.dumps({**ROW, "key": ""}) + "\n",
         HEAD + json.dumps({**ROW, "key": "\ud800"}) + "\n",
         HEAD + '{"key": "a"}\n',

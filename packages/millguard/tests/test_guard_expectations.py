@@ -14,9 +14,10 @@ from millguard.expectations import (
     UnitExpectations,
     expect_again,
 )
-from millguard.policy import MIB, Unit
+from millguard.policy import CURVE_PARTS, FLAT_CURVE, MIB, Unit
 from millguard.units import UnitDescription
 
+RISING = tuple((part + 1) / CURVE_PARTS for part in range(CURVE_PARTS))
 KNOWN = (
     KnownCost("csrc/jit/python/init.cpp", 2000 * MIB, 50),
     KnownCost("csrc/*init.cpp", 900 * MIB, 13),
@@ -35,9 +36,9 @@ def described(source: str, family: str = "c++", weight: float = 1.0) -> UnitDesc
 
 def test_the_history_of_a_unit_comes_first(history: NeedHistory) -> None:
     one = described("torch/csrc/jit/python/init.cpp")
-    history.learn(one.key, MeasuredNeed(7 * MIB, 3.0, 0.2))
+    history.learn(one.key, MeasuredNeed(7 * MIB, 3.0, RISING))
     assert UnitExpectations(history, KNOWN).expect(one) == Unit(
-        one.key, 7 * MIB, 3.0, 1.0, measured=True, half=0.2
+        one.key, 7 * MIB, 3.0, 1.0, measured=True, curve=RISING
     )
 
 
@@ -83,8 +84,8 @@ def test_a_compiler_that_needs_twice_as_much_corrects_the_figures(history: NeedH
 
 def test_measured_needs_are_saved(history: NeedHistory) -> None:
     one = described("a.cu", "cuda", 2.0)
-    UnitExpectations(history, ()).learn(one, 600 * MIB, 5.0, 0.25)
-    assert history.find(one.key) == MeasuredNeed(600 * MIB, 5.0, 0.25)
+    UnitExpectations(history, ()).learn(one, 600 * MIB, 5.0, RISING)
+    assert history.find(one.key) == MeasuredNeed(600 * MIB, 5.0, RISING)
 
 
 def test_a_unit_that_was_ended_is_expected_to_need_more() -> None:
@@ -96,24 +97,46 @@ def test_a_unit_that_was_ended_is_expected_to_need_more() -> None:
 def test_the_next_build_uses_what_was_measured(tmp_path: Path) -> None:
     file = tmp_path / "cache" / "units.sqlite"
     first = NeedHistory(file)
-    first.learn("a", MeasuredNeed(100, 2.0, 0.3))
-    assert first.find("a") == MeasuredNeed(100, 2.0, 0.3), "at once, not only when it was saved"
+    first.learn("a", MeasuredNeed(100, 2.0, RISING))
+    assert first.find("a") == MeasuredNeed(100, 2.0, RISING), "at once, not only when it was saved"
     assert first.save() is None
-    assert NeedHistory(file).find("a") == MeasuredNeed(100, 2.0, 0.3)
+    assert NeedHistory(file).find("a") == MeasuredNeed(100, 2.0, RISING)
     assert NeedHistory(file).find("b") is None
 
 
 def test_a_peak_is_forgotten_slowly_and_a_larger_one_counts_at_once(tmp_path: Path) -> None:
     history = NeedHistory(tmp_path / "units.sqlite")
     for peak in (1000, 500):
-        history.learn("a", MeasuredNeed(peak, 4.0, 0.4))
-    assert history.find("a") == MeasuredNeed(950, 4.0, 0.4)
-    history.learn("a", MeasuredNeed(2000, 2.0, 0.2))
-    assert history.find("a") == MeasuredNeed(2000, 3.0, 0.2)
-    history.learn("a", MeasuredNeed(2000, 3.0))
-    assert history.find("a") == MeasuredNeed(2000, 3.0, 0.2), (
-        "a run whose growth nobody saw says nothing of it"
-    )
+        history.learn("a", MeasuredNeed(peak, 4.0))
+    assert history.find("a") == MeasuredNeed(950, 4.0)
+    history.learn("a", MeasuredNeed(2000, 2.0))
+    assert history.find("a") == MeasuredNeed(2000, 3.0)
+
+
+def test_a_hump_is_forgotten_slowly_and_a_new_one_counts_at_once(tmp_path: Path) -> None:
+    history = NeedHistory(tmp_path / "units.sqlite")
+    half = CURVE_PARTS // 2
+    early = (1.0,) * half + (0.5,) * half
+    late = (0.5,) * half + (1.0,) * half
+    for curve in (early, late, FLAT_CURVE):  # a run whose memory nobody saw says nothing of it
+        history.learn("a", MeasuredNeed(1000, 4.0, curve))
+    need = history.find("a")
+    assert need is not None
+    assert need.curve == pytest.approx((0.95,) * half + (1.0,) * half)
+
+
+@pytest.mark.parametrize("curve", ["", "0.5", "1 2", "nan", "x", "0 " * CURVE_PARTS])
+def test_a_database_with_a_broken_curve_is_replaced(tmp_path: Path, curve: str) -> None:
+    file = tmp_path / "units.sqlite"
+    history = NeedHistory(file)
+    history.learn("a", MeasuredNeed(1, 1.0))
+    assert history.save() is None
+    database = sqlite3.connect(file)
+    with database:
+        database.execute("UPDATE needs SET curve = ?", (curve,))
+    database.close()
+    assert NeedHistory(file).find("a") is None
+    assert not file.exists()
 
 
 def test_two_builds_keep_what_each_learned(tmp_path: Path) -> None:

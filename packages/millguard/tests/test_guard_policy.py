@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import pytest
 from millguard.policy import (
+    CURVE_PARTS,
+    FLAT_CURVE,
     FOREVER,
     MIB,
     SOONEST,
@@ -28,10 +30,18 @@ from millguard.policy import (
 GIB = 1024 * MIB
 
 
+def late_curve(after: float, before: float = 0.1) -> tuple[float, ...]:
+    """Return the curve of a unit that has its peak after a share of its time, a part of it before."""
+    return tuple(1.0 if part >= after * CURVE_PARTS else before for part in range(CURVE_PARTS))
+
+
 def unit(
-    peak: int = 500 * MIB, seconds: float = 10.0, weight: float = 1.0, half: float = 0.3
+    peak: int = 500 * MIB,
+    seconds: float = 10.0,
+    weight: float = 1.0,
+    curve: tuple[float, ...] = FLAT_CURVE,
 ) -> Unit:
-    return Unit("unit", peak, seconds, weight, measured=True, half=half)
+    return Unit("unit", peak, seconds, weight, measured=True, curve=curve)
 
 
 def ticket(
@@ -51,7 +61,7 @@ def drawn(seed: int) -> PolicyInput:
             source.uniform(1, 100),
             source.choice((1.0, 1.0, 1.0, 4.0)),
             source.random() < 0.5,
-            source.choice((0.0, 0.2, 0.9)),
+            source.choice((FLAT_CURVE, late_curve(0.2), late_curve(0.9), late_curve(0.0)[::-1])),
         )
         used = source.choice((0, what.peak // 3, what.peak, 2 * what.peak))
         since = 1000 - source.choice((0.0, 1.0, 50.0, 1000.0))
@@ -136,10 +146,12 @@ def test_admitted_units_fit_even_if_all_peak_at_once(block: int) -> None:
             for one in (*view.running, *view.waiting)
         )
         view = replace(
-            view, running=guessed[: len(view.running)], waiting=guessed[len(view.running) :]
+            view,
+            running=guessed[: len(view.running)],
+            waiting=guessed[len(view.running) :],
         )
         admitted = {one.number for one in decide(view) if isinstance(one, Admit)}
-        peaks = sum(one.growth for one in view.running)
+        peaks = sum(one.growth(view.now) for one in view.running)
         peaks += sum(one.unit.need for one in view.waiting if one.number in admitted)
         if admitted and not (len(admitted) == 1 and not view.running):
             assert peaks <= view.headroom - reserved_bytes(view.limit)
@@ -212,7 +224,7 @@ def test_no_unit_passes_that_would_delay_the_one_that_waits(measured: bool, now:
     def one(
         number: int, peak: int, seconds: float, since: float = 0.0, used: int = 0
     ) -> UnitTicket:
-        what = replace(unit(peak, seconds, half=0.01), measured=measured)
+        what = replace(unit(peak, seconds), measured=measured)
         return ticket(number, one=what, since=since, used=used)
 
     large, running = one(1, int(2.7 * GIB), 90.0), (one(3, GIB, 20.0, now - 1, GIB),)
@@ -228,7 +240,7 @@ def test_no_unit_passes_that_would_delay_the_one_that_waits(measured: bool, now:
 
 def test_where_ends_are_known_no_room_lies_idle() -> None:
     large, slow = (
-        ticket(1, one=unit(int(2.7 * GIB), 90.0, half=0.01)),
+        ticket(1, one=unit(int(2.7 * GIB), 90.0)),
         ticket(2, one=unit(seconds=30.0)),
     )
     running = (ticket(3, one=unit(GIB, 20.0), used=GIB),)
@@ -247,10 +259,10 @@ def test_no_room_is_kept_for_what_never_fits() -> None:
 
 def test_peaks_that_do_not_meet_are_not_added_up() -> None:
     ending = ticket(1, one=unit(2 * GIB, 60.0), since=0.0, used=int(1.9 * GIB))
-    new = ticket(2, one=unit(2 * GIB, 60.0, half=0.9))
+    new = ticket(2, one=unit(2 * GIB, 60.0, curve=late_curve(0.9)))
     view = PolicyInput(59.0, int(1.1 * GIB), 3 * GIB, 8.0, (new,), (ending,))
     assert decide(view) == (Admit(2),), "what runs ends long before the new one has grown"
-    steep = replace(new, unit=unit(2 * GIB, 60.0, half=0.02))
+    steep = replace(new, unit=unit(2 * GIB, 60.0))
     assert decide(replace(view, waiting=(steep,))) == ()
     unknown = replace(ending, unit=replace(ending.unit, measured=False))
     assert decide(replace(view, running=(unknown,))) == ()
@@ -275,7 +287,8 @@ def test_the_youngest_are_paused_when_what_they_grow_by_is_not_there() -> None:
 
 def test_what_ends_before_the_oldest_wants_its_memory_is_not_paused_for_it() -> None:
     """Its end makes room; were it paused, there would be room for it to go on, again and again."""
-    oldest = ticket(1, one=unit(4 * GIB, 400.0, half=0.9), since=0.0, used=GIB)
+    late = unit(4 * GIB, 400.0, curve=late_curve(0.9, 0.25))
+    oldest = ticket(1, one=late, since=0.0, used=GIB)
     rests = replace(ticket(2, one=unit(2 * GIB, 400.0), since=1.0, used=GIB), paused=100.0)
     small = ticket(3, one=unit(300 * MIB, 20.0), since=99.0, used=200 * MIB)
     view = PolicyInput(100.0, GIB, 3 * GIB, 8.0, (), (oldest, rests, small))
@@ -283,8 +296,14 @@ def test_what_ends_before_the_oldest_wants_its_memory_is_not_paused_for_it() -> 
     paused = replace(view, running=(oldest, rests, replace(small, paused=100.0)))
     assert decide(paused) == (Resume(3),)
     later = replace(small, unit=unit(600 * MIB, 600.0))
-    assert decide(replace(view, running=(oldest, rests, later))) == (Pause(3),), (
+    assert decide(replace(view, running=(oldest, rests, later))) == (), "there is time for that"
+    later_paused = replace(later, paused=100.0)
+    assert decide(replace(view, running=(oldest, rests, later_paused))) == (), (
         "it would be there by then"
+    )
+    steep = replace(oldest, unit=replace(late, curve=late_curve(0.25, 0.25)))
+    assert decide(replace(view, running=(steep, rests, small))) == (Pause(3),), (
+        "the oldest wants its memory now"
     )
 
 
@@ -358,30 +377,62 @@ def test_tokens_stand_for_processors_and_for_memory() -> None:
     assert spare_tokens(replace(view, headroom=GIB, limit=GIB), 500 * MIB) == 0
 
 
-def forecast(left: float, used: int, growth: int, rise: float, guess: float = 5.0) -> UnitForecast:
-    """Return what is known of a unit; of one whose end nobody knows a guess."""
-    return UnitForecast(left, used, growth, rise, guess if left == FOREVER else left)
+def forecast(
+    remaining: float, used: int, growth: int, *, guess: float = 5.0, peak_after: float = 0.0
+) -> UnitForecast:
+    """Return the forecast of a unit that takes all of its growth after a share of 10 seconds."""
+    if remaining != FOREVER:
+        guess = remaining
+    what = Unit("unit", used + growth, 10.0, curve=late_curve(peak_after, used / (used + growth)))
+    return UnitForecast(remaining, used, growth, guess, what)
 
 
 def test_peaks_are_added_up_where_no_end_is_known() -> None:
-    future = MemoryForecast(100, [forecast(FOREVER, 50, 40, 1.0)])
-    assert future.fits(forecast(10.0, 0, 60, 5.0))
-    assert not future.fits(forecast(10.0, 0, 61, 5.0))
+    future = MemoryForecast(100, [forecast(FOREVER, 50, 40)])
+    assert future.fits(forecast(10.0, 0, 60))
+    assert not future.fits(forecast(10.0, 0, 61))
 
 
 def test_what_ends_gives_back_all() -> None:
-    future = MemoryForecast(100, [forecast(2.0, 50, 40, 1.0)])
-    assert future.fits(forecast(10.0, 0, 150, 8.0)), (
-        "at 2 s it has taken 37; then it has the 50 as well"
+    future = MemoryForecast(100, [forecast(2.0, 50, 40)])
+    late = forecast(10.0, 0, 150, peak_after=0.6)
+    assert future.fits(late), (
+        "it takes nothing until the other has ended; then it has the 50 as well"
     )
-    assert not future.fits(forecast(10.0, 0, 151, 8.0))
-    assert not future.fits(forecast(10.0, 0, 150, 3.0)), "too steep: 100 at 2 s"
-    assert not future.fits(forecast(1.0, 0, 61, 0.5)), "it ends before the other does"
+    assert not future.fits(forecast(10.0, 0, 151, peak_after=0.6))
+    assert not future.fits(forecast(10.0, 0, 150, peak_after=0.2)), "too early"
+    assert not future.fits(forecast(1.0, 0, 61)), "it ends before the other does"
+
+
+def test_humps_that_do_not_meet_are_not_added_up() -> None:
+    hump = (0.2,) * 4 + (1.0,) * 4 + (0.2,) * 16
+    what = Unit("unit", 1000, 240.0, curve=hump)
+
+    def started(ago: float) -> UnitForecast:
+        used = int(what.highest(ago, ago))
+        growth = int(what.highest(ago, FOREVER)) - used
+        return UnitForecast(300.0 - ago, used, growth, 300.0 - ago, what, ago)
+
+    new = UnitForecast(300.0, 0, 1000, 300.0, what)
+    for ago, fits in ((0.0, False), (20.0, False), (60.0, True), (100.0, True)):
+        running = started(ago)
+        assert MemoryForecast(1200 - running.used, [running]).fits(new) == fits, ago
+    running = started(60.0)
+    assert not MemoryForecast(1199 - running.used, [running]).fits(new), "one keeps 200"
+
+
+def test_a_unit_may_be_early_or_late() -> None:
+    what = Unit("unit", 1000, 240.0, curve=(0.2,) * 4 + (1.0,) * 4 + (0.2,) * 16)
+    assert what.highest(10.0, 30.0) == 200
+    assert what.highest(30.0, 39.0) == 1000, "the peak comes after 40 seconds, or a little earlier"
+    assert what.highest(81.0, 200.0) == 1000, "it ends after 80 seconds, or a little later"
+    assert what.highest(100.0, FOREVER) == 200
+    assert what.highest(500.0, 500.0) == 200, "it has not ended yet"
 
 
 def test_what_is_added_counts() -> None:
     future = MemoryForecast(100, [])
-    new = forecast(FOREVER, 0, 60, 1.0)
+    new = forecast(FOREVER, 0, 60)
     assert future.fits(new)
     future.add(new)
     assert not future.fits(new)
@@ -392,7 +443,8 @@ def test_one_by_one_is_as_all_at_once() -> None:
 
     def drawn() -> UnitForecast:
         left = source.choice((FOREVER, 1.0, 2.0, source.uniform(1, 9)))
-        return forecast(left, source.randrange(40), source.randrange(40), source.uniform(0.1, 9))
+        used, growth = source.randrange(40), source.randrange(1, 40)
+        return forecast(left, used, growth, peak_after=source.uniform(0, 0.9))
 
     answers = set()
     for _ in range(300):
@@ -406,16 +458,14 @@ def test_one_by_one_is_as_all_at_once() -> None:
     assert answers == {True, False}
 
 
-def test_levels_are_those_of_all_at_each_end() -> None:
-    running = [forecast(2.0, 30, 0, 1.0), forecast(4.0, 30, 10, 1.0), forecast(FOREVER, 0, 20, 1.0)]
-    assert MemoryForecast(60, running).fits(forecast(9.0, 0, 100, 9.0)), (
-        "22 + 30 at 2 s, 44 at 4 s, 100 - 60 + 20 at 9 s"
-    )
-    assert not MemoryForecast(60, running).fits(forecast(9.0, 0, 101, 9.0))
+def test_nothing_counts_that_is_further_away_than_asked_for() -> None:
+    late = forecast(10.0, 0, 150, peak_after=0.6)
+    assert not MemoryForecast(100, []).fits(late)
+    assert MemoryForecast(100, [], ahead=2.0).fits(late)
 
 
 def test_room_is_kept_from_when_enough_has_ended() -> None:
-    running = [forecast(FOREVER, 30, 10, 1.0, guess=4.0), forecast(2.0, 20, 10, 1.0)]
+    running = [forecast(FOREVER, 30, 10, guess=4.0), forecast(2.0, 20, 10)]
     future = MemoryForecast(40, running)
     assert future.reserve(21) == RoomReservation(2.0, 29), (
         "20 are free, and 30 more when the second has ended"
@@ -427,8 +477,8 @@ def test_room_is_kept_from_when_enough_has_ended() -> None:
 
 def test_only_those_pass_that_end_in_time_or_fit_beside() -> None:
     kept = RoomReservation(10.0, 50)
-    assert kept.lets_pass(forecast(10.0, 0, 900, 1.0)), "it has ended by then"
-    assert kept.lets_pass(forecast(FOREVER, 0, 900, 1.0, guess=9.0)), "so it is thought"
-    assert kept.lets_pass(forecast(11.0, 0, 30, 1.0))
-    assert not kept.lets_pass(forecast(11.0, 0, 30, 1.0)), "there is room for one such only"
-    assert kept.lets_pass(forecast(FOREVER, 0, 20, 1.0, guess=11.0))
+    assert kept.lets_pass(forecast(10.0, 0, 900)), "it has ended by then"
+    assert kept.lets_pass(forecast(FOREVER, 0, 900, guess=9.0)), "so it is thought"
+    assert kept.lets_pass(forecast(11.0, 0, 30))
+    assert not kept.lets_pass(forecast(11.0, 0, 30)), "there is room for one such only"
+    assert kept.lets_pass(forecast(FOREVER, 0, 20, guess=11.0))

@@ -16,7 +16,7 @@ from millguard.expectations import NeedHistory, UnitExpectations
 from millguard.gate_protocol import GateClient, GateGone, StartRequest, UnitEnded, UnitStarted
 from millguard.jobserver import TokenPool
 from millguard.limits import LimitReading
-from millguard.policy import Pause, Resume
+from millguard.policy import FLAT_CURVE, Pause, Resume
 from millguard.scheduler import (
     IDLE_LOOK_SECONDS,
     MemoryProbe,
@@ -347,23 +347,15 @@ def course() -> Iterator[TrackedUnit]:
     gate.close()
 
 
-def test_how_long_it_had_less_than_half_of_its_peak(course: TrackedUnit) -> None:
-    for second, has in enumerate((10, 20, 40, 49, 50, 90, 30)):
-        course.record_memory(second, has)
-    course.record_peak(100)
-    assert course.half_peak_share(10.0) == 0.3
-
-
-def test_a_unit_that_was_never_measured_has_no_half_peak(course: TrackedUnit) -> None:
-    course.record_peak(100)
-    assert course.half_peak_share(10.0) == 0.0
-
-
-def test_a_long_growth_is_not_noted_in_every_detail(course: TrackedUnit) -> None:
+def test_the_memory_of_a_run_is_recorded_as_a_curve(course: TrackedUnit) -> None:
     for look in range(10_000):
         course.record_memory(look / 50, 1000 + look)
-    assert len(course.rises) < 60
+    curve = course.recorder.curve(200.0, course.peak)
     assert course.peak == course.highest_peak == 10_999
+    assert curve[0] < 0.2
+    assert curve[-1] == 1.0
+    course.start()
+    assert course.recorder.curve(200.0, 0) == FLAT_CURVE
 
 
 def test_the_most_of_all_runs_is_remembered(course: TrackedUnit) -> None:

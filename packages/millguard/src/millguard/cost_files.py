@@ -1,21 +1,20 @@
 """Exchange the measured costs of units between machines: a file of JSON, one line for each unit.
 
 A unit is one compile or link, and its key says which one (see `units`). The first line of the file
-is `{"format": 1, "kind": "millguard costs"}`. Each other line has four values: `key`; `peak`, the
-unit's memory in bytes; `seconds`, its time; and `half`, the share of that time after which it had
-half of its peak, 0 if that is not known.
+is `{"format": 2, "kind": "millguard costs"}`. Each other line has four values: `key`; `peak`, the
+unit's memory in bytes; `seconds`, its time; and `curve`, the most memory that it had in each of 24
+equal parts of that time, as shares of the peak, or `[1.0]` if that is not known.
 """
 
 import json
-import math
 from collections.abc import Iterator
 from pathlib import Path
 
 from millguard.atomic_files import replacing
-from millguard.expectations import MeasuredNeed, NeedHistory
+from millguard.expectations import MeasuredNeed, NeedHistory, read_curve
 from millguard.strict_json import parse_object
 
-FORMAT = 1
+FORMAT = 2
 KIND = "millguard costs"
 _MOST_BYTES = 2**50  # of one compile, and seconds of it: beyond that a file is damaged
 _MOST_SECONDS = 10**7
@@ -45,7 +44,7 @@ def export_costs(history: Path, target: Path) -> int:
             "key": key,
             "peak": need.peak,
             "seconds": round(need.seconds, 3),
-            "half": need.half,
+            "curve": [round(share, 3) for share in need.curve],
         }
         lines.append(json.dumps(values))
     with replacing(target) as fresh:
@@ -93,7 +92,7 @@ def _check_head(values: dict[str, object]) -> None:
 
 def _parse_cost(values: dict[str, object]) -> tuple[str, MeasuredNeed]:
     """Return the key and the need in a line's values. Raises ValueError or KeyError."""
-    key, peak, seconds, half = (values[name] for name in ("key", "peak", "seconds", "half"))
+    key, peak, seconds, curve = (values[name] for name in ("key", "peak", "seconds", "curve"))
     if not isinstance(key, str) or not 0 < len(key) <= _LONGEST_KEY:
         raise ValueError("'key' is not the key of a unit")
     key.encode()  # half of a surrogate pair, as in "\\ud800", is a ValueError here, not in SQLite
@@ -101,6 +100,6 @@ def _parse_cost(values: dict[str, object]) -> tuple[str, MeasuredNeed]:
         raise ValueError("'peak' is not a number of bytes")
     if not isinstance(seconds, int | float) or not 0 <= seconds < _MOST_SECONDS:
         raise ValueError("'seconds' is not a time")
-    if not isinstance(half, int | float) or math.isnan(half) or not 0 <= half <= 1:
-        raise ValueError("'half' is not a share")
-    return key, MeasuredNeed(peak, float(seconds), float(half))
+    if not isinstance(curve, list) or not all(isinstance(share, int | float) for share in curve):
+        raise ValueError("'curve' is not a list of shares")
+    return key, MeasuredNeed(peak, float(seconds), read_curve(curve))

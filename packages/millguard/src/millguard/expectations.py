@@ -15,12 +15,12 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from millguard.costs import KnownCost
-from millguard.policy import MIB, Unit
+from millguard.policy import CURVE_PARTS, FLAT_CURVE, MIB, Unit
 from millguard.units import UnitDescription
 
 _BUSY_TIMEOUT_SECONDS = 1.0  # for which another build's writing is waited for
-_REMEMBERED_SHARE = 0.9  # of a larger peak that was measured before
-_COLUMNS = "key TEXT PRIMARY KEY, peak INTEGER, seconds REAL, half REAL"
+_REMEMBERED_SHARE = 0.9  # of a larger peak, or level of a curve, that was measured before
+_COLUMNS = "key TEXT PRIMARY KEY, peak INTEGER, seconds REAL, curve TEXT"
 USUAL = 0.75  # share of the units of a kind that need no more than is expected of the next one
 NEIGHBOURS = 2  # units in a folder, after which they tell more than the whole family does
 RELATIVES = 4  # units of a family, after which this build tells more than the table below
@@ -36,7 +36,7 @@ class MeasuredNeed:
 
     peak: int  # bytes
     seconds: float  # that it ran
-    half: float = 0.0  # share of them after which it had half of its peak; 0: not known
+    curve: tuple[float, ...] = FLAT_CURVE  # the most memory in equal parts of them (see `policy`)
 
 
 class NeedHistory:
@@ -51,13 +51,17 @@ class NeedHistory:
         self._new: dict[str, MeasuredNeed] = {}
         try:
             with self._connect() as database:
-                rows = database.execute("SELECT key, peak, seconds, half FROM needs")
-                self._known = {key: MeasuredNeed(*need) for key, *need in rows}
-        except (sqlite3.Error, OSError) as error:
+                rows = database.execute("SELECT key, peak, seconds, curve FROM needs")
+                self._known = {
+                    key: MeasuredNeed(peak, seconds, read_curve(curve.split()))
+                    for key, peak, seconds, curve in rows
+                }
+        except (sqlite3.Error, OSError, ValueError) as error:
             self._known = {}
-            # The file is no database, or has other columns. A busy one raises a subclass of the error,
-            # and must stay.
-            if type(error) is sqlite3.DatabaseError or "no such column" in str(error):
+            # The file is no database, or has other columns or values. A busy one raises a subclass of
+            # the error, and must stay.
+            is_broken = type(error) in {sqlite3.DatabaseError, ValueError}
+            if is_broken or "no such column" in str(error):
                 with contextlib.suppress(OSError):
                     file.unlink()
 
@@ -76,12 +80,11 @@ class NeedHistory:
         """
         before = self._known.get(key)
         if before is not None:
-            remembered = _REMEMBERED_SHARE * before.peak + (1 - _REMEMBERED_SHARE) * need.peak
-            # The steeper growth counts, because it is the one that may surprise the guard. 0 stands for
-            # a growth that nobody saw.
-            half = min((share for share in (before.half, need.half) if share), default=0.0)
-            peak = max(need.peak, int(remembered))
-            need = MeasuredNeed(peak, (before.seconds + need.seconds) / 2, half)
+            need = MeasuredNeed(
+                peak=int(_remember(before.peak, need.peak)),
+                seconds=(before.seconds + need.seconds) / 2,
+                curve=_remember_curve(before.curve, need.curve),
+            )
         self._known[key] = self._new[key] = need
 
     def save(self) -> str | None:
@@ -91,7 +94,10 @@ class NeedHistory:
         """
         if not self._new:
             return None
-        rows = [(key, need.peak, need.seconds, need.half) for key, need in self._new.items()]
+        rows = []
+        for key, need in self._new.items():
+            curve = " ".join(map(str, need.curve))
+            rows.append((key, need.peak, need.seconds, curve))
         try:
             with self._connect() as database:
                 database.executemany("INSERT OR REPLACE INTO needs VALUES (?, ?, ?, ?)", rows)
@@ -107,6 +113,30 @@ class NeedHistory:
         with contextlib.closing(database), database:  # the latter commits
             database.execute(f"CREATE TABLE IF NOT EXISTS needs ({_COLUMNS}) WITHOUT ROWID")
             yield database
+
+
+def read_curve(shares: Sequence[str | float]) -> tuple[float, ...]:
+    """Return a curve from its shares, or their text. Raises ValueError if they are not a curve."""
+    curve = tuple(float(share) for share in shares)
+    if curve != FLAT_CURVE and len(curve) != CURVE_PARTS:
+        raise ValueError("a curve has another number of parts")
+    if not all(0 <= share <= 1 for share in curve) or not any(curve):
+        raise ValueError("a curve has values that are not shares")
+    return curve
+
+
+def _remember(before: float, now: float) -> float:
+    """Return the larger of two measurements; an earlier one is forgotten by a tenth."""
+    return max(now, _REMEMBERED_SHARE * before + (1 - _REMEMBERED_SHARE) * now)
+
+
+def _remember_curve(before: tuple[float, ...], now: tuple[float, ...]) -> tuple[float, ...]:
+    """Return the higher of two curves in each part. A flat one was not seen, and says nothing."""
+    if before == FLAT_CURVE:
+        return now
+    if now == FLAT_CURVE:
+        return before
+    return tuple(map(_remember, before, now))
 
 
 class UnitKind(NamedTuple):
@@ -145,20 +175,24 @@ class UnitExpectations:
         weight = description.weight
         need = self._history.find(key)
         if need is not None:
-            return Unit(key, need.peak, need.seconds, weight, measured=True, half=need.half)
+            return Unit(key, need.peak, need.seconds, weight, measured=True, curve=need.curve)
         need = self._guess(description)
         peak = int(need.peak * max(1.0, weight))
-        return Unit(key, peak, need.seconds, weight, half=need.half)
+        return Unit(key, peak, need.seconds, weight)
 
     def learn(
-        self, description: UnitDescription, peak: int, seconds: float, half: float = 0.0
+        self,
+        description: UnitDescription,
+        peak: int,
+        seconds: float,
+        curve: tuple[float, ...] = FLAT_CURVE,
     ) -> None:
         """Take note of a unit that ended well.
 
-        `peak` is in bytes, `seconds` are without its pauses. It had half of the peak after the share
-        `half` of them, 0 if nobody saw.
+        `peak` is in bytes, `seconds` are without its pauses, and `curve` has the most memory in equal
+        parts of them, FLAT_CURVE if nobody saw it.
         """
-        self._history.learn(description.key, MeasuredNeed(peak, seconds, half))
+        self._history.learn(description.key, MeasuredNeed(peak, seconds, curve))
         # nvcc's threads each have memory of their own, so a unit is compared by its share for one.
         peak_of_processor = int(peak / max(1.0, description.weight))
         known = self._find_known_cost(description)

@@ -6,6 +6,12 @@ their needs are known. If they need more than was expected, units are paused, so
 end and make room; units that end before the oldest needs its memory go on. If even that is not
 enough, the youngest units are ended and run again. Sizes are bytes, times are seconds.
 
+The *curve* of a unit is its memory over its time, as an earlier build measured it. nvcc takes most of
+its memory twice and gives it back in between: where curves are known, they are added up moment by
+moment, so that units run together whose peaks do not meet. A unit may be early or late, so the most
+memory counts that it has in some time before and after a moment. The future is cut into *spans*,
+which are the longer the further away they are.
+
 The *headroom* is the memory that is available now. The *reserve* is the part of it that is kept free
 for needs that nobody foresaw. A *token* lets a client of the build's jobserver, such as make, run one
 more job without asking (see `jobserver`). Memory is measured, and the policy applied, in one *look*;
@@ -14,6 +20,7 @@ looks follow each other more closely the sooner memory may be short.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 FOREVER = float("inf")
 MIB = 2**20
@@ -25,14 +32,24 @@ OVERSHOOT = 1.25
 RESERVE = 0.03
 SMALLEST_RESERVE = 96 * MIB
 LARGEST_RESERVE = 1024 * MIB
-# The expectations of a unit that was measured, as factors on its time:
+# A curve has the most memory in so many equal parts of a unit's time, as shares of its peak.
+CURVE_PARTS = 24
+FLAT_CURVE = (1.0,)  # of a unit whose curve is not known: it may have its peak at any time
+# The expectations of a unit that was measured, as shares of its time:
 LATE = 0.25  # by which it may end later than it did
-RISEN = 1.6  # on the time in which it had half of its peak: it is thought to have all of it then
-HIGHEST = 0.8  # after which it is thought to have its peak, if not before
-AT_ONCE = 1e-3  # seconds
+DRIFT = 0.15  # by which it may be early or late on its curve
+SHORTEST_UNIT = 1e-3  # seconds, because shares of no time cannot be computed
+# The spans of the future: the first one in seconds, the factor from each to the end of the next, and
+# their number. The last one ends after more than an hour and is taken to last forever.
+FIRST_SPAN = 0.5
+SPAN_FACTOR = 1.3
+SPAN_COUNT = 36
 # Admission:
 CONSIDERED = 64  # waiting units at a time, because a decision must not take long
 WAIT_LIMIT_SECONDS = 300.0  # for which a unit lets larger ones go first
+# Relief: seconds that it looks ahead. Units need not be paused for what comes later, because
+# each look can still pause them, and until then others may have ended.
+RELIEF_AHEAD = 2.0
 # Relief, as factors on the reserve:
 TIGHT = 0.5  # below which units are paused
 EMPTY = 0.25  # below which units are ended
@@ -41,7 +58,6 @@ TEARDOWN = 0.06  # seconds in which the kernel takes back the memory of a proces
 SOONEST = 0.01  # seconds between two looks at the memory, at least
 LATEST = 0.1  # and at most
 STEEP = 400 * MIB  # bytes a second that a unit may take
-GROWTH_SPURT = 2  # times its measured pace, at which a unit may grow for a moment
 HASTE = 4  # looks before the memory is used up, at the pace at which it shrinks
 
 
@@ -54,12 +70,24 @@ class Unit:
     seconds: float
     weight: float = 1.0  # processors that it keeps busy: nvcc --threads 4 counts 4
     measured: bool = False  # it ran before; else its expectations are those of its kind
-    half: float = 0.0  # share of its time in which it reaches half of its peak; 0: at once
+    # The most memory in equal parts of its time, as shares of its peak
+    curve: tuple[float, ...] = FLAT_CURVE
 
     @property
     def need(self) -> int:
         """Return the bytes that are set aside for it."""
         return int(self.peak * SLACK) if self.measured else self.peak
+
+    def highest(self, begin: float, end: float) -> float:
+        """Return the most bytes that it may have from `begin` to `end`, in seconds of its run.
+
+        A unit that runs longer than it did is expected to have what it had at its end.
+        """
+        parts = len(self.curve)
+        parts_per_second = parts / max(self.seconds, SHORTEST_UNIT)
+        first = int(min(parts - 1, begin * parts_per_second / (1 + DRIFT)))
+        last = int(min(parts - 1, end * parts_per_second / (1 - DRIFT)))
+        return self.need * max(self.curve[first : last + 1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +111,16 @@ class UnitTicket:
         """Return the ticket as it is when the unit goes on after a pause."""
         return replace(self, paused=None, rested=now - self.since - self.ran(now))
 
-    @property
-    def growth(self) -> int:
-        """Return the bytes that it is still expected to take."""
-        need = self.unit.need
-        if self.used <= need:
-            return need - self.used
-        return int(self.used * (OVERSHOOT - 1))
+    def growth(self, now: float) -> int:
+        """Return the bytes that it is still expected to take, at any time from `now` on."""
+        if self.used > self.unit.need:
+            return int(self.used * (OVERSHOOT - 1))
+        return max(0, int(self.unit.highest(self.ran(now), FOREVER)) - self.used)
+
+    def keeps_to_curve(self, now: float) -> bool:
+        """Tell whether its memory can be expected from its curve: it has no more than that says."""
+        ran = self.ran(now)
+        return self.paused is None and self.used <= self.unit.highest(ran, ran)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,27 +169,45 @@ class Rerun(Decision):
 
 
 @dataclass(frozen=True, slots=True)
-class UnitForecast:
-    """The expected future of a unit: it takes bytes evenly, and in the end gives all of them back."""
+class Span:
+    """A part of the future, in seconds from now."""
 
-    remaining: float  # seconds until it ends; FOREVER if it was never measured
+    begin: float
+    end: float
+
+
+def _future_spans() -> tuple[Span, ...]:
+    ends = [FIRST_SPAN * SPAN_FACTOR**index for index in range(SPAN_COUNT - 1)]
+    return tuple(Span(*bounds) for bounds in pairwise((0.0, *ends, FOREVER)))
+
+
+SPANS = _future_spans()
+
+
+@dataclass(frozen=True, slots=True)
+class UnitForecast:
+    """The expected future of a unit."""
+
+    remaining: float  # seconds until it ends; FOREVER if it was never measured, or is paused
     used: int  # bytes that it has now
-    growth: int  # bytes that it will take in addition
-    rise: float  # seconds in which it takes them, above 0
+    growth: int  # bytes that it may take in addition
     # Seconds until it ends, by other units of its kind if it was never measured. It decides who goes
     # first, and never whether memory suffices.
     guess: float
+    # The unit if it keeps to its curve. None if it may take all of `growth` at any time.
+    unit: Unit | None = None
+    ran: float = 0.0  # seconds that it ran until now
 
-    def risen(self, after: float) -> float:
-        """Return the bytes that it will have taken in `after` seconds from now, if it still runs."""
-        return self.growth * min(1.0, after / self.rise)
+    def rise(self, span: Span) -> float:
+        """Return the bytes by which its memory exceeds that of now, at most, in a span.
 
-    def taken(self, after: float) -> float:
-        """Return the bytes by which its memory will have changed in `after` seconds from now.
-
-        If it has ended by then, all that it has now is given back.
+        It is negative if the unit gives memory back until then.
         """
-        return self.risen(after) if self.remaining >= after else -self.used
+        if span.begin > self.remaining:
+            return -self.used
+        if self.unit is None:
+            return self.growth
+        return self.unit.highest(self.ran + span.begin, self.ran + span.end) - self.used
 
 
 @dataclass(slots=True)
@@ -181,27 +230,30 @@ class RoomReservation:
 class MemoryForecast:
     """The memory of all running units, within `room` bytes that are still available.
 
-    Peaks that do not meet need not be added up: a unit that is known to end soon makes room.
+    Peaks that do not meet need not be added up: a unit that is known to end soon, or to give memory
+    back, makes room. Nothing counts that is more than `ahead` seconds away.
     """
 
-    def __init__(self, room: float, running: Iterable[UnitForecast]) -> None:
+    def __init__(
+        self, room: float, running: Iterable[UnitForecast], ahead: float = FOREVER
+    ) -> None:
         self._room = room
         self._running = list(running)
+        self._spans = [span for span in SPANS if span.begin < ahead]
         self._spare = room - sum(forecast.growth for forecast in self._running)
-        # bytes taken at the moments at which units end; empty until they are asked for
-        self._levels: dict[float, float] = {}
+        self._rises: list[float] = []  # of all units, in each span; empty until they are asked for
 
     def fits(self, newcomer: UnitForecast) -> bool:
-        """Tell whether a unit can start now, and all stay within the room until each has ended."""
+        """Tell whether a unit can start now, and all stay within the room until it has ended."""
         if newcomer.growth <= self._spare:
             return True
-        if self._level(newcomer.remaining) + newcomer.growth > self._room:
-            return False
-        if not self._levels:
-            ends = {forecast.remaining for forecast in self._running}
-            self._levels = {end: self._level(end) for end in ends}
-        for end, level in self._levels.items():
-            if end <= newcomer.remaining and level + newcomer.risen(end) > self._room:
+        if not self._rises:
+            for span in self._spans:
+                self._rises.append(sum(forecast.rise(span) for forecast in self._running))
+        for span, rise in zip(self._spans, self._rises, strict=True):
+            if span.begin > newcomer.remaining:
+                break
+            if rise + newcomer.rise(span) > self._room:
                 return False
         return True
 
@@ -224,15 +276,11 @@ class MemoryForecast:
         """Let a unit start."""
         self._running.append(newcomer)
         self._spare -= newcomer.growth
-        # Levels are updated and not computed anew: for hundreds of units that would take longer
+        # The rises are updated and not computed anew: for hundreds of units that would take longer
         # than there is between two looks.
-        if self._levels:
-            for end in self._levels:
-                self._levels[end] += newcomer.taken(end)
-            self._levels[newcomer.remaining] = self._level(newcomer.remaining)
-
-    def _level(self, after: float) -> float:
-        return sum(forecast.taken(after) for forecast in self._running)
+        if self._rises:
+            for index, span in enumerate(self._spans):
+                self._rises[index] += newcomer.rise(span)
 
 
 def decide(state: PolicyInput) -> tuple[Decision, ...]:
@@ -275,7 +323,7 @@ def spare_tokens(state: PolicyInput, typical: int) -> int:
     idle = state.cores - max(_busy_cores(state.running), state.tokens)
     # Clients that hold a token and have no unit yet still have to take their memory.
     unseen = max(0, state.tokens - len(state.running))
-    growth = sum(ticket.growth for ticket in state.running)
+    growth = sum(ticket.growth(state.now) for ticket in state.running)
     free = state.headroom - reserved_bytes(state.limit) - growth
     return max(0, min(int(idle), free // typical - unseen))
 
@@ -302,14 +350,16 @@ def _relief(state: PolicyInput) -> Iterator[Decision]:
     reserve = reserved_bytes(state.limit)
     oldest_first = sorted(state.running, key=_by_age)
     moving = [ticket for ticket in oldest_first if ticket.paused is None]
-    fall = _expected_fall(state, moving)
+    forecasts = [_running_forecast(ticket, state.now) for ticket in moving]
+    growths = [_growth_within(forecast, RELIEF_AHEAD) for forecast in forecasts]
+    fall = _expected_fall(state, moving, forecasts)
     room = state.headroom - EMPTY * reserve
     soon = state.headroom - fall  # bytes that are available when this decision has its effect
     # Everything that is still expected fits, and memory does not shrink faster than that.
-    if fall <= sum(ticket.growth for ticket in moving) <= room:
+    if fall <= sum(growths) <= room:
         return
     is_empty = soon < EMPTY * reserve
-    oldest_growth = moving[0].growth if moving else 0
+    oldest_growth = growths[0] if growths else 0
     if not is_empty and soon >= TIGHT * reserve + oldest_growth:
         return
     ended: set[int] = set()
@@ -318,7 +368,7 @@ def _relief(state: PolicyInput) -> Iterator[Decision]:
         ended = _youngest_holding(oldest_first[spared:], missing)
     paused: Sequence[UnitTicket]
     if not is_empty:
-        paused = _too_many(state, moving, room)
+        paused = _too_many(state, moving, forecasts, room)
     elif len(oldest_first) > spared:
         paused = moving  # all of them, until memory is free again
     else:
@@ -341,26 +391,33 @@ def _youngest_holding(oldest_first: Sequence[UnitTicket], missing: float) -> set
     return numbers
 
 
-def _expected_fall(state: PolicyInput, moving: Sequence[UnitTicket]) -> float:
+def _growth_within(forecast: UnitForecast, seconds: float) -> float:
+    """Return the bytes that a unit may take in addition in the next seconds."""
+    return max(0.0, forecast.rise(Span(0.0, seconds)))
+
+
+def _expected_fall(
+    state: PolicyInput, moving: Sequence[UnitTicket], forecasts: Sequence[UnitForecast]
+) -> float:
     """Return the bytes that may be taken before a decision of now has its effect.
 
-    If all units were measured before, they are expected to grow as they did, but GROWTH_SPURT times
-    as fast; else headroom is expected to shrink as between the last two looks.
+    Headroom is expected to shrink as between the last two looks. If all units were measured before,
+    they do not take more than their curves say.
     """
     # The next look may come too late to decide in time, so the one after it counts.
     seconds = 2 * state.lag + TEARDOWN
     if not all(ticket.unit.measured for ticket in moving):
         return state.falling * seconds
-    by_units = 0.0
-    for ticket in moving:
-        expected = GROWTH_SPURT * _running_forecast(ticket, state.now).risen(seconds)
-        by_units += min(ticket.growth, expected)
+    by_units = sum(_growth_within(forecast, seconds) for forecast in forecasts)
     by_others = max(0.0, state.falling - state.rising) * seconds
     return min(by_units, state.rising * seconds) + by_others
 
 
 def _too_many(
-    state: PolicyInput, moving: Sequence[UnitTicket], room: float
+    state: PolicyInput,
+    moving: Sequence[UnitTicket],
+    forecasts: Sequence[UnitForecast],
+    room: float,
 ) -> Sequence[UnitTicket]:
     """Return the units that cannot go on beside the oldest.
 
@@ -369,11 +426,11 @@ def _too_many(
     is not paused, because its end makes room. In this order no paused unit fits beside the rest after
     all, to be resumed at once.
     """
-    forecasts = [(_running_forecast(ticket, state.now), ticket) for ticket in moving]
     spared = 0 if state.older_elsewhere else 1
-    memory = MemoryForecast(room, [forecast for forecast, _ in forecasts[:spared]])
+    memory = MemoryForecast(room, forecasts[:spared], RELIEF_AHEAD)
     too_many = []
-    for forecast, ticket in sorted(forecasts[spared:], key=lambda pair: pair[0].remaining):
+    others = list(zip(forecasts, moving, strict=True))[spared:]
+    for forecast, ticket in sorted(others, key=lambda pair: pair[0].remaining):
         if memory.fits(forecast):
             memory.add(forecast)
         else:
@@ -461,22 +518,23 @@ def _passes(reservation: RoomReservation | None, forecast: UnitForecast) -> bool
 def _forecast(unit: Unit) -> UnitForecast:
     """Return the forecast of a unit that starts now."""
     ends = unit.seconds * (1 + LATE)
-    if not unit.measured:
-        return UnitForecast(FOREVER, 0, unit.need, AT_ONCE, ends)
-    rise = min(RISEN * unit.half, HIGHEST) * unit.seconds
-    return UnitForecast(ends, 0, unit.need, max(rise, AT_ONCE), ends)
+    remaining = ends if unit.measured else FOREVER
+    return UnitForecast(remaining, used=0, growth=unit.need, guess=ends, unit=unit)
 
 
 def _running_forecast(ticket: UnitTicket, now: float) -> UnitForecast:
     """Return the forecast, from now on, of a unit that runs or is paused."""
-    fresh = _forecast(ticket.unit)
     ran = ticket.ran(now)
-    guess = max(fresh.guess - ran, ticket.unit.seconds * LATE)
-    if ticket.paused is not None:
-        return UnitForecast(FOREVER, ticket.used, ticket.growth, AT_ONCE, guess)
-    remaining = guess if ticket.unit.measured else FOREVER
-    rise = max(fresh.rise - ran, AT_ONCE)
-    return UnitForecast(remaining, ticket.used, ticket.growth, rise, guess)
+    guess = max(ticket.unit.seconds * (1 + LATE) - ran, ticket.unit.seconds * LATE)
+    ends_are_known = ticket.unit.measured and ticket.paused is None
+    return UnitForecast(
+        guess if ends_are_known else FOREVER,
+        used=ticket.used,
+        growth=ticket.growth(now),
+        guess=guess,
+        unit=ticket.unit if ticket.keeps_to_curve(now) else None,
+        ran=ran,
+    )
 
 
 def _by_age(ticket: UnitTicket) -> tuple[float, int]:

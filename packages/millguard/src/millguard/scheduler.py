@@ -23,6 +23,7 @@ from millguard.gate_protocol import (
 )
 from millguard.jobserver import TokenPool
 from millguard.limits import LimitReading
+from millguard.memory_curves import CurveRecorder
 from millguard.policy import (
     Admit,
     Decision,
@@ -37,7 +38,6 @@ from millguard.quantities import format_bytes
 from millguard.shared_board import NOBODY, BuildClaim, OtherBuilds, SharedBoard
 from millguard.timeline import Record, TimelineEvent, TimelineMoment, UnitRun, UnitStart
 
-RISE_FACTOR = 1.05  # on the memory that was noted last, above which more is noted
 # A pace is measured over at least this: within less, a few pages would be a flood.
 SHORTEST_PACE_SECONDS = 0.01
 LOOKS_COMPARED = 8  # of which the latest one tells how late the next may be
@@ -59,8 +59,7 @@ class TrackedUnit:
     peak: int = 0  # in this run
     highest_peak: int = 0  # in any run
     allowed: int = 0  # the most that all units together could have in this run
-    # after so many seconds of this run, it had so many bytes
-    rises: list[tuple[float, int]] = field(default_factory=list)
+    recorder: CurveRecorder = field(default_factory=CurveRecorder)  # of this run
     reruns: int = 0  # times that the guard ended it
     kills: int = 0  # times that the kernel killed it
     kills_alone: int = 0  # of those, while nothing else ran
@@ -76,22 +75,12 @@ class TrackedUnit:
         """Let its compiler start."""
         self.peak = 0
         self.allowed = 0
-        self.rises.clear()
+        self.recorder = CurveRecorder()
         self.client.send("go")
-
-    def half_peak_share(self, ran: float) -> float:
-        """Return the share of the `ran` seconds in which it had less than half of its peak.
-
-        0.0 if nobody saw that.
-        """
-        low = [seconds for seconds, used in self.rises if 2 * used < self.peak]
-        last_low = max(low, default=0.0)
-        return last_low / ran if last_low else 0.0
 
     def record_memory(self, ran: float, used: int) -> None:
         """Remember the bytes of its processes after so many seconds."""
-        if not self.rises or used > RISE_FACTOR * self.rises[-1][1]:
-            self.rises.append((ran, used))
+        self.recorder.add(ran, used)
         self.record_peak(used)
 
     def record_peak(self, peak: int) -> None:
@@ -272,6 +261,7 @@ class UnitScheduler:
         If units wait and none runs, the smallest counts: without a claim, other builds would take the
         memory that it waits for, again and again.
         """
+        now = self._clock()
         moving = [ticket for ticket in self._running.values() if ticket.paused is None]
         wanted = 0
         busy = sum(ticket.unit.weight for ticket in moving)
@@ -280,7 +270,7 @@ class UnitScheduler:
             busy = 1.0
         return BuildClaim(
             domain=domain,
-            growth=sum(ticket.growth for ticket in self._running.values()),
+            growth=sum(ticket.growth(now) for ticket in self._running.values()),
             wanted=wanted,
             busy=busy,
             moving=len(moving),
@@ -417,8 +407,8 @@ class UnitScheduler:
             self._record_event("too large", ticket, tracked.describe_need("needed"))
         if end.code == 0 and tracked.description is not None:
             ran = ticket.ran(self._clock())
-            half = tracked.half_peak_share(ran)
-            self._expectations.learn(tracked.description, tracked.peak, ran, half)
+            curve = tracked.recorder.curve(ran, tracked.peak)
+            self._expectations.learn(tracked.description, tracked.peak, ran, curve)
             self._has_learned = True
 
     def _handle_kill(self, tracked: TrackedUnit, ticket: UnitTicket) -> None:
