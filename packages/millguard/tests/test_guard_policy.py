@@ -138,7 +138,7 @@ def test_no_more_processors_are_kept_busy_than_there_are(block: int) -> None:
 
 @pytest.mark.parametrize("block", range(8))
 def test_admitted_units_fit_even_if_all_peak_at_once(block: int) -> None:
-    """Where no end is known: units that were never measured."""
+    """Where no end is known, units that were never measured, and looks come too late to risk more."""
     for seed in range(block * 150, block * 150 + 150):
         view = drawn(seed)
         guessed = tuple(
@@ -149,6 +149,7 @@ def test_admitted_units_fit_even_if_all_peak_at_once(block: int) -> None:
             view,
             running=guessed[: len(view.running)],
             waiting=guessed[len(view.running) :],
+            lag=0.25,
         )
         admitted = {one.number for one in decide(view) if isinstance(one, Admit)}
         peaks = sum(one.growth(view.now) for one in view.running)
@@ -229,13 +230,46 @@ def test_no_unit_passes_that_would_delay_the_one_that_waits(measured: bool, now:
 
     large, running = one(1, int(2.7 * GIB), 90.0), (one(3, GIB, 20.0, now - 1, GIB),)
     quick, slow, tiny = one(2, 500 * MIB, 10.0), one(2, 500 * MIB, 30.0), one(2, 50 * MIB, 30.0)
-    view = PolicyInput(now, 2 * GIB, 3 * GIB, 8.0, (), running)
+    view = PolicyInput(now, 2 * GIB, 3 * GIB, 8.0, (), running, lag=0.25)
     assert decide(replace(view, waiting=(large, quick))) == (Admit(2),), (
         "it ends before there is room"
     )
     assert decide(replace(view, waiting=(large, slow))) == ()
     assert decide(replace(view, waiting=(large, tiny))) == (Admit(2),), "it fits beside it"
     assert decide(replace(view, waiting=(slow,))) == (Admit(2),)
+
+
+def guessed(number: int, peak: int, used: int = 0) -> UnitTicket:
+    return ticket(number, one=replace(unit(peak, 100.0), measured=False), used=used)
+
+
+def test_one_unit_may_start_beside_others_if_half_of_its_need_is_there() -> None:
+    """So that no processor is idle; looks that follow each other closely can pause it in time."""
+    running = (guessed(1, 1500 * MIB, 200 * MIB),)
+    waiting = (guessed(2, 1500 * MIB), guessed(3, 1400 * MIB))
+    view = PolicyInput(1.0, 2700 * MIB, 2900 * MIB, 2.0, waiting, running)
+    assert decide(view) == (Admit(2),)
+    after = replace(view, waiting=waiting[1:], running=(*running, guessed(2, 1500 * MIB)))
+    assert decide(after) == (), "their peaks do not fit by now"
+    assert decide(replace(view, lag=0.25)) == ()
+    assert decide(replace(view, cores=1.0)) == ()
+    assert decide(replace(view, ending=1)) == (), "memory is short"
+    measured = tuple(replace(one, unit=replace(one.unit, measured=True)) for one in waiting)
+    assert decide(replace(view, waiting=measured)) == (), "their needs are known"
+    rests = replace(guessed(4, 400 * MIB, 300 * MIB), since=0.5, paused=1.0)
+    full = replace(view, headroom=900 * MIB, running=(*running, rests))
+    assert not any(isinstance(one, Admit) for one in decide(full))
+
+
+def test_nothing_is_risked_that_an_impatient_unit_waits_for() -> None:
+    running = (guessed(1, 1500 * MIB, 200 * MIB),)
+    large, small = guessed(2, 2700 * MIB), guessed(3, 1500 * MIB)
+    now = WAIT_LIMIT_SECONDS + 1
+    running = (replace(running[0], since=now - 1),)
+    view = PolicyInput(now, 2500 * MIB, 2700 * MIB, 2.0, (large, small), running)
+    assert decide(view) == ()
+    young = replace(large, since=now)
+    assert decide(replace(view, waiting=(young, replace(small, since=now)))) == (Admit(3),)
 
 
 def test_where_ends_are_known_no_room_lies_idle() -> None:

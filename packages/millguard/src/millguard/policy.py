@@ -47,6 +47,10 @@ SPAN_COUNT = 36
 # Admission:
 CONSIDERED = 64  # waiting units at a time, because a decision must not take long
 WAIT_LIMIT_SECONDS = 300.0  # for which a unit lets larger ones go first
+# A unit that was never measured may start beside others if this share of its need is there, and
+# if at most so many seconds pass until the next look.
+RISKED_SHARE = 0.5
+RISKED_LAG = 0.15
 # Relief: seconds that it looks ahead. Units need not be paused for what comes later, because
 # each look can still pause them, and until then others may have ended.
 RELIEF_AHEAD = 2.0
@@ -286,7 +290,8 @@ class MemoryForecast:
 def decide(state: PolicyInput) -> tuple[Decision, ...]:
     """Return the decisions that follow from a state.
 
-    If memory is short, they only relieve it. Otherwise paused units go on before others start.
+    If memory is short, they only relieve it. Otherwise paused units go on before others start. Only if
+    none can start that fits, one may start that need not fit.
     """
     relief = tuple(_relief(state))
     if relief:
@@ -297,7 +302,8 @@ def decide(state: PolicyInput) -> tuple[Decision, ...]:
     running = []
     for ticket in state.running:
         running.append(ticket.resumed(state.now) if ticket.number in resumed else ticket)
-    return (*resumes, *_admissions(replace(state, running=tuple(running))))
+    admissions = tuple(_admissions(replace(state, running=tuple(running))))
+    return (*resumes, *(admissions or _risked_admission(state)))
 
 
 def seconds_to_shortage(state: PolicyInput) -> float:
@@ -498,6 +504,29 @@ def _admissions(state: PolicyInput) -> Iterator[Admit]:
             state.waiting, key=lambda ticket: (ticket.alone, ticket.unit.need, ticket.number)
         )
         yield Admit(smallest.number)
+
+
+def _risked_admission(state: PolicyInput) -> Iterator[Admit]:
+    """Yield a unit that may start although all peaks together do not fit, instead of an idle processor.
+
+    Units that were never measured seldom have their peaks at the same time, but nobody knows when. If
+    it goes wrong, the youngest are paused, and the oldest can still end. That needs looks that follow
+    each other closely; and while a unit is paused or ends for others, no more is risked.
+    """
+    is_calm = bool(state.running) and not state.ending and state.lag <= RISKED_LAG
+    if not is_calm or any(ticket.alone or ticket.paused is not None for ticket in state.running):
+        return
+    spare = state.headroom - reserved_bytes(state.limit)
+    spare -= sum(ticket.growth(state.now) for ticket in state.running)
+    busy = _busy_cores(state.running)
+    for ticket in _in_order(state)[:CONSIDERED]:
+        is_guess = not ticket.alone and not ticket.unit.measured
+        is_possible = is_guess and _has_processor(state, ticket, busy)
+        if is_possible and spare >= RISKED_SHARE * ticket.unit.need:
+            yield Admit(ticket.number)
+            return
+        if _is_impatient(state, ticket):
+            return  # the room is kept for it
 
 
 def _has_processor(state: PolicyInput, ticket: UnitTicket, busy: float) -> bool:
