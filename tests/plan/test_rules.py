@@ -28,7 +28,14 @@ APPLE_CLANG = Compiler("apple-clang", "14.0.0")
 def case(compiler: Compiler | None = None, cuda: str | None = None) -> Case:
     variant = "cu118" if cuda else "cpu"
     build = Build("base", "wheel", "3.13t", variant, "x86_64", cuda)
-    return Case(build, "1.5.0", "linux", "git", compiler)
+    return Case(
+        build=build,
+        version="1.5.0",
+        torch="2.13.0",
+        system="linux",
+        provider="git",
+        compiler=compiler,
+    )
 
 
 @pytest.mark.parametrize(
@@ -36,6 +43,8 @@ def case(compiler: Compiler | None = None, cuda: str | None = None) -> Case:
     [
         (When(), case(), True),
         (When(release=SpecifierSet(">=1.5,<2")), case(), True),
+        (When(torch=SpecifierSet("<2.14")), case(), True),
+        (When(torch=SpecifierSet(">=2.14")), case(), False),
         (When(python=SpecifierSet("==3.13")), case(), True),
         (When(cuda=SpecifierSet(">=0")), case(), False),
         (When(cuda=SpecifierSet(">=0")), case(cuda="11.8"), True),

@@ -15,6 +15,8 @@ class When:
     """Conditions that must all hold; one that is None always does."""
 
     release: SpecifierSet | None = None
+    # The torch that a package is built against; of torch itself, its own release.
+    torch: SpecifierSet | None = None
     python: SpecifierSet | None = None
     cuda: SpecifierSet | None = None  # of the toolkit; never holds for a build without CUDA
     variant: tuple[str, ...] | None = None

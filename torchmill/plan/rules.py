@@ -27,6 +27,7 @@ class Case:
 
     build: Build  # its `cuda` is that of the toolkit that compiles it
     version: str  # of the release
+    torch: str  # the release of torch that it is built against; of torch itself, its own
     system: str
     provider: str | None = None  # of the source: "debian", "pypi"
     compiler: Compiler | None = None  # None: not known
@@ -43,7 +44,14 @@ def make_case(
     compiler: Compiler | None = None,
 ) -> Case:
     """Return the case of a build on a machine of which at most the compiler is known."""
-    return Case(build, release.version, facts.arches[build.arch].system, provider, compiler)
+    return Case(
+        build=build,
+        version=release.version,
+        torch=release.torch_version,
+        system=facts.arches[build.arch].system,
+        provider=provider,
+        compiler=compiler,
+    )
 
 
 def axis_conditions(when: When) -> When:
@@ -66,6 +74,7 @@ def rule_matches(when: When, case: Case) -> bool:
         and _is_among(when.system, case.system)
         and _is_among(when.provider, case.provider)
         and is_within(when.release, case.version)
+        and is_within(when.torch, case.torch)
         # A rule on Python 3.13 also holds for the free-threaded "3.13t", which is no version.
         and is_within(when.python, build.python.rstrip("t"))
         and is_within(when.cuda, build.cuda)
