@@ -455,6 +455,32 @@ def test_of_a_pattern_is_built_what_fits_the_torch_that_is_given(tmp_path: Path)
     assert (none.returncode, "built for cu130" in none.stderr) == (2, True)
 
 
+def install_torch(environment_folder: Path, version: str, cuda: str) -> None:
+    """Write what tells the release, the Python and the toolkit of an installed torch."""
+    packages = environment_folder / "lib" / "python3.12" / "site-packages"
+    dist_info = packages / f"torch-{version}.dist-info"
+    dist_info.mkdir(parents=True)
+    tag = f"cp312-cp312-linux_{native_arch()}"
+    (dist_info / "WHEEL").write_text(f"Wheel-Version: 1.0\nTag: {tag}\n", encoding="utf-8")
+    (packages / "torch").mkdir()
+    (packages / "torch" / "version.py").write_text(f"cuda = '{cuda}'\n", encoding="utf-8")
+
+
+def test_packages_are_built_against_the_torch_of_the_active_environment(tmp_path: Path) -> None:
+    venv = tmp_path / "venv"
+    install_torch(venv, "2.12.1", "13.0")
+    words = ("torch_scatter", "causal-conv1d", "--gpu=9.0", "--dry-run")
+    done = run("invoke", "build", *words, home=tmp_path, env={"VIRTUAL_ENV": str(venv)})
+    assert done.returncode == 0, done.stderr
+    lines = [line.strip() for line in done.stdout.splitlines()]
+    assert lines[0] == f"against torch 2.12.1 in {venv} (cu130, Python 3.12); --torch names another"
+    assert [line for line in lines if line.startswith("nox -s")] == [
+        f"nox -s scatter-3.12-cu130 -- --arch-list=9.0 --torch={venv}",
+        f"nox -s conv1d-3.12-cu130 -- --arch-list=9.0 --torch={venv}",
+    ]
+    assert "invoke fetch --tag v2.12.1 --package torch-scatter" in lines
+
+
 def test_what_nobody_has_tried_is_said_before_anything_starts(tmp_path: Path) -> None:
     done = run("invoke", "build", "wheel-3.12-cu113", "--tag=v2.4.1", "--dry-run", home=tmp_path)
     assert (

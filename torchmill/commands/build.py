@@ -17,6 +17,7 @@ from torchmill.commands import outlook
 from torchmill.commands.build_question import (
     buildable_against,
     find_named_gpus,
+    name_cells_of_packages,
     older_wheel_for,
     require_machine_of,
 )
@@ -65,6 +66,7 @@ from torchmill.plan.doctor.finding import Finding
 from torchmill.plan.doctor.judgement import Judgement
 from torchmill.plan.doctor.source import SOURCE
 from torchmill.plan.options import format_options
+from torchmill.plan.package_request import named_packages
 from torchmill.plan.plan import Plan
 from torchmill.plan.published_wheel import PublishedWheel
 from torchmill.plan.step_origins import DownloadServers, Session, WalkContext
@@ -95,7 +97,9 @@ def build_wheels(
     ConfigError for options that do not go together.
     """
     names = cell or []
-    if names and (python or cuda):
+    packages = named_packages(facts, names)
+    cell_names = [name for name in names if name not in packages]
+    if cell_names and (python or cuda):
         raise ConfigError(
             "name cells, or give --python and --cuda, not both", code="two-ways-to-name"
         )
@@ -114,12 +118,12 @@ def build_wheels(
     elif gpu:
         machine = survey_machine(facts, layout)
     else:
-        machine = survey_machine(facts, layout, names)
+        machine = survey_machine(facts, layout, cell_names)
     # If nothing says what the wheels are for, they are for the GPUs of this machine.
     variant_is_open = not (names or cuda or options.arch_list)
     named_gpus = find_named_gpus(facts, gpu or (), machine, use_local=variant_is_open)
     if gpu:
-        require_machine_of(facts, named_gpus, machine, names)
+        require_machine_of(facts, named_gpus, machine, cell_names)
     capabilities = [named_gpu.capability for named_gpu in named_gpus]
 
     selected = selection.selected_release(facts, layout, tag)
@@ -130,13 +134,19 @@ def build_wheels(
         gpus=capabilities,
         with_base=options.torch is None,
     )
+    asked = name_cells_of_packages(
+        facts, question, host=machine, options=options, selected=selected, described=bool(host)
+    )
+    question = asked.question
+    options = asked.options
+    selected = asked.release
     chosen_cells = choose_cells(facts, question, machine, selected)
     cells = buildable_against(facts, question, chosen_cells, options)
     if capabilities:
         shortest = arch_list.format_arch_list(shortest_arch_list(facts, capabilities))
         options = replace(options, arch_list=shortest)
     by_name: list[Cell] = []
-    for name in names:
+    for name in question.names:
         by_name += named_cells(facts, name, machine.arch, selected)
 
     # One request for each package: all its releases come from the same servers.
@@ -151,7 +161,7 @@ def build_wheels(
         layout=layout,
         host=machine,
         target=outlook.target_machine(facts, machine, capabilities),
-        native=cell_lookup.uncontained_arch(facts, names, machine.arch),
+        native=cell_lookup.uncontained_arch(facts, question.names, machine.arch),
         requested=RequestedCells(cells, by_name or cells, options, elsewhere),
         source_options=[f"--{name}={value}" for name, value in source_options.items() if value],
         requests=requests,

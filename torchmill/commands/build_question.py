@@ -1,6 +1,11 @@
 """The question that `invoke build` is given: for which GPUs, and which cells of a pattern."""
 
-from collections.abc import Iterable, Sequence
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
 
 from torchmill.config import arch_list
 from torchmill.config.facts import Facts
@@ -12,11 +17,18 @@ from torchmill.core.console import fit_screen
 from torchmill.core.errors import ConfigError
 from torchmill.core.exits import print_now
 from torchmill.host.host import Host
+from torchmill.host.installed_packages import find_installed
 from torchmill.plan import cell_lookup, gpu_hosts, published
 from torchmill.plan.base_package import base_version
-from torchmill.plan.build_options import Options
+from torchmill.plan.build_options import PYPI, Options
 from torchmill.plan.cell import Cell
 from torchmill.plan.cell_choice import BuildQuestion, is_pattern
+from torchmill.plan.package_request import (
+    GivenTorch,
+    choose_package_builds,
+    named_packages,
+    torch_of_path,
+)
 
 
 def buildable_against(
@@ -43,6 +55,68 @@ def buildable_against(
     for line in dict.fromkeys(f"left out: {refusal}" for refusal in refusals):
         print_now(fit_screen(line))
     return fitting
+
+
+# The environment that a shell has activated; conda names its own in another variable.
+_ENVIRONMENT_VARIABLES = ("VIRTUAL_ENV", "CONDA_PREFIX")
+
+
+class AskedBuilds(NamedTuple):
+    """What a user asks for, with the cells of packages in place of their names."""
+
+    question: BuildQuestion
+    options: Options  # with the torch that packages are built against
+    release: Release | None  # of torch; None: any
+
+
+def name_cells_of_packages(
+    facts: Facts,
+    question: BuildQuestion,
+    *,
+    host: Host,
+    options: Options,
+    selected: Release | None,
+    described: bool,
+) -> AskedBuilds:
+    """Return a question with the names of cells in place of those of packages, "flash-attn".
+
+    Prints which torch packages are built against. It is that in the user's environment, unless the
+    host is a `described` machine. Raises what `torch_of_path` and `choose_package_builds` raise.
+    """
+    packages = named_packages(facts, question.names)
+    if not packages:
+        return AskedBuilds(question, options, selected)
+    if base_package(facts) not in packages.values() and not described:
+        options = _with_active_torch(facts, options, os.environ)
+    torch: GivenTorch | None = None
+    if options.torch not in {None, PYPI}:
+        torch = torch_of_path(facts, options)
+    builds = choose_package_builds(
+        facts, list(packages.values()), question, host=host, torch=torch, selected=selected
+    )
+    if builds.torch is not None:
+        print_now(fit_screen(f"against {builds.torch}; --torch names another"))
+        options = replace(options, torch=builds.torch.option)
+    names = [name for name in question.names if name not in packages]
+    names += builds.names
+    question = question._replace(names=names, with_base=options.torch is None)
+    return AskedBuilds(question, options, builds.release)
+
+
+def _with_active_torch(facts: Facts, options: Options, environ: Mapping[str, str]) -> Options:
+    """Return options with the torch that is installed in the user's environment as `--torch`.
+
+    That is the environment which is active in the shell, or else that of this program. Without a
+    torch there, and if `--torch` names one, the options are as before.
+    """
+    if options.torch is not None:
+        return options
+    folders = [environ.get(variable, "") for variable in _ENVIRONMENT_VARIABLES]
+    for folder in (*folders, sys.prefix):
+        installed = find_installed(base_package(facts).name, Path(folder)) if folder else ()
+        if installed:
+            return replace(options, torch=folder, torch_installed=installed)
+    return options
 
 
 def older_wheel_for(

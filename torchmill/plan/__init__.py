@@ -34,6 +34,8 @@
 - official_parts: the parts of official wheels that a plan leaves out, such as MKL or MAGMA
 - official_support: which official builds run on GPUs of a compute capability
 - options: the words of options, of sessions (after `--`) and of tasks: parsed and checked
+- package_request: packages that a user asks for by their names on PyPI, as in `invoke build
+  flash-attn`
 - pattern_cost: how the time of a regular expression grows with the length of a line
 - pattern_literals: literals that every match of a regular expression contains
 - pattern_tree: regular expressions as trees: take one apart, and compile the parts

@@ -5,6 +5,7 @@ another torch: the wheel on PyPI, a wheel file, or an environment in which torch
 """
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
@@ -45,7 +46,9 @@ def base_version(facts: Facts, cell: Cell, options: Options) -> str | None:
         version = base_release.version
         variant = _pypi_variant(facts, base_release, build)
     else:
-        version, variant = _describe_base(package.after, build, options)
+        torch = _describe_base(package.after, build, options)
+        version = torch.version
+        variant = torch.variant
     # Labels do not count, nor do suffixes as of nightly builds: "2.4.1a0+nv25.06" is a 2.4.1.
     if Version(version).release != Version(base_release.version).release:
         select = f"invoke fetch --tag v{Version(version).base_version} --package {package.name}"
@@ -83,39 +86,51 @@ def _pypi_variant(facts: Facts, base_release: Release, build: Build) -> str:
     If no variant is known to be there, it is taken to be the build's own, so that nothing is
     refused for lack of facts.
     """
+    return recorded_pypi_variant(facts, base_release, build.arch) or build.variant
+
+
+def recorded_pypi_variant(facts: Facts, base_release: Release, arch: str) -> str:
+    """Return the variant of the base's wheel on PyPI for an arch; "" if none is known to be there.
+
+    It is no variant of ours if the wheel has CUDA of a version that is not recorded.
+    """
     with_cuda = _UNRECORDED_CUDA
     if base_release.cuda_pypi:
         with_cuda = "cu" + base_release.cuda_pypi.replace(".", "")
-    if (facts.arches[build.arch].system, build.arch) == _PYPI_WITH_CUDA:
+    if (facts.arches[arch].system, arch) == _PYPI_WITH_CUDA:
         return with_cuda
     for variant in (with_cuda, CPU):
-        places = wheel_places(facts, base_release, variant, build.arch)
+        places = wheel_places(facts, base_release, variant, arch)
         # PyPI is the index that pip asks by default.
         if any(index.default for index in places):
             return variant
-    return build.variant
+    return ""
 
 
-def _describe_base(base: str, build: Build, options: Options) -> tuple[str, str]:
-    """Return version and variant of the torch that `--torch` names by a path.
+@dataclass(frozen=True, slots=True)
+class NamedTorch:
+    """A torch that `--torch` names by a path: a wheel, or an environment that has it."""
 
-    `base` is the package's name. The variant is "" if nothing tells it. Raises ConfigError if
-    there is no such package for the build's Python and machine.
+    version: str
+    tags: tuple[str, ...]  # "cp310-cp310-linux_x86_64"; none if the wheel is of another package
+    variant: str  # "cu121"; "" if nothing tells it
+
+
+def named_torch(base: str, options: Options) -> NamedTorch:
+    """Return the torch that `--torch` names by a path; `base` is the package's name.
+
+    Raises InvalidVersion or InvalidWheelFilename for names that are no valid ones, ConfigError
+    unless an environment has the package exactly once.
     """
     cuda: str | None = None
-    try:
-        if options.torch_wheel:
-            version, tags = _parse_wheel_name(base, options.torch_wheel)
-        else:
-            installed = installed_base(base, options)
-            version = installed.version
-            tags = installed.tags
-            cuda = installed.cuda
-        local_label = Version(version).local or ""
-    except (InvalidWheelFilename, InvalidVersion):
-        raise _unfit_base_error(base, build, options) from None
-    if not any(_fits(tag, build) for tag in tags):
-        raise _unfit_base_error(base, build, options)
+    if options.torch_wheel:
+        version, tags = _parse_wheel_name(base, options.torch_wheel)
+    else:
+        installed = installed_base(base, options)
+        version = installed.version
+        tags = installed.tags
+        cuda = installed.cuda
+    local_label = Version(version).local or ""
     if cuda is None:
         # The label may have further parts: "cu121.native.znver3".
         variant = local_label.partition(".")[0]
@@ -125,8 +140,22 @@ def _describe_base(base: str, build: Build, options: Options) -> tuple[str, str]
         variant = CPU
     # Other labels, such as "nv25" of NVIDIA's containers, tell no variant.
     if not _VARIANT.fullmatch(variant):
-        return version, ""
-    return version, variant.replace(".", "")
+        variant = ""
+    return NamedTorch(version, tags, variant.replace(".", ""))
+
+
+def _describe_base(base: str, build: Build, options: Options) -> NamedTorch:
+    """Return the torch that `--torch` names by a path, for a build.
+
+    Raises ConfigError if there is no such package for the build's Python and machine.
+    """
+    try:
+        torch = named_torch(base, options)
+    except (InvalidWheelFilename, InvalidVersion):
+        raise _unfit_base_error(base, build, options) from None
+    if not any(_fits(tag, build) for tag in torch.tags):
+        raise _unfit_base_error(base, build, options)
+    return torch
 
 
 def _unfit_base_error(base: str, build: Build, options: Options) -> ConfigError:

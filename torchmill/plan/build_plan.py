@@ -21,7 +21,7 @@ from torchmill.host.host import Host
 from torchmill.plan import cuda_toolkit, published, shell_seal, wheel_name
 from torchmill.plan.arch_choice import OFFICIAL
 from torchmill.plan.base_package import base_pip_requirement, base_version, installed_base
-from torchmill.plan.build_options import NO_OPTIONS, Options
+from torchmill.plan.build_options import NO_OPTIONS, PYPI, Options
 from torchmill.plan.build_variables import (
     build_variables,
     partner_requirements,
@@ -221,11 +221,14 @@ def _without_usual_list(facts: Facts, cell: Cell, host: Host, options: Options) 
 def asks_for_usual_wheel(options: Options) -> bool:
     """Tell whether options leave the contents of a wheel as they are by default.
 
-    Options for its name, and for how it is built, do not count.
+    Options for its name, and for how it is built, do not count; nor does the torch on PyPI, which
+    upstream builds against too.
     """
+    torch = None if options.torch == PYPI else options.torch
     content_options = replace(
         options,
         label=NO_OPTIONS.label,
+        torch=torch,
         jobs=None,
         memory=None,
         guard=True,

@@ -51,7 +51,7 @@ def choose_cells(
     names: list[tuple[str, Release | None]] = [(name, release) for name in question.names]
     if not names:
         question = question._replace(
-            pythons=_split_texts(question.pythons), variants=_split_texts(question.variants)
+            pythons=split_texts(question.pythons), variants=split_texts(question.variants)
         )
         names = list(_compose_names(facts, question, host, release))
     chosen: dict[str, Cell] = {}  # by identifier, in the order of the builds
@@ -63,7 +63,7 @@ def choose_cells(
     return list(chosen.values())
 
 
-def _split_texts(texts: Sequence[str]) -> list[str]:
+def split_texts(texts: Sequence[str]) -> list[str]:
     """Return the words of texts, such as "3.11" and "3.12,3.13"."""
     words: list[str] = []
     for text in texts:
@@ -176,6 +176,11 @@ def _python_number(python: str) -> str:
     return name.split("-")[1]
 
 
+def running_python() -> str:
+    """Return the Python that runs this program, as identifiers have it: "3.11"."""
+    return f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
 def _preference(cell: Cell, host: Host) -> tuple[object, ...]:
     """Return the key that `max` chooses the best cell by.
 
@@ -184,11 +189,10 @@ def _preference(cell: Cell, host: Host) -> tuple[object, ...]:
     Pythons with a GIL, and newer Pythons.
     """
     build = cell.build
-    running_python = f"{sys.version_info.major}.{sys.version_info.minor}"
     return (
         build.cuda in cell.release.cuda_official,
         python_key(build.cuda or "0"),  # this key orders versions of toolkits as well as Pythons
-        build.python == running_python,
+        build.python == running_python(),
         build.python in host.interpreters.paths,
         not build.python.endswith("t"),
         python_key(build.python),

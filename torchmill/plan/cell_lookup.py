@@ -32,6 +32,8 @@ REFUSED_VARIANTS: dict[str, str] = read_table_beside(__file__, "not_variants.tom
 _OTHER_MACHINES = read_table_beside(__file__, "other_machines.toml")
 # A name that is spelled as a cell's: "wheel-3.10-cu118", "flash-attn-3.13t-cpu-aarch64".
 _CELL_NAME = re.compile(r"(?P<word>[a-z][\w.-]*?)-\d+\.\d+t?-(?:cpu|cu\d+)(?:-\w+)?")
+# A name that is spelled as a package's alone: "mmcv", "tiny-cuda-nn".
+_PACKAGE_NAME = re.compile(r"(?P<word>[a-z][a-z0-9]*(?:[-_.][a-z][a-z0-9]*)*)")
 _PYTHON_IN_NAME = re.compile(
     r"-(?:cp|py|python)?"  # "-py312", "-python3.12"
     r"(\d)\.?(\d+)(?:\.\d+)?(t?)"  # "312", "3.12", "3.12.1"; with "t" a Python without a GIL
@@ -112,7 +114,7 @@ def _unknown_build(
         if not hint:
             hint = _suggest_cells(facts, spelling, native, selected)
         if not hint:
-            hint = did_you_mean(identifier, builds, _SUGGESTIONS)
+            hint = did_you_mean(spelling, [*builds, *facts.packages], _SUGGESTIONS)
         message = f"'{identifier}' names no build{hint} (`invoke matrix` prints them all)"
     return UnknownReleaseError(message, code="unknown-build")
 
@@ -131,24 +133,29 @@ def _explain_refused_variant(identifier: str) -> str:
 
 
 def _explain_unknown_package(facts: Facts, spelling: str) -> str:
-    """Return that no fact describes the package that a name begins with.
+    """Return that no fact describes the package that a name begins with, or is.
 
-    It is "" if the name is not spelled as a cell's, and if it may be a misspelling of a package's.
+    It is "" if the name is spelled neither as a cell's nor as a package's, and if it may be a
+    misspelling of a package's.
     """
     from difflib import get_close_matches  # loaded only for messages about errors
 
-    match = _CELL_NAME.fullmatch(spelling)
+    match = _CELL_NAME.fullmatch(spelling) or _PACKAGE_NAME.fullmatch(spelling)
     if match is None or match["word"] in REFUSED_VARIANTS:
         return ""
+    sessions = {package.session for package in facts.packages.values()}
+    if match.re is _PACKAGE_NAME and spelling.partition("-")[0] in sessions:
+        return ""  # an unfinished name of a cell: "wheel-cpu"
     package_names: list[str] = []
     described: list[str] = []
     for package in facts.packages.values():
         package_names.extend((package.session, package.name))
         described.append(f"{package.name} ({package.session})")
-    if get_close_matches(match["word"], package_names, 1, _MISSPELT):
+    word = match["word"]
+    if get_close_matches(word, package_names, 1, _MISSPELT):
         return ""
     return (
-        f"torchmill does not know how to build '{match['word']}'; "
+        f"torchmill does not know how to build '{word}'; "
         f"it builds {', '.join(described)}. "
         f"Another extension of torch is described in one file: {locate_page(_PACKAGE_PAGE)}"
     )

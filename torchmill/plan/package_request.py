@@ -1,0 +1,188 @@
+"""Packages that a user asks for by their names on PyPI, as in `invoke build flash-attn`.
+
+A name says neither the Python nor the toolkit nor the torch. They are those of a *given torch*: the
+one that is installed in the user's environment, or else the wheel on PyPI. Torch itself is compiled
+only if it is among the names.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from packaging.utils import InvalidWheelFilename, canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from torchmill.config.build import CPU
+from torchmill.config.facts import Facts
+from torchmill.config.package import Package
+from torchmill.config.release import Release
+from torchmill.config.release_lookup import all_pythons, base_package, find_release, paired_release
+from torchmill.core.errors import ConfigError, ImpossibleBuildError, UnknownReleaseError
+from torchmill.host.host import Host
+from torchmill.plan import cell_lookup
+from torchmill.plan.base_package import named_torch, recorded_pypi_variant
+from torchmill.plan.build_options import PYPI, Options
+from torchmill.plan.cell_choice import BuildQuestion, choose_cells, running_python, split_texts
+from torchmill.plan.trial import find_trial
+from torchmill.plan.wheel_name import python_tag
+
+
+@dataclass(frozen=True, slots=True)
+class GivenTorch:
+    """A torch that packages are built against, and that is not built itself."""
+
+    option: str  # the value of `--torch`: a folder, or PYPI
+    release: Release
+    python: str  # "3.12", "3.13t"
+    variant: str  # "cu130"; "" if nothing tells it
+
+    def __str__(self) -> str:
+        """Return the release, where it is, its toolkit and Python, for a sentence."""
+        place = "of PyPI" if self.option == PYPI else f"in {self.option}"
+        toolkit = f"{self.variant}, " if self.variant else ""
+        return f"{self.release} {place} ({toolkit}Python {self.python})"
+
+
+def named_packages(facts: Facts, names: Iterable[str]) -> dict[str, Package]:
+    """Return the packages that names mean, by these names, which PyPI may spell in several ways.
+
+    Names of cells, and patterns of such names, are left out.
+    """
+    packages: dict[str, Package] = {}
+    for package in facts.packages.values():
+        packages[canonicalize_name(package.name)] = package
+        if package.pypi:
+            packages[canonicalize_name(package.pypi)] = package
+    named: dict[str, Package] = {}
+    for name in names:
+        known_as = canonicalize_name(name)
+        if known_as in packages:
+            named[name] = packages[known_as]
+    return named
+
+
+def torch_of_path(facts: Facts, options: Options) -> GivenTorch:
+    """Return the torch that `--torch` names by a path: a wheel, or an environment that has it.
+
+    Raises UnknownReleaseError for a release without facts; ConfigError if its version or Python
+    cannot be told, or if an environment has torch more than once.
+    """
+    base = base_package(facts).name
+    try:
+        torch = named_torch(base, options)
+        release = find_release(facts, base, Version(torch.version).base_version)
+    except (InvalidVersion, InvalidWheelFilename):
+        raise _unreadable_torch_error(options) from None
+    for python in all_pythons(facts):
+        if any(tag.startswith(f"{python_tag(python)}-") for tag in torch.tags):
+            return GivenTorch(options.torch or "", release, python, torch.variant)
+    raise _unreadable_torch_error(options)
+
+
+def _unreadable_torch_error(options: Options) -> ConfigError:
+    return ConfigError(
+        f"cannot tell the release or the Python of the torch in {options.torch}: name another with "
+        "--torch, a wheel of it, an environment that has it, or PyPI",
+        code="no-such-wheel",
+    )
+
+
+def torch_on_pypi(
+    facts: Facts, packages: Sequence[Package], arch: str, python: str, selected: Release | None
+) -> GivenTorch:
+    """Return the torch on PyPI that packages are built against.
+
+    It is the selected release, or else the newest for the Python that every package is known to
+    have been built against; if there is none, the newest that every package has a release for.
+    Raises UnknownReleaseError if there is no such release either.
+    """
+    if selected is not None:
+        return _pypi_torch(facts, selected, arch, python)
+    fitting: list[GivenTorch] = []
+    for release in reversed(facts.releases[base_package(facts).name]):
+        goes_with_all = all(paired_release(facts, package.name, release) for package in packages)
+        if goes_with_all and python in release.pythons and arch in release.arches:
+            fitting.append(_pypi_torch(facts, release, arch, python))
+    for torch in fitting:
+        if all(_was_built_against(facts, package, torch, arch) for package in packages):
+            return torch
+    if not fitting:
+        listed = " and ".join(package.name for package in packages)
+        raise UnknownReleaseError(
+            f"no release of torch for Python {python} on {arch} is known to go with {listed}: "
+            "`invoke matrix --package NAME` shows which release goes with what",
+            code="no-partner-release",
+        )
+    return fitting[0]
+
+
+def _pypi_torch(facts: Facts, release: Release, arch: str, python: str) -> GivenTorch:
+    return GivenTorch(PYPI, release, python, recorded_pypi_variant(facts, release, arch))
+
+
+def _was_built_against(facts: Facts, package: Package, torch: GivenTorch, arch: str) -> bool:
+    """Tell whether somebody is known to have built a package against a torch."""
+    (name,) = cell_names([package], [torch.python], [usual_variant(torch)])
+    try:
+        cell = cell_lookup.find_cell(facts, name, arch, torch.release)
+    except (ImpossibleBuildError, UnknownReleaseError):
+        return False
+    return find_trial(facts, cell).witness is not None
+
+
+def cell_names(
+    packages: Iterable[Package], pythons: Iterable[str], variants: Sequence[str]
+) -> list[str]:
+    """Return the names of the cells that build packages for each Python and variant."""
+    names: list[str] = []
+    for package in packages:
+        for python in pythons:
+            for variant in variants:
+                name = f"{package.session}-{python}-{variant}"
+                names.append(cell_lookup.usual_spelling(name))
+    return names
+
+
+@dataclass(frozen=True, slots=True)
+class PackageBuilds:
+    """The builds that a user asked for by the names of packages."""
+
+    names: Sequence[str]  # of their cells
+    release: Release | None  # of torch; None: any
+    torch: GivenTorch | None = None  # None: torch is built, too
+
+
+def choose_package_builds(
+    facts: Facts,
+    packages: Sequence[Package],
+    question: BuildQuestion,
+    *,
+    host: Host,
+    torch: GivenTorch | None,
+    selected: Release | None,
+) -> PackageBuilds:
+    """Return the builds of packages, each for the Pythons and variants of a question.
+
+    `torch` is the one that they are built against; None: that on PyPI, unless torch is among the
+    packages. Raises as `torch_on_pypi` and `choose_cells` do.
+    """
+    base = base_package(facts)
+    pythons = split_texts(question.pythons)
+    variants = split_texts(question.variants)
+    dependents = [package for package in packages if package != base]
+    if torch is None and base in packages:
+        cells = choose_cells(facts, question._replace(names=()), host, selected)
+        names: list[str] = []
+        for cell in cells:
+            names.append(cell.build.identifier(host.arch))
+            names += cell_names(dependents, [cell.build.python], [cell.build.variant])
+        return PackageBuilds(names, cells[0].release)
+    if torch is None:
+        python = pythons[0] if pythons else running_python()
+        torch = torch_on_pypi(facts, dependents, host.arch, python, selected)
+    names = cell_names(dependents, pythons or [torch.python], variants or [usual_variant(torch)])
+    return PackageBuilds(names, torch.release, torch)
+
+
+def usual_variant(given: GivenTorch) -> str:
+    """Return the variant that packages are built for if the user names none: that of the torch."""
+    return given.variant or CPU
