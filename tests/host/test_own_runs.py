@@ -44,6 +44,22 @@ def test_a_manifest_is_a_run(shipped: Facts, tmp_path: Path) -> None:
     assert run.source == "torch-1.13.1+cu117.whl"
 
 
+def test_the_torch_of_a_run_is_that_which_the_package_was_built_against(
+    shipped: Facts, tmp_path: Path
+) -> None:
+    write_manifest(tmp_path, "torch-1.13.1+cu117", torch=None)
+    write_manifest(
+        tmp_path,
+        "torchvision-0.14.1",
+        package="torchvision",
+        tag="v0.14.1",
+        torch="torch==1.13.1+cu117",
+    )
+    torch_run, torchvision_run = read_own_runs(shipped, tmp_path)
+    assert torch_run.torch is None
+    assert torchvision_run.torch == "1.13.1"
+
+
 def test_a_toolkit_without_facts_is_not_taken_for_none(shipped: Facts, tmp_path: Path) -> None:
     write_manifest(tmp_path, "torch-1.13.1+cu999", toolkit="99.9")
     (run,) = read_own_runs(shipped, tmp_path)

@@ -138,6 +138,9 @@ def test_a_cell_that_is_only_untried_is_not_called_impossible(shipped: Facts) ->
         ("1.11.0", "3.8-cu102", "x86_64", "tried"),
         ("2.4.1", "3.11-cpu", "arm64", "tried"),
         ("2.1.1", "3.9-cu122", "x86_64", "untried"),
+        # Its project built it against torch 2.8.0, and is not known to have done so since.
+        ("2.8.0", "3.11-cu128", "x86_64", "tried"),
+        ("2.9.1", "3.11-cu128", "x86_64", "untried"),
     ],
 )
 def test_an_extension_counts_as_tried_if_its_own_project_built_it(
@@ -145,6 +148,18 @@ def test_an_extension_counts_as_tried_if_its_own_project_built_it(
 ) -> None:
     cell = find_cell(shipped, partner(shipped, "torch-scatter", torch), name, arch)
     assert find_trial(shipped, cell).standing == standing
+
+
+def test_an_extension_counts_as_tried_only_against_the_torch_that_it_was_built_against(
+    shipped: Facts,
+) -> None:
+    tried = find_cell(shipped, partner(shipped, "flash-attn", "2.11.0"), "3.12-cu130")
+    newer = find_cell(shipped, partner(shipped, "flash-attn", "2.13.0"), "3.12-cu130")
+    assert tried.release.version == newer.release.version
+    assert "built with CUDA 13.0 against torch 2.11.0" in find_trial(shipped, tried).text
+    trial = find_trial(shipped, newer)
+    assert trial.standing == "untried"
+    assert trial.text.endswith("for x86_64 against torch 2.13.0")
 
 
 def test_a_variant_that_no_fact_describes_is_no_trial(configs: Path) -> None:

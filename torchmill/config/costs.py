@@ -49,6 +49,9 @@ class MeasuredRun:
     machine: str  # for people: "c5.12xlarge: 48 vCPU, 96 GiB"
     scope: Scope  # of `wall_seconds`; "job": with checkout and start of containers
     source: str
+    # The release of torch that an extension was built against; None: torch itself, or a package
+    # that pairs with one torch only.
+    torch: str | None = None
     cores: int | None = None  # that it could use
     jobs: int | None = None  # compilers at a time; None: as many as cores
     cpu_seconds: float | None = None  # of all compilers together

@@ -1,6 +1,6 @@
 """Pair the releases that a package's own file declares with releases of torch."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from torchmill.config.package import Edition, Package
 from torchmill.config.release import Release
@@ -40,6 +40,9 @@ def pair_editions(
 
 def _pair_edition(package: Package, edition: Edition, base: Release) -> Release:
     """Return an edition as the release of a package for one torch, `base`."""
+    tried: Mapping[str, str] = {}
+    if is_within(edition.built_against, base.version):
+        tried = dict.fromkeys(edition.built, edition.source)
     return Release(
         package=package.name,
         version=edition.version,
@@ -58,5 +61,5 @@ def _pair_edition(package: Package, edition: Edition, base: Release) -> Release:
         cuda_pypi=base.cuda_pypi,
         sha256=edition.sha256,
         stable_abi=edition.stable_abi,
-        tried=dict.fromkeys(edition.built, edition.source),
+        tried=tried,
     )

@@ -36,6 +36,8 @@ class Edition:
     stable_abi: SpecifierSet | None = None
     # Variants that the source reports builds of: "cu118"; "cpu-arm64" for other than x86_64.
     built: tuple[str, ...] = ()
+    # The releases of torch that it reports those builds against; None: all that it goes with.
+    built_against: SpecifierSet | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from packaging.version import Version
+
 from torchmill.config.build import CPU
 from torchmill.config.costs import MeasuredRun
 from torchmill.config.facts import Facts
@@ -39,6 +41,7 @@ def _read_run(facts: Facts, path: Path, arch: str) -> MeasuredRun | None:
         return MeasuredRun(
             package=manifest["package"],
             release=_release_version(facts, manifest["package"], manifest["tag"]),
+            torch=_torch_release(manifest.get("torch")),
             variant=_variant(facts, manifest.get("toolkit")),
             machine="this machine",
             arch=arch,
@@ -54,6 +57,17 @@ def _read_run(facts: Facts, path: Path, arch: str) -> MeasuredRun | None:
         )
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None
+
+
+def _torch_release(requirement: str | None) -> str | None:
+    """Return the release of torch, "2.11.0", that a wheel was built against; None for torch itself.
+
+    `requirement` names its exact version: "torch==2.11.0+cu130".
+    """
+    if requirement is None:
+        return None
+    _, _, version = requirement.partition("==")
+    return Version(version).base_version
 
 
 def _variant(facts: Facts, toolkit_version: str | None) -> str:

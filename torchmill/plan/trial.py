@@ -95,7 +95,7 @@ def _find_evidence(facts: Facts, cell: Cell, own_runs: Iterable[MeasuredRun]) ->
     """Yield who has built the release of a cell with its toolkit, the nearest witness first."""
     build = cell.build
     release = cell.release
-    built = f"{release} was built {_with_cuda(build.cuda)}"
+    built = f"{release} was built {_with_cuda(build.cuda)}{_against(facts, release)}"
     for run in own_runs:
         if _is_of_cell(run, cell):
             yield Trial("tried", f"{built} on this machine", run.source, "this machine")
@@ -112,16 +112,27 @@ def _find_evidence(facts: Facts, cell: Cell, own_runs: Iterable[MeasuredRun]) ->
             yield Trial("tried", f"{built} for {build.arch}", run.source, "others")
 
 
+def _against(facts: Facts, release: Release) -> str:
+    """Return the torch that a release of an extension is built against, for a sentence.
+
+    "" for torch itself, and for packages that pair with one torch only, such as torchvision.
+    """
+    if facts.packages[release.package].editions:
+        return f" against torch {release.torch}"
+    return ""
+
+
 def _with_cuda(cuda: str | None) -> str:
     """Return the toolkit of a build as words of a sentence."""
     return f"with CUDA {cuda}" if cuda else "without CUDA"
 
 
 def _is_of_cell(run: MeasuredRun, cell: Cell) -> bool:
-    """Tell whether a run is of a cell's release, toolkit and arch; its Python may be another."""
+    """Tell whether a run is of a cell's release, torch, toolkit and arch; Pythons may differ."""
     return (
         run.package == cell.release.package
         and run.release == cell.release.version
+        and run.torch in {None, cell.release.torch}
         and run.variant == cell.build.variant
         and run.arch == cell.build.arch
     )
@@ -153,7 +164,10 @@ def _describe_untried_toolkit(facts: Facts, cell: Cell) -> str:
     """Return that nobody built a release with a toolkit, and the toolkits that upstream used."""
     release = cell.release
     build = cell.build
-    text = f"nobody is known to have built {release} {_with_cuda(build.cuda)} for {build.arch}"
+    text = (
+        f"nobody is known to have built {release} {_with_cuda(build.cuda)} for {build.arch}"
+        f"{_against(facts, release)}"
+    )
     if build.cuda is None:
         return text
     versions = [
