@@ -19,7 +19,7 @@ from tests.support.sampled import THIS
 from tests.support.searched import SearchedUpstream, make_history
 from tests.support.source_upstream import git
 from torchmill.commands import bisect
-from torchmill.commands.bisect import CommitSearch
+from torchmill.commands.bisect import CommitSearch, SearchRecord
 from torchmill.commands.command import CommandOutput
 from torchmill.config.facts_reader import load_facts
 from torchmill.core.paths import Layout
@@ -186,10 +186,13 @@ def searched(
         commits.append(history.git("commit-tree", tree, *parent, "-m", f"c{number}").strip())
     history.start(good=commits[0], bad=commits[4])
     request = {"trust_ends": trust_ends, "with": [], "command": ["true"]}
-    record = {"asked": request, "ends": {"good": commits[0], "bad": commits[4]}, "python": THIS}
-    record["tested"] = {
-        commits[number]: (word, "COMMAND ended so") for number, word in tested.items()
-    }
+    verdicts = {commits[number]: (word, "COMMAND ended so") for number, word in tested.items()}
+    record = SearchRecord(
+        asked=request,
+        ends={"good": commits[0], "bad": commits[4]},
+        python=THIS,
+        tested=verdicts,
+    )
     layout = Layout(folder, folder / "cache")
     return CommitSearch(layout, layout, history, record), commits
 
@@ -224,7 +227,9 @@ def test_the_wheels_of_an_earlier_search_for_another_cell_are_not_tried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     search, commits = searched(tmp_path, {})
-    search.record.update(tag="v1", cell="wheel-3.12-cpu", package="torch", dependent=False)
+    search.record.update(
+        SearchRecord(tag="v1", cell="wheel-3.12-cpu", package="torch", dependent=False)
+    )
     search.record["asked"] |= {"mirror": "", "options": []}
     search.home.dist.mkdir()
     for python, commit in (("3.11", 1), ("3.12", 2), ("3.12", 1)):
@@ -252,7 +257,9 @@ def test_the_wheels_of_an_earlier_search_for_another_cell_are_not_tried(
 
 def test_a_build_without_a_log_names_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     search, commits = searched(tmp_path, {})
-    search.record.update(tag="v1", cell="wheel-3.12-cpu", package="torch", dependent=False)
+    search.record.update(
+        SearchRecord(tag="v1", cell="wheel-3.12-cpu", package="torch", dependent=False)
+    )
     search.record["asked"] |= {"mirror": "", "options": []}
     monkeypatch.setattr(bisect, "_run_or_stop", lambda _, accepted=(): min(accepted, default=0))
     assert search.verdict(commits[1]) == "skip"
@@ -265,7 +272,7 @@ def test_a_search_goes_on_at_a_mirror_whose_password_it_does_not_keep(
     mirrors = list[str]()
 
     def begin(_: object, search: CommitSearch, request: dict[str, object]) -> None:
-        search.record.update(asked=request, tag="v1", tested={})
+        search.record.update(SearchRecord(asked=request, tag="v1", tested={}))
 
     def go(search: CommitSearch) -> CommandOutput:
         mirrors.append(search.record["asked"]["mirror"])

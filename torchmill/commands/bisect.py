@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict, cast
 
 from torchmill.commands.command import CommandOutput
 from torchmill.commands.machine_report import survey_machine
@@ -55,18 +55,29 @@ SKIP = 125
 NO_VERDICT = 126  # and above: it could not be run, or was killed
 
 
-class CommitSearch(NamedTuple):
-    """A search for a commit.
+class SearchRecord(TypedDict, total=False):
+    """The state of a search, as its file has it; empty before the search has begun.
 
-    Its record is written to a file, so that a search that was interrupted can go on. "asked" has
-    the options of the user, "ends" the two commits by verdict, and "tested" the verdict and the
-    reason of each commit that was tried. The other fields describe the cell that is built.
+    It is written after each commit, so that a search that was interrupted can go on.
     """
+
+    asked: dict[str, Any]  # the options of the user, as in `find_bad_commit`
+    ends: Mapping[str, str]  # the commits that are said to be "good" and "bad", by these words
+    tested: dict[str, tuple[str, str]]  # verdict and reason, by the commit that was tried
+    cell: str  # the session that builds each commit, "wheel-3.10-cpu"
+    package: str  # that it builds
+    python: str
+    tag: str  # of the release by whose facts it builds
+    dependent: bool  # the package is built against torch
+
+
+class CommitSearch(NamedTuple):
+    """A search for a commit."""
 
     layout: Layout
     home: Layout  # the folders in which commits are built; the user's own stay as they are
     history: CommitHistory
-    record: dict[str, Any]
+    record: SearchRecord
 
     def run(self) -> CommandOutput:
         """Try the ends, then the commits that git selects, and return the first bad commit.
@@ -110,7 +121,7 @@ class CommitSearch(NamedTuple):
             delete_paths([self.home.trees])
         verdict, reason = tested[commit]
         print_now(f"{verdict}: {reason}")
-        return str(verdict)
+        return verdict
 
     def _try(self, commit: str) -> tuple[str, str]:
         """Build a commit, run COMMAND with its wheel, and return the verdict and the reason."""
@@ -282,7 +293,7 @@ def find_bad_commit(
             return CommandOutput(
                 "no search is under way; `invoke clean --kind bisect` removes what was built"
             )
-        record = load_object(folder / RECORD)
+        record = cast("SearchRecord", load_object(folder / RECORD))
         _require_same_search(record.get("asked", {}), request)
         home = replace(layout, root=folder / "home")
         search = CommitSearch(layout, home, CommitHistory(folder / "history.git"), record)
@@ -352,13 +363,15 @@ def _start_search(facts: Facts, search: CommitSearch, request: dict[str, Any]) -
     bad = search.history.find_commit(request["bad"])
     search.history.start(good=good, bad=bad)
     search.record.update(
-        cell=build.identifier(native_arch()),
-        python=build.python,
-        package=build.package,
-        asked=request,
-        ends={"good": good, "bad": bad},
-        tested={},
-        tag=release.tag,
-        dependent=source_request.package.after is not None,
+        SearchRecord(
+            asked=request,
+            ends={"good": good, "bad": bad},
+            tested={},
+            cell=build.identifier(native_arch()),
+            package=build.package,
+            python=build.python,
+            tag=release.tag,
+            dependent=source_request.package.after is not None,
+        )
     )
     search.require_command()
