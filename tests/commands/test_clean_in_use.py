@@ -56,7 +56,7 @@ EDITOR = RunningProcesses(
 def test_a_nox_may_build_in_a_checkout_or_with_a_cache(
     processes: RunningProcesses, folders: list[Path]
 ) -> None:
-    assert [folder for folder in (ROOT, CACHE) if processes.build(folder)] == folders
+    assert [folder for folder in (ROOT, CACHE) if processes.building_with(folder)] == folders
 
 
 @pytest.mark.parametrize(
@@ -75,11 +75,11 @@ def test_a_process_within_a_folder_is_found() -> None:
         (("bash",), "", str(ENVIRONMENT)),
         (("python",), f"{ENVIRONMENT}/bin/python3.10", ""),
     ]:
-        assert RunningProcesses((RunningProcess(7, words, program, cwd),)).within(ENVIRONMENT)
+        assert RunningProcesses((RunningProcess(7, words, program, cwd),)).using(ENVIRONMENT)
     neighbour = RunningProcess(
         7, (f"{ENVIRONMENT}-aarch64/bin/python",), "", f"{ENVIRONMENT}-aarch64"
     )
-    assert RunningProcesses((neighbour,)).within(ENVIRONMENT) == ""
+    assert RunningProcesses((neighbour,)).using(ENVIRONMENT) == ""
 
 
 def test_a_guard_with_other_caches_is_no_hindrance() -> None:
@@ -91,7 +91,7 @@ def test_a_guard_with_other_caches_is_no_hindrance() -> None:
         (None, True),
     ]:
         running = RunningProcesses((RunningProcess(7, words, cwd=ELSEWHERE, environ=environ),))
-        assert (running.build(CACHE) != "") == counts
+        assert (running.building_with(CACHE) != "") == counts
 
 
 SCCACHE = ("/usr/bin/sccache",)
@@ -120,15 +120,15 @@ def test_a_server_of_sccache_uses_its_own_folder(
     tmp_path.chmod(mode)
     visible = environ and {name: value.format(folder=tmp_path) for name, value in environ.items()}
     running = RunningProcesses((RunningProcess(7, SCCACHE, environ=visible, user=user),))
-    assert (running.sccache_server(tmp_path) != "") == counts
+    assert (running.serving_sccache(tmp_path) != "") == counts
 
 
 def test_a_build_of_a_user_who_cannot_write_to_a_folder_does_not_use_it(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     build = RunningProcess(7, ("nox", "-s", "wheel-3.10-cpu"), user=STRANGER)
-    assert not RunningProcesses((build,)).build(tmp_path)
+    assert not RunningProcesses((build,)).building_with(tmp_path)
     tmp_path.chmod(0o777)
-    assert RunningProcesses((build,)).build(tmp_path)
+    assert RunningProcesses((build,)).building_with(tmp_path)
 
 
 def test_the_processes_of_this_machine_are_listed() -> None:

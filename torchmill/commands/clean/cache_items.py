@@ -110,7 +110,7 @@ def find_compiler_caches(place: StoragePlace) -> Iterator[StoredItem]:
 
 def _sccache_server(folder: Path, processes: RunningProcesses) -> str:
     """Return the server that has its cache in a folder, and how to end it; "" without one."""
-    server = processes.sccache_server(folder)
+    server = processes.serving_sccache(folder)
     return f"{server}: `sccache --stop-server` ends it" if server else ""
 
 

@@ -221,7 +221,7 @@ def find_home(place: StoragePlace, kind: str) -> Iterator[StoredItem]:
             *paths,
             touched=(folder, *paths),
             locks=(*folder.glob(LOCK_FILE), *inner_locks),
-            hindrance=lambda processes: processes.within(folder),
+            hindrance=lambda processes: processes.using(folder),
         )
 
 

@@ -109,7 +109,7 @@ class RunningProcesses:
                 return f"in use by {process}"
         return ""
 
-    def within(self, *folders: Path) -> str:
+    def using(self, *folders: Path) -> str:
         """Return a process that runs from a folder, works in it or names it in its command."""
         names = tuple(str(folder) for folder in folders)
         beginnings = tuple(f"{name}{os.sep}" for name in names)
@@ -123,11 +123,11 @@ class RunningProcesses:
 
         return self.first(is_within)
 
-    def build(self, folder: Path) -> str:
+    def building_with(self, folder: Path) -> str:
         """Return a build with a folder: of a checkout, or a user's cache."""
         return self.first(lambda process: process.builds_with(folder))
 
-    def sccache_server(self, folder: Path) -> str:
+    def serving_sccache(self, folder: Path) -> str:
         """Return a server of sccache that has its cache in a folder."""
         return self.first(lambda process: process.serves_sccache(folder))
 

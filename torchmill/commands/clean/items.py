@@ -92,6 +92,6 @@ def build_at_work(place: StoragePlace, *paths: Path) -> Hindrance:
 
     def hindrance(processes: RunningProcesses) -> str:
         # A program in these paths may go on after its build, such as a server of a compiler cache.
-        return processes.build(folder) or processes.within(*paths)
+        return processes.building_with(folder) or processes.using(*paths)
 
     return hindrance
