@@ -50,7 +50,7 @@ def _request(options: ImageOptions, version: str = "1.13.1") -> ImageRequest:
 
 
 def _recipe(options: ImageOptions, version: str = "1.13.1") -> ImageRecipe:
-    recipe, _ = image.recipe_of(SHIPPED, _request(options, version), NOWHERE, Path("nowhere"))
+    recipe, _ = image.image_recipe(SHIPPED, _request(options, version), NOWHERE, Path("nowhere"))
     return recipe
 
 
@@ -229,7 +229,7 @@ def _recipe_on_base(arch: str, base: BaseImage) -> ImageRecipe:
     for release in SHIPPED.releases["torch"]:
         try:
             requested = make_image_request(SHIPPED, options_by_role[base.role], release, arch)
-            recipe, _ = image.recipe_of(SHIPPED, requested, NOWHERE, Path("nowhere"))
+            recipe, _ = image.image_recipe(SHIPPED, requested, NOWHERE, Path("nowhere"))
         except TorchmillError:
             continue
         if base.reference in recipe.texts["Dockerfile"]:  # the release chooses among manylinux
@@ -346,7 +346,7 @@ def test_the_wheels_of_a_runtime_image_are_those_of_its_cell(tmp_path: Path) -> 
         ("torchvision", "0.14.0+cpu", "cp310-cp310-linux_x86_64"),
     ):
         written_wheels.made(layout.dist, name, version, tag)
-    assert image.recipe_of(SHIPPED, requested, layout, tmp_path)[0].notes == ()
+    assert image.image_recipe(SHIPPED, requested, layout, tmp_path)[0].notes == ()
     assert [path.name for path in runtime.image_wheels(SHIPPED, requested, layout.dist)] == [
         "torch-1.13.1+cpu-cp310-cp310-manylinux_2_17_x86_64.whl",
         "torchvision-0.14.1+cpu-cp310-cp310-linux_x86_64.whl",
@@ -359,7 +359,7 @@ def test_the_wheels_of_a_runtime_image_are_those_of_its_cell(tmp_path: Path) -> 
     with refused("no-wheel") as caught:
         runtime.image_wheels(SHIPPED, foreign, layout.dist)
     assert f"(`nox -s wheel-3.11-cpu-{foreign.arch}`)" in str(caught.value)
-    recipe, _ = image.recipe_of(SHIPPED, requested, layout, tmp_path)
+    recipe, _ = image.image_recipe(SHIPPED, requested, layout, tmp_path)
     assert "COPY wheels/ /wheels/" in recipe.texts["Dockerfile"]
     assert "wheels/torchvision-0.14.1+cpu-cp310-cp310-linux_x86_64.whl" in recipe.copied
     next(layout.dist.glob("torch-1.13.1+cpu*manylinux*")).write_bytes(b"no zip")
@@ -383,7 +383,7 @@ def test_r4_runs_torch_torchvision_and_their_client(
         tmp_path / "own", "client", "1.0", "py3-none-any", requires=["torch"]
     )
     requested = _request(ImageOptions("runtime", ("3.5",), "9.0", clients=(str(client),)), "1.1.0")
-    recipe, wheels = image.recipe_of(SHIPPED, requested, layout, tmp_path, [client])
+    recipe, wheels = image.image_recipe(SHIPPED, requested, layout, tmp_path, [client])
     assert [path.name for path in wheels] == [
         f"torch-1.1.0-{tag}.whl",
         f"torchvision-0.3.0-{tag}.whl",
@@ -396,13 +396,13 @@ def test_r4_runs_torch_torchvision_and_their_client(
         golden.write_text(recipe.texts["Dockerfile"])
     assert recipe.texts["Dockerfile"] == golden.read_text()
     with refused("no-wheel"):
-        image.recipe_of(
+        image.image_recipe(
             SHIPPED, _request(ImageOptions("runtime", ("3.5",)), "1.1.0"), layout, tmp_path
         )
     with refused("invalid-wheel-name"):
-        image.recipe_of(SHIPPED, requested, layout, tmp_path, [tmp_path / "client.tar.gz"])
+        image.image_recipe(SHIPPED, requested, layout, tmp_path, [tmp_path / "client.tar.gz"])
     indexed = _request(ImageOptions("runtime", ("3.10",), index=INDEX))
-    recipe, _ = image.recipe_of(SHIPPED, indexed, layout, tmp_path, [client])
+    recipe, _ = image.image_recipe(SHIPPED, indexed, layout, tmp_path, [client])
     lines = recipe.texts["Dockerfile"].splitlines()
     assert "COPY wheels/ /wheels/" in lines
     assert " && /opt/torch/bin/pip download --no-cache-dir --no-deps --dest /wheels \\" in lines

@@ -72,7 +72,7 @@ def write_image(
         locks.hold_lock(layout.images / ".locks" / request.name, request.tag),
         fresh_path(layout.images / f"{request.name}.slim") as slim_folder,
     ):
-        recipe, wheels = recipe_of(
+        recipe, wheels = image_recipe(
             facts, request, layout, slim_folder, [Path(path) for path in clients]
         )
         write_image_folder(folder, recipe, {path.name: path for path in wheels}, facts.folder)
@@ -86,7 +86,7 @@ def write_image(
             machine = container_arch(native_arch())
             job = image.ImageBuild(image_engine, folder, request.tag, request.arch, machine)
             log = layout.logs / f"image-{request.name}.log"
-            size = image.build_image(job, log, os.environ, _print_remark, facts.causes)
+            size = image.build_image(job, log, os.environ, _print_to_stderr, facts.causes)
             lines.append(f"{request.tag}: built by {image_engine.name}, {size}")
     lines += _usage(request, recipe, image_engine, folder)
     return "\n".join(lines)
@@ -102,7 +102,7 @@ def _image_folder(layout: Layout, request: ImageRequest, into: str) -> Path:
     return layout.images / request.name
 
 
-def recipe_of(
+def image_recipe(
     facts: Facts,
     request: ImageRequest,
     layout: Layout,
@@ -131,7 +131,7 @@ def recipe_of(
     wheels: Sequence[Path] = runtime.image_wheels(facts, request, layout.dist)
     if request.arch_list:
         names = [path.name for path in wheels]
-        _print_remark(f"making {', '.join(names)} slim for {request.arch_list}")
+        _print_to_stderr(f"making {', '.join(names)} slim for {request.arch_list}")
         wheels = slim_for_image(facts, layout, request.arch_list, slim_folder, wheels)
     wheels = [*wheels, *own_wheels]
     recipe = runtime.runtime_recipe(facts, request, [path.name for path in wheels], ())
@@ -159,6 +159,6 @@ def _usage(
         yield f"{runtime.SHM_OPTION}, or --ipc=host: {reason}"
 
 
-def _print_remark(line: str) -> None:
+def _print_to_stderr(line: str) -> None:
     """Print a line on standard error."""
     sys.stderr.write(as_plain_text(line) + "\n")
