@@ -33,6 +33,7 @@ def test_the_error_names_the_command_that_installs_it(
     monkeypatch: pytest.MonkeyPatch, installed: bool, command: str
 ) -> None:
     monkeypatch.setitem(sys.modules, "boto3", None)
+    monkeypatch.setattr(optional_libraries, "installed_version", lambda _: "")
     monkeypatch.setattr(optional_libraries, "IS_INSTALLED", installed)
     with refused("boto3-missing") as caught, require_library("boto3"):
         import boto3  # noqa: F401
@@ -40,6 +41,15 @@ def test_the_error_names_the_command_that_installs_it(
         "uploading to a bucket needs boto3>=1.36, and it is not installed: run `"
     )
     assert command in str(caught.value)
+
+
+def test_a_library_that_is_installed_and_broken_is_not_called_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(optional_libraries, "installed_version", lambda _: "1.40.0")
+    with refused("boto3-missing") as caught, require_library("boto3"):
+        raise ImportError("No module named 'botocore'")
+    assert "1.40.0 cannot be imported (No module named 'botocore')" in str(caught.value)
 
 
 @pytest.mark.parametrize("wrong", ["1.35.99", "1.36rc1"])

@@ -206,8 +206,8 @@ def _examine_rattler() -> Finding:
     version = installed_version(RATTLER)
     verdict: Verdict = "ok" if version and library.allows(version) else "failure"
     needed = library.requirement.removeprefix(RATTLER)
-    cure = f"pip install {shlex.quote(library.installed_by)}"
-    return Finding(RATTLER, version or "not found", needed, verdict, cure)
+    cure = f"pip install {shlex.quote(library.pip_requirement)}"
+    return Finding(RATTLER, version or "not found", needed, verdict, cure=cure)
 
 
 def cell_folders(layout: Layout, cell: Cell, host: Host, *, in_container: bool) -> BuildFolders:

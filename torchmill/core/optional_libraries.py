@@ -26,8 +26,8 @@ class OptionalLibrary:
     code: str  # of the error if the library is missing, or its version is out of bounds
 
     @property
-    def installed_by(self) -> str:
-        """Return the requirement that makes pip install the library."""
+    def pip_requirement(self) -> str:
+        """Return what pip is asked to install: the library, or an installed torchmill's extra."""
         return f"torchmill[{self.extra}]" if IS_INSTALLED else self.requirement
 
     def allows(self, version: str) -> bool:
@@ -38,7 +38,7 @@ class OptionalLibrary:
 
     def error(self, state: str) -> HostError:
         """Return the error for the library's `state` ("it is not installed"), with the cure."""
-        command = install_command([self.installed_by], Path(sys.executable))
+        command = install_command([self.pip_requirement], Path(sys.executable))
         return HostError(
             f"{self.use} needs {self.requirement}, and {state}: run `{command}`", code=self.code
         )
@@ -51,15 +51,17 @@ def find_library(name: str) -> OptionalLibrary:
 
 @contextlib.contextmanager
 def require_library(name: str) -> Iterator[None]:
-    """Raise HostError if a library cannot be imported in the block, or is of a wrong version."""
+    """Raise HostError if the block cannot import a library, or its version is out of bounds."""
     library = find_library(name)
     version = installed_version(name)
     if version and not library.allows(version):
         raise library.error(f"{version} is installed")
     try:
         yield
-    except ImportError:
-        raise library.error("it is not installed") from None
+    except ImportError as error:
+        # A library that is installed may itself lack something that it imports.
+        state = f"{version} cannot be imported ({error})" if version else "it is not installed"
+        raise library.error(state) from None
 
 
 def installed_version(name: str) -> str:
