@@ -19,7 +19,7 @@ from tests.support.sampled import Sample, fetched
 from torchmill.cell.compile_stage import empty_old_trees
 from torchmill.cell.session_environment import find_links
 from torchmill.config.facts import Facts
-from torchmill.core.locks import LOCK_FILE, wait_for_lock
+from torchmill.core.locks import LOCK_FILE, wait_for_folder
 from torchmill.host import interpreters
 from torchmill.plan.build_options import Options
 
@@ -171,10 +171,10 @@ def test_two_trees_of_a_family_are_kept_and_all_while_somebody_works(
     ]
     for folder in (*folders.values(), *foreign):
         (folder / "source").mkdir(parents=True)
-        with wait_for_lock(folder, "somebody", pytest.fail):
+        with wait_for_folder(folder, "somebody", pytest.fail):
             pass
     noted: list[str] = []
-    with wait_for_lock(
+    with wait_for_folder(
         foreign[0], "somebody else", pytest.fail
     ):  # who packs needs the kit of a tree
         empty_old_trees(begun, noted.append)

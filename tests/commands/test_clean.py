@@ -490,11 +490,11 @@ def test_two_cleans_at_a_time_share_the_work(tmp_path: Path, small_facts: Facts)
 BUILD = """
 import sys, time
 from pathlib import Path
-from torchmill.core.locks import hold_lock
+from torchmill.core.locks import hold_work_folder
 folder, until = Path(sys.argv[1]), time.monotonic() + float(sys.argv[2])
 made = 0
 while time.monotonic() < until or made < 5:
-    with hold_lock(folder, "a build"):
+    with hold_work_folder(folder, "a build"):
         if not (folder / "key").exists():
             (folder / "source").mkdir(exist_ok=True)
             for number in range(50):

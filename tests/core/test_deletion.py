@@ -18,7 +18,7 @@ from torchmill.core.deletion import (
     trim_folder,
 )
 from torchmill.core.errors import BusyError
-from torchmill.core.locks import hold_locks, list_contents
+from torchmill.core.locks import hold_lock_files, list_contents
 
 
 def test_a_hidden_path_is_complete(tmp_path: Path) -> None:
@@ -59,12 +59,28 @@ def test_a_read_only_folder_is_deleted(tmp_path: Path) -> None:
     assert not (tmp_path / "a").exists()
 
 
+def test_a_folder_that_its_owner_may_not_read_is_deleted(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.mkdir(mode=0o500)
+    folder = write(tmp_path / "a" / "b" / "c", 10).parent
+    (folder / "link").symlink_to(target)
+    folder.chmod(0)
+    folder.parent.chmod(0)
+    delete_paths([tmp_path / "a"])
+    assert not (tmp_path / "a").exists()
+    assert target.stat().st_mode & 0o777 == 0o500
+
+
 def test_a_lock_that_another_run_holds_is_named(tmp_path: Path) -> None:
     first = write(tmp_path / "a" / "lock", 0)
     second = write(tmp_path / "b" / "lock", 0)
-    with held(second), pytest.raises(BusyError, match=str(second)), hold_locks([first, second]):
+    with (
+        held(second),
+        pytest.raises(BusyError, match=str(second)),
+        hold_lock_files([first, second]),
+    ):
         raise AssertionError("another run held it")
-    with hold_locks([first, second, tmp_path / "no" / "folder" / "lock"]):
+    with hold_lock_files([first, second, tmp_path / "no" / "folder" / "lock"]):
         assert not (tmp_path / "no").exists()
 
 

@@ -12,16 +12,22 @@ from guard_support.guards import until
 
 from tests.support.refusals import refused
 from torchmill.core.errors import BusyError
-from torchmill.core.locks import HOLDER_FILE, LOCK_FILE, hold_lock, read_holder, wait_for_lock
+from torchmill.core.locks import (
+    HOLDER_FILE,
+    LOCK_FILE,
+    hold_work_folder,
+    read_holder,
+    wait_for_folder,
+)
 
 ROOT = Path(__file__).parents[2]
 WAITING = """\
 import sys
 from pathlib import Path
 from torchmill.core.errors import InterruptedBuildError
-from torchmill.core.locks import wait_for_lock
+from torchmill.core.locks import wait_for_folder
 try:
-    with wait_for_lock(Path(sys.argv[1]), "wheel-3.12-cpu", lambda text: print(text, flush=True)):
+    with wait_for_folder(Path(sys.argv[1]), "wheel-3.12-cpu", lambda text: print(text, flush=True)):
         print("got it", flush=True)
 except InterruptedBuildError as error:
     print(error)
@@ -36,11 +42,11 @@ def waiting(folder: Path) -> subprocess.Popen[str]:
 
 def test_two_runs_do_not_share_a_folder(tmp_path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from torchmill.core.locks import hold_lock\n"
-        "with hold_lock(Path(sys.argv[1]), 'cell'): print('got it')"
+        "import sys; from pathlib import Path; from torchmill.core.locks import hold_work_folder\n"
+        "with hold_work_folder(Path(sys.argv[1]), 'cell'): print('got it')"
     )
     command = [sys.executable, "-c", program, str(tmp_path)]
-    with hold_lock(tmp_path, "cell"):
+    with hold_work_folder(tmp_path, "cell"):
         other = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert other.returncode != 0
     assert "cell is being built by another run" in other.stderr
@@ -53,7 +59,11 @@ def test_two_runs_do_not_share_a_folder(tmp_path: Path) -> None:
 
 
 def test_the_same_process_cannot_take_a_folder_twice(tmp_path: Path) -> None:
-    with hold_lock(tmp_path, "cell"), pytest.raises(BusyError), hold_lock(tmp_path, "cell"):
+    with (
+        hold_work_folder(tmp_path, "cell"),
+        pytest.raises(BusyError),
+        hold_work_folder(tmp_path, "cell"),
+    ):
         pass
 
 
@@ -61,9 +71,9 @@ def test_a_folder_that_cannot_be_locked_is_refused(tmp_path: Path) -> None:
     (tmp_path / LOCK_FILE).mkdir()
     (tmp_path / "file").touch()
     for folder in (tmp_path, tmp_path / "file" / "cell"):
-        with refused("not-lockable"), hold_lock(folder, "cell"):
+        with refused("not-lockable"), hold_work_folder(folder, "cell"):
             pass
-        with refused("not-lockable"), wait_for_lock(folder, "cell", pytest.fail):
+        with refused("not-lockable"), wait_for_folder(folder, "cell", pytest.fail):
             pass
 
 
@@ -76,20 +86,20 @@ def test_a_dead_lock_on_a_disk_without_locks_names_its_process_and_the_cure(
         raise OSError(errno.ENOSYS, "Function not implemented")
 
     monkeypatch.setattr(pytest.importorskip("fcntl"), "flock", refuse_lock)
-    with hold_lock(tmp_path, "cell"):
+    with hold_work_folder(tmp_path, "cell"):
         pass
     (tmp_path / LOCK_FILE).write_text("123\nnode17\n456\n")
-    with refused("cell-locked") as caught, hold_lock(tmp_path, "cell"):
+    with refused("cell-locked") as caught, hold_work_folder(tmp_path, "cell"):
         pass
     assert f"process 123 of node17 is gone, `rm {tmp_path / LOCK_FILE}`" in str(caught.value)
     (tmp_path / LOCK_FILE).unlink()
-    with hold_lock(tmp_path, "cell"):
+    with hold_work_folder(tmp_path, "cell"):
         pass
 
 
 def test_a_waiting_run_names_the_holder_and_goes_on_after_it(tmp_path: Path) -> None:
     assert read_holder(tmp_path) == "another run"
-    with wait_for_lock(tmp_path, "wheel-3.10-cpu", pytest.fail):
+    with wait_for_folder(tmp_path, "wheel-3.10-cpu", pytest.fail):
         assert read_holder(tmp_path) == "wheel-3.10-cpu"
         assert (tmp_path / HOLDER_FILE).stat().st_mtime > 0
         other = waiting(tmp_path)
@@ -103,7 +113,7 @@ def test_a_waiting_run_names_the_holder_and_goes_on_after_it(tmp_path: Path) -> 
 
 
 def test_a_run_that_is_stopped_while_it_waits_names_the_holder(tmp_path: Path) -> None:
-    with wait_for_lock(tmp_path, "wheel-3.10-cpu", pytest.fail):
+    with wait_for_folder(tmp_path, "wheel-3.10-cpu", pytest.fail):
         other = waiting(tmp_path)
         assert other.stdout is not None
         other.stdout.readline()
@@ -126,5 +136,5 @@ def test_the_lock_of_a_killed_run_is_free(tmp_path: Path) -> None:
         assert other.stdout.readline() == "got it\n"
         other.kill()
         until(lambda: other.poll() is not None)
-        with wait_for_lock(tmp_path, "cell", pytest.fail):
+        with wait_for_folder(tmp_path, "cell", pytest.fail):
             pass

@@ -488,7 +488,7 @@ def test_an_image_is_written_and_built(tmp_path: Path) -> None:
 def test_two_runs_do_not_write_one_image(tmp_path: Path) -> None:
     words = ("image", "--kind", "builder", "--tag", "v1.13.1", "--arch", "x86_64")
     lock = tmp_path / ".torchmill/images/.locks/builder-1.13.1-cpu-x86_64-development"
-    with locks.hold_lock(lock, "it"):
+    with locks.hold_work_folder(lock, "it"):
         done = run("invoke", *words, home=tmp_path)
     assert done.returncode == 10
     assert "is being built by another run" in done.stderr

@@ -16,7 +16,7 @@ from torchmill.cell.up_to_date import StageLog, StageRecord, installed_inputs, s
 from torchmill.core import locks
 from torchmill.core.deletion import delete_paths, move_out_of_sight
 from torchmill.core.errors import BuildError, BusyError
-from torchmill.core.locks import hold_locks, list_contents
+from torchmill.core.locks import hold_lock_files, list_contents
 from torchmill.core.process import capture
 from torchmill.core.units import name_few
 from torchmill.host import environments, shared_tools, tree_users
@@ -112,7 +112,7 @@ def empty_old_trees(context: BuildContext, note: Callable[[str], None]) -> None:
     for folder in trees[others_kept:]:
         with contextlib.suppress(BusyError, OSError):
             # Under the locks the tree only disappears, by renames: to delete it may take minutes.
-            with hold_locks(cell_locks):
+            with hold_lock_files(cell_locks):
                 hidden = move_out_of_sight(list_contents(folder))
             note(f"emptied {folder}, which was unused for longest")
             delete_paths(hidden)
@@ -124,7 +124,7 @@ def _hold_tree(context: BuildContext, line: ProgressLine) -> Iterator[None]:
     if not context.shares_tree:
         yield
         return
-    with locks.wait_for_lock(context.tree.folder, context.plan.identifier, line.note):
+    with locks.wait_for_folder(context.tree.folder, context.plan.identifier, line.note):
         yield
 
 

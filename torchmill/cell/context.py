@@ -263,7 +263,7 @@ def hold_cell(context: BuildContext) -> Iterator[None]:
     layout = context.layout
     other_folders = (layout.dist, layout.logs, layout.cache, Path(tempfile.gettempdir()))
     with (
-        locks.hold_lock(context.outputs.folder, identifier),
+        locks.hold_work_folder(context.outputs.folder, identifier),
         environments.hold_environment(context.venv, identifier),
         report_unwritable(context.outputs.folder, *other_folders),
     ):

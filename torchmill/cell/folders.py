@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchmill.core.deletion import delete_paths
+from torchmill.core.locks import KEY_FILE
 from torchmill.core.system_errors import report_unwritable
 from torchmill.fetch.source.git_command import copy_or_link
 from torchmill.fetch.source.source import Source
@@ -36,7 +37,7 @@ class BuildTree:
         # exists while a build runs, and after a build that failed or was killed
         self.unfinished_file = folder / "unfinished"
         # what the tree was prepared for; it exists only if the tree is complete
-        self.key_file = folder / "key"
+        self.key_file = folder / KEY_FILE
 
 
 class CellOutputs:

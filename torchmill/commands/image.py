@@ -69,7 +69,7 @@ def write_image(
     image_engine = find_engine(os.environ, engine) if build else None
     folder = _image_folder(layout, request, into)
     with (
-        locks.hold_lock(layout.images / ".locks" / request.name, request.tag),
+        locks.hold_work_folder(layout.images / ".locks" / request.name, request.tag),
         fresh_path(layout.images / f"{request.name}.slim") as slim_folder,
     ):
         recipe, wheels = image_recipe(

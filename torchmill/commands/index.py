@@ -72,7 +72,7 @@ def write_index(
     most = retention.parse_keep(keep)  # how many of the newest releases to list; 0: all
     folder.require_index_folder(target)
     _require_wheels(dists)
-    with locks.hold_lock(target / STATE_FOLDER, str(target)):
+    with locks.hold_work_folder(target / STATE_FOLDER, str(target)):
         before = load_state(target) or IndexState()  # as the last run has left it
         scanned = scan_wheels(dists, before.wheels, replaced)
         entries = [wheel.entry for wheel in scanned]
@@ -232,6 +232,6 @@ def _parse_base_url(url: str) -> str:
         _PLACEHOLDER.sub("x", url),
         ("https", "http", "file"),
         "https://wheels.example/whl",
-        "every page would show the password in it: leave user and password out",
+        no_login="every page would show the password in it: leave user and password out",
     )
     return url.rstrip("/")

@@ -9,8 +9,6 @@ from itertools import count
 from pathlib import Path
 
 DELETED_NAME = ".gone-"  # begins the name of a path that is hidden and not yet deleted
-# A tree counts as complete while it has this file: it is deleted before the tree's other files.
-DELETED_KEY = "key"
 # A hidden path names the process that made it by number. After a day, a process with this number
 # is taken for another one, because systems use numbers again.
 ABANDONED_SECONDS = 86400
@@ -69,11 +67,20 @@ def _delete_folder(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     if not folder.exists():
         return
-    # A file can be deleted only by a user who may write to the folder that it is in.
-    for path, _, _ in os.walk(folder):
-        with contextlib.suppress(OSError):
-            Path(path).chmod(0o700)
+    # A file can be deleted only by a user who may read and write the folder that it is in.
+    _allow_user(folder)
+    for parent, names, _ in os.walk(folder):
+        # os.walk reads these folders only after this.
+        for name in names:
+            _allow_user(Path(parent, name))
     shutil.rmtree(folder)
+
+
+def _allow_user(folder: Path) -> None:
+    """Let the owner of a folder read and write it, if this user may allow that."""
+    with contextlib.suppress(OSError):
+        if not folder.is_symlink():
+            folder.chmod(0o700)
 
 
 def trim_folder(folder: Path, limit: int) -> None:

@@ -1,7 +1,8 @@
 """Lock folders against other runs: refuse, or wait for the holder to end.
 
-A folder's lock file is never removed, even if all else in the folder is: everybody who opens it
-must mean the same file.
+To hold a folder is to hold the lock on the file LOCK_FILE in it; the holder is the run that does.
+The file is never removed, even if all else in the folder is: everybody who opens it must mean the
+same file.
 """
 
 import contextlib
@@ -11,25 +12,26 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from torchmill.core.deletion import DELETED_KEY, DELETED_NAME
+from torchmill.core.deletion import DELETED_NAME
 from torchmill.core.errors import BusyError, HostError, InterruptedBuildError
 from torchmill.core.system_errors import DISK_FULL
 
 LOCK_FILE = "lock"
-HOLDER_FILE = "holder"  # names the run that took the folder last; its time says when
-SHORT_WAIT_SECONDS = 1.0  # within which a run that only looks at a folder has let go of it
-CLEAN_WAIT_SECONDS = 0.2  # within which another `status` or `clean` has let go of a lock
+HOLDER_FILE = "holder"  # has the name of the run that took the folder last, and dates from then
+KEY_FILE = "key"  # a build tree counts as complete while it has this file
+SHORT_WAIT_SECONDS = 1.0  # a run that only looks at a folder releases it within this time
+CLEAN_WAIT_SECONDS = 0.2  # another `status` or `clean` releases a lock within this time
 _LONGEST_COMMAND = 300  # characters of another process's command that a message shows
 _FOREVER = -1.0  # filelock's number for a wait without an end
 
 
-def hold_lock(folder: Path, product: str) -> AbstractContextManager[None]:
-    """Hold a folder in which `product` is built for this process alone.
+def hold_work_folder(folder: Path, product: str) -> AbstractContextManager[None]:
+    """Hold a folder for this process alone, to build `product` in it.
 
-    Raises BusyError if another run holds it, HostError if it cannot be locked.
+    Raises BusyError if another run holds the folder, HostError if it cannot be locked.
     """
     message = f"{product} is being built by another run: wait for it, or stop it"
-    return hold_folder(folder, SHORT_WAIT_SECONDS, message, "cell-locked")
+    return hold_folder(folder, SHORT_WAIT_SECONDS, message=message, code="cell-locked")
 
 
 @contextlib.contextmanager
@@ -47,12 +49,12 @@ def hold_folder(folder: Path, seconds: float, message: str, code: str) -> Iterat
 
 
 @contextlib.contextmanager
-def wait_for_lock(folder: Path, run: str, report: Callable[[str], None]) -> Iterator[None]:
+def wait_for_folder(folder: Path, run: str, report: Callable[[str], None]) -> Iterator[None]:
     """Hold a folder for this process alone, as soon as the run that holds it has ended.
 
     `run` is the name of this run, which is shown to runs that wait for it. If this run has to wait,
-    `report` gets a line that says for what. Raises InterruptedBuildError if the user stops the
-    waiting, HostError if the folder cannot be locked.
+    `report` gets a line with the name of the other run. Raises InterruptedBuildError if the user
+    interrupts the waiting, HostError if the folder cannot be locked.
     """
     lock = _try_lock(folder)
     try:
@@ -62,7 +64,7 @@ def wait_for_lock(folder: Path, run: str, report: Callable[[str], None]) -> Iter
                 f"({folder}){describe_holder(folder)}{_stale_lock_cure(folder)}"
             )
         while lock is None:
-            lock = _try_lock(folder, _FOREVER)
+            lock = _try_lock(folder, patience=_FOREVER)
     except KeyboardInterrupt:
         raise InterruptedBuildError(
             f"interrupted: {run} was waiting for {read_holder(folder)}; run the same command again",
@@ -74,39 +76,38 @@ def wait_for_lock(folder: Path, run: str, report: Callable[[str], None]) -> Iter
 
 
 @contextlib.contextmanager
-def hold_locks(locks: Iterable[Path]) -> Iterator[None]:
-    """Hold several lock files at once.
+def hold_lock_files(lock_files: Iterable[Path]) -> Iterator[None]:
+    """Hold the locks on several files at once.
 
-    A lock file whose folder is missing is skipped: nobody can hold it. Raises BusyError with the
-    path of the first lock file that another run holds, PermissionError for one that belongs to
-    another user.
+    A file whose folder is missing is skipped: nobody can lock it. Raises BusyError with the path of
+    the first file that another run has locked, PermissionError for a file of another user.
     """
     from filelock import FileLock
 
     with contextlib.ExitStack() as stack:
-        # Each once: to lock a file again, this process would wait for itself.
-        for lock in dict.fromkeys(locks):
-            if not lock.parent.is_dir():
+        # A file that is given twice is locked once: this process would wait for itself.
+        for lock_file in dict.fromkeys(lock_files):
+            if not lock_file.parent.is_dir():
                 continue
             try:
-                stack.enter_context(FileLock(lock, timeout=CLEAN_WAIT_SECONDS))
+                stack.enter_context(FileLock(lock_file, timeout=CLEAN_WAIT_SECONDS))
             except PermissionError:
                 raise
-            except OSError as error:
+            except OSError as error:  # filelock's Timeout is an OSError, too
                 # Nobody can lock a folder on a read-only disk, nor on a full disk that has no room
                 # for the lock file. A full disk must not stop `invoke clean`, which makes room.
                 is_read_only = error.errno == errno.EROFS
-                is_full = error.errno in DISK_FULL and not lock.exists()
+                is_full = error.errno in DISK_FULL and not lock_file.exists()
                 if not is_read_only and not is_full:
-                    raise BusyError(str(lock), code="locked") from None
+                    raise BusyError(str(lock_file), code="locked") from None
         yield
 
 
 def list_contents(folder: Path) -> list[Path]:
     """Return the paths in a folder, except its lock and what is being deleted.
 
-    They are in the order in which they may be deleted: the file that marks a tree as complete is
-    the first.
+    They are in the order in which they may be deleted: KEY_FILE is the first, so that a tree from
+    which something is missing never counts as complete.
     """
     if not folder.is_dir():
         return []
@@ -115,7 +116,7 @@ def list_contents(folder: Path) -> list[Path]:
         if path.name in {LOCK_FILE, HOLDER_FILE} or path.name.startswith(DELETED_NAME):
             continue
         contents.append(path)
-    return sorted(contents, key=lambda path: (path.name != DELETED_KEY, path.name))
+    return sorted(contents, key=lambda path: (path.name != KEY_FILE, path.name))
 
 
 def describe_holder(folder: Path) -> str:
@@ -144,7 +145,11 @@ def describe_holder(folder: Path) -> str:
 
 
 def read_holder(folder: Path) -> str:
-    """Return the name of the run that took a folder last, "another run" if it is unknown."""
+    """Return the name of the run that took a folder last, "another run" if it is unknown.
+
+    Only `wait_for_folder` leaves a name. So `invoke clean`, which takes a folder for a moment, is
+    not named.
+    """
     with contextlib.suppress(OSError):
         holder = (folder / HOLDER_FILE).read_text(encoding="utf-8", errors="replace")
         if holder:
@@ -153,7 +158,7 @@ def read_holder(folder: Path) -> str:
 
 
 def _stale_lock_cure(folder: Path) -> str:
-    """Return a clause with the command that removes a dead lock; "" if the lock needs none.
+    """Return a clause with the command that removes the lock of a killed process; "" without such.
 
     On a disk without locks, filelock takes the mere existence of the file as the lock, and writes
     its process and machine into it. If that process is killed, the file stays.
@@ -171,10 +176,10 @@ def _stale_lock_cure(folder: Path) -> str:
 
 
 def _try_lock(folder: Path, patience: float = 0.0) -> AbstractContextManager[object] | None:
-    """Take a folder's lock and return the context that releases it.
+    """Take a folder's lock, and return the context that releases it.
 
     None if another run still holds it after `patience` seconds. Raises HostError if the folder
-    cannot be locked, because it is another user's, or its disk is full.
+    cannot be locked, because it belongs to another user, or its disk is full.
     """
     from filelock import FileLock, Timeout  # loaded only by commands that lock
 
@@ -186,7 +191,7 @@ def _try_lock(folder: Path, patience: float = 0.0) -> AbstractContextManager[obj
     except OSError as error:
         raise HostError(
             f"{folder} cannot be locked ({error.strerror or error}): see who owns it, and how much "
-            "room its disk has (`invoke status`), or let TORCHMILL_HOME (of the cache "
-            "XDG_CACHE_HOME, of nox's environments NOX_ENVDIR) name another folder",
+            "room its disk has (`invoke status`), or choose another folder with TORCHMILL_HOME "
+            "(for the cache XDG_CACHE_HOME, for nox's environments NOX_ENVDIR)",
             code="not-lockable",
         ) from error

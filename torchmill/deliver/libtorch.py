@@ -23,7 +23,7 @@ from packaging.requirements import Requirement
 from torchmill.core.atomic_writes import fresh_path
 from torchmill.core.digests import hash_file
 from torchmill.core.errors import VerifyError
-from torchmill.core.locks import hold_lock
+from torchmill.core.locks import hold_work_folder
 from torchmill.core.process import CommandError, program_output, stream
 from torchmill.core.stat_cache import StatCache, digest_code, digest_data, package_folder
 from torchmill.core.system_errors import report_unwritable
@@ -277,7 +277,7 @@ def _make_archive(verified: VerifiedWheel, parts: ProductParts) -> Path:
     layout.logs.mkdir(parents=True, exist_ok=True)
     log = layout.logs / f"{plan.release.tag}-{identifier}.log"
     with (
-        hold_lock(scratch, identifier),
+        hold_work_folder(scratch, identifier),
         log.open("w", encoding="utf-8") as output,
         fresh_path(scratch / "wheel") as unpacked,
         fresh_path(scratch / "consumer") as consumer,

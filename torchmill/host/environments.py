@@ -57,7 +57,7 @@ def hold_environment(venv: Path, cell: str) -> AbstractContextManager[None]:
     lock = venv.with_name(".locks") / venv.name
     # The message goes on: "… is being built by another run".
     product = f"{cell} of another release or checkout, in the same environment ({venv}),"
-    return locks.hold_lock(lock, product)
+    return locks.hold_work_folder(lock, product)
 
 
 def provide_environment(

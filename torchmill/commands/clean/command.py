@@ -20,7 +20,7 @@ from torchmill.config.release_lookup import base_package, find_release, releases
 from torchmill.core.console import format_table
 from torchmill.core.deletion import delete_paths, move_out_of_sight
 from torchmill.core.errors import BusyError, ConfigError, HostError, parse_option, require_choice
-from torchmill.core.locks import hold_locks
+from torchmill.core.locks import hold_lock_files
 from torchmill.core.paths import Layout, nox_environments_folder
 from torchmill.core.system_errors import nearest_existing
 from torchmill.core.units import format_bytes, format_duration, parse_bytes, parse_duration
@@ -193,12 +193,12 @@ def _remove_unless_used(
         if reason:
             return reason, nothing
         if dry_run:
-            with hold_locks(lock for lock in item.locks if lock.exists()):
+            with hold_lock_files(lock for lock in item.locks if lock.exists()):
                 paths = tuple(item.find())
                 return "", StoredUsage(item, measure_paths(paths), paths)
         # Under the locks, the item is only renamed. To delete it may take minutes, for which a
         # build would wait.
-        with hold_locks(item.locks):
+        with hold_lock_files(item.locks):
             paths = tuple(item.find())
             renamed = move_out_of_sight(paths)
     except BusyError as error:  # its message is the path of the lock

@@ -13,7 +13,7 @@ import psutil
 
 from torchmill.core.errors import BusyError
 from torchmill.core.lenient_paths import real_path
-from torchmill.core.locks import HOLDER_FILE, hold_locks, read_holder
+from torchmill.core.locks import HOLDER_FILE, hold_lock_files, read_holder
 from torchmill.plan.session_names import asked_sessions
 
 _NOX = re.compile(r"nox(\.exe)?")
@@ -161,7 +161,7 @@ def list_processes() -> RunningProcesses:
 def find_occupant(locks: Iterable[Path]) -> str:
     """Return who holds one of some locks, as a clause; "" if nobody does."""
     try:
-        with hold_locks(lock for lock in locks if lock.exists()):
+        with hold_lock_files(lock for lock in locks if lock.exists()):
             return ""
     except BusyError as error:
         return lock_holder(Path(str(error)))

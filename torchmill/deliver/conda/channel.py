@@ -39,7 +39,7 @@ def write_channel(facts: Facts, layout: Layout, out: Path) -> str:
     with require_library("py-rattler"):
         import rattler  # noqa: F401 - refused before anything is written
     stat_cache = StatCache(layout.stat_cache)
-    with report_unwritable(out), locks.hold_lock(layout.state / "channel", "the channel"):
+    with report_unwritable(out), locks.hold_work_folder(layout.state / "channel", "the channel"):
         packages = _checked_packages(facts, layout.conda, stat_cache)
         published = _published_packages(out)
         _refuse_conflicts(packages, layout.conda, published, out, stat_cache)

@@ -61,7 +61,7 @@ def make_in_store(
     toolkits = cache / provisioned.FOLDER
     work = toolkits / f"{provisioned.MAKING}{request.name}-{arch}"
     holder = f"the run that installs {request.name} (process {os.getpid()})"
-    with locks.wait_for_lock(
+    with locks.wait_for_folder(
         work, holder, lambda _: note(f"waiting for {locks.read_holder(work)}")
     ):
         # Looked for with the lock held: another process may just have installed it.
