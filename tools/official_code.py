@@ -42,7 +42,7 @@ from tools.remote_wheel import (
 from torchmill.config.arch_list import ArchTarget, format_arch_list
 from torchmill.config.facts import Facts
 from torchmill.config.official_wheels import platform_of_tag
-from torchmill.config.wheel_code import PackageCode, ReadLibrary, WheelCode
+from torchmill.config.wheel_code import LibraryReading, PackageCode, WheelCode
 from torchmill.core.atomic_writes import write_atomically
 from torchmill.core.console import ProgressBar, ProgressDisplay
 from torchmill.core.errors import NetworkError
@@ -88,11 +88,11 @@ class Reading:
     sizes: dict[str, set[int]] = field(default_factory=dict)  # library -> bytes in these wheels
     fatbins: dict[str, Fatbins] = field(default_factory=dict)  # library -> its fatbins
 
-    def as_code(self) -> dict[str, ReadLibrary]:
+    def as_code(self) -> dict[str, LibraryReading]:
         """Return the libraries as facts have them."""
         libraries = {}
         for name, fatbins in sorted(self.fatbins.items()):
-            libraries[name] = ReadLibrary(name, tuple(sorted(self.sizes[name])), fatbins)
+            libraries[name] = LibraryReading(name, tuple(sorted(self.sizes[name])), fatbins)
         return libraries
 
     def covers(self, members: Mapping[str, int]) -> bool:
@@ -202,7 +202,7 @@ def count_fatbins(path: Path, *, everywhere: bool) -> Fatbins:
     return dict(counts.most_common())
 
 
-def own_targets(code: Mapping[str, ReadLibrary]) -> str:
+def own_targets(code: Mapping[str, LibraryReading]) -> str:
     """Return the targets of torch's own kernels, as TORCH_CUDA_ARCH_LIST names them.
 
     They are the most frequent targets in the library with most fatbins that is not NVIDIA's. Up to
@@ -442,10 +442,10 @@ def read_packages(
     with http_session() as session:
         reader = IndexReader(facts, index, cache, session)
         for package, wheels in observed.items():
-            bar = bars.task(f"code of {package}", None)
+            bar = bars.start_bar(f"code of {package}", None)
             codes[package] = reader.releases(package, wheels, bar)
             bar.close()
-        bar = bars.task("code of NVIDIA's packages", None)
+        bar = bars.start_bar("code of NVIDIA's packages", None)
         libraries = reader.libraries(chain.from_iterable(codes.values()), bar)
         bar.close()
     return codes, libraries

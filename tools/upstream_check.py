@@ -438,7 +438,7 @@ def observe_index(
                 if (release.torch or release.version) in chosen:
                     versions.add(release.version)
             files = tuple(file for file in files if file.name.split("-")[1] in versions)
-        bar = bars.task(package, len(files))
+        bar = bars.start_bar(package, len(files))
         try:
             wheels = read_remote_wheels(files, cache, bar)
             observed[package] = with_capabilities(wheels, files, cache, bar)

@@ -17,7 +17,7 @@ from torchmill.cell.progress_line import show_build_progress
 from torchmill.core.console import show_progress
 from millguard.timeline import TimelineMoment
 with show_progress() as bars:
-    bar = bars.task("torch", 3)
+    bar = bars.start_bar("torch", 3)
     bar.update(2, 3, "receiving")
     bar.close()
 with show_build_progress() as line:
@@ -94,7 +94,7 @@ def test_a_table_without_rows_has_its_headers() -> None:
 def test_progress_can_be_written_to_any_file() -> None:
     file = io.StringIO()
     with console.show_progress(file) as bars:
-        bars.task("torch").close()
+        bars.start_bar("torch").close()
     assert file.getvalue() == "torch\n"
 
 
@@ -125,7 +125,7 @@ def test_long_lines_are_folded_below_their_beginning_and_commands_are_not(
 
 
 def test_text_for_a_file_is_not_folded() -> None:
-    assert console.fit_screen("a " * 100, io.StringIO()) == "a " * 100
+    assert console.format_for_user("a " * 100, io.StringIO()) == "a " * 100
 
 
 @pytest.mark.parametrize("columns", [-1, 0, 1, 2])

@@ -44,6 +44,7 @@ def exit_of(error: BaseException) -> Exit:
         (RuntimeError("can't start new thread"), 7),
         (ModuleNotFoundError("No module named 'numpy'", name="numpy"), 7),
         (KeyboardInterrupt(), 130),
+        (BrokenPipeError(errno.EPIPE, "Broken pipe"), 7),
         (RecursionError("too deep"), 70),
         (ModuleNotFoundError("No module named 'torchmill.x'", name="torchmill.x"), 70),
     ],

@@ -14,7 +14,7 @@ from torchmill.core.console import INTERVAL_SECONDS, ProgressDisplay
 def test_lines_come_at_the_start_now_and_then_and_at_the_end() -> None:
     file = io.StringIO()
     now = [0.0]
-    bar = ProgressDisplay(file, lambda: now[0]).task("torch", 100)
+    bar = ProgressDisplay(file, lambda: now[0]).start_bar("torch", 100)
     for done in range(1, 61):
         now[0] += 1.0
         bar.update(done, note="Receiving objects")
@@ -32,7 +32,7 @@ def test_lines_come_at_the_start_now_and_then_and_at_the_end() -> None:
 def test_a_total_may_come_late_or_never() -> None:
     file = io.StringIO()
     now = [0.0]
-    bar = ProgressDisplay(file, lambda: now[0]).task("torch")
+    bar = ProgressDisplay(file, lambda: now[0]).start_bar("torch")
     for done, total in ((5, None), (6, 12), (7, None)):
         now[0] += INTERVAL_SECONDS
         bar.update(done, total)
@@ -43,7 +43,7 @@ def test_a_moving_bar_leaves_a_line_with_its_last_progress() -> None:
     file = io.StringIO()
     with Progress(console=Console(file=file, width=100), transient=True) as progress:
         bars = ProgressDisplay(file, live=progress)
-        bar = bars.task("[torch]")  # the brackets are no markup
+        bar = bars.start_bar("[torch]")  # the brackets are no markup
         bar.update(3, 4, "Resolving deltas")
         assert [(task.completed, task.total) for task in progress.tasks] == [(3, 4)]
         bar.close()
@@ -62,7 +62,7 @@ def test_brackets_of_a_path_are_no_markup(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("TERM", "xterm")
     screen = Screen()
     with console.show_progress(screen) as bars:
-        bar = bars.task("a[/b]/c [red]")
+        bar = bars.start_bar("a[/b]/c [red]")
         bar.update(1, 2, "x[/y]")
         time.sleep(0.2)
         bar.close()

@@ -58,11 +58,11 @@ def test_a_shown_url_has_no_secret(url: str, redacted: str) -> None:
 
 def test_a_login_is_refused_and_can_be_removed() -> None:
     with pytest.raises(ConfigError, match=r"^--to https://x:8/y/: set TOKEN$"):
-        urls.validate_url("--to", "https://token@x:8/y/", ("https",), "", "set TOKEN")
+        urls.validate_url("--to", "https://token@x:8/y/", ("https",), "", no_login="set TOKEN")
     assert urls.strip_login("https://token@x:8/y/") == "https://x:8/y/"
     assert urls.strip_login("//me:a@b@x/y@1//z@2") == "//x/y@1//z@2"
     assert urls.strip_login("http://[bad/") == "http://[bad/"
-    urls.validate_url("--to", "https://x/@scope", ("https",), "", "set TOKEN")
+    urls.validate_url("--to", "https://x/@scope", ("https",), "", no_login="set TOKEN")
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,6 @@ def _unpack(place: Path, kind: str, content: bytes) -> str:
     place.mkdir()
     archive = place / f"t.{kind}"
     archive.write_bytes(content)
-    bar = ProgressDisplay(io.StringIO()).task("unpacking")
+    bar = ProgressDisplay(io.StringIO()).start_bar("unpacking")
     unpack_archive(archive, place / "tree", bar)
     return digest_contents(place / "tree")

@@ -77,7 +77,7 @@ def run_tests(
     tests = UpstreamTests(
         "test", {"test_all.py": share}, (), "test", always=always, seconds=seconds
     )
-    bar = ProgressDisplay(io.StringIO()).task("tests")
+    bar = ProgressDisplay(io.StringIO()).start_bar("tests")
     run = UpstreamRun(Path(sys.executable), folder, tests, 600 * MIB, folder / "log", bar)
     return {test.rpartition("::")[2]: outcome for test, outcome in run.outcomes(2).items()}
 

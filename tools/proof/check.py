@@ -182,7 +182,7 @@ def _run_tests(
             shutil.copy2(source / "pytest.ini", folder)
         memory = int(limits.LimitMeter().memory().available * _MEMORY_SHARE / workers)
         with show_progress() as display:
-            bar = display.task(f"upstream's tests on {wheel.title}")
+            bar = display.start_bar(f"upstream's tests on {wheel.title}")
             run = UpstreamRun(python, folder, tests, memory, log, bar)
             test_outcomes = run.outcomes(workers)
             bar.close()

@@ -176,7 +176,7 @@ def _run_rounds(
     write_atomically(file, json.dumps(order))
     rounds: dict[int, list[Round]] = {count: [] for count in threads}
     with show_progress() as display:
-        bar = display.task("rounds", ROUNDS)
+        bar = display.start_bar("rounds", ROUNDS)
         for number in range(ROUNDS):
             # The sides take turns in going first, so that neither profits from its place.
             sides = sorted(pythons, reverse=bool(number % 2))

@@ -30,7 +30,7 @@ from torchmill.commands.walk import (
     configured_servers,
     described_disks,
     plan_steps,
-    session_needs,
+    session_bytes,
     session_requirements,
     walk_steps,
     with_sources,
@@ -42,7 +42,7 @@ from torchmill.config.release_lookup import (
     base_release,
     selecting_tag,
 )
-from torchmill.core.console import colour_words, fit_screen
+from torchmill.core.console import colour_words, format_for_user
 from torchmill.core.errors import BuildError, ConfigError
 from torchmill.core.exits import print_now
 from torchmill.core.paths import Layout
@@ -209,7 +209,7 @@ class Dialogue:
         foresight = self._foresee()
         sessions = self._sessions(foresight)
         walk = self._walk(foresight, sessions)
-        print_now(fit_screen(hide_password(self._list_steps(foresight, sessions, walk))))
+        print_now(format_for_user(hide_password(self._list_steps(foresight, sessions, walk))))
         walk.require()
         if dry_run:
             return CommandOutput("nothing was done")
@@ -232,18 +232,18 @@ class Dialogue:
         sentences = [str(wheel) for wheel in official if wheel]
         for sentence in dict.fromkeys([*sentences, older_wheel]):
             if sentence:
-                print_now(fit_screen(sentence))
+                print_now(format_for_user(sentence))
         judgements = self._outlook()
         text = outlook.format_outlook(judgements)
         if text:
-            print_now(colour_words(fit_screen(text)))
+            print_now(colour_words(format_for_user(text)))
         if dry_run:
             return True
         elsewhere = self.requested.elsewhere
         if not outlook.agree_to_outlook(judgements, elsewhere=elsewhere, yes=yes):
             return False
-        would_do = all(wheel and wheel.would_do for wheel in official)
-        return not would_do or agree("Build anyway?", yes=yes, default=False)
+        all_fit = all(wheel and wheel.is_known_to_fit for wheel in official)
+        return not all_fit or agree("Build anyway?", yes=yes, default=False)
 
     def _official_wheels(self) -> list[PublishedWheel | None]:
         """Return for each cell the official wheel that is nearest to it.
@@ -435,12 +435,14 @@ class Dialogue:
                 self.layout, self.facts, cell, self.native
             )
             trees.add(tree)
-            duration = estimate_report.expected_duration(self.facts, plan, runs, further=in_tree)
+            duration = estimate_report.expected_duration(
+                self.facts, plan, runs, is_further_python=in_tree
+            )
             line = f"{cell.release}: {duration or 'nobody knows how long this takes'}"
             present = self._present_bytes(cell)
-            needs = session_needs(self._storage(plan, runs, in_tree=in_tree), present)
+            written_bytes = session_bytes(self._storage(plan, runs, in_tree=in_tree), present)
             requirements = session_requirements(plan, present)
-            sessions.append(Session(command, (line,), requirements, needs))
+            sessions.append(Session(command, (line,), requirements, written_bytes))
         return sessions
 
     def _storage(

@@ -10,10 +10,10 @@ from typing import NamedTuple
 from torchmill.config import arch_list
 from torchmill.config.facts import Facts
 from torchmill.config.gpu import Capability
-from torchmill.config.gpu_names import NamedGpu, find_gpus, gpu_names, gpus_of_host
+from torchmill.config.gpu_names import NamedGpu, find_gpus, gpus_of_host, split_names
 from torchmill.config.release import Release
 from torchmill.config.release_lookup import base_package, newest_release
-from torchmill.core.console import fit_screen
+from torchmill.core.console import format_for_user
 from torchmill.core.errors import ConfigError
 from torchmill.core.exits import print_now
 from torchmill.host.host import Host
@@ -53,7 +53,7 @@ def buildable_against(
     if not fitting:
         raise refusals[0]
     for line in dict.fromkeys(f"left out: {refusal}" for refusal in refusals):
-        print_now(fit_screen(line))
+        print_now(format_for_user(line))
     return fitting
 
 
@@ -95,7 +95,7 @@ def name_cells_of_packages(
         facts, list(packages.values()), question, host=host, torch=torch, selected=selected
     )
     if builds.torch is not None:
-        print_now(fit_screen(f"against {builds.torch}; --torch names another"))
+        print_now(format_for_user(f"against {builds.torch}; --torch names another"))
         options = replace(options, torch=builds.torch.option)
     names = [name for name in question.names if name not in packages]
     names += builds.names
@@ -135,7 +135,7 @@ def older_wheel_for(
     machine = published.with_gpus(host, [capability.name for capability in capabilities])
     releases = facts.releases[base_package(facts).name]
     wheel = published.newest_published(facts, releases, machine)
-    if wheel is None or not wheel.would_do:
+    if wheel is None or not wheel.is_known_to_fit:
         return ""
     version = wheel.version.partition("+")[0]
     if version in {cell.release.version for cell in cells}:
@@ -169,7 +169,7 @@ def require_machine_of(
     for index in gpu_hosts.board_indexes(facts, capabilities):
         hints.append(gpu_hosts.index_sentence(index))
     sentences = "".join(f". {hint[0].upper()}{hint[1:]}" for hint in hints)
-    listed = ", ".join(gpu.gpu for gpu in gpus)
+    listed = ", ".join(gpu.name for gpu in gpus)
     raise ConfigError(
         f"--gpu {listed}: {gpu_hosts.board_sentence(board, gpus[0])}, and this one is {host.arch}: "
         f"run this there, or name cells for it, such as wheel-3.12-cu130-{board.arch}{sentences}",
@@ -192,7 +192,7 @@ def find_named_gpus(
         )
     names: list[str] = []
     for text in texts:
-        names += gpu_names(text)
+        names += split_names(text)
     if not names and use_local and host.gpus.devices:
         names = ["local"]
     gpus: list[NamedGpu] = []

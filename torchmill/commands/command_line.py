@@ -29,7 +29,7 @@ from invoke.parser import Parser
 from invoke.parser.context import to_flag
 
 from torchmill.commands.command import CommandOutput, read_help
-from torchmill.core.console import colour_words, fit_screen, fold_text
+from torchmill.core.console import colour_words, fold_text, format_for_user
 from torchmill.core.errors import ConfigError, did_you_mean
 from torchmill.core.exits import exit_with_error, print_now
 from torchmill.core.formats import stamp_output
@@ -456,7 +456,7 @@ def _complete_builds(words: Sequence[str]) -> None:
 
 def _as_exit(message: str, code: int) -> Exit:
     """Return the exception with which invoke ends: it prints the message on standard error."""
-    return Exit(fit_screen(message, sys.stderr), code=code)
+    return Exit(format_for_user(message, sys.stderr), code=code)
 
 
 def layout() -> Layout:
@@ -507,4 +507,4 @@ def show(output: object, *, json: bool = False, folded: bool = True) -> None:
 
 def on_terminal(text: str) -> str:
     """Return a text as a terminal shows it best: folded, verdicts and marks in colour."""
-    return colour_words(fit_screen(text)) if sys.stdout.isatty() else text
+    return colour_words(format_for_user(text)) if sys.stdout.isatty() else text

@@ -9,7 +9,7 @@ from torchmill.commands.terminal import agree, bring_missing
 from torchmill.commands.walk import ask_machine, configured_servers, plan_steps, walk_steps
 from torchmill.config.facts import Facts
 from torchmill.config.release import Release
-from torchmill.core.console import fit_screen
+from torchmill.core.console import format_for_user
 from torchmill.core.exits import print_now
 from torchmill.core.paths import Layout
 from torchmill.core.urls import hide_password
@@ -45,7 +45,7 @@ def run_fixes(
     walk = walk_steps(context, foresight, (), answers)
     lines = ["to do, in this order:", *walk.list_commands(foresight)]
     lines += [f"  {line}" for line in walk.room()]
-    print_now(fit_screen(hide_password("\n".join(lines))))
+    print_now(format_for_user(hide_password("\n".join(lines))))
     walk.require()
     if not agree("Go on?", yes=yes):
         return CommandOutput("nothing was done", exit_code=1)

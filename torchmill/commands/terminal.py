@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable
 
 from torchmill.commands.command import CommandOutput
-from torchmill.core.console import fit_screen
+from torchmill.core.console import format_for_user
 from torchmill.core.errors import ConfigError, HostError
 from torchmill.core.exits import print_now
 from torchmill.core.paths import CHECKOUT
@@ -75,7 +75,7 @@ def bring_missing(
             return None
         unseen = [command for command in commands if command not in agreed]
         if unseen:
-            print_now(fit_screen(hide_password(show_cures(cures, unseen))))
+            print_now(format_for_user(hide_password(show_cures(cures, unseen))))
             if not agree("Go on?", yes=yes):
                 return CommandOutput(STOPPED if tried else "nothing was done", exit_code=1)
         for command in commands:

@@ -22,8 +22,11 @@ if TYPE_CHECKING:  # rich is slow to import, and most commands show no bar
 
 SCREEN_WIDTH = 80  # columns of folded text
 _NARROWEST = 12  # characters; a column of a table is not made narrower than this
-# The beginning of a line with a command, which must stay whole so that it can be copied: also one
-# after a label ("install:  pip install torch") or after a variable ("CC=gcc pip install .").
+_COLUMN_GAP = 2  # characters between two columns of a table
+# The beginning of a line with a command, which must stay whole so that it can be copied. A command
+# begins with a variable ("CC=gcc pip install .", "${kit}/bin/cmake"), or with one of these
+# programs, which a label may precede ("install:  pip install torch"). A line such as
+# "error: invoke toolkit: name one of" is a sentence: a word with a colon follows the program.
 _COMMAND_LINE = re.compile(
     r" *(\w+=|'?\$\{|(\w+( it)?: +)?(\$ )?"
     r"(\S*/)?(invoke|nox|torchmill|pip|uv|python3?|bash|git|sudo|apt-get|dnf|yum|brew|conda|docker)"
@@ -99,13 +102,13 @@ class ProgressDisplay:
         self._clock = clock
         self._live = live
 
-    def task(self, title: str, total: int | None = None) -> "ProgressBar":
-        """Begin a bar with a title; `total` is the number of units to do, None if unknown."""
+    def start_bar(self, title: str, total: int | None = None) -> "ProgressBar":
+        """Show a new bar with a title; `total` is the number of units to do, None if unknown."""
         return ProgressBar(ThrottledOutput(self._file, self._clock), title, total, self._live)
 
 
 class ProgressBar:
-    """The progress of one long task: a bar that moves, or lines in a log.
+    """The progress of one long piece of work: a bar that moves, or lines in a log.
 
     The lines are written at the beginning, now and then, and at the end.
     """
@@ -126,8 +129,9 @@ class ProgressBar:
     def update(self, done: int, total: int | None = None, note: str = "") -> None:
         """Show the progress.
 
-        `done` and `total` count units of any kind, such as files or percent; 0 and None mean that
-        they are unknown. `note` is shown beside them, such as the name of a file.
+        `done` and `total` count units of any kind, such as files or percent. `done` is 0 if it is
+        unknown; without a `total`, an earlier one stays. `note` is shown beside them, such as the
+        name of a file.
         """
         self._total = total or self._total
         if self._total:
@@ -146,7 +150,7 @@ class ProgressBar:
     def close(self) -> None:
         """End the bar, and leave a line with the last progress in its place.
 
-        To be called whether the task succeeded or not.
+        To be called whether the work succeeded or not.
         """
         line = f"{self._title}: {self._last_text}" if self._last_text else self._title
         if self._live is not None:
@@ -199,14 +203,13 @@ def format_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
             cells.append(wrap(cell, width) if len(cell) > width else [cell])
         for parts in zip_longest(*cells, fillvalue=""):
             padded = [part.ljust(width) for part, width in zip(parts, widths, strict=True)]
-            lines.append("  ".join(padded).rstrip())
+            lines.append((" " * _COLUMN_GAP).join(padded).rstrip())
     return "\n".join(lines)
 
 
 def _narrow(widths: list[int], screen_columns: int) -> None:
     """Reduce `widths`, in place, until the table fits a screen; columns keep _NARROWEST."""
-    gap = 2  # columns between two columns of the table
-    available = screen_columns - gap * (len(widths) - 1)
+    available = screen_columns - _COLUMN_GAP * (len(widths) - 1)
     while sum(widths) > available and max(widths) > _NARROWEST:
         widest = widths.index(max(widths))
         widths[widest] -= 1
@@ -243,17 +246,19 @@ def _fold_line(line: str, columns: int) -> str:
         break_long_words=False,
         break_on_hyphens=False,
     )
-    # Commands in backticks stay in one piece: the wrapper does not break at a NUL.
+    # Commands in backticks stay in one piece: their spaces are NULs while the line is folded, and
+    # the wrapper breaks lines at spaces only.
     protected = _CODE.sub(lambda code: code[0].replace(" ", "\0"), stripped)
     return wrapper.fill(protected).replace("\0", " ")
 
 
-def fit_screen(text: str, file: TextIO | None = None) -> str:
-    """Return a text as it is written to a file, by default standard output.
+def format_for_user(text: str, file: TextIO | None = None) -> str:
+    """Return a text as a user sees it in a file, by default standard output.
 
-    For a terminal it is folded to the terminal's width.
+    Its commands are rewritten to those that work in the user's shell (`name_programs`). For a
+    terminal, its lines are then folded to the terminal's width.
     """
-    # Before the folding, because the names of the programs are longer than those in the text.
+    # Before the folding, because the rewritten commands are longer.
     text = name_programs(text)
     if (file or sys.stdout).isatty():
         return fold_text(text, shutil.get_terminal_size().columns)
@@ -264,7 +269,7 @@ def colour_words(text: str, file: TextIO | None = None) -> str:
     """Return a text with the words of `_COLOURS` in colour.
 
     A word is coloured only if it stands as a verdict of the doctor, as a judgement of a build or as
-    a mark of the matrix. The text stays as it is if the file, by default standard output, is no
+    a mark of the matrix. The text stays as it is if the file, by default standard output, is not a
     terminal, or if NO_COLOR is set (https://no-color.org).
     """
     has_colours = is_live_terminal(file or sys.stdout) and "NO_COLOR" not in os.environ

@@ -9,8 +9,8 @@ T = TypeVar("T")
 class TorchmillError(Exception):
     """An error that the user can act on: shown as one message, never as a traceback.
 
-    `exit_code` is that of its kind of error. `code` names this one error ("source-not-fetched") and
-    stays the same if the words change: tests and programs match it.
+    All errors of a class have one `exit_code`. `code` names a single error ("source-not-fetched")
+    and stays the same if the words change: tests and programs match it.
     """
 
     exit_code = 1
@@ -20,7 +20,7 @@ class TorchmillError(Exception):
         self.code = code
 
     def __init_subclass__(cls, *, exit_code: int | None = None) -> None:
-        """Give a kind of error its exit code; by default it is that of the parent class."""
+        """Give a class of errors its exit code; by default the parent class's."""
         if exit_code is not None:
             cls.exit_code = exit_code
 
@@ -144,7 +144,7 @@ def require_choice(subject: str, word: str, choices: Collection[str], code: str)
 def require_count(option: str, text: str, least: int, most: int, code: str) -> int:
     """Return the whole number that is an option's text.
 
-    Raises ConfigError with `code` if it is no number, or not between `least` and `most`.
+    Raises ConfigError with `code` if it is not a number, or not between `least` and `most`.
     """
     # int() also accepts other digits, signs and underscores, and takes long for a million digits.
     is_number = text.isascii() and text.isdecimal() and len(text) <= len(str(most))

@@ -60,8 +60,8 @@ def exit_with_error(
                 return
             torchmill_error = as_torchmill_error(error)
             _drop_unwritable_output()
-            # The command prints its JSON document at once. If it has, a second document behind it
-            # would make the output invalid.
+            # A command prints its JSON document as a whole. After it, a second document would make
+            # the output invalid.
             if as_json and not _Output.printed:
                 print_now(json.dumps(error_data(torchmill_error), indent=1))
             message = format_error(torchmill_error)
@@ -79,8 +79,8 @@ def format_error(error: BaseException) -> str:
 def error_data(error: TorchmillError) -> dict[str, Any]:
     """Return an error as --json prints it: code, exit code, message, and the command that helps.
 
-    That command, "cure", is the first one that the message names; None if it names none. More may
-    be needed than to run it.
+    That command, "cure", is the first one that the message names; None if it names none. It may be
+    only a part of the cure.
     """
     commands = _CURE.findall(str(error))
     description = {
@@ -124,8 +124,8 @@ def open_closed_streams() -> None:
 def show_uncaught(_: type[BaseException], error: BaseException, __: object) -> None:
     """Show an error that no task and no session has caught; to be used as `sys.excepthook`.
 
-    Python then exits with 1, as nox does for every failure. An error of standard output has the
-    exit code that `print_now` would give it.
+    Python then exits with 1, as nox does for every failure. If standard output cannot be written,
+    the exit code is that of the HostError that `print_now` would raise.
     """
     if isinstance(error, BrokenPipeError) and _has_lost_reader():
         _close_stdout()
@@ -184,10 +184,10 @@ def as_torchmill_error(error: BaseException) -> TorchmillError:
 
 def _package_missing(error: ModuleNotFoundError) -> HostError:
     """Return the error for a package that torchmill requires, with the command that installs it."""
-    words = ["-r", str(CHECKOUT / "requirements.txt")]
+    arguments = ["-r", str(CHECKOUT / "requirements.txt")]
     if IS_INSTALLED:
-        words = ["torchmill"]  # pip installs the requirements that it lacks
-    command = install_command(words, Path(sys.executable))
+        arguments = ["torchmill"]  # pip installs the requirements that it lacks
+    command = install_command(arguments, Path(sys.executable))
     return HostError(
         f"the package {error.name} is not installed: run `{command}`", code="package-missing"
     )

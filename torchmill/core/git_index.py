@@ -1,6 +1,8 @@
 """Read which files git tracks, without running git.
 
 A repository's settings may name programs that git starts, and the repository may be a stranger's.
+The index is the file in which git lists the tracked files, each as an entry with its stat and its
+digest. An index may be split: then a second file has most of the entries.
 Formats: https://git-scm.com/docs/index-format and https://git-scm.com/docs/gitrepository-layout.
 """
 
@@ -17,8 +19,8 @@ _HEADER_BYTES = 12  # "DIRC", version, number of entries
 _STAT_BYTES = 40  # of an entry, before its digest
 _MODE_OFFSET = 24
 _EXTENDED_FLAG = 0x4000
-# The extension of a split index: its name, and its size, which is well below 16 MiB. A path in an
-# index that matches by chance costs some time and nothing else.
+# The extension of a split index begins with its name and its size. The size is below 16 MiB, so the
+# first of its four bytes is 0. If a path matches by chance, the index is merely read in vain.
 _SPLIT_INDEX = re.compile(rb"link\0")
 _VERSIONS = (2, 3, 4)
 _COMPRESSED = 4  # the version whose paths are compressed
@@ -60,18 +62,18 @@ def find_work_tree(folder: Path) -> WorkTree | None:
 
 
 def list_tracked(folder: Path, interest: re.Pattern[bytes]) -> list[TrackedFile] | None:
-    """Return all files in a folder that git tracks, for a caller with interest in some paths.
+    """Return the files in a folder that git tracks, for a caller that looks for some paths.
 
-    If `interest` matches none of the paths, the list may be empty, which saves parsing a large
-    index. None means that the answer is unknown, because git's index is damaged, split over two
-    files, or of an unknown format.
+    `interest` matches the paths that the caller looks for. If it matches nothing in the index, the
+    result is [], although git may track other files there: this saves parsing a large index. None
+    means that the answer is unknown, because the index is damaged, split, or of an unknown format.
     """
     tree = find_work_tree(folder)
     if tree is None:
         return []
     try:
         data = _read_index(tree.index_file)
-        if not _mentions(data, interest):
+        if not _may_contain(data, interest):
             return []
         # The setting is `extensions.objectFormat = sha256`.
         is_sha256 = b"sha256" in _read_start(tree.settings).lower()
@@ -87,10 +89,9 @@ def list_tracked(folder: Path, interest: re.Pattern[bytes]) -> list[TrackedFile]
 
 
 def _read_index(file: Path) -> bytes:
-    """Return the content of an index; b"" if there is none, because git tracks nothing yet.
+    """Return the content of an index; b"" if the file is missing, because git tracks nothing yet.
 
-    Raises ValueError if the file is no index, or one of an unknown format, OSError if it cannot be
-    read.
+    Raises ValueError if the file is not an index of a known format, OSError if it cannot be read.
     """
     try:
         status = file.stat()
@@ -104,68 +105,69 @@ def _read_index(file: Path) -> bytes:
     return data
 
 
-def _mentions(data: bytes, interest: re.Pattern[bytes]) -> bool:
+def _may_contain(data: bytes, interest: re.Pattern[bytes]) -> bool:
     """Tell whether an index may have a path that `interest` matches."""
     if not data:
         return False
     if _read_number(data, 4) == _COMPRESSED or _SPLIT_INDEX.search(data):
-        return True  # it does not hold all of its paths in full
+        return True  # it does not contain all paths in full
     return interest.search(data) is not None
 
 
 def _read_entries(data: bytes, digest_bytes: int) -> Iterator[TrackedFile]:
     """Yield the files in an index, whose digests have `digest_bytes` bytes each.
 
-    Raises ValueError or IndexError if the index is damaged, or if a second file has the rest of it.
+    Raises ValueError or IndexError if the index is damaged or split.
     """
     version = _read_number(data, 4)
     count = _read_number(data, 8)
-    at = _HEADER_BYTES
+    position = _HEADER_BYTES
     path = b""
     for _ in range(count):
-        start = at
+        start = position
         mode = _read_number(data, start + _MODE_OFFSET)
-        at += _STAT_BYTES + digest_bytes
-        is_extended = int.from_bytes(data[at : at + 2]) & _EXTENDED_FLAG
-        at += 4 if is_extended else 2
+        position += _STAT_BYTES + digest_bytes
+        is_extended = int.from_bytes(data[position : position + 2]) & _EXTENDED_FLAG
+        position += 4 if is_extended else 2
         if version == _COMPRESSED:
-            # A path begins with that of the entry before, without its last bytes.
-            dropped, at = _read_varint(data, at)
+            # A path is written as the number of bytes to drop from the end of the path before it,
+            # and the bytes to append.
+            dropped, position = _read_varint(data, position)
             path = path[: len(path) - dropped]
         else:
             path = b""
-        end = data.index(b"\0", at)
-        path += data[at:end]
+        end = data.index(b"\0", position)
+        path += data[position:end]
         if version == _COMPRESSED:
-            at = end + 1
+            position = end + 1
         else:
             # One to eight zeros fill an entry up to a multiple of eight bytes.
-            at = start + (end - start + 8) // 8 * 8
+            position = start + (end - start + 8) // 8 * 8
         yield TrackedFile(os.fsdecode(path), stat.S_ISLNK(mode))
-    # Extensions follow the entries. git writes that of a split index first.
-    if data[at : at + 4] == b"link":
+    # Extensions follow the entries. git writes the extension of a split index first.
+    if data[position : position + 4] == b"link":
         raise ValueError("it is split: another file has more entries")
 
 
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+def _read_varint(data: bytes, position: int) -> tuple[int, int]:
     """Return the number of variable width at a position, and the position behind it.
 
     The encoding is that of offsets in pack files (https://git-scm.com/docs/gitformat-pack).
     """
-    byte = data[at]
+    byte = data[position]
     value = byte & 127
     while byte & 128:
-        at += 1
-        byte = data[at]
+        position += 1
+        byte = data[position]
         value = ((value + 1) << 7) | (byte & 127)
-    return value, at + 1
+    return value, position + 1
 
 
-def _read_number(data: bytes, at: int) -> int:
+def _read_number(data: bytes, position: int) -> int:
     """Return the number in the four bytes at a position. Raises ValueError if they are missing."""
-    if at + 4 > len(data):
+    if position + 4 > len(data):
         raise ValueError("the index ends early")
-    return int.from_bytes(data[at : at + 4])
+    return int.from_bytes(data[position : position + 4])
 
 
 def _read_start(file: Path) -> bytes:

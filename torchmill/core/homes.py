@@ -96,6 +96,7 @@ def _find_place(root: Path, entry: TrackedFile) -> str:
 
 
 def _is_same(path: Path, other: Path) -> bool:
+    """Tell whether two paths are the same file or link; False if one is missing."""
     try:
         return os.path.samestat(path.lstat(), other.lstat())
     except OSError:

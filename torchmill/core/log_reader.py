@@ -27,7 +27,7 @@ _STEPS_OF_LINE = 150
 _BLOCK_BYTES = 1 << 20
 _ENCODING_BYTES = 4096  # of the beginning, from which the encoding is guessed
 _CONTROL_BYTES = frozenset(range(32)) - frozenset(b"\t\n\r\f\b\x1b")
-_BYTES_PER_CONTROL = 20  # with more than one control character in 20 bytes, a file is no text
+_BYTES_PER_CONTROL = 20  # with more than one control character in 20 bytes, a file is not text
 
 
 class SkippedLines(str):
@@ -71,7 +71,7 @@ def read_log(name: str) -> Iterator[str]:
 
 
 def _read_lines(name: str) -> Iterator[str]:
-    """Yield the lines of a log as `read_log` does, which has checked its name."""
+    """Yield the lines of a log, whose name `read_log` has checked, with the same omissions."""
     try:
         if name == _STANDARD_INPUT:
             file = FileIO(0, closefd=False)  # whoever started the program may still read from it
@@ -127,7 +127,7 @@ def _read_line_end(text: TextIOWrapper) -> str:
 def _read_end(text: TextIOWrapper) -> tuple[int, list[str]]:
     """Read a log to its end; return the number of lines that are skipped, and the lines after them.
 
-    So many last lines are returned as cost _TAIL_STEPS.
+    The lines that are returned are the last ones, until _TAIL_STEPS are spent.
     """
     blocks: deque[str] = deque()
     skipped = 0
@@ -157,7 +157,7 @@ def cut_line(line: str) -> str:
 
 
 def _guess_encoding(head: bytes, name: str) -> str:
-    """Return the encoding of a log by its first bytes; raise ConfigError if it is no text."""
+    """Return the encoding of a log by its first bytes; raise ConfigError if it is not text."""
     if not head:
         raise ConfigError(
             f"{hide_password(name)} is empty: name the file that has the build's output",

@@ -14,13 +14,14 @@ IMPORT_FOLDER = PACKAGE.parent
 # The wheel puts the rest of the suite into a folder of this name beside the package.
 INSTALLED_SUITE = "torchmill_suite"
 IS_INSTALLED = not (IMPORT_FOLDER / "noxfile.py").is_file()
-# The folder of noxfile.py, tasks.py, build_configs/, checks/, docs/, sample/ and tools/.
+# The folder of noxfile.py, tasks.py, build_configs/, checks/, docs/, sample/ and tools/: the
+# checkout or, if torchmill is installed, the suite's folder in site-packages.
 CHECKOUT = IMPORT_FOLDER / INSTALLED_SUITE if IS_INSTALLED else IMPORT_FOLDER
-# The variable by which a torchmill in a container knows the architecture of the container. Its
-# machine has a torchmill, too, and both use one checkout.
+# This variable tells a torchmill that runs in a container the architecture of the container. The
+# torchmill that started the container uses the same checkout, so they need folders of their own.
 CONTAINER_ARCH = "TORCHMILL_CONTAINER_ARCH"
 # Names in the user's cache.
-EMPTY_ENVIRONMENTS = "environments"  # environments and tools that are copied into builds
+EMPTY_ENVIRONMENTS = "environments"  # new environments, and tools, that are copied into builds
 CACHE_FILES = ("facts.json", "sessions.json", "stat-cache.json")
 HOMES = "homes"  # the records of folders whose state is the user's
 CONFIGS = "configs"  # the shipped facts together with those of a project
@@ -48,8 +49,8 @@ class Layout:
 
     root: Path
     cache: Path
-    # The architecture of the container that torchmill runs in; "": none. Only the sources and dist/
-    # are shared by a container and its machine.
+    # The architecture of the container that torchmill runs in; "" outside of containers. A
+    # container and its machine share only the sources and dist/.
     container_arch: str = ""
 
     @classmethod
@@ -86,7 +87,7 @@ class Layout:
     sources = _Below("root", ".torchmill/sources")  # the fetched sources of all packages
     # Below `state`.
     trees = _Below("state", "trees")  # where everything is built, a folder for each tag
-    logs = _Below("state", "logs")  # of builds
+    logs = _Below("state", "logs")  # the logs of builds
     images = _Below("state", "images")  # Dockerfiles, and the files that they copy
     demo = _Below("state", "demo")  # everything that `nox -s demo` makes
     bisect = _Below("state", "bisect")  # the search of `invoke bisect`, and all that it makes
@@ -152,7 +153,7 @@ def user_cache_folder(environ: Mapping[str, str], home: Path) -> Path:
 
 
 def import_path(environ: Mapping[str, str]) -> str:
-    """Return the PYTHONPATH by which a Python in an environment can import torchmill."""
+    """Return the PYTHONPATH with which a process that gets `environ` can import torchmill."""
     users_path = environ.get("PYTHONPATH")
     return f"{IMPORT_FOLDER}{os.pathsep}{users_path}" if users_path else str(IMPORT_FOLDER)
 

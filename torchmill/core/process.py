@@ -1,4 +1,9 @@
-"""Run programs, watch their output, and end them with all processes that they started."""
+"""Run programs, watch their output, and end them with all processes that they started.
+
+`ask` runs a program that only prints information, and `capture` one that may change files: both
+return its output. `stream` passes each line of output on as it comes. `run_in_terminal` gives a
+program the terminal.
+"""
 
 from __future__ import annotations
 
@@ -383,8 +388,8 @@ def interrupt_on_sigterm() -> Iterator[None]:
 def _stop(process: subprocess.Popen[str], *, reads: bool = True, kills_others: bool = False) -> str:
     """End a program and its process group, and return the output that was not read before.
 
-    `kills_others` is that of `stream`. If another thread reads the output, `reads` is false, and
-    the result is "".
+    `kills_others` means the same as for `stream`. If another thread reads the output, `reads` is
+    false, and the result is "".
     """
     from millguard import processes
 

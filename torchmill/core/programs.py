@@ -54,7 +54,8 @@ def _command_pattern(invoke: str, nox: str) -> re.Pattern[str]:
     """
     container = r"\b(?:docker|podman) run [^`\n]*"
     as_is = rf"{container}|-m (?:invoke|nox)\b|{re.escape(nox)} |{re.escape(invoke)} "
-    # A word begins after none of these characters, or in JSON after the escaped newline "\\n".
+    # A command does not begin after these characters, which would make it a part of a longer word.
+    # In JSON, a new line is written as the two characters "\n", after which one may begin.
     start = r"(?:(?<![\w./\\-])|(?<=\\n))"
     option = "--?[a-z]"
     tasks = "|".join(TASK_LINES)
@@ -77,14 +78,15 @@ def record_programs(environ: MutableMapping[str, str], program: str = "") -> Non
 
 
 def find_program(name: str, python: Path, environ: Mapping[str, str]) -> str:
-    """Return the command that runs a program of the environment of `python` in the user's shell.
+    """Return the command that runs a program, such as nox, with `python` in the user's shell.
 
-    It is the program's name if PATH leads to the program. Otherwise it is the program's path, or
-    `python -m NAME` if the environment has no such program.
+    The program should lie beside `python`, in one environment. If PATH leads to it there, the
+    command is its name, else its path. If it is not there, the command is its name if PATH leads to
+    any program of that name, as after `pip install --user`, else `python -m NAME`.
     """
     script = python.parent / name
-    on_path = shutil.which(name, path=environ.get("PATH", ""))
-    if on_path and (_is_same(Path(on_path), script) or not script.is_file()):
+    path_program = shutil.which(name, path=environ.get("PATH", ""))
+    if path_program and (_starts_script(Path(path_program), script) or not script.is_file()):
         return name
     if script.is_file():
         command = shlex.quote(_relative_to_shell(script, environ))
@@ -95,18 +97,19 @@ def find_program(name: str, python: Path, environ: Mapping[str, str]) -> str:
     return command
 
 
-def _is_same(on_path: Path, script: Path) -> bool:
+def _starts_script(path_program: Path, script: Path) -> bool:
     """Tell whether a program on PATH is a script, or a shim of pyenv, which starts the script."""
-    return on_path.parent.name == "shims" or os.path.realpath(on_path) == os.path.realpath(script)
+    is_shim = path_program.parent.name == "shims"
+    return is_shim or os.path.realpath(path_program) == os.path.realpath(script)
 
 
 def started_program(argument: str, python: Path, environ: Mapping[str, str]) -> str:
-    """Return the command that started an installed torchmill; `argument` is its first word."""
+    """Return the command that started an installed torchmill; `argument` is its sys.argv[0]."""
     script = Path(argument)
     if script.name == "__main__.py":  # started by `python -m torchmill_suite`
         return f"{shlex.quote(str(python))} -m {script.parent.name}"
-    on_path = shutil.which("torchmill", path=environ.get("PATH", ""))
-    if on_path and _is_same(Path(on_path), script):
+    path_program = shutil.which("torchmill", path=environ.get("PATH", ""))
+    if path_program and _starts_script(Path(path_program), script):
         return "torchmill"
     command = shlex.quote(_relative_to_shell(script.absolute(), environ))
     if _UNQUOTABLE.search(command):
@@ -115,22 +118,22 @@ def started_program(argument: str, python: Path, environ: Mapping[str, str]) -> 
 
 
 def install_command(
-    words: Sequence[str], python: Path, environ: Mapping[str, str] = os.environ
+    arguments: Sequence[str], python: Path, environ: Mapping[str, str] = os.environ
 ) -> str:
     """Return the command that installs packages into the environment of the running Python.
 
-    `words` are the arguments of `pip install`, `python` is the path of the running Python. If the
-    environment has no pip, as those made by uv and by `uv tool install`, uv installs.
+    `arguments` are those of `pip install`, `python` is the path of the running Python. Environments
+    that uv made have no pip: there, uv installs.
     """
-    on_path = shutil.which("python", path=environ.get("PATH", ""))
-    if on_path and Path(on_path).parent == python.parent:
+    path_python = shutil.which("python", path=environ.get("PATH", ""))
+    if path_python and Path(path_python).parent == python.parent:
         name = "python"
     else:
         name = shlex.quote(_relative_to_shell(python, environ))
-    arguments = shlex.join(words)
+    quoted_arguments = shlex.join(arguments)
     if has_pip():
-        return f"{name} -m pip install {arguments}"
-    return f"{name} -m uv pip install --python {name} {arguments}"
+        return f"{name} -m pip install {quoted_arguments}"
+    return f"{name} -m uv pip install --python {name} {quoted_arguments}"
 
 
 def has_pip() -> bool:
@@ -149,8 +152,8 @@ def has_pip() -> bool:
 def _relative_to_shell(path: Path, environ: Mapping[str, str]) -> str:
     """Return a path relative to the folder of the user's shell, PWD, if it is in a folder below.
 
-    Other paths stay as they are. So does the path of a program in that very folder: a shell would
-    search a bare name on PATH.
+    Other paths stay as they are. So does the path of a program in PWD itself: a shell would search
+    for a bare name on PATH.
     """
     folder = Path(environ.get("PWD", ""))
     if folder.is_absolute() and path.is_relative_to(folder) and path.parent != folder:

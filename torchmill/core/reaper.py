@@ -1,10 +1,10 @@
 """End the processes that a run has started if the run itself is killed.
 
 Nothing in a killed process can do that. So a run starts a watcher, which waits until the run has
-ended in any way, and then ends the processes of the run: pip, git, their children, and containers.
-Compilers are ended by the memory guard. Processes of a run are found by their "mark", a variable in
-their environment, which they inherit. The watcher starts this module:
-`python -m torchmill.core.reaper JSON`.
+ended. A run that ends by itself dismisses its watcher. If it was killed, the watcher becomes the
+reaper, `python -m torchmill.core.reaper JSON`: this module. It ends the processes of the run: pip,
+git, their children, and containers. Compilers are ended by the memory guard. Processes of a run are
+found by their "mark", a variable in their environment, which they inherit.
 """
 
 import atexit
@@ -22,18 +22,18 @@ from torchmill.core.paths import import_path
 from torchmill.core.process import CommandError
 
 VARIABLE = "TORCHMILL_RUN"  # the variable that marks every process of a run
-# Containers are ended a second time after this: when they are ended first, the container engine may
-# be about to start one.
+# After this time, containers are ended once more: in the first pass, the container engine may have
+# been about to start one.
 SECOND_PASS_SECONDS = 5.0
-# The watcher is a shell, because a Python would take more memory. It becomes the reaper if the pipe
-# ends without a line. It ignores the signals that Slurm sends to every process of a job, because
-# the run must end first.
+# The watcher is a shell, because a Python would take more memory. It becomes the reaper if its pipe
+# from the run ends without a line. It ignores the signals that Slurm sends to every process of a
+# job, because the run must end first.
 _WAIT = 'trap "" TERM INT; read -r _ || exec "$@"'
 _DISMISSAL = b"done\n"
 
 
 def watch_run() -> None:
-    """Start the watcher of this run, which ends processes that are started from now on.
+    """Start the watcher of this run. If the run is killed, it ends processes started from now on.
 
     Nothing happens on Windows, or without a shell.
     """
@@ -48,14 +48,14 @@ def watch_run() -> None:
 
 @contextlib.contextmanager
 def watch_container(
-    mark: Mapping[str, str], after: Sequence[str], environ: Mapping[str, str]
+    mark: Mapping[str, str], removal: Sequence[str], environ: Mapping[str, str]
 ) -> Iterator[None]:
     """Let a watcher end a container if this process is killed in the block.
 
-    The watcher calls `end_marked` with `mark` and `after`; `environ` is its environment. Raises
+    The watcher calls `end_marked` with `mark` and `removal`; `environ` is its environment. Raises
     OSError if there is no shell.
     """
-    watcher, pipe = _start_watcher(mark, after, without_mark(environ))
+    watcher, pipe = _start_watcher(mark, removal, without_mark(environ))
     try:
         yield
     finally:
@@ -66,24 +66,24 @@ def watch_container(
 
 
 def end_marked(
-    mark: Mapping[str, str], after: Sequence[str], environ: Mapping[str, str] | None = None
+    mark: Mapping[str, str], removal: Sequence[str], environ: Mapping[str, str] | None = None
 ) -> None:
-    """End all processes of this machine that have a variable of `mark` with its value.
+    """End all other processes of this machine that have a variable of `mark` with its value.
 
-    Then runs the command `after`, which removes a container; empty if there is none.
+    Then runs the command `removal`, which removes a container; () without a container.
     """
     if sys.platform != "win32":
         from millguard import processes
 
         for name, value in mark.items():
             processes.end_by_variable(name, value)
-    if after:
+    if removal:
         with contextlib.suppress(CommandError, HostError):
-            process.capture(after, env=environ)
+            process.capture(removal, env=environ)
 
 
 def _start_watcher(
-    mark: Mapping[str, str], after: Sequence[str], environ: Mapping[str, str]
+    mark: Mapping[str, str], removal: Sequence[str], environ: Mapping[str, str]
 ) -> tuple[subprocess.Popen[bytes], int]:
     """Start a watcher, which calls `end_marked` if this process is killed.
 
@@ -91,7 +91,7 @@ def _start_watcher(
     The kernel closes the pipe when this process ends in any way. Raises OSError if there is no
     shell.
     """
-    arguments = json.dumps([dict(mark), list(after)])
+    arguments = json.dumps([dict(mark), list(removal)])
     # -P: a module in the current folder must not replace one of torchmill.
     reaper = (sys.executable, "-P", "-m", "torchmill.core.reaper", arguments)
     reading_end, writing_end = os.pipe()
@@ -133,12 +133,12 @@ def without_mark(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _main() -> None:
-    """End what the arguments of the command name."""
-    mark, after = json.loads(sys.argv[1])
-    end_marked(mark, after)
-    if after:
+    """Run the reaper, with the arguments that `_start_watcher` wrote."""
+    mark, removal = json.loads(sys.argv[1])
+    end_marked(mark, removal)
+    if removal:
         time.sleep(SECOND_PASS_SECONDS)
-        end_marked(mark, after)
+        end_marked(mark, removal)
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ class SilentError(NetworkError):
 def silence_limit(environ: Mapping[str, str] = os.environ) -> float:
     """Return the seconds of silence after which a connection is ended.
 
-    Raises ConfigError if the variable is no number of seconds.
+    Raises ConfigError if the variable is not a number of seconds.
     """
     return _read_seconds(
         environ, SILENCE_VARIABLE, ENDED_AFTER_SECONDS, "a silent connection is ended"
@@ -57,7 +57,7 @@ def silence_limit(environ: Mapping[str, str] = os.environ) -> float:
 def answer_limit(program: str, environ: Mapping[str, str] = os.environ) -> float:
     """Return the seconds that a program may take to answer; `program` is the name of its file.
 
-    Raises ConfigError if the variable is no number of seconds.
+    Raises ConfigError if the variable is not a number of seconds.
     """
     default = _SLOW_PROGRAMS.get(program.removesuffix(".exe"), ANSWER_SECONDS)
     event = "a program that only prints information is ended"
@@ -122,6 +122,7 @@ class _Silence:
         self._reported = is_long
 
     def _complain(self, seconds: float) -> str:
+        """Return a clause that says how long the sender has been silent."""
         return f"{self._sender} has sent nothing, or next to nothing, for {seconds:.0f} s"
 
 

@@ -1,7 +1,8 @@
 """Cache digests of files and answers of programs for as long as the files look the same.
 
-A file looks the same while its stat does: size, times and inode number. A lost entry of the cache
-costs time and nothing else.
+A file looks the same while its stat does: size, times and inode number. An entry of the cache is a
+key, the stat of the files that decide the answer, and the answer. A lost entry costs time and
+nothing else.
 """
 
 import contextlib
@@ -34,7 +35,7 @@ _NATIVE = (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe", b"MZ")
 
 
 class FileStat(NamedTuple):
-    """The appearance of a file or of a folder with all its files."""
+    """The stat of a file, or of a folder with all its files, as one text."""
 
     text: str  # differs if the content has changed
     changed_ns: int  # the time of the last change, in nanoseconds
@@ -67,10 +68,10 @@ class StatCache:
     def program_output(
         self, question: str, files: Iterable[Path | str], ask: Callable[[], str]
     ) -> str:
-        """Return the result of `ask`, which runs programs, from the cache if they look the same.
+        """Return the answer of programs, from the cache if the programs' files look the same.
 
-        `question` is the key in the cache, `files` are the programs that decide the answer. If one
-        of them is a script, `ask` is called each time, because a script may start any program.
+        `question` is the key in the cache, `files` are the programs, and `ask` runs them. If one of
+        them is a script, `ask` is called each time, because a script may start any program.
         """
         stats: list[FileStat | None] = []
         for path in files:
@@ -78,10 +79,10 @@ class StatCache:
         return self.remember(question, stats, ask)
 
     def remember(self, key: str, stats: Sequence[FileStat | None], ask: Callable[[], str]) -> str:
-        """Return the result of `ask`, from the cache if all files look the same.
+        """Return the result of `ask`, from the cache if the files that decide it look the same.
 
-        `stats` are those of the files. `ask` is called each time if there are none, or if one is
-        None because its file is missing.
+        `stats` are the stats of those files. `ask` is called each time if `stats` is empty, or if
+        one of them is None because its file is missing or can tell nothing.
         """
         present = [stat for stat in stats if stat is not None]
         if not present or len(present) < len(stats):
@@ -97,7 +98,7 @@ class StatCache:
         return answer
 
     def lookup(self, key: str, stat: FileStat) -> str | None:
-        """Return the stored answer if the files looked like `stat` then; None otherwise."""
+        """Return the stored answer if it was stored with the same stat; None otherwise."""
         self._used.add(key)
         entry = self._entries.get(key)
         if not isinstance(entry, list) or len(entry) <= 1:  # somebody has edited the file
@@ -126,6 +127,7 @@ class StatCache:
 
     @cached_property
     def _entries(self) -> dict[str, Any]:  # key -> [text of the stat, answer]
+        """Return the entries of the cache, which are read when they are first needed."""
         return load_object(self.file)
 
 
@@ -180,7 +182,7 @@ def changed_at_ns(status: os.stat_result) -> int:
 
 
 def is_native(path: Path | str) -> bool:
-    """Tell whether a file is machine code, and no script."""
+    """Tell whether a file is a program of machine code, not a script."""
     try:
         with open(path, "rb") as file:  # noqa: PTH123 - called for many files
             return file.read(4).startswith(_NATIVE)

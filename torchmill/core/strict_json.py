@@ -1,4 +1,8 @@
-"""Read JSON that somebody else may have written, and refuse everything doubtful."""
+"""Read JSON that somebody else may have written, and refuse everything doubtful.
+
+`read_json_object` raises errors, for documents that users or strangers give. `load_object` reads
+torchmill's own records, which count as empty if they cannot be read.
+"""
 
 import json
 from collections.abc import Sequence
@@ -12,7 +16,7 @@ LARGEST_JSON_BYTES = 1 << 26
 def read_document(file: Path) -> bytes:
     """Return the content of a JSON file.
 
-    Raises OSError if it cannot be read, ValueError if it is larger than LARGEST_JSON_BYTES or no
+    Raises OSError if it cannot be read, ValueError if it is larger than LARGEST_JSON_BYTES or not a
     regular file.
     """
     # Both are checked before the file is opened, because it may come from a stranger.
@@ -29,7 +33,7 @@ def read_json_object(file: Path) -> dict[str, Any]:
 
 
 def load_object(file: Path) -> dict[str, Any]:
-    """Return the JSON object in a file; {} if the file is missing, or holds no JSON object."""
+    """Return the JSON object in a file; {} if the file is missing or holds anything else."""
     try:
         return read_json_object(file)
     except (OSError, ValueError):
@@ -39,7 +43,7 @@ def load_object(file: Path) -> dict[str, Any]:
 def parse_json(text: str | bytes, **hooks: Any) -> Any:
     """Return the value of a JSON text; `hooks` are further arguments for `json.loads`.
 
-    Raises ValueError if the text is no JSON, or nested too deeply to be read.
+    Raises ValueError if the text is not JSON, or nested too deeply to be read.
     """
     try:
         return json.loads(text, **hooks)

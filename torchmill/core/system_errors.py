@@ -12,6 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from torchmill.core.errors import HostError
 from torchmill.core.lenient_paths import exists
@@ -24,32 +25,47 @@ _TRIAL_FILES = 2**11
 # pip and compilers fail if no file may be larger than this (`ulimit -f`).
 _SMALLEST_LIMIT_BYTES = 2**26
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_CLOSED = ("not-writable", "see who owns it, or use another folder")
-_TAKEN = ("not-writable", "see what has that name, or use another folder")
-# The system's error number of each refusal -> the code of the error to show, and its cure.
+
+
+class _Refusal(NamedTuple):
+    """A kind of refusal, and the error to show for it."""
+
+    code: str  # of the error
+    cure: str  # the end of its message; "" for a full disk, whose message is `disk_full_error`'s
+
+
+_FULL = _Refusal("disk-full", "")
+_FAILED = _Refusal("disk-failed", "the disk, or its server, is failing")
+_FORBIDDEN = _Refusal("not-writable", "see who owns it, or use another folder")
+_NAME_TAKEN = _Refusal("not-writable", "see what has that name, or use another folder")
+_FOLDER_MISSING = _Refusal("not-writable", "create the folder that it should be in, or use another")
+_MANY_FILES = _Refusal("too-many-files", "raise the limit (`ulimit -n 4096`)")
+_NO_MEMORY = _Refusal("no-memory", "free some memory, and run the command again to go on")
+_OTHER = _Refusal("system-error", "see what is wrong there")
+# By the system's error number. `read_refusal` searches in this order.
 _REFUSALS = {
-    errno.ENOSPC: ("disk-full", ""),
-    errno.EDQUOT: ("disk-full", ""),
-    errno.EFBIG: ("disk-full", ""),
-    errno.EROFS: _CLOSED,
-    errno.EACCES: _CLOSED,
-    errno.EPERM: _CLOSED,
-    errno.EEXIST: _TAKEN,
-    errno.ENOTDIR: _TAKEN,
-    errno.EISDIR: _TAKEN,
-    errno.ENAMETOOLONG: _TAKEN,
-    errno.ENOENT: ("not-writable", "create the folder that it should be in, or use another"),
-    errno.EIO: ("disk-failed", "the disk, or its server, is failing"),
-    errno.ESTALE: ("disk-failed", "the disk, or its server, is failing"),
-    errno.EMFILE: ("too-many-files", "raise the limit (`ulimit -n 4096`)"),
-    errno.ENFILE: ("too-many-files", "raise the limit (`ulimit -n 4096`)"),
-    errno.ENOMEM: ("no-memory", "free some memory, and run the command again to go on"),
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.EFBIG: _FULL,
+    errno.EROFS: _FORBIDDEN,
+    errno.EACCES: _FORBIDDEN,
+    errno.EPERM: _FORBIDDEN,
+    errno.EEXIST: _NAME_TAKEN,
+    errno.ENOTDIR: _NAME_TAKEN,
+    errno.EISDIR: _NAME_TAKEN,
+    errno.ENAMETOOLONG: _NAME_TAKEN,
+    errno.ENOENT: _FOLDER_MISSING,
+    errno.EIO: _FAILED,
+    errno.ESTALE: _FAILED,
+    errno.EMFILE: _MANY_FILES,
+    errno.ENFILE: _MANY_FILES,
+    errno.ENOMEM: _NO_MEMORY,
 }
 
 
 @contextlib.contextmanager
 def report_unwritable(path: Path, *more_paths: Path, needed_bytes: int = 0) -> Iterator[None]:
-    """Raise HostError if the system refuses what is done in the block.
+    """Raise HostError if the system refuses to let the block write its files.
 
     The block writes `path`, which needs `needed_bytes` (0: unknown), and `more_paths`, which may be
     on other disks. Other errors pass, such as those of connections and of libraries.
@@ -73,10 +89,10 @@ def read_refusal(text: str, path: Path, *, needed_bytes: int = 0) -> HostError |
     The error names the path in the output, or else `path`, which the program was writing. None if
     the output has no such words.
     """
-    for number, cure in _REFUSALS.items():
+    for number, refusal in _REFUSALS.items():
         message = os.strerror(number)
-        # Programs also say "File exists" and the like in other matters.
-        if cure == _TAKEN or message.lower() not in text.lower():
+        # A program that says "File exists", or the like, may have other reasons.
+        if refusal == _NAME_TAKEN or message.lower() not in text.lower():
             continue
         refused_path = path
         # A full disk is that of `path`, though a copying program may name the file that it reads.
@@ -89,11 +105,11 @@ def read_refusal(text: str, path: Path, *, needed_bytes: int = 0) -> HostError |
 
 
 def blame_disk(text: str, *folders: Path) -> HostError | None:
-    """Return the error to show if a program failed because the disk of one of its folders is full.
+    """Return the error to show if a program failed because a disk is full; None if it is not that.
 
-    Some programs say so in their output, `text`. For the others, each of the `folders` that they
-    write to, and the folder for temporary files, is tried: for a file of _TRIAL_BYTES, and for
-    _TRIAL_FILES more files. None if all have room.
+    Some programs say so in their output, `text`. For others, the folders that they write to,
+    `folders` and the one for temporary files, are tried: is there room for a file of _TRIAL_BYTES,
+    and for _TRIAL_FILES more files?
     """
     from millguard.limits import process_limit
 
@@ -116,13 +132,17 @@ def blame_disk(text: str, *folders: Path) -> HostError | None:
                 file.write(bytes(_TRIAL_BYTES))
         except OSError as error:
             if error.errno in numbers:
-                refusal = OSError(error.errno, os.strerror(error.errno or 0))
-                return machine_error(refusal, folder)
+                # Without the name of the trial's file, of which the user knows nothing.
+                nameless = OSError(error.errno, os.strerror(error.errno or 0))
+                return machine_error(nameless, folder)
     return None
 
 
 def is_of_system(error: BaseException) -> bool:
-    """Tell whether an error comes from the system; gzip, ssl and requests raise OSErrors, too."""
+    """Tell whether an error comes from the operating system.
+
+    Not every OSError does: gzip, ssl and requests derive errors of their own from it.
+    """
     if not isinstance(error, OSError) or error.errno is None:
         return False
     return type(error).__module__ == "builtins"
@@ -133,23 +153,24 @@ def machine_error(
 ) -> HostError:
     """Return the error to show if the system refused something at `path`, or at `more_paths`.
 
-    `path` is None if nobody knows it. An error that names a file is about that file, unless a disk
-    is full: the system does not always say which, so the disk with the least room is named.
+    `path` is None if nobody knows it. The message is about the file that the system names, else
+    about `path`. But if a disk is full, the system may name a file of another disk: then the
+    message is about `path` or, with `more_paths`, about the path whose disk has the least room.
     `needed_bytes` is 0 if unknown.
     """
-    refused_path = path
+    named_path: Path | None = None
     if isinstance(error.filename, str | bytes):
-        refused_path = Path(os.fsdecode(error.filename))
+        named_path = Path(os.fsdecode(error.filename))
     if error.errno in DISK_FULL:
-        candidates = [candidate for candidate in (path, refused_path, *more_paths) if candidate]
+        candidates = [candidate for candidate in (path, named_path, *more_paths) if candidate]
         full_path = candidates[0] if candidates else Path()
+        # A quota and a limit on the size of files say nothing about the room of a disk.
         if more_paths and error.errno == errno.ENOSPC:
             full_path = min(candidates, key=_room)
         return disk_full_error(full_path, needed_bytes, error.errno)
-    code, cure = _REFUSALS.get(error.errno or 0, ("system-error", "see what is wrong there"))
-    return HostError(
-        f"{refused_path or 'the system'}: {error.strerror or error}: {cure}", code=code
-    )
+    refusal = _REFUSALS.get(error.errno or 0, _OTHER)
+    subject = named_path or path or "the system"
+    return HostError(f"{subject}: {error.strerror or error}: {refusal.cure}", code=refusal.code)
 
 
 def disk_full_error(path: Path, needed_bytes: int = 0, number: int = errno.ENOSPC) -> HostError:
@@ -164,9 +185,8 @@ def disk_full_error(path: Path, needed_bytes: int = 0, number: int = errno.ENOSP
     elif number == errno.EDQUOT:
         reason = f"your quota on the disk of {path} is used up (`quota -s`)"
     elif _lacks_files(existing):
-        files = free_files(existing) or "no"
         reason = (
-            f"the disk of {path} can hold {files} more files, "
+            f"the disk of {path} can hold {free_files(existing) or 'no'} more files, "
             f"though {format_bytes(free)} are free (`df -i`)"
         )
     else:
@@ -188,7 +208,7 @@ def nearest_existing(folder: Path) -> Path:
 
 
 def free_files(folder: Path) -> int | None:
-    """Return how many more files the disk of a folder can hold; None if it does not say.
+    """Return how many more files the disk of a folder can hold; None if that is unknown.
 
     Some file systems make inodes as they are needed, and report a total of 0.
     """
@@ -199,7 +219,7 @@ def free_files(folder: Path) -> int | None:
 
 
 def _room(folder: Path) -> int:
-    """Return the free bytes on the disk of a folder; 0 if it takes no more files."""
+    """Return the free bytes on the disk of a folder; 0 if it can hold only a few more files."""
     existing = nearest_existing(folder)
     if _lacks_files(existing):
         return 0
@@ -207,6 +227,6 @@ def _room(folder: Path) -> int:
 
 
 def _lacks_files(folder: Path) -> bool:
-    """Tell whether the disk of a folder can hold few more files, however small."""
+    """Tell whether the disk of a folder can hold only a few more files, however small they are."""
     files = free_files(folder)
     return files is not None and files < _TRIAL_FILES

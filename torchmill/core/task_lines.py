@@ -1,6 +1,6 @@
 """The names of all tasks by stage of the work, each with a line about it.
 
-A module of its own, because messages name tasks, and must not import them for that.
+Messages name tasks. They read the names here, because to import the tasks themselves takes long.
 """
 
 from collections.abc import Mapping
@@ -54,7 +54,7 @@ _FIRST_COMMANDS = {
 
 
 def list_tasks() -> str:
-    """Return the list of tasks that `invoke --list` prints, and the first commands for a new user."""
+    """Return the text of `invoke --list`: all tasks by stage, and commands to begin with."""
     lines = [
         "Tasks, by stage. Run one with `invoke TASK`; `invoke TASK --help` explains its options."
     ]

@@ -1,4 +1,9 @@
-"""URLs from users: checked before use, and shown without secrets."""
+"""URLs from users: checked before use, and shown without secrets.
+
+The login of a URL is the user and password before its host: https://USER:PASSWORD@HOST/. Three
+functions leave secrets out: `strip_login` of a valid URL that goes on to be used; for messages,
+`redact_url` of a text that should be one URL, and `hide_password` of any text with URLs in it.
+"""
 
 import re
 from collections.abc import Collection
@@ -7,10 +12,12 @@ from urllib.parse import SplitResult, urlsplit
 from torchmill.core.errors import ConfigError, parse_option
 
 # https://www.rfc-editor.org/rfc/rfc3986 allows no other characters.
-_SIGNS = re.compile(r"[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")
-SCP_URL = re.compile(r"^(?:[\w.+-]+@)?[\w.-]{2,}:(?![:\\])(?!//)")  # "git@host:path"
-# The user and password of a URL. A user alone is hidden in http and https only, where it may be a
-# token; in ssh it is "git".
+_ALLOWED_CHARACTERS = re.compile(r"[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")
+# "git@host:path", as scp and git write addresses. A single letter before the colon is a drive of
+# Windows.
+SCP_URL = re.compile(r"^(?:[\w.+-]+@)?[\w.-]{2,}:(?![:\\])(?!//)")
+# The login of a URL in a text. A user without a password is hidden in http and https only, where it
+# may be a token; in ssh it is "git".
 _LOGIN = re.compile(r"(?i)(?<=//)[^/\s]*:[^/\s]*@|(?:(?<=https://)|(?<=http://))[^/\s]*@")
 # A query is hidden because it may be a signature that opens a bucket, or contain a token.
 _QUERY = re.compile(r"\?[^\s?'\")\\]*=[^\s'\")\\]*")
@@ -22,12 +29,12 @@ _LOCAL_HOSTS = {"", "localhost"}  # in a file: URL
 def validate_url(
     option: str, url: str, schemes: Collection[str], example: str, no_login: str = ""
 ) -> SplitResult:
-    """Return the parts of a URL that names a folder, such as a mirror or an index.
+    """Return the parts of a user's URL after checking that it can name a folder, such as an index.
 
-    `option` is where the user has written the URL, `example` is a valid URL. The URL may contain a
-    user and a password, unless `no_login` says why not, in a message.
+    `option` names the option or variable that holds the URL, `example` is a valid URL. The URL may
+    contain a login, unless `no_login` is given: the end of a message that says why it may not.
 
-    Raises ConfigError for an invalid URL, with a message without user, password or query.
+    Raises ConfigError for an invalid URL, with a message without login and query.
     """
     problem = _find_problem(url, schemes)
     if problem:
@@ -42,7 +49,7 @@ def validate_url(
 
 def _find_problem(url: str, schemes: Collection[str]) -> str:
     """Return a clause that says why a text is not the URL of a folder; "" if it is."""
-    if not _SIGNS.fullmatch(url):
+    if not _ALLOWED_CHARACTERS.fullmatch(url):
         return "has characters that are not allowed in a URL (a space is %20)"
     try:
         parts = urlsplit(url)
@@ -64,18 +71,19 @@ def _find_problem(url: str, schemes: Collection[str]) -> str:
 
 
 def strip_login(url: str) -> str:
-    """Return a URL without its user and password; other text stays as it is."""
+    """Return a URL without its login; other text stays as it is."""
+    # The scheme may be missing, as in "//host/path".
     return re.sub(r"^([\w+.-]*:?//)[^/?#]*@", r"\1", url)
 
 
 def redact_url(url: str) -> str:
-    """Return a text that a user gave as a URL, for a message, without anything secret.
+    """Return a text that a user gave as a URL, for a message, without login, token and query.
 
-    Other than for `hide_password`, the text need not be a valid URL.
+    The URL need not be valid, as in a message about a mistake in it.
     """
-    # Everything before the last @ could be a part of a password.
-    hidden = re.sub(r"^([A-Za-z][\w+.-]*:/*)?.*@", r"\1", url, flags=re.DOTALL)
-    return re.split(r"[?#]", hide_password(hidden), maxsplit=1)[0]
+    # In an invalid URL, everything between the scheme and the last @ may be a part of a password.
+    without_login = re.sub(r"^([A-Za-z][\w+.-]*:/*)?.*@", r"\1", url, flags=re.DOTALL)
+    return re.split(r"[?#]", hide_password(without_login), maxsplit=1)[0]
 
 
 def host_of(url: str) -> str:
@@ -85,8 +93,9 @@ def host_of(url: str) -> str:
     """
     if SCP_URL.match(url):
         return url.split(":", 1)[0].rpartition("@")[2]
-    subject = f"correct the address {redact_url(url)}"
-    return parse_option(subject, url, urlsplit, "invalid-url").hostname or url
+    demand = f"correct the address {redact_url(url)}"  # begins the message of the error
+    parts = parse_option(demand, url, urlsplit, "invalid-url")
+    return parts.hostname or url
 
 
 def hide_password(text: str) -> str:

@@ -75,7 +75,7 @@ def parse_places(text: str) -> list[str]:
         scheme = place.partition(":")[0].lower() if SCHEME.match(place) else ""
         if scheme in {"http", "https", "file"}:
             no_login = "leave user and password out, and write them to ~/.netrc"
-            urls.validate_url(VARIABLE, place, (scheme,), f"{scheme}://…", no_login)
+            urls.validate_url(VARIABLE, place, (scheme,), f"{scheme}://…", no_login=no_login)
         elif scheme and not (BUCKET.fullmatch(place) or GITHUB.fullmatch(place)):
             raise ConfigError(
                 f"{VARIABLE}: {urls.redact_url(place)}: give {FORMS}", code="invalid-wheels-setting"
@@ -322,7 +322,7 @@ def _fetch_wheel(offer: Offer, folder: Path, manifest: Mapping[str, Any]) -> Pat
         download = download_file(
             location,
             destination,
-            display.task(offer.name),
+            display.start_bar(offer.name),
             network_hint=_FALLBACK,
             refusal_hint=f"it is not available, and {_FALLBACK}",
             sha256=manifest["sha256"],

@@ -131,7 +131,7 @@ def install_package(package: OnDemandPackage, cache: Path, progress: ProgressDis
     with (
         report_unwritable(cache),
         fresh_path(home) as scratch,
-        contextlib.closing(progress.task(title)) as bar,
+        contextlib.closing(progress.start_bar(title)) as bar,
     ):
         archive = download_file(
             file.url,

@@ -124,7 +124,10 @@ def _read_all(
     """Return the entries of some wheels. Raises DeliveryError for all problems together."""
     read: dict[Path, ReadWheel] = {}
     problems = []
-    with console.show_progress() as progress, contextlib.closing(progress.task("wheels")) as bar:
+    with (
+        console.show_progress() as progress,
+        contextlib.closing(progress.start_bar("wheels")) as bar,
+    ):
         for number, path in enumerate(paths, 1):
             bar.update(number, len(paths), path.name)
             try:

@@ -34,7 +34,7 @@ def fetch_debian(
             f"--from debian needs apt-get, which is not installed: {request.alternatives()}",
             code="apt-missing",
         )
-    with contextlib.closing(progress.task(request.title)) as bar, slot.scratch() as tree:
+    with contextlib.closing(progress.start_bar(request.title)) as bar, slot.scratch() as tree:
         # All checkouts of the user share the lists and downloads in the cache.
         with hold_apt(cache):
             archives = _require_archives(suite)
@@ -133,7 +133,7 @@ def _download(
         apt.download_source(source_package)
     except CommandError as error:
         raise explain_apt_error(
-            error.output, apt.folder, request.title, request.alternatives()
+            error.output, apt.folder, title=request.title, alternatives=request.alternatives()
         ) from None
     return source_package
 

@@ -57,7 +57,7 @@ def fetch_git(
     log_path = slot.partial / "fetch.log"
     with (
         log_path.open("a", encoding="utf-8") as log,
-        contextlib.closing(progress.task(request.title)) as bar,
+        contextlib.closing(progress.start_bar(request.title)) as bar,
     ):
         show_progress = partial(git_command.show_git_progress, bar)
 
@@ -104,7 +104,7 @@ def _resolve_commit(request: SourceRequest, transport: GitTransport) -> _FetchTa
     ref = request.ref
     name = ref or request.release.tag
     tag = f"refs/tags/{name}"
-    # An annotated tag is listed twice: with the id of the tag, and so with that of its commit.
+    # An annotated tag is listed twice: with its own id, and then with the id of its commit.
     tagged_commit = f"{tag}^{{}}"
     branch = f"refs/heads/{name}"
     patterns = [tag, tagged_commit]
@@ -219,7 +219,7 @@ def _populate_submodules(
     SourceError or HostError for the first that fails.
     """
     submodules = list(_register_submodules(top, ""))
-    bar = progress.task("submodules", len(submodules))
+    bar = progress.start_bar("submodules", len(submodules))
     pool = ThreadPoolExecutor(_CONNECTIONS, thread_name_prefix="submodule")
     running: dict[Future[tuple[Submodule, ...]], Submodule] = {}
 

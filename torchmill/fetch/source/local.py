@@ -48,7 +48,7 @@ def fetch_local(
 
     Raises SourceError, ConfigError (for an invalid URL), NetworkError or HostError.
     """
-    with contextlib.closing(progress.task(request.title)) as bar, slot.scratch() as tree:
+    with contextlib.closing(progress.start_bar(request.title)) as bar, slot.scratch() as tree:
         try:
             # Recorded as it looks before the copy, so that the next fetch notices a change that was
             # made during the copy.
@@ -273,7 +273,7 @@ def _prove(folder: Path, tree: Path, commit: str) -> SourceProof:
     differences = []
     repository_of = git_proof.worktree_repository(folder)
     for difference in git_proof.find_differences(tree, commit, repository_of, submodules):
-        if difference.line_ends:
+        if difference.has_other_line_ends:
             file = tree / difference.path
             file.write_bytes(git_proof.with_unix_line_ends(file.read_bytes()))
         else:
@@ -289,8 +289,8 @@ def _prove(folder: Path, tree: Path, commit: str) -> SourceProof:
 
 
 def _is_below(path: str, folder: str) -> bool:
-    """Tell whether a path of a difference is that of a submodule, or of a file in it."""
-    # find_differences joins the path of a submodule and that of a file in it by os.sep.
+    """Tell whether the path of a difference belongs to a submodule, or to a file in it."""
+    # find_differences joins the paths of a submodule and of a file in it by os.sep.
     return path == folder or path.startswith(f"{folder}{os.sep}")
 
 

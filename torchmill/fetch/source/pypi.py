@@ -27,7 +27,7 @@ def fetch_pypi(request: SourceRequest, slot: SourceDir, progress: ProgressDispla
     Raises SourceError if there is no archive, or if it is not the one that the index lists and the
     facts record; NetworkError or HostError if it cannot be downloaded or stored.
     """
-    with contextlib.closing(progress.task(request.title)) as bar, slot.scratch() as tree:
+    with contextlib.closing(progress.start_bar(request.title)) as bar, slot.scratch() as tree:
         bar.update(0, None, "asking the index")
         file = _find_archive(request)
         archive = download_file(

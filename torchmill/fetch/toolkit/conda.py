@@ -81,7 +81,7 @@ def offer(
             reason = complaints[source]
             continue
         title = f"{request} on {hide_password(', '.join(source.where))}"
-        with contextlib.closing(progress.task(title)):
+        with contextlib.closing(progress.start_bar(title)):
             pieces = _solve(request, source, cache / "downloads" / "channels")
         if isinstance(pieces, str):
             reason = pieces
@@ -128,7 +128,7 @@ def _fill(
     """Download, check and unpack the packages, and add the links and stubs that they leave out."""
     place = placer(PROVIDER if request.kind == TOOLKIT else "magma")
     for piece in pieces:
-        with contextlib.closing(progress.task(f"{piece.name} {piece.version}")) as bar:
+        with contextlib.closing(progress.start_bar(f"{piece.name} {piece.version}")) as bar:
             archive = _fetch_archive(piece, cache, bar)
             _unpack(archive, piece.name, folder, place)
     if request.kind == TOOLKIT:

@@ -116,7 +116,7 @@ def _ask_suite(  # noqa: PLR0917 - a request, where to read, and how to show it
         return pinned.keys() <= {package.name for package in packages}
 
     with (
-        contextlib.closing(progress.task(f"{request}, {suite}")) as bar,
+        contextlib.closing(progress.start_bar(f"{request}, {suite}")) as bar,
         apt.hold_apt(cache / DEBIAN),
     ):
         bar.update(0, None, "reading its lists")
@@ -175,7 +175,7 @@ class _Installation:
         """Download, check and unpack the packages, and add what they leave out."""
         request = self.request
         title = f"{request}, {len(self.packages)} packages of {self.suite}"
-        with contextlib.closing(self.progress.task(title)) as bar:
+        with contextlib.closing(self.progress.start_bar(title)) as bar:
             with report_unwritable(self.store):
                 self._download(bar)
             with report_unwritable(folder):
@@ -207,7 +207,7 @@ class _Installation:
             apt.download_binaries(self.apt, missing, self.store, show_share)
         except CommandError as error:
             raise apt.explain_apt_error(
-                error.output, self.apt.folder, str(self.request), _ALTERNATIVES
+                error.output, self.apt.folder, title=str(self.request), alternatives=_ALTERNATIVES
             ) from None
         for package in missing:
             if not self._has_arrived(package):

@@ -67,7 +67,7 @@ def install_from_providers(request: ToolkitRequest, context: ProvisionContext) -
     _require_room(offer, context.cache)
     title = f"{offer.request} from {offer.provider}"
     try:
-        with contextlib.closing(context.progress.task(title)) as bar:
+        with contextlib.closing(context.progress.start_bar(title)) as bar:
             return _install_offer(offer, context, bar)
     except KeyboardInterrupt:
         raise InterruptedBuildError(
@@ -167,7 +167,7 @@ def _install_offer(
         return _find_installed(request, context)
 
     def note(text: str) -> None:
-        context.progress.task(text).close()
+        context.progress.start_bar(text).close()
 
     installed = make_in_store(context.cache, request, find, fill, note)
     # After an error the downloads stay, so that the next run need not repeat them.

@@ -186,7 +186,7 @@ def offer(
 ) -> ProviderOffer | ProviderRefusal:
     """Return the offer of the wheels that make up a request, from the index that pip uses."""
     lines = sources[0].packages
-    with contextlib.closing(progress.task(f"{request} on the package index")) as bar:
+    with contextlib.closing(progress.start_bar(f"{request} on the package index")) as bar:
         try:
             with http_session() as session:
                 index = _Index(session, configured_index(), request.arch, _machine_glibc(), bar)
@@ -222,7 +222,7 @@ def _fill(
         place_inherited(Path(request.completes), folder, request.arch)
     library_folder = "lib64" if request.kind == TOOLKIT else "lib"
     for piece in pieces:
-        with contextlib.closing(progress.task(f"{piece.name} {piece.version}")) as bar:
+        with contextlib.closing(progress.start_bar(f"{piece.name} {piece.version}")) as bar:
             wheel = fetch_piece(piece, cache, bar)
             unpack_wheel(wheel, folder, library_folder)
     if request.kind == TOOLKIT:
