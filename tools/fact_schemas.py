@@ -33,9 +33,9 @@ from torchmill.config.rule import OfficialPart, Rule, When
 from torchmill.config.toolkit import PROVIDERS, Toolkit, ToolkitPart, ToolkitSource
 from torchmill.config.wheel_code import (
     FeatureLibrary,
+    LibraryReading,
     PackageCode,
     ProcessorNeed,
-    ReadLibrary,
     WheelCode,
 )
 from torchmill.core.paths import CHECKOUT
@@ -347,7 +347,7 @@ def _conda() -> Schema:
 
 
 def _wheel_code() -> Schema:
-    code = _optional(mapping(of_class(ReadLibrary, "name")))
+    code = _optional(mapping(of_class(LibraryReading, "name")))
     return _lists(wheel=of_class(WheelCode, "package", code=code))
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from torchmill.config.arch_list import parse_targets
+from torchmill.config.arch_list import parse_checked_arch_list
 from torchmill.config.facts import Facts
 from torchmill.config.wheel_code import WheelCode
 from torchmill.plan import wheel_fit
@@ -60,7 +60,7 @@ def _row(facts: Facts, reading: WheelCode) -> str:
         reading.release,
         reading.arch,
         reading.cuda or "",
-        ";".join(map(str, parse_targets(facts, reading.own))),
+        ";".join(map(str, parse_checked_arch_list(facts, reading.own))),
         " ".join(served),
         " ".join(gaps),
         reading.date or "",

@@ -57,7 +57,7 @@ def test_a_package_with_mistakes_is_left_out_alone(
         cell_lookup.find_cell(facts, "tiny-scatter-3.10-cpu", "x86_64", None)
     with refused("facts-invalid"):
         partner_releases(facts, facts.releases["base"][0], ["tiny-scatter"])
-    assert cell_lookup.find_cell(facts, "wheel-3.10-cpu", "x86_64", None).possible
+    assert cell_lookup.find_cell(facts, "wheel-3.10-cpu", "x86_64", None).is_possible
 
 
 def test_a_package_left_out_is_known_by_its_session(configs: Path) -> None:
@@ -80,7 +80,7 @@ def test_dependents_of_a_package_left_out_are_left_out_too(text: str, configs: P
 def test_a_package_with_the_session_of_the_base_does_not_stop_the_base(configs: Path) -> None:
     conflicting = ONE.replace('session = "scatter"', 'session = "wheel"')
     facts = left_out(configs, "packages/tiny-scatter.toml", conflicting)
-    assert cell_lookup.find_cell(facts, "wheel-3.10-cpu", "x86_64", None).possible
+    assert cell_lookup.find_cell(facts, "wheel-3.10-cpu", "x86_64", None).is_possible
 
 
 @pytest.mark.parametrize(("old", "new"), [("[base]", "[base"), ('"x86_64"', '"riscv"')])

@@ -25,7 +25,7 @@ from tools.official_code import (
 from tools.remote_wheel import RemoteWheel, read_remote_wheels
 from torchmill.config.facts import Facts
 from torchmill.config.facts_reader import read_facts
-from torchmill.config.wheel_code import FeatureLibrary, PackageCode, ReadLibrary, WheelCode
+from torchmill.config.wheel_code import FeatureLibrary, LibraryReading, PackageCode, WheelCode
 from torchmill.fetch.package_index import IndexFile, project_files
 
 PLATFORM = "manylinux_2_28_x86_64"
@@ -168,7 +168,7 @@ def test_own_targets_are_those_of_the_largest_library(
     assert (
         own_targets(
             {
-                name: ReadLibrary(name, (1,), fatbins_found)
+                name: LibraryReading(name, (1,), fatbins_found)
                 for name, fatbins_found in fatbins_of.items()
             }
         )
@@ -236,7 +236,7 @@ def test_written_readings_are_read_back(shipped: Facts, tmp_path: Path) -> None:
         "amd64",
         ("a.whl",),
         "2026-01-01",
-        {"x.dll": ReadLibrary("x.dll", (3, 4), {})},
+        {"x.dll": LibraryReading("x.dll", (3, 4), {})},
     )
     for name in ("arches", "toolkits"):
         (tmp_path / f"{name}.toml").write_text(

@@ -12,7 +12,7 @@ from tools.remote_wheel import RemoteWheel
 from tools.upstream_check import release_differences
 from torchmill.config.facts import Facts
 from torchmill.config.release import Cuda
-from torchmill.config.wheel_code import ReadLibrary, WheelCode
+from torchmill.config.wheel_code import LibraryReading, WheelCode
 
 TAG = "1" * 40
 CANDIDATE = "2" * 40  # a commit before the tag
@@ -303,7 +303,7 @@ def test_a_library_of_another_size_was_not_read(
     facts = facts_of(small_facts)
     name = "base/lib/libtorch_cuda.so"
     first, *other_readings = facts.official.wheel_code
-    library = ReadLibrary(name, (1_000_000,), {"3.7;7.0;7.0 PTX": 3})
+    library = LibraryReading(name, (1_000_000,), {"3.7;7.0;7.0 PTX": 3})
     readings = (replace(first, code={name: library}), *other_readings)
     facts = change_facts(facts, official={"wheel_code": readings})
     assert first.arch == "x86_64"

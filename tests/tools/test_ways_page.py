@@ -34,7 +34,7 @@ def test_every_pair_has_a_way_or_a_reason(walks: list[Walk]) -> None:
     hosts = described_hosts()
     assert {name for _, name, _, _ in walks} == {*hosts}
     for version, name, steps, stops in walks:
-        origins = [chosen_origin(step, {}) for step in steps if step.vital and step.origins]
+        origins = [chosen_origin(step, {}) for step in steps if step.is_vital and step.origins]
         assert bool(stops) or None not in origins, (
             f"CUDA {version} on {name}: a step without an origin stops nothing"
         )

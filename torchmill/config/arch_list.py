@@ -1,4 +1,8 @@
-"""Lists of compute capabilities: read them as PyTorch does, and write them."""
+"""Lists of compute capabilities: read them as PyTorch does, and write them.
+
+A target is one entry of such a list: a capability to compile for, with or without PTX. A name of an
+architecture, such as "Ampere", stands for several targets.
+"""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -31,7 +35,7 @@ class ArchTarget:
 
     capability: str  # "9.0"
     suffix: str = ""  # "a": code for this capability alone; "f": for its family
-    ptx: bool = False  # PTX too, which drivers compile for later GPUs
+    ptx: bool = False  # with PTX, too, which drivers compile for later GPUs
 
     @property
     def name(self) -> str:
@@ -59,7 +63,7 @@ def target_key(target: ArchTarget) -> tuple[tuple[int, int], str]:
 
 
 def is_plain_target(name: str) -> bool:
-    """Tell whether a target's name is that of a capability, without "a" or "f"."""
+    """Tell whether a target's name is a plain capability, without "a" or "f" at its end."""
     return name[-1].isdigit()
 
 
@@ -76,10 +80,10 @@ def format_arch_list(targets: Iterable[ArchTarget]) -> str:
 def parse_arch_list(
     facts: Facts, text: str, torch: str, gpus: Iterable[Gpu] = ()
 ) -> tuple[list[ArchTarget], list[str]]:
-    """Return the targets of a list, in its order, and a problem for each word that is none.
+    """Return the targets of a list, in its order, and a problem for each word that cannot be read.
 
-    A target is a compute capability to compile for, with or without PTX. `torch` is the release
-    whose names of architectures count, and `gpus` are the GPUs that "native" stands for.
+    A problem is a sentence. `torch` is a version of torch: releases differ in the names of
+    architectures that they know. `gpus` are the GPUs that the word "native" stands for.
     """
     native_gpus = tuple(gpus)
     targets: list[ArchTarget] = []
@@ -96,38 +100,46 @@ def parse_arch_list(
     return targets, problems
 
 
-def parse_targets(facts: Facts, listed: str) -> list[ArchTarget]:
-    """Return the targets of a list that was checked before; none of an empty one."""
+def parse_checked_arch_list(facts: Facts, listed: str) -> list[ArchTarget]:
+    """Return the targets of a list that was checked before, in its order; [] for an empty list."""
     targets, _ = parse_arch_list(facts, listed, newest_release(facts).torch_version)
     return targets
 
 
 def listed_capabilities(facts: Facts, listed: str) -> list[Capability]:
-    """Return the capabilities of a list, as far as they are known."""
-    capabilities = [facts.capability(target.capability) for target in parse_targets(facts, listed)]
-    return [capability for capability in capabilities if capability is not None]
+    """Return the capabilities of a list that was checked before, without those that facts lack."""
+    capabilities: list[Capability] = []
+    for target in parse_checked_arch_list(facts, listed):
+        capability = facts.capability(target.capability)
+        if capability is not None:
+            capabilities.append(capability)
+    return capabilities
 
 
 def _parse_word(facts: Facts, word: str, torch: str, gpus: tuple[Gpu, ...]) -> Iterator[ArchTarget]:
     """Yield the targets that a word stands for. Raises UnreadableArchError."""
-    ptx = word.upper().endswith(_PTX)
-    name = word[: -len(_PTX)] if ptx else word
+    has_ptx = word.upper().endswith(_PTX)
+    name = word[: -len(_PTX)] if has_ptx else word
     number = NUMBER.fullmatch(name)
     if number:
-        yield ArchTarget(number[1], number[2], ptx)
+        yield ArchTarget(number[1], number[2], has_ptx)
         return
     if name.lower() in REFUSED_WORDS:
         raise UnreadableArchError(REFUSED_WORDS[name.lower()])
     if name.lower() == "native":
         capabilities = _native_capabilities(gpus)
     else:
-        capabilities = _architecture_capabilities(facts, name, torch, _PTX if ptx else "")
+        capabilities = _architecture_capabilities(facts, name, torch, has_ptx=has_ptx)
     for capability in capabilities:
         # Only the newest, which is last, gets PTX: PTX serves GPUs that come later.
-        yield ArchTarget(capability, ptx=ptx and capability == capabilities[-1])
+        yield ArchTarget(capability, ptx=has_ptx and capability == capabilities[-1])
 
 
 def _native_capabilities(gpus: tuple[Gpu, ...]) -> tuple[str, ...]:
+    """Return the capabilities that the word "native" stands for, each once, the oldest first.
+
+    Raises UnreadableArchError if there are no GPUs, or the capability of one is unknown.
+    """
     if not gpus:
         raise UnreadableArchError(
             "stands for the GPUs of this machine, and none was found; `invoke arch --gpu NAME` "
@@ -143,11 +155,13 @@ def _native_capabilities(gpus: tuple[Gpu, ...]) -> tuple[str, ...]:
     return tuple(sorted(capabilities, key=capability_key))
 
 
-def _architecture_capabilities(facts: Facts, name: str, torch: str, ptx: str) -> tuple[str, ...]:
+def _architecture_capabilities(
+    facts: Facts, name: str, torch: str, *, has_ptx: bool
+) -> tuple[str, ...]:
     """Return the capabilities that an architecture's name stands for in a release of torch.
 
-    Case is ignored. `ptx` is "+PTX" if the name had that at its end, for the advice. Raises
-    UnreadableArchError.
+    Case is ignored. `has_ptx` tells whether "+PTX" followed the name; the error's advice then has
+    it, too. Raises UnreadableArchError, with advice, if the release does not know the name.
     """
     folded = name.casefold()
     by_name: dict[str, tuple[str, ...]] = {}
@@ -162,28 +176,29 @@ def _architecture_capabilities(facts: Facts, name: str, torch: str, ptx: str) ->
             raise UnreadableArchError(
                 f"is not a name that torch {torch} knows; write {capabilities}"
             )
-    raise UnreadableArchError(_advise_on_word(name, by_name, ptx))
+    raise UnreadableArchError(_advise_on_word(name, by_name, ending=_PTX if has_ptx else ""))
 
 
-def _advise_on_word(name: str, architectures: Iterable[str], ptx: str) -> str:
+def _advise_on_word(name: str, architectures: Iterable[str], *, ending: str) -> str:
     """Return advice on a word that is neither a capability nor a name, as the end of a sentence.
 
-    `architectures` are names in lower case; `ptx` is "+PTX" if the word had that at its end.
+    `architectures` are names in lower case. `ending` is "+PTX" if that followed the name, else "".
     """
     undotted = UNDOTTED.fullmatch(name)
     if undotted:
         kind = (undotted["kind"] or "").lower()
         code = (undotted["code"] or "").lower()
         target = f"{undotted['major']}.{undotted['minor'] or 0}{undotted['suffix']}"
-        if ptx or kind.startswith("compute") or code == "-virtual":
+        # nvcc's "compute_86" and CMake's "86-virtual" are PTX.
+        if ending or kind.startswith("compute") or code == "-virtual":
             target += _PTX
         return f"is not how PyTorch writes it: write {target}"
     # "2.1(2.0)" is code for 2.1 from the PTX of 2.0, as select_compute_arch.cmake of FindCUDA reads
     # it.
     number = re.match(r"\d+\.\d(?=\()", name)
     if number:
-        return f"asks for code made from another capability's PTX: write {number[0]}{ptx}"
+        return f"asks for code made from another capability's PTX: write {number[0]}{ending}"
     similar = get_close_matches(name.casefold(), list(architectures), 1)
     if similar:
-        return f"is not an architecture; did you mean {similar[0].title()}{ptx}?"
+        return f"is not an architecture; did you mean {similar[0].title()}{ending}?"
     return "is neither a compute capability, such as 8.6 or 9.0a+PTX, nor an architecture's name"

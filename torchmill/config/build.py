@@ -58,7 +58,7 @@ class Build:
     def identifier(self, native_arch: str) -> str:
         """Return the name of the session: "wheel-3.10-cpu", or "wheel-3.10-cpu-aarch64".
 
-        The arch is named only if it is not that of the machine that builds.
+        The arch is named only if it differs from the arch of the machine that builds.
         """
         return self._with_arch(f"{self.session}-{self.python}-{self.variant}", native_arch)
 
@@ -67,4 +67,5 @@ class Build:
         return self._with_arch(f"{self.session}-{self.variant}", native_arch)
 
     def _with_arch(self, name: str, native_arch: str) -> str:
+        """Return a name, with the build's arch at its end if that is not the native one."""
         return name if self.arch == native_arch else f"{name}-{self.arch}"

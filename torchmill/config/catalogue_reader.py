@@ -77,6 +77,7 @@ def _add_editions(
 
 
 def _release_key(release: Release) -> tuple[Version, Version]:
+    """Return a key that orders releases by their version, then by their torch."""
     return version_key(release.version), version_key(release.torch or "0")
 
 

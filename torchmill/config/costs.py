@@ -1,4 +1,8 @@
-"""The costs of builds: measured ones, and the assumptions of an estimate."""
+"""The costs of builds: measured ones, and the assumptions of an estimate.
+
+A run is one build that somebody measured. A typical estimate takes a run of a similar build, and
+scales its processor time to the machine and the number of compilers.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +36,11 @@ class CostRange:
 
     @property
     def in_bytes(self) -> str:
-        """Return bounds of bytes as people read them: "0.9 GiB to 1.5 GiB"."""
+        """Return bounds that count bytes as people read them: "0.9 GiB to 1.5 GiB"."""
         return f"{format_bytes(self.low)} to {format_bytes(self.high)}"
 
 
-ByteRange = CostRange  # written as { low = "0.9 GB", high = "1.5 GB" }
+ByteRange = CostRange  # that counts bytes; facts write it as { low = "0.9 GB", high = "1.5 GB" }
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +51,21 @@ class MeasuredRun:
     release: str  # of the sources; of a development branch, the release that it became
     variant: str  # "cpu", "cu118"
     machine: str  # for people: "c5.12xlarge: 48 vCPU, 96 GiB"
-    scope: Scope  # of `wall_seconds`; "job": with checkout and start of containers
+    scope: Scope  # what `wall_seconds` includes; "job": also checkout and start of containers
     source: str
     # The release of torch that an extension was built against; None: torch itself, or a package
     # that pairs with one torch only.
     torch: str | None = None
-    cores: int | None = None  # that it could use
+    cores: int | None = None  # that the build could use
     jobs: int | None = None  # compilers at a time; None: as many as cores
-    cpu_seconds: float | None = None  # of all compilers together
+    cpu_seconds: float | None = None  # processor time of all compilers together
     wall_seconds: float | None = None  # from start to end
-    peak: Bytes | None = None  # of the largest single compile
-    typical: Bytes | None = None  # of a compile at its peak, averaged over time
+    peak: Bytes | None = None  # memory of the largest single compile
+    # Peak memory of a compile: the mean over all compiles, weighted by their times.
+    typical: Bytes | None = None
     tree: Bytes | None = None  # on disk at the end: the tree and everything made in it
     environment: Bytes | None = None  # on disk: packages that were installed for the build
-    wheel: Bytes | None = None  # the file
+    wheel: Bytes | None = None  # size of the file
     capabilities: str = ""  # TORCH_CUDA_ARCH_LIST, "" without CUDA
     arch: str = "x86_64"
 
@@ -72,18 +77,18 @@ class CompilePeak:
     package: str
     release: SpecifierSet
     cuda: SpecifierSet | None  # None: builds without CUDA
-    memory: ByteRange  # of each
+    memory: ByteRange  # of each of these compiles
     source: str
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The factor by which an estimate errs either way, by the kind of run that it is based on."""
+    """The factors by which estimates err, up or down, for each kind of run that one is based on."""
 
-    own: float  # builds of this machine
-    cpu: float  # builds without CUDA
-    cuda: float  # builds with CUDA
-    other: float  # builds of another package
+    own: float  # runs of this machine
+    cpu: float  # runs without CUDA
+    cuda: float  # runs with CUDA
+    other: float  # runs of another package
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,21 +97,21 @@ class CostAssumptions:
 
     scaling: float  # n jobs do the work of n**scaling
     years: float  # a run that is so much older or newer has the weight 1/e, about a third
-    # Of every build, while a single program runs: configure, link, pack, verify.
+    # The time in which a build runs a single program: configure, link, pack, verify.
     serial_seconds: CostRange
     dependent_seconds: CostRange  # the same for a package that is built against another
-    # Of a share of a build, before it compiles: requirements, configure, generators.
+    # The time of a share of a build before it compiles: requirements, configure, generators.
     share_seconds: CostRange
-    job_seconds: CostRange  # that a CI job adds to its build
-    # Processor time of a further Python in the same tree, for each second of the first one's.
+    job_seconds: CostRange  # the time that a CI job adds to its build
+    # Processor time for a further Python in the same tree, for each second that the first one took.
     further_python: CostRange
     spread: Spread
     packed: CostRange  # bytes of a wheel for each byte of its libraries
-    tree: CostRange  # bytes on disk for each byte of the libraries
+    tree: CostRange  # bytes of a tree on disk for each byte of the libraries
     cached: CostRange  # bytes that a compiler cache grows by for each byte of the libraries
-    files: CostRange  # of a finished build for each file of its source
-    installed: Mapping[str, Bytes]  # project -> size of it and all that it brings along
-    installed_spread: float  # a factor either way: releases of a project differ
+    files: CostRange  # files of a finished tree for each file of its source
+    installed: Mapping[str, Bytes]  # project -> bytes on disk, with all packages that it requires
+    installed_spread: float  # the factor by which these err, up or down: releases differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +119,7 @@ class KnownUnit:
     """The cost to compile some sources, for machines on which they never were compiled."""
 
     pattern: str  # of the end of a source's path: "native/cpu/*Kernel.cpp.AVX2.cpp"
-    peak: Bytes  # for CUDA, of each thread of nvcc
+    peak: Bytes  # memory of the compile; for CUDA, of each thread of nvcc
     seconds: float | None = None  # of processor time
     package: str = ""  # "": any
     release: SpecifierSet | None = None  # None: any

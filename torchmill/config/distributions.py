@@ -34,7 +34,7 @@ class DistributionRelease:
     gcc_versions: Mapping[str, str] = field(default_factory=dict)
     # major version of a further gcc -> where to look for it, as a clause
     look_for: Mapping[str, str] = field(default_factory=dict)
-    compiler_packages: tuple[str, ...] = ()  # (): those of the manager in system_packages.toml
+    compiler_packages: tuple[str, ...] = ()  # (): the manager's in system_packages.toml
     compiler_command: str = ""
     suite: str = ""  # its archive, as toolkit_sources.toml names it: "debian/bookworm"
     isl: str = ""  # number of its libisl: "23"; "": not recorded
@@ -75,6 +75,7 @@ class Jetson:
 
 @cache
 def _tables() -> dict[str, Any]:
+    """Return the tables of distributions.toml."""
     return read_table_beside(__file__, "distributions.toml")
 
 

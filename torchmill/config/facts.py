@@ -1,4 +1,7 @@
-"""All facts of build_configs/ as one value."""
+"""All facts of build_configs/ as one value.
+
+The parts that are large have modules of their own, which the imports name.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +25,9 @@ from torchmill.config.rule import OfficialPart
 from torchmill.config.toolkit import Toolkit, ToolkitPart, ToolkitSource
 from torchmill.config.wheel_code import FeatureLibrary, PackageCode, ProcessorNeed, WheelCode
 
-# Which of several causes in one log is named, the first of these: a machine that lacks something
-# makes everything else fail, and a line that merely reports a failure explains the least.
+# If a log has lines of several causes, the cause whose precedence comes first here is named: a
+# machine that lacks something makes everything else fail, and a line that merely reports a failure
+# explains the least.
 Precedence = Literal["machine", "specific", "general", "report"]
 
 
@@ -32,7 +36,8 @@ class BrokenFile:
     """A file of a package or a release that is left out of the facts because of mistakes."""
 
     name: str  # "packages/torchvision.toml"
-    # of the package or release in it: "torchvision" and "vision", or "2.7.1" and "v2.7.1"
+    # The names by which users call the package or release in the file: "torchvision" and "vision",
+    # or "2.7.1" and "v2.7.1".
     names: tuple[str, ...]
     problems: tuple[str, ...]  # one line each
 
@@ -57,8 +62,9 @@ class FailureCause:
     examples: tuple[str, ...]  # lines that must be recognized
     release: SpecifierSet | None = None  # releases of torch in which it occurs; None: all
     precedence: Precedence = "specific"  # if a log has lines of several causes
-    # Lines "answer: NAME …", from known_names.toml, for names that the group (?P<name>…) of the
-    # patterns matches. `cause` and `cure` then have the placeholders {name} and {answer}.
+    # A list of known_names.toml, of lines "ANSWER: NAME …". The group (?P<name>…) of the patterns
+    # must then match one of the names. It and its answer replace {name} and {answer} in `cause` and
+    # `cure`.
     answers: str = ""
 
 
@@ -66,16 +72,16 @@ class FailureCause:
 class OfferedWheels:
     """Wheels that others offer in an index; {variant} stands for the name of a variant."""
 
-    name: VariantTemplate  # of the index in project files, which need one: "pytorch-{variant}"
+    name: VariantTemplate  # of the index, for project files that need one: "pytorch-{variant}"
     url: VariantTemplate
-    packages: tuple[str, ...]  # that it has
-    release: SpecifierSet  # of torch, for which there are such wheels
+    packages: tuple[str, ...]  # that the index has
+    release: SpecifierSet  # releases of torch for which the index has wheels
     # "cpu"; "cuda" for every toolkit that the release was officially built with
     variants: tuple[str, ...]
     arches: tuple[str, ...]
     source: str
-    label: VariantTemplate = ""  # of their versions: "+{variant}"
-    default: bool = False  # installers ask this index by themselves
+    label: VariantTemplate = ""  # at the end of the wheels' versions: "+{variant}"
+    default: bool = False  # whether installers ask this index by themselves
 
 
 @dataclass(frozen=True, slots=True)

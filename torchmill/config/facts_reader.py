@@ -39,9 +39,9 @@ from torchmill.config.toolkit import PROVIDERS, Toolkit, ToolkitPart, ToolkitSou
 from torchmill.config.versions import version_key
 from torchmill.config.wheel_code import (
     FeatureLibrary,
+    LibraryReading,
     PackageCode,
     ProcessorNeed,
-    ReadLibrary,
     WheelCode,
 )
 from torchmill.core.errors import ConfigError
@@ -74,7 +74,7 @@ def read_facts(folder: Path) -> Facts:
 
 def require_whole(facts: Facts) -> None:
     """Raise ConfigError, with one line for each problem, if a file is left out of the facts."""
-    _require_none(_problems_of_left_out(facts))
+    _raise_if_any(_problems_of_left_out(facts))
 
 
 def _problems_of_left_out(facts: Facts) -> list[str]:
@@ -85,7 +85,7 @@ def _problems_of_left_out(facts: Facts) -> list[str]:
     return problems
 
 
-def _require_none(problems: list[str]) -> None:
+def _raise_if_any(problems: list[str]) -> None:
     """Raise ConfigError with a line for each problem, if there is one."""
     if problems:
         lines = "\n".join(f"  {line}" for line in problems)
@@ -144,7 +144,7 @@ def read_usable_facts(folder: Path, cache: StatCache | None = None) -> Facts:
     if not has_base and not left_out:
         problems.append(f"{folder} holds no packages/*.toml")
     if problems or not has_base:
-        _require_none([*left_out, *problems])
+        _raise_if_any([*left_out, *problems])
     return _without_left_out(facts)
 
 
@@ -180,6 +180,7 @@ def _read_everything(
 
 
 def _read_gpus(files: _FactsFolder) -> GpuFacts:
+    """Read the facts about GPUs, capabilities by number."""
     arch_names = files.file("arch_names")
     capabilities = _read_named(files.file("gpus"), Capability)
     return GpuFacts(
@@ -195,6 +196,7 @@ def _read_gpus(files: _FactsFolder) -> GpuFacts:
 
 
 def _read_costs(files: _FactsFolder) -> CostFacts:
+    """Read the facts about the costs of builds."""
     runs = files.file("runs")
     return CostFacts(
         # Before `runs`: a table that is read has no data left, as if there were no file.
@@ -227,6 +229,7 @@ def _read_named(file: TomlTable, kind: type[T]) -> Iterator[T]:
 
 
 def _read_toolkits(file: TomlTable) -> tuple[Toolkit, ...]:
+    """Read the CUDA toolkits, the oldest first."""
     toolkits: list[Toolkit] = []
     for version in sorted(file.data, key=version_key):
         variant = "cu" + version.replace(".", "")
@@ -260,7 +263,9 @@ def _read_causes(file: TomlTable, answers: Mapping[str, str]) -> Iterator[Failur
         name = table.text("known", "")
         if name not in {"", *answers}:
             names = ", ".join(answers)
-            table.problem(f"'known' is '{name}', expected a table of known_names.toml: {names}")
+            table.note_problem(
+                f"'known' is '{name}', expected a table of known_names.toml: {names}"
+            )
         yield table.read(FailureCause, answers=answers.get(name, ""))
 
 
@@ -273,9 +278,9 @@ def _read_conda_names(file: TomlTable) -> dict[str, CondaName]:
         for project in projects:
             canonical = canonicalize_name(project)
             if project != canonical:
-                table.problem(f"'{project}' must be written '{canonical}' here")
+                table.note_problem(f"'{project}' must be written '{canonical}' here")
             if project in names:
-                table.problem(f"'{project}' already has a name, {names[project].name}")
+                table.note_problem(f"'{project}' already has a name, {names[project].name}")
             names[project] = name
     return names
 
@@ -299,13 +304,16 @@ def _read_images(file: TomlTable, archives: TomlTable) -> ImageFacts:
 
 
 def _read_base_image(table: TomlTable) -> BaseImage:
+    """Read a base image, and report a wrong digest or a missing toolkit."""
     # In the file a digest may be left out, and a source may not. The dataclass has it the other way
     # round, for images that users name.
     image = table.read(BaseImage, digest=table.text("digest", ""), source=table.text("source"))
     if image.digest and not DIGEST.fullmatch(image.digest):
-        table.problem(f"'digest' is '{image.digest}', expected sha256: and 64 hexadecimal digits")
+        table.note_problem(
+            f"'digest' is '{image.digest}', expected sha256: and 64 hexadecimal digits"
+        )
     if image.role in {"cuda", "toolkit"} and image.toolkit is None:
-        table.problem("key 'toolkit' is missing")
+        table.note_problem("key 'toolkit' is missing")
     return image
 
 
@@ -316,17 +324,19 @@ def _read_wheel_code(file: TomlTable, package: str) -> Iterator[WheelCode]:
         yield table.read(WheelCode, package=package, code=code)
 
 
-def _read_library(table: TomlTable, name: str) -> ReadLibrary:
-    return table.table(name).read(ReadLibrary, name=name)
+def _read_library(table: TomlTable, name: str) -> LibraryReading:
+    """Read what was found in a library of a wheel."""
+    return table.table(name).read(LibraryReading, name=name)
 
 
 def _read_maker(table: TomlTable) -> DeviceMaker:
+    """Read a maker of devices, and report patterns that are not regular expressions."""
     maker = table.read(DeviceMaker)
     for pattern in maker.names:
         try:
             re.compile(pattern)
         except re.error as error:
-            table.problem(f"'names' has '{pattern}', which is no regular expression: {error}")
+            table.note_problem(f"'names' has '{pattern}', which is no regular expression: {error}")
     return maker
 
 

@@ -10,7 +10,7 @@ from torchmill.config.facts import Facts
 from torchmill.config.gpu import Capability, DeviceMaker, Gpu
 from torchmill.core.errors import ConfigError
 
-# Words that names of the same GPU may have or lack.
+# Words that may be missing in one of two names of the same GPU.
 BRANDS = {"nvidia", "geforce", "quadro", "tesla", "gpu", "laptop", "generation", "nvgpu"}
 _BETWEEN_GPUS = re.compile(r"[,;+&/]|\band\b")
 # A virtual GPU is named by its board, letters for the board's memory, the size of its profile in GB
@@ -24,14 +24,14 @@ _SUGGESTIONS = 3  # names that a message suggests
 
 @dataclass(frozen=True, slots=True)
 class NamedGpu:
-    """A GPU that a name may mean."""
+    """A GPU that a name may mean, or all GPUs of a compute capability."""
 
-    gpu: str
+    name: str  # "GeForce RTX 3090"; of all GPUs of a capability "8.6"
     capability: Capability
 
 
-def gpu_names(text: str) -> list[str]:
-    """Return the names in a list such as "K80, GTX 960" or "K80 and GTX 960"; one of a single name."""
+def split_names(text: str) -> list[str]:
+    """Return the names in a list of GPUs such as "K80, GTX 960" or "K80 and GTX 960"."""
     names = [name.strip() for name in _BETWEEN_GPUS.split(text)]
     return [name for name in names if name] or [text]
 
@@ -42,7 +42,7 @@ def find_gpus(facts: Facts, name: str) -> tuple[NamedGpu, ...]:
     For a list of names, "K80, GTX 960", these are the GPUs of all of them. Raises ConfigError, with
     near matches, if no GPU has that name.
     """
-    names = gpu_names(name)
+    names = split_names(name)
     if len(names) > 1:
         gpus: list[NamedGpu] = []
         for single_name in names:
@@ -53,10 +53,10 @@ def find_gpus(facts: Facts, name: str) -> tuple[NamedGpu, ...]:
     if capability is not None:
         return (NamedGpu(capability.name, capability),)
     gpus = _known_gpus(facts)
-    # A full name counts before similar ones: "Quadro RTX 4000" is no RTX 4000 Ada.
+    # A full name counts before similar ones: "Quadro RTX 4000" does not mean the RTX 4000 Ada.
     full_name = name.strip().lower()
     spellings = {full_name, full_name.removeprefix("nvidia ")}
-    exact = tuple(gpu for gpu in gpus if gpu.gpu.lower() in spellings)
+    exact = tuple(gpu for gpu in gpus if gpu.name.lower() in spellings)
     if exact:
         return exact
     virtual = _VIRTUAL.fullmatch(name.strip())
@@ -65,7 +65,7 @@ def find_gpus(facts: Facts, name: str) -> tuple[NamedGpu, ...]:
         return find_gpus(facts, board)
     words = _words(name)
     # A device of another maker must not be taken for a GPU with similar words in its name.
-    _refuse_other_maker(facts, name, [gpu.gpu for gpu in gpus if _words(gpu.gpu) == words])
+    _refuse_other_maker(facts, name, [gpu.name for gpu in gpus if _words(gpu.name) == words])
     similar = _similar_gpus(gpus, words) if words else []
     if not similar:
         raise _unknown_gpu(gpus, name)
@@ -87,30 +87,33 @@ def _words(name: str) -> list[str]:
 
 
 def _similar_gpus(gpus: Sequence[NamedGpu], words: Sequence[str]) -> list[NamedGpu]:
-    """Return the GPUs whose names contain some words, or else those whose names the words contain.
+    """Return the GPUs whose names are similar to a user's, which consists of `words`.
 
-    The words of "3090" are a part of "GeForce RTX 3090". The words of "NVIDIA A100-SXM4-40GB"
-    contain "A100". Of several names that the words contain the longest counts: in "RTX 3090 Ti x2"
-    this is "RTX 3090 Ti", not "RTX 3090".
+    These are the GPUs whose names contain the user's name: "GeForce RTX 3090" contains "3090". If
+    there are none, they are those whose names the user's name contains: "NVIDIA A100-SXM4-40GB"
+    contains "A100". Of several that it contains, only the longest counts: in "RTX 3090 Ti x2" that
+    is "RTX 3090 Ti", not "RTX 3090".
     """
     text = "".join(words)
-    containing = [gpu for gpu in gpus if any(_spans(text, _words(gpu.gpu)))]
+    containing = [gpu for gpu in gpus if any(_find_spans(text, _words(gpu.name)))]
     if containing:
         return containing
-    contained: list[tuple[NamedGpu, frozenset[int]]] = []
+    contained: list[tuple[NamedGpu, frozenset[int]]] = []  # a GPU, and where `words` has its name
     for gpu in gpus:
-        contained.extend((gpu, span) for span in _spans("".join(_words(gpu.gpu)), words))
+        gpu_text = "".join(_words(gpu.name))
+        contained.extend((gpu, span) for span in _find_spans(gpu_text, words))
     longest = []
     for gpu, span in contained:
-        if not any(span < other for _, other in contained):
+        is_part_of_longer = any(span < other_span for _, other_span in contained)
+        if not is_part_of_longer:
             longest.append(gpu)
     return longest
 
 
-def _spans(text: str, words: Sequence[str]) -> Iterator[frozenset[int]]:
-    """Yield the indexes of successive words that make up a text.
+def _find_spans(text: str, words: Sequence[str]) -> Iterator[frozenset[int]]:
+    """Yield where `words` has a text, each time as the indexes of successive words.
 
-    The text "rtx3090" is made up by the words 1 and 2 of "GeForce RTX 3090".
+    "GeForce RTX 3090" has the text "rtx3090" in its words 1 and 2.
     """
     for start, end in combinations(range(len(words) + 1), 2):
         if "".join(words[start:end]) == text:
@@ -139,7 +142,7 @@ def _refuse_other_maker(facts: Facts, name: str, same_name: Sequence[str]) -> No
 
 
 def _other_maker(facts: Facts, name: str) -> DeviceMaker | None:
-    """Return the maker, other than NVIDIA, of a device by its name; None if it is none of them."""
+    """Return the maker of a device by its name, if it is one of those that are not NVIDIA."""
     for maker in facts.gpus.device_makers:
         if any(re.search(pattern, name, re.IGNORECASE) for pattern in maker.names):
             return maker
@@ -148,7 +151,7 @@ def _other_maker(facts: Facts, name: str) -> DeviceMaker | None:
 
 def _unknown_gpu(gpus: Sequence[NamedGpu], name: str) -> ConfigError:
     """Return the error for a name that no GPU has, with the most similar ones."""
-    names = {" ".join(_words(gpu.gpu)): gpu.gpu for gpu in gpus}
+    names = {" ".join(_words(gpu.name)): gpu.name for gpu in gpus}
     similar = [names[key] for key in get_close_matches(" ".join(_words(name)), names, _SUGGESTIONS)]
     hint = f"; near it are {', '.join(similar)}" if similar else ""
     return ConfigError(
@@ -159,12 +162,15 @@ def _unknown_gpu(gpus: Sequence[NamedGpu], name: str) -> ConfigError:
     )
 
 
-def gpus_of_host(facts: Facts, gpus: Iterable[Gpu], unknown: str = "") -> tuple[NamedGpu, ...]:
+def gpus_of_host(
+    facts: Facts, gpus: Iterable[Gpu], unknown_reason: str = ""
+) -> tuple[NamedGpu, ...]:
     """Return the GPUs of a machine with their capabilities.
 
-    If a driver is old and reports only the name, the facts about that name count. `unknown` is the
-    reason why nobody can tell which GPUs there are; "" if it is known. Raises ConfigError if there
-    is none, or the capability of one is unknown.
+    An old driver reports only the name of a GPU: then the capability is that of the first GPU in
+    the facts which the name may mean. If nobody can tell which GPUs the machine has,
+    `unknown_reason` says why. Raises ConfigError if `gpus` is empty, or the capability of a GPU is
+    unknown.
     """
     named_gpus: list[NamedGpu] = []
     for gpu in gpus:
@@ -178,9 +184,10 @@ def gpus_of_host(facts: Facts, gpus: Iterable[Gpu], unknown: str = "") -> tuple[
                 code="unknown-capability",
             )
         named_gpus.append(NamedGpu(gpu.name, capability))
-    if not named_gpus and unknown:
+    if not named_gpus and unknown_reason:
         raise ConfigError(
-            f"cannot tell which GPUs are here ({unknown}): name one, as in --gpu 8.6", code="no-gpu"
+            f"cannot tell which GPUs are here ({unknown_reason}): name one, as in --gpu 8.6",
+            code="no-gpu",
         )
     if not named_gpus:
         raise ConfigError("no GPU was found here: name one, as in --gpu 'RTX 3090'", code="no-gpu")
@@ -188,10 +195,14 @@ def gpus_of_host(facts: Facts, gpus: Iterable[Gpu], unknown: str = "") -> tuple[
 
 
 def gpu_capability(facts: Facts, gpu: Gpu) -> Capability | None:
-    """Return a GPU's compute capability as its driver reports it, or else as its name tells."""
+    """Return a GPU's compute capability as its driver reports it, or else as its name tells.
+
+    A capability that the facts lack has nothing but its number. None if only the name is known, and
+    the facts lack it.
+    """
     try:
         return gpus_of_host(facts, (gpu,))[0].capability
-    except ConfigError:  # newer than the facts, or a name that they lack
+    except ConfigError:
         return Capability(gpu.capability, "", ()) if gpu.capability else None
 
 

@@ -1,7 +1,8 @@
-"""Put a project's own facts beside the shipped ones: a file replaces the shipped one of its name.
+"""Merge a project's own facts with the shipped ones: a file replaces the shipped file of its name.
 
-The project's folder may be a clone of somebody's repository. So only files that have a place among
-facts are taken, and the merged folder lies in the user's cache, not in the clone.
+The project's folder may be a clone of a stranger's repository. So only files are taken that have
+the name of a shipped file, or lie in a folder for packages, releases or patches. The merged folder
+lies in the user's cache, not in the clone.
 """
 
 import os
@@ -13,19 +14,20 @@ from torchmill.core.atomic_writes import fresh_path
 from torchmill.core.errors import ConfigError
 from torchmill.core.stat_cache import digest_data
 
-_FOLDERS = ("packages", "releases")  # of *.toml
+_FOLDERS = ("packages", "releases")  # which contain *.toml
 _PATCHES = "patches"
-_MAX_DEPTH = 4  # of folders in `patches`
+_MAX_DEPTH = 4  # of folders in `patches`; files in deeper ones are left out
 _MAX_FILE_BYTES = 1 << 24  # the largest shipped file has 2 ** 18
 _NAME_DIGITS = 32  # of the digest that names a merged folder
 
 
-def merge_facts(project: Path, shipped: Path, place: Path) -> Path | None:
-    """Return a folder in `place` with the shipped facts and a project's own.
+def merge_facts(project: Path, shipped: Path, cache: Path) -> Path | None:
+    """Return a folder in `cache` with the shipped facts and a project's own.
 
-    None if the folder `project` has no facts. The merged folder's name is the digest of the files
-    in it, and nothing in it is ever changed. Raises ConfigError for a fact that is no file or too
-    large, OSError for one that cannot be read.
+    None if the folder `project` has no facts. The merged folder is named by the paths, sizes and
+    dates of its originals: if one of them changes, another folder is made, and the old one stays as
+    it is. Raises ConfigError for a fact that is not a file or too large, OSError for one that
+    cannot be read.
     """
     own_files = dict(_list_facts(project, shipped))
     if not own_files:
@@ -35,14 +37,17 @@ def merge_facts(project: Path, shipped: Path, place: Path) -> Path | None:
     for name, path in sorted(files.items()):
         status = path.stat()
         states.append((name, str(path), status.st_size, status.st_mtime_ns))
-    merged = place / digest_data(states)[:_NAME_DIGITS]
+    merged = cache / digest_data(states)[:_NAME_DIGITS]
     if not merged.is_dir():
         _copy_facts(files, merged)
     return merged
 
 
 def _copy_facts(files: Mapping[str, Path], merged: Path) -> None:
-    """Copy files into a folder that appears complete; their names are paths in it."""
+    """Make a folder with copies of files, whose names are paths in it.
+
+    It gets its name only when it is complete.
+    """
     with fresh_path(merged) as fresh:
         for name, path in files.items():
             target = fresh / name
@@ -62,20 +67,23 @@ def _list_facts(folder: Path, shipped: Path) -> Iterator[tuple[str, Path]]:
     At the top of the folder these are the names of shipped files.
     """
     for path in sorted(shipped.glob("*.toml")):
-        yield from _check_fact(folder, path.name)
+        yield from _find_fact(folder, path.name)
     for inner in _FOLDERS:
         for name in _visible_names(folder / inner):
             if name.endswith(".toml"):
-                yield from _check_fact(folder, f"{inner}/{name}")
+                yield from _find_fact(folder, f"{inner}/{name}")
     yield from _list_patches(folder, _PATCHES, _MAX_DEPTH)
 
 
 def _list_patches(folder: Path, inner: str, depth: int) -> Iterator[tuple[str, Path]]:
-    """Yield the files below a folder of patches; links to folders are not followed."""
+    """Yield the patches in the folder `inner` of a folder of facts; `depth` folders deep, no more.
+
+    Links to folders are not followed.
+    """
     for name in _visible_names(folder / inner):
         path = folder / inner / name
         if not path.is_dir():
-            yield from _check_fact(folder, f"{inner}/{name}")
+            yield from _find_fact(folder, f"{inner}/{name}")
         elif depth and not path.is_symlink():
             yield from _list_patches(folder, f"{inner}/{name}", depth - 1)
 
@@ -89,10 +97,13 @@ def _visible_names(folder: Path) -> list[str]:
     return sorted(name for name in names if not name.startswith("."))
 
 
-def _check_fact(folder: Path, name: str) -> Iterator[tuple[str, Path]]:
-    """Yield a fact if it exists. Raises ConfigError if it is no file, or too large."""
+def _find_fact(folder: Path, name: str) -> Iterator[tuple[str, Path]]:
+    """Yield the name and path of a fact if it exists; nothing if it does not.
+
+    Raises ConfigError if it is not a file, or too large.
+    """
     path = folder / name
-    # A broken link exists: it is refused, not passed over.
+    # A broken link exists, too. It is refused: to leave it out would hide a mistake.
     if not os.path.lexists(path):
         return
     if not path.is_file():

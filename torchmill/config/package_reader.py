@@ -74,13 +74,13 @@ def read_package(path: Path, problems: list[str], cache: StatCache | None) -> Pa
     _check_python(file, "smoke", package.smoke)
     _check_python(file, "gpu_smoke", package.gpu_smoke)
     if not package.repository and package.pypi is None:
-        file.problem("neither 'repository' nor 'pypi' says where its source is")
+        file.note_problem("neither 'repository' nor 'pypi' says where its source is")
     if package.editions and package.after is None:
-        file.problem(
+        file.note_problem(
             "it has [[release]], which pair with a release of 'after', but it has no 'after'"
         )
     if unreadable:
-        # Every key of such a file is missing, which is no news.
+        # Every key of such a file is missing, which need not be reported.
         del problems[1:]
     return package
 
@@ -95,6 +95,7 @@ def _read_off_spelling(table: TomlTable) -> OffSpelling:
 
 
 def _read_debian(table: TomlTable) -> DebianFacts:
+    """Read the facts about a package in Debian."""
     sources = table.map("sources", TomlTable.text)
     submodules = table.map("fill", lambda fill, suite: fill.map(suite, TomlTable.text))
     table.check_unknown_keys()
@@ -102,8 +103,9 @@ def _read_debian(table: TomlTable) -> DebianFacts:
 
 
 def _read_edition(table: TomlTable) -> Edition:
+    """Read an edition of a package, and report if its torch is missing."""
     if "torch" not in table.data:
-        table.problem(
+        table.note_problem(
             "'torch' is missing: it says which releases it goes with, such as '>=2.2,<2.13'"
         )
     return table.read(Edition, version=table.version("version"))
@@ -120,13 +122,13 @@ def _check_names(file: TomlTable, package: Package) -> None:
     }
     for key, name in names.items():
         if name and not PLAIN_NAME.fullmatch(name):
-            file.problem(
+            file.note_problem(
                 f"'{key}' is '{name}', which cannot name a folder: use letters, digits and . _ + -"
             )
     for rule in package.rules:
         for patch in rule.patches:
             if not all(PLAIN_NAME.fullmatch(part) for part in patch.split("/")):
-                file.problem(
+                file.note_problem(
                     f"patch '{patch}' cannot be a file in patches/{package.name}/: "
                     "use letters, digits and . _ + -"
                 )
@@ -137,7 +139,7 @@ def _check_python(file: TomlTable, key: str, lines: Iterable[str]) -> None:
     try:
         ast.parse("\n".join(lines))
     except SyntaxError as error:
-        file.problem(f"{key!r}, line {error.lineno}: {error.msg}")
+        file.note_problem(f"{key!r}, line {error.lineno}: {error.msg}")
 
 
 def _takes_session(package: Package, other: Package) -> bool:
@@ -161,6 +163,7 @@ def _unknown_names(package: Package, names: Collection[str]) -> Iterator[str]:
 
 
 def _absent_patches(package: Package, patches: Path) -> Iterator[str]:
+    """Yield a problem for each patch that a rule names and that is not there."""
     for rule in package.rules:
         for patch in rule.patches:
             if not (patches / package.name / patch).is_file():

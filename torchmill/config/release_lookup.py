@@ -89,7 +89,7 @@ def paired_release(facts: Facts, package: str, torch: Release) -> Release | None
 def partner_releases(facts: Facts, release: Release, names: Collection[str]) -> tuple[Release, ...]:
     """Return the releases of the named packages that go with a release; without a name, itself.
 
-    Raises ConfigError for a name that is no package, UnknownReleaseError if a package has no
+    Raises ConfigError for a name that is not a package, UnknownReleaseError if a package has no
     release that goes with it.
     """
     # Users may write the name of a package, "torchvision", or the word of its sessions, "vision".

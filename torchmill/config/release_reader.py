@@ -62,6 +62,7 @@ class ReleaseReader:
         return broken
 
     def _read_file(self, path: Path, problems: list[str]) -> list[Release]:
+        """Return the releases in a file, and add its mistakes to `problems`."""
         table = read_toml(path, problems, cache=self._cache)
         # Releases of a package whose file cannot be read cannot be checked.
         for stem in self._unreadable:
@@ -75,7 +76,7 @@ class ReleaseReader:
                 continue
             is_base = position == 0
             if base is None and not is_base:
-                table.problem(
+                table.note_problem(
                     f"it has [{package.name}], but not [{self._packages[0].name}], against which "
                     "that is built"
                 )
@@ -152,7 +153,7 @@ def _read_cuda(toolkits: TomlTable, version: str) -> Cuda:
     """
     table = toolkits.table(version)
     if not is_version(version):
-        table.problem(f"'{version}' is not a version of CUDA, such as '12.4'")
+        table.note_problem(f"'{version}' is not a version of CUDA, such as '12.4'")
     lists = {
         "x86_64": table.optional("capabilities"),
         "aarch64": table.optional("capabilities_aarch64"),
@@ -163,7 +164,7 @@ def _read_cuda(toolkits: TomlTable, version: str) -> Cuda:
         try:
             requirements.append(Requirement(text))
         except InvalidRequirement:
-            table.problem(f"'requires' has '{text}', which is not a requirement (PEP 508)")
+            table.note_problem(f"'requires' has '{text}', which is not a requirement (PEP 508)")
     capabilities = {arch: listed for arch, listed in lists.items() if listed}
     cuda = table.read(Cuda, capabilities=capabilities, requires=requires)
     return replace(

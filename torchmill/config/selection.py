@@ -42,7 +42,7 @@ def selected_tag(layout: Layout) -> str | None:
 def selected_release(facts: Facts, layout: Layout, tag: str | None = None) -> Release | None:
     """Return the selected release of the base package, or None if none is selected.
 
-    `tag` is that of the command line: it wins over the environment, and that over the record.
+    `tag` comes from the command line, and wins over the environment, which wins over the record.
     Raises UnknownReleaseError for a tag that no release has, SourceError for a record without one.
     """
     from torchmill.config.release_lookup import base_package, find_release

@@ -10,7 +10,12 @@ from collections.abc import Iterable
 
 from packaging.version import Version
 
-from torchmill.config.arch_list import ArchTarget, capability_key, parse_targets, target_key
+from torchmill.config.arch_list import (
+    ArchTarget,
+    capability_key,
+    parse_checked_arch_list,
+    target_key,
+)
 from torchmill.config.facts import Facts
 from torchmill.config.gpu import Capability
 
@@ -79,9 +84,9 @@ def unserved_capabilities(facts: Facts, code: str, listed: str) -> list[str]:
     Both are written as TORCH_CUDA_ARCH_LIST is: "7.0;8.6+PTX". PTX that only `listed` has is not
     missed.
     """
-    targets = parse_targets(facts, code)
+    targets = parse_checked_arch_list(facts, code)
     unserved: list[str] = []
-    for listed_target in parse_targets(facts, listed):
+    for listed_target in parse_checked_arch_list(facts, listed):
         name = listed_target.capability
         gpu = facts.capability(name)
         served = gpu is not None and serving_kind(facts, targets, gpu) is not None

@@ -1,4 +1,8 @@
-"""Read TOML tables strictly: every mistake is collected with its place, and none stops it."""
+"""Read TOML tables strictly: every mistake is collected with its place, and none stops the reading.
+
+A problem is a line for the user about one mistake. A reader is a function that takes a key from a
+table. The readers of a dataclass's fields are found by the fields' annotations.
+"""
 
 import json
 import re
@@ -28,7 +32,11 @@ VERSION_NAMES = ("version", "torch", "requires", "jobs")
 
 
 class TomlTable:
-    """One TOML table being read: each key is taken once, and a key that remains is unknown."""
+    """One TOML table being read: each key is taken once, and a key that remains is unknown.
+
+    To take a key is to remove it and to return its value. If the value is missing or wrong, a
+    problem is noted, and the result is empty: "", 0, () or None.
+    """
 
     def __init__(self, place: str, data: Mapping[str, Any], problems: list[str]) -> None:
         self.place = place  # "torch.toml: rule 3", for messages
@@ -36,7 +44,7 @@ class TomlTable:
         self.problems = problems
         self.requested: list[str] = []  # keys that a reader asked for
 
-    def problem(self, text: str) -> None:
+    def note_problem(self, text: str) -> None:
         """Note one problem of this table."""
         self.problems.append(f"{self.place}: {text}")
 
@@ -55,7 +63,7 @@ class TomlTable:
     def read_fields(self, kind: type[T], keys: Mapping[str, str], /, **values: Any) -> T:
         """Return a dataclass of some keys of the table, as `read` does, and leave the other keys.
 
-        `keys` has the keys of fields that have another name there: {"homes": "toolkits"}.
+        `keys` has the keys of fields whose key is not their name: {"homes": "toolkits"}.
         """
         for field in field_readers(kind):  # type: ignore[arg-type]
             if field.name in values:
@@ -72,26 +80,26 @@ class TomlTable:
         return tuple(table.read(kind) for table in self.tables(key))
 
     def take(self, key: str, kind: type[T], expected: str, default: T | None = None) -> T | None:
-        """Take a value of a type; None, after a problem, if it is missing or of another type.
+        """Take a value of a type; None, with a problem, if it is missing or of another type.
 
-        `expected` names the type in messages. A default of None makes the key obligatory.
+        `expected` names the type in messages. Without a `default`, the key is obligatory.
         """
         self.requested.append(key)
         if key not in self.data:
             if default is None:
-                self.problem(f"key '{key}' is missing")
+                self.note_problem(f"key '{key}' is missing")
             return default
         value = self.data.pop(key)
-        # In Python True is a whole number. In TOML `true` is none.
+        # In Python True is a whole number. In TOML `true` is not.
         if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
             return value
         if kind is str and isinstance(value, float):
-            self.problem(
+            self.note_problem(
                 f"'{key}' is the number {value}: "
                 'quote it, as in "3.10" (unquoted, TOML reads 3.10 as 3.1)'
             )
         else:
-            self.problem(f"'{key}' is {value!r}, expected {expected}")
+            self.note_problem(f"'{key}' is {value!r}, expected {expected}")
         return None
 
     def text(self, key: str, default: str | None = None) -> str:
@@ -106,7 +114,7 @@ class TomlTable:
         """Take a version (PEP 440)."""
         text = self.text(key)
         if text and not is_version(text):
-            self.problem(f"'{key}' is '{text}', expected a version, such as '2.35' (PEP 440)")
+            self.note_problem(f"'{key}' is '{text}', expected a version, such as '2.35' (PEP 440)")
         return text
 
     def date(self, key: str) -> str | None:
@@ -117,22 +125,22 @@ class TomlTable:
         try:
             return str(date.fromisoformat(text))
         except ValueError:
-            self.problem(f"'{key}' is '{text}', expected a date, such as '2022-12-15'")
+            self.note_problem(f"'{key}' is '{text}', expected a date, such as '2022-12-15'")
             return None
 
     def texts(self, key: str, default: Iterable[str] | None = None) -> tuple[str, ...]:
         """Take a list of strings, or one string."""
         if isinstance(self.data.get(key), str):
             return (self.text(key),)
-        # A default of () is a list that may be absent, and None one that must be there.
-        usual = None if default is None else list(default)
-        values = self.take(key, list, "a list of strings", usual) or []
+        # With the default (), the list may be absent. With None, it is obligatory.
+        default_list = None if default is None else list(default)
+        values = self.take(key, list, "a list of strings", default_list) or []
         return tuple(self.element(key, value).text(key) for value in values)
 
     def element(self, key: str, value: object) -> "TomlTable":
         """Return a table with one element of the list at a key, to read it like a single value.
 
-        Its mistakes are reported as those of the list.
+        Its mistakes are reported as mistakes of the list.
         """
         return TomlTable(self.place, {key: value}, self.problems)
 
@@ -140,7 +148,7 @@ class TomlTable:
         """Take a commit that may be absent."""
         text = self.optional(key)
         if text and not COMMIT.fullmatch(text):
-            self.problem(
+            self.note_problem(
                 f"'{key}' is '{text}', expected a commit, with all of its 40 hexadecimal digits"
             )
             return None
@@ -149,13 +157,15 @@ class TomlTable:
     def pythons(self, key: str, default: Iterable[str] | None = None) -> tuple[str, ...]:
         """Take a list of versions of Python; one that is wrong is a problem, and left out."""
         if self.data.get(key) == []:
-            self.problem(f"'{key}' is empty: expected Pythons such as '3.10', or leave the key out")
+            self.note_problem(
+                f"'{key}' is empty: expected Pythons such as '3.10', or leave the key out"
+            )
         pythons: list[str] = []
         for text in self.texts(key, default):
             if PYTHON.fullmatch(text):
                 pythons.append(text)
-            elif text:  # "" stands for a value that is no string, which was reported
-                self.problem(
+            elif text:  # "" stands for a value that is not a string, which was reported
+                self.note_problem(
                     f"'{key}' has '{text}', which is not a Python such as '3.10' or '3.13t'"
                 )
         return tuple(pythons)
@@ -163,15 +173,14 @@ class TomlTable:
     def template(self, key: str, names: Collection[str], default: str | None = None) -> str:
         """Take a string in which each of `names` in braces stands for a value.
 
-        It is "", after a problem, if it has other braces. Formats, "{version:>5}", and attributes,
-        "{version.x}", are refused too: facts may come from anybody, and str.format would evaluate
-        them.
+        Other braces are a problem. So are formats, "{version:>5}", and attributes, "{version.x}":
+        facts may come from anybody, and str.format would evaluate them.
         """
         text = self.text(key, default)
         if _is_template(text, names):
             return text
         allowed = ", ".join(f"{{{name}}}" for name in names)
-        self.problem(
+        self.note_problem(
             f"'{key}' is '{text}', expected a text in which braces stand only around names: "
             f"{allowed}"
         )
@@ -185,7 +194,7 @@ class TomlTable:
         try:
             return SpecifierSet(text)
         except InvalidSpecifier:
-            self.problem(
+            self.note_problem(
                 f"'{key}' is '{text}', which is not a version specifier such as '>=1.8,<2'"
             )
             return None
@@ -215,14 +224,14 @@ class TomlTable:
         try:
             return parse_bytes(text)
         except ValueError as error:
-            self.problem(f"'{key}': {error}")
+            self.note_problem(f"'{key}': {error}")
             return 0
 
     def choice(self, key: str, choices: Collection[str]) -> str:
         """Take a string that is one of a few."""
         value = self.text(key)
         if value and value not in choices:
-            self.problem(f"'{key}' is '{value}', expected one of {', '.join(choices)}")
+            self.note_problem(f"'{key}' is '{value}', expected one of {', '.join(choices)}")
         return value
 
     def flag(self, key: str) -> bool:
@@ -238,7 +247,7 @@ class TomlTable:
         """Take a list of tables that may be absent."""
         values = self.take(key, list, "a list of tables", []) or []
         if not all(isinstance(value, dict) for value in values):
-            self.problem(f"'{key}' is {values!r}, expected a list of tables")
+            self.note_problem(f"'{key}' is {values!r}, expected a list of tables")
             return ()
         return tuple(
             TomlTable(f"{self.place}: {key} {number}", value, self.problems)
@@ -259,7 +268,7 @@ class TomlTable:
             hint = did_you_mean(key, self.requested)
             if not hint:
                 hint = f": expected one of {', '.join(dict.fromkeys(self.requested))}"
-            self.problem(f"unknown key '{key}'{hint}")
+            self.note_problem(f"unknown key '{key}'{hint}")
 
 
 def _is_template(text: str, names: Collection[str]) -> bool:
@@ -296,6 +305,7 @@ class FieldReader:
 
 
 def _template(*names: str) -> Reader:
+    """Return a reader of templates that may have these fields."""
     return lambda table, key: table.template(key, names)
 
 
@@ -350,7 +360,7 @@ def field_readers(kind: Any) -> tuple[FieldReader, ...]:
     """Return how each field of a dataclass is read, but for those that only its caller can read.
 
     Annotations are texts, because the modules of these classes import annotations from
-    __future__. A name in them that is no key of `READERS` is looked up in the class's module.
+    __future__. A name in them that is not a key of `READERS` is looked up in the class's module.
     """
     module = vars(sys.modules[kind.__module__])
     readers = (_field_reader(field, module) for field in fields(kind))
@@ -382,18 +392,22 @@ def _field_reader(field: Field[Any], module: Mapping[str, Any]) -> FieldReader |
 
 
 def _map_reader(value: Reader) -> Reader:
+    """Return a reader of tables whose values are read by `value`."""
     return lambda table, key: table.map(key, value)
 
 
 def _choice_reader(words: Collection[str]) -> Reader:
+    """Return a reader of texts that must be one of some words."""
     return lambda table, key: table.choice(key, words)
 
 
 def _table_reader(kind: type) -> Reader:
+    """Return a reader of a table as a value of a dataclass."""
     return lambda table, key: table.table(key).read(kind)
 
 
 def _tables_reader(kind: type) -> Reader:
+    """Return a reader of an array of tables as values of a dataclass."""
     return lambda table, key: table.read_each(key, kind)
 
 

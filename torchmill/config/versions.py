@@ -6,9 +6,9 @@ from functools import cache
 from packaging.specifiers import Specifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-# Answers of `is_within`, because `nox -l` asks the same for every cell. They are found by the
-# identity of the specifier, which is quicker than its hash; it is stored beside the answer so that
-# it stays alive, and no other object gets its identity.
+# Answers of `is_within`, because `nox -l` asks the same for every cell. The key has the identity of
+# the specifier, which is found more quickly than its hash. The specifier is stored with the answer:
+# as long as it exists, no other object has its identity.
 _answers: dict[tuple[int, str], tuple[SpecifierSet, bool]] = {}
 
 
@@ -19,7 +19,10 @@ def python_key(python: str) -> tuple[Version, bool]:
 
 
 def version_key(text: str) -> Version:
-    """Return a version to order by; a text that is none, and was reported, comes first."""
+    """Return the version in a text, to order by; a text that is not a version comes first.
+
+    Readers of facts report such a text, and order the others all the same.
+    """
     return Version(text) if is_version(text) else Version("0")
 
 
@@ -40,7 +43,8 @@ def is_version(text: str) -> bool:
 def is_within(specifier: SpecifierSet | None, version: str | None) -> bool:
     """Tell whether a version is in bounds.
 
-    Without bounds every version is, and so is None; in bounds None never is.
+    `specifier` is None if there are no bounds, and then the answer is True. `version` is None if
+    there is none, as of the toolkit in a build without CUDA: then it is in no bounds.
     """
     if specifier is None or version is None:
         return specifier is None
@@ -78,16 +82,16 @@ def narrow_bounds(specifier: SpecifierSet) -> SpecifierSet:
 
     lower: list[Specifier] = []
     upper: list[Specifier] = []
-    narrow: list[Specifier] = []
+    narrowest: list[Specifier] = []
     for bound in specifier:
         if bound.operator == ">=":
             lower.append(bound)
         elif bound.operator == "<":
             upper.append(bound)
         else:
-            narrow.append(bound)
+            narrowest.append(bound)
     if lower:
-        narrow.append(max(lower, key=strength))
+        narrowest.append(max(lower, key=strength))
     if upper:
-        narrow.append(min(upper, key=strength))
-    return SpecifierSet(",".join(str(bound) for bound in narrow))
+        narrowest.append(min(upper, key=strength))
+    return SpecifierSet(",".join(str(bound) for bound in narrowest))

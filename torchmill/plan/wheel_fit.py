@@ -20,7 +20,7 @@ from torchmill.config.release import Release
 from torchmill.config.served_gpus import code_runs, ptx_runs, serving_kind
 from torchmill.config.toolkit import Toolkit
 from torchmill.config.versions import is_within
-from torchmill.config.wheel_code import PackageCode, ProcessorNeed, ReadLibrary, WheelCode
+from torchmill.config.wheel_code import LibraryReading, PackageCode, ProcessorNeed, WheelCode
 from torchmill.host.host import Host
 from torchmill.plan.published_wheel import PublishedWheel, WheelVerdict
 
@@ -35,7 +35,7 @@ def judge_code(
 ) -> WheelVerdict:
     """Return whether the device code of a wheel, and of the packages it requires, runs on GPUs.
 
-    `toolkit` is that of the wheel. The first "does not fit" counts, else the first "cannot tell".
+    `toolkit` is the wheel's. The first "does not fit" counts, else the first "cannot tell".
     """
     unsure: WheelVerdict | None = None
     for gpu in gpus:
@@ -109,7 +109,7 @@ def _kind_of_own_code(facts: Facts, reading: WheelCode, gpu: Capability) -> str 
     """Return "code" or "PTX": how a wheel's own kernels run on a capability; None: not at all."""
     if not reading.own:
         return None
-    return serving_kind(facts, arch_list.parse_targets(facts, reading.own), gpu)
+    return serving_kind(facts, arch_list.parse_checked_arch_list(facts, reading.own), gpu)
 
 
 def _library_gaps(
@@ -136,7 +136,7 @@ def _library_gaps(
             yield f"{unserving} of {total} fatbins of {file} have none"
 
 
-def _fatbins_without(facts: Facts, library: ReadLibrary, gpu: Capability) -> int:
+def _fatbins_without(facts: Facts, library: LibraryReading, gpu: Capability) -> int:
     """Return the number of a library's fatbins that do not serve GPUs of a capability."""
     count = 0
     for targets, number in library.fatbins.items():
@@ -151,10 +151,10 @@ def _package_gaps(facts: Facts, reading: WheelCode, gpu: Capability) -> Iterator
     Packages that nobody read are left out: they are a doubt of another kind.
     """
     for requirement, packages in _required_code(facts, reading).items():
-        fatbins = _fatbins_of_packages(packages)
-        if not fatbins or _features_of(facts, requirement):
+        library_targets = _package_targets(packages)
+        if not library_targets or _features_of(facts, requirement):
             continue
-        if not any(_fatbin_serves(facts, targets, gpu) for targets in fatbins):
+        if not any(_fatbin_serves(facts, targets, gpu) for targets in library_targets):
             yield f"{requirement} has none"
 
 
@@ -175,12 +175,12 @@ def _required_code(facts: Facts, reading: WheelCode) -> dict[str, list[PackageCo
     return packages
 
 
-def _fatbins_of_packages(packages: Iterable[PackageCode]) -> list[str]:
-    """Return the targets of each library of some packages, as in "8.6;9.0;9.0 PTX"."""
-    fatbins: list[str] = []
+def _package_targets(packages: Iterable[PackageCode]) -> list[str]:
+    """Return the targets of each library of some packages, as one text: "8.6;9.0;9.0 PTX"."""
+    targets: list[str] = []
     for package in packages:
-        fatbins.extend(package.code.values())
-    return fatbins
+        targets.extend(package.code.values())
+    return targets
 
 
 def _unread_packages(facts: Facts, readings: Sequence[WheelCode]) -> list[str]:
@@ -211,7 +211,7 @@ def _target_serves(facts: Facts, text: str, gpu: Capability) -> bool:
 
 
 def _features_of(facts: Facts, name: str) -> list[str]:
-    """Return the features that a library or a package is for; [] if much else depends on it.
+    """Return the features for which alone a library or package is needed; [] for any other.
 
     Without its code, everything but those features runs.
     """
@@ -226,11 +226,14 @@ def missing_features(facts: Facts, readings: Iterable[WheelCode], gpu: Capabilit
     """Return the features that do not run on a capability, for lack of code in their libraries."""
     missing: dict[str, None] = {}  # an ordered set
     for reading in readings:
-        fatbins = {library.name: list(library.fatbins) for library in reading.code.values()}
+        # Library of the wheel, or requirement -> the targets of its fatbins or libraries.
+        all_targets = {library.name: list(library.fatbins) for library in reading.code.values()}
         for requirement, packages in _required_code(facts, reading).items():
-            fatbins[requirement] = _fatbins_of_packages(packages)
-        for name, targets in fatbins.items():
-            if targets and not any(_fatbin_serves(facts, text, gpu) for text in targets):
+            all_targets[requirement] = _package_targets(packages)
+        for name, listed_targets in all_targets.items():
+            if not listed_targets:
+                continue
+            if not any(_fatbin_serves(facts, targets, gpu) for targets in listed_targets):
                 missing |= dict.fromkeys(_features_of(facts, name))
     return list(missing)
 
@@ -288,7 +291,7 @@ def _missing_flags(needs: Iterable[ProcessorNeed], host: Host) -> dict[str, None
 
 
 def processor_needs(facts: Facts, release: Release, arch: str) -> list[ProcessorNeed]:
-    """Return the records on what a release's official wheels need of processors of an arch."""
+    """Return the records of what a release's official wheels need from processors of an arch."""
     return [
         need
         for need in facts.official.processor_needs
@@ -309,8 +312,8 @@ def find_readings(
             continue
         is_match = reading.cuda == cuda
         if not reading.cuda:
-            # The wheels of torchvision and torchaudio do not name their toolkit, which is that of
-            # torch. All that they show is whether they have device code.
+            # The wheels of torchvision and torchaudio do not name their toolkit, which is torch's.
+            # All that they show is whether they have device code.
             is_match = bool(reading.own) == bool(cuda)
         if is_match:
             readings.append(reading)
