@@ -24,9 +24,9 @@ from tests.support.hosts import change_host
 from tests.support.sampled import THIS, Sample, fetched
 from torchmill.cell.context import BuildContext
 from torchmill.cell.guarded_compilers import (
-    compiler_environment,
     find_replaced_hooks,
     languages_past_gate,
+    prepare_compiler_environment,
 )
 from torchmill.cell.sandbox import choose_sandbox
 from torchmill.config.facts import Facts
@@ -103,13 +103,16 @@ def configure(begun: BuildContext, launcher: str) -> None:
 
 def test_more_compilers_are_started_where_the_gate_holds_all(begun: BuildContext) -> None:
     noted: list[str] = []
-    variables = compiler_environment(begun, guarded(begun), CompilerCache(), noted.append)
+    variables = prepare_compiler_environment(begun, guarded(begun), CompilerCache(), noted.append)
     assert variables["MAX_JOBS"] == "18"
     assert variables["MILLGUARD_GATE"] == "/of/this/build"
     assert variables["CMAKE_CXX_COMPILER_LAUNCHER"] == str(begun.tree.folder / "gate")
     assert noted == []
     configure(begun, str(begun.tree.folder / "gate"))
-    assert compiler_environment(begun, guarded(begun), CompilerCache(), noted.append) == variables
+    assert (
+        prepare_compiler_environment(begun, guarded(begun), CompilerCache(), noted.append)
+        == variables
+    )
     assert noted == []
 
 
@@ -131,16 +134,19 @@ def test_a_launcher_in_place_of_the_cache_leads_past_the_gate_behind_it(
     hooks = compiler_gate.gate_hooks(gate, caching)
     guard = GuardedBuild(gate, begun.layout.root, None, hooks, hooks)
     noted: list[str] = []
-    assert compiler_environment(begun, guard, cache, noted.append)["MAX_JOBS"] == "18"
+    assert prepare_compiler_environment(begun, guard, cache, noted.append)["MAX_JOBS"] == "18"
     assert noted == []
-    assert compiler_environment(with_launcher(begun), guard, cache, noted.append)["MAX_JOBS"] == "4"
+    assert (
+        prepare_compiler_environment(with_launcher(begun), guard, cache, noted.append)["MAX_JOBS"]
+        == "4"
+    )
     (sentence,) = noted
     assert sentence.startswith("CMAKE_CXX_COMPILER_LAUNCHER stays 'distcc', as you set it")
 
 
 def test_a_build_without_a_guard_has_the_fixed_number(begun: BuildContext) -> None:
     noted: list[str] = []
-    variables = compiler_environment(
+    variables = prepare_compiler_environment(
         begun,
         GuardedBuild(),
         CompilerCache("ccache", variables={"CCACHE_DIR": "/cache"}),
@@ -152,7 +158,7 @@ def test_a_build_without_a_guard_has_the_fixed_number(begun: BuildContext) -> No
 
 def test_the_users_launcher_stays_and_the_number_is_the_fixed_one(begun: BuildContext) -> None:
     noted: list[str] = []
-    variables = compiler_environment(
+    variables = prepare_compiler_environment(
         with_launcher(begun), guarded(begun), CompilerCache(), noted.append
     )
     assert (variables["CMAKE_CXX_COMPILER_LAUNCHER"], variables["MAX_JOBS"]) == ("distcc", "4")
@@ -164,7 +170,9 @@ def test_a_tree_without_a_gate_goes_on_at_the_fixed_number(begun: BuildContext) 
     configure(begun, "")
     noted: list[str] = []
     assert (
-        compiler_environment(begun, guarded(begun), CompilerCache(), noted.append)["MAX_JOBS"]
+        prepare_compiler_environment(begun, guarded(begun), CompilerCache(), noted.append)[
+            "MAX_JOBS"
+        ]
         == "4"
     )
     (sentence,) = noted
@@ -179,7 +187,9 @@ def test_no_more_are_started_than_ninja_can_hold_open(begun: BuildContext) -> No
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (1024, before[1]))  # the usual one of Linux
     try:
-        slots = int(compiler_environment(many, guarded(many), CompilerCache(), print)["MAX_JOBS"])
+        slots = int(
+            prepare_compiler_environment(many, guarded(many), CompilerCache(), print)["MAX_JOBS"]
+        )
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
     assert 256 <= slots < 1000
@@ -194,7 +204,9 @@ def test_no_more_are_started_than_there_may_be_processes(begun: BuildContext) ->
     most = max(2048, 2 * len(psutil.pids()))
     resource.setrlimit(resource.RLIMIT_NPROC, (most, before[1]))
     try:
-        slots = int(compiler_environment(many, guarded(many), CompilerCache(), print)["MAX_JOBS"])
+        slots = int(
+            prepare_compiler_environment(many, guarded(many), CompilerCache(), print)["MAX_JOBS"]
+        )
     finally:
         resource.setrlimit(resource.RLIMIT_NPROC, before)
     assert slots <= most // 4
@@ -202,7 +214,9 @@ def test_no_more_are_started_than_there_may_be_processes(begun: BuildContext) ->
 
 def test_what_the_user_asks_for_wins(begun: BuildContext) -> None:
     two = replace(begun, options=Options(jobs=2))
-    assert compiler_environment(two, guarded(two), CompilerCache(), print)["MAX_JOBS"] == "10"
+    assert (
+        prepare_compiler_environment(two, guarded(two), CompilerCache(), print)["MAX_JOBS"] == "10"
+    )
 
 
 def test_a_package_that_knows_no_launchers_finds_stand_ins_first(begun: BuildContext) -> None:
@@ -210,7 +224,7 @@ def test_a_package_that_knows_no_launchers_finds_stand_ins_first(begun: BuildCon
     built = replace(
         begun, facts=replace(begun.facts, packages={**begun.facts.packages, "base": package})
     )
-    variables = compiler_environment(built, guarded(built), CompilerCache(), print)
+    variables = prepare_compiler_environment(built, guarded(built), CompilerCache(), print)
     first = Path(variables["PATH"].partition(":")[0])
     assert first == built.tree.folder / "bin"
     assert (first / "c++").stat().st_mode & 0o111
@@ -237,7 +251,7 @@ def test_nvcc_comes_by_the_gate_by_whatever_name_it_is_asked_for(
     begun: BuildContext, tmp_path: Path, compilers: Launch, stands_in: bool
 ) -> None:
     built = with_cuda(begun, tmp_path / "cuda", compilers)
-    variables = compiler_environment(built, guarded(built), CompilerCache(), print)
+    variables = prepare_compiler_environment(built, guarded(built), CompilerCache(), print)
     nvcc = Path(variables["PYTORCH_NVCC"])
     assert str(built.tree.folder / "gate") in nvcc.read_text()
     home = nvcc.parents[1] if stands_in else tmp_path / "cuda"
@@ -258,7 +272,7 @@ def test_nvcc_goes_through_a_cache_that_knows_of_the_gate(
         (compiler_gate.gate_hooks(gate, {}), False),
     ):
         guard = GuardedBuild(gate, built.layout.root, None, hooks, hooks)
-        variables = compiler_environment(
+        variables = prepare_compiler_environment(
             built, guard, CompilerCache("ccache", "/ccache", "4.13", caching), print
         )
         assert ("/ccache" in Path(variables["PYTORCH_NVCC"]).read_text()) is cached

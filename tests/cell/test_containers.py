@@ -116,8 +116,8 @@ def test_the_engine_that_is_asked_for_is_not_replaced(tmp_path: Path) -> None:
 DOCKER = Engine("docker", "/usr/bin/docker", (), "27.5")
 PODMAN = Engine("podman", "/usr/bin/podman", ("--storage-driver", "vfs"), "4.3.1")
 BUILDAH = Engine("buildah", "/usr/bin/buildah", (), "1.28.2")
-LOCAL = EngineHost("x86_64", rootless=False, remote=False)
-ROOTLESS = EngineHost("x86_64", rootless=True, remote=False)
+LOCAL = EngineHost("x86_64", is_rootless=False, is_remote=False)
+ROOTLESS = EngineHost("x86_64", is_rootless=True, is_remote=False)
 CONTAINER = Container(
     name="torchmill-1",
     image="debian-arm64",
@@ -142,7 +142,8 @@ GIVEN = (
 def lines(engine: Engine, engine_host: EngineHost = LOCAL) -> list[str]:
     commands = container_commands(engine, engine_host, CONTAINER)
     return [
-        " ".join(argv) for argv in (*commands.before, commands.trial, commands.main, commands.after)
+        " ".join(argv)
+        for argv in (*commands.creation, commands.trial, commands.main, commands.removal)
     ]
 
 
@@ -204,22 +205,22 @@ SAID = {  # as the engines write it, by what they are asked here
 def test_an_engine_says_where_it_runs(tmp_path: Path, name: str) -> None:
     engine = saying(tmp_path, name, f"[ $1 = info ] && echo '{SAID[name]}'")
     assert find_engine_host(engine, {}, "linux") == EngineHost(
-        "aarch64", rootless=True, remote=False
+        "aarch64", is_rootless=True, is_remote=False
     )
 
 
 def test_an_engine_on_another_machine_is_known(tmp_path: Path) -> None:
     docker = saying(tmp_path, "docker", "[ $1 = info ] && echo '[\"x86_64\",null,false]'")
     local = find_engine_host(docker, {"DOCKER_HOST": "unix:///run/docker.sock"}, "linux")
-    assert local == EngineHost("x86_64", rootless=False, remote=False)
-    assert find_engine_host(docker, {"DOCKER_HOST": "ssh://me@arm"}, "linux").remote
+    assert local == EngineHost("x86_64", is_rootless=False, is_remote=False)
+    assert find_engine_host(docker, {"DOCKER_HOST": "ssh://me@arm"}, "linux").is_remote
     script = (
         "case $1 in info) echo '[\"aarch64\",[],false]' ;; context) echo tcp://arm:2376 ;; esac"
     )
-    assert find_engine_host(saying(tmp_path, "docker", script), {}, "linux").remote
+    assert find_engine_host(saying(tmp_path, "docker", script), {}, "linux").is_remote
     podman = saying(tmp_path, "podman", "echo '[\"arm64\",true,true]'")
-    assert find_engine_host(podman, {}, "linux").remote
-    assert not find_engine_host(podman, {}, "macos").remote, (
+    assert find_engine_host(podman, {}, "linux").is_remote
+    assert not find_engine_host(podman, {}, "macos").is_remote, (
         "its own virtual machine sees the user's files"
     )
 

@@ -163,12 +163,12 @@ def test_a_compiler_cache_of_the_users_own_is_written_to() -> None:
 
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "foreign"
-LINUX = EngineHost("x86_64", rootless=False, remote=False)
+LINUX = EngineHost("x86_64", is_rootless=False, is_remote=False)
 ENGINES = {
     "docker": (Engine("docker", "docker", (), "27.5"), LINUX),
     "podman": (
         Engine("podman", "podman", (), "4.3.1"),
-        EngineHost("x86_64", rootless=True, remote=False),
+        EngineHost("x86_64", is_rootless=True, is_remote=False),
     ),
     "buildah": (Engine("buildah", "buildah", ("--storage-driver", "vfs"), "1.28.2"), LINUX),
 }
@@ -215,10 +215,10 @@ def test_the_run_of_a_build(name: str, shipped: Facts, request: pytest.FixtureRe
     build = order(shipped, "--jobs=2", "--memory=12 GiB", "--set=CFLAGS=-O2 -g")
     steps = container_commands(engine, ground, cross.plan_container(build, place(), ground))
     plan = {
-        "before": steps.before,
+        "before": steps.creation,
         "trial": steps.trial,
         "main": steps.main,
-        "after": steps.after,
+        "after": steps.removal,
     }
     text = json.dumps(plan, indent=1) + "\n"
     assert "secret" not in text
@@ -242,7 +242,7 @@ def test_facts_and_a_wheel_that_lie_elsewhere_are_brought_along(
     )
     assert container.variables["TORCHMILL_CONFIGS"] == "/configs"
     assert "COMPILER_PATH" not in container.variables
-    crossed = cross.plan_container(replace(build, crossed=True), place(), LINUX)
+    crossed = cross.plan_container(replace(build, is_crossed=True), place(), LINUX)
     assert crossed.variables["COMPILER_PATH"] == "/opt/cross-compilers/bin"
     assert "TORCHMILL_CONFIGS" not in cross.plan_container(order(shipped), place(), LINUX).variables
 
@@ -307,7 +307,7 @@ def test_what_is_for_the_conda_package_reaches_the_container_too(shipped: Facts)
 
 
 def test_an_engine_on_another_machine_is_refused(shipped: Facts) -> None:
-    remote = EngineHost("aarch64", rootless=False, remote=True)
+    remote = EngineHost("aarch64", is_rootless=False, is_remote=True)
     with refused("remote-container-engine"):
         cross.plan_container(order(shipped), place(), remote)
 

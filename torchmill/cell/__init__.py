@@ -18,7 +18,7 @@
 - pack_stage: the second stage: bundle the raw wheel's libraries, correct its metadata, and pack it
 - patches: the patches of a plan: torchmill's own, and the user's
 - pipeline: the main job: one cell from its plan to the verified wheel in dist/
-- prepare: make a tree ready to compile: a fresh copy, the old one, or that of another interpreter
+- prepare: make a tree ready to compile: a fresh copy of the source, or an earlier tree
 - progress_line: the progress of a build: edges, time and memory, on one moving line or in log lines
 - recorded_inputs: what ninja recorded of a tree's objects: the files that were read for each
 - retarget: hand a tree from one interpreter to another

@@ -45,7 +45,7 @@ def end_build(tree: BuildTree, source: Path) -> None:
     write_atomically(_record_file(tree), json.dumps({"added": added, "made": made}))
 
 
-def forget(tree: BuildTree) -> None:
+def delete_record(tree: BuildTree) -> None:
     """Delete the record of a tree that is made anew."""
     _record_file(tree).unlink(missing_ok=True)
 
@@ -56,7 +56,7 @@ def _record_file(tree: BuildTree) -> Path:
 
 
 def _unfetched_files(tree: Path, source: Path) -> Iterator[str]:
-    """Yield the files in the source of a tree that the fetched source lacks, as paths in it."""
+    """Yield the files in a tree's source that the fetched `source` lacks, as paths in it."""
     for folder, folders, names in os.walk(tree):
         inner = os.path.relpath(folder, tree)
         folders[:] = [name for name in folders if not _is_left_alone(inner, name)]
@@ -68,7 +68,7 @@ def _unfetched_files(tree: Path, source: Path) -> Iterator[str]:
 
 
 def _is_left_alone(parent: str, name: str) -> bool:
-    """Tell whether a folder in `parent` is none that a person puts files into."""
+    """Tell whether a folder in `parent` belongs to programs: nobody puts files into it by hand."""
     if parent == "." and name == _BUILD:
         return True
     return name in _LEFT_ALONE or name.endswith(".egg-info")

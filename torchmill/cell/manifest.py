@@ -1,6 +1,10 @@
 """The manifest of a wheel: everything that is known about how it was made.
 
 It is JSON beside the wheel in dist/. The statement and the SBOM of the wheel are derived from it.
+
+A manifest contains the reports of the stages (compile, pack, verify), as entries of its own. A
+later run may know from the manifest alone that a stage is still valid. Its record of that stage
+then has no report, and the entries of that earlier manifest go on to count.
 """
 
 from dataclasses import asdict, fields
@@ -15,7 +19,8 @@ from torchmill.plan import wheel_name
 from torchmill.plan.build_options import NO_OPTIONS, Options
 from torchmill.plan.cuda_libraries import used_cudnn
 
-# These options change how fast a build is and not its wheel, or the manifest has them elsewhere.
+# Most of these options change how fast a build is, and not its wheel. "network" and "processor" are
+# in the manifest under other keys.
 _OPTIONS_LEFT_OUT = {"jobs", "memory", "guard", "network", "processor", "shard", "parts", "until"}
 
 
@@ -28,7 +33,7 @@ def compose_manifest(context: BuildContext, stages: StageLog, wheel: str) -> dic
     plan = context.plan
     source = context.source
     records = stages.valid
-    is_proven = source.commit is not None and source.commit == plan.release.commit
+    is_official_commit = source.commit is not None and source.commit == plan.release.commit
     manifest = _stage_reports(stages) | {
         formats.KEY: formats.MANIFEST,
         "identifier": plan.identifier,
@@ -45,7 +50,7 @@ def compose_manifest(context: BuildContext, stages: StageLog, wheel: str) -> dic
         "archive": source.archive,
         "git_version": plan.source.git_version,
         "source": source.origin,
-        "repository": context.package.repository if is_proven else "",
+        "repository": context.package.repository if is_official_commit else "",
         "options": _chosen_options(context.options),
         "submodules": dict(source.submodules),
         "torch": plan.wheel.torch,
@@ -72,11 +77,9 @@ def compose_manifest(context: BuildContext, stages: StageLog, wheel: str) -> dic
 def recorded_git_version(context: BuildContext, stages: StageLog) -> str | None:
     """Return the commit that the wheel's version module names, with a mark if files were edited.
 
-    Without edits this is as the plan has it: the plan knows patches, but not what somebody edits in
-    the tree.
+    If nobody edited files in the tree, this is the plan's commit, which has a mark for patches.
     """
     commit = context.source.commit
-    # A record from a manifest has no report, because that manifest holds it.
     edits = stages.valid["compile"].report.get("edits") or stages.earlier_manifest.get("edits")
     if commit and edits:
         return wheel_name.mark_commit(commit, wheel_name.MODIFIED)
@@ -84,11 +87,14 @@ def recorded_git_version(context: BuildContext, stages: StageLog) -> str | None:
 
 
 def _stage_reports(stages: StageLog) -> dict[str, Any]:
-    """Return the reports of all stages together; "seconds" has one entry for each step."""
+    """Return the reports of all valid stages together; "seconds" has an entry for each step.
+
+    If a stage has no report, because it was done before, the result begins as the earlier manifest.
+    `compose_manifest` replaces its other entries, and reports of later stages replace theirs.
+    """
     records = stages.valid.values()
     reports: dict[str, Any] = {}
     if not all(record.report for record in records):
-        # A record from an earlier manifest has no report, because that manifest holds it.
         reports = dict(stages.earlier_manifest)
     seconds = dict(reports.get("seconds", {}))
     for record in records:
@@ -99,7 +105,10 @@ def _stage_reports(stages: StageLog) -> dict[str, Any]:
 
 
 def _chosen_options(options: Options) -> dict[str, Any]:
-    """Return the options of the user that can change the wheel; files by their names, without folders."""
+    """Return the user's options that can change the wheel.
+
+    Files are named without their folders, which are not the same on another machine.
+    """
     chosen: dict[str, Any] = {}
     for option in fields(options):
         value = getattr(options, option.name)
@@ -109,5 +118,5 @@ def _chosen_options(options: Options) -> dict[str, Any]:
     if "torch" in chosen:
         chosen["torch"] = Path(options.torch or "").name
     if "patches" in chosen:
-        chosen["patches"] = [*options.patches]
+        chosen["patches"] = list(options.patches)  # the names, which are the keys of a mapping
     return chosen

@@ -1,7 +1,9 @@
-"""Make a tree ready to compile: a fresh copy, the old one, or that of another interpreter.
+"""Make a tree ready to compile: make a fresh copy of the source, or use an earlier tree again.
 
 A tree is used again as long as its key file names the same inputs. In such a tree only the objects
-that depend on something that changed are deleted, and the build makes them anew.
+that depend on something that changed are deleted, and the build makes them anew. A shared tree
+(`BuildContext.shares_tree`) serves all interpreters of a family of cells, one after the other. The
+interpreter that a tree served last is its user. To claim a tree is to make an interpreter its user.
 """
 
 import contextlib
@@ -26,7 +28,7 @@ from torchmill.cell.retarget import (
     delete_outdated_objects,
     retarget_tree,
 )
-from torchmill.cell.source_edits import differing_sources, find_edits
+from torchmill.cell.source_edits import find_differing_sources, find_edits
 from torchmill.core import reaper
 from torchmill.core.atomic_writes import write_atomically
 from torchmill.core.errors import BuildError
@@ -56,6 +58,7 @@ def prepare_tree(
     """
     tree = context.tree
     if context.shares_tree:
+        # The tree's kit: CMake, ninja and other tools that the builds of all interpreters use.
         provide_shared_tools(tree.kit, context.plan.tree.kit, install, context.layout.environments)
         inputs_key = context.tree_key
     else:
@@ -75,31 +78,26 @@ def prepare_tree(
     duration = estimate_report.expected_duration(context.facts, context.plan, own_runs)
     if duration:
         note(duration)
-    _copy_source_into_tree(context, user)
-    _run_preparations(context)
-    # What differs now was changed by a patch or a command, and by nobody else.
-    write_atomically(tree.patched_file, json.dumps(differing_sources(context, {})))
-    write_atomically(tree.inputs_file, json.dumps(dict(context.tree_inputs)))
-    tree.key_file.write_text(key, encoding="utf-8")  # last: the tree is complete
-
-
-def _copy_source_into_tree(context: BuildContext, user: TreeUser) -> None:
-    """Put a fresh copy of the source into the tree, and make an interpreter the tree's user."""
-    tree = context.tree
-    added_files.forget(tree)
+    added_files.delete_record(tree)
     with fetcher.hold_source(context.layout, context.source):
         copy_source(tree, context.source)
     if context.links_environment:
+        # On Windows, no tree is shared, and nothing needs to know the user of a tree.
         claim_tree(tree, user, context.venv)
+    _run_preparations(context)
+    # What differs now was changed by a patch or a command, and by nobody else.
+    write_atomically(tree.patched_file, json.dumps(find_differing_sources(context, {})))
+    write_atomically(tree.inputs_file, json.dumps(dict(context.tree_inputs)))
+    tree.key_file.write_text(key, encoding="utf-8")  # last: the tree is complete
 
 
 def record_external_inputs(
     context: BuildContext, user: TreeUser, began: float
 ) -> Mapping[str, str]:
-    """Record in the tree the files outside of it that a build read; return all with their digests.
+    """Record in the tree, and return, the files outside of it that a build read, with digests.
 
     `began` is when the build began, in seconds since 1970. The files of the interpreter `user` are
-    returned, and left out of the record: if they change, the tree gets another user.
+    returned, but not recorded: if they change, the tree gets another user.
     """
     tree = context.tree
     digests = machine_inputs.read_external_inputs(
@@ -115,7 +113,7 @@ def record_external_inputs(
 
 
 def refuse_foreign_objects(context: BuildContext, user: TreeUser) -> None:
-    """Raise BuildError, and give up the tree, if an object read the headers of another interpreter."""
+    """Raise BuildError, and abandon the tree, if an object read another interpreter's headers."""
     foreign = find_foreign_object(read_recorded_inputs(context.tree.source) or (), user)
     if foreign is None:
         return
@@ -142,7 +140,10 @@ def mark_unfinished(tree: BuildTree) -> Iterator[None]:
 
 
 def _changes_since_last_tree(context: BuildContext) -> list[str]:
-    """Return what differs from the inputs of the cell's newest earlier tree; none if it has none."""
+    """Return the names of inputs that changed since the newest earlier tree of the cell.
+
+    [] if there is no earlier tree. A cell that shares its tree had another folder for other inputs.
+    """
     folder = context.tree.folder
     folders = [folder]
     if context.shares_tree:
@@ -197,11 +198,11 @@ def _restore_missing_sources(context: BuildContext) -> str | None:
     """Copy source files back that somebody deleted.
 
     Returns None if all are back. A file that a patch or a build changed cannot be copied from the
-    source: then this is a sentence about it, and nothing is copied.
+    source. If one of those is missing, nothing is copied, and a sentence about it is returned.
     """
     tree = context.tree
     patched = load_object(tree.patched_file)
-    differing = differing_sources(context, patched)
+    differing = find_differing_sources(context, patched)
     missing = sorted(name for name, digest in differing.items() if not digest)
     if any(name in patched for name in missing):
         return f"{name_few(missing, 1)} is gone"
@@ -215,16 +216,16 @@ def _restore_missing_sources(context: BuildContext) -> str | None:
 def _changed_inputs(context: BuildContext) -> list[str]:
     """Return the files outside of the tree that changed since a build read them."""
     digests = load_object(context.tree.external_inputs_file)
-    own_folders = (f"{context.tree.folder}{os.sep}", f"{context.venv}{os.sep}")
+    inner_folders = (f"{context.tree.folder}{os.sep}", f"{context.venv}{os.sep}")
     recorded = read_recorded_inputs(context.tree.source) or ()
 
-    def has_no_digest(file: str) -> bool:
-        return file not in digests and not file.startswith(own_folders)
+    def is_outside_without_digest(file: str) -> bool:
+        return file not in digests and not file.startswith(inner_folders)
 
     changed = set(machine_inputs.find_changed_inputs(digests, context.stat_cache))
-    # A build that was killed recorded no digests. An input of it counts as changed if it is newer
-    # than an object that read it.
-    changed.update(inputs_newer_than_objects(recorded, has_no_digest))
+    # A build that was killed recorded no digests of the files that it read. Such a file counts as
+    # changed if it is newer than an object for which it was read.
+    changed.update(inputs_newer_than_objects(recorded, is_outside_without_digest))
     return sorted(changed)
 
 
@@ -233,7 +234,9 @@ def _run_preparations(context: BuildContext) -> None:
     plan = context.plan
     # The mark lets the reaper end the commands if this process is killed.
     variables = build_environment(context, {}) | reaper.mark_of_run()
-    user_patches = {}  # word of a command -> path of the patch that the user gave
+    # The placeholder ${patches} is the folder of the shipped patches. A patch of the user lies
+    # elsewhere, so the whole word of the command is replaced by its path.
+    user_patches = {}
     for name, path in plan.tree.user_patches.items():
         user_patches[f"${{patches}}/{name}"] = path
     for step in plan.tree.preparation:

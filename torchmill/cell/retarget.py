@@ -1,7 +1,7 @@
 """Hand a tree from one interpreter to another: delete what depends on the former, keep the rest.
 
 The user of a tree is the interpreter, with its packages, that compiled in it last. A file of the
-tree names it.
+tree names it. ninja recorded for each object the files that were read for it (`recorded_inputs`).
 """
 
 import os
@@ -86,19 +86,21 @@ def retarget_tree(tree: BuildTree, user: TreeUser, venv: Path) -> int | None:
 def delete_outdated_objects(tree: BuildTree, changed: Collection[str]) -> int | None:
     """Delete the objects that read a file of `changed`; return the number of objects.
 
-    None if there may be further readers, of which ninja has no record: a link that takes in a
-    library, or a compile by make or FindCUDA. Then the tree must be made anew.
+    None if something of which ninja has no record may have read such a file: a link reads
+    libraries, and make or FindCUDA may have compiled objects. Then the tree must be made anew.
     """
     recorded = read_recorded_inputs(tree.source) or ()
     outputs = {output for output, _ in recorded}
-    # Objects of setuptools need no record, because they are deleted in any case.
-    by_setuptools = str(tree.build / _SETUPTOOLS_OBJECTS)
+    # Objects of setuptools need no record, because `_delete_objects` deletes them in any case.
+    setuptools_folder = str(tree.build / _SETUPTOOLS_OBJECTS)
     for path in files_below(tree.source, lambda name: name.endswith(OBJECTS)):
-        if str(path) not in outputs and not str(path).startswith(by_setuptools):
+        if str(path) not in outputs and not str(path).startswith(setuptools_folder):
             return None
-    all_inputs = {file for _, inputs in recorded for file in inputs}
+    all_inputs: set[str] = set()
+    for _, inputs in recorded:
+        all_inputs.update(inputs)
     if not all_inputs.issuperset(changed):
-        return None
+        return None  # a link read one of the files: ninja records only what compilers read
     changed_files = set(changed)
     stale = objects_reading(recorded, lambda file: file in changed_files)
     _delete_objects(tree, stale)
@@ -107,19 +109,22 @@ def delete_outdated_objects(tree: BuildTree, changed: Collection[str]) -> int | 
 
 def delete_matches(tree: BuildTree, patterns: Iterable[str]) -> None:
     """Delete everything in a tree's source that matches one of several globs."""
-    delete_paths([path for pattern in patterns for path in tree.source.glob(pattern)])
+    matches: list[Path] = []
+    for pattern in patterns:
+        matches.extend(tree.source.glob(pattern))
+    delete_paths(matches)
 
 
 def _delete_objects(tree: BuildTree, objects: Collection[str]) -> None:
     """Delete objects, everything that setuptools made of them, and CMake's cache.
 
-    The cache has the paths of the interpreter that CMake found in its first run.
+    CMake's cache has the paths of the interpreter that CMake found in its first run.
     """
     delete_paths(Path(path) for path in objects)
     delete_matches(tree, _MADE_FOR_ONE_INTERPRETER)
     (tree.build / "CMakeCache.txt").unlink(missing_ok=True)
-    # ninja compares dates of files. The oldest date makes this file older than whatever CMake
-    # writes next, even after the clock was set back.
-    manifest = tree.build / "build.ninja"
-    if manifest.exists():
-        os.utime(manifest, (1, 1))
+    # ninja compares the dates of files. With this date, build.ninja is older than whatever CMake
+    # writes next, even after the clock was set back. Not 0, ninja's mark of a missing file.
+    ninja_file = tree.build / "build.ninja"
+    if ninja_file.exists():
+        os.utime(ninja_file, (1, 1))

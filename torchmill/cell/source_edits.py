@@ -1,4 +1,8 @@
-"""Files of a tree's source that are not as they were fetched and patched: somebody edited them."""
+"""Files of a tree's source that are not as they were fetched and patched: somebody edited them.
+
+The tree's `patched_file` lists the files that are meant to differ from the fetched ones, with their
+digests: a patch changed them, or a build did.
+"""
 
 import contextlib
 import json
@@ -15,10 +19,10 @@ from torchmill.core.strict_json import load_object
 def find_edits(context: BuildContext) -> dict[str, str]:
     """Return the source files in the tree that somebody edited or added, with their digests.
 
-    Changes by patches or by a build are no edits, nor are files that setuptools writes anew each
-    time. A file that is gone is left out.
+    Changes by patches or by a build do not count as edits, nor do files that setuptools writes anew
+    each time. A file that is gone is left out.
     """
-    differing = differing_sources(context, load_object(context.tree.patched_file))
+    differing = find_differing_sources(context, load_object(context.tree.patched_file))
     edits = {name: digest for name, digest in differing.items() if digest}
     for name in added_files.find_added_files(context.tree, context.source.path):
         edits[name] = context.stat_cache.digest(context.tree.source / name) or ""
@@ -26,9 +30,10 @@ def find_edits(context: BuildContext) -> dict[str, str]:
 
 
 def record_generated_files(context: BuildContext, edits: Mapping[str, str]) -> None:
-    """Record the source files that a build changed: they are no edits from now on.
+    """Record the end of a build, and the source files that it changed.
 
-    `edits` are the edits that `find_edits` returned before the build began.
+    From now on, they do not count as edits. `edits` are the edits that `find_edits` returned before
+    the build began.
     """
     added_files.end_build(context.tree, context.source.path)
     generated = {}
@@ -40,31 +45,35 @@ def record_generated_files(context: BuildContext, edits: Mapping[str, str]) -> N
         write_atomically(context.tree.patched_file, json.dumps(patched))
 
 
-def differing_sources(context: BuildContext, patched: Mapping[str, str]) -> dict[str, str]:
+def find_differing_sources(
+    context: BuildContext, expected_digests: Mapping[str, str]
+) -> dict[str, str]:
     """Return the source files that differ from the fetched ones, with their digests in the tree.
 
-    `patched` has the digests of files that are meant to differ: a file with that digest is left
-    out. The digest of a file that is gone is "".
+    `expected_digests` has the digests of files that are meant to differ: a file with the expected
+    digest is left out. The digest of a file that is missing in the tree is "".
     """
     differing = {}
     for parent, folders, names in os.walk(context.source.path):
         # git writes its index anew, and setuptools does so with an .egg-info in a source archive.
         folders[:] = [name for name in folders if name != ".git" and not name.endswith(".egg-info")]
-        for name in names:
-            fetched = Path(parent, name)
+        for file_name in names:
+            fetched = Path(parent, file_name)
             path = fetched.relative_to(context.source.path)
             copy = context.tree.source / path
-            # A copy has the date of its original. To read all files would take minutes.
+            # The tree's copy has the date of its original unless somebody changed it. To read all
+            # files instead would take minutes.
             if _size_and_date(copy) == _size_and_date(fetched) or not fetched.is_file():
                 continue
             digest = context.stat_cache.digest(copy) or ""
-            if digest not in (patched.get(str(path)), context.stat_cache.digest(fetched)):
-                differing[str(path)] = digest
+            name = str(path)
+            if digest not in (expected_digests.get(name), context.stat_cache.digest(fetched)):
+                differing[name] = digest
     return differing
 
 
 def _size_and_date(file: Path) -> tuple[int, int] | None:
-    """Return the bytes and the date of a file, by which a copy is compared; None if it is gone."""
+    """Return the bytes and the date of a file, in nanoseconds; None if it is missing."""
     with contextlib.suppress(OSError):
         status = file.lstat()
         return status.st_size, status.st_mtime_ns

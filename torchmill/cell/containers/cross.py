@@ -149,7 +149,7 @@ class CrossBuild:
     tag: str = ""  # that selects the release
     image: str = ""  # its name
     # Compilers run without emulation: the image has cross compilers for the engine's machine.
-    crossed: bool = False
+    is_crossed: bool = False
     options: Options = field(default_factory=Options)
 
     @property
@@ -237,7 +237,7 @@ def plan_container(build: CrossBuild, place: ContainerPlace, engine_host: Engine
 
 def _refuse_host(build: CrossBuild, engine_host: EngineHost) -> None:
     """Raise an error if a build cannot run on the engine's machine."""
-    if engine_host.remote:
+    if engine_host.is_remote:
         raise HostError(
             "the container engine that answers runs on another machine, which does not see the "
             "files of this one: run the same command there, in a checkout of its own, or let the "
@@ -280,7 +280,7 @@ def _plan_variables(
     }
     if place.configs is not None:
         variables["TORCHMILL_CONFIGS"] = CONFIGS
-    if build.crossed:
+    if build.is_crossed:
         variables["COMPILER_PATH"] = CROSS_COMPILERS
     return variables
 

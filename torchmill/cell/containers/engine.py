@@ -52,7 +52,7 @@ def find_engine(environ: Mapping[str, str], requested: str = "") -> Engine:
     """Return the requested engine, or else the first of docker, podman and buildah that answers.
 
     `environ` is the environment whose PATH is searched and in which the engine runs. Raises
-    ConfigError if the requested name is none of these three, HostError if no engine answers.
+    ConfigError if the requested name is not one of these three, HostError if no engine answers.
     """
     names = tuple(_ENGINES)
     if requested:
@@ -103,6 +103,7 @@ def _read_version(
 
 
 def _ask(argv: Sequence[str], environ: Mapping[str, str]) -> str:
+    """Return what an engine's command prints. Raises CommandError if it fails or is silent."""
     return process.ask(argv, environ, ANSWER_TIMEOUT_SECONDS).strip()
 
 
@@ -134,8 +135,8 @@ class EngineHost:
     """The machine on which the containers of an engine run."""
 
     arch: str  # of its processor: "x86_64"
-    rootless: bool  # root in a container is the user who started it
-    remote: bool  # it is another machine, which does not see our files
+    is_rootless: bool  # root in a container is the user who started it
+    is_remote: bool  # it is another machine, which does not see our files
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,10 +169,10 @@ class Container:
 class ContainerCommands:
     """The commands of one run, in their order."""
 
-    before: tuple[tuple[str, ...], ...]  # creates the container; none if `main` does
+    creation: tuple[tuple[str, ...], ...]  # create the container; () if `main` does
     trial: tuple[str, ...]  # prints the machine (`uname -m`) that a program in the container sees
     main: tuple[str, ...]  # runs the program
-    after: tuple[str, ...]  # ends and removes the container; fails if it is gone
+    removal: tuple[str, ...]  # ends and removes the container; fails if it is gone
 
 
 def container_commands(
@@ -201,10 +202,10 @@ def container_commands(
     entry = ("--entrypoint", program, container.image, *arguments)
     uname = ("--entrypoint", "uname", container.image, "-m")  # prints the machine
     return ContainerCommands(
-        before=(),
+        creation=(),
         trial=engine.command("run", "--rm", *local, *uname),
         main=engine.command("run", "--rm", *init, *local, *identity, *options, *entry),
-        after=engine.command("rm", "--force", container.name),
+        removal=engine.command("rm", "--force", container.name),
     )
 
 
@@ -216,10 +217,10 @@ def _buildah_commands(
     isolation = ("--isolation", "chroot")  # needs no more than the right to mount
     create = engine.command("from", "--name", name, *platform, "--pull-never", container.image)
     return ContainerCommands(
-        before=(create,),
+        creation=(create,),
         trial=engine.command("run", *isolation, name, "--", "uname", "-m"),
         main=engine.command("run", *isolation, *options, name, "--", *container.argv),
-        after=engine.command("rm", name),
+        removal=engine.command("rm", name),
     )
 
 
@@ -230,11 +231,11 @@ def _user_options(engine: Engine, engine_host: EngineHost, container: Container)
     user, group = container.user
     numbers = f"{user}:{group}"
     if engine.name == "podman":
-        if engine_host.rootless:
+        if engine_host.is_rootless:
             return ("--userns", "keep-id", "--user", numbers)
         return ("--user", numbers)
     # Root in such a container is the user who started it.
-    if engine_host.rootless or engine.name == "buildah":
+    if engine_host.is_rootless or engine.name == "buildah":
         return ("--user", "0:0")
     return ("--user", numbers)
 
@@ -269,7 +270,7 @@ def find_engine_host(engine: Engine, environ: Mapping[str, str], system: str) ->
     """
     try:
         answer = _ask(engine.command(*_ENGINES[engine.name]["host"]), environ)
-        machine, rootless, remote = json.loads(answer)
+        machine, is_rootless, is_remote = json.loads(answer)
     except (CommandError, ValueError) as error:
         raise HostError(
             f"{engine.name} does not say where its containers run ({error})",
@@ -279,17 +280,19 @@ def find_engine_host(engine: Engine, environ: Mapping[str, str], system: str) ->
     if engine.name == "docker":
         # Its second value is the list of its security options, and it does not tell whether its
         # daemon runs elsewhere.
-        security_options = rootless or ()
-        rootless = any("name=rootless" in option for option in security_options)
+        security_options = is_rootless or ()
+        is_rootless = any("name=rootless" in option for option in security_options)
         daemon = _docker_daemon(engine, environ)
-        remote = daemon.startswith(("tcp://", "ssh://", "http://", "https://"))
+        is_remote = daemon.startswith(("tcp://", "ssh://", "http://", "https://"))
     # Podman and buildah print the architecture as uname does, or as images name it ("arm64").
     arch = machine
     for our_name, docker_name in ARCHES_OF_ENGINES.items():
         if machine == docker_name:
             arch = our_name
     # On a Mac every engine has a virtual machine, which sees the user's folders.
-    return EngineHost(arch, bool(rootless), bool(remote) and system == "linux")
+    return EngineHost(
+        arch, is_rootless=bool(is_rootless), is_remote=bool(is_remote) and system == "linux"
+    )
 
 
 def _docker_daemon(engine: Engine, environ: Mapping[str, str]) -> str:
@@ -321,12 +324,12 @@ def run_container(
     """
     # Buildah alone has commands before. It has no daemon: the programs in its container are
     # processes of this machine, which the variable marks, and buildah lives as long as they do.
-    is_buildah = bool(steps.before)
+    is_buildah = bool(steps.creation)
     mark = {MARK: container.name} if is_buildah else {}
     engine_environ = {**environ, **mark}
-    with process.interrupt_on_sigterm(), reaper.watch_container(mark, steps.after, environ):
+    with process.interrupt_on_sigterm(), reaper.watch_container(mark, steps.removal, environ):
         try:
-            for argv in steps.before:
+            for argv in steps.creation:
                 process.capture(argv, env=engine_environ)
             check_machine(process.capture(steps.trial, env=engine_environ).strip())
             process.stream(
@@ -339,7 +342,7 @@ def run_container(
             )
         except CommandError as error:
             argv = error.argv
-            if argv not in (*steps.before, steps.trial):
+            if argv not in (*steps.creation, steps.trial):
                 # The main command that ran may have secret values of variables (_fill_in_values):
                 # the message shows the command without them.
                 argv = steps.main
@@ -351,7 +354,7 @@ def run_container(
                 code="container-stopped",
             ) from None
         finally:
-            reaper.end_marked(mark, steps.after, environ)
+            reaper.end_marked(mark, steps.removal, environ)
 
 
 def _fill_in_values(steps: ContainerCommands, environ: Mapping[str, str]) -> list[str]:
@@ -359,7 +362,7 @@ def _fill_in_values(steps: ContainerCommands, environ: Mapping[str, str]) -> lis
 
     Buildah does not take the value of `--env NAME` from its own environment.
     """
-    if not steps.before:
+    if not steps.creation:
         return list(steps.main)
     words = [steps.main[0]]
     for previous, word in pairwise(steps.main):

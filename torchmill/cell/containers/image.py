@@ -58,6 +58,7 @@ def manylinux_image(images: ImageFacts, arch: str, glibc: str | None) -> BaseIma
 
 
 def _glibc_version(image: BaseImage) -> Version:
+    """Return the version of glibc of an image, to order by; 0 if the facts have none."""
     return Version(image.glibc or "0")
 
 
