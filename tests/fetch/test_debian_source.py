@@ -145,7 +145,9 @@ def test_source_packages_are_parsed() -> None:
 def test_errors_of_apt_are_explained(
     tmp_path: Path, output: str, kind: type[Exception], code: str
 ) -> None:
-    error = explain_apt_error(output, tmp_path, "torch v1.13.1", "name a mirror (`--mirror URL`)")
+    error = explain_apt_error(
+        output, tmp_path, title="torch v1.13.1", alternatives="name a mirror (`--mirror URL`)"
+    )
     assert type(error) is kind
     assert error.code == code
 
@@ -227,10 +229,15 @@ def test_a_suite_without_archive_or_keys_is_refused(
 def test_lists_are_renewed_after_a_listed_file_is_missing(tmp_path: Path) -> None:
     (tmp_path / "updated").touch()
     gone = "E: Failed to fetch http://d/x.deb  404  Not Found [IP: 1.2.3.4 80]"
-    assert explain_apt_error(gone, tmp_path, "x", "WAYS").code == "debian-file-gone"
+    assert (
+        explain_apt_error(gone, tmp_path, title="x", alternatives="WAYS").code == "debian-file-gone"
+    )
     assert not (tmp_path / "updated").exists()
     sized = "Get:1 http://d x amd64 1 [404 kB]\nE: Could not connect to d"
-    assert explain_apt_error(sized, tmp_path, "x", "WAYS").code == "host-unreachable"
+    assert (
+        explain_apt_error(sized, tmp_path, title="x", alternatives="WAYS").code
+        == "host-unreachable"
+    )
 
 
 def test_lists_from_the_future_are_renewed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,7 +63,15 @@ def download_file(
     """
     target = folder / (Path(unquote(urlsplit(url).path)).name or "archive")
     if not target.exists():
-        _download(url, target, bar, network_hint, refusal_hint, sha256=sha256, size=size)
+        _download(
+            url,
+            target,
+            bar,
+            network_hint=network_hint,
+            refusal_hint=refusal_hint,
+            sha256=sha256,
+            size=size,
+        )
     if sha256 is None:
         return target
     actual = hash_file(target)
@@ -81,9 +89,9 @@ def _download(
     url: str,
     target: Path,
     bar: ProgressBar,
+    *,
     network_hint: str,
     refusal_hint: str,
-    *,
     sha256: str | None,
     size: int | None,
 ) -> None:
@@ -94,7 +102,7 @@ def _download(
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f"{target.name}.part")
     validator_file = target.with_name(f"{target.name}.validator")
-    # Without a validator or a digest, nobody would notice that the server's file has changed since.
+    # With neither validator nor digest, nobody would notice that the server has another file now.
     is_resumable = part.exists() and (bool(sha256) or validator_file.exists())
     offset = part.stat().st_size if is_resumable else 0
     headers = _resume_headers(offset, validator_file)
@@ -163,7 +171,7 @@ def _note_validator(response: requests.Response, validator_file: Path) -> None:
     if validator and not validator.startswith(_WEAK_TAG):
         validator_file.write_text(validator, encoding="utf-8")
     elif response.status_code != requests.codes.partial_content:
-        # All of the file comes, so the validator of an earlier try is no longer that of the part.
+        # All of the file comes. A validator of an earlier try would not describe this part.
         validator_file.unlink(missing_ok=True)
 
 
@@ -202,7 +210,7 @@ def _write_part(
 def open_url(
     session: requests.Session, url: str, headers: Mapping[str, str]
 ) -> Iterator[tuple[requests.Response, Iterator[bytes]]]:
-    """Open a URL; the context is the response and an iterator over its content as it arrives.
+    """Open a URL; yield the response, and an iterator over the parts of its content as they arrive.
 
     Raises requests.HTTPError for a refusal, SilentError if the host sends nothing or too slowly,
     SourceError if the URL is invalid or redirects to an invalid one, and the other errors of
@@ -288,8 +296,8 @@ def http_session() -> requests.Session:
 def describe_http_error(error: Exception) -> str:
     """Return the reason of an error of requests, as a clause.
 
-    If there was no answer, the reason is that of the first error in the chain of exceptions: the
-    system's, such as "connection refused". The errors of the libraries wrap it.
+    If there was no answer, the error wraps errors of other libraries. The innermost is the system's
+    and has the reason, such as "connection refused".
     """
     response = getattr(error, "response", None)
     if response is not None:

@@ -51,7 +51,7 @@ class IndexFile:
 def configured_index(environment: Mapping[str, str] = os.environ) -> str:
     """Return the URL of the index that pip uses on this machine; PyPI's if none is configured.
 
-    Raises NetworkError if what is configured is no URL of a server.
+    Raises NetworkError if what is configured is not the URL of a server.
     """
     index = environment.get("PIP_INDEX_URL")
     if not index:

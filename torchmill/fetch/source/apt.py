@@ -1,7 +1,8 @@
-"""Read Debian's lists and download its packages, by an apt that changes nothing of the system.
+"""Find and download Debian's packages, by an apt that changes nothing of the system.
 
-apt gets settings by which its lists, its downloads and its list of sources lie in a folder of the
-user's cache. "Upstream" are the authors of a program, whose version Debian's version contains.
+An archive is a server with packages. apt downloads its lists, which describe the packages. Settings
+let apt keep the lists, its downloads and the addresses of archives in a folder of the user's cache.
+"Upstream" are the authors of a program, whose version is a part of Debian's version.
 """
 
 import contextlib
@@ -72,18 +73,19 @@ class SourcePackage(_ListedPackage):
 class BinaryPackage(_ListedPackage):
     """A binary package that an archive lists."""
 
-    made_from: str  # the name of its source package
-    depends: tuple[tuple[str, ...], ...]  # names of packages; of each group, one is needed
+    source_name: str  # the name of the source package that it was built from
+    # Groups of names of packages: this package needs one package of each group.
+    depends: tuple[tuple[str, ...], ...]
     glibc: str | None  # the oldest version of glibc that it declares to run with
-    file: str  # name of the downloaded file
+    file: str  # the name that apt gives the downloaded file
     size: int  # bytes
     sha256: str
 
 
 class Apt:
-    """An apt whose lists, cache and list of sources are below `folder`.
+    """An apt that keeps its lists, its cache and the addresses of archives below `folder`.
 
-    The tarballs of source packages are downloaded to `downloads`.
+    It downloads the tarballs of source packages to `downloads`.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -125,11 +127,11 @@ class Apt:
     def query(
         self, search: Callable[[], _Answer], is_enough: Callable[[_Answer], bool]
     ) -> tuple[_Answer, CommandError | None]:
-        """Return the answer of a search in the lists, and the failure to renew the lists, or None.
+        """Return the answer of a search in the lists, and the error if they could not be renewed.
 
-        Lists of the last 24 hours are searched first. Unless `is_enough(answer)`, the lists are
-        downloaded anew and searched again. If they cannot be downloaded, old lists are better than
-        none: their answer is returned together with the failure.
+        Lists of the last 24 hours are searched first. If `is_enough` rejects the answer, or if the
+        lists are older, they are downloaded anew and searched again. If that fails, the answer of
+        the old lists is returned together with apt's error.
         """
         stamp = self.folder / "updated"
         age = None
@@ -158,7 +160,7 @@ class Apt:
         with contextlib.suppress(CommandError):  # apt fails for an unknown name, and without lists
             output = self.run("apt-cache", "showsrc", "--only-source", name)
         for package in parse_showsrc(output):  # apt lists the newest first
-            if upstream in {None, package.upstream}:
+            if upstream is None or upstream == package.upstream:
                 return package
         return None
 
@@ -205,7 +207,7 @@ def hold_apt(cache: Path) -> AbstractContextManager[None]:
     Raises BusyError if another run holds them for over ten minutes.
     """
     message = f"{cache} is in use by another run: wait for it, or stop it"
-    return hold_folder(cache, source_dir.WAIT_TIMEOUT_SECONDS, message, "apt-busy")
+    return hold_folder(cache, source_dir.WAIT_TIMEOUT_SECONDS, message=message, code="apt-busy")
 
 
 def parse_showsrc(text: str) -> Iterator[SourcePackage]:
@@ -215,7 +217,12 @@ def parse_showsrc(text: str) -> Iterator[SourcePackage]:
         for line in fields.get("checksums-sha256", "").splitlines():
             words = line.split()
             if len(words) > 2 and _ORIGINAL_TARBALL.search(words[2]):  # noqa: PLR2004
-                yield SourcePackage(fields["package"], fields["version"], words[2], words[0])
+                yield SourcePackage(
+                    name=fields["package"],
+                    version=fields["version"],
+                    tarball=words[2],
+                    sha256=words[0],
+                )
 
 
 def parse_show(text: str) -> Iterator[BinaryPackage]:
@@ -235,7 +242,7 @@ def parse_show(text: str) -> Iterator[BinaryPackage]:
             version=version,
             # The field is "nvidia-cuda-toolkit (11.8.0-5)" if the versions of source and binary
             # differ, and is missing if their names and versions are the same.
-            made_from=(fields.get("source") or name).split()[0],
+            source_name=(fields.get("source") or name).split()[0],
             depends=_parse_depends(depends),
             glibc=glibc[1] if glibc else None,
             file=f"{name}_{file_version}_{architecture}.deb",
@@ -269,15 +276,15 @@ def list_binaries(apt: Apt, names: Iterable[str]) -> dict[str, BinaryPackage]:
 def package_closure(
     roots: Sequence[str], look_up: Callable[[Iterable[str]], Mapping[str, BinaryPackage]]
 ) -> tuple[BinaryPackage, ...]:
-    """Return some packages, and the packages that they need and that are made from their sources.
+    """Return the packages called `roots`, and all that they need of the same source packages.
 
-    `roots` are the names of the first packages. From a toolkit, for example, its compiler and its
-    libraries are returned, but neither the driver nor the C library, which have other sources.
-    `look_up` returns the listed ones of some packages by name. Roots that are not listed are left
-    out.
+    What those need is returned, too, and so on. For a toolkit these are, for example, its compiler
+    and its libraries, but neither the driver nor the C library, which have other source packages.
+    `look_up` returns packages by their names, without those that no archive lists. Such roots are
+    left out.
     """
     listed = dict(look_up(roots))
-    sources = {package.made_from for package in listed.values()}
+    sources = {package.source_name for package in listed.values()}
     chosen = {name: listed[name] for name in roots if name in listed}
     new_packages = list(chosen.values())
     while new_packages:
@@ -294,7 +301,7 @@ def package_closure(
         # From each group, the first package is chosen, as by apt, unless one was chosen before.
         for group in groups:
             alternatives = [listed[name] for name in group if name in listed]
-            suitable = [package for package in alternatives if package.made_from in sources]
+            suitable = [package for package in alternatives if package.source_name in sources]
             is_satisfied = any(package.name in chosen for package in suitable)
             if suitable and not is_satisfied:
                 first = suitable[0]
@@ -328,8 +335,8 @@ def download_binaries(
 def explain_apt_error(output: str, folder: Path, title: str, alternatives: str) -> TorchmillError:
     """Return the error to show if apt failed to get `title`, by its output.
 
-    `folder` is that of the `Apt`, `alternatives` is a clause that says what the user may do
-    instead.
+    If an archive no longer has a listed file, the lists are marked as old. `folder` is that of the
+    `Apt`, `alternatives` is a clause that says what the user may do instead.
     """
     complaint = apt_complaint(output)
     if "no space left" in output.lower():

@@ -252,7 +252,7 @@ def _write_member(
 def _require_inside(path: Path, root: Path, name: str) -> None:
     """Raise SourceError if a path, with its links followed, is outside of `root`.
 
-    `name` is that of the member, for the message. A path that is too long for the system is refused
+    `name` is the member's, for the message. A path that is too long for the system is refused
     as well: realpath does not follow it to its end, so it could lead anywhere (CVE-2025-4517).
     """
     real = os.path.realpath(path)

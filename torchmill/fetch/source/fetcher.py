@@ -80,7 +80,7 @@ def hold_source(layout: Layout, source: Source) -> Iterator[None]:
 def _lock_sources(home: Path, title: str, timeout_seconds: float) -> AbstractContextManager[None]:
     """Hold the folder of a package's sources; raise BusyError after `timeout_seconds`."""
     message = f"{title} is being fetched by another run ({home}): wait for it, or stop it"
-    return hold_folder(home, timeout_seconds, message, "source-busy")
+    return hold_folder(home, timeout_seconds, message=message, code="source-busy")
 
 
 def _intact_record(slot: SourceDir, cache: StatCache) -> FetchRecord | None:
@@ -89,7 +89,7 @@ def _intact_record(slot: SourceDir, cache: StatCache) -> FetchRecord | None:
     Raises SourceError for a tree with changes that a fetch would destroy. The record is renewed.
     """
     record: FetchRecord | None = None
-    with contextlib.suppress(SourceError):  # a damaged record counts as none
+    with contextlib.suppress(SourceError):  # a damaged record counts as a missing one
         record = source_dir.read_record(slot.folder)
     if record is None:
         verification.refuse_unrecorded(slot)

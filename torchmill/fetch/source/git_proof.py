@@ -49,8 +49,10 @@ class Difference:
 
     path: str
     clause: str  # without subject: "is not in the commit"
-    line_ends: bool = False  # the file has CRLF in place of the commit's LF, and else is equal
-    extra: bool = False  # the file is not in the commit
+    has_other_line_ends: bool = (
+        False  # the file has CRLF in place of the commit's LF, and else is equal
+    )
+    is_extra: bool = False  # the file is not in the commit
 
     def __str__(self) -> str:
         return f"{self.path} {self.clause}"
@@ -162,7 +164,7 @@ def _compare_files(
     for path in sorted(expected.files.keys() - actual.keys()):
         yield Difference(os.fsdecode(path), "is missing")
     for path in sorted(actual.keys() - expected.files.keys()):
-        yield Difference(os.fsdecode(path), "is not in the commit", extra=True)
+        yield Difference(os.fsdecode(path), "is not in the commit", is_extra=True)
     common = sorted(actual.keys() & expected.files.keys())
     hashed = _hash_files(top, [(path, actual[path]) for path in common])
     for path, (mode, blob) in zip(common, hashed, strict=True):
@@ -171,7 +173,7 @@ def _compare_files(
         if blob != expected_blob:
             is_regular = stat.S_ISREG(actual[path].st_mode)
             if is_regular and _differs_in_line_ends(top / name, expected_blob):
-                yield Difference(name, "has other line ends", line_ends=True)
+                yield Difference(name, "has other line ends", has_other_line_ends=True)
             else:
                 yield Difference(name, "has other contents")
         elif mode != expected_mode and os.name != "nt":  # files of Windows have no such modes
@@ -280,7 +282,7 @@ def _parse_tree(data: bytes) -> Iterator[tuple[int, bytes, str]]:
     """Yield mode, name and id of the entries of a tree object.
 
     Raises _ForgedObjectError unless the entries cover the whole object without a gap: finditer
-    would skip over anything that is no entry.
+    would skip over anything that is not an entry.
     """
     end = 0
     for match in _TREE_ENTRY.finditer(data):
@@ -364,7 +366,7 @@ def require_commit(
         all_differences.append(Difference(path, "is not a submodule of the commit"))
     differences = all_differences
     if allow_extra:
-        differences = [difference for difference in all_differences if not difference.extra]
+        differences = [difference for difference in all_differences if not difference.is_extra]
     if differences:
         raise SourceError(
             f"{tree} is not what the commit {commit} holds ({describe_differences(differences)}): "

@@ -74,7 +74,7 @@ class CommitHistory:
 
         Raises ConfigError if git sees that the bad commit does not come after the good one.
         """
-        # `git bisect` refuses to work if HEAD is no commit, as in a bare repository it may be.
+        # `git bisect` refuses to work if HEAD is not a commit, as may be in a bare repository.
         self.git("update-ref", "--no-deref", "HEAD", bad)
         self.bisect("start", "--no-checkout", bad, good)
 

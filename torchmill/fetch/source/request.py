@@ -109,7 +109,7 @@ def source_requests(
 ) -> tuple[SourceRequest, ...]:
     """Return a request for the source of each release.
 
-    The options are those of the command line; "" is an option that was not given. A package without
+    The options come from the command line; "" is an option that was not given. A package without
     a git repository comes from PyPI unless `origin` names another place. Raises ConfigError if a
     ref or a digest is given for several packages.
     """

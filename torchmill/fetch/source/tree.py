@@ -116,7 +116,7 @@ def read_build_backend(tree: Path) -> str | None:
     except FileNotFoundError:
         return None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, AttributeError) as error:
-        # An AttributeError is raised if build-system is no table.
+        # An AttributeError is raised if build-system is not a table.
         raise SourceError(
             f"{file} cannot be read ({error}): fetch the source from somewhere else",
             code="unreadable-pyproject",

@@ -28,7 +28,7 @@ class ToolkitRequest:
     # "11.8", "gcc-11"; for a library "8.5.0.96", its beginning "8.5", or "" for the newest.
     version: str
     # The version of the toolkits that a library goes with: "11", for MAGMA "11.8". None for all
-    # that is no library.
+    # that is not a library.
     cuda: str | None
     arch: str  # "x86_64", "aarch64"
     capabilities: str = ""  # for MAGMA: what its GPU code must serve, "7.0;8.6"; "": anything
