@@ -26,7 +26,7 @@ from torchmill.plan.doctor.finding import CheckContext, Finding
 
 HOSTS = ROOT / "tests" / "golden" / "hosts"
 BUILDAH = Engine("buildah", "/usr/bin/buildah", (), "1.28.2")
-HERE = EngineHost("x86_64", rootless=False, remote=False)
+HERE = EngineHost("x86_64", is_rootless=False, is_remote=False)
 READY = ContainerFacts(BUILDAH, HERE, "debian-arm64", "{}", handlers={"qemu-aarch64": AARCH64})
 
 
@@ -90,7 +90,7 @@ MISSING = {
         {"image": "invoke image --kind builder --tag v1.13.1 --arch aarch64 --build"},
     ),
     "files": (
-        replace(READY, engine_host=replace(HERE, remote=True)),
+        replace(READY, engine_host=replace(HERE, is_remote=True)),
         {"engine's machine": "run the command there, or unset DOCKER_HOST and CONTAINER_HOST"},
     ),
 }
@@ -178,10 +178,10 @@ def test_what_emulation_costs_is_estimated_where_it_was_measured(shipped: Facts)
 def test_cross_compilers_of_an_image_count_where_they_run(shipped: Facts) -> None:
     described = '[{"Config":{"Labels":{"torchmill.cross-compilers":"x86_64"}}}]'
     crossed = replace(READY, described=described)
-    assert crossed.crossed
-    assert not replace(crossed, engine_host=replace(HERE, arch="aarch64")).crossed
-    assert not replace(crossed, engine_host=None).crossed
-    assert not READY.crossed
+    assert crossed.is_crossed
+    assert not replace(crossed, engine_host=replace(HERE, arch="aarch64")).is_crossed
+    assert not replace(crossed, engine_host=None).is_crossed
+    assert not READY.is_crossed
     findings = findings_of(shipped, crossed)["programs for aarch64"]
     assert "12 to 15 times" not in findings.because
     assert (

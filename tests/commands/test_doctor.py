@@ -240,7 +240,7 @@ def test_a_setting_that_only_a_later_step_would_refuse_is_refused(
 
 
 def test_the_refusal_points_to_fixes_only_if_there_are_some() -> None:
-    fixed = Finding("git", "none", "any", "failure", "invoke deps")
+    fixed = Finding("git", "none", "any", "failure", cure="invoke deps")
     unfixed = Finding("glibc", "musl", "2.17", "failure")
 
     def refusal(*findings: Finding) -> str:

@@ -11,7 +11,7 @@ from torchmill.plan.doctor.finding import Finding, Verdict, with_cures
 
 
 def make_finding(cure: str, verdict: Verdict = "failure") -> Finding:
-    return Finding("something", "none", "one", verdict, cure)
+    return Finding("something", "none", "one", verdict, cure=cure)
 
 
 def test_the_cures_of_a_bare_machine_are_in_the_order_to_run_them(shipped: Facts) -> None:

@@ -49,7 +49,7 @@ def test_the_needs_of_a_package_without_measured_builds_are_in_its_facts(
     small = change_host(LINUX, resources=scarce)
 
     def verdicts(host: Host) -> list[str]:
-        return [finding.verdict for finding in resources.package_resources(host, package)]
+        return [finding.verdict for finding in resources.check_package_resources(host, package)]
 
     assert verdicts(small) == ["failure", "warning"]
     assert verdicts(LINUX) == ["ok", "ok"]

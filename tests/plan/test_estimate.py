@@ -194,7 +194,7 @@ def test_a_build_from_the_compiler_cache_is_no_measure(shipped: Facts, cpu_secon
 def test_a_further_python_takes_a_part_of_the_first_ones_time(shipped: Facts) -> None:
     plan = plan_with_options(shipped, "wheel-3.10-cpu", "v1.13.1")
     first = require_estimate(shipped, plan)
-    further = require_estimate(shipped, plan, further=True)
+    further = require_estimate(shipped, plan, is_further_python=True)
     # As it was measured, here and by upstream.
     assert 0.153 < further.cpu.likely / first.cpu.likely < 0.25
 

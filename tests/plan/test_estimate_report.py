@@ -35,8 +35,8 @@ def test_one_sentence_gives_the_expected_duration(shipped: Facts) -> None:
 
 def test_the_duration_of_a_further_python_names_the_tree_that_it_uses(shipped: Facts) -> None:
     plan = plan_with_options(shipped, "wheel-3.10-cpu", "v1.13.1")
-    wall = require_estimate(shipped, plan, further=True).wall
-    sentence = estimate_report.expected_duration(shipped, plan, further=True)
+    wall = require_estimate(shipped, plan, is_further_python=True).wall
+    sentence = estimate_report.expected_duration(shipped, plan, is_further_python=True)
     expected = f"expected to take {wall} in the tree of the first Python, less with what "
     assert sentence.startswith(expected)
 

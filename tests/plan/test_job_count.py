@@ -40,7 +40,7 @@ GIB = 2**30
 def test_the_reason_names_what_limits_the_jobs(
     cores: int, memory: int, requested: int | None, count: int, reason: str
 ) -> None:
-    jobs = count_jobs(cores, memory, 2 * GIB, requested)
+    jobs = count_jobs(cores, memory=memory, per_job=2 * GIB, requested=requested)
     assert jobs.count == count
     assert reason in jobs.reason
 

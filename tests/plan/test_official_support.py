@@ -158,7 +158,7 @@ def test_the_newest_wheel_for_a_gpu_was_read_and_fits(shipped: Facts) -> None:
             continue
         assert wheel is not None
         assert wheel.version == versions[-1]
-        assert wheel.would_do
+        assert wheel.is_known_to_fit
 
 
 def test_several_gpus_need_a_wheel_that_serves_all_of_them(shipped: Facts) -> None:

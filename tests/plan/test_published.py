@@ -296,7 +296,7 @@ def test_a_wheel_is_judged_by_the_properties_of_a_machine(
     assert wheel is not None
     assert (wheel.version, wheel.verdict.fit) == (version, fit)
     assert reason in wheel.verdict.reason
-    assert wheel.would_do is (fit == "fits")
+    assert wheel.is_known_to_fit is (fit == "fits")
     assert ("would do as well" in str(wheel)) is (fit == "fits")
 
 
@@ -401,7 +401,7 @@ def test_the_needs_of_a_wheel_are_named_if_the_processor_is_not_described(
 
 def test_a_gap_in_a_library_for_one_feature_is_a_remark(shipped: Facts) -> None:
     wheel = wheel_for_gpus(shipped, "wheel-3.12-cu121", "v2.2.2", H100)
-    assert wheel.would_do
+    assert wheel.is_known_to_fit
     assert "it has no code for semi-structured sparsity (cuSPARSELt) on 9.0" in wheel.remarks
 
 

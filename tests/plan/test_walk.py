@@ -129,7 +129,9 @@ def test_findings_without_end_are_not_followed_for_ever() -> None:
     rounds = iter(range(10**6))
 
     def examine(_: Host) -> list[Finding]:
-        return [Finding("it", "none", "it", "failure", f"invoke toolkit --cuda {next(rounds)}.0")]
+        return [
+            Finding("it", "none", "it", "failure", cure=f"invoke toolkit --cuda {next(rounds)}.0")
+        ]
 
     assert 1 < len(foresee(examine, BOOKWORM).commands) < 50
 
@@ -142,7 +144,7 @@ def test_a_toolkit_of_conda_needs_its_channel_and_py_rattler(shipped: Facts) -> 
     assert step.origins[0].addresses == (CHANNEL, PY_RATTLER)
     assert stops_of(step, {}) == ()
     assert stops_of(step, {CHANNEL: "", PY_RATTLER: ""}) == ()
-    with_rattler = DownloadServers(rattler=True)
+    with_rattler = DownloadServers(has_rattler=True)
     step = toolkit_step(shipped, BOOKWORM, "invoke toolkit --cuda 12.1", with_rattler)
     assert step.origins[0].addresses == (CHANNEL,)
 
@@ -162,7 +164,7 @@ def test_a_mirror_is_asked_in_place_of_anacondas_server(shipped: Facts) -> None:
     servers = DownloadServers(
         channels="https://mirror.example/conda/",
         index="https://mirror.example/simple/",
-        rattler=False,
+        has_rattler=False,
     )
     step = toolkit_step(shipped, BOOKWORM, "invoke toolkit --cuda 12.1", servers)
     assert step.origins[0].addresses == (
@@ -331,7 +333,7 @@ def test_a_command_that_changes_the_system_needs_root(shipped: Facts, command: s
     without_root = change_host(BOOKWORM, packages={"may_use_root": False})
     (stop,) = stops_of(step, {}, without_root)
     assert stop.kind == "permission"
-    assert stops_of(replace(step, vital=False), {}, without_root) == ()
+    assert stops_of(replace(step, is_vital=False), {}, without_root) == ()
     perhaps_root = change_host(BOOKWORM, packages={"may_use_root": None})
-    (stop,) = find_stops([step], Answers(password=True), perhaps_root)
+    (stop,) = find_stops([step], Answers(needs_password=True), perhaps_root)
     assert "password" in stop.reason

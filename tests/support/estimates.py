@@ -29,10 +29,14 @@ def plan_with_options(
 
 
 def require_estimate(
-    facts: Facts, plan: Plan, own_runs: Sequence[MeasuredRun] = (), *, further: bool = False
+    facts: Facts,
+    plan: Plan,
+    own_runs: Sequence[MeasuredRun] = (),
+    *,
+    is_further_python: bool = False,
 ) -> Estimate:
     """Return the estimate of a plan, of which something must be known."""
-    estimate = estimate_build(facts, plan, own_runs, further=further)
+    estimate = estimate_build(facts, plan, own_runs, is_further_python=is_further_python)
     assert estimate is not None
     return estimate
 

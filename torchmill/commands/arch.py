@@ -169,8 +169,8 @@ class ListAnswer:
     ) -> Iterator[str]:
         """Yield the lines of the answer; `wheel` is the official one for some GPUs or a board."""
         for gpu in self.gpus:
-            if gpu.gpu != gpu.capability.name:
-                yield f"{gpu.gpu}: {gpu.capability.name}"
+            if gpu.name != gpu.capability.name:
+                yield f"{gpu.name}: {gpu.capability.name}"
         if self.shortest not in {"", arch_list.format_arch_list(self.targets)}:
             yield f"{self.shortest} would do: its code runs on all of them"
         for capability in self.capabilities:
@@ -193,7 +193,7 @@ class ListAnswer:
                 self.facts, plan, gpus=self._requested_capabilities()
             )
         return {
-            "gpus": {gpu.gpu: gpu.capability.name for gpu in self.gpus},
+            "gpus": {gpu.name: gpu.capability.name for gpu in self.gpus},
             "capabilities": [
                 capability_as_data(self.facts, capability) for capability in self.capabilities
             ],
@@ -411,7 +411,7 @@ def _describe_support(
             yield f"  {title:<10}  {', '.join(names)}"
     for gpu in gpus:
         if support[gpu.capability.name] is None:
-            yield f"{gpu.gpu} ({gpu.capability.name}) can run nothing on this list"
+            yield f"{gpu.name} ({gpu.capability.name}) can run nothing on this list"
 
 
 def _describe_official(

@@ -287,7 +287,7 @@ def find_bad_commit(
         )
     folder = layout.bisect
     busy = f"another run is searching in {folder}: wait for it"
-    with hold_folder(folder, 0, busy, "bisect-running"):
+    with hold_folder(folder, 0, message=busy, code="bisect-running"):
         if reset:
             (folder / RECORD).unlink(missing_ok=True)
             return CommandOutput(

@@ -172,7 +172,9 @@ def _check_options(
     needed = _ENGINES[engine]["needs"]
     allowed = needed or _SLURM_OPTIONS
     most = _ENGINES[engine].get("most", MOST_SHARDS)
-    require_count("--shards", shards, _ENGINES[engine]["least"], most, "invalid-shard")
+    require_count(
+        "--shards", shards, least=_ENGINES[engine]["least"], most=most, code="invalid-shard"
+    )
     for name, value in values.items():
         if value and name not in allowed:
             hint = ""

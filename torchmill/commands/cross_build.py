@@ -92,7 +92,7 @@ class ContainerFacts:
     handlers: Mapping[str, str] | None = None
 
     @property
-    def crossed(self) -> bool:
+    def is_crossed(self) -> bool:
         """Tell whether the image has cross compilers that run on the engine's machine."""
         if self.engine_host is None:
             return False
@@ -169,7 +169,7 @@ def prepare_run(
         goal,
         tag=selecting_tag(facts, goal.cell.release),
         image=present.image,
-        crossed=emulated and present.crossed,
+        is_crossed=emulated and present.is_crossed,
     )
     place = _container_place(root, layout)
     container = cross.plan_container(goal, place, engine_host)
@@ -177,7 +177,7 @@ def prepare_run(
     sentences = [
         f"{goal.identifier} is built in a container for {goal.arch} ({name}, image {goal.image})",
         "the wheel's platform tag follows the glibc of that image, not of this machine",
-        *describe_pace(facts, plan, emulated=emulated, crossed=goal.crossed),
+        *describe_pace(facts, plan, emulated=emulated, crossed=goal.is_crossed),
     ]
     missing = []
     for finding in (_examine_emulation(context, present), _examine_image(context, present)):
@@ -337,7 +337,7 @@ def preview_cross_build(
     except (HostError, ImpossibleBuildError) as error:
         return f"\nin a container, which is not possible: {error}", {"missing": str(error)}
     sentences = [*run.sentences, *(f"missing: {reason}" for reason in run.missing)]
-    commands = [*run.steps.before, run.steps.main, run.steps.after]
+    commands = [*run.steps.creation, run.steps.main, run.steps.removal]
     lines = ["\nin a container", *sentences]
     if whole:
         lines += [shlex.join(argv) for argv in commands]
@@ -388,18 +388,25 @@ def _examine_engine(present: ContainerFacts) -> Iterator[Finding]:
     needed = "docker, podman or buildah"
     if isinstance(present.engine, HostError):
         refusal = present.engine
-        yield Finding(subject, "none that answers", needed, "failure", refusal.cure, refusal.reason)
+        yield Finding(
+            subject,
+            "none that answers",
+            needed,
+            "failure",
+            cure=refusal.cure,
+            because=refusal.reason,
+        )
         return
     version = f"{present.engine.name} {present.engine.version}".rstrip()
     yield Finding(subject, version, needed, "ok")
-    if present.engine_host is not None and present.engine_host.remote:
+    if present.engine_host is not None and present.engine_host.is_remote:
         yield Finding(
             "engine's machine",
             "another one",
             "this one",
             "failure",
-            "run the command there, or unset DOCKER_HOST and CONTAINER_HOST",
-            "it does not see the files of this one",
+            cure="run the command there, or unset DOCKER_HOST and CONTAINER_HOST",
+            because="it does not see the files of this one",
         )
 
 
@@ -415,14 +422,14 @@ def _examine_emulation(context: CheckContext, present: ContainerFacts) -> Findin
         refusal = emulation.explain_no_emulation(arch, present.handlers)
         if refusal is not None:
             reason, _, fix = refusal.partition(": ")  # neither has a colon of its own
-            return Finding(subject, "not run", needed, "failure", fix, reason)
+            return Finding(subject, "not run", needed, "failure", cure=fix, because=reason)
         handler = emulation.find_handler(arch, present.handlers)
         if handler:
             emulator = f"emulated by {handler.name}"
     *pace, faster = describe_pace(
-        context.facts, context.plan, emulated=True, crossed=present.crossed
+        context.facts, context.plan, emulated=True, crossed=present.is_crossed
     )
-    return Finding(subject, emulator, needed, "warning", faster, "; ".join(pace))
+    return Finding(subject, emulator, needed, "warning", cure=faster, because="; ".join(pace))
 
 
 def _examine_image(context: CheckContext, present: ContainerFacts) -> Finding:
@@ -440,9 +447,9 @@ def _examine_image(context: CheckContext, present: ContainerFacts) -> Finding:
         words += ["--purpose", "debian"]
     cure = " ".join([*words, "--build"])
     if isinstance(present.engine, HostError):
-        return Finding(subject, "not known without an engine", needed, "unknown", cure)
+        return Finding(subject, "not known without an engine", needed, "unknown", cure=cure)
     reason = (
         f"{present.engine.name} has no image {present.image} (another one is named with "
         f"{IMAGE_VARIABLE}=NAME, or after -- with --image NAME)"
     )
-    return Finding(subject, f"no {present.image}", needed, "failure", cure, reason)
+    return Finding(subject, f"no {present.image}", needed, "failure", cure=cure, because=reason)

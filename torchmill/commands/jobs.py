@@ -74,9 +74,9 @@ class Budget:
         cores = min(self.processors, key=limits.tightness).count
         return count_jobs(
             cores,
-            self.binding_memory.available,
-            int(demand.largest.high),
-            self.requested_processors,
+            memory=self.binding_memory.available,
+            per_job=int(demand.largest.high),
+            requested=self.requested_processors,
         )
 
     def as_data(self) -> dict[str, Any]:

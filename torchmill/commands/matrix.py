@@ -141,7 +141,7 @@ def cells_as_data(facts: Facts, cells: Iterable[Cell], native: str) -> list[dict
             "python": build.python,
             "variant": build.variant,
             "arch": build.arch,
-            "possible": cell.possible,
+            "possible": cell.is_possible,
             "reason": cell.reason,
             "standing": trial.standing,
             "because": trial.text,
@@ -170,7 +170,7 @@ def _table(facts: Facts, cells: Sequence[Cell]) -> Iterator[str]:
     Columns are Pythons, rows are variants: those with which at least one cell can be built.
     """
     yield f"{cells[0].release} on {cells[0].build.arch}"
-    builds = [cell.build for cell in cells if cell.possible]
+    builds = [cell.build for cell in cells if cell.is_possible]
     if not builds:
         yield "  nothing can be built"
         return
@@ -181,7 +181,7 @@ def _table(facts: Facts, cells: Sequence[Cell]) -> Iterator[str]:
     marks = {}
     for cell in cells:
         standing: Standing = "impossible"
-        if cell.possible:
+        if cell.is_possible:
             standing = find_trial(facts, cell).standing
         marks[cell.build.python, cell.build.variant] = MARKS[standing]
     yield _format_row("Python", pythons)
@@ -211,7 +211,7 @@ def _reasons(facts: Facts, cells: Sequence[Cell]) -> Iterator[str]:
             # "CUDA 11.8 exists …" and "CUDA 12.1 exists …" are shown as one reason.
             reason = cell.reason.replace(f"CUDA {cell.build.cuda} exists", "it exists")
             ruled_out.setdefault(reason, []).append(cell)
-    possible = {cell.build.variant for cell in cells if cell.possible}
+    possible = {cell.build.variant for cell in cells if cell.is_possible}
     for reason, group in ruled_out.items():
         word = "untried" if reason.endswith(UNTRIED) else "no"
         yield fold_text(f"  {word} {_span(facts, group, possible)}: {reason}")

@@ -211,7 +211,7 @@ def _summarize_plan(preview: PreviewedPlan) -> str:
         preview.layout, preview.facts, preview.cell, preview.native
     )
     costs = estimate_report.cost_rows(
-        preview.facts, preview.plan, preview.own_runs, further=in_tree
+        preview.facts, preview.plan, preview.own_runs, is_further_python=in_tree
     )
     tag = selecting_tag(preview.facts, preview.cell.release)
     words = format_options(preview.requested)

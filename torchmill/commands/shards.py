@@ -45,7 +45,7 @@ def show_shards(
     """
     counts: Sequence[int] = _COUNTS
     if count:
-        counts = [require_count("--count", count, 1, MOST_SHARDS, "invalid-shard")]
+        counts = [require_count("--count", count, least=1, most=MOST_SHARDS, code="invalid-shard")]
     machine = read_or_measure_host(host, layout.root, cell)
     selected = selection.selected_release(facts, layout, tag)
     build_cell = cell_lookup.find_cell(facts, cell, machine.arch, selected)

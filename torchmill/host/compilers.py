@@ -6,9 +6,10 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from pathlib import Path
+from typing import NamedTuple
 
 from torchmill.core.errors import parse_option
 from torchmill.core.lenient_paths import find_paths, is_file, real_path
@@ -17,9 +18,16 @@ from torchmill.host.disk_usage import list_names
 from torchmill.host.host import Compiler
 from torchmill.host.programs import RunProgram
 
-# The variable that names a compiler, and the commands that builds try without it.
-CXX_COMPILER = "CXX", ("c++", "cl")
-C_COMPILER = "CC", ("cc", "cl")
+
+class CompilerLookup(NamedTuple):
+    """How a build finds the compiler of a language."""
+
+    variable: str  # by which the user names a command
+    usual_commands: tuple[str, ...]  # that a build tries in this order without the variable
+
+
+CXX_COMPILER = CompilerLookup("CXX", ("c++", "cl"))
+C_COMPILER = CompilerLookup("CC", ("cc", "cl"))
 Digest = Callable[[Path], str | None]  # of a file's contents; None if it cannot be read
 _NAME = re.compile(r"(?:(?:gcc\d+-)?g\+\+|clang\+\+)(?:-\d+)?")  # Amazon Linux: "gcc14-g++"
 _CLANG = re.compile(r"(?P<apple>Apple )?(?:clang|LLVM) version (?P<version>\d+(?:\.\d+)+)")
@@ -42,21 +50,20 @@ def command_words(environ: Mapping[str, str], name: str) -> list[str]:
 
 
 def compiler_command(
-    environ: Mapping[str, str], of: tuple[str, Sequence[str]] = CXX_COMPILER
+    environ: Mapping[str, str], lookup: CompilerLookup = CXX_COMPILER
 ) -> list[str] | None:
     """Return the command of the compiler that a build would use; None if it is not installed.
 
-    `of` is `CXX_COMPILER` or `C_COMPILER`. Raises ConfigError as `command_words` does.
+    Raises ConfigError as `command_words` does.
     """
-    variable, usual_names = of
     path = environ.get("PATH")
-    words = command_words(environ, variable)
+    words = command_words(environ, lookup.variable)
     if words:
-        # The build uses this command, and fails with a wrong one: the usual names do not matter.
+        # The build uses this command, and fails with a wrong one: the usual ones do not matter.
         return words if shutil.which(words[0], path=path) else None
-    for name in usual_names:
-        if shutil.which(name, path=path):
-            return [name]
+    for command in lookup.usual_commands:
+        if shutil.which(command, path=path):
+            return [command]
     return None
 
 

@@ -1,6 +1,8 @@
 """A machine described in a TOML file: read strictly, and written so that it is read again.
 
-The file's keys are flat; they predate the classes that now group them.
+The file's keys are flat; they predate the classes that now group them. A table (`TomlTable`)
+gathers the problems of its file in a list, each as a line for the user. A host is "complete" if
+what its description does not name is absent, and not merely unknown.
 """
 
 import re
@@ -31,7 +33,7 @@ from torchmill.host.host import (
 from torchmill.host.native import ARCHES, SYSTEMS
 
 FAMILIES = ("gcc", "clang", "apple-clang", "msvc")
-# Keys of the tables "versions" and "libraries" whose values are no versions: the name of a Linux
+# Keys of the tables "versions" and "libraries" whose values are not versions: the name of a Linux
 # release, and the path of a library.
 _NOT_VERSIONS = {"codename", "libstdc++"}
 _HEADER = (
@@ -42,18 +44,18 @@ _HEADER = (
 def load_host(path: Path) -> Host:
     """Read a host from a TOML file. Raises ConfigError with all mistakes, a line each."""
     if not path.is_file():
-        problem = "is a folder" if path.is_dir() else "does not exist"
+        state = "is a folder" if path.is_dir() else "does not exist"
         raise ConfigError(
-            f"{path} {problem}: write one with `invoke doctor --save FILE`, or leave --host out",
+            f"{path} {state}: write one with `invoke doctor --save FILE`, or leave --host out",
             code="host-file-missing",
         )
     problems: list[str] = []
     table = read_toml(path, problems)
-    if problems:  # the file is no TOML: each key would be reported as missing, too
+    if problems:  # the file is not TOML: each key would be reported as missing, too
         raise ConfigError("\n".join(problems), code="invalid-host-file")
     host = _read_host(table)
     _check_host(table, host)
-    if problems:  # which reading and checking have added to
+    if problems:  # those of `table`, which reading and checking have reported
         raise ConfigError("\n".join(problems), code="invalid-host-file")
     return host
 
@@ -116,14 +118,16 @@ def _check_host(table: TomlTable, host: Host) -> None:
     """Report values that have the right type and cannot be right."""
     for name, version in {**host.programs.versions, **host.toolkits.libraries}.items():
         if version and name not in _NOT_VERSIONS and not is_version(version):
-            table.problem(f"'{name}' is '{version}', expected a version, such as '2.35' (PEP 440)")
+            table.note_problem(
+                f"'{name}' is '{version}', expected a version, such as '2.35' (PEP 440)"
+            )
     for gpu in host.gpus.devices:
         if gpu.capability and not re.fullmatch(r"\d+\.\d", gpu.capability):
-            table.problem(
+            table.note_problem(
                 f"'capability' of '{gpu.name}' is '{gpu.capability}', expected one such as '8.6'"
             )
     for problem in contradictions(host):
-        table.problem(problem)
+        table.note_problem(problem)
 
 
 def contradictions(host: Host) -> Iterator[str]:
@@ -213,7 +217,7 @@ def _format_bytes(size: int | None) -> str | None:
 
 
 def _without_empty(value: LinuxDistribution | Gpu | None) -> dict[str, Any]:
-    """Return the fields of a value that are not empty; nothing of None."""
+    """Return the fields of a value that are not empty; {} for None."""
     if value is None:
         return {}
     return {key: field for key, field in asdict(value).items() if field}
@@ -228,35 +232,39 @@ def _read_arch(table: TomlTable, system: str) -> str:
     usual = ARCHES.get(system, ())
     if arch and usual and arch not in usual and not arch.startswith(f"{system}_"):
         choices = " or ".join(usual)
-        table.problem(f"'arch' is '{arch}', expected {choices} if 'system' is '{system}'")
+        table.note_problem(f"'arch' is '{arch}', expected {choices} if 'system' is '{system}'")
     return arch
 
 
 def _read_distribution(table: TomlTable, system: str) -> LinuxDistribution | None:
     """Read the distribution, a table with at least an `id`; None if there is none."""
     if "distribution" not in table.data:
-        # A misspelt key may be meant for it: see `check_unknown_keys`.
+        # If a key is unknown, `check_unknown_keys` suggests one that was asked for, such as this.
         table.requested.append("distribution")
         return None
     if system in ARCHES and system != "linux":
-        table.problem(f"'distribution' is one of Linux, and 'system' is '{system}': leave it out")
+        table.note_problem(
+            f"'distribution' is one of Linux, and 'system' is '{system}': leave it out"
+        )
     inner = table.table("distribution")
     distribution = inner.read(LinuxDistribution)
     l4t = distribution.l4t
     if l4t and not is_version(l4t):
-        inner.problem(f"'l4t' is '{l4t}', expected a release of Jetson Linux, such as '36.4.3'")
+        inner.note_problem(
+            f"'l4t' is '{l4t}', expected a release of Jetson Linux, such as '36.4.3'"
+        )
     return distribution
 
 
 def _read_compiler(table: TomlTable, key: str) -> Compiler | None:
-    """Read a compiler, written as "gcc 12.2.0"; None if the key is absent or its value wrong."""
+    """Read a compiler, written as "gcc 12.2.0"; None if the key is absent or its value is wrong."""
     text = table.optional(key)
     if not text:
         return None
     family, _, version = text.partition(" ")
     if family not in FAMILIES or not is_version(version):
         families = ", ".join(FAMILIES)
-        table.problem(
+        table.note_problem(
             f"'{key}' is '{text}', expected one of {families} and a version, as in 'gcc 12.2.0'"
         )
         return None
@@ -264,23 +272,23 @@ def _read_compiler(table: TomlTable, key: str) -> Compiler | None:
 
 
 def _read_cores(table: TomlTable) -> int:
-    """Read the number of processors; a value that is wrong is reported."""
+    """Read the number of processors, at least 1; anything else is reported and becomes 1."""
     expected = "a whole number from 1"
     cores = table.take("cores", int, expected)
     if cores is None:  # missing, or no number: `take` has reported that
         return 1
     if cores < 1:
-        table.problem(f"'cores' is {cores}, expected {expected}")
+        table.note_problem(f"'cores' is {cores}, expected {expected}")
     return cores
 
 
 def _read_memory(table: TomlTable) -> int:
-    """Read the memory in bytes."""
+    """Read the memory in bytes; 0 for a wrong value, which is reported."""
     text = table.data.get("memory")
     problems_before = len(table.problems)
     memory = table.size("memory")
     # A value that cannot be read is 0, too.
     was_read = len(table.problems) == problems_before
     if was_read and memory <= 0:
-        table.problem(f"'memory' is '{text}', expected what the machine has, such as '16 GiB'")
+        table.note_problem(f"'memory' is '{text}', expected what the machine has, such as '16 GiB'")
     return memory

@@ -1,7 +1,7 @@
 """The disk space that files take: a file with several names (hard links) counts once.
 
-Files of one store, such as the caches, may have names in several trees. To remove one tree frees
-nothing of such a file while it has another name.
+A file of a cache may have further names in several trees. Such a file frees nothing when one tree
+is removed, as long as it has another name.
 """
 
 import contextlib
@@ -21,8 +21,8 @@ class LinkedFile:
     """A file with several names."""
 
     size: int  # bytes on the disk
-    names: int  # how many it has anywhere
-    seen: int  # how many of them are in the folders that were measured
+    names: int  # the number of its names anywhere
+    seen: int  # the number of its names in the folders that were measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class DiskBytes:
     """The disk space that some files and folders take."""
 
     single: int = 0  # bytes of folders, and of files with one name
-    files: int = 0  # how many names of files
-    linked: Mapping[Inode, LinkedFile] = field(default_factory=dict)
+    files: int = 0  # the number of files; one with several names counts once for each
+    linked: Mapping[Inode, LinkedFile] = field(default_factory=dict)  # files with several names
 
     @property
     def size(self) -> int:
@@ -40,13 +40,16 @@ class DiskBytes:
 
     @property
     def freed(self) -> int:
-        """Return the bytes that come free if they are removed: none of a file with another name."""
-        whole = [link.size for link in self.linked.values() if link.seen >= link.names]
-        return self.single + sum(whole)
+        """Return the bytes that come free if the files and folders are removed.
+
+        A linked file that has a name elsewhere, which was not seen, frees nothing.
+        """
+        freed_links = [link.size for link in self.linked.values() if link.seen >= link.names]
+        return self.single + sum(freed_links)
 
 
 class _Sum:
-    """Adds up disk space; names of the same file are counted together."""
+    """A sum of disk space in the making; names of the same file are counted together."""
 
     def __init__(self) -> None:
         self.single = 0
@@ -54,7 +57,7 @@ class _Sum:
         self.linked: dict[Inode, LinkedFile] = {}
 
     def add_link(self, inode: Inode, size: int, names: int, seen: int) -> None:
-        """Add a file of which `seen` of its `names` were seen, further to those seen before."""
+        """Add a linked file with `names` names, of which `seen` more were seen now."""
         if inode in self.linked:
             seen += self.linked[inode].seen
         self.linked[inode] = LinkedFile(size, names, seen)
@@ -65,38 +68,40 @@ class _Sum:
 
 
 def add_up(usages: Iterable[DiskBytes]) -> DiskBytes:
-    """Return the sum of usages that have no name of a file in common, but maybe linked files."""
+    """Return the sum of the usages of different folders, which may share linked files."""
     result = _Sum()
     for usage in usages:
         result.single += usage.single
         result.files += usage.files
         for inode, link in usage.linked.items():
-            result.add_link(inode, link.size, link.names, link.seen)
+            result.add_link(inode, size=link.size, names=link.names, seen=link.seen)
     return result.total()
 
 
 def measure_paths(paths: Iterable[Path]) -> DiskBytes:
     """Return the disk space of files and folders; links are not followed.
 
-    Files that vanish meanwhile do not count.
+    Files that vanish while this runs do not count.
     """
     result = _Sum()
     for status in _walk(paths):
         is_folder = stat.S_ISDIR(status.st_mode)
         if not is_folder:
             result.files += 1
-        # The link count of a folder is the number of folders in it, not of its names.
+        # The link count of a folder tells how many folders are in it, not how many names it has.
         if is_folder or status.st_nlink == 1:
             result.single += _size(status)
         else:
-            result.add_link((status.st_dev, status.st_ino), _size(status), status.st_nlink, 1)
+            result.add_link(
+                (status.st_dev, status.st_ino), size=_size(status), names=status.st_nlink, seen=1
+            )
     return result.total()
 
 
 def _walk(paths: Iterable[Path]) -> Iterator[os.stat_result]:
     """Yield the status of paths and of everything below them."""
     for path in paths:
-        # Files may go, and folders may be closed to this user, at any time.
+        # Files may vanish at any time, and this user may not be allowed to read a folder.
         with contextlib.suppress(OSError):
             yield path.lstat()
             if path.is_symlink():
@@ -129,7 +134,7 @@ def list_children(folder: Path) -> list[Path]:
 def newest_change(paths: Iterable[Path]) -> float:
     """Return the time of the newest change of files and folders, in seconds since the epoch.
 
-    0 if none of them exists. Files inside folders are not looked at.
+    0 if none of them exists. The time of a folder is its own, whatever is in it.
     """
     newest = 0.0
     for path in paths:

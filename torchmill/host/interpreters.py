@@ -75,14 +75,14 @@ def find_shims(environ: Mapping[str, str] = os.environ) -> Interpreters:
 
 
 def broken_shims(environ: Mapping[str, str] = os.environ, home: Path | None = None) -> Interpreters:
-    """Return the shims that do not run, of versions that are not installed.
+    """Return the shims that fail among those of versions that are not installed.
 
-    Runs each shim of such a version. `shadowing_shims` is for versions that are installed.
+    Each of these shims is run. For versions that are installed, there is `shadowing_shims`.
     """
     installed = _candidates(environ, home)
     shims = find_shims(environ)
     suspects = {version: path for version, path in shims.items() if version not in installed}
-    answers = _ask_each(_probe, suspects)
+    answers = _ask_each(_prove_interpreter, suspects)
     return {
         version: suspects[version] for version, answer in answers.items() if isinstance(answer, str)
     }
@@ -91,7 +91,7 @@ def broken_shims(environ: Mapping[str, str] = os.environ, home: Path | None = No
 def interpreters_without_headers(
     environ: Mapping[str, str] = os.environ, home: Path | None = None
 ) -> Interpreters:
-    """Return the CPythons of versions of which none has its headers.
+    """Return a CPython for each version of which no CPython on this machine has its headers.
 
     A CPython without headers in the usual folder is run, and asked for its own folder of headers.
     """
@@ -101,7 +101,7 @@ def interpreters_without_headers(
         if not _has_headers(best):
             suspects[version] = best
     without_headers: Interpreters = {}
-    for version, answer in _ask_each(_query, suspects).items():
+    for version, answer in _ask_each(_ask_interpreter, suspects).items():
         if isinstance(answer, str):
             continue
         _, header = answer
@@ -128,7 +128,7 @@ def resolve_interpreter(
     """Return a CPython that runs, is of `version`, and has its headers.
 
     They are tried in this order: the interpreter of this process, a shim that Nox would take,
-    those that are installed, other shims. So the result is that which Nox takes, if it works.
+    installed interpreters, another shim. So the result is the one that Nox takes, if that works.
     Raises HostError if none works, with the problem of each.
     """
     paths = list(_candidates(environ, home).get(version, []))
@@ -137,10 +137,9 @@ def resolve_interpreter(
     if shim is not None:
         first_on_path = shutil.which(f"python{version}", path=environ.get("PATH"))
         user_folder = Path.home() if home is None else home
-        runs = first_on_path == str(shim) and not shadowing_shims(
-            {version: shim}, environ, user_folder
-        )
-        paths.insert(0 if runs else len(paths), shim)
+        is_first = first_on_path == str(shim)
+        is_taken = is_first and not shadowing_shims({version: shim}, environ, user_folder)
+        paths.insert(0 if is_taken else len(paths), shim)
     # The interpreter of this process; in a virtual environment, the one that it was made from.
     current = Path(sys.base_prefix, "bin", f"python{version}")
     if version == f"3.{sys.version_info.minor}" and is_file(current):
@@ -148,7 +147,7 @@ def resolve_interpreter(
 
     rejections: list[str] = []
     for path in dict.fromkeys(paths):
-        answer = _probe(version, path)
+        answer = _prove_interpreter(version, path)
         if isinstance(answer, Path):
             # A shim may start another interpreter tomorrow: return the one that it starts now.
             return answer if path == shim else path
@@ -164,7 +163,7 @@ def resolve_interpreter(
 
 
 def translated_interpreters(paths: Mapping[str, Path], arch: str) -> Interpreters:
-    """Return the interpreters in `paths` that are for another arch, so that an emulator runs them.
+    """Return the interpreters in `paths` that were made for another arch: an emulator runs them.
 
     The wheels that they build would be for that arch, too.
     """
@@ -179,10 +178,10 @@ def translated_interpreters(paths: Mapping[str, Path], arch: str) -> Interpreter
 def shadowing_shims(
     paths: Mapping[str, Path], environ: Mapping[str, str], home: Path
 ) -> Interpreters:
-    """Return pyenv's shims that come first on PATH and do not run, of versions that are installed.
+    """Return pyenv's shims that come first on PATH and fail, although the versions are installed.
 
-    No shim is run, because pyenv takes a sixth of a second to refuse: its files have the selected
-    versions.
+    `paths` are the installed interpreters by version. To run a shim takes a sixth of a second, so
+    pyenv's files are read instead: they have the versions that the user has selected.
     """
     base = Path(environ.get("PYENV_ROOT") or home / ".pyenv")
     selected = environ.get("PYENV_VERSION", "").replace(":", " ") or read_text(base / "version")
@@ -219,17 +218,20 @@ def how_to_install(version: str, *, pyenv: bool) -> str:
     return f"uv has none before 3.{_OLDEST_OF_UV}; with https://github.com/pyenv/pyenv, `{command}`"
 
 
-def _probe(version: str, executable: Path) -> Path | str:
-    """Return the real path of an interpreter, or a problem with it as part of a sentence."""
-    answer = _query(version, executable)
+def _prove_interpreter(version: str, executable: Path) -> Path | str:
+    """Return the real path of an interpreter that works and has headers, else a problem."""
+    answer = _ask_interpreter(version, executable)
     if isinstance(answer, str):
         return answer
     real, header = answer
     return real if is_file(header) else f"{executable} lacks its headers, {header}"
 
 
-def _query(version: str, executable: Path) -> tuple[Path, Path] | str:
-    """Return the real paths of an interpreter and of its Python.h, or a problem with it."""
+def _ask_interpreter(version: str, executable: Path) -> tuple[Path, Path] | str:
+    """Return the real paths of an interpreter and of its Python.h, else a clause on why it fails.
+
+    Whether its Python.h exists is not checked.
+    """
     # Wheels are tried without LD_LIBRARY_PATH, so that the interpreter must run without it.
     environ = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
     try:

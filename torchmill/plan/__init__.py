@@ -1,6 +1,6 @@
 """Decisions: pure functions of facts, host and options; nothing is touched.
 
-- arch_choice: choose the compute capabilities of a build: check a list, or take that of the
+- arch_choice: choose the compute capabilities of a build: check a list, or take the list of the
   official build
 - arch_toolkits: which CUDA toolkits make code for a GPU, and which releases build with them
 - base_package: the torch that a dependent package, such as torchvision, is built against

@@ -1,4 +1,4 @@
-"""Choose the compute capabilities of a build: check a list, or take that of the official build.
+"""Choose the compute capabilities of a build: check a list, or take the official build's.
 
 A list, such as "8.0;9.0a+PTX", is the value of TORCH_CUDA_ARCH_LIST. Each of its entries is a
 target: a compute capability, perhaps with a suffix ("9.0a"), and perhaps with PTX, which drivers

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from packaging.version import Version
 
-from torchmill.config.arch_list import parse_targets
+from torchmill.config.arch_list import parse_checked_arch_list
 from torchmill.config.facts import Facts
 from torchmill.config.gpu import Capability
 from torchmill.config.release_lookup import base_package
@@ -59,7 +59,7 @@ def _first_official_build(facts: Facts, capability: Capability) -> str:
     arch = "aarch64" if capability.tegra else "x86_64"
     for release in facts.releases[base_package(facts).name]:
         for cuda, official in release.cuda_official.items():
-            targets = parse_targets(facts, official.capabilities.get(arch, ""))
+            targets = parse_checked_arch_list(facts, official.capabilities.get(arch, ""))
             if capability.name in {target.capability for target in targets}:
                 variant = "cu" + cuda.replace(".", "")
                 return f"{release} ({variant})"

@@ -27,7 +27,7 @@ def _boards_table() -> dict[str, dict[str, str]]:
 def board_driver_support(host: Host, cuda: str) -> DriverSupport | None:
     """Return how the driver of a board supports the code that a CUDA toolkit makes.
 
-    Return None for a machine that is no board, and for a board whose driver follows the same
+    Return None for a machine that is not a board, and for a board whose driver follows the same
     version rules as the driver of a graphics card.
     """
     distribution = host.platform.distribution
@@ -49,7 +49,7 @@ def board_driver_support(host: Host, cuda: str) -> DriverSupport | None:
 def board_runs(host: Host, cuda: str) -> bool:
     """Tell whether a machine may run the code of a CUDA toolkit, as far as its board decides.
 
-    It returns True also for machines that are no boards, and if the support is not recorded.
+    True also for machines that are not boards, and if the support is not recorded.
     """
     support = board_driver_support(host, cuda)
     if support == "compat":

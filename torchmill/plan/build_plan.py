@@ -78,7 +78,9 @@ def compute_plan(
     torch = base_version(facts, cell, options)
     largest = largest_compile(facts, build, release.version)
     memory = usable_memory(host, options)
-    jobs = count_jobs(host.resources.cores, memory, int(largest.high), options.jobs).count
+    jobs = count_jobs(
+        host.resources.cores, memory=memory, per_job=int(largest.high), requested=options.jobs
+    ).count
     wheel_requirements = [selection.requires, *partner_requirements(rules, release)]
     template_values = {
         "version": version,
@@ -209,7 +211,7 @@ def _is_usual_build(
 def _without_usual_list(facts: Facts, cell: Cell, host: Host, options: Options) -> Options:
     """Return options without a list of compute capabilities that a published wheel may serve.
 
-    These are the list of the official build, and that of the host's GPUs.
+    These are the official build's list, and the list of the host's GPUs.
     """
     arch_list = options.arch_list
     is_official = arch_list is not None and arch_list.strip().lower() == OFFICIAL
@@ -257,7 +259,7 @@ def _split_requirements(
     """Return the requirements of the kit, and those of each interpreter's environment.
 
     Each project has a single requirement, with the bounds of all rules. Raises ConfigError for a
-    text that is no requirement.
+    text that is not a requirement.
     """
     requirements: dict[str, Requirement] = {}  # by normalized name
     for rule in rules:

@@ -1,6 +1,7 @@
 """The variables that a build sets, and who decides on each: facts, rules, options, or the user.
 
-A setting is a variable that the user gives with `--set NAME=VALUE`.
+A setting is a variable that the user gives with `--set NAME=VALUE`. A version variable is one by
+which a package's build files learn the version to build, such as PYTORCH_BUILD_VERSION.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,7 +31,7 @@ def refuse_idle_options(package: Package, build: Build, session: str, options: O
             "omit the option",
             code="torch-for-itself",
         )
-    deciders = _deciders(package, build, options)
+    deciders = _options_by_variable(package, build, options)
     for name in options.settings:
         if name in deciders:
             raise ConfigError(
@@ -39,10 +40,10 @@ def refuse_idle_options(package: Package, build: Build, session: str, options: O
             )
 
 
-def _deciders(package: Package, build: Build, options: Options) -> dict[str, str]:
-    """Return the variables that `--set` may not name, and the option that decides on each.
+def _options_by_variable(package: Package, build: Build, options: Options) -> dict[str, str]:
+    """Return the variables that `--set` may not name, each with the option that decides on it.
 
-    The option is the subject of an error's sentence: "`--jobs 4`, which changes no wheel, decides
+    The text of an option is the subject of a sentence: "`--jobs 4`, which changes no wheel, decides
     on this variable".
     """
     deciders: dict[str, str] = {}
@@ -74,12 +75,13 @@ def build_variables(
 ) -> dict[str, str]:
     """Return the variables that a build sets, sorted by name.
 
-    Rules, in the order of their file, override facts, and the user overrides rules. `values` has
-    the fields of the templates of version variables ("version", "torch", "requires"), and as "jobs"
-    the number of compilers at a time.
+    Rules, in the order of their file, override facts, and the user overrides rules. The values of
+    version variables are templates: `values` has their fields "version", "torch" and "requires",
+    and also "jobs", the number of compilers at a time.
     """
     package = facts.packages[selection.cell.build.package]
     variables = {
+        # ${…} are placeholders for folders, which are known only when the plan is carried out.
         "PATH": "${kit}/bin:${venv}/bin:${PATH}" if package.kit else "${venv}/bin:${PATH}",
         # A build in a tree below another checkout must not read the HEAD of that checkout.
         "GIT_CEILING_DIRECTORIES": "${tree}",
@@ -88,13 +90,13 @@ def build_variables(
     }
     for name, template in package.version_variables.items():
         text = template.format(**values)
-        if text:
+        if text:  # "" without requirements
             variables[name] = text
     for rule in rules:
         variables.update(rule.set)
     if options.arch_list:
         variables["TORCH_CUDA_ARCH_LIST"] = options.arch_list
-    # The values of a plan are templates with ${…}, in which "$$" stands for a plain "$".
+    # "$$" stands for a plain "$", which would otherwise begin a placeholder.
     settings = {name: value.replace("$", "$$") for name, value in options.settings.items()}
     variables.update(_with_appended_flags(variables, rules, settings))
     if is_within(package.off_spelling.releases, selection.cell.release.version):
@@ -110,8 +112,8 @@ def _with_appended_flags(
 ) -> dict[str, str]:
     """Return the user's settings, and the variables to which rules append flags.
 
-    Such a variable has its value from `variables`, then the flags of rules, then the user's flags:
-    of two flags that contradict each other, compilers follow the last.
+    Each of these has its value from `variables`, then the rules' flags, then the user's flags: of
+    two flags that contradict each other, compilers follow the last.
     """
     flags_by_variable: dict[str, list[str]] = {}
     for rule in rules:
@@ -128,9 +130,11 @@ def _with_appended_flags(
 
 
 def partner_requirements(rules: Iterable[Rule], release: Release) -> Iterator[str]:
-    """Yield the requirements of a wheel that are not built here: "triton==3.2.0".
+    """Yield a wheel's requirements of partners: "triton==3.2.0".
 
-    Raises ConfigError if a rule names a package of which the facts of the release have no version.
+    A partner is a package of its own that torchmill does not build; the facts of a release have the
+    versions that belong to it. Raises ConfigError if a rule names a partner for which the release
+    has no version.
     """
     for rule in rules:
         for template in rule.installs:

@@ -187,6 +187,7 @@ class _Catalogue:
 # A command diagnoses many logs with the same causes: without reports, and reports alone.
 @lru_cache(maxsize=4)
 def _index_catalogue(causes: tuple[FailureCause, ...]) -> _Catalogue:
+    """Return the catalogue of some causes; it is made once, because that takes long."""
     return _Catalogue(causes)
 
 
@@ -257,7 +258,7 @@ def _fill_name(
 ) -> FailureCause | None:
     """Return a cause with the name in the line, and the catalogue's answer to that name.
 
-    None if the cause holds only for names that it knows, and this is none of them.
+    None if the cause holds only for names that it knows, and this is not one of them.
     """
     if "name" not in pattern.names:
         return cause
@@ -306,11 +307,13 @@ def _unmangle(name: str) -> str:
 
 
 def _rank(cause: FailureCause) -> int:
+    """Return a key that orders causes by precedence: the cause to name comes first."""
     return _RANKS.index(cause.precedence)
 
 
 @cache
 def _compile_patterns(cause: FailureCause) -> list[LinePattern]:
+    """Return the patterns of a cause. Raises ConfigError for one that is not valid."""
     try:
         return [LinePattern(pattern) for pattern in cause.patterns]
     except re.error as error:

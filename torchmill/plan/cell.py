@@ -15,7 +15,7 @@ class Cell:
     reasons: tuple[str, ...] = ()
 
     @property
-    def possible(self) -> bool:
+    def is_possible(self) -> bool:
         """Tell whether the facts allow the build."""
         return not self.reasons
 

@@ -55,12 +55,12 @@ SERIES = 8  # most series of releases, such as 2.1.*, that a message lists
 def find_cell(facts: Facts, identifier: str, native: str, selected: Release | None) -> Cell:
     """Return the possible cell that an identifier names, of the newest release that has it.
 
-    Raises UnknownReleaseError for a name that is no cell's, ImpossibleBuildError for an impossible
+    Raises UnknownReleaseError for a name of no cell, ImpossibleBuildError for an impossible
     cell, with the reasons and the nearest possible cells.
     """
     build = find_build(facts, identifier, native, selected)
     for cell in _cells_of_build(facts, build, selected):
-        if cell.possible:
+        if cell.is_possible:
             return cell
     raise ImpossibleBuildError(
         explain_cell(facts, identifier, native, selected), code="impossible-build"
@@ -70,7 +70,7 @@ def find_cell(facts: Facts, identifier: str, native: str, selected: Release | No
 def find_build(facts: Facts, identifier: str, native: str, selected: Release | None) -> Build:
     """Return the build that an identifier names, possible or not.
 
-    Raises UnknownReleaseError, with near matches, for a name that is no build's, and if no release
+    Raises UnknownReleaseError, with near matches, for a name of no build, and if no release
     of the package goes with the selected one; ImpossibleBuildError on a machine that no fact
     describes.
     """
@@ -250,7 +250,7 @@ def _cells_of_build(facts: Facts, build: Build, selected: Release | None) -> Ite
 def explain_cell(facts: Facts, identifier: str, native: str, selected: Release | None) -> str:
     """Return why a build is impossible with every release, and what can be built instead.
 
-    Raises UnknownReleaseError for a name that is no cell's.
+    Raises UnknownReleaseError for a name of no cell.
     """
     build = find_build(facts, identifier, native, selected)
     cells = list(_cells_of_build(facts, build, selected))
@@ -310,7 +310,7 @@ def _other_releases(facts: Facts, cell: Cell) -> Iterator[str]:
 
     If somebody has made it with some of these releases, the others are left out.
     """
-    possible = [other for other in _cells_of_build(facts, cell.build, None) if other.possible]
+    possible = [other for other in _cells_of_build(facts, cell.build, None) if other.is_possible]
     tried = [other.release for other in possible if find_trial(facts, other).witness]
     if tried:
         yield f"releases that were built this way: {_format_series(facts, tried)}"

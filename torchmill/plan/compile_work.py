@@ -138,7 +138,7 @@ def _work_of_run(
 ) -> float | None:
     """Return the seconds of work in a run; with CUDA, those of one image of device code.
 
-    `release` is that of the run. None if the run has neither its processor time, nor both its
+    `release` is the run's. None if the run has neither its processor time, nor both its
     duration and its cores, or if its capabilities make no image.
     """
     seconds = run.cpu_seconds
@@ -186,8 +186,8 @@ def compilers_at_once(run: MeasuredRun) -> int:
 def host_library_bytes(facts: Facts, release: Release) -> int | None:
     """Return the bytes of the official libraries without device code, near a release.
 
-    They are those of the release itself, or of the nearest one for which they are recorded. None if
-    they are recorded for none, as of dependent packages.
+    If they are not recorded for the release itself, the nearest release with records counts. None
+    if no release of the package has records, as with dependent packages.
     """
     releases = facts.releases[release.package]
     # To compare versions is twenty times as fast as to compare whole releases.

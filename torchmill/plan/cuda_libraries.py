@@ -3,7 +3,10 @@
 A library may be the machine's: it is in the toolkit, or in the folders of the system. Or it is
 provisioned: `invoke toolkit` fetched it into the user's cache. Rules of a package say which
 libraries can be provisioned (their condition `kept`), and what changes if a machine does not have a
-library (their condition `lacking`).
+library (their condition `lacking`). A rule "provides for" a library that it names in a condition.
+
+Official is what PyTorch's own wheels have. `CellConstraints` are a cell and the demands of all
+rules on it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,11 +37,11 @@ _OPTIONAL = ("cusparselt", "nvshmem")
 
 
 def official_version(constraints: CellConstraints, name: str) -> str | None:
-    """Return the version of a library in the release's official build with the cell's toolkit.
+    """Return the version of a library in the official build that is nearest to a cell.
 
-    If there is no official build with this toolkit, it is the version in that with the nearest
-    toolkit: of the same major version, else an older one. If the release has no official build
-    with that major version, an older release stands for it. None if no version is known.
+    That is the official build of the cell's release with the cell's toolkit. If there is none, it
+    is that with the nearest toolkit of the same major version. If there is none, either, an older
+    release counts, and at last an older toolkit (`_nearest_toolkit`). None if no version is known.
     """
     toolkit = Version(constraints.cell.build.cuda or "0")
     release = _release_with_toolkit(constraints, toolkit.major)
@@ -54,7 +57,7 @@ def official_version(constraints: CellConstraints, name: str) -> str | None:
 def _release_with_toolkit(constraints: CellConstraints, major: int) -> Release:
     """Return the newest release, up to the cell's, with official builds for a major CUDA version.
 
-    If none has, return the cell's release.
+    If there is none, return the cell's release.
     """
     cell_release = constraints.cell.release
     releases = constraints.facts.releases[cell_release.package]
@@ -71,8 +74,9 @@ def _release_with_toolkit(constraints: CellConstraints, major: int) -> Release:
 def _nearest_toolkit(toolkits: Sequence[Version], toolkit: Version) -> Version | None:
     """Return the version in `toolkits`, oldest first, that is nearest to `toolkit`.
 
-    If some are of the same major version, it is the newest of them that is not newer, else the
-    oldest of them. If none is, it is the newest that is older; None if there is none.
+    If some are of the same major version, that is the newest of them that is not newer than
+    `toolkit`, else the oldest of them. Otherwise it is the newest that is older than `toolkit`;
+    None if all are newer.
     """
     same_major = [version for version in toolkits if version.major == toolkit.major]
     candidates = same_major or toolkits
@@ -87,9 +91,9 @@ def choose_libraries(
 ) -> dict[str, str]:
     """Return the libraries that a cell takes from the user's cache, with their versions.
 
-    They need not be in the cache yet: a plan tells which to fetch. A library is left out if no rule
-    provides for it, if the user's settings configure it, or if the machine has a version that fits.
-    `arch_list` has the cell's compute capabilities; "" if they are left to the build.
+    They need not be in the cache yet: a plan tells which to fetch. A library is left out if the
+    user's settings configure it, if the machine has a version that fits, or if no rule provides for
+    it. `arch_list` has the cell's compute capabilities; "" if they are left to the build.
     """
     libraries: dict[str, str] = {}
     for name in _libraries_in_rules(constraints, "kept"):
@@ -109,8 +113,8 @@ def required_nvidia_packages(
 ) -> tuple[str, ...]:
     """Return the packages of NVIDIA that a wheel requires, as the official wheel does.
 
-    There are none without an official wheel for the same toolkit, machine and versions of cuDNN and
-    NCCL: such a wheel contains the libraries itself. `libraries` are the provisioned libraries,
+    () if the official wheel has another toolkit, machine, or version of cuDNN or NCCL, or if there
+    is none: then the built wheel contains the libraries. `libraries` are the provisioned libraries,
     with their versions.
     """
     build = constraints.cell.build
@@ -139,9 +143,10 @@ def required_nvidia_packages(
 def lacking_libraries(
     constraints: CellConstraints, host: Host, settings: Mapping[str, str]
 ) -> frozenset[str]:
-    """Return the libraries that a machine does not have, of those whose lack rules provide for.
+    """Return the libraries that a machine lacks and that rules name in their condition `lacking`.
 
-    There are none if the host is known in part only, and none that the user's settings configure.
+    A library that the user's settings configure is left out. If a host is known only in part, the
+    result is empty: a library that its description does not name may still be there.
     """
     if not host.complete:
         return frozenset()
@@ -172,7 +177,7 @@ def visible_version(host: Host, name: str, cuda: str | None) -> str | None:
 
 
 def used_cudnn(plan: Plan, host: Host) -> str | None:
-    """Return the version of cuDNN that a build on a host uses; None for none, or if not known."""
+    """Return the version of cuDNN that a build on a host uses; None without it, or if unknown."""
     switch = plan.variables.get("USE_CUDNN", "").upper()
     if plan.build.cuda is None or switch in SWITCHED_OFF:
         return None
@@ -198,10 +203,10 @@ def library_key(name: str, version: str, cuda: str) -> str:
 
 
 def _libraries_in_rules(constraints: CellConstraints, condition: str) -> list[str]:
-    """Return the libraries that a cell's rules have in a condition, "kept" or "lacking", sorted.
+    """Return the libraries that a cell's rules name in a condition, "kept" or "lacking", sorted.
 
-    These are rules for the cell's release, Python, toolkit and machine. Whether their other
-    conditions hold depends on the libraries, which are yet to be chosen.
+    Only rules for the cell's release, Python, toolkit and machine count. Their other conditions are
+    not tested: they depend on the libraries, which are yet to be chosen.
     """
     cell = constraints.cell
     if cell.build.cuda is None:
@@ -216,7 +221,10 @@ def _libraries_in_rules(constraints: CellConstraints, condition: str) -> list[st
 
 
 def _machine_serves(constraints: CellConstraints, host: Host, name: str) -> bool:
-    """Tell whether the machine has a version of a library that a build can use."""
+    """Tell whether the machine has a version of a library that a build uses.
+
+    False for a library that torch compiles from its own source, whatever the machine has.
+    """
     version = visible_version(host, name, constraints.cell.build.cuda)
     if version is None or name in _COMPILED_WITH_TORCH:
         return False
@@ -239,11 +247,16 @@ def _version_to_provision(
 ) -> str | None:
     """Return the version of a library to take from the user's cache, or to fetch into it.
 
-    It is the official build's, if it is on offer and has code for all GPUs of the list. Else it is
-    the next version of the same major version that is and has, and that rules allow; a version in
-    the cache goes before versions on offer. If no version fits, it is the official one all the
-    same, so that the doctor reports its absence. None if no provider has the library for the
-    cell's toolkit, or if the facts do not tell the official version.
+    A version fits if it has the official major version, if rules allow it, and if it has code for
+    all GPUs of `arch_list`. The result is
+
+    - the official version, if it can be had and has code for all GPUs
+    - else the nearest version that fits, the next newer one or else the newest: of those in the
+      cache, or if none of them fits, of those that providers offer
+    - else the official version all the same, so that the doctor reports its absence
+
+    None if no provider has the library for the cell's toolkit, if the facts do not tell the
+    official version, or if torch has the library's source and the official version cannot be had.
     """
     cuda = str(constraints.cell.build.cuda)
     official = official_version(constraints, name)
@@ -304,8 +317,8 @@ def choose_magma(
 ) -> ProvisionedMagma | None:
     """Return the MAGMA in the user's cache that a cell takes, with code for its GPUs.
 
-    None if there is none, and for the reasons that leave out other libraries: no rule provides for
-    it, the user's settings configure it, or the machine has a MAGMA.
+    None if the cache has none, if the user's settings configure it, if the machine has a MAGMA, or
+    if no rule provides for it.
     """
     cuda = constraints.cell.build.cuda
     if cuda is None or MAGMA not in _libraries_in_rules(constraints, "kept"):
@@ -322,13 +335,12 @@ def best_magma(
     """Return the MAGMA with code for all GPUs of a list: the `official` version, else the newest.
 
     `names` are the names of folders in the user's cache, "magma-2.6.1-cu118-7.0_8.6+PTX". None if
-    no MAGMA serves.
+    no MAGMA has that code.
     """
-    serving = [
-        magma
-        for magma in provisioned_magma(names, cuda)
-        if not unserved_capabilities(facts, magma.code, arch_list)
-    ]
+    serving: list[ProvisionedMagma] = []
+    for magma in provisioned_magma(names, cuda):
+        if not unserved_capabilities(facts, magma.code, arch_list):
+            serving.append(magma)
 
     def preference(magma: ProvisionedMagma) -> tuple[bool, Version, str]:
         return magma.version == official, Version(magma.version), magma.name

@@ -109,7 +109,7 @@ def select_cuda(
 ) -> CudaSelection:
     """Return the toolkit, compiler and libraries with which a cell is compiled.
 
-    `provider` is that of the source: "git", "debian". Raises ConfigError and ImpossibleBuildError
+    `provider` is the source's: "git", "debian". Raises ConfigError and ImpossibleBuildError
     if the options ask for a toolkit or compute capabilities that the cell cannot have.
     """
     cuda = choose_toolkit(facts, cell, options.toolkit, cell.build.identifier(host.arch))

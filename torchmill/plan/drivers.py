@@ -15,14 +15,14 @@ def driver_runs(toolkit: Toolkit, host: Host) -> bool:
     """Tell whether a host's driver runs a toolkit's code, as far as is known."""
     if board_driver_support(host, toolkit.version):
         return board_runs(host, toolkit.version)
-    return not is_known_older(host.gpus.running_driver, oldest_driver(toolkit, host.system))
+    return not is_known_older(host.gpus.running_driver, bound=oldest_driver(toolkit, host.system))
 
 
 def driver_compiles_ptx(toolkit: Toolkit, host: Host) -> bool:
     """Tell whether a host's driver compiles a toolkit's PTX, as far as is known."""
     if host.system == "windows":
         return True  # the driver that it takes is recorded for Linux only
-    return not is_known_older(host.gpus.running_driver, toolkit.driver_ptx)
+    return not is_known_older(host.gpus.running_driver, bound=toolkit.driver_ptx)
 
 
 def oldest_driver(toolkit: Toolkit, system: str) -> str | None:

@@ -1,7 +1,8 @@
 """Estimate time, memory and disk of a build.
 
 An estimate is based on the catalogue of measured builds (`compile_work`), and on builds that this
-machine made before. docs/explanation/estimates.md explains the assumptions.
+machine made before. The work of a build is the processor time of all its compilers. An image is the
+device code for one entry of the arch list. docs/explanation/estimates.md explains the assumptions.
 """
 
 from collections.abc import Iterable, Sequence
@@ -54,12 +55,16 @@ class Estimate:
 
 
 def estimate_build(
-    facts: Facts, plan: Plan, own_runs: Sequence[MeasuredRun] = (), *, further: bool = False
+    facts: Facts,
+    plan: Plan,
+    own_runs: Sequence[MeasuredRun] = (),
+    *,
+    is_further_python: bool = False,
 ) -> Estimate | None:
     """Return the cost of carrying out a plan with an empty compiler cache; None if unknown.
 
-    `own_runs` are builds that this machine has made. With `further`, the tree was compiled before
-    for another Python, and only a part is compiled again.
+    `own_runs` are builds that this machine has made. With `is_further_python`, the tree was
+    compiled before for another Python, and only a part is compiled again.
     """
     assumed = facts.costs.assumptions
     images = link_overflow.count_code_images(plan.arch_list)
@@ -68,7 +73,7 @@ def estimate_build(
         return None
     cold_runs = [run for run in own_runs if _is_cold_run(facts, run)]
     work, confidence = _best_basis(facts, assumed, plan, work, cold_runs)
-    if further:
+    if is_further_python:
         work = replace(work, seconds=work.seconds * assumed.further_python.middle)
     is_dependent = facts.packages[plan.build.package].after is not None
     serial_seconds = assumed.dependent_seconds if is_dependent else assumed.serial_seconds
@@ -88,19 +93,20 @@ def estimate_build(
 
 
 def _typical_compile(facts: Facts, largest: CostRange, images: int) -> float:
-    """Return the bytes of memory that a compile takes on average, at least.
+    """Return a lower bound of the memory that a compile takes on average, in bytes.
 
-    `largest` is what each of the largest compiles takes.
+    `largest` are the bytes of one of the largest compiles, `images` the number of images.
     """
-    measured = [float(run.typical) for run in facts.costs.runs if run.typical]
-    if measured and not images:
-        return min(*measured, largest.low)
-    # It was measured of builds without CUDA only. For others, half of the largest is assumed.
+    averages = [float(run.typical) for run in facts.costs.runs if run.typical]
+    if averages and not images:
+        return min(*averages, largest.low)
+    # Averages were measured only for builds without CUDA. For others, half of the largest compile
+    # is assumed.
     return largest.low / 2
 
 
 def _describe_runs(runs: Iterable[MeasuredRun]) -> str:
-    """Return the builds of some runs, each once: "torch 1.13.1 cpu (c5.12xlarge)"."""
+    """Return a list of builds as text, each once: "torch 1.13.1 cpu (c5.12xlarge)"."""
     descriptions: list[str] = []
     for run in runs:
         build = f"{run.package} {run.release} {run.variant}".strip()
@@ -123,10 +129,10 @@ def wall_seconds(serial: CostRange, scaling: float, work: CompileWork, jobs: int
 
 
 def _is_cold_run(facts: Facts, run: MeasuredRun) -> bool:
-    """Tell whether a run of this machine compiled all files, with none from a compiler cache.
+    """Tell whether a run of this machine compiled all files, and took none from a compiler cache.
 
-    No record tells this. So a run counts as cold if its processor time is not less than the least
-    that the catalogue expects.
+    Records do not tell this. So a run counts as cold if its processor time reaches the least that
+    the catalogue expects.
     """
     work = _expected_work(facts, run)
     if work is None or run.cpu_seconds is None:
@@ -144,7 +150,7 @@ def _expected_work(facts: Facts, run: MeasuredRun) -> CompileWork | None:
 
 
 def runs_of_same_build(plan: Plan, runs: Iterable[MeasuredRun]) -> list[MeasuredRun]:
-    """Return the runs of a plan's release with as many images of device code, 0 without CUDA."""
+    """Return the runs of a plan's release that compiled the same number of images."""
     images = link_overflow.count_code_images(plan.arch_list)
     same_builds: list[MeasuredRun] = []
     for run in runs:
@@ -162,14 +168,15 @@ def _best_basis(
     work: CompileWork,
     own_runs: Sequence[MeasuredRun],
 ) -> tuple[CompileWork, str]:
-    """Return the work of a build, and the kind of builds that it is based on.
+    """Return the work of a build, and the kind of builds that it is based on, as a text.
 
-    If this machine has made the same build, the work is the mean of its runs. Else it is `work`,
-    the catalogue's, times the factor by which this machine was slower than the catalogue expects
-    in builds of other releases. `own_runs` are this machine's cold runs.
+    `own_runs` are this machine's cold runs. If the same build is among them, the work is their
+    mean. Else it is `work`, the catalogue's, times a factor: by so much this machine was slower in
+    builds of other releases than the catalogue expects.
     """
     same_builds = runs_of_same_build(plan, own_runs)
     if same_builds:
+        # A cold run has a processor time; `or 1` is for the type checker.
         mean = geometric_mean(run.cpu_seconds or 1 for run in same_builds)
         own_work = CompileWork(mean, assumed.spread.own, tuple(same_builds[:2]))
         return own_work, "builds of this machine"
@@ -195,8 +202,8 @@ def _best_basis(
 def _disk_bytes(facts: Facts, plan: Plan, images: int, part: str) -> CostRange:
     """Return the bytes on disk of a part of a build: "tree", or "packed" for its wheel.
 
-    They are computed from the sizes of the official libraries. Of dependent packages, such as
-    torchvision, no sizes are recorded: then measured builds tell.
+    They are computed from the sizes of the official libraries. For dependent packages, such as
+    torchvision, these sizes are not recorded, and measured builds tell.
     """
     assumed = facts.costs.assumptions
     release = plan.release
@@ -204,9 +211,9 @@ def _disk_bytes(facts: Facts, plan: Plan, images: int, part: str) -> CostRange:
     if assumed is None or host_bytes is None:
         return _measured_bytes(facts, release.package, part)
     library_bytes = float(host_bytes)
-    image = link_overflow.measured_image(facts, release) if images else None
-    if image:
-        image_bytes, _ = image
+    measured_image = link_overflow.measured_image(facts, release) if images else None
+    if measured_image:
+        image_bytes, _measured_release = measured_image
         library_bytes += images * image_bytes
     factor = assumed.tree if part == "tree" else assumed.packed
     return CostRange(library_bytes * factor.low, library_bytes * factor.high)
@@ -215,7 +222,7 @@ def _disk_bytes(facts: Facts, plan: Plan, images: int, part: str) -> CostRange:
 def _measured_bytes(facts: Facts, package: str, part: str) -> CostRange:
     """Return the bytes of a part of a dependent package's build, by measured builds.
 
-    These are builds of the package, else of all dependent packages.
+    If no build of the package was measured, those of all dependent packages count.
     """
     of_package: list[int] = []
     of_dependents: list[int] = []
@@ -232,7 +239,7 @@ def _measured_bytes(facts: Facts, package: str, part: str) -> CostRange:
 
 def format_estimate(seconds: float) -> str:
     """Return seconds as people read them: "40 s", "12 min", "2.4 h"."""
-    # From two of a unit on, rounding to whole units changes little.
+    # From two minutes or hours on, the rounding changes little.
     if seconds < 2 * _MINUTE_SECONDS:
         return f"{seconds:.0f} s"
     if seconds < 2 * _HOUR_SECONDS:

@@ -105,16 +105,20 @@ def _estimate_lines(estimate: Estimate, memory: int) -> list[str]:
 
 
 def cost_rows(
-    facts: Facts, plan: Plan, own_runs: Sequence[MeasuredRun] = (), *, further: bool = False
+    facts: Facts,
+    plan: Plan,
+    own_runs: Sequence[MeasuredRun] = (),
+    *,
+    is_further_python: bool = False,
 ) -> dict[str, str]:
     """Return the costs of a build by title: "time", "memory", "disk", and "risk" if its link has one.
 
     The arguments are those of `estimate_build`.
     """
     rows = {"time": "unknown: nothing like it was ever measured"}
-    estimate = estimate_build(facts, plan, own_runs, further=further)
+    estimate = estimate_build(facts, plan, own_runs, is_further_python=is_further_python)
     if estimate:
-        tree = _IN_SHARED_TREE if further else ""
+        tree = _IN_SHARED_TREE if is_further_python else ""
         boards = _boards_clause(plan, own_runs)
         rows = {
             "time": f"{estimate.wall}{tree}, judged by {estimate.confidence}{boards}",
@@ -128,16 +132,20 @@ def cost_rows(
 
 
 def expected_duration(
-    facts: Facts, plan: Plan, own_runs: Sequence[MeasuredRun] = (), *, further: bool = False
+    facts: Facts,
+    plan: Plan,
+    own_runs: Sequence[MeasuredRun] = (),
+    *,
+    is_further_python: bool = False,
 ) -> str:
     """Return a sentence on how long carrying out a plan takes; "" if nothing is known.
 
     The arguments are those of `estimate_build`.
     """
-    estimate = estimate_build(facts, plan, own_runs, further=further)
+    estimate = estimate_build(facts, plan, own_runs, is_further_python=is_further_python)
     if estimate is None:
         return ""
-    tree = _IN_SHARED_TREE if further else ""
+    tree = _IN_SHARED_TREE if is_further_python else ""
     boards = _boards_clause(plan, own_runs)
     sentence = (
         f"expected to take {estimate.wall}{tree}, less with what the compiler cache has{boards}"

@@ -15,7 +15,7 @@ from torchmill.host.host import Host, HostPlatform, HostResources
 def find_board(facts: Facts, gpus: Iterable[NamedGpu]) -> GpuHost | None:
     """Return the board of some GPUs; None if one of them is sold as a card too.
 
-    If they are on different boards, it is that of the first GPU. Without GPUs it is None.
+    If they are on different boards, it is the first GPU's. None without GPUs.
     """
     boards = [_board_of(facts, gpu) for gpu in gpus]
     if not boards or None in boards:
@@ -29,7 +29,7 @@ def _board_of(facts: Facts, gpu: NamedGpu) -> GpuHost | None:
     for board in facts.gpus.boards:
         for name in board.gpus:
             board_by_gpu[name] = board
-    named_board = board_by_gpu.get(gpu.gpu)
+    named_board = board_by_gpu.get(gpu.name)
     boards = [board_by_gpu.get(name) for name in gpu.capability.gpus]
     if gpu.capability.tegra:
         # A system on a chip is always on a board, even if the facts do not have its name.
@@ -37,7 +37,7 @@ def _board_of(facts: Facts, gpu: NamedGpu) -> GpuHost | None:
         if named_board is None and known_boards:
             return known_boards[0]
         return named_board
-    is_named_by_capability = gpu.gpu == gpu.capability.name
+    is_named_by_capability = gpu.name == gpu.capability.name
     if not is_named_by_capability:
         return named_board
     # A capability tells a board only if no GPU with it is sold as a card.
@@ -58,7 +58,7 @@ def board_machine(board: GpuHost, host: Host) -> Host:
 
 def board_sentence(board: GpuHost, gpu: NamedGpu) -> str:
     """Return a clause on the machine that a GPU's board implies."""
-    name = gpu.gpu
+    name = gpu.name
     if name == gpu.capability.name:  # the user gave a capability, not the name of a GPU
         name = board.gpus[0]
     return f"{name} comes with {board.name}: a machine with it is {board.arch}"

@@ -23,8 +23,9 @@ def choose_host_compiler(
 ) -> tuple[Compiler | None, dict[str, str]]:
     """Return the compiler of a build, and the variables that select it.
 
-    There are no variables if the build would use the compiler anyway. A compiler that the user
-    names is never replaced: the doctor reports if it cannot be used.
+    The variables are {} if the build would use the compiler anyway. A compiler that the user names
+    is never replaced: the doctor reports if it cannot be used. The usual compiler of the host is
+    replaced only if it is refused for a build with CUDA on Linux, and another one fits.
     """
     if "CXX" in settings:
         return host.compilers.of_command(settings["CXX"]), {}
@@ -41,30 +42,30 @@ def choose_host_compiler(
     return host.compilers.by_command[command], variables_for_compiler(command, cuda=True)
 
 
-def compiler_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of a plan that name compilers."""
+def planned_compilers(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return those of a plan's variables that name compilers."""
     return {name: variables[name] for name in COMPILER_VARIABLES if name in variables}
 
 
 def best_compiler(constraints: CellConstraints, compilers: Mapping[str, Compiler]) -> str | None:
     """Return the command of the best compiler that fits a cell; None if none fits.
 
-    `compilers` are by command: "g++-11". Preferred are compilers with which somebody is known to
-    have built the release, then gcc to clang, then newer compilers.
+    The keys of `compilers` are their commands: "g++-11". Compilers with which somebody is known to
+    have built the release are preferred to others, gcc to clang, and newer versions to older ones.
     """
     fitting: list[str] = []
-    tried: list[str] = []
+    fitting_and_tried: list[str] = []
     for command, compiler in compilers.items():
         if compiler_fits(constraints, compiler):
             fitting.append(command)
             if not is_untried(constraints, compiler):
-                tried.append(command)
+                fitting_and_tried.append(command)
 
     def preference(command: str) -> tuple[bool, Version]:
         compiler = compilers[command]
         return compiler.family == "gcc", Version(compiler.version)
 
-    return max(tried or fitting, key=preference, default=None)
+    return max(fitting_and_tried or fitting, key=preference, default=None)
 
 
 def variables_for_compiler(command: str, *, cuda: bool) -> dict[str, str]:
@@ -81,8 +82,8 @@ def variables_for_compiler(command: str, *, cuda: bool) -> dict[str, str]:
     return variables
 
 
-def compilers_of_nvcc(toolkit: Toolkit, family: str) -> SpecifierSet | None:
-    """Return the versions of a family, "gcc", that nvcc takes; None if they are not known."""
+def versions_for_nvcc(toolkit: Toolkit, family: str) -> SpecifierSet | None:
+    """Return the versions of a family of compilers, "gcc", that nvcc takes; None if unknown."""
     bounds = {"gcc": toolkit.gcc, "clang": toolkit.clang, "msvc": toolkit.msvc}
     # Empty bounds are not "any version": nothing is recorded of that family.
     return bounds.get(family) or None
@@ -90,7 +91,7 @@ def compilers_of_nvcc(toolkit: Toolkit, family: str) -> SpecifierSet | None:
 
 def nvcc_takes(toolkit: Toolkit, compiler: Compiler) -> bool:
     """Tell whether nvcc is known to take a host compiler."""
-    bounds = compilers_of_nvcc(toolkit, compiler.family)
+    bounds = versions_for_nvcc(toolkit, compiler.family)
     return bounds is not None and is_within(bounds, compiler.version)
 
 
@@ -108,26 +109,28 @@ def is_untried(constraints: CellConstraints, compiler: Compiler) -> bool:
 
 
 def _is_refused(constraints: CellConstraints, compiler: Compiler) -> bool:
-    """Tell whether the release or nvcc is known not to take a compiler.
+    """Tell whether the release or nvcc is known to refuse a compiler.
 
-    This is not the contrary of `compiler_fits`. If it is not known which versions of a family nvcc
-    takes, a compiler neither fits nor is refused.
+    This is not the opposite of `compiler_fits`. If nobody knows which versions of a family nvcc
+    takes, a compiler of that family neither fits nor is refused.
     """
     if not constraints.needs(compiler.family, compiler).allows(compiler.version):
         return True
     toolkit = constraints.facts.toolkit(constraints.cell.build.cuda)
     if toolkit is None:
         return False
-    bounds = compilers_of_nvcc(toolkit, compiler.family)
+    bounds = versions_for_nvcc(toolkit, compiler.family)
     return bounds is not None and not is_within(bounds, compiler.version)
 
 
 def _user_names_compiler(host: Host, settings: Mapping[str, str]) -> bool:
-    """Tell whether the user names a compiler, in the shell or with `--set`."""
-    _, usual_commands = CXX_COMPILER
+    """Tell whether the user names a compiler, in the shell or with `--set`.
+
+    The variables of the shell show in the host: its default compiler has another command than the
+    usual ones if CXX names it, and it has a compiler for CUDA only if CUDAHOSTCXX names one.
+    """
     default_command = host.programs.paths.get("c++")
-    if default_command is not None and default_command not in usual_commands:
-        return True  # by CXX in the shell
-    if host.compilers.cuda is not None:
-        return True  # by CUDAHOSTCXX in the shell
-    return any(name in settings for name in COMPILER_VARIABLES)
+    names_cxx = default_command not in {None, *CXX_COMPILER.usual_commands}
+    names_cuda_host = host.compilers.cuda is not None
+    is_in_settings = any(name in settings for name in COMPILER_VARIABLES)
+    return names_cxx or names_cuda_host or is_in_settings

@@ -67,7 +67,7 @@ class Piece(NamedTuple):
     """A part of a pattern between two `.*`."""
 
     pattern: re.Pattern[str]
-    anchored: bool  # it must stand at the beginning of the text
+    is_anchored: bool  # it must stand at the beginning of the text
 
 
 class LinePattern:
@@ -163,6 +163,7 @@ class PatternIndex:
 
 
 def _grams(text: str) -> set[str]:
+    """Return all pieces of a text that are _GRAM characters long."""
     return {text[start : start + _GRAM] for start in range(len(text) - _GRAM + 1)}
 
 
@@ -174,8 +175,8 @@ def _search_pieces(pieces: Iterable[Piece], text: str) -> re.Match[str] | None:
     """
     match: re.Match[str] | None = None
     start = 0
-    for pattern, anchored in pieces:
-        match = pattern.match(text, start) if anchored else pattern.search(text, start)
+    for pattern, is_anchored_piece in pieces:
+        match = pattern.match(text, start) if is_anchored_piece else pattern.search(text, start)
         if match is None:
             return None
         start = match.end()

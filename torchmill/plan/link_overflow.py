@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from torchmill.config.arch_list import SEPARATORS, parse_arch_list, parse_targets
+from torchmill.config.arch_list import SEPARATORS, parse_arch_list, parse_checked_arch_list
 from torchmill.config.costs import CostRange
 from torchmill.config.facts import Facts
 from torchmill.config.gpu import Capability
@@ -99,7 +99,7 @@ def predict_overflow(
 ) -> OverflowRisk | None:
     """Return the risk that the link of a build overflows.
 
-    `cuda` is the version of the toolkit, and `variables` are those of the build, with
+    `cuda` is the version of the toolkit, and `variables` are the build's, with
     TORCH_CUDA_ARCH_LIST. Among the cures, a shorter list is proposed only if it serves GPUs of
     `gpu_capabilities` as the whole list does. None if nothing can be predicted: there is no list,
     or no official wheel by which to weigh device code.
@@ -205,14 +205,14 @@ def _shorter_lists(
     Entries are dropped in list order, which begins with the oldest capability. An entry stays if
     GPUs of one of `gpu_capabilities` would be served otherwise without it.
     """
-    targets = parse_targets(facts, capabilities)
+    targets = parse_checked_arch_list(facts, capabilities)
     kinds = [serving_kind(facts, targets, capability) for capability in gpu_capabilities]
     entries = _split_capabilities(capabilities)
     for entry in list(entries):
         fewer = [other for other in entries if other != entry]
         if not fewer:
             continue
-        targets = parse_targets(facts, ";".join(fewer))
+        targets = parse_checked_arch_list(facts, ";".join(fewer))
         if [serving_kind(facts, targets, capability) for capability in gpu_capabilities] == kinds:
             entries = fewer
             yield ";".join(entries)
@@ -267,8 +267,10 @@ def _compression_factor(linking: LinkFacts, flags: str) -> CostRange:
 
 
 def _split_capabilities(capabilities: str) -> list[str]:
+    """Return the entries of a list of capabilities, as they are written."""
     return [entry for entry in SEPARATORS.split(capabilities) if entry]
 
 
 def _mean(bounds: CostRange) -> float:
+    """Return the arithmetic mean of two bounds."""
     return (bounds.low + bounds.high) / 2

@@ -72,6 +72,7 @@ def _without_harmless(lines: Iterable[str]) -> Iterator[LogLine]:
 
 
 def _is_warning(words: str) -> bool:
+    """Tell whether a line of a compiler is a warning, a note or a remark."""
     # The pattern takes long, and few lines have one of the words.
     if "arning" not in words and "note" not in words and "remark" not in words:
         return False
@@ -117,6 +118,7 @@ def _join_cmake_messages(lines: Iterable[LogLine]) -> Iterator[LogLine]:
 
 
 def _indent(text: str) -> int:
+    """Return the number of spaces at the beginning of a text."""
     return len(text) - len(text.lstrip(" "))
 
 
@@ -172,10 +174,12 @@ def _note_skipped(log: Iterable[str], skipped: list[str]) -> Iterator[str]:
 
 
 def _size(line: LogLine) -> int:
+    """Return the bytes of memory that a line takes."""
     return sys.getsizeof(line.text) + _LINE_BYTES
 
 
 def _size_of_lines(lines: Iterable[LogLine]) -> int:
+    """Return the bytes of memory that some lines take."""
     return sum(map(_size, lines))
 
 

@@ -115,7 +115,7 @@ class ReleaseTerms:
 def _axes_reasons(release: Release, build: Build, toolkit: Toolkit | None) -> Iterator[str]:
     """Yield the reasons for which the axes of a release exclude a build.
 
-    `toolkit` is that of the build; None for a build without CUDA.
+    `toolkit` is the build's; None for a build without CUDA.
     """
     if build.arch not in release.arches:
         yield f"{release} builds on {', '.join(release.arches)}"
@@ -203,7 +203,7 @@ def possible_cells(facts: Facts, release: Release, arch: str) -> Iterator[Cell]:
 def buildable_cells(facts: Facts, selected: Release | None, arch: str) -> tuple[Cell, ...]:
     """Return the possible cells on an arch, sorted: those of the base package first.
 
-    Without a selected release, each cell is that of the newest release that supports it.
+    Without a selected release, each cell belongs to the newest release that supports it.
     """
     # `releases_of` has the newest release first, so the first one that allows a build is taken.
     cells: dict[Build, Cell] = {}

@@ -24,7 +24,7 @@ def missed_parts(
 ) -> list[OfficialPart]:
     """Return the parts that the official wheel of a case has, and that a plan leaves out.
 
-    `rules`, `variables` and `platform_tag` are those of the plan.
+    `rules`, `variables` and `platform_tag` are the plan's.
     """
     statements = _plan_statements(case, rules, variables, platform_tag)
     missed: list[OfficialPart] = []
@@ -42,6 +42,7 @@ def _has_part(part: OfficialPart, statements: Collection[str]) -> bool:
 
 
 def _any_matches(patterns: Iterable[str], statements: Iterable[str]) -> bool:
+    """Tell whether one of the statements matches one of the patterns."""
     return any(fnmatch.filter(statements, pattern) for pattern in patterns)
 
 

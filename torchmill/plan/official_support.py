@@ -58,7 +58,7 @@ def _support_of_build(
     lists = [reading.own for reading in readings] or [announced.get(arch, "")]
     has_gaps = any(wheel_fit.code_gap(facts, reading, gpu) for reading in readings)
     for listed in lists:
-        targets = arch_list.parse_targets(facts, listed) if listed else []
+        targets = arch_list.parse_checked_arch_list(facts, listed) if listed else []
         served = serving_target(facts, targets, gpu)
         if served is None:
             continue

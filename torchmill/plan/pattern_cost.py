@@ -31,7 +31,7 @@ class _Opening(NamedTuple):
     """How a sequence of nodes may begin."""
 
     characters: frozenset[str]  # of the sample
-    empty: bool  # it may also match nothing
+    may_be_empty: bool  # it may also match nothing
 
 
 class _PatternCost(NamedTuple):
@@ -41,7 +41,7 @@ class _PatternCost(NamedTuple):
     steps: int  # of the time until all of them are tried
 
 
-_NOTHING = _Opening(frozenset(), empty=True)
+_NOTHING = _Opening(frozenset(), may_be_empty=True)
 
 
 def degree(state: Any, nodes: Sequence[Node]) -> int:
@@ -82,7 +82,7 @@ def _opening(state: Any, nodes: Iterable[Node]) -> _Opening:
             continue
         if operation in CHARACTERS:
             characters |= _characters(state, (operation, value))
-            return _Opening(characters, empty=False)
+            return _Opening(characters, may_be_empty=False)
         if operation == ops.BRANCH:
             bodies = value[1]
         elif operation == ops.SUBPATTERN:
@@ -93,10 +93,10 @@ def _opening(state: Any, nodes: Iterable[Node]) -> _Opening:
         for body in bodies:
             opening = _opening(state, body)
             characters |= opening.characters
-            may_be_empty = may_be_empty or opening.empty
+            may_be_empty = may_be_empty or opening.may_be_empty
         if not may_be_empty:
-            return _Opening(characters, empty=False)
-    return _Opening(characters, empty=True)
+            return _Opening(characters, may_be_empty=False)
+    return _Opening(characters, may_be_empty=True)
 
 
 def _cost(
@@ -110,9 +110,9 @@ def _cost(
     steps = 0
     for position in range(len(nodes)):
         opening = _opening(state, nodes[position + 1 :])
-        if opening.empty:
+        if opening.may_be_empty:
             characters = opening.characters | following.characters
-            opening = _Opening(characters, following.empty)
+            opening = _Opening(characters, following.may_be_empty)
         before = [*preceding, *nodes[:position]]
         cost = _cost_of_node(state, nodes, position, opening, before)
         # The rest of the sequence is tried from each place where what stands before it may end.
@@ -128,6 +128,7 @@ def _cost_of_node(
     following: _Opening,
     preceding: Sequence[Node],
 ) -> _PatternCost:
+    """Return the cost of the node at a position, as `_cost` does for a sequence."""
     operation, value = nodes[position]
     if operation in REPEATS:
         if repeats_character(value):
@@ -150,7 +151,7 @@ def _cost_of_group_repeat(state: Any, node: Node, following: _Opening) -> _Patte
     body = node[1][2]
     # Behind one turn comes either another one or what follows the repeat.
     characters = _opening(state, body).characters | following.characters
-    turn = _cost(state, body, _Opening(characters, following.empty))
+    turn = _cost(state, body, _Opening(characters, following.may_be_empty))
     if not is_unbounded(node):
         return turn
     if turn.endings:

@@ -34,6 +34,7 @@ def _best_literals(nodes: Iterable[Node]) -> frozenset[str] | None:
 
 
 def _shortest(literals: frozenset[str]) -> int:
+    """Return the length of the shortest of some literals."""
     return min(map(len, literals))
 
 

@@ -105,11 +105,13 @@ def split_at_gaps(nodes: Nodes) -> list[Nodes]:
 
 
 def _trim_beginning(nodes: Nodes) -> Nodes:
+    """Return a piece whose first node repeats no more than it must."""
     least = _fewest_repeats(nodes[0]) if nodes else None
     return nodes if least is None else least + nodes[1:]
 
 
 def _trim_end(nodes: Nodes) -> Nodes:
+    """Return a piece whose last node repeats no more than it must."""
     least = _fewest_repeats(nodes[-1]) if nodes else None
     return nodes if least is None else nodes[:-1] + least
 
@@ -135,6 +137,7 @@ def limit_repeats(nodes: Iterable[Node], longest: int) -> Nodes:
 
 
 def _limited_value(operation: Any, value: Any, longest: int) -> Any:
+    """Return the value of a node whose unbounded repeats end at `longest`."""
     if operation in REPEATS:
         least, most, body = value
         if most == ops.MAXREPEAT:
@@ -151,4 +154,5 @@ def _limited_value(operation: Any, value: Any, longest: int) -> Any:
 
 
 def _limited_tree(tree: Any, longest: int) -> Any:
+    """Return a parsed pattern whose unbounded repeats end at `longest`."""
     return parser.SubPattern(tree.state, limit_repeats(tree, longest))

@@ -43,7 +43,7 @@ def archive_vendor(distribution: LinuxDistribution) -> str | None:
 def trusted_archives(host: Host) -> tuple[str, ...] | None:
     """Return the vendors whose packages a host can verify; None if that is not known.
 
-    A host that does not tell the keys of its apt is taken to have those of its own vendor.
+    A host that does not tell the keys of its apt is taken to have its own vendor's keys.
     """
     if host.packages.archives:
         return host.packages.archives
@@ -99,6 +99,7 @@ def libc_name(host: Host) -> str:
 
 
 def _has_musl(host: Host) -> bool:
+    """Tell whether a host is known to have musl in place of glibc."""
     if host.platform.distribution is None:
         return False
     names = {host.platform.distribution.id, *host.platform.distribution.like}

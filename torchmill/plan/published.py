@@ -140,7 +140,7 @@ def find_published(
     machine = target_host(facts, host, build.arch)
     judged_for = machine
     if not machine.gpus.devices:
-        targets = arch_list.parse_targets(facts, listed or "")
+        targets = arch_list.parse_checked_arch_list(facts, listed or "")
         judged_for = with_gpus(machine, [target.capability for target in targets])
     gpus = known_capabilities(facts, machine.gpus.devices)
     candidates: list[PublishedWheel] = []
@@ -169,11 +169,11 @@ def find_published(
 
 def _rank(facts: Facts, wheel: PublishedWheel, gpus: Sequence[Capability]) -> int:
     """Return the rank of a judged wheel, from _REFUSED to _FITTING; `gpus` are the host's."""
-    if wheel.would_do:
+    if wheel.is_known_to_fit:
         return _FITTING
     if wheel.verdict.is_ruled_out:
         return _REFUSED
-    targets = arch_list.parse_targets(facts, wheel.code or wheel.announced)
+    targets = arch_list.parse_checked_arch_list(facts, wheel.code or wheel.announced)
     if gpus and all(serving_kind(facts, targets, gpu) == "code" for gpu in gpus):
         return _FAVOURED
     return _UNKNOWN
@@ -230,7 +230,7 @@ def newest_published(
             judged = replace(wheel, verdict=judge(facts, release, wheel, host))
             # The remarks depend on the verdict.
             judged = replace(judged, remarks=tuple(_remarks(facts, release, judged, host)))
-            if judged.would_do:
+            if judged.is_known_to_fit:
                 return judged
             if judged.verdict.fit == "cannot tell":
                 unsure = unsure or judged
@@ -261,7 +261,7 @@ def newest_for_gpus(facts: Facts, releases: Sequence[Release], host: Host) -> Pu
 def judge(facts: Facts, release: Release, wheel: PublishedWheel, host: Host) -> WheelVerdict:
     """Return the verdict on a wheel for a machine: it fits only if it was read and nobody doubts it.
 
-    The first "does not fit" counts, else the first "cannot tell". `release` is that of the cell,
+    The first "does not fit" counts, else the first "cannot tell". `release` is the cell's,
     whose torch may be later than the one for which the wheel was published.
     """
     doubt: WheelVerdict | None = None
@@ -313,9 +313,9 @@ def _system_refusal(release: Release, host: Host) -> str:
     macos = official_macos(release.wheels, host.arch)
     if host.system == "linux" and host.complete and host.platform.glibc is None:
         return "there are no official wheels for C libraries other than glibc"
-    if is_known_older(host.platform.glibc, glibc):
+    if is_known_older(host.platform.glibc, bound=glibc):
         return f"it needs glibc {glibc}, and this machine has {host.platform.glibc}"
-    if is_known_older(host.programs.versions.get("macos"), macos):
+    if is_known_older(host.programs.versions.get("macos"), bound=macos):
         return f"it needs macOS {macos}, and this machine has {host.programs.versions['macos']}"
     return ""
 
@@ -334,7 +334,7 @@ def _gpu_verdicts(
     yield wheel_fit.judge_code(facts, wheel, toolkit, gpus)
     if not host.gpus.devices:
         yield WheelVerdict("cannot tell", "the GPU that it is for is not known")
-    targets = arch_list.parse_targets(facts, wheel.code) if wheel.code else []
+    targets = arch_list.parse_checked_arch_list(facts, wheel.code) if wheel.code else []
     with_ptx = [
         capability.name for capability in gpus if serving_kind(facts, targets, capability) == "PTX"
     ]
@@ -395,7 +395,7 @@ def _remarks(facts: Facts, release: Release, wheel: PublishedWheel, host: Host) 
         yield f"it goes with the official {facts.packages[release.package].after}"
     if wheel.toolkit:
         yield from _cudnn_remark(published_release, wheel.toolkit, gpus)
-    if wheel.would_do:
+    if wheel.is_known_to_fit:
         for gpu in gpus:
             features = wheel_fit.missing_features(facts, wheel.readings, gpu)
             if features:

@@ -54,7 +54,7 @@ class PublishedWheel:
         return requirement
 
     @property
-    def would_do(self) -> bool:
+    def is_known_to_fit(self) -> bool:
         """Tell whether the wheel was read, and fits."""
         return bool(self.readings) and self.verdict.fit == "fits"
 
@@ -66,12 +66,13 @@ class PublishedWheel:
     @property
     def summary(self) -> str:
         """Return the command and the verdict, without its reason and the remarks."""
-        if self.would_do:
+        if self.is_known_to_fit:
             return f"`{self.command}` would do as well"
         return f"`{self.command}`: {self._doubt}"
 
     @property
     def _doubt(self) -> str:
+        """Return the verdict on a wheel that is not known to fit, as the end of a sentence."""
         if self.verdict.is_ruled_out:
             return "does not fit"
         return "cannot tell whether it fits"
@@ -95,7 +96,7 @@ class PublishedWheel:
         """Return a clause for users who are about to build the same."""
         cuda = f" with CUDA {self.toolkit.version}" if self.toolkit else ""
         name = f"the official wheel{cuda}, `{self.command}`"
-        if self.would_do:
+        if self.is_known_to_fit:
             verdict = f"{name}, would do as well"
         else:
             verdict = f"{name}: {self._doubt}: {self.verdict.reason}"

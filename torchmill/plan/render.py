@@ -107,7 +107,7 @@ def _describe_missing(facts: Facts, plan: Plan, host: Host, command: str) -> str
         other_versions: set[str] = set()
         for refusal in refusals:
             other_versions.update(refusal.versions)
-        # A newer toolkit is no help if the release does not build with it.
+        # A newer toolkit does not help if the release does not build with it.
         replacements = cuda_toolkit.usable_toolkits(facts, cell, other_versions)
         way_out = way_out or remedy(request, replacements)
     if not unavailable:

@@ -75,7 +75,7 @@ def rule_matches(when: When, case: Case) -> bool:
         and _is_among(when.provider, case.provider)
         and is_within(when.release, case.version)
         and is_within(when.torch, case.torch)
-        # A rule on Python 3.13 also holds for the free-threaded "3.13t", which is no version.
+        # A rule on Python 3.13 also holds for the free-threaded "3.13t", which is not a version.
         and is_within(when.python, build.python.rstrip("t"))
         and is_within(when.cuda, build.cuda)
         and is_within(when.gcc, _compiler_version(case.compiler, "gcc"))

@@ -103,6 +103,7 @@ def _double_quote(value: str) -> str:
 
 
 def _command_line(command: Command) -> str:
+    """Return a command as a line of a shell script, in which variables are expanded."""
     return " ".join(_double_quote(word) for word in command.argv)
 
 

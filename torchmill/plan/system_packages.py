@@ -86,7 +86,7 @@ def required_packages(
 ) -> tuple[str, ...]:
     """Return the names of the system packages that any of some cells needs, each once.
 
-    `provider` is that of the source: a source of Debian's leaves out third-party libraries, which
+    `provider` is the source's: a source of Debian's leaves out third-party libraries, which
     then have to come from packages.
     """
     required: dict[str, None] = {}  # an ordered set

@@ -45,7 +45,7 @@ def find_trial(facts: Facts, cell: Cell, own_runs: Iterable[MeasuredRun] = ()) -
     """
     release = cell.release
     build = cell.build
-    if not cell.possible:
+    if not cell.is_possible:
         standing: Standing = "untried" if is_merely_untried(cell) else "impossible"
         return Trial(standing, "; ".join(cell.reasons), release.source)
     evidence = next(_find_evidence(facts, cell, own_runs), None)

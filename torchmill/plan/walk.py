@@ -1,9 +1,9 @@
 """The walk to some wheels: its steps, and what would stop them, before the first one runs.
 
-A step is a command that the doctor advises, or the session that builds. An origin is a provider
-from which a step can download what it needs. The needs of each step follow from its command.
-Whether something stops it depends on `Answers` of the servers, the disks and the system, for which
-the caller asks.
+A walk is the sequence of steps to some wheels. A step is a command that the doctor advises, or the
+session that builds. An origin is a provider from which a step can download what it needs; origins
+follow from the step's command (`step_origins`). Whether something stops a step depends on `Answers`
+of the servers, the disks and the system, for which the caller asks.
 """
 
 import re
@@ -24,7 +24,7 @@ from torchmill.plan.doctor.cures import find_cures
 from torchmill.plan.doctor.finding import Finding
 
 Area = Literal["cache", "checkout", "environments"]  # of the storage that steps write to
-Kind = Literal["impossible", "unreachable", "room", "permission"]
+StopKind = Literal["impossible", "unreachable", "room", "permission"]
 
 # Some cures become known only once others are applied: a toolkit, then its parts, then its
 # libraries. More rounds than this can only be cures that undo each other.
@@ -54,10 +54,10 @@ class Step:
     origins: tuple[Origin, ...] = ()
     way_out: str = ""  # for the user, if no origin serves
     area: Area = "cache"  # into which the step downloads
-    # Bytes that the step writes beside those of its origin.
-    needs: Mapping[Area, CostRange] = field(default_factory=dict)
-    vital: bool = True  # False: the build goes on without this step
-    root: bool = False  # the step changes the system
+    # Bytes that the step writes beside its downloads.
+    written_bytes: Mapping[Area, CostRange] = field(default_factory=dict)
+    is_vital: bool = True  # False: the build goes on without this step
+    needs_root: bool = False  # the step changes the system
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Disk:
     folder: str  # by which the user knows it
     free: int  # bytes
     areas: frozenset[Area]  # that are on it
-    closed: str = ""  # why nothing can be written there, as a clause
+    obstacle: str = ""  # why nothing can be written there, as a clause; "": it can be
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Answers:
     # Address -> why it fails; "" if it answers. An address that is not here was not asked.
     complaints: Mapping[str, str] = field(default_factory=dict)
     disks: tuple[Disk, ...] = ()
-    password: bool = False  # sudo asks for a password, and nobody is there to type it
+    needs_password: bool = False  # sudo asks for a password, and nobody is there to type it
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Stop:
     """A step that cannot be done, and the reason."""
 
     step: Step
-    kind: Kind
+    kind: StopKind
     reason: str  # a clause
     way_out: str
 
@@ -98,7 +98,10 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Foresight:
-    """The commands that make a machine ready for some builds, also those due only after others."""
+    """The commands that make a machine ready for some builds.
+
+    Some of them are known to be needed only if others have succeeded.
+    """
 
     commands: Mapping[str, Finding]  # in the order in which they run
     incurable: tuple[Finding, ...]  # failures that no command cures
@@ -111,7 +114,7 @@ def foresee(examine: Callable[[Host], Iterable[Finding]], host: Host) -> Foresig
     effects of the commands that cure its findings, until no further command turns up.
     """
     commands: dict[str, Finding] = {}
-    # By sentence, since each round repeats the failures of the one before: no command cures them.
+    # Failures that no command cures. Each round finds them again, so they are kept by sentence.
     incurable: dict[str, Finding] = {}
     for _ in range(_ROUNDS):
         cures = find_cures(examine(host))
@@ -137,7 +140,7 @@ def with_effect(host: Host, command: str) -> Host:
     if words[:2] == ["invoke", "toolkit"]:
         return _with_toolkit(host, words[2:])
     if words[:2] == ["invoke", "deps"]:
-        # `installed` has every package that a build asked for, also the missing ones.
+        # `installed` has all packages that a build asked for, and the missing ones among them.
         return _with_packages(host, host.packages.installed)
     if words[:3] == ["uv", "python", "install"] or words[:2] == ["pyenv", "install"]:
         return _with_interpreter(host, words[-1])
@@ -162,7 +165,7 @@ def _with_packages(host: Host, names: Iterable[str]) -> Host:
 
 
 def _with_interpreter(host: Host, version: str) -> Host:
-    """Return a host that has a complete CPython of its own architecture: headers, no emulation."""
+    """Return a host that has a CPython of its own architecture, with headers."""
     without_headers = dict(host.interpreters.without_headers)
     without_headers.pop(version, None)
     translated = dict(host.interpreters.translated)
@@ -257,13 +260,13 @@ def origin_complaint(origin: Origin, complaints: Mapping[str, str]) -> str:
 
 
 def find_stops(steps: Sequence[Step], answers: Answers, host: Host) -> tuple[Stop, ...]:
-    """Return the stops of all steps, in the order of the steps, and then those of the disks.
+    """Return the stops of all steps, in the order of the steps, and then those by disks.
 
-    () if nothing that is known stops a step. A step that is not vital has no stops.
+    () if nothing that is known stops a step. A step that is not vital is never stopped.
     """
     stops: list[Stop] = []
     for step in steps:
-        if step.vital:
+        if step.is_vital:
             stops.extend(_stops_of_step(step, answers, host))
     return (*stops, *_stops_of_disks(steps, answers))
 
@@ -279,30 +282,30 @@ def _stops_of_step(step: Step, answers: Answers, host: Host) -> Iterator[Stop]:
         yield Stop(
             step,
             "impossible" if has_only_obstacles else "unreachable",
-            "; ".join(reasons),
-            step.way_out,
+            reason="; ".join(reasons),
+            way_out=step.way_out,
         )
-    if step.root and host.packages.may_use_root is False:
+    if step.needs_root and host.packages.may_use_root is False:
         yield Stop(
             step,
             "permission",
-            "it needs root, and this user cannot become root",
-            "ask an administrator to run it",
+            reason="it needs root, and this user cannot become root",
+            way_out="ask an administrator to run it",
         )
-    elif step.root and answers.password:
+    elif step.needs_root and answers.needs_password:
         yield Stop(
             step,
             "permission",
-            "sudo asks for a password, and nobody can be asked here",
-            "run it yourself first, then this command again",
+            reason="sudo asks for a password, and nobody can be asked here",
+            way_out="run it yourself first, then this command again",
         )
 
 
 def disk_needs(steps: Iterable[Step], answers: Answers, disk: Disk) -> CostRange:
-    """Return the bytes that all steps together put on a disk, as far as they are known."""
+    """Return the bytes that all steps together write to a disk, as far as they are known."""
     total = CostRange(0, 0)
     for step in steps:
-        for area, need in step.needs.items():
+        for area, need in step.written_bytes.items():
             if area in disk.areas:
                 total += need
         origin = chosen_origin(step, answers.complaints)
@@ -312,16 +315,20 @@ def disk_needs(steps: Iterable[Step], answers: Answers, disk: Disk) -> CostRange
 
 
 def _stops_of_disks(steps: Sequence[Step], answers: Answers) -> Iterator[Stop]:
-    """Yield the disks that cannot be written to, and those that are too small."""
+    """Yield a stop for each disk that cannot be written to, or is too small.
+
+    A full disk stops the last step: by then all have written to it.
+    """
     commands = [step for step in steps if step.command]
     last = commands[-1] if commands else Step("", "the build")
     for disk in answers.disks:
-        if disk.closed:
+        if disk.obstacle:
             yield Stop(
                 _first_writer(steps, disk) or last,
                 "permission",
-                f"{disk.folder}: {disk.closed}",
-                "make it writable, or name other folders in TORCHMILL_HOME and XDG_CACHE_HOME",
+                reason=f"{disk.folder}: {disk.obstacle}",
+                way_out="make it writable, or name other folders in TORCHMILL_HOME and "
+                "XDG_CACHE_HOME",
             )
             continue
         need = disk_needs(steps, answers, disk)
@@ -331,23 +338,23 @@ def _stops_of_disks(steps: Sequence[Step], answers: Answers) -> Iterator[Stop]:
             yield Stop(
                 last,
                 "room",
-                f"{disk.folder} has {format_bytes(disk.free)} free, "
+                reason=f"{disk.folder} has {format_bytes(disk.free)} free, "
                 f"and all steps together take {format_need(need)}",
-                f"`invoke clean --free '{missing}'`, "
+                way_out=f"`invoke clean --free '{missing}'`, "
                 "or set TORCHMILL_HOME or XDG_CACHE_HOME to another disk",
             )
 
 
 def _first_writer(steps: Sequence[Step], disk: Disk) -> Step | None:
-    """Return the first step that writes to a disk."""
+    """Return the first step that writes to a disk; None if none does."""
     for step in steps:
-        if step.area in disk.areas or disk.areas & step.needs.keys():
+        if step.area in disk.areas or disk.areas & step.written_bytes.keys():
             return step
     return None
 
 
 def describe_step(step: Step, answers: Answers) -> list[str]:
-    """Return lines that name the origin that a step uses, after those that fail before it."""
+    """Return lines about a step's origins: first those that do not serve, then the one used."""
     lines: list[str] = []
     for origin in step.origins:
         complaint = origin_complaint(origin, answers.complaints)
@@ -356,7 +363,7 @@ def describe_step(step: Step, answers: Answers) -> list[str]:
             lines.append(f"from {origin.provider}{_hosts_clause(origin, answers)}{size}")
             return lines
         lines.append(f"not from {origin.provider}: {complaint}")
-    if step.origins and not step.vital:
+    if step.origins and not step.is_vital:
         lines.append("the build goes on without it")
     return lines
 

@@ -78,7 +78,7 @@ def _source_label(release: Release, source: Source | None, *, modified: bool) ->
 def _git_version(release: Release, source: Source | None, *, modified: bool) -> str | None:
     """Return the commit for a wheel's version module; None if nothing names one.
 
-    It is whole only if the files are those of the commit. Else it is short and marked,
+    It is whole only if the files are the commit's. Else it is short and marked,
     "49444c3+unverified" or "49444c3+modified", so that no program takes it for a commit.
     """
     if source and not source.commit:

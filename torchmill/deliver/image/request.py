@@ -93,7 +93,7 @@ def make_image_request(
             "user and password would be readable in the Dockerfile and in the image's history: "
             "bring the wheels into dist/ (`pip download --no-deps`) and leave it out"
         )
-        urls.validate_url("--index", options.index, ("https", "http"), INDEX, no_login)
+        urls.validate_url("--index", options.index, ("https", "http"), INDEX, no_login=no_login)
     local_arch = container_arch(native)
     linux = [name for name, arch in facts.arches.items() if arch.system == "linux"]
     arch = require_choice("--arch", options.arch or local_arch, linux, "unknown-choice")

@@ -106,6 +106,6 @@ def _index_target(to: str, environ: Mapping[str, str], simple: str) -> PublishTa
     for option, url in (("--to", to), ("--simple", simple)):
         if url and not url.startswith("pypirc:"):
             urls.validate_url(
-                option, url, ("https", "http"), "https://index.example/simple", no_login
+                option, url, ("https", "http"), "https://index.example/simple", no_login=no_login
             )
     return IndexTarget.from_address(to, simple, environ)

@@ -256,7 +256,7 @@ def build_advice(facts: Facts, request: SnippetRequest, missing: Sequence[Missin
             cuda=toolkits[wheel.variant],
         )
         cells.append(make_cell(facts, releases[wheel.package], build))
-    builds = [cell.build for cell in cells if cell.possible]
+    builds = [cell.build for cell in cells if cell.is_possible]
     if builds:
         return f"build with {_session_commands(facts, request, builds)}"
     reasons = [cell.reason for cell in cells if cell.reason]

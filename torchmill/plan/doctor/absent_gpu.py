@@ -1,6 +1,11 @@
-"""Explain why no GPU answers on a machine: before a wheel is tried there, and after that failed."""
+"""Explain why no GPU answers on a machine: before a wheel is tried there, and after that failed.
+
+A board is a computer with a GPU of its own, such as a Jetson, whose driver comes with its JetPack.
+Libraries of forward compatibility make up for an old driver, but only on data-centre GPUs.
+"""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from torchmill.config.facts import Facts
 from torchmill.host.host import Host
@@ -11,7 +16,7 @@ from torchmill.plan.drivers import driver_runs, oldest_driver
 
 
 def absence_reason(host: Host) -> str | None:
-    """Return why no program can reach a GPU of a host, with the cure; None if a program may.
+    """Return why programs cannot reach a GPU of a host, with the cure; None if they may.
 
     The host must have been measured: what it does not name is taken to be absent.
     """
@@ -37,15 +42,14 @@ def absence_reason(host: Host) -> str | None:
 def explain_no_gpu(facts: Facts, host: Host, cuda: str | None, message: str) -> str:
     """Return a sentence that says why no GPU runs a wheel, with the cure.
 
-    `cuda` is the version of the wheel's toolkit, and `message` is the error of torch. A fault that
-    can be seen in the driver counts more than the message, which is the same for several faults.
+    `cuda` is the version of the wheel's toolkit, and `message` is the error of torch. If the driver
+    is seen to have a fault, the fault is the reason: torch has one message for several faults.
     """
     lines = message.strip().splitlines()
     headline = lines[0].rstrip(". ") if lines else "no GPU answers"
     fault = next(_driver_faults(facts, host, cuda), None)
     if fault is not None:
-        reason, cure = fault
-        return f"{headline}: {reason}: {cure}"
+        return f"{headline}: {fault.reason}: {fault.cure}"
     match = diagnose(facts.causes, [message]).match
     # A cause with the precedence "report" only says that something failed.
     if match is not None and match.cause.precedence != "report":
@@ -53,13 +57,22 @@ def explain_no_gpu(facts: Facts, host: Host, cuda: str | None, message: str) -> 
     return f"{headline}: `invoke doctor` shows what is known of the GPU and its driver"
 
 
-def _driver_faults(facts: Facts, host: Host, cuda: str | None) -> Iterator[tuple[str, str]]:
-    """Yield the faults of a host's driver, each as reason and cure, the most certain first."""
+class _Fault(NamedTuple):
+    """A fault of a driver."""
+
+    reason: str  # as a clause
+    cure: str
+
+
+def _driver_faults(facts: Facts, host: Host, cuda: str | None) -> Iterator[_Fault]:
+    """Yield the faults of a host's driver for a wheel of a toolkit, the most certain first."""
     for finding in driver_mismatch(host):
-        yield f"the driver's {finding.state} are of two versions", finding.cure
+        # The state is "library 535.54, kernel 550.1".
+        yield _Fault(f"the driver's {finding.state} are of two versions", finding.cure)
     toolkit = facts.toolkit(cuda)
     if toolkit is not None and not driver_runs(toolkit, host):
         if board_driver_support(host, toolkit.version):
+            # The board's driver runs this code only with libraries of forward compatibility.
             reason = (
                 f"the driver of {host.platform.distribution} does not run "
                 f"what CUDA {cuda} makes by itself"
@@ -68,7 +81,7 @@ def _driver_faults(facts: Facts, host: Host, cuda: str | None) -> Iterator[tuple
                 "build with the toolkit of that JetPack; "
                 "`invoke doctor` on the board names another way"
             )
-            yield reason, cure
+            yield _Fault(reason, cure)
         elif not is_bridged(host):
             oldest = oldest_driver(toolkit, host.system)
             reason = (
@@ -79,7 +92,10 @@ def _driver_faults(facts: Facts, host: Host, cuda: str | None) -> Iterator[tuple
                 reason += (
                     f", and {host.gpus.compat_folders[0]} makes up for it only on data-centre GPUs"
                 )
-            yield reason, f"install driver {oldest} or newer, or build with an older toolkit"
+            yield _Fault(
+                reason, f"install driver {oldest} or newer, or build with an older toolkit"
+            )
     for finding in forward_compatibility(host):
         if finding.verdict == "warning":
-            yield f"the loader finds {finding.state}, and {finding.because}", finding.cure
+            reason = f"the loader finds {finding.state}, and {finding.because}"
+            yield _Fault(reason, finding.cure)

@@ -14,4 +14,4 @@ def check_arch(context: CheckContext) -> Iterator[Finding]:
             "or examine such a machine with --host FILE"
         )
         because = "a build is for the machine that it runs on"
-        yield Finding("machine", context.host.arch, arch, "failure", cure, because)
+        yield Finding("machine", context.host.arch, arch, "failure", cure=cure, because=because)

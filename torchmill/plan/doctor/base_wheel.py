@@ -20,7 +20,7 @@ def check_base_wheel(context: CheckContext) -> Iterator[Finding]:
     base = context.package.after
     if torch is None or base is None:
         return
-    # With `--torch`, pip is given a wheel file or PyPI's version, and this is no requirement.
+    # With `--torch`, pip is given a wheel file or PyPI's version, and this wheel is not required.
     if torch not in context.plan.requirements or "+" not in torch:
         return
     wheel = _built_wheel(context, torch)
@@ -42,7 +42,9 @@ def check_base_wheel(context: CheckContext) -> Iterator[Finding]:
     else:
         because += "; no index with it is recorded"
     state = "not in dist/" if context.wheels is not None else "not described"
-    yield Finding(base, state, torch, "warning", cures[0], because, other_cures=tuple(cures[1:]))
+    yield Finding(
+        base, state, torch, "warning", cure=cures[0], because=because, other_cures=tuple(cures[1:])
+    )
 
 
 def _built_wheel(context: CheckContext, torch: str) -> str:

@@ -26,4 +26,4 @@ def check_blas(context: CheckContext) -> Iterator[Finding]:
         if blas in PACKAGES["item"]:
             cure = item_cure_for_build(context, blas)
         because = f"without {blas} the configuration stops"
-        yield absence_finding(context.host, "BLAS", blas, cure, because)
+        yield absence_finding(context.host, "BLAS", blas, cures=cure, because=because)

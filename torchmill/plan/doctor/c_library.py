@@ -45,7 +45,9 @@ def _tag_finding(context: CheckContext, glibc: str, official: str | None, needed
             f"--plat {plan.wheel.platform_tag}: "
             "the wheel is refused if the code that is compiled here needs a newer glibc"
         )
-        return Finding(_SUBJECT, glibc, f"{promised}, as its tag", "warning", cure, because)
+        return Finding(
+            _SUBJECT, glibc, f"{promised}, as its tag", "warning", cure=cure, because=because
+        )
     or_older = ", or older if its symbols allow that" if plan.wheel.tag_is_upper_bound else ""
     because = (
         f"the wheel is tagged {plan.wheel.platform_tag}{or_older}: "
@@ -71,9 +73,9 @@ def _without_glibc(context: CheckContext, needed: str) -> Finding:
         f"tagged {context.plan.wheel.platform_tag}, which package indexes do not take"
     )
     if not context.requirement("mkl-static"):
-        return Finding(_SUBJECT, state, needed, "warning", cure, because)
+        return Finding(_SUBJECT, state, needed, "warning", cure=cure, because=because)
     because += "; the MKL that this build links is on PyPI for glibc alone"
-    return Finding(_SUBJECT, state, needed, "failure", cure, because)
+    return Finding(_SUBJECT, state, needed, "failure", cure=cure, because=because)
 
 
 def check_host_library(host: Host) -> Iterator[Finding]:
@@ -81,4 +83,4 @@ def check_host_library(host: Host) -> Iterator[Finding]:
     if has_other_libc(host):
         because = "NVIDIA's toolkits, PyPI's MKL and PyTorch's own wheels are for glibc alone"
         cure = "build on a system with glibc, such as an image of Debian or AlmaLinux"
-        yield Finding(_SUBJECT, libc_name(host), "any", "warning", cure, because)
+        yield Finding(_SUBJECT, libc_name(host), "any", "warning", cure=cure, because=because)

@@ -68,7 +68,7 @@ def no_compiler(host: Host, needed: str, cures: Sequence[str]) -> Finding:
         "if yours has another name, or is not on PATH, set CC and CXX to it; "
         "correct them if they name none"
     )
-    return absence_finding(host, _SUBJECT, needed, cures, because)
+    return absence_finding(host, _SUBJECT, needed, cures=cures, because=because)
 
 
 def _release_finding(context: CheckContext, compiler: Compiler) -> Finding:
@@ -103,7 +103,7 @@ def _needed_standard(context: CheckContext) -> str:
 def _toolkit_finding(context: CheckContext, toolkit: Toolkit, compiler: Compiler) -> Finding:
     """Return the finding on the compiler that nvcc gets, by the versions that it takes."""
     subject = "host compiler of nvcc"
-    versions = host_compiler.compilers_of_nvcc(toolkit, compiler.family)
+    versions = host_compiler.versions_for_nvcc(toolkit, compiler.family)
     if versions is None:
         needed = f"what CUDA {toolkit.version} takes: not known"
         return Finding(subject, str(compiler), needed, "unknown")
@@ -174,7 +174,7 @@ def check_processor(context: CheckContext) -> Iterator[Finding]:
             f"and compilers refuse a name that they do not know{hint}"
         )
         cure = "`g++ -Q --help=target` on that machine lists the names that its gcc knows"
-        yield Finding(subject, "not known", needed, "warning", cure, because)
+        yield Finding(subject, "not known", needed, "warning", cure=cure, because=because)
         return
     features: tuple[str, ...] = ()
     if context.host.arch == context.build.arch:
@@ -188,7 +188,7 @@ def check_processor(context: CheckContext) -> Iterator[Finding]:
             "build on a machine that has it, or name another --cpu; "
             "without it torch chooses its kernels as it runs"
         )
-        yield Finding(subject, problems, needed, "failure", cure, because)
+        yield Finding(subject, problems, needed, "failure", cure=cure, because=because)
         return
     verdict: Verdict = "ok" if features and processor.needs else "unknown"
     yield Finding(subject, "all that is known", needed, verdict)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from torchmill.config import distributions
-from torchmill.config.arch_list import parse_targets
+from torchmill.config.arch_list import parse_checked_arch_list
 from torchmill.config.facts import Facts
 from torchmill.config.gpu_names import known_capabilities
 from torchmill.config.toolkit import Toolkit, ToolkitPart
@@ -115,7 +115,7 @@ def _packaged_toolkit(context: CheckContext, cuda: str) -> str:
 def _check_deprecated(context: CheckContext, toolkit: Toolkit) -> Iterator[Finding]:
     """Yield a finding if the toolkit deprecates some entries of the arch list."""
     listed = context.plan.arch_list
-    names = [target.name for target in parse_targets(context.facts, listed)]
+    names = [target.name for target in parse_checked_arch_list(context.facts, listed)]
     deprecated = ", ".join(name for name in names if name in toolkit.deprecated)
     if deprecated:
         needed = f"what CUDA {toolkit.version} makes code for"
@@ -136,8 +136,8 @@ def _check_link(context: CheckContext, cuda: str) -> Iterator[Finding]:
         risk.expected.in_bytes,
         f"at most {format_bytes(risk.limit)}",
         "failure" if risk.level == "likely" else "warning",
-        f"build with {', or '.join(risk.cures)}",
-        'beyond it the link ends with "relocation truncated to fit"',
+        cure=f"build with {', or '.join(risk.cures)}",
+        because='beyond it the link ends with "relocation truncated to fit"',
     )
 
 
@@ -159,8 +159,8 @@ def check_toolkit_parts(context: CheckContext) -> Iterator[Finding]:
         f"no {format_part_names(parts)} in {context.host.toolkits.homes[cuda]}",
         NEEDED_PARTS,
         "failure" if stops_build else "warning",
-        completion_command(context, cuda, parts),
-        "; ".join(part.without for part in parts if part.without),
+        cure=completion_command(context, cuda, parts),
+        because="; ".join(part.without for part in parts if part.without),
     )
 
 

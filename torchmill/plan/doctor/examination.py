@@ -104,7 +104,7 @@ def examine_machine(facts: Facts, host: Host, release: Release | None) -> tuple[
     findings += gpu_driver.driver_mismatch(host)
     findings += gpu_driver.forward_compatibility(host)
     findings += _check_gpus(facts, host)
-    findings += resources.package_resources(host, base_package(facts))
+    findings += resources.check_package_resources(host, base_package(facts))
     findings += _check_host(host)
     return tuple(findings)
 
@@ -129,7 +129,7 @@ def _builds_finding(facts: Facts, host: Host, release: Release | None) -> Findin
     if ready:
         because = "`invoke matrix` lists every build, `nox -l` those of the selected release"
         return Finding(subject, state, needed, "ok", because=because)
-    return Finding(subject, state, needed, absence_verdict(host), "invoke matrix")
+    return Finding(subject, state, needed, absence_verdict(host), cure="invoke matrix")
 
 
 def _check_interpreters(facts: Facts, host: Host, release: Release | None) -> Iterator[Finding]:
@@ -143,7 +143,7 @@ def _check_interpreters(facts: Facts, host: Host, release: Release | None) -> It
     else:
         # The usual Python, as opposed to the free-threaded "3.13t".
         newest = [python for python in pythons if not python.endswith("t")][-1]
-        yield absence_finding(host, subject, needed, interpreter.python_cure(host, newest))
+        yield absence_finding(host, subject, needed, cures=interpreter.python_cure(host, newest))
     for version in {**host.interpreters.paths, **host.interpreters.broken}:
         if version not in usable:
             finding = interpreter.interpreter_finding(host, version)
@@ -202,7 +202,7 @@ def _check_toolkits(facts: Facts, host: Host) -> Iterator[Finding]:
             is_completable = not has_other_libc(host) and not has_own_cuda(host)
             cure = f"invoke toolkit --complete {version}" if is_completable else ""
             state = f"no {format_part_names(parts)}"
-            yield Finding(subject, state, cuda.NEEDED_PARTS, "warning", cure)
+            yield Finding(subject, state, cuda.NEEDED_PARTS, "warning", cure=cure)
     if not host.toolkits.homes:
         yield Finding(
             "CUDA toolkits",

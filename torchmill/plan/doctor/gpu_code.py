@@ -160,7 +160,7 @@ def _with_other_builds(
         cures.append(finding.cure)
     tried = other_toolkits.tried_toolkit(context, gpu.name)
     cures.append(tried)
-    # An extension goes with one release of torch: builds of other releases are no cure for it.
+    # An extension goes with one release of torch: builds of other releases do not cure it.
     is_torch = context.cell.release.torch is None
     first = describe_first_builds(context.facts, gpu, toolkit) if is_torch else ""
     if first:

@@ -77,7 +77,7 @@ def is_bridged(host: Host) -> bool:
 def _board_finding(context: CheckContext, toolkit: Toolkit) -> Finding | None:
     """Return the finding on the driver of a board, which is a part of its JetPack.
 
-    None for a machine that is no board.
+    None for a machine that is not a board.
     """
     host = context.host
     cuda = toolkit.version
@@ -155,8 +155,8 @@ def driver_mismatch(host: Host) -> Iterator[Finding]:
             f"library {library}, kernel {kernel}",
             "one version",
             "warning",
-            "restart the machine: `sudo reboot`",
-            "programs stop with Error 804 or 803 "
+            cure="restart the machine: `sudo reboot`",
+            because="programs stop with Error 804 or 803 "
             "until both halves of the driver have the same version",
         )
 
@@ -171,7 +171,14 @@ def forward_compatibility(host: Host) -> Iterator[Finding]:
         elif _has_consumer_gpu(host):
             names = ", ".join(sorted({gpu.name for gpu in host.gpus.devices}))
             because = f"{names} may not use them: programs stop with Error 804"
-            yield Finding(subject, folder, needed, "warning", loader_path_without(folder), because)
+            yield Finding(
+                subject,
+                folder,
+                needed,
+                "warning",
+                cure=loader_path_without(folder),
+                because=because,
+            )
         else:
             yield Finding(subject, folder, needed, "ok")
 

@@ -53,7 +53,9 @@ def interpreter_finding(host: Host, version: str) -> Finding:
         because = ""
         if host.interpreters.paths:
             because = f"this machine has {', '.join(host.interpreters.paths)}"
-        return absence_finding(host, subject, needed, python_cure(host, version), because)
+        return absence_finding(
+            host, subject, needed, cures=python_cure(host, version), because=because
+        )
     if path is None:
         return Finding(
             subject,
@@ -87,7 +89,7 @@ def _native_environment(name: str, version: str) -> str:
 def python_cure(host: Host, version: str, path: str = "") -> str:
     """Return the command, or the advice, by which a CPython gets onto a host.
 
-    `path` is that of an interpreter of this version that does not serve; "" if there is none. If
+    `path` is the path of an interpreter of this version that does not serve; "" without one. If
     pyenv brought it, pyenv has to replace it.
     """
     # uv could bring a CPython too, but the shim of pyenv, which is first on PATH, would stay broken.
@@ -108,8 +110,8 @@ def _is_of_pyenv(path: str) -> bool:
 def _header_cures(host: Host, version: str, path: str) -> list[str]:
     """Return how to install the headers of a CPython, or another CPython that has them.
 
-    `path` is that of the CPython without headers. The first cure is the best: the headers, if the
-    package that has them is recorded, and this user may install it.
+    `path` is the path of the CPython without headers. The first cure is the best: the headers, if
+    the package that has them is recorded, and this user may install it.
     """
     other_python = python_cure(host, version, path)
     manager = host_manager(host)

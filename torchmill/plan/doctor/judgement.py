@@ -120,7 +120,7 @@ def check_trial(context: CheckContext) -> Iterator[Finding]:
         because += _official_build(context, tried)
     elif nearest_tried(context.facts, cell, lambda _: True):
         because += "; no toolkit with which it was built serves this machine"
-    yield Finding(TRIED, "by nobody", "by anybody", "warning", cure, because)
+    yield Finding(TRIED, "by nobody", "by anybody", "warning", cure=cure, because=because)
 
 
 def _official_build(context: CheckContext, cell: Cell) -> str:
@@ -170,7 +170,7 @@ def _check_arch_list(context: CheckContext) -> Iterator[Finding]:
     capabilities = known_capabilities(context.facts, devices)  # one for each known device
     if not capabilities or len(capabilities) < len(devices):
         return
-    targets = arch_list.parse_targets(context.facts, listed)
+    targets = arch_list.parse_checked_arch_list(context.facts, listed)
     kinds = {serving_kind(context.facts, targets, capability) for capability in capabilities}
     if kinds != {"code"}:
         return  # `check_gpus` has a finding on the GPU without code
@@ -181,7 +181,7 @@ def _check_arch_list(context: CheckContext) -> Iterator[Finding]:
     if len(listed_names) > len(shortest):
         because = _shorter_list_clause(context, toolkit, needed, capabilities)
         cure = f"{context.session} -- --arch-list '{needed}'"
-        yield Finding(_GPU_CODE, listed, needed, "ok", cure, because)
+        yield Finding(_GPU_CODE, listed, needed, "ok", cure=cure, because=because)
         return
     because = _narrow_list_clause(context, listed, capabilities)
     if because:
@@ -241,13 +241,13 @@ def _narrow_list_clause(
     """
     cell = cell_with_toolkit(context.cell, context.plan.cuda.toolkit)
     official = official_arch_list(context.facts, cell) or ""
-    targets = arch_list.parse_targets(context.facts, listed)
+    targets = arch_list.parse_checked_arch_list(context.facts, listed)
     listed_names = {target.capability for target in targets}
     for capability in capabilities:
         name = capability.name
         if capability.tegra and name in listed_names:
             return f"code for {name} is required here: a board runs no code for another capability"
-    if len(arch_list.parse_targets(context.facts, official)) <= len(targets):
+    if len(arch_list.parse_checked_arch_list(context.facts, official)) <= len(targets):
         return ""
     devices = context.host.gpus.devices
     names = ", ".join(dict.fromkeys(device.name for device in devices))
@@ -286,7 +286,7 @@ def _severity(finding: Finding) -> Severity | None:
     # Whether a failure stops the build is for the doctor to say: see `examination.can_start`.
     if finding.verdict in {"failure", "warning"}:
         return "warning"
-    # A driver that runs the wheel is no news, and a machine without a driver can build as well.
+    # A driver that runs the wheel is not mentioned, and a machine without a driver can build, too.
     if finding.verdict == "ok" and finding.because and finding.subject != DRIVER:
         return "note"
     return None

@@ -83,7 +83,7 @@ def _provisioned_finding(context: CheckContext, name: str) -> Finding:
     folder = host.toolkits.homes.get(cuda, "the toolkit")
     cure = f"take {name}*.h out of {folder}/include"
     because = f"the toolkit has {other} too, whose headers may be read in its place"
-    return Finding(subject, state, version, "warning", cure, because)
+    return Finding(subject, state, version, "warning", cure=cure, because=because)
 
 
 def _absent_library(context: CheckContext, name: str, subject: str, version: str) -> Finding:
@@ -106,7 +106,7 @@ def _absent_library(context: CheckContext, name: str, subject: str, version: str
     can_do_without = name != "nccl" or not _has_no_nccl_source(context)
     if host.complete and can_do_without:
         because = _TABLE[name]["without"].format(build=f"{context.session} -- --set")
-    return Finding(subject, state, version, absence_verdict(host), cure or "", because)
+    return Finding(subject, state, version, absence_verdict(host), cure=cure or "", because=because)
 
 
 def _has_no_nccl_source(context: CheckContext) -> bool:
@@ -142,13 +142,15 @@ def _cudnn_finding(context: CheckContext) -> Finding:
         return Finding(subject, _UNKNOWN_VERSION, needed, "ok")
     if not needs.allows(version):
         cure = _install_cudnn(context, official)
-        return Finding(subject, version, needed, "failure", cure, "; ".join(needs.reasons))
+        return Finding(
+            subject, version, needed, "failure", cure=cure, because="; ".join(needs.reasons)
+        )
     if official and not needs.bounds and Version(version).major != Version(official).major:
         cure = _install_cudnn(context, official)
         because = (
             "nobody is known to have built this release with a major version other than its own"
         )
-        return Finding(subject, version, needed, "warning", cure, because)
+        return Finding(subject, version, needed, "warning", cure=cure, because=because)
     return Finding(subject, version, needed, "ok")
 
 
@@ -177,8 +179,8 @@ def check_cudnn_code(context: CheckContext) -> Iterator[Finding]:
             f"none for {', '.join(unserved)} in {version}",
             listed,
             "warning" if len(unserved) < len(gpus) else "failure",
-            f"{context.session} -- --set USE_CUDNN=0",
-            "on these GPUs `torch.backends.cudnn.enabled = False` is needed; "
+            cure=f"{context.session} -- --set USE_CUDNN=0",
+            because="on these GPUs `torch.backends.cudnn.enabled = False` is needed; "
             "this builds without cuDNN for all",
         )
 
@@ -194,12 +196,16 @@ def _no_cudnn(context: CheckContext, needed: str, official: str | None) -> Findi
             because = (
                 "a build does not take such variables from the shell: its options name the folder"
             )
-            return Finding("cuDNN", f"only in {folder}", needed, "failure", cure, because)
+            return Finding(
+                "cuDNN", f"only in {folder}", needed, "failure", cure=cure, because=because
+            )
     because = (
         "without it convolutions are slow; "
         f"`{context.session} -- --set USE_CUDNN=0` is such a build"
     )
-    return absence_finding(host, "cuDNN", needed, _install_cudnn(context, official), because)
+    return absence_finding(
+        host, "cuDNN", needed, cures=_install_cudnn(context, official), because=because
+    )
 
 
 def _install_cudnn(context: CheckContext, official: str | None) -> str:
@@ -235,15 +241,17 @@ def _nccl_finding(context: CheckContext) -> Finding:
         cure = f"{context.session} -- --set USE_NCCL=0"
         because = "the build would clone it, but has no network unless `-- --network` allows it"
         state = "not in the release's source"
-        return Finding(subject, state, "any", "warning", cure, because)
+        return Finding(subject, state, "any", "warning", cure=cure, because=because)
     needs = context.needs("nccl")
     needed = str(needs) or "any"
     cure = f"{context.session} -- --set USE_SYSTEM_NCCL=0"
     version = context.library("nccl")
     if version is None:
-        return absence_finding(context.host, subject, needed, cure)
+        return absence_finding(context.host, subject, needed, cures=cure)
     if version and not needs.allows(version):
-        return Finding(subject, version, needed, "failure", cure, "; ".join(needs.reasons))
+        return Finding(
+            subject, version, needed, "failure", cure=cure, because="; ".join(needs.reasons)
+        )
     return Finding(subject, version or _UNKNOWN_VERSION, needed, "ok")
 
 
@@ -269,7 +277,7 @@ def _magma_finding(context: CheckContext, official: str) -> Finding:
     clauses = ["without it, parts of torch.linalg do not run on the GPU"]
     clauses += _unfit_magma_clauses(context)
     state = "left out" if is_off else absence_text(host)
-    return Finding(subject, state, needed, "warning", cure, "; ".join(clauses))
+    return Finding(subject, state, needed, "warning", cure=cure, because="; ".join(clauses))
 
 
 def _is_magma_off_by_rule(context: CheckContext) -> bool:

