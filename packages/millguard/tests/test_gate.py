@@ -487,7 +487,11 @@ def test_without_a_guard_a_slot_is_waited_for(through: Path, tmp_path: Path, fir
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="LD_PRELOAD is Linux's")
-def test_a_file_system_without_locks_does_not_block(through: Path, tmp_path: Path) -> None:
+def test_a_file_system_without_locks_does_not_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKECHROOT", "true")  # a gate that loads libraries
+    through = compiler_gate.place_gate(None, tmp_path / "gate", [CC])
     (tmp_path / "none.c").write_text(
         "#include <errno.h>\nint flock(int file, int how) { errno = ENOSYS; return -1; }\n"
     )

@@ -5,6 +5,7 @@ is memory for it. CMake calls it by variables that name a *launcher* of compiler
 know no launcher there are *stand-ins*: scripts with the names of compilers, in a folder on PATH.
 """
 
+import contextlib
 import hashlib
 import os
 import platform
@@ -70,7 +71,8 @@ def compile_source(
 
     `words` are the compiler and its options, `purpose` is what the product is for, as in "program that
     starts the compilers". `works` tells whether it can be used here: it may be made for another
-    machine, or lie on a disk that is mounted noexec. Raises OSError if it cannot be made or used.
+    machine, or lie on a disk that is mounted noexec. Raises ProgramError if the compiler fails, OSError
+    if the product cannot be put there or used.
     """
     with replacing(target) as fresh:
         common = ["-x", "c", "-std=gnu11", "-O2", "-o", str(fresh), str(source)]
@@ -78,7 +80,7 @@ def compile_source(
         try:
             run_program([compiler, *common, *options])
         except ProgramError as error:
-            raise OSError(f"the {purpose} cannot be compiled: {error}") from error
+            raise ProgramError(f"the {purpose} cannot be compiled: {error}") from error
         if not works(fresh):
             raise OSError(f"{target} cannot be run")
         fresh.replace(target)
@@ -191,8 +193,18 @@ def surround_nvcc(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _compile(target: Path, compiler: Sequence[str]) -> Path:
-    """Compile the gate. Raises OSError if that fails, or its program does not run here."""
+    """Compile the gate. Raises OSError if that fails, or its program does not run here.
+
+    It is linked statically if that is possible, which saves a quarter of its time: without libraries
+    to load, a program starts faster. Not every system has the C library for that.
+    """
     purpose = "program that starts the compilers"
+    # fakechroot changes paths by a library for LD_PRELOAD, which a static program does not load.
+    if "FAKECHROOT" not in os.environ:
+        with contextlib.suppress(ProgramError):
+            static = [*compiler, "-static"]
+            compile_source(SOURCE, target, static, purpose=purpose, works=_runs)
+            return target
     compile_source(SOURCE, target, compiler, purpose=purpose, works=_runs)
     return target
 
