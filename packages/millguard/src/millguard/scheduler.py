@@ -214,6 +214,12 @@ class UnitScheduler:
         tickets = (*self._running.values(), *self._ending.values())
         return sum(ticket.used for ticket in tickets)
 
+    @property
+    def has_candidates(self) -> bool:
+        """Tell whether a unit waits or is paused: the end of another one may let it go on."""
+        is_paused = any(ticket.paused is not None for ticket in self._running.values())
+        return bool(self._waiting) or is_paused
+
     def measure_units(self) -> None:
         """Measure the memory of every unit."""
         groups = {tracked.group for tracked in self._tracked.values() if tracked.group is not None}

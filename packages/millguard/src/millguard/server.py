@@ -360,10 +360,10 @@ class GuardServer:
                 case StartRequest():
                     client.has_unit = True
                     changed = True
-                case UnitEnded() | GateGone():
-                    # A gate leaves when its compiler has ended, which was considered then.
-                    changed = changed or client.has_unit
+                case UnitEnded() | GateGone() if client.has_unit:
+                    # Not if the gate leaves after that: then it was considered already.
                     client.has_unit = False
+                    changed = changed or self._scheduler.has_candidates
             if not self._scheduler.handle_message(client, message):
                 self._disconnect(client)
                 break
