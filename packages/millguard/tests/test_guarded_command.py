@@ -226,6 +226,33 @@ def test_a_signal_ends_the_command_and_what_it_started(
     assert (len(gone) >= 2, alive) == (True, [])
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_the_gate_is_compiled_leaves_nothing(
+    project: Path, number: signal.Signals
+) -> None:
+    programs, folder = project / "programs", project / "tmp"
+    for path in (programs, folder):
+        path.mkdir()
+    slow = programs / "cc"
+    slow.write_text(f"#!/bin/sh\ntouch {project}/compiling\nexec sleep 60\n")
+    slow.chmod(0o755)
+    process = subprocess.Popen(
+        millguard_words("--", "touch", "ran"),
+        cwd=project,
+        env=command_environment(
+            project, PATH=f"{programs}:{os.environ['PATH']}", TMPDIR=str(folder)
+        ),
+        start_new_session=True,
+    )
+    until((project / "compiling").exists)
+    below = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(number)
+    assert process.wait(DEADLINE) == -number
+    assert psutil.wait_procs(below, timeout=10)[1] == []
+    assert list(folder.iterdir()) == []
+    assert not (project / "ran").exists()
+
+
 def test_an_interrupt_of_millguard_alone_reaches_what_a_shell_waits_for(project: Path) -> None:
     """The shell that waits would not end by the signal unless the program did."""
     process = _start(project, "trap : INT; sh -c 'touch started; exec sleep 60'; echo $?")

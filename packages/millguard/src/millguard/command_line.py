@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, TextIO
 
 from millguard.quantities import printable
@@ -47,6 +48,14 @@ SIGNALLED = 128  # and the number of the signal, as a shell has it
 ENDED_BY_PIPE = 141  # 128 and SIGPIPE, which `signal` does not name on Windows
 
 
+class EndRequested(KeyboardInterrupt):
+    """Another signal than SIGINT asked this process to end, before the command ran or after it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command with its arguments, by default those of this process; return the exit code."""
     _prepare_streams()
@@ -59,9 +68,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UsageError as error:
         _print_error(f"{error} (see `millguard --help`)")
         return WRONG_USAGE
-    except KeyboardInterrupt:  # before the command ran, or in a command without one
-        _end_by_signal(signal.SIGINT)
-        return SIGNALLED + signal.SIGINT
+    except KeyboardInterrupt as request:  # before the command ran, or in a command without one
+        number = request.number if isinstance(request, EndRequested) else signal.SIGINT
+        _end_by_signal(number)
+        return SIGNALLED + number
     except BrokenPipeError:  # the reader of the output has seen enough
         _discard_output()
         return ENDED_BY_PIPE
@@ -167,6 +177,10 @@ def _guard(command: list[str], options: argparse.Namespace) -> int:
 
         reports.check_target(options.report)
     status = None if options.quiet else StatusLine()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:
+            # The default action would leave the guard's folder behind.
+            signal.signal(number, _request_end)
     try:
         result = run_guarded(command, chosen, status)
     except CommandNotStartedError as error:
@@ -179,6 +193,11 @@ def _guard(command: list[str], options: argparse.Namespace) -> int:
     if result.signal is not None:
         _end_by_signal(result.signal)
     return result.exit_code
+
+
+def _request_end(number: int, _frame: FrameType | None) -> None:
+    """Handle a signal by an exception, so that everything is put away."""
+    raise EndRequested(number)
 
 
 def _summarize(result: "GuardedResult", program: str, status: StatusLine) -> None:
