@@ -21,7 +21,6 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-import time
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from pathlib import Path
 import memory_cap
 import results
 from results import Row
+from timed_command import run_timed
 
 GIB = 2**30
 LIMIT_SECONDS = 7200.0
@@ -192,19 +192,10 @@ def build(course: Course, cap: float, contender: str) -> dict[str, object]:
         words = [sys.executable, "-m", "millguard", "--", *plain]
     memory_cap.reclaim_memory(int(cap * GIB))
     with memory_cap.Cap(int(cap * GIB)) as group:
-        began = time.monotonic()
-        stalled = full_stall_seconds()
-        done = subprocess.run(
-            group.inside(words),
-            cwd=source,
-            env=build_environment(project, course.torch, jobs, cache),
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_SECONDS,
-            check=False,
-        )
-        seconds = time.monotonic() - began
-        stalled = full_stall_seconds() - stalled
+        environ = build_environment(project, course.torch, jobs, cache)
+        stalled_before = full_stall_seconds()
+        done, seconds = run_timed(group.inside(words), source, environ, LIMIT_SECONDS)
+        stalled = full_stall_seconds() - stalled_before
         kills = group.kills()
     row = {
         "cap": cap,

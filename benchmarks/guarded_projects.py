@@ -15,7 +15,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from zipfile import ZipFile
 
 import results
 from results import Row
+from timed_command import run_timed
 
 LIMIT_SECONDS = 3600.0
 PYPI = "pypi"
@@ -92,17 +92,8 @@ def build(
     shutil.rmtree(work, ignore_errors=True)
     shutil.copytree(source, work, symlinks=True)
     environ = {**os.environ, "SOURCE_DATE_EPOCH": "1700000000", "PYTHONHASHSEED": "0"}
-    began = time.monotonic()
-    done = subprocess.run(
-        [*words, "sh", "-ec", project.build],
-        cwd=work,
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_SECONDS,
-        check=False,
-    )
-    seconds = time.monotonic() - began
+    argv = [*words, "sh", "-ec", project.build]
+    done, seconds = run_timed(argv, work, environ, LIMIT_SECONDS)
     if done.returncode != 0:
         sys.exit(f"{project.name}: {shlex.join(words)}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
     return seconds, {
