@@ -71,6 +71,7 @@ class Budget:
 
     def unguarded(self, demand: CompileDemand) -> JobCount:
         """Return how many compilers run at a time without a guard."""
+        # Without --jobs, which `count_jobs` gets apart to name it in its reason.
         cores = min(self.processors, key=limits.tightness).count
         return count_jobs(
             cores,
@@ -193,6 +194,7 @@ def measure_budget(
     if options.memory:
         requested_memory.append(LimitReading("--memory", options.memory))
     if host:
+        # Of a described machine only the hardware is known, not the limits of a shell or a cgroup.
         return Budget(
             memory=[LimitReading("the machine's memory", host.resources.memory), *requested_memory],
             process_memory=(),
@@ -237,9 +239,10 @@ def _warnings(budget: Budget) -> Iterator[str]:
         yield "there is no guard on Windows: the number without it applies"
     if not budget.demands:
         return
-    hungriest = max(budget.demands, key=lambda demand: demand.largest.high)
-    need = hungriest.largest.high
-    sentence = f"the largest compiles of {hungriest.builds} take up to {format_bytes(need)}"
+    # By the upper bounds: a compile that exceeds a limit may end the build.
+    largest_demand = max(budget.demands, key=lambda demand: demand.largest.high)
+    need = largest_demand.largest.high
+    sentence = f"the largest compiles of {largest_demand.builds} take up to {format_bytes(need)}"
     if need > budget.binding_memory.available:
         yield (
             f"{sentence}, more than there is: such a file is compiled alone, and may fail even then"

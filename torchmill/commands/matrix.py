@@ -56,6 +56,7 @@ def show_matrix(
     the release on all machines. Raises ConfigError if no cell is left.
     """
     release = selection.selected_or_newest(facts, layout, tag)
+    # Programs want the whole matrix, people what they can build here.
     if not (json or all_):
         arch = arch or native_arch()
         package = package or release.package
@@ -93,6 +94,7 @@ def explain_cell_name(
     try:
         product, cell = product_cell(facts, identifier, machine.arch, release)
     except (ImpossibleBuildError, UnknownReleaseError) as error:
+        # Of the same class, which decides on the exit code.
         message = f"{error}\n{selected}" if selected else str(error)
         raise type(error)(message, code=error.code) from None
     name = cell.build.identifier(machine.arch)

@@ -48,6 +48,7 @@ def publish_wheels(
     folder = Path(dist) if dist else layout.dist
     selected = select_wheels(folder, name or (), variant, tag)
     wheels, outdated_names, outdated_files = retention.plan_retention(target, selected, most)
+    # Before the files are listed, which the signatures are among.
     sign_wheels([wheel.path for wheel in wheels], sign_key, dry_run=dry_run)
     suffixes: list[str] = []
     if target.takes_documents:
@@ -58,6 +59,7 @@ def publish_wheels(
     for wheel in wheels:
         files += upload_set.upload_files(wheel, suffixes)
     outcomes = deliver_files(target, files, dry_run=dry_run)
+    # Only after the new files have arrived: a failed upload leaves what users have now.
     if not dry_run:
         retention.remove_files(outdated_files)
     removal = "would be removed" if dry_run else "removed"
@@ -174,6 +176,7 @@ def deliver_files(
                 f"{file.name} has {format_bytes(file.size)}: {target.name} takes "
                 f"{format_bytes(target.usual_limit)} a file, unless it granted the project more"
             )
+            # Standard output may be JSON.
             sys.stderr.write(as_plain_text(f"warning: {warning}\n"))
     present = target.existing_digests(files)
     missing = upload_set.files_to_upload(files, present, target.name)
@@ -194,6 +197,7 @@ def _upload(target: PublishTarget, missing: Sequence[UploadFile], total: int) ->
         try:
             target.upload(file)
         except TorchmillError as error:
+            # Those that the target had before, and those of this run.
             arrived = total - len(missing) + number
             raise type(error)(
                 f"{error} ({arrived} of {total} files are there)", code=error.code

@@ -68,6 +68,7 @@ def write_snippet(
     for variant_name in variants:
         request = SnippetRequest(releases, variant_name, platforms, native.native_arch(), direct)
         decisions.append(decide(facts, stock, request))
+    # All variants are declared in one project, which has one range of Pythons.
     common = set.intersection(*(set(decision.pythons) for decision in decisions))
     if not common:
         pythons = "; ".join(

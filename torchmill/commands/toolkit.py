@@ -268,6 +268,7 @@ def show_or_install(
             installed = tuple(cuda_toolkits.toolkits_with_compiler(*machine))
             version = find_toolkit(facts, "--complete", complete).version
             return complete_toolkit(completion.base_toolkit(version, installed), arch, context)
+    # Nothing is to be installed: the answer is the list.
     toolkits = {}
     for toolkit in cuda_toolkits.usable_toolkits(*machine):
         toolkits[toolkit] = lacking_toolkit_parts(

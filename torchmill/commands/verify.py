@@ -39,6 +39,7 @@ def verify_wheels(
     """
     files = named_wheels(layout, wheel or ())
     if write:
+        # Before the wheels are examined, so that the new documents are, too.
         write_missing(files)
     original_wheel = Path(original) if original else None
     if original_wheel and not original_wheel.is_file():
@@ -50,6 +51,8 @@ def verify_wheels(
     verdicts = []
     for file in files:
         verdict = agreement.examine_wheel(file, original_wheel)
+        # Neither is part of `examine_wheel`, which others use: who signed is a question of the user,
+        # and the processor is that of this machine.
         verdict = signature.add_check(verdict, signers)
         verdicts.append(_with_processor(verdict))
     lines = []
@@ -88,7 +91,7 @@ def require_sound(verdicts: Sequence[AgreementVerdict]) -> None:
     """Raise DeliveryError, which names every problem of every wheel, if there is any."""
     unsound = [verdict for verdict in verdicts if verdict.problems]
     if len(unsound) == 1:
-        unsound[0].require()
+        unsound[0].require()  # raises an error that is about this wheel alone
     if unsound:
         head = (
             f"{len(unsound)} of {len(verdicts)} wheels are not what they claim to be; do not use "
@@ -131,7 +134,7 @@ def named_wheels(layout: Layout, names: Sequence[str]) -> list[Path]:
             files.append(path)
         else:
             raise _not_a_wheel(path, "not a wheel")
-    return list(dict.fromkeys(files))
+    return list(dict.fromkeys(files))  # a wheel may be named by itself and by its folder
 
 
 def _not_a_wheel(path: Path, problem: str) -> ConfigError:
@@ -162,6 +165,7 @@ def write_missing(wheels: Iterable[Path]) -> None:
         for suffix, content in _compose_documents(wheel).items():
             file = dist_files.document_path(wheel, suffix)
             with report_unwritable(file):
+                # A document that exists stays, even if it is wrong: the examination will say so.
                 if not file.exists():
                     write_atomically(file, content)
 

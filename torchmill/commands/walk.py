@@ -188,6 +188,7 @@ def _sudo_needs_password() -> bool:
     if sys.stdin.isatty():
         return False
     try:
+        # -n: sudo fails if it would have to ask.
         sudo = subprocess.run(
             ["sudo", "-n", "true"], capture_output=True, timeout=_SUDO_SECONDS, check=False
         )
@@ -205,6 +206,7 @@ def local_disks(layout: Layout) -> tuple[Disk, ...]:
     }
     disks: dict[int, Disk] = {}
     for area, folder in folders.items():
+        # A folder that does not exist will be on the disk of the nearest one above it.
         existing = nearest_existing(layout.root / folder)
         device = existing.stat().st_dev
         disk = disks.get(device)
@@ -241,6 +243,7 @@ def configured_servers(
         index = package_index.configured_index(environ)
     except NetworkError:
         index = ""  # the index is a folder: there is no server to ask
+    # -P: a file pip.py in the working folder is not to be run.
     settings = program_output(sys.executable, "-P", "-m", "pip", "config", "list", env=environ)
     in_settings = any(name in settings for name in _OTHER_INDEX_SETTINGS)
     in_variables = any(environ.get(name) for name in _OTHER_INDEX_VARIABLES)

@@ -160,6 +160,7 @@ def _user_references(tree: Path) -> Iterator[str]:
         for path in (*(folder / "refs" / "heads").rglob("*"), folder / "refs" / "stash"):
             if path.is_file():
                 yield path.relative_to(folder).as_posix()
+        # git moves references into this file (git-pack-refs(1)), and deletes theirs.
         for line in read_text(folder / "packed-refs").splitlines():
             reference = line.partition(" ")[2]
             if reference.startswith(("refs/heads/", "refs/stash")):
@@ -180,6 +181,7 @@ def find_environments(place: StoragePlace) -> Iterator[StoredItem]:
             "environments",
             folder.name,
             folder,
+            # A build installs nothing if all is there: then its log alone tells the last use.
             touched=(folder, *list_children(folder), *logs),
             locks=[cell / LOCK_FILE for _, cell in users],
             hindrance=build_at_work(place, folder),
@@ -203,6 +205,7 @@ def find_logs(place: StoragePlace) -> Iterator[StoredItem]:
             yield stored("logs", name, *paths, tag=tag, locks=(cell / LOCK_FILE,))
         else:
             fitting = [tag for tag in tags if name.startswith(f"{tag}-")]
+            # The longest tag, because one may begin with another: "v1.0.0" and "v1.0.0-rc1".
             yield stored("logs", name, *paths, tag=max(fitting, key=len, default=""))
 
 
@@ -235,6 +238,7 @@ def find_wheels(place: StoragePlace) -> Iterator[StoredItem]:
         if wheel.suffix != ".whl" or not manifest_path(wheel).is_file():
             continue
         manifest = read_manifest(wheel)
+        # The manifest goes first, and the wheel last: without a manifest a wheel does not count.
         companions = [path for path in companion_paths(wheel) if path.is_file()]
         yield stored(
             "wheels",

@@ -184,7 +184,7 @@ def summarize_recording(recording: Recording) -> str:
         ),
     }
     for heading, runs in lists.items():
-        if runs:
+        if runs:  # a build that was stopped early has none
             lines += ["", heading]
             lines += [f"  {line}" for line in _table(runs[:UNITS_SHOWN])]
     return "\n".join(lines)
@@ -332,6 +332,7 @@ def _counters(moments: Sequence[TimelineMoment]) -> Iterator[dict[str, Any]]:
     last: dict[str, dict[str, int]] = {}
     for moment in moments:
         counters = {
+            # A counter has no unit of its own: the name of its value says it.
             "memory used": {"MiB": moment.used >> 20},
             "memory allowed": {"MiB": moment.allowed >> 20},
             "units": {
