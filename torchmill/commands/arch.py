@@ -337,6 +337,7 @@ def _history(facts: Facts, capability: Capability, toolkits: Sequence[Toolkit]) 
     If the newest release is not among them, also the newest that can be built for it.
     """
     releases = facts.releases[base_package(facts).name]
+    # Tegras are the processors of boards, which are all aarch64.
     arch = "aarch64" if capability.tegra else "x86_64"
     support = official_support.support_by_release(facts, capability, arch)
     text = f"official builds that run on it: {_stretches(releases, support) or 'none'}"
@@ -366,6 +367,7 @@ def _newest_buildable(
 
     With `tried`, only builds count that somebody is known to have made. None if there is none.
     """
+    # Oldest first. As texts, "9.2" would count as newer than "12.4".
     order = [toolkit.version for toolkit in facts.toolkits]
     versions = {toolkit.version for toolkit in toolkits}
     for release in reversed(facts.releases[base_package(facts).name]):

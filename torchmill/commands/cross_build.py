@@ -132,6 +132,7 @@ def build_in_container(
     """
     options, image, engine = parse_options(arguments, f"nox -s {goal.identifier} --")
     layout = Layout.of_checkout(root)
+    # To measure GPUs takes seconds, and a build for the CPU does not depend on them.
     if goal.cell.build.cuda is None:
         machine = measure_basic_host(StatCache(layout.stat_cache))
     else:
@@ -313,6 +314,7 @@ def _run(run: PreparedRun) -> None:
                 f"{identifier}: the time of --until is up", code="time-up"
             ) from None
         reason = str(error)
+        # The kernel's words (ENOEXEC) for a program of another architecture that nothing emulates.
         if "exec format error" in error.output.lower():
             reason = str(emulation.explain_no_emulation(run.container.arch, {}))
         raise HostError(
