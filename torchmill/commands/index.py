@@ -68,7 +68,7 @@ def write_index(
     dists = [_absolute(path) for path in dist or ()] or [layout.dist]
     replaced = [yanks.parse_yanked_version("--replace", text) for text in replace or ()]
     change = yanks.parse_yank_options(yank or (), unyank or (), reason)
-    base = _parse_base_url(base_url) if base_url else ""
+    base_url = _parse_base_url(base_url) if base_url else ""
     most = retention.parse_keep(keep)  # how many of the newest releases to list; 0: all
     folder.require_index_folder(target)
     _require_wheels(dists)
@@ -86,7 +86,7 @@ def write_index(
             wheel.entry.file: read_companions(wheel, manifest=manifest) for wheel in wheels
         }
         contents = IndexContents(
-            _compute_pages(wheels, yanked, files, base, target, companions),
+            _compute_pages(wheels, yanked, files, base_url, target, companions),
             () if files == STAY else tuple(wheels),
             IndexState({}, {wheel.entry.file: wheel.remembered for wheel in scanned}, yanked),
             companions,
@@ -176,26 +176,26 @@ def _compute_pages(  # noqa: PLR0917
     wheels: Sequence[ScannedWheel],
     yanked: dict[str, str],
     files: str,
-    base: str,
+    base_url: str,
     target: Path,
     companions: Companions,
 ) -> dict[str, str]:
     """Return the pages of an index by their path in its folder `target`.
 
-    `files` is --files: wheels are linked or copied into the folder, or stay outside. `base` is
+    `files` is --files: wheels are linked or copied into the folder, or stay outside. `base_url` is
     --base-url, or "" for relative links.
     """
     digests = {}
     for file, contents in companions.items():
         digests[file] = {suffix: sha256(data).hexdigest() for suffix, data in contents.items()}
     paths = {wheel.entry.file: wheel.path for wheel in wheels}
-    bases = {wheel.entry.file: _fill_base_url(base, wheel) for wheel in wheels}
+    filled_urls = {wheel.entry.file: _fill_base_url(base_url, wheel) for wheel in wheels}
 
     def link(entry: IndexEntry, page_folder: str) -> str:
         """Return the address of a wheel from a page in a folder of the index."""
-        if base:
+        if base_url:
             place = entry.file if files == STAY else entry.place
-            return f"{bases[entry.file]}/{quote(place)}"
+            return f"{filled_urls[entry.file]}/{quote(place)}"
         if files == STAY:
             return quote(os.path.relpath(paths[entry.file], target / page_folder))
         return quote(posixpath.relpath(entry.place, page_folder or "."))
@@ -205,19 +205,19 @@ def _compute_pages(  # noqa: PLR0917
     )
 
 
-def _fill_base_url(base: str, wheel: ScannedWheel) -> str:
+def _fill_base_url(base_url: str, wheel: ScannedWheel) -> str:
     """Return --base-url with a wheel's values for its placeholders."""
     version = wheel.entry.version
     # The tag is in the manifest alone, which is read only if it is needed.
     manifest = {}
-    if "{tag}" in base:
+    if "{tag}" in base_url:
         manifest = dist_files.read_manifest(wheel.path)
     values = {
         "package": wheel.entry.name,
         "version": version.public,
         "tag": finished_wheel.source_tag(version, manifest),
     }
-    return _PLACEHOLDER.sub(lambda match: quote(values[match[1]]), base)
+    return _PLACEHOLDER.sub(lambda match: quote(values[match[1]]), base_url)
 
 
 def _parse_base_url(url: str) -> str:
