@@ -72,7 +72,7 @@ PROJECTS = {
         folder="torch_scatter-2.1.2",
         prepare=NEWER_STANDARD,
         build=WHEEL,
-        environment={"FORCE_CUDA": "1"},
+        environment={"FORCE_ONLY_CPU": "1"},
     ),
     "causal-conv1d": Project(
         folder="causal_conv1d-1.7.0",
