@@ -1,7 +1,8 @@
 """The simulator, and the policy on machines that it imagines: nothing is killed, and little time is lost."""
 
 import random
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from functools import cache
 
 import pytest
@@ -83,6 +84,19 @@ def test_too_many_share_the_processors() -> None:
     assert simulate_build(
         jobs, ImaginedMachine(GIB, 2, 2), at_once(2), known
     ).seconds == pytest.approx(20.0)
+
+
+def test_the_outcome_does_not_depend_on_how_fast_this_machine_is() -> None:
+    jobs = mixed(1, 6, sawtooth_curve)
+    machine = ImaginedMachine(GIB, 4, 8)
+
+    def slow(view: PolicyInput) -> Sequence[Decision]:
+        time.sleep(0.0005)
+        return decide(view)
+
+    assert simulate_build(jobs, machine, slow, known) == simulate_build(
+        jobs, machine, decide, known
+    )
 
 
 def test_compilers_that_are_started_one_after_another_ask_one_after_another() -> None:
