@@ -511,10 +511,12 @@ def _risked_admission(state: PolicyInput) -> Iterator[Admit]:
 
     Units that were never measured seldom have their peaks at the same time, but nobody knows when. If
     it goes wrong, the youngest are paused, and the oldest can still end. That needs looks that follow
-    each other closely; and while a unit is paused or ends for others, no more is risked.
+    each other closely. No more is risked while a unit is paused or ends for others, nor beside another
+    build, which might risk the same memory.
     """
-    is_calm = bool(state.running) and not state.ending and state.lag <= RISKED_LAG
-    if not is_calm or any(ticket.alone or ticket.paused is not None for ticket in state.running):
+    if not state.running or state.ending or state.moving_elsewhere or state.lag > RISKED_LAG:
+        return
+    if any(ticket.alone or ticket.paused is not None for ticket in state.running):
         return
     spare = state.headroom - reserved_bytes(state.limit)
     spare -= sum(ticket.growth(state.now) for ticket in state.running)
