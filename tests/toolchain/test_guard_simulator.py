@@ -116,6 +116,19 @@ def test_a_great_unit_that_comes_late_is_not_kept_waiting_to_the_end() -> None:
     assert simulate_build(jobs, machine, decide, unknown).kills == 0
 
 
+@pytest.mark.parametrize("predict", [known, unknown])
+def test_few_large_units_run_together_although_their_margins_do_not_fit(
+    predict: Callable[[ImaginedUnit], Unit],
+) -> None:
+    large = [ImaginedUnit(f"{number}", int(1.5 * GIB), 26.6) for number in range(6)]
+    jobs = [*large, *(ImaginedUnit(f"small {number}", GIB // 8, 0.7) for number in range(18))]
+    machine = ImaginedMachine(3 * GIB, 2, 10)
+    guarded = simulate_build(jobs, machine, decide, predict)
+    fixed = simulate_build(jobs, machine, at_once(2), predict)
+    assert guarded.kills == 0
+    assert guarded.seconds < 1.1 * fixed.seconds
+
+
 def test_the_kernel_ends_the_largest_when_memory_is_out() -> None:
     jobs = [ImaginedUnit("a", 700 * MIB, 10.0), ImaginedUnit("b", 500 * MIB, 10.0)]
     outcome = simulate_build(jobs, ImaginedMachine(GIB, 2, 2), at_once(2), known)

@@ -256,7 +256,7 @@ def test_one_unit_may_start_beside_others_if_half_of_its_need_is_there() -> None
     assert decide(replace(view, ending=1)) == (), "memory is short"
     assert decide(replace(view, moving_elsewhere=1)) == (), "another build may do the same"
     measured = tuple(replace(one, unit=replace(one.unit, measured=True)) for one in waiting)
-    assert decide(replace(view, waiting=measured)) == (), "their needs are known"
+    assert decide(replace(view, waiting=measured)) == (Admit(2),)
     rests = replace(guessed(4, 400 * MIB, 300 * MIB), since=0.5, paused=1.0)
     full = replace(view, headroom=900 * MIB, running=(*running, rests))
     assert not any(isinstance(one, Admit) for one in decide(full))

@@ -47,8 +47,8 @@ SPAN_COUNT = 36
 # Admission:
 CONSIDERED = 64  # waiting units at a time, because a decision must not take long
 WAIT_LIMIT_SECONDS = 300.0  # for which a unit lets larger ones go first
-# A unit that was never measured may start beside others if this share of its need is there, and
-# if at most so many seconds pass until the next look.
+# A unit may start beside others, for an idle processor, if this share of its need is there, and if
+# at most so many seconds pass until the next look.
 RISKED_SHARE = 0.5
 RISKED_LAG = 0.15
 # Relief: seconds that it looks ahead. Units need not be paused for what comes later, because
@@ -509,10 +509,10 @@ def _admissions(state: PolicyInput) -> Iterator[Admit]:
 def _risked_admission(state: PolicyInput) -> Iterator[Admit]:
     """Yield a unit that may start although all peaks together do not fit, instead of an idle processor.
 
-    Units that were never measured seldom have their peaks at the same time, but nobody knows when. If
-    it goes wrong, the youngest are paused, and the oldest can still end. That needs looks that follow
-    each other closely. No more is risked while a unit is paused or ends for others, nor beside another
-    build, which might risk the same memory.
+    Units seldom have their peaks at the same time. Nobody knows when units have theirs that were never
+    measured, and forecasts of the others have margins. If it goes wrong, the youngest are paused, and
+    the oldest can still end. That needs looks that follow each other closely. No more is risked while a
+    unit is paused or ends for others, nor beside another build, which might risk the same memory.
     """
     if not state.running or state.ending or state.moving_elsewhere or state.lag > RISKED_LAG:
         return
@@ -522,8 +522,7 @@ def _risked_admission(state: PolicyInput) -> Iterator[Admit]:
     spare -= sum(ticket.growth(state.now) for ticket in state.running)
     busy = _busy_cores(state.running)
     for ticket in _in_order(state)[:CONSIDERED]:
-        is_guess = not ticket.alone and not ticket.unit.measured
-        is_possible = is_guess and _has_processor(state, ticket, busy)
+        is_possible = not ticket.alone and _has_processor(state, ticket, busy)
         if is_possible and spare >= RISKED_SHARE * ticket.unit.need:
             yield Admit(ticket.number)
             return
