@@ -48,7 +48,7 @@ KINDS = (
 )
 SHORT_OF_MEMORY = "+"  # at the end of a kind's name
 NEIGHBOUR = "neighbour's "
-END_SECONDS = 60.0
+END_SECONDS = 180.0
 GONE_SECONDS = 20.0
 START_SECONDS = 30.0
 FILES = 24
@@ -161,6 +161,13 @@ def kill_forked(makes: Sequence[psutil.Process], until: float) -> bool:
                 os.kill(int(child), signal.SIGKILL)
                 return True
     return False
+
+
+def wait_for_one(run: str, kind: str) -> None:
+    """Wait until a run has a process of a kind, but not for ever."""
+    until = time.monotonic() + START_SECONDS
+    while not candidates(run, kind) and time.monotonic() < until:
+        time.sleep(0.05)
 
 
 class Build:
@@ -279,11 +286,9 @@ def neighbour_run(folder: Path, other: Path, number: int, kind: str) -> dict[str
         subprocess.run(["make", "clean"], cwd=place, check=True)
     expect(folder, HUGE_PEAK)
     first = Build(folder, run, 20.0)
-    while not candidates(run, "compiler"):
-        time.sleep(0.05)
+    wait_for_one(run, "compiler")
     second = Build(other, f"{run}-other", 0.15)
-    while not candidates(second.run, "gate"):
-        time.sleep(0.05)
+    wait_for_one(second.run, "gate")
     time.sleep(1.0)
     has_waited = second.objects == 0
     was_killed = kill_one(run, kind.removeprefix(NEIGHBOUR), time.monotonic() + 5)
