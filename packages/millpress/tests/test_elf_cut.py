@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from millpress import elf_cut
-from millpress.elf import ElfImage
+from millpress.elf import ByteRange, ElfImage
 from millpress.elf_cut import Cuts, Extent
 from millpress.errors import InputError
 
@@ -15,8 +15,9 @@ from millpress.errors import InputError
 def test_extents_are_moved_and_the_cut_range_is_left_out(tmp_path: Path) -> None:
     source = tmp_path / "old"
     source.write_bytes(b"headunusedtail")
-    extents = [Extent(0, 0, 4), Extent(at=12, source=10, size=4)]
-    elf_cut.write_extents(source, tmp_path / "new", extents, Cuts(ranges=((4, 10),)))
+    extents = [Extent(0, 0, 4), Extent(moved_offset=12, old_offset=10, size=4)]
+    cuts = Cuts(ranges=(ByteRange(4, 10),))
+    elf_cut.write_extents(source, tmp_path / "new", extents, cuts)
     assert (tmp_path / "new").read_bytes() == b"head\0\0tail"
 
 
@@ -37,18 +38,20 @@ def test_a_file_that_ends_inside_an_extent_is_refused(tmp_path: Path) -> None:
     source = tmp_path / "old"
     source.write_bytes(b"0123456789")
     with pytest.raises(InputError, match=r"ends at 10, and its headers name content up to 12"):
-        elf_cut.write_extents(source, tmp_path / "new", [Extent(at=0, source=4, size=8)], Cuts())
+        elf_cut.write_extents(
+            source, tmp_path / "new", [Extent(moved_offset=0, old_offset=4, size=8)], Cuts()
+        )
 
 
 def test_headers_stay_if_nothing_is_cut_out() -> None:
-    # Without a range, `table` is 0: a table of segments there would replace the file's header.
+    # Without a range, `table_offset` is 0: a table of segments there would replace the file's header.
     assert list(elf_cut.plan_headers(ElfImage(b""), Cuts(), {})) == []
 
 
 def test_new_offsets_leave_out_the_ranges_before_them() -> None:
-    cuts = Cuts(ranges=((4, 10), (20, 30)))
+    cuts = Cuts(ranges=(ByteRange(4, 10), ByteRange(20, 30)))
     offsets = (0, 4, 7, 10, 19, 20, 30, 31)
     assert [cuts.new_offset(offset) for offset in offsets] == [0, 4, 4, 4, 13, 14, 14, 15]
-    assert cuts.rest(0, 40) == [(0, 4), (10, 20), (30, 40)]
-    assert cuts.rest(5, 25) == [(10, 20)]
-    assert Cuts().rest(5, 25) == [(5, 25)]
+    assert cuts.remaining_parts(ByteRange(0, 40)) == [(0, 4), (10, 20), (30, 40)]
+    assert cuts.remaining_parts(ByteRange(5, 25)) == [(10, 20)]
+    assert Cuts().remaining_parts(ByteRange(5, 25)) == [(5, 25)]

@@ -327,7 +327,7 @@ BUNDLE = ROOT / "torchvision.libs"
 def test_the_run_path_depends_on_the_folder_of_the_file(
     file: str, libraries: list[Path], expected: tuple[str, ...]
 ) -> None:
-    assert run_path(ROOT / file, (), True, ROOT, libraries) == expected
+    assert run_path(ROOT / file, (), uses_wheel=True, root=ROOT, libraries=libraries) == expected
 
 
 def test_paths_of_the_build_go_and_those_that_move_along_stay() -> None:
@@ -339,14 +339,17 @@ def test_paths_of_the_build_go_and_those_that_move_along_stay() -> None:
         "$ORIGIN/../../../elsewhere",
         "build/lib",
     )
-    assert run_path(LIB / "libtorch_cuda.so", present, True, ROOT, [LIB]) == (
+    edited = run_path(
+        LIB / "libtorch_cuda.so", present, uses_wheel=True, root=ROOT, libraries=[LIB]
+    )
+    assert edited == (
         "$ORIGIN",
         "$ORIGIN/../../nvidia/cublas/lib",
     )
 
 
 def test_a_file_that_needs_nothing_of_the_wheel_is_left_alone() -> None:
-    assert run_path(LIB / "libstub.so", (), False, ROOT, [LIB]) == ()
+    assert run_path(LIB / "libstub.so", (), uses_wheel=False, root=ROOT, libraries=[LIB]) == ()
 
 
 def static_library(path: Path, count: int) -> Path:

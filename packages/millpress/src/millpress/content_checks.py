@@ -23,7 +23,7 @@ from packaging.utils import canonicalize_name
 
 from millpress import record_file, zip_archive
 from millpress.wheel_file import (
-    BuildTag,
+    WheelFileName,
     find_dist_info,
     format_tags,
     open_wheel,
@@ -70,17 +70,18 @@ def wheel_problems(wheel: Path) -> Iterator[str]:
                 "so that programs read it differently"
             )
         dist_info = find_dist_info(wheel, archive)
-        name, version, build, tags = parse_file_name(wheel)
+        file_name = parse_file_name(wheel)
         metadata = parse_headers(archive.read(f"{dist_info}/METADATA"))
-        require_same_project(wheel, name, version, metadata)
+        require_same_project(wheel, metadata)
         yield from _metadata_problems(metadata)
         if f"{dist_info}/WHEEL" in archive.namelist():
             headers = parse_headers(archive.read(f"{dist_info}/WHEEL"))
-            yield from _header_problems(headers, build, tags)
+            yield from _header_problems(headers, file_name)
         else:
             yield f"{dist_info}/WHEEL is missing"
         yield from record_problems(archive, f"{dist_info}/RECORD")
-        if not _CASELESS.isdisjoint(_systems(tags)):
+        # a problem on the systems that the wheel is for; `wheel_oddities` has it for all others
+        if not _CASELESS.isdisjoint(_systems(file_name.tags)):
             yield from _colliding_names(archive.namelist())
 
 
@@ -92,7 +93,7 @@ def wheel_oddities(wheel: Path) -> Iterator[str]:
     """
     with open_wheel(wheel) as archive:
         dist_info = find_dist_info(wheel, archive)
-        tags = parse_file_name(wheel)[3]
+        tags = parse_file_name(wheel).tags
         names = archive.namelist()
         if _CASELESS.isdisjoint(_systems(tags)):
             yield from _colliding_names(names)
@@ -105,7 +106,7 @@ def wheel_oddities(wheel: Path) -> Iterator[str]:
 
 
 def renamed_platform(wheel: Path) -> str:
-    """Return a clause if WHEEL and the file's name agree, but are not equal; else "".
+    """Return a clause if the tags in WHEEL and in the file's name agree but are not equal, else "".
 
     They agree if they differ in the platform's version only, or if WHEEL says "any". PyTorch's own
     wheels say linux_x86_64 there and are named manylinux_2_28_x86_64. Installers read the name
@@ -114,7 +115,7 @@ def renamed_platform(wheel: Path) -> str:
     """
     with open_wheel(wheel) as archive:
         file = f"{find_dist_info(wheel, archive)}/WHEEL"
-        tags = parse_file_name(wheel)[3]
+        tags = parse_file_name(wheel).tags
         headers = Message()
         if file in archive.namelist():
             headers = parse_headers(archive.read(file))
@@ -128,7 +129,7 @@ def renamed_platform(wheel: Path) -> str:
 
 
 def _systems(tags: Iterable[Tag]) -> set[str]:
-    """Return the systems that tags are for: "any", "win", "macosx", "manylinux"."""
+    """Return the first words of tags' platforms: "any", "win", "macosx", "manylinux"."""
     matches = [re.match(r"[a-z]+", tag.platform) for tag in tags]
     return {match[0] for match in matches if match is not None}
 
@@ -147,7 +148,11 @@ def _colliding_names(names: Iterable[str]) -> Iterator[str]:
 
 
 def _odd_places(names: Iterable[str], dist_info: str) -> Iterator[str]:
-    """Yield a clause for each member that runs code by itself, or leaves the package's folder."""
+    """Yield a clause for each member that runs code by itself, or is installed in an odd place.
+
+    Odd places are those outside of site-packages that other programs use. Members in a folder with
+    the suffix .data are installed there, each by the scheme that its next folder names.
+    """
     data_folder = f"{dist_info.removesuffix('.dist-info')}.data"
     for name in names:
         if name.endswith("/"):
@@ -207,14 +212,14 @@ def _metadata_problems(metadata: Message) -> Iterator[str]:
             yield f"METADATA has {key} several times"
 
 
-def _header_problems(headers: Message, build: BuildTag, tags: frozenset[Tag]) -> Iterator[str]:
-    """Yield a clause for each contradiction between WHEEL and the file's name."""
+def _header_problems(headers: Message, file_name: WheelFileName) -> Iterator[str]:
+    """Yield a clause for each contradiction between the headers of WHEEL and the file's name."""
     format_version = headers.get("Wheel-Version", "none")
     if format_version.partition(".")[0] != "1":
         yield f"WHEEL says Wheel-Version {format_version}, and installers accept only 1.x"
-    yield from _tag_contradictions(headers, tags)
+    yield from _tag_contradictions(headers, file_name.tags)
     declared = headers.get("Build", "").strip()
-    number = "".join(map(str, build))
+    number = "".join(map(str, file_name.build))  # "1a" for (1, "a"), "" for ()
     # packaging reads the "01" of a name as 1
     declared_number = re.sub(r"^0+(?=\d)", "", declared)
     # a wheel that was built without a number may have got one later, by renaming
@@ -302,12 +307,14 @@ def record_problems(archive: ZipFile, record: str) -> Iterator[str]:
 
 def _entry_problem(archive: ZipFile, name: str, row: list[str]) -> str | None:
     """Return how a file differs from its row (path, hash, size) in RECORD, or None."""
-    digest_field = row[1] if len(row) == ROW_FIELDS else ""
+    no_hash = f"{name} has no sound hash in RECORD"
+    if len(row) != ROW_FIELDS:
+        return no_hash
+    _path, digest_field, recorded_size = row
     algorithm, _, expected = digest_field.partition("=")
     is_known = algorithm in hashlib.algorithms_guaranteed
-    # a row with another number of fields has no algorithm: past this test the row has three fields
     if not is_known or algorithm.startswith(_UNSOUND_ALGORITHMS):
-        return f"{name} has no sound hash in RECORD"
+        return no_hash
     try:
         with archive.open(name) as file:
             digest = hashlib.file_digest(file, algorithm).digest()  # type: ignore[arg-type]
@@ -317,6 +324,6 @@ def _entry_problem(archive: ZipFile, name: str, row: list[str]) -> str | None:
     size = str(archive.getinfo(name).file_size)
     # the size may be left out:
     # https://packaging.python.org/en/latest/specifications/recording-installed-packages/
-    if actual == expected.rstrip("=") and row[2] in {"", size}:
+    if actual == expected.rstrip("=") and recorded_size in {"", size}:
         return None
     return f"{name} differs from its RECORD entry"

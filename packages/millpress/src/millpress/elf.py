@@ -26,6 +26,9 @@ from millpress.tables import read_table
 
 ELF_MAGIC = b"\x7fELF"
 IDENTIFICATION_BYTES = 16  # e_ident, which begins with the magic number
+CLASS_AT = 4  # offset of EI_CLASS: 32 or 64 bits
+BYTE_ORDER_AT = 5  # offset of EI_DATA
+LITTLE_ENDIAN = 1  # value of EI_DATA
 
 # e_type: the kind of a file
 EXECUTABLE = 2
@@ -99,6 +102,66 @@ ELF_LAYOUTS = {  # by EI_CLASS
 }
 
 
+class ByteRange(NamedTuple):
+    """A range of bytes, by the offsets of its first byte and of the byte behind its last one."""
+
+    start: int
+    end: int
+
+    def overlaps(self, other: "ByteRange") -> bool:
+        """Tell whether the two ranges have a byte in common."""
+        return self.start < other.end and other.start < self.end
+
+
+class DynamicEntry(NamedTuple):
+    """An entry of the dynamic section."""
+
+    tag: int  # NEEDED, SONAME, …
+    value: int  # a number, an address, or an index in the string table
+
+
+class Pointer(NamedTuple):
+    """An address in the data of a library, which the loader writes when it has loaded the library.
+
+    The linker does not know the address to which a library will be loaded, and writes a relative
+    relocation for each pointer: the loader adds the load address to `target` and writes the sum to
+    `place`. Both are addresses as if the library was loaded to 0.
+    """
+
+    place: int
+    target: int
+    target_offset: int  # in the file, of the number `target` in the relocation
+
+
+class VersionNeed(NamedTuple):
+    """The versions of a library's symbols that a file needs."""
+
+    offset: int  # of the entry, in the file
+    library: str
+    versions: frozenset[str]  # "GLIBC_2.34": they say how new the library must be at least
+
+
+class Symbol(NamedTuple):
+    """A symbol of the dynamic table."""
+
+    name: str
+    is_defined: bool  # by the file itself; False: another file must define it
+
+
+class SymbolValue(NamedTuple):
+    """The value of a symbol: usually an address."""
+
+    offset: int  # of the value, in the file
+    value: int
+
+
+class StaticMember(NamedTuple):
+    """A member of a static library."""
+
+    start: int  # offset of the content, in the library
+    content: bytes
+
+
 class ElfHeader(NamedTuple):
     """The header of a file, without the 16 bytes that identify the format; field by field."""
 
@@ -126,20 +189,25 @@ class Segment:
     offset: int
     address: int
     size: int  # in the file
-    memory: int  # in memory
+    memory_size: int  # more than `size` if the rest is to be zeros
     align: int
 
     @property
     def end(self) -> int:
-        """Return the offset of its end."""
+        """Return the offset of its end in the file."""
         return self.offset + self.size
+
+    @property
+    def range(self) -> ByteRange:
+        """Return its range in the file."""
+        return ByteRange(self.offset, self.end)
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
     """A section header: a range of the file with content of one kind. Sizes are in bytes."""
 
-    at: int  # offset of the header itself
+    header_offset: int  # of the header itself, in the file; it tells sections apart
     kind: int
     address: int  # in memory; 0 if the section is not loaded
     offset: int
@@ -149,16 +217,21 @@ class Section:
 
     @property
     def end(self) -> int:
-        """Return the offset of its end."""
+        """Return the offset of its end in the file."""
         return self.offset + self.size
+
+    @property
+    def range(self) -> ByteRange:
+        """Return its range in the file."""
+        return ByteRange(self.offset, self.end)
 
 
 @dataclass
 class ElfImage:
     """The structures of an ELF file in memory, read when they are asked for.
 
-    All of it may raise ValueError, IndexError, KeyError or struct.error if the file is damaged;
-    `open_elf` turns these into InputError.
+    All offsets are relative to `data`. All of it may raise ValueError, IndexError, KeyError or
+    struct.error if the file is damaged; `open_elf` turns these into InputError.
     """
 
     data: mmap.mmap | bytes
@@ -167,9 +240,9 @@ class ElfImage:
     @cached_property
     def layout(self) -> ElfLayout:
         """Return the layouts of the structures."""
-        if self.data[:4] != ELF_MAGIC or self.data[4] not in ELF_LAYOUTS:
+        if self.data[: len(ELF_MAGIC)] != ELF_MAGIC or self.data[CLASS_AT] not in ELF_LAYOUTS:
             raise ValueError("no ELF header")
-        return ELF_LAYOUTS[self.data[4]]
+        return ELF_LAYOUTS[self.data[CLASS_AT]]
 
     @property
     def is_64(self) -> bool:
@@ -179,7 +252,7 @@ class ElfImage:
     @cached_property
     def byte_order(self) -> str:
         """Return the byte order, as `struct` spells it."""
-        return "<" if self.data[5] == 1 else ">"
+        return "<" if self.data[BYTE_ORDER_AT] == LITTLE_ENDIAN else ">"
 
     @cached_property
     def header(self) -> ElfHeader:
@@ -193,27 +266,28 @@ class ElfImage:
         start = self.header.segments_offset
         for row in self._table(self.layout.segment, start, self.header.segment_count):
             if self.is_64:
-                kind, flags, offset, address, _physical, size, memory, align = row
+                kind, flags, offset, address, _physical, size, memory_size, align = row
             else:  # 32-bit files have the flags in another place
-                kind, offset, address, _physical, size, memory, flags, align = row
-            segments.append(Segment(kind, flags, offset, address, size, memory, align))
+                kind, offset, address, _physical, size, memory_size, flags, align = row
+            segments.append(Segment(kind, flags, offset, address, size, memory_size, align))
         return tuple(segments)
 
     @cached_property
     def sections(self) -> tuple[Section, ...]:
         """Return the section headers."""
         entry_bytes = struct.calcsize(self.byte_order + self.layout.section)
-        at = self.header.sections_offset
+        start = self.header.sections_offset
+        header_offset = start
         sections = []
-        for row in self._table(self.layout.section, at, self.header.section_count):
+        for row in self._table(self.layout.section, start, self.header.section_count):
             name, kind, _flags, address, offset, size, link, *_ = row
-            sections.append(Section(at, kind, address, offset, size, link, name))
-            at += entry_bytes
+            sections.append(Section(header_offset, kind, address, offset, size, link, name))
+            header_offset += entry_bytes
         return tuple(sections)
 
     @cached_property
-    def dynamic(self) -> tuple[tuple[int, int], ...]:
-        """Return the entries of the dynamic section, tag and value, up to DT_NULL."""
+    def dynamic(self) -> tuple[DynamicEntry, ...]:
+        """Return the entries of the dynamic section, up to DT_NULL."""
         segment = self.first_segment(DYNAMIC)
         if segment is None:
             return ()
@@ -223,7 +297,7 @@ class ElfImage:
         for tag, value in rows:
             if tag == NULL:
                 break
-            entries.append((tag, value))
+            entries.append(DynamicEntry(tag, value))
         return tuple(entries)
 
     @cached_property
@@ -254,12 +328,10 @@ class ElfImage:
                 return address - segment.address + segment.offset
         raise ValueError(f"nothing is loaded to {address:#x}")
 
-    def pointers(self) -> Iterator[tuple[int, int, int]]:
-        """Yield the pointers that the loader completes: address, value, the value's offset.
+    def pointers(self) -> Iterator[Pointer]:
+        """Yield the pointers that the loader writes, of a 64-bit file.
 
-        The linker does not know the address to which a library will be loaded. For each pointer in
-        its data it writes a relative relocation: the loader adds the load address to `value` and
-        writes the sum to `address`. Only those in DT_RELA are read, of 64-bit files.
+        Only those with a relocation in DT_RELA are read.
         """
         tags = dict(self.dynamic)
         if RELA not in tags:
@@ -268,19 +340,16 @@ class ElfImage:
         start = self.file_offset(tags[RELA])
         end = start + tags.get(RELASZ, 0)
         for at in range(start, end, struct.calcsize(RELA_LAYOUT)):
-            address, kind, value = self.unpack(RELA_LAYOUT, at)
+            place, kind, target = self.unpack(RELA_LAYOUT, at)
             if kind == relative:
-                yield address, value, at + RELA_VALUE_AT
+                yield Pointer(place, target, at + RELA_VALUE_AT)
 
     def dynamic_string(self, index: int) -> str:
         """Return the string at an index of the dynamic section's string table."""
         return self._text(self.strings_offset + index)
 
-    def version_needs(self) -> Iterator[tuple[int, str, frozenset[str]]]:
-        """Yield each entry's offset, the library it names, and the symbol versions needed.
-
-        A symbol version ("GLIBC_2.34") says how new a library must be at least.
-        """
+    def version_needs(self) -> Iterator[VersionNeed]:
+        """Yield the needed versions of symbols, with an entry for each library."""
         tags = dict(self.dynamic)
         if VERNEED not in tags:
             return
@@ -293,27 +362,27 @@ class ElfImage:
                 _, _, _, name, next_version = self.unpack(VERNAUX_LAYOUT, version_at)
                 versions.append(self.dynamic_string(name))
                 version_at += next_version
-            yield at, self.dynamic_string(library), frozenset(versions)
+            yield VersionNeed(at, self.dynamic_string(library), frozenset(versions))
             # 0 ends the list for the loader, too, whatever number DT_VERNEEDNUM has
             if next_entry == 0:
                 return
             at += next_entry
 
-    def symbol_values(self, kind: int) -> Iterator[tuple[int, int]]:
-        """Yield the offset of each symbol's value, and the value: usually an address.
+    def symbol_values(self, kind: int) -> Iterator[SymbolValue]:
+        """Yield the values of the symbols in the tables of one kind, DYNSYM or SYMBOLS.
 
-        `kind` is DYNSYM or SYMBOLS, of the tables that are read. Only for 64-bit files.
+        Only for 64-bit files.
         """
         for table in self.sections:
             if table.kind != kind:
                 continue
             at = table.offset + SYMBOL_VALUE_AT
             for _name, _info, _other, _section, value, _size in self._symbol_rows(table):
-                yield at, value
+                yield SymbolValue(at, value)
                 at += SYMBOL_BYTES
 
-    def symbols(self) -> Iterator[tuple[str, bool]]:
-        """Yield the name of each dynamic symbol, and whether the file defines it.
+    def symbols(self) -> Iterator[Symbol]:
+        """Yield the dynamic symbols.
 
         Weak undefined symbols are left out: a program runs without them.
         """
@@ -329,7 +398,7 @@ class ElfImage:
             is_defined = section != 0  # SHN_UNDEF
             binding = info >> 4
             if name and (is_defined or binding != WEAK):
-                yield self._text(names + name), is_defined
+                yield Symbol(self._text(names + name), is_defined)
 
     def release(self) -> None:
         """Give back the memory of the pages that were read.
@@ -351,7 +420,7 @@ class ElfImage:
             yield self.unpack(layout, start + number * entry_bytes)
 
     def _symbol_rows(self, table: Section) -> Iterator[tuple[int, ...]]:
-        """Return the numbers of each symbol in a table of symbols."""
+        """Yield the numbers of each symbol in a table of symbols."""
         content = self.data[table.offset : table.end]
         return struct.iter_unpack(self.byte_order + self.layout.symbol, content)
 
@@ -399,7 +468,10 @@ class ElfInfo:
     versions: Mapping[str, frozenset[str]]  # library -> needed versions: "GLIBC_2.34", …
 
     def runs_on(self, arch: str) -> bool:
-        """Tell whether the file is for the arch of a platform tag; True for an unknown arch."""
+        """Tell whether the file is for the arch of a platform tag ("x86_64").
+
+        True also for an arch that machines.toml does not have: then it cannot be judged.
+        """
         return self.machine == arch or arch not in ARCHES.values()
 
 
@@ -438,9 +510,9 @@ def read_elf(path: Path) -> ElfInfo | None:
         # the loader ignores DT_RPATH if there is a DT_RUNPATH
         run_paths = strings[RUNPATH] or strings[RPATH] or [""]
         versions: dict[str, frozenset[str]] = {}
-        for _, library, names in image.version_needs():
+        for need in image.version_needs():
             # patchelf can leave several entries for one library
-            versions[library] = versions.get(library, frozenset()) | names
+            versions[need.library] = versions.get(need.library, frozenset()) | need.versions
         return ElfInfo(
             machine=ARCHES.get(str(machine), f"machine {machine}"),
             needed=tuple(strings[NEEDED]),
@@ -467,27 +539,24 @@ def dynamic_files(root: Path) -> dict[Path, ElfInfo]:
 def defined_symbols(path: Path) -> frozenset[str]:
     """Return the symbols that the file defines for others to use."""
     with open_elf(path) as image:
-        return frozenset(name for name, is_defined in image.symbols() if is_defined)
+        return frozenset(symbol.name for symbol in image.symbols() if symbol.is_defined)
 
 
 def undefined_symbols(path: Path) -> frozenset[str]:
     """Return the symbols that the file expects others to define."""
     with open_elf(path) as image:
-        return frozenset(name for name, is_defined in image.symbols() if not is_defined)
+        return frozenset(symbol.name for symbol in image.symbols() if not symbol.is_defined)
 
 
 def static_objects(path: Path) -> Iterator[ElfImage]:
     """Yield the object files in a static library. Raises InputError if it is damaged."""
-    for start, content in static_members(path):
-        if content.startswith(ELF_MAGIC):  # other members are tables of symbols or names
-            yield ElfImage(content, start)
+    for member in static_members(path):
+        if member.content.startswith(ELF_MAGIC):  # other members are tables of symbols or names
+            yield ElfImage(member.content, member.start)
 
 
-def static_members(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield offset and content of each member of a static library.
-
-    Raises InputError if the library is damaged.
-    """
+def static_members(path: Path) -> Iterator[StaticMember]:
+    """Yield the members of a static library. Raises InputError if the library is damaged."""
     with open_elf(path) as library:
         at = len(AR_MAGIC)
         while at < len(library.data):
@@ -504,5 +573,5 @@ def static_members(path: Path) -> Iterator[tuple[int, bytes]]:
                     "fetch it again",
                     code="damaged-library",
                 )
-            yield start, content
+            yield StaticMember(start, content)
             at = start + size + size % 2  # members begin at even offsets

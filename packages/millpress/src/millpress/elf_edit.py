@@ -1,10 +1,17 @@
 """Edit the names and run paths in ELF files: in place, and by patchelf if that is not possible.
 
-patchelf holds a file twice in memory and writes it anew: for a libtorch, gigabytes. In place, the
-string table of the dynamic section is copied behind the end of the file and the new names after it,
-into a segment of their own. The table of segments grows by one entry and stays at its place,
-because programs such as strip rely on that. The sections behind the table make room for the entry:
-these are notes and hash tables, and they move into the new segment, too.
+patchelf holds a file twice in memory and writes it anew: for a libtorch, gigabytes. In place, these
+parts of a file change:
+
+1. The string table of the dynamic section, which has the names, is copied behind the end of the
+   file, and the new names after it. This is a new segment.
+2. The table of segments gets an entry for it. The table stays at its place, because programs such
+   as strip rely on that, so the sections behind it make room for the entry: these are notes and
+   hash tables, and they move into the new segment, too (the *moved range*).
+3. The dynamic section, which stays at its place, gets the new addresses and names.
+
+The run path of a file lists the folders in which the loader looks for needed libraries. An entry
+with $ORIGIN is relative to the folder of the file.
 """
 
 import os
@@ -19,7 +26,7 @@ from pathlib import Path
 
 from millpress import elf
 from millpress.atomic_files import name_file
-from millpress.elf import ElfImage, Segment, open_elf
+from millpress.elf import ByteRange, DynamicEntry, ElfImage, Segment, open_elf
 from millpress.errors import ToolError
 from millpress.programs import run_program
 
@@ -34,8 +41,7 @@ SEGMENT_COUNT_AT = 56  # offset in the header of a 64-bit file
 ADDRESS_AT = 16  # offset in a section's header; the section's offset and size follow
 LIBRARY_AT = 4  # offset of the library's name in an entry of VERNEED
 DYNAMIC_ENTRY_BYTES = 16
-FileWrite = tuple[int, bytes]  # offset, bytes
-Range = tuple[int, int]  # offsets of its start and its end
+FileWrite = tuple[int, bytes]  # an offset in the file, and the bytes to write there
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +116,10 @@ def edit_in_place(edit: ElfEdit, path: Path) -> bool:
 
 
 def plan_writes(image: ElfImage, edit: ElfEdit) -> Sequence[FileWrite] | None:
-    """Return the writes that make an edit, in order; None if it is not possible in place."""
+    """Return the writes that make an edit, in order; None if it is not possible in place.
+
+    Nothing is written here. Raises ValueError or KeyError if the file is damaged.
+    """
     dynamic = image.first_segment(elf.DYNAMIC)
     if not is_plain_library(image) or dynamic is None:
         return None
@@ -131,8 +140,8 @@ def plan_writes(image: ElfImage, edit: ElfEdit) -> Sequence[FileWrite] | None:
     names_room = round_up(names_bytes, ALIGNMENT_BYTES)
     new_segment = _new_segment(image, names_room, old_range)
     moved_range = _MovedRange(
-        start=old_range[0],
-        end=old_range[1],
+        start=old_range.start,
+        end=old_range.end,
         offset=new_segment.offset + names_room,
         address=new_segment.address + names_room,
     )
@@ -167,9 +176,7 @@ def is_plain_library(image: ElfImage) -> bool:
     return image.first_segment(elf.INTERP) is None and image.first_segment(elf.PHDR) is None
 
 
-def _dynamic_entries(
-    image: ElfImage, edit: ElfEdit, names: _StringTable
-) -> Iterator[tuple[int, int]]:
+def _dynamic_entries(image: ElfImage, edit: ElfEdit, names: _StringTable) -> Iterator[DynamicEntry]:
     """Yield the entries of the edited dynamic section, still with the old addresses.
 
     New names are added to `names`.
@@ -187,16 +194,16 @@ def _dynamic_entries(
                 continue
             # a name that stays keeps its index, because the old table begins the new one
             if name in replaced:
-                yield tag, names.add(replaced[name])
+                yield DynamicEntry(tag, names.add(replaced[name]))
             else:
-                yield tag, value
+                yield DynamicEntry(tag, value)
         elif tag not in dropped_tags:
-            yield tag, value
+            yield DynamicEntry(tag, value)
     if edit.soname is not None:
-        yield elf.SONAME, names.add(edit.soname)
+        yield DynamicEntry(elf.SONAME, names.add(edit.soname))
     if edit.rpath:
         tag = elf.RPATH if edit.forced else elf.RUNPATH
-        yield tag, names.add(":".join(edit.rpath))
+        yield DynamicEntry(tag, names.add(":".join(edit.rpath)))
 
 
 def _version_needs_writes(
@@ -207,15 +214,15 @@ def _version_needs_writes(
     Like the dynamic section, this table names each library. New names are added to `names`.
     """
     replaced = dict(edit.replaced)
-    for at, library, _ in image.version_needs():
-        if library in replaced:
-            index = names.add(replaced[library])
-            yield at + LIBRARY_AT, struct.pack(image.byte_order + "I", index)
+    for need in image.version_needs():
+        if need.library in replaced:
+            index = names.add(replaced[need.library])
+            yield need.offset + LIBRARY_AT, struct.pack(image.byte_order + "I", index)
 
 
 def _pack_dynamic(
     image: ElfImage,
-    entries: Sequence[tuple[int, int]],
+    entries: Sequence[DynamicEntry],
     new_segment: Segment,
     moved_range: _MovedRange,
     names_bytes: int,
@@ -238,57 +245,57 @@ def _pack_dynamic(
     return bytes(packed).ljust(entry_count * DYNAMIC_ENTRY_BYTES, b"\0")
 
 
-def _range_to_move(image: ElfImage) -> Range | None:
+def _range_to_move(image: ElfImage) -> ByteRange | None:
     """Return the range behind the table of segments that must move for one more entry in it.
 
     The range begins where the table ends, and has at least the size of an entry; it ends where a
     section or segment ends, so that none is torn apart. None if something in it cannot move.
     """
-    header_bytes = struct.calcsize(image.byte_order + image.layout.segment)
-    start = image.header.segments_offset + header_bytes * len(image.segments)
+    entry_bytes = struct.calcsize(image.byte_order + image.layout.segment)
+    start = image.header.segments_offset + entry_bytes * len(image.segments)
     first = image.first_segment(elf.LOAD)
     # offsets in the first segment are to be addresses, too
     if first is None or first.offset or first.address or not image.sections:
         return None
-    headers_start = image.sections[0].at
-    last_header = image.sections[-1].at
-    headers_end = last_header + struct.calcsize(image.byte_order + image.layout.section)
-    end = start
-    needed_end = start + header_bytes
-    while needed_end > end:  # until no section reaches beyond the end
-        end = needed_end
-        sections = [
-            section for section in image.sections if section.offset < end and start < section.end
-        ]
+    last_header = image.sections[-1].header_offset
+    section_headers = ByteRange(
+        start=image.sections[0].header_offset,
+        end=last_header + struct.calcsize(image.byte_order + image.layout.section),
+    )
+    candidate = ByteRange(start, start)
+    needed_end = start + entry_bytes
+    while needed_end > candidate.end:  # until nothing reaches beyond the end
+        candidate = ByteRange(start, needed_end)
+        sections = [section for section in image.sections if section.range.overlaps(candidate)]
         # the first segment, at offset 0, contains the range and stays
         segments = [
             segment
             for segment in image.segments
-            if 0 < segment.offset < end and start < segment.end
+            if segment.offset > 0 and segment.range.overlaps(candidate)
         ]
         if not all(section.address and section.kind in MOVABLE_SECTIONS for section in sections):
             return None
         if not all(segment.kind in {elf.NOTE, elf.PROPERTY} for segment in segments):
             return None
-        if headers_start < end and start < headers_end:
+        if section_headers.overlaps(candidate):
             return None
         ends = [section.end for section in sections] + [segment.end for segment in segments]
-        needed_end = max([end, *ends])
-    return start, end
+        needed_end = max([needed_end, *ends])
+    return candidate
 
 
-def _remaining_segments(image: ElfImage, old_range: Range) -> list[Segment]:
+def _remaining_segments(image: ElfImage, old_range: ByteRange) -> list[Segment]:
     """Return the segments without those that lose their last section, which strip cannot handle.
 
     The sections in `old_range` and the string table move into the new segment.
     """
-    start, end = old_range
     old_offsets = set()  # of all loaded sections
     lasting_offsets = set()  # of those that do not move
     for section in image.sections:
         if section.address:
             old_offsets.add(section.offset)
-            is_moved = start <= section.offset < end or section.offset == image.strings_offset
+            is_in_range = old_range.start <= section.offset < old_range.end
+            is_moved = is_in_range or section.offset == image.strings_offset
             if not is_moved:
                 lasting_offsets.add(section.offset)
     remaining = []
@@ -300,21 +307,24 @@ def _remaining_segments(image: ElfImage, old_range: Range) -> list[Segment]:
     return remaining
 
 
-def _new_segment(image: ElfImage, names_room: int, old_range: Range) -> Segment:
-    """Return the new segment, after everything else in the file and in memory."""
-    top = 0
+def _new_segment(image: ElfImage, names_room: int, old_range: ByteRange) -> Segment:
+    """Return the new segment, after everything else in the file and in memory.
+
+    It has `names_room` bytes for the names, and then the range that moves.
+    """
+    top = 0  # the end of everything in memory
     for segment in image.segments:
         if segment.kind == elf.LOAD:
-            top = max(top, segment.address + segment.memory)
+            top = max(top, segment.address + segment.memory_size)
     page = PAGE_BYTES.get(image.header.machine, LARGEST_PAGE_BYTES)
-    size = names_room + old_range[1] - old_range[0]
+    size = names_room + old_range.end - old_range.start
     return Segment(
         kind=elf.LOAD,
         flags=READABLE,
         offset=round_up(len(image.data), page),
         address=round_up(top, page),
         size=size,
-        memory=size,
+        memory_size=size,
         align=page,
     )
 
@@ -359,7 +369,7 @@ def pack_segments(image: ElfImage, segments: Sequence[Segment]) -> bytes:
             segment.address,
             segment.address,
             segment.size,
-            segment.memory,
+            segment.memory_size,
             segment.align,
         )
         for segment in segments
@@ -380,7 +390,7 @@ def _moved_section_headers(
             numbers = (new_segment.address, new_segment.offset, names_bytes)
         else:
             continue
-        yield section.at + ADDRESS_AT, struct.pack(image.byte_order + "QQQ", *numbers)
+        yield section.header_offset + ADDRESS_AT, struct.pack(image.byte_order + "QQQ", *numbers)
 
 
 def run_patchelf(edit: ElfEdit, path: Path) -> None:
@@ -416,19 +426,24 @@ def find_patchelf() -> str:
 
 
 def run_path(
-    path: Path, present: Sequence[str], uses_wheel: bool, root: Path, libraries: Sequence[Path]
+    path: Path,
+    old_entries: Sequence[str],
+    *,
+    uses_wheel: bool,
+    root: Path,
+    libraries: Sequence[Path],
 ) -> tuple[str, ...]:
-    """Return the run path for the file `path` of a wheel unpacked at `root`.
+    """Return the entries of the run path for the file `path` of a wheel unpacked at `root`.
 
-    `present` is the run path that the file has, of which only entries that lead into the wheel
-    stay. `uses_wheel` says whether the file needs a library in one of the folders `libraries`; if
-    it does not, and has no run path, it gets none.
+    These are the file's own folder, the folders `libraries`, and those of the `old_entries` that
+    lead into the wheel. `uses_wheel` says whether the file needs a library in one of the folders
+    `libraries`; if it does not, and has no run path, it gets none.
     """
-    if not present and not uses_wheel:
+    if not old_entries and not uses_wheel:
         return ()
     entries = [ORIGIN]
     entries += [relative_to_origin(path, folder) for folder in libraries]
-    for entry in present:
+    for entry in old_entries:
         origin, slash, rest = entry.replace("${ORIGIN}", ORIGIN).partition("/")
         # normalized as text: what `..` leads to when the wheel is installed, not on this machine
         folder = Path(posixpath.normpath(f"{path.parent.as_posix()}{slash}{rest}"))

@@ -34,7 +34,7 @@ MACHINE_ERRORS = DISK_FULL | {
     errno.ENOMEM,
 }
 NVIDIA_FOLDER = "nvidia"  # the folder of site-packages that all packages of NVIDIA share
-# The files of both C libraries, under the names by which other libraries need them.
+# The libraries of each C library, by the names with which other libraries need them.
 _GLIBC = re.compile(r"libc\.so\.6|ld-linux[\w.-]*\.so\.\d+|ld64\.so\.\d")
 _MUSL = re.compile(r"(libc\.|ld-)musl-\w+\.so\.1")
 _JUDGED_TAGS = ("manylinux", "musllinux", bundling.PLAIN_LINUX_PREFIX)  # what they begin with
@@ -107,10 +107,11 @@ def linking_problems(
 ) -> list[str]:
     """Return a clause for each problem of the libraries of a wheel that is installed.
 
-    `site` is the site-packages of an environment that also holds the packages that the wheel
-    requires; `base_site` is another one that its interpreter looks into. `names` are the wheel's
-    files, by their paths below `site`. Platforms other than manylinux and musllinux are not judged.
-    Raises InputError if a library is damaged.
+    `site` is the site-packages of the environment in which the wheel and the packages that it
+    requires are installed. `base_site` is the site-packages of a second environment, whose packages
+    can be imported in the first one, too. `names` are the wheel's files, by their paths below
+    `site`. Platforms other than manylinux and musllinux are not judged. Raises InputError if a
+    library is damaged.
     """
     if not bundling.match_libc_tag(platform_tag):
         return []
@@ -132,7 +133,7 @@ def linking_problems(
 
 
 def _loadable_libraries(sites: Iterable[Path]) -> dict[str, Path]:
-    """Return the libraries that the packages in `sites` may load, by their names.
+    """Return the libraries that the packages in `sites` may load, by file name.
 
     A package that is imported first loads its libraries, and then others find them by name without
     any run path. NVIDIA's packages have nothing to import: run paths must lead to their libraries.
@@ -147,7 +148,7 @@ def _loadable_libraries(sites: Iterable[Path]) -> dict[str, Path]:
 
 
 def _tag_target(tag: str) -> PlatformTarget | None:
-    """Return the target of a tag; None for the plain linux tag."""
+    """Return the target of a tag; None for the plain linux tag, which promises no C library."""
     if tag.startswith(bundling.PLAIN_LINUX_PREFIX):
         return None
     return bundling.platform_target(tag)
@@ -158,12 +159,16 @@ def _broken_promises(root: Path, files: Mapping[Path, ElfInfo], tag: str) -> lis
     target = _tag_target(tag)
     if target is None:
         return []
-    names = {path.name for path in files}
-    return bundling.policy_problems(target, bundling.system_needs(root, files, target, names))
+    wheel_libraries = {path.name for path in files}
+    needs = bundling.system_needs(root, files, target, wheel_libraries)
+    return bundling.policy_problems(target, needs)
 
 
 def _foreign_platforms(root: Path, files: Mapping[Path, ElfInfo], tag: str) -> Iterator[str]:
-    """Yield a clause for each file that is for another machine or C library than the tag."""
+    """Yield a clause for each file that is for another machine or C library than the tag.
+
+    The plain linux tag promises a machine only.
+    """
     target = _tag_target(tag)
     if target is None:
         arch = tag.removeprefix(bundling.PLAIN_LINUX_PREFIX)
@@ -172,20 +177,30 @@ def _foreign_platforms(root: Path, files: Mapping[Path, ElfInfo], tag: str) -> I
     for path, info in files.items():
         if not info.runs_on(arch):
             yield f"{path.relative_to(root).as_posix()} is built for {info.machine}, not for {arch}"
-    if target is None:
-        return
-    names = {path.name for path in files}
-    libc = "glibc"
-    pattern = _GLIBC
+    if target is not None:
+        yield from _foreign_c_libraries(root, files, target)
+
+
+def _foreign_c_libraries(
+    root: Path, files: Mapping[Path, ElfInfo], target: PlatformTarget
+) -> Iterator[str]:
+    """Yield a clause for each file that needs the C library that the target does not have."""
     if target.tag.startswith("manylinux"):
-        libc = "musl"
-        pattern = _MUSL
+        foreign_libc = "musl"
+        foreign_library = _MUSL
+    else:
+        foreign_libc = "glibc"
+        foreign_library = _GLIBC
+    wheel_libraries = {path.name for path in files}
     for path, info in files.items():
         for needed in info.needed:
             # a wheel may bring along the other C library
-            if pattern.fullmatch(needed) and needed not in names:
+            if foreign_library.fullmatch(needed) and needed not in wheel_libraries:
                 file = path.relative_to(root).as_posix()
-                yield f"{file} needs {needed} of {libc}, which systems of {target.tag} do not have"
+                yield (
+                    f"{file} needs {needed} of {foreign_libc}, "
+                    f"which systems of {target.tag} do not have"
+                )
 
 
 def extract_libraries(archive: ZipFile, root: Path) -> Iterator[Path]:
@@ -203,7 +218,11 @@ def extract_libraries(archive: ZipFile, root: Path) -> Iterator[Path]:
 def _unresolved(
     site: Path, path: Path, info: ElfInfo, loadable: Mapping[str, Path], target: PlatformTarget
 ) -> Iterator[str]:
-    """Yield a clause for each missing folder of a run path, and each missing library."""
+    """Yield a clause for each library that a file needs and that is nowhere.
+
+    Also yield one for each folder of NVIDIA's packages in the file's run path that is missing:
+    libraries in it would be opened by name, and no header says so.
+    """
     name = path.relative_to(site).as_posix()
     folders = []
     for entry in info.rpath:
@@ -226,7 +245,9 @@ def _driver_imports(
         symbols = elf.defined_symbols(path)
         if not any(symbol.startswith(ENTRY_PREFIXES) for symbol in symbols):
             continue  # not an extension module: nothing imports it
-        for *links, driver in _driver_chains(path, loadable):
+        for chain in _driver_chains(path, loadable):
+            links = chain[:-1]
+            driver = chain[-1]
             yield (
                 f"importing {path.relative_to(site).as_posix()} loads {driver} of the driver, "
                 f"through {' and '.join(links) or 'itself'}: it fails where there is no GPU"

@@ -8,11 +8,12 @@ same, in one spelling, whatever Python and tools built them.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from email.parser import HeaderParser
 from itertools import product
 from pathlib import Path
+from typing import NamedTuple
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -36,6 +37,14 @@ GIT_VERSION = re.compile(r"^(?P<assignment>git_version\b[^=\n]*=)[^\n]*$", re.MU
 LICENCE_FILES_VERSION = Version("2.4")  # of METADATA, the first with License-File (PEP 639)
 
 
+class _FileNameTags(NamedTuple):
+    """The tags in a wheel's file name: the wheel is for each combination of them."""
+
+    pythons: list[str]  # ["py2", "py3"] of "py2.py3"
+    abis: list[str]
+    platforms: list[str]
+
+
 def set_platform_tag(staged: StagedWheel, platform_tag: str) -> str:
     """Write `platform_tag` into WHEEL and return the wheel's file name.
 
@@ -49,8 +58,9 @@ def set_platform_tag(staged: StagedWheel, platform_tag: str) -> str:
     del headers["Tag"]
     del headers["Root-Is-Purelib"]
     headers["Root-Is-Purelib"] = "false"
-    pythons, abis = _interpreter_tags(staged)
-    for python, abi, platform in product(pythons, abis, platform_tag.split(".")):
+    tags = _raw_tags(staged)._replace(platforms=platform_tag.split("."))
+    # WHEEL has a line for each combination of the tags
+    for python, abi, platform in product(tags.pythons, tags.abis, tags.platforms):
         headers["Tag"] = f"{python}-{abi}-{platform}"
     text = "".join(f"{name}: {value}\n" for name, value in headers.items())
     path.write_text(text, encoding="utf-8", newline="\n")
@@ -58,10 +68,9 @@ def set_platform_tag(staged: StagedWheel, platform_tag: str) -> str:
 
 
 def wheel_file_name(staged: StagedWheel, platform_tag: str) -> str:
-    """Return the file name of the wheel for `platform_tag`."""
-    pythons, abis = _interpreter_tags(staged)
+    """Return the file name of the staged wheel for `platform_tag`, which may be several tags."""
+    tags = _raw_tags(staged)._replace(platforms=[platform_tag])
     build = _build_number(staged.raw_name)
-    tags = [".".join(pythons), ".".join(abis), platform_tag]
     return _join_file_name(staged.name, staged.version, build, tags)
 
 
@@ -73,28 +82,29 @@ def tree_file_name(tree: Path) -> str:
     dist_info = staging.find_dist_info(tree, str(tree))
     metadata = read_headers(dist_info / "METADATA")
     headers = read_headers(dist_info / "WHEEL")
-    tags = [tag.strip().split("-") for tag in headers.get_all("Tag", [])]
+    combinations = [tag.strip().split("-") for tag in headers.get_all("Tag", [])]
     name = metadata.get("Name")
     version = metadata.get("Version")
     if not name or not version:
         raise invalid_raw_wheel(tree, "METADATA has no Name or no Version")
-    if not tags or any(len(tag) != 3 for tag in tags):  # noqa: PLR2004 - Python, ABI, platform
+    tag_parts = len(_FileNameTags._fields)
+    if not combinations or any(len(parts) != tag_parts for parts in combinations):
         raise invalid_raw_wheel(tree, "WHEEL has no valid Tag")
     build = headers.get("Build", "").strip()
-    # WHEEL lists each combination that a compressed tag stands for: "py2.py3-none-any" is there as
-    # "py2-none-any" and "py3-none-any". The name has each Python, ABI and platform once.
-    compressed = []
-    for values in zip(*tags, strict=True):
-        compressed.append(".".join(dict.fromkeys(values)))
-    return _join_file_name(name, version, build, compressed)
+    # WHEEL lists each combination: "py2.py3-none-any" is there as "py2-none-any" and
+    # "py3-none-any". The name has each Python, ABI and platform once.
+    pythons, abis, platforms = (
+        list(dict.fromkeys(column)) for column in zip(*combinations, strict=True)
+    )
+    return _join_file_name(name, version, build, _FileNameTags(pythons, abis, platforms))
 
 
-def _join_file_name(name: str, version: str, build: str, tags: Sequence[str]) -> str:
+def _join_file_name(name: str, version: str, build: str, tags: _FileNameTags) -> str:
     """Return the file name of a wheel; `build` is its build number, or "" (PEP 427)."""
     parts = [_file_name_stem(name, version)]
     if build:
         parts.append(build)
-    parts += tags
+    parts += [".".join(tags.pythons), ".".join(tags.abis), ".".join(tags.platforms)]
     return f"{'-'.join(parts)}.whl"
 
 
@@ -173,9 +183,10 @@ def normalize_metadata(staged: StagedWheel, pythons: Iterable[str]) -> None:
 
 
 def _set_license_files(staged: StagedWheel, head: str) -> str:
-    """Return the headers of METADATA, with a License-File for each file in licenses/.
+    """Return the headers of METADATA, with a License-File for each file in .dist-info/licenses/.
 
-    Headers of a metadata version that has no such field are returned unchanged.
+    The build puts the project's licences there, and `licences` those of bundled libraries. Headers
+    of a metadata version that has no such field are returned unchanged.
     """
     version = HeaderParser().parsestr(head).get("Metadata-Version", "1")
     if Version(version) < LICENCE_FILES_VERSION:
@@ -209,18 +220,18 @@ def normalize_headers(head: str, pythons: Iterable[str]) -> str:
     trailing: list[str] = []
     for name in TRAILING_HEADERS:
         trailing += [field for field in fields if field.startswith(f"{name}:")]
-    declared = [field for field in fields if PYTHON_CLASSIFIER.fullmatch(field)]
+    old_classifiers = [field for field in fields if PYTHON_CLASSIFIER.fullmatch(field)]
     versions = sorted({python.rstrip("t") for python in pythons}, key=Version)
-    classifiers = []
+    new_classifiers = []
     for version in versions:
-        classifiers.append(f"Classifier: Programming Language :: Python :: {version}")
+        new_classifiers.append(f"Classifier: Programming Language :: Python :: {version}")
     leading: list[str] = []
     has_classifiers = False
     for field in fields:
-        if field in declared:
-            # all of them in place of the first, even if the project has that one twice
+        if field in old_classifiers:
+            # all new ones at the place of the first old one
             if not has_classifiers:
-                leading += classifiers or declared
+                leading += new_classifiers or old_classifiers
             has_classifiers = True
         elif field not in trailing:
             leading.append(field)
@@ -234,7 +245,7 @@ def wheel_requirements(staged: StagedWheel) -> list[str]:
 
 
 def _edit_headers(staged: StagedWheel, edit: Callable[[str], str]) -> None:
-    """Replace the headers of METADATA by what `edit` returns for them.
+    """Replace the headers of METADATA by the text that `edit` returns for them.
 
     The description stays as it is.
     """
@@ -247,19 +258,20 @@ def _edit_headers(staged: StagedWheel, edit: Callable[[str], str]) -> None:
 
 
 def _split_headers(head: str) -> list[str]:
-    """Return each header with its continuation lines, which begin with a space or a tab."""
+    """Return the headers, each with its continuation lines, which begin with a space or a tab."""
     return re.split(r"\n(?![ \t])", head)
 
 
-def _interpreter_tags(staged: StagedWheel) -> tuple[list[str], list[str]]:
-    """Return the Pythons and the ABIs in the raw wheel's name: ["cp310"], ["cp310"]."""
+def _raw_tags(staged: StagedWheel) -> _FileNameTags:
+    """Return the tags in the raw wheel's name. Raises InputError if that is not a wheel's name."""
     try:
         parse_wheel_filename(staged.raw_name)
     except InvalidWheelFilename as error:
         raise invalid_raw_wheel(staged.raw_name, f"not the name of a wheel ({error})") from None
-    # the last three parts of a name: Pythons, ABIs, platforms
-    pythons, abis, _platforms = staged.raw_name.removesuffix(".whl").split("-")[-3:]
-    return list(dict.fromkeys(pythons.split("."))), list(dict.fromkeys(abis.split(".")))
+    # the last three parts of a name; some tools write the same tag twice into one of them
+    last_parts = staged.raw_name.removesuffix(".whl").split("-")[-3:]
+    pythons, abis, platforms = (list(dict.fromkeys(part.split("."))) for part in last_parts)
+    return _FileNameTags(pythons, abis, platforms)
 
 
 def _build_number(file_name: str) -> str:

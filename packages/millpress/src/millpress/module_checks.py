@@ -47,8 +47,8 @@ def foreign_files(names: Iterable[str], interpreter: TargetInterpreter) -> Itera
     """Yield a clause for each file whose name is for another interpreter.
 
     Besides extension modules, this covers all files that have an interpreter in their names, such
-    as "spam.cpython-310.pyc". A module for a stable ABI passes for every interpreter: which of them
-    have that ABI is said by the wheel's tags, which `tag_problems` checks.
+    as "spam.cpython-310.pyc". A module for a stable ABI passes for every interpreter: the wheel's
+    tags say which interpreters have that ABI, and `tag_problems` checks them.
     """
     version_digits = re.sub(r"\D", "", interpreter.abi)  # "313" of "cp313t"
     for name in names:
@@ -69,7 +69,7 @@ def tag_problems(wheel: Path, interpreter: TargetInterpreter, python: str) -> It
 
     `python` is the interpreter's version: "3.10", or "3.13t" of a free-threaded one.
     """
-    tags = wheel_file.parse_file_name(wheel)[3]
+    tags = wheel_file.parse_file_name(wheel).tags
     platforms = sorted({tag.platform for tag in tags})
     major, minor = map(int, python.rstrip("t").split("."))
     supported = set(cpython_tags((major, minor), [interpreter.abi], platforms))
@@ -80,9 +80,9 @@ def tag_problems(wheel: Path, interpreter: TargetInterpreter, python: str) -> It
 
 
 def modules_without_entry(archive: ZipFile) -> Iterator[str]:
-    """Yield a clause for each extension module without the function that an import calls.
+    """Yield a clause for each extension module without its entry, the function an import calls.
 
-    A file that is no sound ELF file gets a clause, too. Modules for macOS and Windows are not read.
+    A damaged ELF file gets a clause, too. Modules for macOS and Windows are not read.
     Raises BadZipFile for a member that cannot be extracted; in a block of `open_wheel` it becomes a
     WheelError.
     """
@@ -104,7 +104,7 @@ def modules_without_entry(archive: ZipFile) -> Iterator[str]:
 
 
 def _entry_functions(module: str) -> list[str]:
-    """Return the functions of which an extension module must have one, by its name."""
+    """Return the names of functions of which a module must have one, from the module's name."""
     if module.isascii():
         return [prefix + module for prefix in ENTRY_PREFIXES]
     # https://peps.python.org/pep-0489/#export-hook-name

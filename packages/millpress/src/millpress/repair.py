@@ -1,5 +1,9 @@
 """Repair a wheel: bundle the libraries that its platform tag does not promise, and set run paths.
 
+To bundle a library is to copy it into the wheel; `bundling` does that, and its `Graft` is the state
+of it for one wheel. The run path of a library or program lists the folders in which the loader
+looks for the libraries that the file needs; here it leads to the bundled ones.
+
 On macOS delocate does the work (see `macos`). On Windows libraries lie beside the files that need
 them, so nothing is to be done.
 """
@@ -62,15 +66,15 @@ def repair_wheel(
     folder.mkdir(parents=True, exist_ok=True)
     newest_tag = platform_tag
     if platform_tag == "auto":
-        # The wheel is repaired for the newest tag that this machine allows. Then the oldest tag is
-        # known that the files can keep, and WHEEL and the file's name get that one.
+        # The wheel is repaired for the newest tag that this machine allows. That shows the oldest
+        # tag whose promises the files keep, and WHEEL and the file's name get that one.
         newest_tag = _newest_tag(wheel)
     # beside the copy: the folder for temporary files may be small, or in memory
     with tempfile.TemporaryDirectory(prefix=".millpress-", dir=folder) as scratch:
         staged = stage_wheel(wheel, Path(scratch), edited=())
         result = repair_staged(staged, newest_tag, folders=folders)
         tag = newest_tag
-        if platform_tag == "auto" and result.lowest_tag is not None:
+        if platform_tag == "auto" and result.lowest_tag is not None:  # the oldest that holds
             tag = result.lowest_tag
         name = metadata.set_platform_tag(staged, tag)
         packed = pack_wheel(staged.root, folder / name, unstaged=staged.unstaged)
@@ -80,8 +84,8 @@ def repair_wheel(
 def _newest_tag(wheel: Path) -> str:
     """Return the newest platform tag that a wheel which was built on this machine can have.
 
-    Wheels for other systems than Linux have the right tag already. Raises OptionError without
-    glibc.
+    That is the tag of this machine's glibc. Wheels for other systems than Linux have the right tag
+    already, which is returned. Raises OptionError if this machine has another C library.
     """
     raw_tag = wheel.name.removesuffix(".whl").rpartition("-")[2]
     if not raw_tag.startswith(("linux_", "manylinux", "musllinux")):
@@ -106,13 +110,14 @@ def repair_staged(
 ) -> RepairResult:
     """Bundle each library that `platform_tag` does not promise, and set run paths.
 
-    The plain linux tag is for systems like this one: a library that this system's loader finds by
-    default is not bundled. Neither are libraries of NVIDIA in packages that the wheel requires: run
-    paths lead to them.
+    `folders` are searched for libraries before the system's own. These libraries are not bundled:
 
-    `folders` are searched for libraries before the system's own. `provided` names the libraries of
-    the package that this one imports first, and `installed_nvidia` libraries of NVIDIA with their
-    folders in site-packages (see `bundling.installed_nvidia_folders`): none of these is bundled.
+    - for the plain linux tag, which is for systems like this one: those that this system's loader
+      finds by default;
+    - those in packages of NVIDIA that the wheel requires: run paths lead there;
+    - `provided`: the names of the libraries of the base package, which this package imports first;
+    - `installed_nvidia`: libraries of NVIDIA that the base package requires, with their folders in
+      site-packages (see `bundling.installed_nvidia_folders`).
 
     Raises RepairError if a library is missing, for another machine, or newer than the tag allows.
     """
@@ -131,12 +136,12 @@ def repair_staged(
     bundling.bundle_libraries(graft)
     bundled_names = {library.name for library in graft.bundled.values()}
     for path, info in graft.files.items():
-        edit = _needed_edit(graft, path, info, bundled_names)
+        edit = _file_edit(graft, path, info, bundled_names)
         if edit != ElfEdit():
             elf_edit.edit_file(edit, path)
     lowest_tag = None
     if isinstance(target, PlatformTarget):
-        lowest_tag = _lowest_tag(graft, target)
+        lowest_tag = _oldest_kept_tag(graft, target)
     bundled = sorted(graft.bundled.values(), key=lambda library: library.name)
     return RepairResult(tuple(bundled), lowest_tag, tuple(graft.notes))
 
@@ -183,34 +188,43 @@ def _start_graft(
     )
 
 
-def _needed_edit(graft: Graft, path: Path, info: ElfInfo, bundled_names: set[str]) -> ElfEdit:
-    """Return the edit that one file of the wheel needs; an empty one if it stays as it is."""
-    replaced = graft.replaced.get(path, {})
+def _file_edit(graft: Graft, path: Path, info: ElfInfo, bundled_names: set[str]) -> ElfEdit:
+    """Return the edit by which the file `path` finds its libraries; an empty one if it does already.
+
+    `info` is the file's dynamic section before the edit. `bundled_names` are the names that all
+    bundled libraries have in the wheel.
+    """
+    new_names = graft.replaced.get(path, {})  # of libraries that the file needs, by the old names
+    # libpython is the interpreter that imports the file: a second copy must not be loaded
     dropped = [name for name in info.needed if bundling.is_interpreter_library(name)]
     is_bundled = path.name in bundled_names and path.parent == graft.folder
     soname = None
     if is_bundled and info.soname != path.name:
         soname = path.name
-    new_rpath = _new_run_path(graft, path, info, bundled_names, is_bundled=is_bundled)
+    needed = [new_names.get(name, name) for name in info.needed]
+    wheel_libraries = graft.raw_libraries | bundled_names
+    # Bundled libraries get a run path in any case: some open others by name.
+    needs_wheel = is_bundled or not wheel_libraries.isdisjoint(needed)
+    run_path = _new_run_path(graft, path, info.rpath, needed, needs_wheel=needs_wheel)
     return ElfEdit(
-        replaced=tuple(sorted(replaced.items())),
+        replaced=tuple(sorted(new_names.items())),
         dropped=tuple(dropped),
         soname=soname,
-        rpath=None if new_rpath == info.rpath else new_rpath,
+        rpath=None if run_path == info.rpath else run_path,
     )
 
 
 def _new_run_path(
-    graft: Graft, path: Path, info: ElfInfo, bundled_names: set[str], *, is_bundled: bool
+    graft: Graft, path: Path, old_run_path: tuple[str, ...], needed: list[str], *, needs_wheel: bool
 ) -> tuple[str, ...]:
-    """Return the run path that leads a file to the libraries of the wheel and of NVIDIA."""
-    replaced = graft.replaced.get(path, {})
-    needed = [replaced.get(name, name) for name in info.needed]
+    """Return the run path that leads the file `path` to the libraries that it needs.
+
+    These may be in the wheel (`needs_wheel`), in packages of NVIDIA that the wheel requires, or in
+    packages of NVIDIA that its base package requires. `needed` are the names of the libraries as
+    the edited file has them. A file that needs none of these gets no new entry.
+    """
     required_folders = _nvidia_folders(graft.required_nvidia, needed)
     installed_folders = _nvidia_folders(graft.installed_nvidia, needed)
-    needs_wheel = not (graft.raw_libraries | bundled_names).isdisjoint(needed)
-    # Bundled libraries get a run path in any case: some open others by name.
-    uses_wheel = bool(is_bundled or required_folders or installed_folders or needs_wheel)
     used_folders = {file.parent for file in graft.files}
     library_folders = [
         folder for folder in (graft.staged.libraries, graft.folder) if folder in used_folders
@@ -219,17 +233,29 @@ def _new_run_path(
     # opens libraries of others by name.
     nvidia_folders = installed_folders | set(graft.required_nvidia.values())
     library_folders += [graft.staged.root / folder for folder in sorted(nvidia_folders)]
-    return elf_edit.run_path(path, info.rpath, uses_wheel, graft.staged.root, library_folders)
+    return elf_edit.run_path(
+        path,
+        old_run_path,
+        uses_wheel=bool(needs_wheel or required_folders or installed_folders),
+        root=graft.staged.root,
+        libraries=library_folders,
+    )
 
 
 def _nvidia_folders(folders: Mapping[str, str], needed: Iterable[str]) -> set[str]:
-    """Return the folders, among those of NVIDIA's packages, that hold needed libraries."""
+    """Return those of NVIDIA's folders, relative to site-packages, that hold needed libraries.
+
+    `folders` are by the name of a library, or by a pattern of its name (see `Graft`).
+    """
     used_folders = {bundling.nvidia_folder(folders, name) for name in needed}
     return {folder for folder in used_folders if folder is not None}
 
 
-def _lowest_tag(graft: Graft, target: PlatformTarget) -> str:
-    """Return the oldest tag that holds. Raises RepairError if the target's own does not."""
+def _oldest_kept_tag(graft: Graft, target: PlatformTarget) -> str:
+    """Return the oldest platform tag whose promises the repaired files keep.
+
+    Raises RepairError if they do not keep those of the target's own tag.
+    """
     # read anew: files were edited, and those that installers move elsewhere count as well
     files = elf.dynamic_files(graft.staged.root)
     needs = list(bundling.system_needs(graft.staged.root, files, target, graft.raw_libraries))

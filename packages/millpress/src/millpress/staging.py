@@ -62,10 +62,12 @@ def invalid_raw_wheel(file: Path | str, problem: str) -> InputError:
 def stage_wheel(raw: Path, into: Path, edited: Collection[str] | None = None) -> StagedWheel:
     """Extract the wheel `raw` into the empty folder `into`, with the modes it records.
 
-    With `edited=None` all files are extracted; otherwise only those that may be edited before the
-    wheel is packed again: libraries and programs, .dist-info and .data, the members that `edited`
-    names, and what is compressed. The others are `unstaged`. Raises InputError if the file is not a sound wheel,
-    OSError if the disk is full.
+    With `edited=None` all files are extracted. Otherwise those are extracted that may be edited
+    before the wheel is packed again: libraries and programs, the files in .dist-info and .data, and
+    the members that `edited` names. Compressed members are extracted, too, because packing can read
+    only uncompressed ones from the raw wheel. The others are `unstaged`.
+
+    Raises InputError if the file is not a sound wheel, OSError if the disk is full.
 
         raw = Path("raw/spam-1.0-cp312-cp312-linux_x86_64.whl")
         staged = millpress.stage_wheel(raw, Path("stage"), edited=())
@@ -99,7 +101,8 @@ def stage_wheel(raw: Path, into: Path, edited: Collection[str] | None = None) ->
     version = metadata.get("Version")
     if not name or not version:
         raise invalid_raw_wheel(raw.name, "METADATA has no Name or no Version")
-    package = _import_package([member.filename for member in members], name, raw.name)
+    member_names = [member.filename for member in members]
+    package = _import_package(member_names, project=name, raw_name=raw.name)
     return StagedWheel(raw.name, into, dist_info, name, version, package, unstaged)
 
 
@@ -137,18 +140,19 @@ def _unstaged_members(
 
 
 def _can_stay(info: ZipInfo) -> bool:
-    """Tell whether a member is an uncompressed file outside the folders that are always extracted.
+    """Tell whether a member can be left in the raw wheel: packing reads it from there as it is.
 
-    Only an uncompressed one can be read from its place in the archive.
+    That is so for an uncompressed file outside of the folders that are always extracted.
     """
     name = info.filename
     is_encrypted = bool(info.flag_bits & zip_archive.ENCRYPTED_FLAG)
     is_stored = info.compress_type == ZIP_STORED and not is_encrypted
-    is_complete = info.compress_size == info.file_size
+    # both sizes of an uncompressed member are equal, unless the archive is damaged
+    is_sound = info.compress_size == info.file_size
     # False for a folder, whose name ends with a slash, and for spellings such as "./x" and "a//b".
     is_plain_file = normpath(name) == name
     is_always_extracted = name.partition("/")[0].endswith(EXTRACTED_FOLDER_SUFFIXES)
-    return is_stored and is_complete and is_plain_file and not is_always_extracted
+    return is_stored and is_sound and is_plain_file and not is_always_extracted
 
 
 def read_headers(path: Path) -> Message:
@@ -162,41 +166,45 @@ def read_headers(path: Path) -> Message:
 
 
 def find_dist_info(tree: Path, wheel: str) -> Path:
-    """Return the .dist-info folder in an extracted wheel. Raises InputError unless there is one."""
+    """Return the .dist-info folder of the wheel that is extracted into the folder `tree`.
+
+    Raises InputError, which names the wheel by the text `wheel`, unless there is exactly one.
+    """
     folders = [path for path in tree.glob("*.dist-info") if path.is_dir()]
     if len(folders) != 1:
         raise invalid_raw_wheel(wheel, f"has {len(folders)} .dist-info folders, not one")
     return folders[0]
 
 
-def _import_package(names: Sequence[str], name: str, raw: str) -> str:
-    """Return the name of the folder that an import of the project `name` loads.
+def _import_package(member_names: Sequence[str], *, project: str, raw_name: str) -> str:
+    """Return the name of the folder that an import of the project loads.
 
-    It is the folder with the project's name, or else the only one with modules. Raises InputError
-    if there is no such folder, or several.
+    It is the folder with the project's name, or else the only one with modules. Raises InputError,
+    which names the raw wheel by `raw_name`, if there is no such folder, or several.
     """
     folders = set()
-    for path in map(PurePosixPath, names):
+    for path in map(PurePosixPath, member_names):
         is_in_folder = len(path.parts) == 2  # noqa: PLR2004 - folder and file
         if is_in_folder and path.suffix in {".py", ".so", ".pyd"}:
             folders.add(path.parent)
     packages = sorted(
         folder.name for folder in folders if folder.suffix not in {".dist-info", ".data", ".libs"}
     )
-    project = canonicalize_name(name)
-    candidates = [package for package in packages if canonicalize_name(package) == project]
+    normalized = canonicalize_name(project)
+    candidates = [package for package in packages if canonicalize_name(package) == normalized]
     if not candidates:
         candidates = packages
     if not candidates:
         raise InputError(
-            f"{raw}: no folder has modules of Python, so that {name} has no import package: "
+            f"{raw_name}: no folder has modules of Python, so that {project} has no import package: "
             "build it again",
             code="ambiguous-import-package",
         )
     if len(candidates) > 1:
         listed = ", ".join(candidates)
         raise InputError(
-            f"{raw}: cannot tell the import package of {name} (candidates: {listed}): rename one",
+            f"{raw_name}: cannot tell the import package of {project} (candidates: {listed}): "
+            "rename one",
             code="ambiguous-import-package",
         )
     return candidates[0]

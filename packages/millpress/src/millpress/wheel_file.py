@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from email.message import Message
 from email.parser import HeaderParser
 from pathlib import Path
+from typing import NamedTuple
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 
 from packaging.tags import Tag
@@ -27,7 +28,17 @@ from millpress.record_file import hash_file
 LARGEST_METADATA_BYTES = 1 << 24
 WHEEL_FILE_NAME = re.compile(r"[A-Za-z0-9_.+!-]+")  # characters of wheel names (PEP 427, 440, 508)
 
+# The build number of a wheel, as `packaging` parses it: (1, "a") of "1a", () without a number.
 BuildTag = tuple[int, str] | tuple[()]
+
+
+class WheelFileName(NamedTuple):
+    """The parts of a wheel's file name: "torch-1.13.1-1-cp310-cp310-linux_x86_64.whl"."""
+
+    project: str  # normalized (PEP 503): "torch-scatter"
+    version: Version
+    build: BuildTag
+    tags: frozenset[Tag]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +74,17 @@ def read_wheel(wheel: Path) -> Wheel:
     metadata = read_metadata(wheel)
     size = wheel.stat().st_size
     sha256 = hash_file(wheel)
-    name, version, build, tags = parse_file_name(wheel)
+    file_name = parse_file_name(wheel)
     headers = parse_headers(metadata)
-    require_same_project(wheel, name, version, headers)
+    require_same_project(wheel, headers)
     # a long requirement may go on in further lines
     requires = [" ".join(line.split()) for line in headers.get_all("Requires-Dist", [])]
     return Wheel(
         path=wheel,
-        name=name,
-        version=version,
-        build=build,
-        tags=tags,
+        name=file_name.project,
+        version=file_name.version,
+        build=file_name.build,
+        tags=file_name.tags,
         size=size,
         sha256=sha256,
         metadata=metadata,
@@ -109,12 +120,12 @@ def tag_python(tag: Tag) -> str | None:
     return f"{match[1]}.{match[2]}{suffix}"
 
 
-def parse_file_name(wheel: Path) -> tuple[str, Version, BuildTag, frozenset[Tag]]:
-    """Return name, version, build number and tags in a file's name. Raises WheelError."""
+def parse_file_name(wheel: Path) -> WheelFileName:
+    """Return the parts of a wheel's file name. Raises WheelError if it is not valid."""
     problem = "it has characters that such a name cannot have"
     if WHEEL_FILE_NAME.fullmatch(wheel.name):
         try:
-            return parse_wheel_filename(wheel.name)
+            return WheelFileName(*parse_wheel_filename(wheel.name))
         except InvalidWheelFilename as error:
             problem = str(error)
     raise WheelError(
@@ -136,7 +147,7 @@ def format_tags(tags: Iterable[Tag]) -> str:
 
 
 def dist_info_folders(names: Iterable[str]) -> list[str]:
-    """Return the .dist-info folders among the members of a wheel: one, if it is sound."""
+    """Return the .dist-info folders among the members of a wheel; a sound wheel has one."""
     folders = {name.partition("/")[0] for name in names}
     return sorted(folder for folder in folders if folder.endswith(".dist-info"))
 
@@ -165,7 +176,11 @@ def open_wheel(wheel: Path) -> Iterator[ZipFile]:
 
 
 def find_dist_info(wheel: Path, archive: ZipFile) -> str:
-    """Return the .dist-info folder of a wheel. Raises WheelError if it is not sound."""
+    """Return the name of the .dist-info folder of a wheel.
+
+    Raises WheelError if the wheel does not have exactly one such folder, if the folder is of another
+    project or lacks METADATA, or if a file in it is too large to be read into memory.
+    """
     names = archive.namelist()
     folders = dist_info_folders(names)
     problem = ""
@@ -173,8 +188,7 @@ def find_dist_info(wheel: Path, archive: ZipFile) -> str:
         problem = f"has {len(folders)} .dist-info folders, not one"
     else:
         name, _, version = folders[0].removesuffix(".dist-info").partition("-")
-        expected_name, expected_version, *_ = parse_file_name(wheel)
-        if not _is_project(name, version, expected_name, expected_version):
+        if not _is_project(parse_file_name(wheel), name, version):
             problem = f"holds {folders[0]} of another project"
         elif f"{folders[0]}/METADATA" not in names:
             problem = f"has no {folders[0]}/METADATA"
@@ -191,20 +205,22 @@ def find_dist_info(wheel: Path, archive: ZipFile) -> str:
     return dist_info
 
 
-def require_same_project(wheel: Path, name: str, version: Version, headers: Message) -> None:
+def require_same_project(wheel: Path, headers: Message) -> None:
     """Raise WheelError if METADATA names another project or version than the file's name does."""
-    declared_name = headers.get("Name", "")
-    declared_version = headers.get("Version", "")
-    if not _is_project(declared_name, declared_version, name, version):
-        declared = f"{declared_name} {declared_version}".strip() or "nothing"
+    expected = parse_file_name(wheel)
+    name = headers.get("Name", "")
+    version = headers.get("Version", "")
+    if not _is_project(expected, name, version):
+        declared = f"{name} {version}".strip() or "nothing"
         raise WheelError(
-            f"{wheel}: METADATA says {declared}, the file's name {name} {version}: "
+            f"{wheel}: METADATA says {declared}, "
+            f"the file's name {expected.project} {expected.version}: "
             "it was renamed, or is damaged",
             code="renamed-wheel",
         )
 
 
-def _is_project(name: str, version: str, expected_name: str, expected_version: Version) -> bool:
-    """Tell whether name and version, in any spelling, are the expected ones, normalized."""
-    has_version = canonicalize_version(version) == canonicalize_version(expected_version)
-    return canonicalize_name(name) == expected_name and has_version
+def _is_project(expected: WheelFileName, name: str, version: str) -> bool:
+    """Tell whether a name and a version, in any spelling, are those of a wheel's file name."""
+    has_version = canonicalize_version(version) == canonicalize_version(expected.version)
+    return canonicalize_name(name) == expected.project and has_version

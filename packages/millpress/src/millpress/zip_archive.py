@@ -29,7 +29,7 @@ from io import FileIO
 from itertools import groupby, product
 from pathlib import Path
 from types import ModuleType
-from typing import BinaryIO, cast
+from typing import BinaryIO, NamedTuple, cast
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from millpress.errors import InputError
@@ -47,7 +47,8 @@ END_RECORD = struct.Struct("<4s4H2LH")
 END64_RECORD = struct.Struct("<4sQ2H2L4Q")
 END64_LOCATOR = struct.Struct("<4sLQL")
 ZIP64_FIELD = 1  # the kind of the extra field in a header that has wide numbers
-UNCOUNTED_BYTES = 12  # of the ZIP64 end record: its mark and its size field are not in its size
+# The ZIP64 end record states its own size without these bytes: its mark and that field.
+UNCOUNTED_BYTES = 12
 UNIX_SYSTEM = 3  # the system that a member is from: always this one, because of its modes
 UTF8_FLAG = 0x800
 PLAIN_VERSION = 20  # the version of the format that a reader needs
@@ -105,8 +106,8 @@ class Codec:
     def compress_block(self, data: bytes, before: bytes, *, number: int, last: bool) -> bytes:
         """Compress one block of a file; `number` counts the blocks from 0.
 
-        `before` are the last bytes of the block before it, to which deflate may refer. `last` says
-        whether the stream ends with this block.
+        `before` are the last bytes of the block before it (WINDOW_BYTES of them, none for the first
+        block), to which deflate may refer. `last` says whether the stream ends with this block.
         """
         level = self.levels[number % len(self.levels)]
         settings = (level, zlib.DEFLATED, RAW_WINDOW_BITS, MEMORY_LEVEL, zlib.Z_DEFAULT_STRATEGY)
@@ -158,11 +159,11 @@ def crc32(data: bytes | memoryview, before: int = 0) -> int:
 class MemberSource:
     """The file, or the range of bytes in a file, that becomes a member."""
 
-    name: str  # in the wheel
+    name: str  # of the member
     path: Path
-    size: int  # bytes
+    size: int  # bytes, of the file or range
     mode: int  # 0o644 or 0o755
-    offset: int = 0  # of the range, in `path`
+    offset: int = 0  # of the range, in the file `path`
     crc: int | None = None  # the checksum that the content must have; None: any
 
 
@@ -181,9 +182,10 @@ class ContentDigest:
 
 
 def read_sources(files: Iterable[MemberSource]) -> Iterator[tuple[bytes, ContentDigest]]:
-    """Yield the content of small files; consecutive parts of one file are read in one opening.
+    """Yield the content and the digest of each source, which is read into memory.
 
-    Raises InputError if one has another size or checksum than expected.
+    Consecutive sources in one file are read with one opening of it. Raises InputError if a source
+    has another size or checksum than expected.
     """
     for path, parts in groupby(files, key=lambda file: file.path):
         with _open_source(path) as source:
@@ -266,6 +268,14 @@ class ZipMember:
     packed: int = 0  # bytes, compressed
 
 
+class _CommonFields(NamedTuple):
+    """The fields that the local and the central header of a member have in common."""
+
+    version: int  # of the format
+    numbers: tuple[int, ...]  # from the flags to the lengths of the texts
+    texts: bytes  # behind the fields of fixed size: the name, and the ZIP64 field if one is needed
+
+
 @dataclass
 class ZipWriter:
     """An archive that is being written to a seekable file."""
@@ -330,27 +340,32 @@ class ZipWriter:
 
     def _local_header(self, member: ZipMember) -> bytes:
         """Return the header in front of a member's data."""
-        version, numbers, rest = self._common_fields(member)
-        return LOCAL_HEADER.pack(LOCAL_MARK, version, *numbers) + rest
+        fields = self._common_fields(member)
+        return LOCAL_HEADER.pack(LOCAL_MARK, fields.version, *fields.numbers) + fields.texts
 
     def _central_header(self, member: ZipMember) -> bytes:
         """Return the header of a member in the directory, with the offset of its local header."""
         offset = member.offset
         if offset >= self.size_limit:
-            version, numbers, rest = self._common_fields(member, wide_offset=offset)
+            fields = self._common_fields(member, wide_offset=offset)
             offset = ZIP64_SIZE
         else:
-            version, numbers, rest = self._common_fields(member)
-        attributes = (REGULAR_FILE | member.mode) << 16
-        # no comment, the first disk, no internal attributes
-        place = (0, 0, 0, attributes, offset)
-        made_by = (version, UNIX_SYSTEM)
-        return CENTRAL_HEADER.pack(CENTRAL_MARK, *made_by, version, *numbers, *place) + rest
+            fields = self._common_fields(member)
+        numbers = (
+            fields.version,  # of the writer
+            UNIX_SYSTEM,
+            fields.version,  # that a reader needs
+            *fields.numbers,
+            0,  # bytes of a comment
+            0,  # number of the disk
+            0,  # internal attributes
+            (REGULAR_FILE | member.mode) << 16,  # external attributes
+            offset,
+        )
+        return CENTRAL_HEADER.pack(CENTRAL_MARK, *numbers) + fields.texts
 
-    def _common_fields(
-        self, member: ZipMember, wide_offset: int | None = None
-    ) -> tuple[int, tuple[int, ...], bytes]:
-        """Return the fields of both headers of a member: version, numbers, name with ZIP64 field.
+    def _common_fields(self, member: ZipMember, wide_offset: int | None = None) -> _CommonFields:
+        """Return the fields that both headers of a member have.
 
         `wide_offset` is the offset of the local header, if it has to be in the ZIP64 field.
         """
@@ -385,11 +400,13 @@ class ZipWriter:
             len(name),
             len(extra),
         )
-        return version, numbers, name + extra
+        return _CommonFields(version, numbers, name + extra)
 
 
 def extract_members(archive: Path, targets: Sequence[ExtractTarget], threads: int) -> None:
-    """Write the targets, which must not exist yet, with the modes that the archive records.
+    """Extract members to their targets: files that must not exist yet, and folders.
+
+    Files get the modes that the archive records, and are readable in any case.
 
     Raises BadZipFile if the archive contradicts its directory, OSError if the disk is full.
     """
@@ -444,10 +461,10 @@ def _write_member(source: BinaryIO, info: ZipInfo, sink: BinaryIO) -> None:
 
 
 def data_offset(source: BinaryIO, info: ZipInfo) -> int:
-    """Return the offset of a member's data.
+    """Return the offset of a member's data, which begins behind the member's own header.
 
-    Raises BadZipFile if the member's own header is not as the directory says: programs differ in
-    which of the two they believe.
+    `info` is the member as the directory describes it. Raises BadZipFile if its own header says
+    something else: programs differ in which of the two they believe.
     """
     if info.header_offset < 0:
         raise BadZipFile(f"{info.filename} begins before the file, which lacks a part")
@@ -459,11 +476,11 @@ def data_offset(source: BinaryIO, info: ZipInfo) -> int:
     _, _, flags, method, _, _, crc, packed, size, name_bytes, extra_bytes = fields
     encoding = "utf-8" if flags & UTF8_FLAG else "cp437"
     name = source.read(name_bytes).decode(encoding, "replace")
-    wide_packed, wide_size = _zip64_sizes(source.read(extra_bytes))
+    wide = _zip64_sizes(source.read(extra_bytes))
     if packed == ZIP64_SIZE:
-        packed = wide_packed
+        packed = wide.packed
     if size == ZIP64_SIZE:
-        size = wide_size
+        size = wide.size
     numbers = (crc, packed, size)
     is_same = numbers == (info.CRC, info.compress_size, info.file_size)
     # with a descriptor behind the data, the header in front of it has zeros
@@ -477,19 +494,26 @@ def data_offset(source: BinaryIO, info: ZipInfo) -> int:
     return info.header_offset + LOCAL_HEADER.size + int(name_bytes) + int(extra_bytes)
 
 
-def _zip64_sizes(extra: bytes) -> tuple[int, int]:
-    """Return compressed and plain size in the first ZIP64 field of a local header, or zeros.
+class _WideSizes(NamedTuple):
+    """The sizes in a ZIP64 field, in the order of the field."""
 
-    `extra` has fields one after the other, each with its kind and length in two bytes.
+    size: int  # bytes, uncompressed
+    packed: int  # bytes, compressed
+
+
+def _zip64_sizes(extra: bytes) -> _WideSizes:
+    """Return the sizes in the first ZIP64 field of a local header, or zeros without that field.
+
+    `extra` has fields one after the other. Each begins with its kind and its length, which have two
+    bytes each.
     """
     while extra and not extra.startswith(struct.pack("<H", ZIP64_FIELD)):
         length = int.from_bytes(extra[2:4], "little")
         extra = extra[4 + length :]  # the next field
     # in a local header the field has both sizes and nothing else
     if not extra.startswith(struct.pack("<2H", ZIP64_FIELD, 16)):
-        return 0, 0
-    size, packed = struct.unpack("<2Q", extra[4:20])
-    return packed, size
+        return _WideSizes(0, 0)
+    return _WideSizes(*struct.unpack("<2Q", extra[4:20]))
 
 
 def stored_parts(source: BinaryIO, info: ZipInfo) -> Iterator[bytes]:
@@ -558,7 +582,10 @@ def unsafe_member(info: ZipInfo) -> str:
 
 
 def _is_renamed(info: ZipInfo) -> bool:
-    """Tell whether a member has a field 0x7075, a second name that Python from 3.12 on reads."""
+    """Tell whether a member has a second name, in an extra field, which some programs extract it by.
+
+    That is the field 0x7075 (Unicode path), which Python reads from 3.12 on.
+    """
     encoding = "utf-8" if info.flag_bits & UTF8_FLAG else "cp437"
     raw_name = info.orig_filename.encode(encoding, "replace")
     # the field begins with its version, 1, and the checksum of the name that it replaces
@@ -566,12 +593,13 @@ def _is_renamed(info: ZipInfo) -> bool:
 
 
 def has_stray_bytes(archive: ZipFile) -> bool:
-    """Tell whether an open archive has bytes of no member, or two directories.
+    """Tell whether an archive has bytes that belong neither to a member nor to its directory.
 
-    Programs read such an archive differently.
+    These may be another directory: programs read such an archive differently.
     """
     file = cast("BinaryIO", archive.fp)
-    # where the next member, or the directory, may begin
+    # The offsets at which the next member, or the directory, may begin: several, because there are
+    # several forms of the descriptor behind a member's data.
     expected_starts = {0}
     for info in sorted(archive.infolist(), key=lambda member: member.header_offset):
         if info.header_offset not in expected_starts:
@@ -591,38 +619,42 @@ def has_stray_bytes(archive: ZipFile) -> bool:
 
 
 def _descriptors(info: ZipInfo) -> Iterator[bytes]:
-    """Yield what may stand behind a member's data: its checksum and sizes.
+    """Yield each form that the descriptor behind a member's data can have: its checksum and sizes.
 
-    Programs write it with or without a signature, and with short or long sizes.
+    Programs write it with or without a mark, and with short or long sizes.
     """
     for mark, size_layout in product((b"", DESCRIPTOR_MARK), "LQ"):
-        with contextlib.suppress(struct.error):  # too large for the short form
+        with contextlib.suppress(struct.error):  # a size too large for the short form
             layout = f"<L2{size_layout}"
             yield mark + struct.pack(layout, info.CRC, info.compress_size, info.file_size)
 
 
-def _ends_with_directory(rest: bytes, start: int, count: int) -> bool:
-    """Tell whether `rest` is a directory and its end records, and nothing else.
+def _ends_with_directory(tail: bytes, start: int, count: int) -> bool:
+    """Tell whether `tail` is a directory of `count` members and its end records, and nothing else.
 
-    `rest` is an archive from the offset `start` to its end. The end records must say that a
-    directory of `count` members begins there, and ends where they begin.
+    `tail` is the end of an archive, from the offset `start` on. Each end record must say that the
+    directory begins at `start` and ends where the first end record begins. An archive has the short
+    record; one in ZIP64 has a wide record and a locator, which leads to it, before the short one.
     """
-    is_zip64 = rest[-END_RECORD.size - END64_LOCATOR.size :].startswith(LOCATOR_MARK)
-    size = len(rest) - END_RECORD.size  # of the directory
+    is_zip64 = tail[-END_RECORD.size - END64_LOCATOR.size :].startswith(LOCATOR_MARK)
+    directory_bytes = len(tail) - END_RECORD.size
     if is_zip64:
-        size -= END64_RECORD.size + END64_LOCATOR.size
-    expected = (END_MARK, 0, 0, count, count, size, start, 0)
-    fields = END_RECORD.unpack(rest[-END_RECORD.size :])
-    for value, expected_value in zip(fields, expected, strict=True):
-        refers_to_zip64 = is_zip64 and value in {ZIP64_COUNT, ZIP64_SIZE}
-        if value != expected_value and not refers_to_zip64:
+        directory_bytes -= END64_RECORD.size + END64_LOCATOR.size
+    # on the first disk, and without a comment
+    expected_short = (END_MARK, 0, 0, count, count, directory_bytes, start, 0)
+    short_record = END_RECORD.unpack(tail[-END_RECORD.size :])
+    for value, expected in zip(short_record, expected_short, strict=True):
+        refers_to_wide = is_zip64 and value in {ZIP64_COUNT, ZIP64_SIZE}
+        if value != expected and not refers_to_wide:
             return False
     if not is_zip64:
         return True
-    # Some programs believe the ZIP64 record and others the short one. Some look for it behind the
-    # directory and others where the locator says. All must find the same.
-    _mark, _bytes, _made_by, _version, *record = END64_RECORD.unpack_from(rest, size)
-    _mark, *locator = END64_LOCATOR.unpack_from(rest, size + END64_RECORD.size)
-    leads_to_directory = record == [0, 0, count, count, size, start]
-    leads_to_record = locator == [0, start + size, 1]
+    # Some programs believe the wide record and others the short one. Some look for the wide record
+    # behind the directory and others where the locator says. All must find the same.
+    _mark, _bytes, _made_by, _version, *wide_record = END64_RECORD.unpack_from(
+        tail, directory_bytes
+    )
+    _mark, *locator = END64_LOCATOR.unpack_from(tail, directory_bytes + END64_RECORD.size)
+    leads_to_directory = wide_record == [0, 0, count, count, directory_bytes, start]
+    leads_to_record = locator == [0, start + directory_bytes, 1]
     return leads_to_directory and leads_to_record
