@@ -198,7 +198,7 @@ def count_fatbins(path: Path, *, everywhere: bool) -> Fatbins:
                 fatbins += scattered_fatbins(image.data, device_sections(image))
     else:
         fatbins = list(scattered_fatbins(path.read_bytes()))
-    counts = Counter(";".join(sorted(fatbin.targets, key=code_order)) for fatbin in fatbins)
+    counts = Counter(";".join(sorted(fatbin.code_names, key=code_order)) for fatbin in fatbins)
     return dict(counts.most_common())
 
 

@@ -279,12 +279,12 @@ def test_a_runtime_image_keeps_neither_wheels_nor_caches() -> None:
 def test_pip_gets_requirements_that_metadata_lacks() -> None:
     old = _request(ImageOptions("runtime"), "1.1.0")
     new = _request(ImageOptions("runtime"), "2.13.0")
-    assert runtime.companion_options(SHIPPED, old, ["torch", "torchvision"]) == (
+    assert runtime.companion_requirements(SHIPPED, old, ["torch", "torchvision"]) == (
         "numpy<2",
         "pillow<7",
     )
-    assert runtime.companion_options(SHIPPED, old, ["torch"]) == ("numpy<2",)
-    assert runtime.companion_options(SHIPPED, new, ["torch", "torchvision"]) == ("numpy",)
+    assert runtime.companion_requirements(SHIPPED, old, ["torch"]) == ("numpy<2",)
+    assert runtime.companion_requirements(SHIPPED, new, ["torch", "torchvision"]) == ("numpy",)
 
 
 def test_nothing_needs_buildkit() -> None:

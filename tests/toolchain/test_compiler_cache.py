@@ -578,6 +578,7 @@ def test_a_password_is_never_shown() -> None:
         "redis://:12#secret@cache",
         "http://me:12?secret@cache",
         "http://me:secret/34@cache",
+        "http://me:'secret/34@cache",  # Python quotes this text by double quotes
         "http://me:secret\N{ACCOUNT OF}@cache",
         "redis://me:secret://@cache/first",
         "secret@cache",

@@ -53,7 +53,7 @@ class GpuWheel:
     @property
     def pythons(self) -> frozenset[str]:
         """Return the Pythons that the wheel is for, "3.10" or "3.13t"; none if it takes any."""
-        tags = parse_file_name(self.path)[3]
+        tags = parse_file_name(self.path).tags
         return frozenset(python for python in map(tag_python, tags) if python)
 
 
@@ -280,7 +280,7 @@ def _try_lines(venv: Path, lines: Sequence[str], log: TextIO) -> CheckResult:
 
 def smoke_lines_by_package(facts: Facts, wheels: Iterable[GpuWheel]) -> dict[str, list[str]]:
     """Return the lines that try the extensions among wheels, by package."""
-    lines = {parse_file_name(wheel.path)[0]: _smoke_lines(facts, wheel) for wheel in wheels}
+    lines = {parse_file_name(wheel.path).project: _smoke_lines(facts, wheel) for wheel in wheels}
     return {name: lines[name] for name in sorted(lines) if lines[name]}
 
 
@@ -306,7 +306,7 @@ def expected_values(wheels: Sequence[GpuWheel]) -> dict[str, object]:
 def _smoke_lines(facts: Facts, wheel: GpuWheel) -> list[str]:
     """Return the lines that try an extension; none for other packages."""
     # The package is known by the name of the file: wheels that others built have no manifest.
-    package = facts.packages.get(parse_file_name(wheel.path)[0])
+    package = facts.packages.get(parse_file_name(wheel.path).project)
     return list(package.gpu_smoke) if package else []
 
 

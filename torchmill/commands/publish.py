@@ -124,7 +124,7 @@ def select_wheels(dist: Path, names: Sequence[str], variant: str, tag: str) -> l
         )
     refusals = []
     for wheel in wheels:
-        verdict = agreement.examine_wheel(wheel.path, distribution=wheel)
+        verdict = agreement.examine_wheel(wheel.path, wheel=wheel)
         if verdict.problems:
             refusals.append(str(verdict))
         elif verdict.status != VOUCHED:

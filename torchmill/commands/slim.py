@@ -114,8 +114,8 @@ def slim_for_image(
     list(_slim_each(wheels, request, folder, dry_run=False))
     slim = {}
     for path in wheel_file.list_wheels(folder):
-        slim[wheel_file.parse_file_name(path)[0]] = path
-    return [slim.get(wheel_file.parse_file_name(path)[0], path) for path in wheels]
+        slim[wheel_file.parse_file_name(path).project] = path
+    return [slim.get(wheel_file.parse_file_name(path).project, path) for path in wheels]
 
 
 def _slim_each(

@@ -1,8 +1,8 @@
 """Check that a wheel, its manifest, its statement and its SBOMs agree, field by field.
 
 A wheel is sound if its contents match its RECORD and nothing about it is contradictory. A document
-vouches for a wheel if it is a manifest or a statement of a known format that agrees with the wheel:
-then it is known what the wheel was built from, as far as the document is to be trusted.
+*vouches* for a wheel if it is a manifest or a statement of a known format that agrees with the
+wheel: then it is known what the wheel was built from, as far as the document is to be trusted.
 """
 
 import csv
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from zipfile import ZipFile
 
 from millpress import content_checks, record_file
@@ -49,10 +49,15 @@ SENTENCES = {
 # elsewhere, so they may hold anything.
 DOCUMENT_ERRORS = (KeyError, TypeError, AttributeError, ValueError, RecursionError, csv.Error)
 
-# Reads a document without a manifest to compare it with. Returns a summary of it, and a clause for
-# each contradiction to the wheel, which is computed only when it is iterated. The summary is "" if
-# the document is of another kind than its name says.
-ReadDocument = Callable[[FinishedWheel, Mapping[str, Any]], tuple[str, Iterable[str]]]
+
+class DocumentReading(NamedTuple):
+    """What a document says, compared with the wheel alone, without a manifest."""
+
+    summary: str  # "" if the document is of another kind than its name says
+    contradictions: Iterable[str]  # a clause for each; they are computed when they are iterated
+
+
+ReadDocument = Callable[[FinishedWheel, Mapping[str, Any]], DocumentReading]
 
 WHEEL = ExpectedSource("the wheel")
 
@@ -82,7 +87,7 @@ class AgreementCheck:
 class AgreementVerdict:
     """All checks of one wheel."""
 
-    wheel: Path
+    wheel: Path  # its file
     checks: tuple[AgreementCheck, ...]
 
     @property
@@ -120,49 +125,51 @@ class AgreementVerdict:
 
 
 def examine_wheel(
-    wheel: Path, original: Path | None = None, distribution: FinishedWheel | None = None
+    path: Path, original: Path | None = None, wheel: FinishedWheel | None = None
 ) -> AgreementVerdict:
-    """Return the checks of a wheel, which is read to its end several times.
+    """Return all checks of the wheel at `path`, which is read to its end several times.
 
     A wheel that was slimmed is compared with its `original`, by default the file of that name
-    beside it. `distribution` is the wheel as `read_wheel` returned it, if the caller has it.
+    beside it. `wheel` is what `read_wheel` returned for the path, if the caller has called it.
     """
     try:
-        distribution = distribution or finished_wheel.read_wheel(wheel)
-        problems = tuple(content_checks.wheel_problems(wheel))
-        oddities = tuple(content_checks.wheel_oddities(wheel))
+        wheel = wheel or finished_wheel.read_wheel(path)
+        problems = tuple(content_checks.wheel_problems(path))
+        oddities = tuple(content_checks.wheel_oddities(path))
     except WheelError as error:
-        problem = str(error).removeprefix(f"{wheel}: ")
-        return AgreementVerdict(wheel, (AgreementCheck("wheel", "", (problem,)),))
-    with ZipFile(wheel) as archive:
+        problem = str(error).removeprefix(f"{path}: ")
+        return AgreementVerdict(path, (AgreementCheck("wheel", "", (problem,)),))
+    with ZipFile(path) as archive:
         file_count = sum(not info.is_dir() for info in archive.infolist())
-    title = f"{distribution.name} {distribution.version}"
-    summary = f"{title}, {format_bytes(distribution.size)}, sha256 {distribution.sha256}"
+    title = f"{wheel.name} {wheel.version}"
+    summary = f"{title}, {format_bytes(wheel.size)}, sha256 {wheel.sha256}"
     contents = AgreementCheck("contents", f"{file_count} files match RECORD", problems, oddities)
-    manifest, expected = _check_manifest(distribution)
-    made_of = _object_at(distribution.manifest, "original")
+    manifest, expected = _check_manifest(wheel)
+    # The name and the digest of the wheel that a slim wheel was made of; empty for other wheels.
+    named_original = _object_at(wheel.manifest, "original")
     if original is None:
-        # Only the name counts: a manifest from elsewhere must not name a path.
-        original = wheel.with_name(Path(str(made_of.get("wheel"))).name or "?")
-    if made_of:
+        # Only the file name counts: a manifest from elsewhere must not name a path. A file "?" does
+        # not exist, so that the original counts as missing if the manifest does not name it.
+        original = path.with_name(Path(str(named_original.get("wheel"))).name or "?")
+    if named_original:
         tags = _slimmed_tags(original)
     else:
-        tags = _check_tags(wheel, vouched=manifest.vouches)
+        tags = _check_tags(path, vouched=manifest.vouches)
     statement_suffix = dist_files.STATEMENT_SUFFIX
     sbom_suffix = dist_files.SBOM_SUFFIX
-    read_sbom = partial(_read_sbom, sha256=distribution.sha256)
+    read_sbom = partial(_read_sbom, sha256=wheel.sha256)
     checks = [
         AgreementCheck("wheel", summary),
         contents,
         tags,
         manifest,
-        _check_document(STATEMENT, statement_suffix, distribution, expected, _read_statement),
-        _check_document("SBOM", sbom_suffix, distribution, expected, read_sbom),
-        _check_inner_sbom(distribution),
+        _check_document(STATEMENT, statement_suffix, wheel, expected, _read_statement),
+        _check_document("SBOM", sbom_suffix, wheel, expected, read_sbom),
+        _check_inner_sbom(wheel),
     ]
-    if made_of:
-        checks.append(_check_original(wheel, made_of, original))
-    return AgreementVerdict(wheel, tuple(checks))
+    if named_original:
+        checks.append(_check_original(path, named_original, original))
+    return AgreementVerdict(path, tuple(checks))
 
 
 def _slimmed_tags(original: Path) -> AgreementCheck:
@@ -198,14 +205,13 @@ def _check_tags(wheel: Path, *, vouched: bool) -> AgreementCheck:
     return AgreementCheck("tags", summary, judgement.contradictions, tuple(broken))
 
 
-def _check_manifest(distribution: FinishedWheel) -> tuple[AgreementCheck, ExpectedSource | None]:
+def _check_manifest(wheel: FinishedWheel) -> tuple[AgreementCheck, ExpectedSource | None]:
     """Return the check of a wheel's manifest, and the documents that follow from the manifest.
 
-    There are no documents (None) without a manifest, for a manifest of another format, and for one
-    that contradicts the wheel.
+    The documents are None without a manifest, for a manifest of another format, and for one that
+    contradicts the wheel.
     """
-    wheel = distribution.path
-    manifest, problems = _read_object(dist_files.manifest_path(wheel), "build the wheel again")
+    manifest, problems = _read_object(dist_files.manifest_path(wheel.path), "build the wheel again")
     if manifest is None:
         return AgreementCheck(MANIFEST, "none beside it: not compared", problems), None
     age = formats.judge_format(manifest, formats.MANIFEST)
@@ -213,7 +219,7 @@ def _check_manifest(distribution: FinishedWheel) -> tuple[AgreementCheck, Expect
     if age == "newer":
         clause = formats.newer_clause(manifest, formats.MANIFEST)
         return AgreementCheck(MANIFEST, f"it {clause}"), None
-    problems = tuple(_manifest_problems(manifest, distribution))
+    problems = tuple(_manifest_problems(manifest, wheel))
     if age == "invalid":
         problems += (f"has the invalid format {manifest.get(formats.KEY)!r}",)
     release = f"{manifest.get('package')} {manifest.get('tag')}"
@@ -224,32 +230,32 @@ def _check_manifest(distribution: FinishedWheel) -> tuple[AgreementCheck, Expect
         return check, None
     # An older torchmill composed other documents from the same manifest.
     if age == "older":
-        limits = "statement and SBOM are compared with the wheel alone"
-        summary = f"{summary}; written by an older torchmill: {limits}"
+        summary += "; written by an older torchmill: "
+        summary += "statement and SBOM are compared with the wheel alone"
         return replace(check, summary=summary), None
     try:
-        documents = dist_files.compose_documents(manifest, wheel)
+        documents = dist_files.compose_documents(manifest, wheel.path)
     except DOCUMENT_ERRORS as error:
         return damaged_check(MANIFEST, error), None
     return check, ExpectedSource("the manifest", documents)
 
 
-def _manifest_problems(manifest: Mapping[str, Any], distribution: FinishedWheel) -> Iterator[str]:
+def _manifest_problems(manifest: Mapping[str, Any], wheel: FinishedWheel) -> Iterator[str]:
     """Yield a clause for each field in which a manifest contradicts the wheel.
 
     Only fields that manifests of all formats have are compared.
     """
     expected = {
-        "wheel": distribution.path.name,
-        "sha256": distribution.sha256,
-        "version": str(distribution.version),
+        "wheel": wheel.path.name,
+        "sha256": wheel.sha256,
+        "version": str(wheel.version),
     }
     for key, value in expected.items():
         if manifest.get(key) != value:
             yield f"says {key} {manifest.get(key)!r}, the wheel is {value!r}"
-    size = manifest.get("size", distribution.size)
-    if size != distribution.size:
-        yield f"says {size} bytes, the wheel has {distribution.size}"
+    size = manifest.get("size", wheel.size)
+    if size != wheel.size:
+        yield f"says {size} bytes, the wheel has {wheel.size}"
 
 
 def _describe_source(manifest: Mapping[str, Any], *, current: bool) -> str:
@@ -272,18 +278,23 @@ def _describe_source(manifest: Mapping[str, Any], *, current: bool) -> str:
     return ", ".join(parts)
 
 
-def _check_original(wheel: Path, made_of: Mapping[str, Any], original: Path) -> AgreementCheck:
-    """Return the check of a slimmed wheel against its original: only code for GPUs may be gone."""
+def _check_original(
+    wheel: Path, named_original: Mapping[str, Any], original: Path
+) -> AgreementCheck:
+    """Return the check of a slimmed wheel against its original: only code for GPUs may be gone.
+
+    `named_original` has the name and the digest that the manifest gives for the original.
+    """
     from torchmill.wheel.verify import slimming
 
     name = "original"
-    title = f"{made_of.get('wheel')}, sha256 {made_of.get('sha256')}"
+    title = f"{named_original.get('wheel')}, sha256 {named_original.get('sha256')}"
     if not is_file(original):
         return AgreementCheck(name, f"made of {title}: not compared, name it with --original")
-    if hash_file(original) != made_of.get("sha256"):
+    if hash_file(original) != named_original.get("sha256"):
         return AgreementCheck(name, "", (f"{original} is not {title}",))
     tags = wheel.name.split("-")[2:]
-    if tags != str(made_of.get("wheel")).split("-")[2:]:
+    if tags != str(named_original.get("wheel")).split("-")[2:]:
         return AgreementCheck(name, "", (f"{wheel.name} has other tags than {title}",))
     try:
         problems = tuple(slimming.wheel_differences(original, wheel))
@@ -303,7 +314,7 @@ def damaged_check(name: str, error: Exception) -> AgreementCheck:
 def _check_document(
     name: str,
     suffix: str,
-    distribution: FinishedWheel,
+    wheel: FinishedWheel,
     expected: ExpectedSource | None,
     read: ReadDocument,
 ) -> AgreementCheck:
@@ -313,7 +324,7 @@ def _check_document(
     that field by field. Otherwise only the contradictions to the wheel that `read` finds count.
     """
     remedy = "`invoke verify --write` writes it from the manifest"
-    file = dist_files.document_path(distribution.path, suffix)
+    file = dist_files.document_path(wheel.path, suffix)
     if expected:
         document, problems = _read_object(file, f"remove it, {remedy}")
     else:
@@ -323,16 +334,16 @@ def _check_document(
             problems = (f"is missing: {remedy}",)
         return AgreementCheck(name, "none beside it: not compared", problems)
     try:
-        summary, contradictions = read(distribution, document)
+        reading = read(wheel, document)
         # A document of another kind would differ in nearly every field: the one contradiction that
         # `read` finds says more.
-        if expected and summary:
+        if expected and reading.summary:
             expected_document = parse_json_object(expected.documents[suffix])
             differences = document_differences(document, expected_document, expected)
-            return AgreementCheck(name, summary, tuple(differences))
-        problems = tuple(contradictions)
+            return AgreementCheck(name, reading.summary, tuple(differences))
+        problems = tuple(reading.contradictions)
         vouches = name == STATEMENT and not problems and _has_known_format(document)
-        return AgreementCheck(name, summary, problems, vouches=vouches)
+        return AgreementCheck(name, reading.summary, problems, vouches=vouches)
     except DOCUMENT_ERRORS as error:
         return damaged_check(name, error)
 
@@ -345,40 +356,39 @@ def _has_known_format(statement_document: Mapping[str, Any]) -> bool:
     return formats.judge_format(parameters, formats.STATEMENT) in {"same", "older"}
 
 
-def _read_statement(
-    distribution: FinishedWheel, document: Mapping[str, Any]
-) -> tuple[str, Iterable[str]]:
-    """Return a summary of a statement, and how it differs from the wheel (see ReadDocument)."""
+def _read_statement(wheel: FinishedWheel, document: Mapping[str, Any]) -> DocumentReading:
+    """Return a summary of a statement, and how it differs from the wheel."""
     document_type = document.get("_type")
     predicate_type = document.get("predicateType")
     if (document_type, predicate_type) != (statement.STATEMENT_TYPE, statement.PREDICATE_TYPE):
         types = f"{document_type} with {predicate_type}"
-        return "", [f"is of type {types}, which is not SLSA 1 provenance"]
+        return DocumentReading("", [f"is of type {types}, which is not SLSA 1 provenance"])
     definition = _object_at(document, "predicate", "buildDefinition")
     build_type = definition.get("buildType")
     if build_type != statement.BUILD_TYPE:
-        return "", [f"has the buildType {build_type}, which is not {statement.BUILD_TYPE}"]
+        problem = f"has the buildType {build_type}, which is not {statement.BUILD_TYPE}"
+        return DocumentReading("", [problem])
     builder = _object_at(document, "predicate", "runDetails", "builder").get("id")
     inputs = _count(definition.get("resolvedDependencies"))
-    subject = [{"name": distribution.path.name, "digest": {"sha256": distribution.sha256}}]
-    return (
+    subject = [{"name": wheel.path.name, "digest": {"sha256": wheel.sha256}}]
+    return DocumentReading(
         f"this digest, built by {builder} from {inputs} inputs",
         document_differences(document.get("subject"), subject, WHEEL, "subject"),
     )
 
 
 def _read_sbom(
-    distribution: FinishedWheel, document: Mapping[str, Any], *, sha256: str | None
-) -> tuple[str, Iterable[str]]:
-    """Return a summary of an SBOM, and how it differs from the wheel (see ReadDocument).
+    wheel: FinishedWheel, document: Mapping[str, Any], *, sha256: str | None
+) -> DocumentReading:
+    """Return a summary of an SBOM, and how it differs from the wheel.
 
-    `sha256` is the digest that it should have for the wheel; None in the SBOM inside the wheel,
-    which cannot have one.
+    `sha256` is the digest of the wheel that it should have; None for the SBOM inside the wheel,
+    which cannot have the digest.
     """
     from torchmill.wheel import sbom
 
     if document.get("bomFormat") != "CycloneDX":
-        return "", ["is not a CycloneDX document"]
+        return DocumentReading("", ["is not a CycloneDX document"])
     component = _object_at(document, "metadata", "component")
     claimed = {
         "name": canonicalize_name(str(component.get("name"))),
@@ -386,27 +396,27 @@ def _read_sbom(
         "hashes": component.get("hashes"),
     }
     actual = {
-        "name": distribution.name,
-        "version": str(distribution.version),
+        "name": wheel.name,
+        "version": str(wheel.version),
         "hashes": [{"alg": "SHA-256", "content": sha256}] if sha256 else None,
     }
     # It follows from the wheel's digest, or in the inner SBOM from all other fields: so it shows
     # that one of these was edited.
     serial_number = sbom.serial_number(document, sha256)
     components = _count(document.get("components"))
-    return (
+    return DocumentReading(
         f"CycloneDX {document.get('specVersion')}, {components} components",
         chain(
             document_differences(
                 document.get("serialNumber"), serial_number, WHEEL, "serialNumber"
             ),
             document_differences(claimed, actual, WHEEL, "metadata.component"),
-            _library_differences(distribution.path, document),
+            _library_differences(wheel.path, document),
         ),
     )
 
 
-def _check_inner_sbom(distribution: FinishedWheel) -> AgreementCheck:
+def _check_inner_sbom(wheel: FinishedWheel) -> AgreementCheck:
     """Return the check of the SBOM inside a wheel.
 
     It is compared with the wheel, and with the SBOM beside the wheel. The latter has a check of its
@@ -415,33 +425,32 @@ def _check_inner_sbom(distribution: FinishedWheel) -> AgreementCheck:
     from torchmill.wheel import sbom
 
     name = "inner SBOM"
-    wheel = distribution.path
     try:
-        content = record_file.read_dist_info_file(wheel, sbom.INNER_PATH)
+        content = record_file.read_dist_info_file(wheel.path, sbom.INNER_PATH)
         if content is None:
             problems = []
             # Manifests have this field since wheels have an SBOM inside.
-            if "licences" in distribution.manifest:
+            if "licences" in wheel.manifest:
                 problems.append("is missing: build the wheel again")
             return AgreementCheck(name, "none in it: not compared", tuple(problems))
         document = parse_json_object(content)
-        summary, contradictions = _read_sbom(distribution, document, sha256=None)
-        problems = list(contradictions)
-        outer, _ = _read_object(dist_files.document_path(wheel, dist_files.SBOM_SUFFIX), "")
-        if summary and outer:
+        reading = _read_sbom(wheel, document, sha256=None)
+        problems = list(reading.contradictions)
+        outer, _ = _read_object(dist_files.document_path(wheel.path, dist_files.SBOM_SUFFIX), "")
+        if reading.summary and outer:
             problems += document_differences(
                 _wheel_components(document),
                 _wheel_components(outer),
                 ExpectedSource("the SBOM beside it"),
                 "components",
             )
-        return AgreementCheck(name, summary, tuple(problems))
+        return AgreementCheck(name, reading.summary, tuple(problems))
     except (*ARCHIVE_ERRORS, *DOCUMENT_ERRORS) as error:
         return damaged_check(name, error)
 
 
 def _wheel_components(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the components of an SBOM that are in the wheel, without the places they came from.
+    """Return the components of an SBOM that are in the wheel, without the origin of its source.
 
     Components with a scope are not in the wheel: it was built with them, or requires them. The SBOM
     in the wheel does not depend on the place that its source was fetched from.
@@ -473,6 +482,7 @@ def _library_differences(wheel: Path, document: Mapping[str, Any]) -> Iterator[s
 
 
 def _count(entries: Any) -> int:
+    """Return the length of a list in a document; 0 for a value of another type."""
     return len(entries) if isinstance(entries, list) else 0
 
 

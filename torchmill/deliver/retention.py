@@ -1,8 +1,9 @@
 """Keep the newest releases: tell which wheels are older, and remove published ones.
 
 Releases are counted for each kind of wheel by itself: the same package, variant, Python and
-platform. Pre-releases, such as release candidates, are a kind of their own: they take the place of
-no final release. A place is a target of `invoke publish` that `removes_files`.
+platform. Pre-releases, such as release candidates, are a kind of their own, so that they do not
+count as newer releases than a final one. A place is a target of `invoke publish` from which files
+can be removed.
 """
 
 import re
@@ -43,16 +44,17 @@ _SUFFIXES = (
 
 
 class WheelKind(NamedTuple):
-    """What the wheels have in common whose releases are counted together."""
+    """The properties that wheels have in common if their releases are counted together."""
 
     package: str
     variant: str | None  # the local label of the version: "cu118"
     is_prerelease: bool
-    platforms: frozenset[tuple[str, str, str]]  # interpreter, ABI and system: "linux_x86_64"
+    # Interpreter, ABI and system of each tag: ("cp310", "cp310", "linux_x86_64").
+    platforms: frozenset[tuple[str, str, str]]
 
 
 def parse_keep(text: str) -> int:
-    """Return the number of releases that --keep gives; 0, for all of them, without the option.
+    """Return the number of releases that --keep gives; 0 without the option: all are kept.
 
     Raises ConfigError for anything but a number from 1 to 1000.
     """
@@ -66,21 +68,25 @@ def _parse_release(wheel_name: str) -> tuple[WheelKind, Version]:
 
     Raises WheelError if that is not the name of a wheel.
     """
-    package, version, _, tags = wheel_file.parse_file_name(Path(wheel_name))
+    file_name = wheel_file.parse_file_name(Path(wheel_name))
+    version = file_name.version
     platforms = set()
-    for tag in tags:
+    for tag in file_name.tags:
         platforms.add((tag.interpreter, tag.abi, _SYSTEM.sub(r"\1", tag.platform)))
-    kind = WheelKind(package, version.local, version.is_prerelease, frozenset(platforms))
+    kind = WheelKind(
+        package=file_name.project,
+        variant=version.local,
+        is_prerelease=version.is_prerelease,
+        platforms=frozenset(platforms),
+    )
     return kind, version
 
 
-def older_wheels(
-    wheel_names: Iterable[str], keep: int, uncounted: Collection[str] = ()
-) -> list[str]:
+def older_wheels(wheel_names: Iterable[str], keep: int, yanked: Collection[str] = ()) -> list[str]:
     """Return the names of the wheels that are older than the newest `keep` releases of their kind.
 
-    Returns none if `keep` is 0. The wheels in `uncounted`, which are yanked, do not count as one
-    of the `keep` releases.
+    The list is empty if `keep` is 0. The wheels in `yanked` do not count as one of the `keep`
+    releases, but older ones of them are returned, too.
     """
     if not keep:
         return []
@@ -90,7 +96,7 @@ def older_wheels(
         kinds[kind][wheel_name] = version
     older = []
     for versions in kinds.values():
-        counted = {version for name, version in versions.items() if name not in uncounted}
+        counted = {version for name, version in versions.items() if name not in yanked}
         if len(counted) < keep:  # all releases of this kind are among the newest
             continue
         oldest_kept = sorted(counted, reverse=True)[keep - 1]
@@ -111,8 +117,8 @@ def plan_retention(
 ) -> RetentionPlan:
     """Return what to publish and to remove, so that a place has the newest `keep` releases.
 
-    They are counted for each kind of these wheels; 0 keeps all of them. Raises TorchmillError if
-    the place cannot be read.
+    Releases are counted for each kind of the `wheels`, which are to be published; with 0 all are
+    kept. Raises TorchmillError if the place cannot be read.
     """
     if not keep:
         return RetentionPlan(list(wheels), [], [])
@@ -133,7 +139,10 @@ def plan_retention(
 def _find_published(
     target: PublishTarget, kinds: Collection[WheelKind]
 ) -> dict[str, list[StoredFile]]:
-    """Return the files of each wheel of some kinds that torchmill published, in removal order."""
+    """Return the stored files of wheels that torchmill published, of some kinds, by wheel.
+
+    The files of a wheel are in the order in which they are to be removed.
+    """
     sets: dict[str, dict[str, StoredFile]] = defaultdict(dict)
     for file in target.stored_files():
         # "torch-….whl.cdx.json" is the wheel "torch-….whl" and the suffix ".cdx.json".
@@ -177,9 +186,10 @@ def _is_published(wheel_name: str, files: Mapping[str, StoredFile]) -> bool:
 
 
 def remove_files(files: Sequence[StoredFile]) -> None:
-    """Remove files from a place that has all uploads already.
+    """Remove files from a place, after everything was uploaded to it.
 
-    If a removal fails, its TorchmillError also names the files that were removed before.
+    If a removal fails, its TorchmillError also says that, and names the files that were removed
+    before.
     """
     removed: list[str] = []
     for file in files:

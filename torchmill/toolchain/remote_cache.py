@@ -18,7 +18,7 @@ FORMS = (
     "redis://HOST:PORT/NUMBER, http://HOST/PATH, https://HOST/PATH, file:///FOLDER, "
     "s3://BUCKET/PREFIX, gha or none"
 )
-READ_ONLY = "read-only"  # after a "#" at the end: the cache is only read
+READ_ONLY = "read-only"  # the fragment of a URL ("…#read-only"): nothing is written to the cache
 REMOTE_TIMEOUT_SECONDS = 3.0  # within which a server must accept a connection
 _PORTS = {"redis": 6379, "rediss": 6379, "http": 80, "https": 443}
 _SCHEMES = {*_PORTS, "file", "s3"}
@@ -56,10 +56,10 @@ class RemoteCache:
 
     @property
     def endpoint(self) -> tuple[str, int] | None:
-        """Return the host and port of the server; None if it has no server, or an unknown one.
+        """Return the host and the port of the server; None if there is none, or it is not known.
 
-        The server of a bucket is that of its option "endpoint". Raises ValueError for an endpoint
-        that is no address.
+        A folder has no server, and that of a bucket is known only by the option "endpoint". Raises
+        ValueError for an endpoint that is not an address.
         """
         if self.scheme in _PORTS:
             return self.host, self.port or _PORTS[self.scheme]
@@ -156,9 +156,11 @@ def _setting_error(text: str, reason: str) -> ConfigError:
             scheme = ""
         public_text = f"{scheme}{separator}…@{after}"
         # If a password has a "/" or "?", the parser takes a part of it for a port or a path, and
-        # the reason quotes that part.
+        # the reason quotes that part. Python quotes a text with an apostrophe by double quotes, or
+        # with a backslash before it; no reason of this module has these signs.
         quoted_parts = reason.split("'")[1::2]
-        quotes_secret = "@" in reason or any(part in login for part in quoted_parts)
+        has_foreign_quotes = any(sign in reason for sign in '@"\\')
+        quotes_secret = has_foreign_quotes or any(part in login for part in quoted_parts)
         if quotes_secret:
             reason = (
                 "the part before the @ is not USER:PASSWORD: in these write / ? # [ as "
@@ -170,7 +172,7 @@ def _setting_error(text: str, reason: str) -> ConfigError:
 
 
 def why_unreachable(remote: RemoteCache, environ: Mapping[str, str]) -> str | None:
-    """Return why a cache cannot be used now, in a few words; None if no reason is known.
+    """Return why a cache cannot be used now, in a few words; None if nothing speaks against it.
 
     A server is asked to accept a connection, which may take REMOTE_TIMEOUT_SECONDS.
     """

@@ -2,8 +2,8 @@
 
 setuptools compiles one module after the other, and torch's extension builder writes the same file
 build.ninja for each of them. Here each module has its own process and folder, and the progress of
-their ninjas is counted together. A share (one part of a build that is split among machines) takes a
-part of all modules, one after the other.
+their ninjas is counted together. If a build is split among several machines, each of them makes a
+share: a part of the compiles of every module. Then the modules are compiled one after the other.
 
 The Python of a build runs this file. It may be as old as 3.8, and cannot import torchmill.
 """
@@ -61,7 +61,7 @@ class SharedProgress:
         return f"[{all_done}/{all_edges}] {line[match.end() :]}"
 
     def end(self, module: str) -> None:
-        """Take a module as finished: edges that it has not done will not be done."""
+        """Note that the ninja of a module has ended: no further edge of the module is counted."""
         done, _ = self._edges[module] or (0, 0)
         self._edges[module] = (done, done)
 
@@ -110,10 +110,11 @@ def build_modules(command: build_ext) -> None:
 
 
 def _share_modules(command: build_ext) -> None:
-    """Make this machine's share of each module, which the program in place of ninja selects.
+    """Make this machine's share of each module.
 
-    Raises the last error of a module. There is always one, because no module can be linked of a
-    share of its objects.
+    torchmill puts a program in the place of ninja (see `shards`), which selects the compiles of the
+    share. Raises the last error of a module. There always is an error, because a module cannot be
+    linked if only some of its objects are compiled.
     """
     last_error: Exception | None = None
     for extension in command.extensions:

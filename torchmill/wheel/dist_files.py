@@ -2,7 +2,8 @@
 
 The manifest is torchmill's own JSON file about a wheel: its plan, its source, the stages of its
 build and the results of its checks. The statement and the SBOM are composed from it, for other
-programs. A wheel without a manifest does not count as built.
+programs; both are called documents here. These files, and signatures of the statement, are the
+companions of the wheel. A wheel without a manifest does not count as built.
 """
 
 import errno
@@ -33,14 +34,14 @@ SIGNATURE_SUFFIXES = (ENVELOPE_SUFFIX, BUNDLE_SUFFIX, PROVENANCE_SUFFIX)
 
 
 def find_wheel(dist: Path, expected: PlannedWheel, *, contained: bool = False) -> Path:
-    """Return the path of a planned wheel in `dist`, if the wheel is built or not.
+    """Return the path of a planned wheel in `dist`; the wheel need not be built yet.
 
     The final platform tag may be known only after the build. Then this is the most recently built
     wheel whose manifest has the expected file name as "planned". If there is none, this is the path
     with the expected file name, which has the newest tag that is possible.
 
-    `contained` says that the wheel is built in a container. Then any manylinux tag matches, because
-    the tag follows from the container's glibc and not from this machine's.
+    `contained` says that the wheel is built in a container. Then any manylinux tag in "planned"
+    matches, because it follows from the container's glibc and not from this machine's.
     """
     planned = dist / expected.file_name
     if not expected.tag_is_upper_bound:
@@ -64,14 +65,15 @@ def manifest_path(wheel: Path) -> Path:
 
 
 def document_path(wheel: Path, suffix: str) -> Path:
-    """Return the path of a wheel's side file with this suffix."""
+    """Return the path of a wheel's companion with this suffix."""
     return wheel.with_name(f"{wheel.name}{suffix}")
 
 
 def companion_paths(wheel: Path) -> tuple[Path, ...]:
-    """Return the paths of all files about a wheel.
+    """Return the paths of all companions that a wheel may have.
 
-    The manifest is the first: without it the wheel does not count.
+    The manifest is the first, so that those who remove the files in this order begin with it: an
+    interrupted removal then leaves a wheel that does not count as built.
     """
     suffixes = (MANIFEST_SUFFIX, *DOCUMENT_SUFFIXES, *SIGNATURE_SUFFIXES)
     return tuple(document_path(wheel, suffix) for suffix in suffixes)
@@ -120,10 +122,11 @@ def publish_wheel(
     replaced: Path | None = None,
     documents: Mapping[str, bytes] | None = None,
 ) -> None:
-    """Move a verified wheel into dist/, with its manifest and its `documents` by suffix.
+    """Move a verified wheel, `packed`, to the path `wheel` in dist/, with its companions.
 
-    Each file appears whole. `replaced` is the earlier wheel of the same cell, which is removed. Its
-    name differs from the new wheel's if its platform tag does.
+    `documents` are its statement and SBOM by suffix. Each file appears whole. `replaced` is the
+    earlier wheel of the same cell, which is removed. Its name differs from the new wheel's if its
+    platform tag does.
     """
     wheel.parent.mkdir(parents=True, exist_ok=True)
     files = {document_path(wheel, suffix): content for suffix, content in (documents or {}).items()}
@@ -170,7 +173,10 @@ def _manifest_text(manifest: Mapping[str, Any]) -> str:
 
 
 def _plain_value(value: Any) -> object:
-    """Return a value of a manifest as JSON can hold it. TypeError if no path and no dataclass."""
+    """Return a path or dataclass in a manifest as JSON can hold it.
+
+    Raises TypeError for any other value.
+    """
     if isinstance(value, Path):
         return str(value)
     return asdict(value)

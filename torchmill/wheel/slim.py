@@ -6,6 +6,10 @@ the whole pages of memory (4 KiB or more) behind its new end are cut out of the 
 else of the library keeps its address in memory, so that no code has to be changed. Only the words
 that hold the address of a fatbin are written anew; they are in the wrappers, small structures by
 which CUDA's runtime finds the fatbins.
+
+Offsets are *old* (in the original file), *moved* (after the pieces moved together) or *new* (after
+pages were cut out), as in `millpress.elf_cut`. Those of an image are relative to its beginning: an
+image is an ELF file, or an object in a static library.
 """
 
 import struct
@@ -62,16 +66,18 @@ class LibraryPlan:
     kept_code: Counter[str] = field(default_factory=Counter)  # the part of `code` that stays
     # How many fatbins have code that runs on a GPU, by the GPU's capability.
     served: Counter[str] = field(default_factory=Counter)
-    # Offsets in `extents` and `writes` are from before pages are cut out, in `headers` from after.
     extents: list[Extent] = field(default_factory=list)  # ranges of bytes that are copied
-    writes: list[FileWrite] = field(default_factory=list)  # new sizes and addresses of fatbins
-    headers: list[FileWrite] = field(default_factory=list)  # new tables of sections and segments
+    # New sizes and addresses of fatbins, at moved offsets.
+    writes: list[FileWrite] = field(default_factory=list)
+    # New tables of sections and segments, at new offsets.
+    headers: list[FileWrite] = field(default_factory=list)
     cuts: Cuts = field(default_factory=Cuts)  # the pages that are cut out
-    planned_end: int = 0  # offset of the first byte that is not planned yet
+    planned_end: int = 0  # old offset of the first byte that is not planned yet
 
     def keep_until(self, end: int) -> None:
-        """Keep the bytes from `planned_end` to the offset `end` at their places."""
-        self.extents.append(Extent(self.planned_end, self.planned_end, end - self.planned_end))
+        """Keep the bytes from `planned_end` to the offset `end`, which do not move."""
+        start = self.planned_end
+        self.extents.append(Extent(moved_offset=start, old_offset=start, size=end - start))
         self.planned_end = end
 
 
@@ -113,21 +119,15 @@ def _newest(pieces: Sequence[FatbinPiece]) -> list[FatbinPiece]:
 def plan_library(path: Path, request: SlimRequest) -> LibraryPlan | None:
     """Return the parts of a shared or static library, or of a program, that stay.
 
-    None if the file has no code for GPUs. Raises InputError if the file is damaged, or has code of
+    Returns None if the file has no code for GPUs. Raises InputError if the file is damaged, or has code of
     an unknown kind.
     """
     plan = LibraryPlan(path.stat().st_size)
     if elf.is_elf(path):
         with elf.open_elf(path) as image:
-            new_ends = _add_image(plan, image, request)
-            # between the new and the old end of each section
-            free = [
-                (new_ends[section.at], section.end)
-                for section in device_sections(image)
-                if section.at in new_ends
-            ]
-            plan.cuts = elf_cut.choose_cuts(image, free, new_ends)
-            plan.headers.extend(elf_cut.plan_headers(image, plan.cuts, new_ends))
+            content_ends = _add_image(plan, image, request)
+            plan.cuts = elf_cut.choose_cuts(image, content_ends)
+            plan.headers.extend(elf_cut.plan_headers(image, plan.cuts, content_ends))
     else:
         # The objects in a static library keep their sizes: nothing can be cut out, but the bytes
         # that are left out become zeros, which take no space in a compressed wheel.
@@ -139,43 +139,49 @@ def plan_library(path: Path, request: SlimRequest) -> LibraryPlan | None:
 
 
 def _add_image(plan: LibraryPlan, image: ElfImage, request: SlimRequest) -> dict[int, int]:
-    """Add the parts of an ELF file that stay to the plan.
+    """Add the parts of an image before and in its sections of fatbins that stay to the plan.
 
-    Returns the offset at which each section of fatbins will end, by the offset of the section's
-    header. It is empty if the fatbins may not move.
+    Returns the moved offset at which the content of each section of fatbins ends, by the section's
+    `header_offset`. The mapping is empty if the fatbins may not move: then each begins where it
+    was, and only its pieces move together.
     """
     sections = device_sections(image)
     fatbins = {section: list(list_fatbins(image, section)) for section in sections}
     pointers = fatbin_pointers(image, fatbins)
-    new_ends = {}
+    content_ends = {}
     for section in sections:
         plan.keep_until(image.start + section.offset)
-        new_start = section.offset
+        content_end = section.offset  # moved offset behind the fatbins that are planned
         for fatbin in fatbins[section]:
             if pointers is None:
-                new_start = fatbin.start
+                moved_start = fatbin.start
             else:
                 # Close to the fatbin before it, at an offset with the same remainder: so it keeps
                 # any alignment that it has.
-                new_start += (fatbin.start - new_start) % ALIGNMENT_BYTES
-                address = section.address + fatbin.start - section.offset
-                new_address = section.address + new_start - section.offset
+                moved_start = content_end + (fatbin.start - content_end) % ALIGNMENT_BYTES
+                address = _loaded_address(section, fatbin.start)
+                new_address = _loaded_address(section, moved_start)
                 packed_address = struct.pack(image.byte_order + "Q", new_address)
                 plan.writes += [(offset, packed_address) for offset in pointers[address]]
-            new_start = _add_fatbin(plan, image, fatbin, new_start, request)
+            content_end = _add_fatbin(plan, image, fatbin, moved_start, request)
         if pointers is not None:
-            new_ends[section.at] = new_start
+            content_ends[section.header_offset] = content_end
         plan.planned_end = image.start + section.end
-    return new_ends
+    return content_ends
+
+
+def _loaded_address(section: Section, offset: int) -> int:
+    """Return the address to which the content at an offset in a section is loaded."""
+    return section.address + offset - section.offset
 
 
 def _add_fatbin(
-    plan: LibraryPlan, image: ElfImage, fatbin: Fatbin, new_start: int, request: SlimRequest
+    plan: LibraryPlan, image: ElfImage, fatbin: Fatbin, moved_start: int, request: SlimRequest
 ) -> int:
-    """Add the parts of a fatbin that stay to the plan, from an offset on; return their end.
+    """Add the parts of a fatbin that stay to the plan; return the moved offset of their end.
 
-    Offsets are those in the image, which may be a member of a static library; those in the plan are
-    offsets in the file.
+    The fatbin begins at the offset `moved_start`. It and the returned offset are relative to the
+    image; offsets in the plan are relative to the file.
     """
     unknown_kinds = {piece.kind for piece in fatbin.pieces}.difference(CODE_KINDS.values())
     if unknown_kinds:
@@ -189,28 +195,42 @@ def _add_fatbin(
     plan.fatbins += 1
     header_bytes = fatbin.code - fatbin.start
     base = image.start
-    plan.extents.append(Extent(base + new_start, base + fatbin.start, header_bytes))
-    end = new_start + header_bytes
+    plan.extents.append(
+        Extent(
+            moved_offset=base + moved_start,
+            old_offset=base + fatbin.start,
+            size=header_bytes,
+        )
+    )
+    moved_end = moved_start + header_bytes
     for piece in fatbin.pieces:
         plan.code[piece.name] += piece.size
         if piece in chosen:
             plan.kept_code[piece.name] += piece.size
             piece_bytes = piece.end - piece.start
-            plan.extents.append(Extent(base + end, base + piece.start, piece_bytes))
-            end += piece_bytes
+            plan.extents.append(
+                Extent(
+                    moved_offset=base + moved_end,
+                    old_offset=base + piece.start,
+                    size=piece_bytes,
+                )
+            )
+            moved_end += piece_bytes
     # The headers of pieces stay as they are; the fatbin's header has the size of all of them.
-    size = struct.pack(image.byte_order + "Q", end - new_start - header_bytes)
-    plan.writes.append((base + new_start + SIZE_AT, size))
-    return end
+    pieces_bytes = moved_end - moved_start - header_bytes
+    packed_size = struct.pack(image.byte_order + "Q", pieces_bytes)
+    plan.writes.append((base + moved_start + SIZE_AT, packed_size))
+    return moved_end
 
 
 def fatbin_pointers(
     image: ElfImage, fatbins: Mapping[Section, Sequence[Fatbin]]
 ) -> dict[int, list[int]] | None:
-    """Return the offsets of the words that hold a fatbin's address, for each fatbin's address.
+    """Return the old offsets of the words that hold a fatbin's address, by the address.
 
-    None if the fatbins may not move: if a fatbin has no wrapper, or if anything else than wrappers
-    and symbols for debuggers refers to an address in the sections of fatbins.
+    `fatbins` are those in each section of fatbins. Returns None if they may not move: if a fatbin
+    has no wrapper, or if anything else than wrappers and symbols for debuggers refers to an address
+    in these sections.
     """
     if image.header.kind != elf.SHARED or not image.is_64:
         return None
@@ -220,15 +240,15 @@ def fatbin_pointers(
     words: dict[int, list[int]] = {}
     for section, section_fatbins in fatbins.items():
         for fatbin in section_fatbins:
-            words[section.address + fatbin.start - section.offset] = []
+            words[_loaded_address(section, fatbin.start)] = []
     if not _add_relocated_words(words, image, fatbins) or not all(words.values()):
         return None
-    if any(_is_within(value, fatbins) for _, value in image.symbol_values(elf.DYNSYM)):
+    if any(_is_within(symbol.value, fatbins) for symbol in image.symbol_values(elf.DYNSYM)):
         return None
     # Symbols for debuggers move with the fatbins; nothing reads them when a program runs.
-    for offset, value in image.symbol_values(elf.SYMBOLS):
-        if value in words:
-            words[value].append(offset)
+    for symbol in image.symbol_values(elf.SYMBOLS):
+        if symbol.value in words:
+            words[symbol.value].append(symbol.offset)
     return words
 
 
@@ -237,21 +257,21 @@ def _add_relocated_words(
 ) -> bool:
     """Add the offsets of the words by which wrappers refer to fatbins.
 
-    `words` has a key for the address of each fatbin. Returns False if anything but a wrapper refers
-    to an address in `sections`, or if a wrapper refers to one at which no fatbin begins.
+    `words` has a key for the address of each fatbin. Returns whether the fatbins may move, as far as
+    relocations tell: False if anything but a wrapper refers to an address in `sections`, or if a
+    wrapper refers to an address at which no fatbin begins.
     """
     wrappers = list(image.sections_named(WRAPPER_SECTION))
-    # A relocation says: write the address `target` to the address `place` when loading.
-    for place, target, target_offset in image.pointers():
-        if not _is_within(target, sections):
+    for pointer in image.pointers():
+        if not _is_within(pointer.target, sections):
             continue
-        if target not in words or not _is_within(place, wrappers):
+        if pointer.target not in words or not _is_within(pointer.place, wrappers):
             return False
-        words[target].append(target_offset)
+        words[pointer.target].append(pointer.target_offset)
         # Some linkers write the address to its place, too, and others leave zeros there.
-        place_offset = image.file_offset(place)
-        if image.unpack("Q", place_offset) == (target,):
-            words[target].append(place_offset)
+        place_offset = image.file_offset(pointer.place)
+        if image.unpack("Q", place_offset) == (pointer.target,):
+            words[pointer.target].append(place_offset)
     return True
 
 

@@ -51,7 +51,7 @@ class Material:
     name: str
     version: str = ""
     purl: PackageURL | None = None
-    uri: str = ""  # the address that it was fetched from, unless `purl` says so
+    uri: str = ""  # the address that it was fetched from; "": `purl` stands for it
     digest: Mapping[str, str] = field(default_factory=dict)  # "gitCommit" or "sha256" -> hex
     notes: Mapping[str, str] = field(default_factory=dict)  # annotations: "origin", CAVEAT, …
 
@@ -96,7 +96,7 @@ def _user_parameters(manifest: Mapping[str, Any]) -> dict[str, Any]:
         "tag": manifest["tag"],
         "options": dict(manifest.get("options", {})),
     }
-    if "kept_for" in manifest:  # of a slim wheel
+    if "kept_for" in manifest:  # the GPUs that a slim wheel still has code for
         parameters["kept_for"] = manifest["kept_for"]
     return parameters
 
@@ -114,7 +114,7 @@ def _computed_parameters(manifest: Mapping[str, Any]) -> dict[str, Any]:
         "toolkit": manifest.get("toolkit"),
         "libraries": dict(manifest.get("libraries", {})),
         "torch": manifest.get("torch"),
-        # which network the build had, without the reason after the colon
+        # "none", or "open: REASON", whose reason says something of the machine, not of the wheel
         "network": str(manifest.get("network", "unknown")).partition(":")[0],
     }
 
@@ -147,7 +147,8 @@ def list_materials(manifest: Mapping[str, Any]) -> Iterator[Material]:
     original = manifest.get("original")
     if original:
         yield _original_wheel(manifest["package"], original)
-    # An original that torchmill did not build has no manifest: its source is not known.
+    # The source of a slim wheel is that of its original. If torchmill did not build the original,
+    # the source is not known.
     if not original or "source" in manifest:
         yield _source(manifest)
     for path, commit in sorted(manifest.get("submodules", {}).items()):

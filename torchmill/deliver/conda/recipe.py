@@ -1,7 +1,12 @@
 """Compose the recipes of conda packages from a wheel and its cell.
 
 The main package has the contents of the wheel. For torch there is also a metapackage, which is
-empty and requires the main package, and on request one with the libraries for C++.
+empty and requires the main package, and on request one with the libraries for C++. An extension, a
+package that is built against torch (`Package.after`), has the main package only.
+
+`depends` are the requirements of a conda package. `constrains` are requirements that hold only if
+the package that they name is installed. `run_exports` are the requirements that another package
+gets if it is compiled against this one.
 """
 
 import os
@@ -61,7 +66,8 @@ def compose_recipes(
 ) -> list[CondaRecipe]:
     """Return the recipes of all packages of a wheel, the main one first.
 
-    An extension has only the main package. `symbols` and the errors are those of `compose_recipe`.
+    An extension has only the main package. `symbols` are the symbol versions of libstdc++ that the
+    wheel's libraries need. Raises the same errors as `compose_recipe`.
     """
     facts = verified.facts
     build = verified.cell.build
@@ -69,7 +75,7 @@ def compose_recipes(
     main = compose_recipe(facts, verified.cell, wheel, symbols, os.environ, number=options.number)
     if package.after:
         return [main]
-    # The other packages hold no module to import, and are of no particular wheel.
+    # The other packages have no module that a test could import, and their metadata names no wheel.
     about = {key: value for key, value in main.about.items() if key != "extra"}
     bare = replace(main, imports=(), about=about)
     recipes = [main, _metapackage(bare, "cuda" if build.cuda else CPU)]
@@ -94,7 +100,7 @@ def _metapackage(bare: CondaRecipe, kind: str) -> CondaRecipe:
         depends=(f"{bare.name} {bare.version} *{kind}*",),
         constrains=(),
         run_exports={},
-        index={NOARCH: "generic"},
+        index={"noarch": "generic"},  # as opposed to "python": no files are compiled on installing
     )
 
 
@@ -182,7 +188,7 @@ def compose_recipe(
         license=license_name,
         about=_about(headers, license_name, package.repository, wheel),
         stamp=stamp,
-        index=_preference(facts, build, toolkit, stamp),
+        index=_preference_fields(facts, build, toolkit, stamp),
     )
 
 
@@ -195,7 +201,7 @@ def _license(conda: CondaFacts, headers: Message) -> str | None:
     return conda.licenses.get(first_line, first_line)
 
 
-def _preference(
+def _preference_fields(
     facts: Facts, build: Build, toolkit: str | None, stamp: datetime
 ) -> dict[str, object]:
     """Return the fields that make clients prefer one build among several that fit.
@@ -217,7 +223,7 @@ def _preference(
 def package_timestamp(environ: Mapping[str, str], date: str | None) -> datetime:
     """Return the time that a package and its files carry: SOURCE_DATE_EPOCH, or the release's day.
 
-    Raises OptionError if the variable is no number of seconds that a package can carry.
+    Raises OptionError if the variable is not a number of seconds that a package can carry.
     """
     if wheel_writer.EPOCH in environ:
         return datetime.fromtimestamp(wheel_writer.source_date_epoch(environ), UTC)
@@ -228,17 +234,18 @@ def planned_package(facts: Facts, cell: Cell, plan: Plan, cudnn: str | None) -> 
     """Return the path in dist/ of a planned wheel's package. Raises as `compose_recipe` does."""
     conda = requirements.conda_facts(facts)
     build = cell.build
-    project, version, build_tag, _ = wheel_file.parse_file_name(Path(plan.wheel.file_name))
+    file_name = wheel_file.parse_file_name(Path(plan.wheel.file_name))
+    version = file_name.version
     string = requirements.build_string(
         facts,
         build.python,
         build.variant,
         version.local,
         cudnn=None if facts.packages[build.package].after else cudnn,
-        number=build_tag[0] if build_tag else 0,
+        number=file_name.build[0] if file_name.build else 0,
     )
     subdir = requirements.conda_subdir(conda, build.arch, {})
-    name = requirements.conda_package_name(conda, project)
+    name = requirements.conda_package_name(conda, file_name.project)
     return f"conda/{subdir}/{name}-{version.public}-{string}.conda"
 
 

@@ -1,4 +1,9 @@
-"""The recipe of a builder: an image with everything that builds wheels of one release."""
+"""The recipe of a builder: an image with everything that builds wheels of one release.
+
+An image is built from a base image: one that the facts know, with its `distribution`, or one that
+the user gives with --base, whose `distribution` is "". What a user's own image contains is not
+known here: the recipe has commands that check it when the image is built.
+"""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -31,14 +36,14 @@ CROSS_COMPILERS = Path(__file__).with_name("cross-compilers.sh")
 
 
 class _Toolkit(NamedTuple):
-    """The source of a builder's CUDA toolkit, if its base image does not have it."""
+    """The source of a builder's CUDA toolkit: an image, archives, or neither (it is in the base)."""
 
     image: BaseImage | None  # to copy it from
     archives: tuple[Archive, ...]  # to unpack, with the libraries that go with it
 
 
 def builder_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
-    """Return the recipe of a builder. It has no side effects: the same facts give the same recipe.
+    """Return the recipe of a builder.
 
     Raises ConfigError if the facts have no base image for it, or if none of its Pythons is
     available.
@@ -50,15 +55,15 @@ def builder_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
         base = image.user_image(images, request.base, expected_base)
     toolkit = _toolkit_source(facts, request, base)
     pythons = plan_pythons(facts, base, request.pythons)
-    missing = _missing_pythons(request, base, pythons)
+    unavailable = _unavailable_pythons(request, base, pythons)
     cuda = f"/usr/local/cuda-{request.toolkit}"
     # The programs that a user's own base image must have; other images are known to have them.
     programs = []
     if request.toolkit:
         programs.append(f"{cuda}/bin/nvcc")
     if not base.distribution:
-        programs += [f"python{python}" for python in missing]
-    left_out = missing if base.distribution else []
+        programs += [f"python{python}" for python in unavailable]
+    left_out = unavailable if base.distribution else []
     emulator = request.emulated_on if base.manager == "apt" else ""
     python_archives = [
         archive
@@ -99,24 +104,29 @@ def builder_recipe(facts: Facts, request: ImageRequest) -> ImageRecipe:
     return ImageRecipe(texts, {"suite": "suite"}, tuple(notes), run=RUN)
 
 
-def _missing_pythons(request: ImageRequest, base: BaseImage, pythons: ImagePythons) -> list[str]:
-    """Return the requested Pythons that neither the base has nor uv nor a compiler brings.
+def _unavailable_pythons(
+    request: ImageRequest, base: BaseImage, pythons: ImagePythons
+) -> list[str]:
+    """Return the requested Pythons that cannot be installed: not by the base, uv, or compiling.
 
-    Raises ConfigError if none of the requested Pythons is available. A user's own base image may
-    have any Python: then the image's build checks it.
+    A user's own base image may have them: the image's build checks that. Raises ConfigError if any
+    other base image has not a single one of the requested Pythons.
     """
-    missing = [python for python in pythons.missing if python in request.pythons]
-    if missing and base.distribution and len(missing) == len(request.pythons):
+    unavailable = [python for python in pythons.missing if python in request.pythons]
+    if unavailable and base.distribution and len(unavailable) == len(request.pythons):
         raise ConfigError(
-            f"{base.name} has no Python {' or '.join(missing)}, and uv brings none: "
+            f"{base.name} has no Python {' or '.join(unavailable)}, and uv brings none: "
             "give an image that has it with --base",
             code="image-without-python",
         )
-    return missing
+    return unavailable
 
 
 def _expected_base(facts: Facts, request: ImageRequest) -> BaseImage:
-    """Return the base image that the facts choose. An image that a user gives has to be like it."""
+    """Return the base image that the facts choose for a request.
+
+    A user's own image takes its place, and is expected to have the same things.
+    """
     images = facts.images
     release = request.release
     if request.purpose == "distribution":
@@ -140,7 +150,10 @@ def _expected_base(facts: Facts, request: ImageRequest) -> BaseImage:
 
 
 def _toolkit_source(facts: Facts, request: ImageRequest, base: BaseImage) -> _Toolkit:
-    """Return the source of the toolkit of a builder; a user's own base image must have it."""
+    """Return where a builder's toolkit comes from; neither image nor archives if it is in the base.
+
+    A user's own base image must have it.
+    """
     if not base.distribution:
         return _Toolkit(None, ())
     if request.purpose == "distribution":
@@ -174,12 +187,12 @@ def _toolkit_archives(facts: Facts, request: ImageRequest) -> tuple[Archive, ...
         )
     package = facts.packages[request.release.package]
     build = Build(
-        package.name,
-        package.session,
-        request.pythons[0],
-        request.variant,
-        request.arch,
-        request.toolkit,
+        package=package.name,
+        session=package.session,
+        python=request.pythons[0],
+        variant=request.variant,
+        arch=request.arch,
+        cuda=request.toolkit,
     )
     constraints = CellConstraints(facts, Cell(build, request.release))
     cudnn_bounds = constraints.needs("cudnn", None)

@@ -1,4 +1,8 @@
-"""The recipe of a runtime image, and the wheels that go into it."""
+"""The recipe of a runtime image, and the wheels that go into it.
+
+pip installs some packages with the wheels that their metadata does not require: the facts call
+these *companions*. An example is NumPy with an upper bound, for old releases of torch.
+"""
 
 import re
 import shlex
@@ -43,7 +47,7 @@ VISION = "vision"
 def runtime_recipe(
     facts: Facts, request: ImageRequest, wheels: Sequence[str], packages: Sequence[str]
 ) -> ImageRecipe:
-    """Return the recipe of a runtime image. It has no side effects.
+    """Return the recipe of a runtime image.
 
     `wheels` are file names, `packages` are pins such as "torch==1.13.1+cpu" for the request's
     index. Raises ConfigError if the facts have no base image with the requested Python, or if its
@@ -59,7 +63,7 @@ def runtime_recipe(
         _require_glibc(wheel, base, request.arch)
     # The package in "torch-1.13.1+cpu-cp310-….whl" and in "torch==1.13.1+cpu" is "torch".
     names = [re.split("-|==", requirement)[0] for requirement in (*wheels, *packages)]
-    requirements = [shlex.quote(line) for line in companion_options(facts, request, names)]
+    requirements = [shlex.quote(line) for line in companion_requirements(facts, request, names)]
     gpus = "--gpus all " if request.toolkit else ""
     text = fill_template(
         "runtime.Dockerfile.jinja",
@@ -89,7 +93,7 @@ def _require_glibc(wheel: str, base: BaseImage, arch: str) -> None:
     """
     if not base.distribution or not base.glibc:
         return
-    _, _, _, tags = wheel_file.parse_file_name(Path(wheel))
+    tags = wheel_file.parse_file_name(Path(wheel)).tags
     promises = [promised_glibc(tag.platform, arch) for tag in tags]
     versions = [Version(promise) for promise in promises if promise]
     if versions and min(versions) > Version(base.glibc):
@@ -101,12 +105,15 @@ def _require_glibc(wheel: str, base: BaseImage, arch: str) -> None:
         )
 
 
-def companion_options(facts: Facts, request: ImageRequest, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the requirements that pip installs together with the packages of these names."""
+def companion_requirements(
+    facts: Facts, request: ImageRequest, packages: Sequence[str]
+) -> tuple[str, ...]:
+    """Return the requirements on companions that pip installs with these packages: "numpy<2"."""
     requirements: list[str] = []
     for companion in facts.images.companions:
-        concerned = companion.package in {"", *names}
-        if concerned and is_within(companion.release, request.release.version):
+        # without a package, a companion is for all images of the release
+        is_for_package = not companion.package or companion.package in packages
+        if is_for_package and is_within(companion.release, request.release.version):
             requirements += companion.requires
     return tuple(requirements)
 
@@ -163,8 +170,8 @@ def _no_wheel(request: ImageRequest, dist: Path) -> DeliveryError:
 def missing_releases(
     facts: Facts, request: ImageRequest, wheels: Sequence[Path]
 ) -> tuple[Release, ...]:
-    """Return the releases that belong into a runtime image and are not among its wheels."""
-    names = {wheel_file.parse_file_name(wheel)[0] for wheel in wheels}
+    """Return the releases of a runtime image for which `wheels` has no wheel."""
+    names = {wheel_file.parse_file_name(wheel).project for wheel in wheels}
     releases = image_releases(facts, request)
     return tuple(release for release in releases if canonicalize_name(release.package) not in names)
 
@@ -188,27 +195,32 @@ def _matching_wheels(
     interpreter_tags = set(python_tag(python).split("-"))
     candidates = []
     for path in wheel_file.list_wheels(dist):
-        name, version, build, tags = wheel_file.parse_file_name(path)
-        if name != canonicalize_name(release.package) or version.public != release.version:
+        file_name = wheel_file.parse_file_name(path)
+        version = file_name.version
+        is_package = file_name.project == canonicalize_name(release.package)
+        if not is_package or version.public != release.version:
             continue
         label = version.local or ""
         if not label:
-            # The identifier of its session, "wheel-3.10-cpu", has the variant.
+            # A wheel without a label has its variant only in its manifest: in the identifier of its
+            # session, "wheel-3.10-cpu".
             identifier = str(dist_files.read_manifest(path).get("identifier", ""))
             label = "".join(identifier.split("-")[2:3])
         variant = label.partition(".")[0]
-        fits = any(_installs(tag, interpreter_tags, request.arch) for tag in tags)
+        fits = any(_installs(tag, interpreter_tags, request.arch) for tag in file_name.tags)
         if variant == request.variant and fits:
             is_slim = any(finished_wheel.SLIM_LABEL.fullmatch(part) for part in label.split("."))
             is_original = bool(request.arch_list) and not is_slim
-            candidates.append(_Candidate(is_original, version, build or (0, ""), path))
+            # Without a build number, a wheel comes before all that have one.
+            build = file_name.build or (0, "")
+            candidates.append(_Candidate(is_original, version, build, path))
     return [candidate.path for candidate in sorted(candidates, reverse=True)]
 
 
 def _installs(tag: Tag, interpreter_tags: Collection[str], arch: str) -> bool:
     """Tell if a Python on Linux installs a wheel with a tag.
 
-    `interpreter_tags` are its own: "cp310".
+    `interpreter_tags` are the interpreter and the ABI of that Python: {"cp37", "cp37m"}.
     """
     accepted = {*interpreter_tags, "py3", "none", "abi3"}
     if tag.interpreter not in accepted or tag.abi not in accepted:

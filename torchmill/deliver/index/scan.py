@@ -156,7 +156,7 @@ def _read_wheel(
     if remembered and remembered.entry.sha256 != wheel.sha256:
         _require_replaceable(path, entry, remembered.entry, replaced)
     # Pages link to the documents beside a wheel, so that all of them are examined.
-    verdict = agreement.examine_wheel(path, distribution=wheel)
+    verdict = agreement.examine_wheel(path, wheel=wheel)
     if verdict.problems:
         raise DeliveryError(
             f"{path}: {first_problems(verdict.problems)}: build or fetch it again, or leave it out",

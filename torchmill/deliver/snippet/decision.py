@@ -1,4 +1,11 @@
-"""Decide for each platform of a project which wheels it uses, and from which places."""
+"""Decide for each platform of a project which wheels it uses, and from which places.
+
+A *stock* has our wheels in one place, each an *offer*. A *pin* is the decision for one package on
+one platform: a version, its wheels, and the place that installers fetch them from. Wheels that are
+not ours are official wheels, in the indexes of the facts; a pin of them has no offers, because
+their files are not known. The *base* is torch, the first of the releases of a request: the other
+packages are built against it.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -83,8 +90,9 @@ def _platform_pins(
         if not missing:
             return tuple(our_pins.values())
         if base.package in our_pins:
-            # Official extensions are not built against our base, and neither an official base nor
-            # `cpu` is tried: a base that the user built must not be replaced without a word.
+            # Official extensions are not built against our base, so they do not fit. An official
+            # base would, and so might `cpu`, but the user has built a base, and must be told that
+            # it cannot be used.
             requested = replace(request, releases=tuple(missing), variant=variant)
             hint = f"; or leave it out: --package {base.package}"
             raise _no_wheel(facts, stock, requested, arch, hint)
@@ -107,8 +115,8 @@ def _our_pin(
 ) -> PlatformPin | None:
     """Return the pin of our wheels of a release on a platform; None if there are none.
 
-    Of several versions, those with the label of the variant come first; of these, the version for
-    most Pythons; and of these, the newest.
+    Of several versions, the one whose label names the variant comes first, then the one that has
+    wheels for the most Pythons, then the newest.
     """
     by_version: dict[Version, list[WheelOffer]] = {}
     for offer in stock.offers:
@@ -119,7 +127,7 @@ def _our_pin(
         return None
 
     def rank(version: Version) -> tuple[bool, int, Version]:
-        # "cu118", or "cu118.torch2.1"; "rocm6.10" has not the label "rocm6.1"
+        # "cu118", or "cu118.torch2.1". With the dot, "rocm6.10" does not begin with "rocm6.1".
         labelled = f"{version.local}.".startswith(f"{variant}.")
         return labelled, len(_served_pythons(by_version[version])), version
 
@@ -142,7 +150,7 @@ def _our_pin(
 
 
 def _served_pythons(offers: Sequence[WheelOffer]) -> set[str]:
-    """Return the Pythons for which there is at least one of the wheels."""
+    """Return the Pythons that at least one of the wheels is for."""
     pythons: set[str] = set()
     for offer in offers:
         pythons.update(offer.pythons)
@@ -155,10 +163,10 @@ def _pythons_key(offer: WheelOffer) -> list[object]:
 
 
 def _limit_pin(pin: PlatformPin, pythons: Sequence[str], request: SnippetRequest) -> PlatformPin:
-    """Return a pin with those of its Pythons that the project can have: `pythons`.
+    """Return a pin without the Pythons, and their wheels, that the project cannot have.
 
-    If the request asks for it, the pin's wheels are named by URL and hash (`direct`), except
-    official wheels, whose URLs are not known.
+    `pythons` are those that it can have. If the request asks for it, the pin's wheels are named by
+    URL and hash (`direct`), except official wheels, whose URLs are not known.
     """
     offers = tuple(offer for offer in pin.offers if set(offer.pythons) & set(pythons))
     served = tuple(python for python in pin.pythons if python in pythons)
@@ -198,7 +206,7 @@ def _common_pythons(
 
 
 def _our_pythons(pins: Pins) -> set[str]:
-    """Return the Pythons for which there is a wheel that is ours, not an official one."""
+    """Return the Pythons that a wheel of ours is for, without those of official wheels only."""
     pythons: set[str] = set()
     for pin in pins:
         if pin.offers:
@@ -292,7 +300,10 @@ def _session_commands(facts: Facts, request: SnippetRequest, builds: Sequence[Bu
 def decision_notes(
     facts: Facts, stock: WheelStock, request: SnippetRequest, pins: Pins, pythons: Sequence[str]
 ) -> Iterator[str]:
-    """Yield a line for each deviation from the request, with the command that avoids it."""
+    """Yield a line for each point in which the decision is not what was requested.
+
+    The line has the command that builds the missing wheels.
+    """
     for arch in request.platforms:
         platform_pins = [pin for pin in pins if pin.arch == arch]
         yield from _substitution_notes(facts, request, platform_pins, pythons)
@@ -344,11 +355,11 @@ def numpy_requirement(
     A wheel that is compiled against NumPy 1 fails with NumPy 2
     (https://numpy.org/doc/stable/dev/depending_on_numpy.html), and the METADATA of torch up to 2.2
     does not say so (build_configs/images.toml). One such wheel is enough, because a project has one
-    NumPy for all platforms and Pythons. The rules on NumPy depend on no toolkit, so they are read
-    for `cpu`.
+    NumPy for all platforms and Pythons.
     """
     for release, arch, python in product(releases, platforms, pythons):
         session = facts.packages[release.package].session
+        # The rules on NumPy are the same for all variants.
         build = Build(release.package, session, python, CPU, arch.name)
         for rule in CellConstraints(facts, Cell(build, release)).rules():
             for line in rule.requires:
@@ -359,7 +370,7 @@ def numpy_requirement(
 
 
 def _admits_numpy_2(requirement: Requirement) -> bool:
-    """Tell whether a requirement on NumPy, whose marker does not count, admits a version from 2."""
+    """Tell whether a requirement on NumPy admits NumPy 2 or later; its marker is ignored."""
     candidates = list(_NUMPY_2)
     for specifier in requirement.specifier:
         # "==2.1.*" and ">=2.5" may admit only versions that they name

@@ -1,4 +1,7 @@
-"""The platforms of a project: their names, and the markers that are true on them (PEP 508)."""
+"""The platforms of a project: their names, and the markers that are true on them (PEP 508).
+
+A marker is a condition behind a requirement: "sys_platform == 'linux'".
+"""
 
 from collections.abc import Collection, Sequence
 
@@ -31,10 +34,11 @@ def find_platforms(facts: Facts, names: Sequence[str]) -> tuple[Arch, ...]:
 
 
 def platforms_marker(chosen: Collection[Arch], platforms: Collection[Arch]) -> str:
-    """Return the marker that is true on some of a project's platforms; "" if it is on all of them.
+    """Return the marker that is true on the `chosen` ones of a project's `platforms` only.
 
-    If all of a system's platforms are chosen, the marker names only the system. Another machine of
-    that system then finds that there is no wheel, instead of silently going without the package.
+    It is "" if all are chosen. If all of a system's platforms are chosen, the marker names only the
+    system. Another machine of that system then finds that there is no wheel, instead of silently
+    going without the package.
     """
     if {arch.name for arch in platforms} <= {arch.name for arch in chosen}:
         return ""

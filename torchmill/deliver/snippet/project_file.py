@@ -1,4 +1,9 @@
-"""Put a snippet into a project's own pyproject.toml, and keep its comments and order."""
+"""Put a snippet into a project's own pyproject.toml, and keep its comments and order.
+
+A snippet is the text of a pyproject.toml that declares our wheels: dependencies, their *places*
+(indexes and folders), and settings of the project's tool. The generators here edit the document
+that they are given while they are iterated, and yield a clause about each change.
+"""
 
 import contextlib
 import tomllib
@@ -100,7 +105,7 @@ def _refusal(file: Path, problem: str, code: str) -> ConfigError:
 
 
 def _parse_toml(text: str) -> dict[str, Any] | None:
-    """Return the values of a document; None if it is no TOML."""
+    """Return the values of a document; None if it is not valid TOML."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError:
@@ -120,7 +125,7 @@ def merge_snippet(
     # they are added.
     declared: Any = tomlkit.parse(f"{snippet}\n\n")
     table: Any = project["project"]
-    lists = _requirement_lists(declared["project"])
+    lists = _snippet_requirements(declared["project"])
     packages = _pinned_packages(lists)
     requirement_field = "optional-dependencies" if extra else "dependencies"
     _require_static(table, {"requires-python", requirement_field})
@@ -184,7 +189,7 @@ def _merge_settings(
 def declared_packages(file: Path) -> list[str]:
     """Return the projects that a pyproject.toml requires, also in extras and dependency groups.
 
-    Returns none for a file that cannot be read, or is not a project's: `edit_project` reports that.
+    The list is empty if the file cannot be read, or is not a project's: `edit_project` reports that.
     """
     try:
         project = tomllib.loads(file.read_text("utf-8-sig"))
@@ -204,7 +209,7 @@ def declared_packages(file: Path) -> list[str]:
 
 
 def workspace_root(file: Path) -> Path | None:
-    """Return the pyproject.toml of the uv workspace that a project is a member of; None if of none.
+    """Return the pyproject.toml of the uv workspace that a project is in; None without a workspace.
 
     uv reads settings of the whole lock, such as `environments`, from the workspace's root alone:
     https://docs.astral.sh/uv/concepts/projects/workspaces/
@@ -261,7 +266,7 @@ def _inline(value: Any) -> str:
 
 
 def _excluded_platforms(previous: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a clause if uv locks for other platforms than before."""
+    """Yield a clause if the snippet makes uv lock for other platforms than the project did."""
     environments = settings.get("environments")
     if environments and environments != previous.get("environments"):
         platforms = " and ".join(environments)
@@ -314,9 +319,10 @@ def _narrow_pythons(table: Any, served: str) -> Iterator[str]:
 
 
 def _without_redundant(clauses: Sequence[Specifier], previous: SpecifierSet) -> list[Specifier]:
-    """Return clauses without those of the previous specifier that the others imply.
+    """Return the clauses of requires-python without those that became superfluous.
 
-    Clauses with "!=" stay: people write them for a reason.
+    These are clauses of the `previous` specifier that follow from all others: ">=3.8" if there is
+    ">=3.10" now. Clauses with "!=" stay: people write them for a reason.
     """
     remaining = list(clauses)
     for clause in previous:
@@ -330,6 +336,7 @@ def _without_redundant(clauses: Sequence[Specifier], previous: SpecifierSet) -> 
 
 
 def _admits_all(clause: Specifier, versions: Sequence[Version]) -> bool:
+    """Tell whether a clause of a specifier (">=3.10") admits each of the versions."""
     return all(version in clause for version in versions)
 
 
@@ -338,7 +345,7 @@ def _join_clauses(clauses: Sequence[Specifier]) -> str:
     return ",".join(sorted(map(str, clauses), reverse=True))
 
 
-def _requirement_lists(table: Mapping[str, Any]) -> dict[str, Any]:
+def _snippet_requirements(table: Mapping[str, Any]) -> dict[str, Any]:
     """Return the lists of requirements of a snippet, by extra.
 
     A snippet has either extras, or one list for the project itself, whose name here is "".
@@ -360,7 +367,8 @@ def _merge_requirements(
     """Put a snippet's requirements in the place of those on the same packages.
 
     A bound of NumPy is added to the project's own bounds. `lists` are the snippet's requirements by
-    extra, and go into the extra `extra` if the user names it. Yields a clause for each change.
+    extra: several for several variants, whose extras the user does not name, or one that goes into
+    the extra `extra`, or into the project's own list if that is "". Yields a clause for each change.
     """
     # The list of the project itself ("") is always edited: a package that moves into an extra must
     # not stay in it.
@@ -368,7 +376,7 @@ def _merge_requirements(
     for name, lines in lists.items():
         targets[extra or name] = lines
     for name, lines in targets.items():
-        requirements = _requirement_list(table, name)
+        requirements = _project_requirements(table, name)
         for package in sorted(packages):
             new_lines = [str(line) for line in lines if project_of(line) == package]
             yield from _replace_lines(requirements, package, new_lines)
@@ -380,8 +388,11 @@ def _merge_requirements(
                 yield from _bound_numpy(requirements, Requirement(line))
 
 
-def _requirement_list(table: Any, extra: str) -> Any:
-    """Return the list of requirements of an extra, or of the project itself if that is ""."""
+def _project_requirements(table: Any, extra: str) -> Any:
+    """Return the list of a project's requirements in an extra, or its own list if that is "".
+
+    The list is added to the document if it is missing.
+    """
     if not extra:
         return table.setdefault("dependencies", tomlkit.array())
     extras = table.setdefault("optional-dependencies", tomlkit.table())

@@ -201,7 +201,7 @@ def _read_folder(facts: Facts, folder: Path) -> WheelStock:
     """Return the wheels in a folder without pages, which are read for their digests."""
     paths = []
     for path in wheel_file.list_wheels(folder):
-        package, _, _, _ = wheel_file.parse_file_name(path)
+        package = wheel_file.parse_file_name(path).project
         if package in facts.packages:
             paths.append(path)
     wheels = finished_wheel.read_wheels(paths)

@@ -1,4 +1,9 @@
-"""Snippets for uv, Poetry, PDM, pip, conda and pixi: requirements (PEP 508), sources and TOML."""
+"""Snippets for uv, Poetry, PDM, pip, conda and pixi: requirements (PEP 508), sources and TOML.
+
+A *pin* is the decision for one package on one platform; a *direct* pin names its wheels by their
+URLs, and needs no *place*, the index or folder that a tool fetches wheels from. A *default* place
+is one that tools ask anyway, PyPI; a *flat* place is a folder of wheels. `model` has the values.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -71,7 +76,10 @@ def requirement_lines(decision: SnippetDecision) -> tuple[str, ...]:
 
 
 def _url_lines(decision: SnippetDecision, pin: PlatformPin) -> list[str]:
-    """Return a line for each wheel of a pin; if there are several, a marker names their Pythons."""
+    """Return a requirement for each wheel of a pin, by URL.
+
+    If there are several wheels, a marker names the Pythons of each.
+    """
     platform = platforms_marker([pin.arch], decision.platforms)
     lines = []
     for offer in pin.offers:
@@ -82,9 +90,9 @@ def _url_lines(decision: SnippetDecision, pin: PlatformPin) -> list[str]:
             pythons = [f"python_version == '{number}'" for number in numbers]
             if pythons:
                 markers.append(" or ".join(pythons))
-        alternatives = [f"({marker})" if " or " in marker else marker for marker in markers]
+        operands = [f"({marker})" if " or " in marker else marker for marker in markers]
         requirement = f"{pin.package} @ {wheel_url(offer)}"
-        lines.append(_with_marker(requirement, " and ".join(alternatives)))
+        lines.append(_with_marker(requirement, " and ".join(operands)))
     return lines
 
 
@@ -94,7 +102,7 @@ def wheel_url(offer: WheelOffer) -> str:
 
 
 def _pins_marker(decision: SnippetDecision, pins: Sequence[PlatformPin]) -> str:
-    """Return the marker that is true on the platforms of these pins; "" if it always is."""
+    """Return the marker that is true on the platforms of these pins; "" if these are all."""
     return platforms_marker([pin.arch for pin in pins], decision.platforms)
 
 
@@ -102,18 +110,25 @@ def _with_marker(requirement: str, marker: str) -> str:
     return f"{requirement} ; {marker}" if marker else requirement
 
 
-def source_lines(decision: SnippetDecision, package: str) -> tuple[tuple[WheelPlace, str], ...]:
-    """Return the places of a package with their markers, without those that tools ask anyway."""
+class PackageSource(NamedTuple):
+    """A place that a project has to name for a package, and the platforms that it is for."""
+
+    place: WheelPlace
+    marker: str  # "" on all platforms
+
+
+def package_sources(decision: SnippetDecision, package: str) -> tuple[PackageSource, ...]:
+    """Return the places that a project has to name for a package."""
     pins = [pin for pin in decision.of_package(package) if _needs_place(pin)]
-    lines = []
+    sources = []
     for place in dict.fromkeys(pin.place for pin in pins):
         same_place = [pin for pin in pins if pin.place == place]
-        lines.append((place, _pins_marker(decision, same_place)))
-    return tuple(lines)
+        sources.append(PackageSource(place, _pins_marker(decision, same_place)))
+    return tuple(sources)
 
 
 def places_to_name(decisions: Sequence[SnippetDecision]) -> tuple[WheelPlace, ...]:
-    """Return the places that a project has to name."""
+    """Return the places that a project has to name for any of its packages."""
     places = []
     for decision in decisions:
         places += [pin.place for pin in decision.pins if _needs_place(pin)]
@@ -126,9 +141,10 @@ def _needs_place(pin: PlatformPin) -> bool:
 
 
 def is_shadowed(decision: SnippetDecision, pin: PlatformPin) -> bool:
-    """Tell if a pin without a label also takes a labelled version of the same place.
+    """Tell if installers can take another wheel than that of a pin, whose version has no label.
 
-    `==1.13.1` also takes `1.13.1+cpu` (PEP 440), and there is no way to exclude that.
+    `==1.13.1` also takes `1.13.1+cpu` (PEP 440) if the same place has it, and there is no way to
+    exclude that.
     """
     if Version(pin.version).local:
         return False
@@ -154,13 +170,13 @@ def render_uv(decisions: Sequence[SnippetDecision]) -> str:
     for package in decisions[0].packages:
         sources = []
         for decision in decisions:
-            for place, marker in source_lines(decision, package):
-                source = {"index": place.name}
+            for source in package_sources(decision, package):
+                entry = {"index": source.place.name}
                 if len(decisions) > 1:
-                    source["extra"] = canonicalize_name(decision.variant)
-                if marker:
-                    source["marker"] = marker
-                sources.append(source)
+                    entry["extra"] = canonicalize_name(decision.variant)
+                if source.marker:
+                    entry["marker"] = source.marker
+                sources.append(entry)
         tables[package] = sources
     markers = [platform_marker(arch) for arch in platforms]
     return _fill_snippet("uv.toml", decisions, tables=tables, markers=markers)
@@ -169,7 +185,8 @@ def render_uv(decisions: Sequence[SnippetDecision]) -> str:
 def render_poetry(decisions: Sequence[SnippetDecision]) -> str:
     """Return pyproject.toml for Poetry 2.
 
-    Wheels that Poetry cannot find by their version, or cannot tell apart, are named by their URLs.
+    Wheels that Poetry cannot find by their version, as in a local folder, or cannot tell from other
+    wheels (`is_shadowed`) are named by their URLs.
     """
     requested = decisions[0]
     pins = []
@@ -183,10 +200,10 @@ def render_poetry(decisions: Sequence[SnippetDecision]) -> str:
     tables = {}
     for package in decision.packages:
         sources = []
-        for place, marker in source_lines(decision, package):
-            source = {"markers": marker} if marker else {}
-            source["source"] = place.name
-            sources.append(source)
+        for source in package_sources(decision, package):
+            entry = {"markers": source.marker} if source.marker else {}
+            entry["source"] = source.place.name
+            sources.append(entry)
         tables[package] = sources
     named_by_url = decision != requested
     return _fill_snippet("poetry.toml", [decision], tables=tables, named_by_url=named_by_url)
@@ -237,7 +254,10 @@ def _lock_commands(decision: SnippetDecision) -> list[str]:
 
 
 def _pdm_platform(decision: SnippetDecision, arch: Arch) -> str:
-    """Return PDM's name of a platform: for Linux, with a glibc that all wheels of it run with."""
+    """Return PDM's name of a platform: "manylinux_2_28_x86_64", "macos_arm64".
+
+    For Linux it has the oldest glibc with which all wheels for the platform run.
+    """
     if arch.system != "linux":
         return f"{arch.system}_{arch.name}"
     glibc = _newest_glibc(pin for pin in decision.pins if pin.arch == arch)
@@ -256,10 +276,10 @@ def _newest_glibc(pins: Iterable[PlatformPin]) -> int:
 
 
 def render_pixi(decisions: Sequence[SnippetDecision], subdirs: Mapping[str, str]) -> str:
-    """Return pixi.toml; `subdirs` are conda's names of platforms.
+    """Return pixi.toml; `subdirs` are conda's names of platforms ("linux-64"), by arch.
 
-    Raises ConfigError for a platform without such a name, and for wheels by URL that are different
-    for each Python, because pixi has no markers to choose among them.
+    Raises ConfigError for a platform without such a name. Raises it also for a direct pin with a
+    separate wheel for each Python, because pixi has no markers to choose among them.
     """
     names = {}
     for arch in decisions[0].platforms:
@@ -294,10 +314,11 @@ def _pixi_tables(
 ) -> dict[str, dict[str, PixiValue]]:
     """Return the tables of dependencies by their headings: one for all platforms, and one for each.
 
-    pixi has no markers, so that a package with different values goes into the tables of platforms.
+    pixi has no markers: a package that has not the same value on all platforms goes into the tables
+    of the platforms. The keys of `subdirs` are arches. Headings begin with `prefix`.
     """
     common: dict[str, PixiValue] = {}
-    by_platform: dict[str, dict[str, PixiValue]] = {arch: {} for arch in subdirs}
+    by_arch: dict[str, dict[str, PixiValue]] = {arch: {} for arch in subdirs}
     for package in decision.packages:
         values = {pin.arch.name: _pixi_value(pin) for pin in decision.of_package(package)}
         first = next(iter(values.values()))
@@ -305,12 +326,12 @@ def _pixi_tables(
             common[package] = first
         else:
             for arch, value in values.items():
-                by_platform[arch][package] = value
+                by_arch[arch][package] = value
     if decision.numpy:
         common["numpy"] = decision.numpy.removeprefix("numpy")
     tables = {f"{prefix}pypi-dependencies": common}
     for arch, subdir in subdirs.items():
-        tables[f"{prefix}target.{subdir}.pypi-dependencies"] = by_platform[arch]
+        tables[f"{prefix}target.{subdir}.pypi-dependencies"] = by_arch[arch]
     return {heading: table for heading, table in tables.items() if table}
 
 

@@ -4,6 +4,9 @@ nvcc writes one fatbin for each source file. A fatbin has a header and then piec
 (SASS) or PTX for one capability each, which have headers of their own. Fatbins lie one after the
 other in a section of the library. They are read here, because NVIDIA's cuobjdump is not installed
 everywhere, and refuses code that is too old or too new for it.
+
+Offsets are relative to the ELF file, or to the object that contains the fatbin, if a library is
+static. The *name* of code is its capability with its kind: "8.6" is machine code, "8.6 PTX" is PTX.
 """
 
 import mmap
@@ -55,7 +58,7 @@ Unpack = Callable[[str, int], tuple[int, ...]]  # returns the numbers of a layou
 
 @dataclass(frozen=True, slots=True)
 class FatbinPiece:
-    """One piece of a fatbin, as it is in the file."""
+    """One piece of a fatbin: code for one capability."""
 
     capability: str  # "8.6", "9.0a"
     kind: str  # "sass", "ptx", "lto" (compiled when it is linked); "kind 64" if unknown
@@ -80,14 +83,14 @@ class FatbinPiece:
 
 @dataclass(frozen=True, slots=True)
 class Fatbin:
-    """A fatbin as it is in the file."""
+    """A fatbin and its place."""
 
-    start: int
-    code: int  # offset behind its header
+    start: int  # offset of its header
+    code: int  # offset behind its header, at which the pieces begin
     pieces: tuple[FatbinPiece, ...]
 
     @property
-    def targets(self) -> set[str]:
+    def code_names(self) -> set[str]:
         """Return the names of the code in its pieces: {"8.6", "8.6 PTX"}."""
         return {piece.name for piece in self.pieces}
 
@@ -122,7 +125,7 @@ def common_arch_list(fatbins: Sequence[Fatbin]) -> str:
         for piece in fatbin.pieces:
             if piece.kind in {SASS, PTX}:
                 targets[piece.name] = piece.target
-    common = set.intersection(*(fatbin.targets for fatbin in fatbins))
+    common = set.intersection(*(fatbin.code_names for fatbin in fatbins))
     return format_arch_list(target for name, target in targets.items() if name in common)
 
 
@@ -142,8 +145,9 @@ def requested_targets(
 ) -> tuple[ArchTarget, ...] | None:
     """Return the compute capabilities in the list that a wheel was built for.
 
-    None if the wheel's code cannot be compared with them: the list is left to the build ("") or
-    cannot be parsed, or the wheel is for Windows, whose libraries are not read.
+    Returns None if the wheel's code cannot be compared with them: the list is "", because the build
+    chooses the capabilities itself, or cannot be parsed, or the wheel is for Windows, whose
+    libraries are not read.
     """
     if expected.platform_tag.startswith("win"):
         arch_list = ""
@@ -166,10 +170,9 @@ def device_code_problems(libraries: LibraryCode, targets: Sequence[ArchTarget]) 
     requested |= {f"{target.name} PTX" for target in targets if target.ptx}
     largest = _largest_library(libraries)
     for library, fatbins in libraries.items():
-        has_match = any(requested <= fatbin.targets for fatbin in fatbins)
+        has_match = any(requested <= fatbin.code_names for fatbin in fatbins)
         if library == largest or has_match:
-            code_names = [fatbin.targets for fatbin in fatbins]
-            yield from _library_problems(library, code_names, requested)
+            yield from _library_problems(library, fatbins, requested)
 
 
 def _is_magma(library: str) -> bool:
@@ -216,26 +219,26 @@ def format_device_code(sizes: Mapping[str, Mapping[str, int]]) -> str:
 
 
 def _library_problems(
-    library: str, code_names: Sequence[set[str]], requested: set[str]
+    library: str, fatbins: Sequence[Fatbin], requested: set[str]
 ) -> Iterator[str]:
-    """Yield a clause if a library lacks requested code, or if most fatbins have other code.
+    """Yield a clause if a library lacks requested code, or if most fatbins have other code, too.
 
-    `code_names` are the names of the code in each fatbin.
+    `requested` are names of code.
     """
-    present = set[str]().union(*code_names)
+    present = set[str]().union(*(fatbin.code_names for fatbin in fatbins))
     missing = requested - present
     if missing:
-        yield f"{library} lacks {_format_pieces(missing)} of {_format_pieces(requested)}"
-    surpluses = [_surplus(names, requested) for names in code_names]
+        yield f"{library} lacks {_join_names(missing)} of {_join_names(requested)}"
+    surpluses = [_surplus(fatbin.code_names, requested) for fatbin in fatbins]
     surplus_count = sum(1 for surplus in surpluses if surplus)
-    if 2 * surplus_count > len(code_names):
+    if 2 * surplus_count > len(fatbins):
         surplus = set[str]().union(*surpluses)
-        listed = _format_pieces(surplus)
-        yield f"{library} has {listed}, not asked for, beside {_format_pieces(requested)}"
+        listed = _join_names(surplus)
+        yield f"{library} has {listed}, not asked for, beside {_join_names(requested)}"
 
 
 def _surplus(names: set[str], requested: set[str]) -> set[str]:
-    """Return the code that was not requested.
+    """Return the names of code that was not requested.
 
     Arch-specific code ("9.0a") does not count if its capability was requested ("9.0").
     """
@@ -248,7 +251,7 @@ def _surplus(names: set[str], requested: set[str]) -> set[str]:
     return surplus
 
 
-def _format_pieces(names: Iterable[str]) -> str:
+def _join_names(names: Iterable[str]) -> str:
     return ", ".join(sorted(names, key=code_order)) or "nothing"
 
 
@@ -302,7 +305,10 @@ def scattered_fatbins(
 
 
 def device_sections(image: ElfImage) -> list[Section]:
-    """Return the sections of fatbins, as in the file. Raises ValueError if they overlap."""
+    """Return the sections of fatbins, in the order of their offsets.
+
+    Raises ValueError if they overlap, or go beyond the end of the file.
+    """
     sections: list[Section] = []
     for name in FATBIN_SECTIONS:
         sections += image.sections_named(name)
@@ -339,7 +345,10 @@ def list_fatbins(image: ElfImage, section: Section) -> Iterator[Fatbin]:
 
 
 def _list_pieces(unpack: Unpack, start: int, end: int) -> Iterator[FatbinPiece]:
-    """Yield the pieces of a fatbin. Raises ValueError if one is damaged."""
+    """Yield the pieces of a fatbin, which lie between two offsets.
+
+    Raises ValueError if one is damaged.
+    """
     for _ in range(MOST_PIECES):
         if start == end:
             return

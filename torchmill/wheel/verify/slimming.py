@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, pairwise, zip_longest
 from pathlib import Path
+from typing import NamedTuple
 from zipfile import ZipFile
 
 from millpress import elf, record_file, wheel_file, zip_archive
-from millpress.elf import ElfImage, Section
+from millpress.elf import ByteRange, ElfImage, Section
 
 from torchmill.core.system_errors import report_unwritable
 from torchmill.wheel import sbom
@@ -29,8 +30,21 @@ CHANGED_HEADER_FIELDS = {4, 5, 9}
 CHANGED_HEADERS = re.compile("Version|Tag|Root-Is-Purelib")  # of METADATA and WHEEL
 # The parts of a requirement that may differ: its spelling, and the label that slimming gave it.
 _CHANGED_SPELLING = re.compile(r"[ ()]|(?<=\w)\+[\w.]+")
-Range = tuple[int, int]  # start and end, as offsets in a section
-Fatbins = Mapping[Section, Sequence[Fatbin]]
+Fatbins = Mapping[Section, Sequence[Fatbin]]  # by the section that they are in
+
+
+class WordPlace(NamedTuple):
+    """The place of a word, which does not depend on where its section is in the file."""
+
+    section_number: int
+    offset: int  # in the section
+
+
+class RecordedFile(NamedTuple):
+    """A file of a wheel, as RECORD has it."""
+
+    name: str
+    digest: list[str]  # one, or none in a row without digest (RECORD's own)
 
 
 def wheel_differences(original: Path, slimmed: Path) -> Iterator[str]:
@@ -44,21 +58,21 @@ def wheel_differences(original: Path, slimmed: Path) -> Iterator[str]:
     if old_files.keys() != new_files.keys():
         yield "it has other files"
         return
-    for plain_name, (new_name, digest) in new_files.items():
-        old_name, old_digest = old_files[plain_name]
-        if digest == old_digest:
+    for plain_name, new in new_files.items():
+        old = old_files[plain_name]
+        if new.digest == old.digest:
             continue
         with tempfile.TemporaryDirectory() as folder, report_unwritable(Path(folder)):
             old_file = Path(folder, "old")
             new_file = Path(folder, "new")
-            _extract_member(original, old_name, old_file)
-            _extract_member(slimmed, new_name, new_file)
-            if new_name.endswith((".dist-info/METADATA", ".dist-info/WHEEL")):
+            _extract_member(original, old.name, old_file)
+            _extract_member(slimmed, new.name, new_file)
+            if new.name.endswith((".dist-info/METADATA", ".dist-info/WHEEL")):
                 clauses = _header_differences(old_file, new_file)
             else:
                 clauses = library_differences(old_file, new_file)
             for clause in clauses:
-                yield f"{new_name}: {clause}"
+                yield f"{new.name}: {clause}"
 
 
 def _extract_member(wheel: Path, name: str, file: Path) -> None:
@@ -66,19 +80,18 @@ def _extract_member(wheel: Path, name: str, file: Path) -> None:
         zip_archive.extract_members(wheel, [(archive.getinfo(name), str(file))], 1)
 
 
-def _recorded_files(wheel: Path) -> dict[str, tuple[str, list[str]]]:
-    """Return the name and the digest in RECORD of each file in a wheel, by a name for comparison.
+def _recorded_files(wheel: Path) -> dict[str, RecordedFile]:
+    """Return the files in a wheel's RECORD, by their names without the version.
 
-    The latter has no version: "dist-info/WHEEL" for "torch-2.6.0.dist-info/WHEEL". The digest is a
-    list, which is empty for a row without digest (RECORD's own). The SBOM in the wheel is left out:
-    it names the version, and the digests of changed libraries.
+    "dist-info/WHEEL" is the key of "torch-2.6.0.dist-info/WHEEL". The SBOM in the wheel is left
+    out: it names the version, and the digests of changed libraries.
     """
     record = (record_file.read_dist_info_file(wheel, "RECORD") or b"").decode()
     files = {}
     for name, row in record_file.parse_record(record).items():
         if not name.endswith(f".dist-info/{sbom.INNER_PATH}"):
             plain_name = re.sub(r"^[^/]+\.(dist-info|data)/", r"\1/", name)
-            files[plain_name] = (name, row[1:2])
+            files[plain_name] = RecordedFile(name, row[1:2])
     return files
 
 
@@ -119,17 +132,16 @@ def library_differences(original: Path, slimmed: Path) -> Iterator[str]:
         old_members = elf.static_members(original)
         new_members = elf.static_members(slimmed)
         for old_member, new_member in zip_longest(old_members, new_members):
-            if old_member is None or new_member is None or old_member[0] != new_member[0]:
+            if old_member is None or new_member is None or old_member.start != new_member.start:
                 yield "it has other members"
                 return
-            start, old_content = old_member
-            _, new_content = new_member
-            if old_content[:4] == new_content[:4] == elf.ELF_MAGIC:
-                old_image = ElfImage(old_content, start)
-                new_image = ElfImage(new_content, start)
+            contents = (old_member.content, new_member.content)
+            if all(content.startswith(elf.ELF_MAGIC) for content in contents):
+                old_image = ElfImage(old_member.content, old_member.start)
+                new_image = ElfImage(new_member.content, new_member.start)
                 yield from _image_differences(old_image, new_image)
-            elif old_content != new_content:
-                yield f"its member at {start:#x} differs"
+            elif old_member.content != new_member.content:
+                yield f"its member at {old_member.start:#x} differs"
 
 
 def _image_differences(old: ElfImage, new: ElfImage) -> Iterator[str]:
@@ -154,21 +166,19 @@ def _image_differences(old: ElfImage, new: ElfImage) -> Iterator[str]:
         if problem is not None:
             yield f"the fatbin at {old_fatbin.start:#x} {problem}"
     # The n-th list is of the n-th fatbin in both files, so equal lists mean equal pointers.
-    words = _pointer_words(old, old_fatbins)
-    if words != _pointer_words(new, new_fatbins):
+    words_of_fatbins = _pointer_words(old, old_fatbins)
+    if words_of_fatbins != _pointer_words(new, new_fatbins):
         yield "a pointer leads to another fatbin"
         return
-    changed_words = sorted(chain(*words))
+    changed_words = sorted(chain(*words_of_fatbins))
     for number, (section, new_section) in enumerate(zip(old.sections, new.sections, strict=True)):
         if section.kind == elf.NOBITS or section in old_fatbins:
             continue
-        has_moved = _is_loaded(old, section) and not _is_loaded(new, new_section)
-        offsets = [offset for index, offset in changed_words if index == number]
+        lost_address = _is_loaded(old, section) and not _is_loaded(new, new_section)
+        offsets = [word.offset for word in changed_words if word.section_number == number]
         parts = _unchanged_parts(section, offsets)
-        is_same = all(
-            _is_same(old, new, section.offset, new_section.offset, part) for part in parts
-        )
-        if has_moved or not is_same:
+        is_same = all(_has_same_part(old, section, new, new_section, part) for part in parts)
+        if lost_address or not is_same:
             yield f"section {number} differs, which holds no code for GPUs"
 
 
@@ -176,7 +186,7 @@ def _overlaps_in_memory(image: ElfImage) -> bool:
     """Tell whether two segments are loaded to the same address, or are not in order."""
     loads = [segment for segment in image.segments if segment.kind == elf.LOAD]
     return any(
-        segment.address + segment.memory > following.address
+        segment.address + segment.memory_size > following.address
         for segment, following in pairwise(loads)
     )
 
@@ -235,10 +245,10 @@ def _fatbin_difference(
     return None if old_header == new_header else "has another header"
 
 
-def _pointer_words(image: ElfImage, fatbins: Fatbins) -> list[list[tuple[int, int]]]:
-    """Return the places of the words that hold a fatbin's address, for each fatbin in their order.
+def _pointer_words(image: ElfImage, fatbins: Fatbins) -> list[list[WordPlace]]:
+    """Return for each fatbin, in order, the places of the words that hold its address.
 
-    A place is the number of a section and the offset in it.
+    The list is empty if the fatbins may not move.
     """
     pointers = fatbin_pointers(image, fatbins) or {}
     words = []
@@ -247,32 +257,36 @@ def _pointer_words(image: ElfImage, fatbins: Fatbins) -> list[list[tuple[int, in
         for file_offset in file_offsets:
             for number, section in enumerate(image.sections):
                 if section.kind != elf.NOBITS and section.offset <= file_offset < section.end:
-                    places.append((number, file_offset - section.offset))
+                    places.append(WordPlace(number, file_offset - section.offset))
         words.append(sorted(places))
     return words
 
 
-def _unchanged_parts(section: Section, offsets: Iterable[int]) -> list[Range]:
-    """Return the ranges of a section between the words at these offsets, which are sorted."""
+def _unchanged_parts(section: Section, offsets: Iterable[int]) -> list[ByteRange]:
+    """Return the ranges of a section between the words at these offsets, which are sorted.
+
+    All offsets are relative to the section.
+    """
     parts = []
     start = 0
     for offset in offsets:
-        parts.append((start, offset))
+        parts.append(ByteRange(start, offset))
         start = offset + WORD_BYTES
-    parts.append((start, section.size))
+    parts.append(ByteRange(start, section.size))
     return parts
 
 
-def _is_same(old: ElfImage, new: ElfImage, old_start: int, new_start: int, part: Range) -> bool:
-    """Tell whether a part of a section is the same in both files.
+def _has_same_part(
+    old: ElfImage, old_section: Section, new: ElfImage, new_section: Section, part: ByteRange
+) -> bool:
+    """Tell whether a part of a section has the same bytes in both files.
 
-    The section begins at the offset `old_start` in one file and at `new_start` in the other.
+    The offsets in `part` are relative to the section.
     """
-    part_start, part_end = part
-    for start in range(part_start, part_end, CHUNK_BYTES):
-        end = min(start + CHUNK_BYTES, part_end)
-        old_content = old.data[old_start + start : old_start + end]
-        if old_content != new.data[new_start + start : new_start + end]:
+    for start in range(part.start, part.end, CHUNK_BYTES):
+        end = min(start + CHUNK_BYTES, part.end)
+        old_content = old.data[old_section.offset + start : old_section.offset + end]
+        if old_content != new.data[new_section.offset + start : new_section.offset + end]:
             return False
         old.release()
         new.release()

@@ -56,12 +56,10 @@ def static_problems(
 ) -> list[str]:
     """Return a clause for each contradiction between a wheel, its plan and its interpreter."""
     problems: list[str] = []
-    is_damage_reported = False
+    has_content_problems = False
     try:
         problems += content_checks.wheel_problems(wheel)
-        # A damaged member cannot be read by the later checks either. If it is one of RECORD's
-        # files, the first check has named it.
-        is_damage_reported = bool(problems)
+        has_content_problems = bool(problems)
         renamed = content_checks.renamed_platform(wheel)
         if renamed:
             problems.append(renamed)
@@ -73,7 +71,9 @@ def static_problems(
         if problem not in problems:
             problems.append(problem)
     except (BadZipFile, zlib.error) as error:
-        if not is_damage_reported:
+        # A damaged member cannot be read by the later checks either: if the first check found it,
+        # it is named already.
+        if not has_content_problems:
             problems.append(str(error))
     return problems
 
@@ -81,6 +81,7 @@ def static_problems(
 def _archive_problems(
     wheel: Path, archive: ZipFile, expected: PlannedWheel, interpreter: TargetInterpreter
 ) -> Iterator[str]:
+    """Yield a clause for each contradiction of an open wheel to its plan and its interpreter."""
     if not _is_planned(wheel.name, expected):
         yield f"the file is named {wheel.name}, the plan says {expected.file_name}"
     yield from module_checks.tag_problems(wheel, interpreter, expected.build.python)
@@ -117,7 +118,7 @@ def _is_planned(name: str, expected: PlannedWheel) -> bool:
 def _unstable_libraries(archive: ZipFile, expected: PlannedWheel) -> Iterator[str]:
     """Yield a clause for each library that uses more than the stable ABI of torch.
 
-    A wheel for any Python ("py3-none-…") may not use Python's C interface either.
+    A wheel with the tag of every Python ("py3-none-…") may not use Python's C interface either.
     """
     is_for_any_python = "-none-" in expected.file_name
     with tempfile.TemporaryDirectory() as folder:
