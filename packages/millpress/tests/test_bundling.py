@@ -10,7 +10,13 @@ from pathlib import Path
 
 import pytest
 from millpress import bundling, elf
-from millpress.bundling import LibrarySearch, expand_origin, is_bundled, parse_ldconfig
+from millpress.bundling import (
+    CachedLibrary,
+    LibrarySearch,
+    expand_origin,
+    is_bundled,
+    parse_ldconfig,
+)
 from millpress.repair import repair_staged
 from millpress.staging import stage_wheel
 from press_support import compiled_wheels as tiny
@@ -46,7 +52,8 @@ def test_run_paths_come_first_then_folders_then_the_cache_then_the_system(tmp_pa
         copies.append(tiny.shared("", folder / "libfoo.so.1"))
     info = elf.read_elf(copies[0])
     assert info is not None
-    order = LibrarySearch((folders[1],), (("libfoo.so.1", copies[2]),), (folders[3],))
+    cached = CachedLibrary("libfoo.so.1", copies[2])
+    order = LibrarySearch((folders[1],), (cached,), (folders[3],))
     user = tmp_path / "user.so"
     for copy in copies:
         assert order.find("libfoo.so.1", user, ["$ORIGIN/run"], info.machine) == copy

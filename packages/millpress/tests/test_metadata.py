@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from millpress import dependencies, metadata
+from millpress.dependencies import WheelNeeds
 from millpress.metadata import normalize_headers, normalize_metadata
 from millpress.staging import StagedWheel, read_headers
 from press_support.expected_errors import refused
@@ -248,13 +249,13 @@ def test_the_same_in_another_spelling_is_equal() -> None:
         ["opt-einsum"],
     )
     assert needs == other
-    assert dependencies.needs_difference(("a", needs), ("b", other)) == ""
+    assert dependencies.needs_difference(WheelNeeds("a", needs), WheelNeeds("b", other)) == ""
 
 
 def test_each_side_of_a_difference_is_told() -> None:
     sentence = dependencies.needs_difference(
-        ("a.whl", dependencies.declared_needs(">=3.8", ["x"], [])),
-        ("b.whl", dependencies.declared_needs(None, ["y y"], ["e"])),
+        WheelNeeds("a.whl", dependencies.declared_needs(">=3.8", ["x"], [])),
+        WheelNeeds("b.whl", dependencies.declared_needs(None, ["y y"], ["e"])),
     )
     assert sentence.startswith(
         "b.whl has other requirements than a.whl: also extra e, y y, but not Python >=3.8, x; uv reads"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from millpress import dependencies, wheel_file
-from millpress.dependencies import DeclaredNeeds
+from millpress.dependencies import WheelNeeds
 from packaging.version import Version
 
 from torchmill.wheel.finished_wheel import FinishedWheel
@@ -108,7 +108,7 @@ def requirement_differences(entries: Iterable[IndexEntry]) -> Iterator[str]:
             yield f"{name} {version}: {difference}"
 
 
-def _declared_needs(entry: IndexEntry) -> tuple[str, DeclaredNeeds]:
-    """Return the file of an entry and its requirements, as `needs_difference` compares them."""
+def _declared_needs(entry: IndexEntry) -> WheelNeeds:
+    """Return the requirements of an entry, as `needs_difference` compares them."""
     needs = dependencies.declared_needs(entry.requires_python, entry.requires, entry.extras)
-    return entry.file, needs
+    return WheelNeeds(entry.file, needs)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from auditwheel.architecture import Architecture
 from auditwheel.libc import Libc
@@ -69,13 +70,20 @@ LOCAL_LIBRARY = re.compile(
 )
 
 
+class CachedLibrary(NamedTuple):
+    """A library in the cache of the loader, which ldconfig writes."""
+
+    name: str  # by which other libraries need it: "libz.so.1"
+    path: Path
+
+
 @dataclass(frozen=True, slots=True)
 class LibrarySearch:
     """Where libraries are searched for if a file's own run path does not lead to them."""
 
     folders: tuple[Path, ...]  # of the caller, searched first
-    cached: tuple[tuple[str, Path], ...]  # the loader's cache, name and path, in its order
-    standard: tuple[Path, ...]
+    cached: tuple[CachedLibrary, ...]  # the loader's cache, in its order
+    standard: tuple[Path, ...]  # the system's folders, searched last
 
     def find(self, needed: str, user: Path, rpath: Iterable[str], machine: str) -> Path | None:
         """Return the library for `machine` that the file `user` needs, or None.
@@ -99,7 +107,7 @@ class LibrarySearch:
 
     def find_by_default(self, name: str, machine: str) -> Path | None:
         """Return the library that the loader finds without a run path or `folders`, or None."""
-        candidates = [path for cached_name, path in self.cached if cached_name == name]
+        candidates = [library.path for library in self.cached if library.name == name]
         candidates += [folder / name for folder in self.standard]
         return _first_library(candidates, machine)
 
@@ -134,12 +142,12 @@ def expand_origin(entry: str, user: Path) -> Path:
     return Path(entry.replace("${ORIGIN}", origin).replace("$ORIGIN", origin))
 
 
-def parse_ldconfig(listing: str) -> Iterator[tuple[str, Path]]:
-    """Yield name and path of each library that `ldconfig -p` lists."""
+def parse_ldconfig(listing: str) -> Iterator[CachedLibrary]:
+    """Yield the libraries that `ldconfig -p` lists."""
     for line in listing.splitlines():
         match = LDCONFIG_LINE.fullmatch(line)
         if match is not None:
-            yield match["name"], Path(match["path"])
+            yield CachedLibrary(match["name"], Path(match["path"]))
 
 
 def is_interpreter_library(needed: str) -> bool:
@@ -155,7 +163,7 @@ class PlatformTarget:
     arch: str
     version: tuple[int, int]  # of the C library
     policy: Policy
-    covered: bool  # False: the tag is newer than every policy, and `policy` is the newest
+    covered: bool  # False: the tag is newer than every policy, and `policy` is only the newest one
 
     def on_system(self, library: str) -> bool:
         """Tell whether every system of the tag has `library`."""
@@ -184,6 +192,13 @@ class BundledLibrary:
     path: str  # in the wheel, from its root
     source: Path
     sha256: str  # of the source, before any edit
+
+
+class NewFile(NamedTuple):
+    """A library that was copied into the wheel, and is searched for libraries that it needs."""
+
+    path: Path  # of the copy
+    original: Path  # that it was copied from: a run path in the file counts from its folder
 
 
 @dataclass
@@ -223,13 +238,12 @@ def bundle_libraries(graft: Graft) -> None:
 
     Raises RepairError, which names every missing library.
     """
-    # Each file with its original: the run path of a bundled library counts from the folder that it
-    # was copied from.
-    waiting = [(path, path) for path in graft.files]
+    # a file of the raw wheel is not copied: it is its own original
+    waiting = [NewFile(path, original=path) for path in graft.files]
     while waiting:
-        path, original = waiting.pop(0)
-        for needed in graft.files[path].needed:
-            waiting += _provide_library(graft, path, original, needed)
+        file = waiting.pop(0)
+        for needed in graft.files[file.path].needed:
+            waiting += _provide_library(graft, file, needed)
     _alias_nvrtc(graft)
     if graft.missing:
         raise RepairError(
@@ -250,32 +264,29 @@ def is_bundled(name: str) -> bool:
     return keeps_name(name) or _HASHED_NAME.search(name) is not None
 
 
-def _provide_library(
-    graft: Graft, user: Path, original: Path, needed: str
-) -> list[tuple[Path, Path]]:
-    """Bundle the library that the file `user` needs, unless it is available without that.
+def _provide_library(graft: Graft, file: NewFile, needed: str) -> list[NewFile]:
+    """Bundle the library `needed` that a file needs, unless it is available without that.
 
-    `user` was copied from `original`; they are the same for a file of the raw wheel. Returns each
-    copy that is new in the wheel, with the path that it was copied from.
+    Returns the libraries that were copied for it: itself, and those that it opens by name.
     """
+    user = file.path
     name = Path(needed).name
     if is_interpreter_library(name):
-        file = graft.path_in_wheel(user)
-        graft.notes.append(f"{file} needed {needed}: removed, the interpreter provides it")
+        shown = graft.path_in_wheel(user)
+        graft.notes.append(f"{shown} needed {needed}: removed, the interpreter provides it")
         return []
     if _is_available(graft, name):
         if needed != name:  # the linker wrote a path of the build
             graft.replaced.setdefault(user, {})[needed] = name
         return []
     info = graft.files[user]
-    source = graft.search.find(needed, original, info.rpath, info.machine)
+    source = graft.search.find(needed, file.original, info.rpath, info.machine)
     if source is None:
-        file = graft.path_in_wheel(user)
-        graft.missing.append(f"{needed}, which {file} needs, was not found")
+        graft.missing.append(f"{needed}, which {graft.path_in_wheel(user)} needs, was not found")
         return []
     if source in graft.files:  # a run path led to a copy in the wheel, which keeps its name
         return []
-    copies: list[tuple[Path, Path]] = []
+    copies: list[NewFile] = []
     real = source.resolve()
     if real not in graft.bundled:
         copies += _bundle_library(graft, name, real)
@@ -296,10 +307,10 @@ def _is_available(graft: Graft, name: str) -> bool:
     )
 
 
-def _bundle_library(graft: Graft, needed: str, real: Path) -> list[tuple[Path, Path]]:
+def _bundle_library(graft: Graft, needed: str, real: Path) -> list[NewFile]:
     """Copy the library `real`, which is needed by the name `needed`, into the wheel.
 
-    Returns the copy and `real`; nothing if the wheel has the copy already.
+    Returns the copy; an empty list if the wheel has it already.
     """
     if real in graft.bundled:
         return []
@@ -312,7 +323,7 @@ def _bundle_library(graft: Graft, needed: str, real: Path) -> list[tuple[Path, P
     if info is not None and not copy.exists():
         _copy_library(real, copy)
         graft.files[copy] = info
-        copies.append((copy, real))
+        copies.append(NewFile(copy, original=real))
     graft.bundled[real] = BundledLibrary(name, graft.path_in_wheel(copy), real, sha256)
     return copies
 
@@ -406,7 +417,10 @@ def nvidia_folder(folders: Mapping[str, str], library: str) -> str | None:
 
 
 def _nvidia_packages(requirement: Requirement) -> Iterator[tuple[str, str]]:
-    """Yield the packages of NVIDIA that a requirement installs, and their folders below nvidia/."""
+    """Yield name and folder of each package of NVIDIA that a requirement installs.
+
+    The folder is below nvidia/ in site-packages: "nvidia-cudnn-cu12" gives ("cudnn", "cudnn").
+    """
     name = canonicalize_name(requirement.name)
     match = _NVIDIA_PACKAGE.fullmatch(name)
     if match is not None:
@@ -449,8 +463,8 @@ def platform_target(tag: str) -> PlatformTarget:
     policies = _policies(match["libc"], match["arch"], tag)
     # A version between two policies is judged by the newer one and, for the C library itself, by
     # number.
-    newer = [policy for policy_version, policy in policies if policy_version >= version]
-    policy = newer[0] if newer else policies[-1][1]
+    newer = [dated.policy for dated in policies if dated.version >= version]
+    policy = newer[0] if newer else policies[-1].policy
     return PlatformTarget(tag, match["arch"], version, policy, covered=bool(newer))
 
 
@@ -504,8 +518,14 @@ def oldest_target(target: PlatformTarget, needs: Sequence[SystemNeeds]) -> Platf
     """Return the oldest target with this C library that meets these needs; None if none does."""
     libc = "musllinux" if target.tag.startswith("musllinux") else "manylinux"
     libraries = set[str]().union(*(need.libraries for need in needs))
-    for version, policy in _policies(libc, target.arch, target.tag):
-        candidate = PlatformTarget(policy.name, target.arch, version, policy, covered=True)
+    for dated in _policies(libc, target.arch, target.tag):
+        candidate = PlatformTarget(
+            tag=dated.policy.name,
+            arch=target.arch,
+            version=dated.version,
+            policy=dated.policy,
+            covered=True,
+        )
         has_libraries = all(candidate.on_system(library) for library in libraries)
         if has_libraries and not policy_problems(candidate, needs):
             return candidate
@@ -523,9 +543,16 @@ def _is_too_new(target: PlatformTarget, version: str) -> bool:
     return target.covered and promised is not None and number not in promised
 
 
+class _DatedPolicy(NamedTuple):
+    """A policy of auditwheel, and the version of the C library that it is for."""
+
+    version: tuple[int, int]  # (2, 28) of "manylinux_2_28"
+    policy: Policy
+
+
 @cache
-def _policies(libc: str, arch: str, tag: str) -> tuple[tuple[tuple[int, int], Policy], ...]:
-    """Return every policy for `arch` with its version of the C library, oldest first.
+def _policies(libc: str, arch: str, tag: str) -> tuple[_DatedPolicy, ...]:
+    """Return every policy for `arch`, in the order of the versions, oldest first.
 
     Raises OptionError, which names the `tag`, if auditwheel knows no such arch.
     """
@@ -543,5 +570,6 @@ def _policies(libc: str, arch: str, tag: str) -> tuple[tuple[tuple[int, int], Po
     for policy in policies:
         match = LIBC_TAG.fullmatch(policy.name)
         if match is not None:  # the plain linux policy has no version
-            dated.append(((int(match["major"]), int(match["minor"])), policy))
-    return tuple(sorted(dated, key=lambda pair: pair[0]))
+            version = (int(match["major"]), int(match["minor"]))
+            dated.append(_DatedPolicy(version, policy))
+    return tuple(sorted(dated, key=lambda policy: policy.version))

@@ -7,6 +7,7 @@ for other Pythons and systems should declare the same requirements.
 from collections.abc import Iterable
 from email.message import Message
 from pathlib import Path
+from typing import NamedTuple
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -17,6 +18,13 @@ from millpress.errors import WheelError
 # What a wheel requires, each requirement in a normalized spelling: "numpy>=1.21", "Python >=3.10",
 # "extra opt-einsum".
 DeclaredNeeds = frozenset[str]
+
+
+class WheelNeeds(NamedTuple):
+    """A wheel and what it requires."""
+
+    file: str  # its file name
+    needs: DeclaredNeeds
 
 
 def project_of(requirement: object) -> str:
@@ -53,27 +61,25 @@ def declared_needs(
     return frozenset(needs)
 
 
-def needs_difference(first: tuple[str, DeclaredNeeds], second: tuple[str, DeclaredNeeds]) -> str:
-    """Return a sentence if two wheels, each (file name, needs), need different things; else ""."""
-    first_name, first_needs = first
-    second_name, second_needs = second
+def needs_difference(first: WheelNeeds, second: WheelNeeds) -> str:
+    """Return a sentence if two wheels require different things, else ""."""
     clauses = []
-    additional_needs = second_needs - first_needs
+    additional_needs = second.needs - first.needs
     if additional_needs:
         clauses.append(f"also {', '.join(sorted(additional_needs))}")
-    missing_needs = first_needs - second_needs
+    missing_needs = first.needs - second.needs
     if missing_needs:
         clauses.append(f"not {', '.join(sorted(missing_needs))}")
     if not clauses:
         return ""
     return (
-        f"{second_name} has other requirements than {first_name}: {', but '.join(clauses)}; "
+        f"{second.file} has other requirements than {first.file}: {', but '.join(clauses)}; "
         "uv reads one of them and takes it for all: build them alike, with markers for what differs"
     )
 
 
 def sibling_wheels(wheel: Path) -> list[Path]:
-    """Return the other wheels of the same version in a wheel's folder."""
+    """Return the other wheels of the same project and version in a wheel's folder."""
     stem = "-".join(wheel.name.split("-")[:2])
     return sorted(path for path in wheel.parent.glob(f"{stem}-*.whl") if path != wheel)
 
@@ -91,7 +97,9 @@ def sibling_differences(wheel: Path, others: Iterable[Path]) -> list[str]:
         other_needs = _read_needs(other)
         if other_needs is None:
             continue
-        sentence = needs_difference((wheel.name, needs), (other.name, other_needs))
+        sentence = needs_difference(
+            WheelNeeds(wheel.name, needs), WheelNeeds(other.name, other_needs)
+        )
         if sentence:
             sentences.append(sentence)
     return sentences

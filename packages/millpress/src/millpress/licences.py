@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from packageurl import PackageURL
 
@@ -54,38 +54,46 @@ class LicensedComponent:
     purl: PackageURL | None = field(default=None, compare=False)
 
 
-def copy_licences(
-    staged: StagedWheel, holders: Mapping[str, LicensedComponent | None]
-) -> tuple[dict[str, dict[str, Any]], tuple[str, ...]]:
-    """Copy licence files into .dist-info; return what was copied, and notes for the user.
+class CopiedLicences(NamedTuple):
+    """The licences that were copied into a wheel."""
 
-    The keys of `holders` are those by which an SBOM refers to a component: "bundled
-    library:spam.libs/libz-0a1b2c3d.so.1", "submodule:third_party/fmt". The first result has the
-    same keys, for the components with licence files: their `licence` (an SPDX identifier, "" if it
-    is not certain) and the `files`, below .dist-info. A note names the libraries without any.
+    # By reference, for each component with licence files: "licence" (an SPDX identifier, "" if it
+    # is not certain) and "files" (paths below .dist-info).
+    licences: dict[str, dict[str, Any]]
+    notes: tuple[str, ...]  # for the user; one names the libraries without a licence file
+
+
+def copy_licences(
+    staged: StagedWheel, components: Mapping[str, LicensedComponent | None]
+) -> CopiedLicences:
+    """Copy the licence files of components into .dist-info.
+
+    The keys of `components` are the references by which an SBOM names them: "bundled
+    library:spam.libs/libz-0a1b2c3d.so.1", "submodule:third_party/fmt". A component is None if
+    nothing is known of it.
     """
     licences = {}
     unlicensed = []
-    for reference, holder in holders.items():
-        if holder is None or not holder.files:
+    for reference, component in components.items():
+        if component is None or not component.files:
             if "library:" in reference:
                 unlicensed.append(re.split("[:/]", reference)[-1])
             continue
-        copies = _distinct_names(holder.files)
+        copies = _distinct_names(component.files)
         for name, file in copies.items():
-            copy = staged.dist_info / LICENCE_FOLDER / holder.name / name
+            copy = staged.dist_info / LICENCE_FOLDER / component.name / name
             write_atomically(copy, file.read_bytes(), 0o644)
-        files = [f"{LICENCE_FOLDER}/{holder.name}/{name}" for name in sorted(copies)]
-        licences[reference] = {"licence": identify_licence(holder.files), "files": files}
+        files = [f"{LICENCE_FOLDER}/{component.name}/{name}" for name in sorted(copies)]
+        licences[reference] = {"licence": identify_licence(component.files), "files": files}
     notes = []
     if unlicensed:
         names = ", ".join(sorted(unlicensed))
         notes.append(f"no licence file was found for {names}: add it before you publish")
-    return licences, tuple(notes)
+    return CopiedLicences(licences, tuple(notes))
 
 
 def _distinct_names(files: Collection[Path]) -> dict[str, Path]:
-    """Return files by names that differ from each other.
+    """Return the files, each by a name of its own.
 
     Files with the same name are named by their path below the common folder: "fmt-LICENSE" for
     fmt/LICENSE. If even that name is taken, a number is appended.
@@ -115,10 +123,10 @@ def find_submodule(source: Path, path: str) -> LicensedComponent:
 
 
 def identify_licence(files: Iterable[Path]) -> str:
-    """Return the SPDX identifier of the licence of which all of these files are the text.
+    """Return the SPDX identifier of a licence, if the text in all of these files is that licence.
 
-    Returns "" if that is not certain: they are of different licences, a text is of two or of none,
-    or it says more than its licence does.
+    Returns "" if that is not certain: the files have different licences, a text may be of two
+    licences or is of an unknown one, or it says more than its licence does.
     """
     identifiers = set()
     for file in files:
@@ -176,15 +184,15 @@ def _pip_owner(library: Path) -> LicensedComponent | None:
         row = re.compile(rf"^{re.escape(path)},", re.MULTILINE)
         for record in sorted(site.glob("*.dist-info/RECORD")):
             if row.search(_read_text(record)):
-                return _described_package(record.parent)
+                return _pip_component(record.parent)
     return None
 
 
 def _sites(library: Path) -> Iterator[Path]:
     """Yield each site-packages whose packages may have installed a library.
 
-    That is one that contains the library, or one of a prefix (/usr, a virtual environment) that
-    does: packages may install libraries into the prefix's lib/.
+    These are the one that contains the library, and those of each prefix (/usr, or a virtual
+    environment) that contains it: packages may install libraries into the prefix's lib/.
     """
     for prefix in library.parents:
         if prefix.name in {"site-packages", "dist-packages"}:
@@ -194,7 +202,7 @@ def _sites(library: Path) -> Iterator[Path]:
                 yield from prefix.glob(pattern)
 
 
-def _described_package(dist_info: Path) -> LicensedComponent:
+def _pip_component(dist_info: Path) -> LicensedComponent:
     """Return the package of a .dist-info folder, with its licence files."""
     files = [
         path

@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, BinaryIO, TypeVar
+from typing import IO, BinaryIO, NamedTuple, TypeVar
 from zipfile import ZIP_DEFLATED, ZIP_STORED
 
 from millpress import record_file, staging, zip_archive
@@ -267,6 +267,13 @@ def _try_write(file: IO[bytes], part: bytes) -> bool:
     return True
 
 
+class AddedFile(NamedTuple):
+    """A file that was added to an archive."""
+
+    name: str  # in the archive
+    content: ContentDigest
+
+
 @dataclass(slots=True)
 class Compressor:
     """Compresses files with a pool of threads."""
@@ -277,10 +284,8 @@ class Compressor:
     cache: MemberCache
     copied_bytes: int = 0  # of members from the cache
 
-    def add_files(
-        self, archive: ZipWriter, files: Sequence[MemberSource]
-    ) -> Iterator[tuple[str, ContentDigest]]:
-        """Add the files to the archive in their order, and yield the name and digest of each.
+    def add_files(self, archive: ZipWriter, files: Sequence[MemberSource]) -> Iterator[AddedFile]:
+        """Add the files to the archive in their order, and yield each when it is added.
 
         The threads compute the digests of large files and compress batches of small ones; this
         thread writes what they have done.
@@ -301,14 +306,14 @@ class Compressor:
             if isinstance(unit, MemberSource):
                 content = digests.pop(unit.name).result()
                 self._add_large_file(archive, unit, content)
-                yield unit.name, content
+                yield AddedFile(unit.name, content)
             else:
                 batch = next(compressed_batches)
-                for member, content, data in batch.members:
-                    archive.add(member, data)
+                for added in batch.members:
+                    archive.add(added.member, added.stored)
                     if batch.is_cached:
-                        self.copied_bytes += len(data)
-                    yield member.name, content
+                        self.copied_bytes += len(added.stored)
+                    yield AddedFile(added.member.name, added.content)
 
     def _add_large_file(
         self, archive: ZipWriter, file: MemberSource, content: ContentDigest
@@ -335,8 +340,9 @@ class Compressor:
         file and one for itself.
         """
         all_rows = list(rows)
-        for name, content in self.add_files(archive, files):
-            all_rows.append((name, record_file.record_digest(content.sha256), content.size))
+        for file in self.add_files(archive, files):
+            digest = record_file.record_digest(file.content.sha256)
+            all_rows.append((file.name, digest, file.content.size))
         all_rows.append((record, "", ""))
         self.add_bytes(archive, record, record_file.format_record(all_rows).encode())
 
@@ -346,7 +352,7 @@ class Compressor:
         archive.add(member, self.codec.compress(data))
 
     def _compress_batch(self, files: Sequence[MemberSource]) -> "_Batch":
-        """Read small files and compress each, or take all of them from the cache."""
+        """Read small files and compress each, or take the compressed bytes of all from the cache."""
         contents = list(zip_archive.read_sources(files))
         key = hashlib.sha256(b"".join(content.sha256 for _, content in contents)).digest()
         uses_cache = sum(content.size for _, content in contents) >= CACHED_FROM_BYTES
@@ -369,7 +375,7 @@ class Compressor:
                 method = ZIP_STORED
                 stored = data
             member = ZipMember(file.name, file.mode, content.size, content.crc, method)
-            members.append((member, content, stored))
+            members.append(_BatchMember(member, content, stored))
         return _Batch(members, is_cached)
 
     def _in_order(self, tasks: Iterable[Callable[[], Result]]) -> Iterator[Result]:
@@ -386,11 +392,19 @@ class Compressor:
             yield waiting.popleft().result()
 
 
+class _BatchMember(NamedTuple):
+    """A small file, ready to be added to the archive."""
+
+    member: ZipMember
+    content: ContentDigest
+    stored: bytes  # as the archive has them
+
+
 @dataclass(frozen=True, slots=True)
 class _Batch:
     """Small files that were compressed together."""
 
-    members: Sequence[tuple[ZipMember, ContentDigest, bytes]]  # the bytes as the archive has them
+    members: Sequence[_BatchMember]
     is_cached: bool  # the bytes are from the cache
 
 
