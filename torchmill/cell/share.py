@@ -56,7 +56,7 @@ def request_share(context: BuildContext, environ: dict[str, str]) -> dict[str, s
     order_file = folder / "order.json"
     write_atomically(order_file, json.dumps(order))
     path = environ.get("PATH", os.defpath)
-    stand_in_variables = shards.stand_in(folder, path, tree.build / "CMakeCache.txt")
+    stand_in_variables = shards.write_stand_in(folder, path, tree.build / "CMakeCache.txt")
     return {**environ, **stand_in_variables, shards.ORDER_VARIABLE: str(order_file)}
 
 

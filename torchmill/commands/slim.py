@@ -144,7 +144,7 @@ def _slim_one(  # noqa: PLR0917
     pins of their slim versions; those of this wheel are added. A wheel that pins one of them is
     written even if no code is removed.
     """
-    distribution = slim_wheel.require_sound(wheel)
+    distribution = slim_wheel.read_sound_wheel(wheel)
     version = str(distribution.version)
     if slim_wheel.slim_version(distribution.version, request, "") == version:
         yield f"{wheel.name}: is slim for these GPUs already; it stays as it is"

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TextIO
+from typing import NamedTuple, TextIO
 from zipfile import ZipFile
 
 from millguard.limits import LimitMeter
@@ -53,6 +53,13 @@ ABI_FLAG = re.compile(rb"_GLIBCXX_USE_CXX11_ABI=(\d)")
 MEMBER_TIME = time.gmtime(wheel_writer.EPOCH_SECONDS)
 
 
+class BuildTools(NamedTuple):
+    """The paths of the programs that build a consumer."""
+
+    cmake: str
+    ninja: str
+
+
 def try_archive(
     archive: Path, project: str, home: str | None, scratch: Path, *, empty: Path, log: TextIO
 ) -> str:
@@ -67,12 +74,12 @@ def try_archive(
         packed.extractall(scratch)
         top = packed.namelist()[0].partition("/")[0]
     source = shutil.copytree(PROJECTS / project, scratch / "consumer")
-    cmake, ninja = _find_tools(scratch, empty, log)
+    tools = _find_tools(scratch, empty, log)
     environ = clean_environment.clean_variables()
     if home is not None:
         environ["CUDA_HOME"] = home
         environ["CUDACXX"] = f"{home}/bin/nvcc"
-    steps = _consumer_steps(source, scratch / top, cmake, ninja, home)
+    steps = _consumer_steps(source, scratch / top, tools, home)
     printed: list[str] = []
     for step, command in steps.items():
         printed.clear()  # only the lines of the last step are returned
@@ -91,41 +98,45 @@ def try_archive(
 
 
 def _consumer_steps(
-    source: Path, libtorch: Path, cmake: str, ninja: str, home: str | None
+    source: Path, libtorch: Path, tools: BuildTools, home: str | None
 ) -> dict[str, list[str]]:
-    """Return the commands that configure, compile and run a consumer, by what they do to it.
+    """Return the commands for a consumer, in order: "configured", "compiled" and "run".
 
-    `source` is the folder of the consumer, `libtorch` that of the unpacked archive.
+    `source` is the folder of the consumer, `libtorch` that of the unpacked archive, and `home` that
+    of the CUDA toolkit, None without CUDA.
     """
     build = source / "build"
-    configure = [cmake, "-G", "Ninja", "-S", str(source), "-B", str(build)]
+    configure = [tools.cmake, "-G", "Ninja", "-S", str(source), "-B", str(build)]
     # ninja is named, because CMake would look for it on PATH, where there may be none.
-    configure += [f"-DCMAKE_PREFIX_PATH={libtorch}", f"-DCMAKE_MAKE_PROGRAM={ninja}"]
+    configure += [f"-DCMAKE_PREFIX_PATH={libtorch}", f"-DCMAKE_MAKE_PROGRAM={tools.ninja}"]
     configure.append("-DCMAKE_BUILD_TYPE=Release")
     if home is not None:
         configure.append(f"-DCUDA_TOOLKIT_ROOT_DIR={home}")
     return {
         "configured": configure,
-        "compiled": [cmake, "--build", str(build)],
+        "compiled": [tools.cmake, "--build", str(build)],
         "run": [str(build / "consumer")],
     }
 
 
-def _find_tools(scratch: Path, empty: Path, log: TextIO) -> tuple[str, str]:
-    """Return the paths of CMake and ninja: this machine's if they are new enough, else PyPI's."""
+def _find_tools(scratch: Path, empty: Path, log: TextIO) -> BuildTools:
+    """Return the CMake and ninja of this machine if they are new enough, else those of PyPI."""
     cmake = shutil.which("cmake")
     ninja = shutil.which("ninja")
     if cmake and ninja:
         answer = program_output(cmake, "--version")
         version = programs.parse_tool_version("cmake", answer) or "0"
         if Requirement(TOOLS[0]).specifier.contains(version):
-            return cmake, ninja
+            return BuildTools(cmake, ninja)
     python = clean_environment.create_environment(
         Path(sys.executable), scratch / "tools", log, empty
     )
     clean_environment.install_packages(python, TOOLS, log)
     suffix = ".exe" if sys.platform == "win32" else ""
-    return str(python.with_name(f"cmake{suffix}")), str(python.with_name(f"ninja{suffix}"))
+    return BuildTools(
+        cmake=str(python.with_name(f"cmake{suffix}")),
+        ninja=str(python.with_name(f"ninja{suffix}")),
+    )
 
 
 def cxx_files(package: Path) -> dict[str, Path]:
@@ -240,7 +251,7 @@ def make_libtorch(verified: VerifiedWheel) -> Product:
 
 
 def _archive_parts(verified: VerifiedWheel, stat_cache: StatCache) -> dict[str, str]:
-    """Return everything that can change an archive.
+    """Return the parts of an archive: everything that can change its bytes.
 
     The compiler of the program that tries the archive cannot, so it is not among them.
     """

@@ -1,4 +1,7 @@
-"""Wheels that were built elsewhere: a cell takes one instead of building it.
+"""Wheels that were built elsewhere: a cell takes such a wheel instead of building it.
+
+The variable TORCHMILL_WHEELS lists places, such as folders and indexes, and each wheel in them is
+an offer.
 
 The wheel must be the same that the cell would make. Without TORCHMILL_KEYS, a place is trusted like
 a shared cache: whoever may write to it may offer any wheel that is sound in itself. With
@@ -84,7 +87,7 @@ def parse_places(text: str) -> list[str]:
 
 
 def take_wheel(context: BuildContext, note: Callable[[str], None]) -> bool:
-    """Tell if a place of TORCHMILL_WHEELS had the wheel of a cell, and put that wheel into dist/.
+    """Put the wheel of a cell into dist/ if a place of TORCHMILL_WHEELS has it; tell if so.
 
     The wheel must have been made of everything that the cell would make it of, agree with its
     manifest, statement and SBOM, and be signed by a key of TORCHMILL_KEYS, if that is set. `note`
@@ -112,7 +115,7 @@ def take_wheel(context: BuildContext, note: Callable[[str], None]) -> bool:
 def _take_from_place(
     context: BuildContext, place: str, signers: Signers, note: Callable[[str], None]
 ) -> bool:
-    """Tell if a place had the wheel of a cell, which is in dist/ then."""
+    """Put the wheel of a cell into dist/ if a place has it; tell if so."""
     offers = list(_list_offers(place, context.plan))
     if not offers:
         note(urls.hide_password(f"{place} lists no wheel for this cell"))
@@ -138,7 +141,10 @@ def _describe_failure(place: str, reason: str, error: Exception) -> str:
 
 
 def _take_offer(context: BuildContext, offer: Offer, signers: Signers) -> str:
-    """Put an offered wheel into dist/ if the cell would make the same; return the reason if not."""
+    """Put an offered wheel into dist/ if the cell would make the same wheel.
+
+    Returns "" then, and otherwise the reason why the offer is not taken.
+    """
     try:
         manifest_text = _read_companion(offer, dist_files.MANIFEST_SUFFIX)
         manifest = parse_json_object(manifest_text)
@@ -173,7 +179,7 @@ def _take_offer(context: BuildContext, offer: Offer, signers: Signers) -> str:
 
 
 def manifest_difference(context: BuildContext, name: str, manifest: Mapping[str, object]) -> str:
-    """Return why a manifest is not that of the very wheel that a cell would make; "" if it is.
+    """Return why a manifest is not that of the wheel that a cell would make; "" if it is.
 
     `name` is the file name of the wheel beside it.
     """

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torchmill.cell.option_files import parse_options
 from torchmill.config.facts import Facts
@@ -58,14 +58,20 @@ class Product:
         return f"{self.file} is made"
 
 
+class ProductCell(NamedTuple):
+    """The kind of product that a session makes, and the cell of the wheel that it is made of."""
+
+    kind: str  # "conda"; "" for a session that makes the wheel itself
+    cell: Cell
+
+
 def product_cell(
     facts: Facts, identifier: str, native: str, selected: Release | None
-) -> tuple[str, Cell]:
+) -> ProductCell:
     """Return the kind of product that a session makes, and the cell of its wheel.
 
-    "conda-3.10-cpu" gives "conda" and the cell of "wheel-3.10-cpu"; the kind of a wheel's own
-    session is "". Raises UnknownReleaseError for a name that no session has, ImpossibleBuildError
-    for a product that cannot be made.
+    "conda-3.10-cpu" gives "conda" and the cell of "wheel-3.10-cpu". Raises UnknownReleaseError for
+    a name that no session has, ImpossibleBuildError for a product that cannot be made.
     """
     product, name = split_product(identifier)
     cell = cell_lookup.find_cell(facts, name, native, selected)
@@ -79,7 +85,7 @@ def product_cell(
 
         # Raises the error for a machine that conda has no folder for.
         requirements.conda_subdir(requirements.conda_facts(facts), cell.build.arch, {})
-    return product, cell
+    return ProductCell(product, cell)
 
 
 def find_unchanged(
@@ -121,7 +127,7 @@ def write_record(file: Path, parts: ProductParts, sha256: str, fields: Mapping[s
 
 
 def _recorded_parts(record: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return the parts that a record lists; none if it is of another format or damaged."""
+    """Return the parts that a record lists; [] if it is of another format or damaged."""
     if formats.judge_format(record, formats.PRODUCT) != "same":
         return []
     entries = record.get(MADE_OF)
@@ -196,7 +202,7 @@ class VerifiedWheel:
 
 
 def wheel_parts(verified: VerifiedWheel, stat_cache: StatCache) -> dict[str, str]:
-    """Return the wheel's share of a product's parts: its file name and its sha256.
+    """Return the parts of a product that stand for its wheel: the wheel's file name and sha256.
 
     Raises DeliveryError if the wheel is not the file that its manifest describes.
     """

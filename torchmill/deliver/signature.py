@@ -15,7 +15,7 @@ from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchmill.core.atomic_writes import write_atomically
 from torchmill.core.digests import hash_file
@@ -37,6 +37,27 @@ if TYPE_CHECKING:
 PASSPHRASE_VARIABLE = "TORCHMILL_SIGN_PASSPHRASE"  # noqa: S105 - the name of a variable
 KEYS_VARIABLE = "TORCHMILL_KEYS"  # a list of files with public keys, separated by spaces
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
+
+
+class OpenedSignature(NamedTuple):
+    """The contents of a signature."""
+
+    signer: str  # who signed it, as words
+    payload: bytes  # the statement that was signed
+
+
+class KeySignature(NamedTuple):
+    """A signature in an envelope."""
+
+    keyid: str  # of the key, as the envelope claims
+    signature: bytes
+
+
+class ParsedEnvelope(NamedTuple):
+    """An envelope, of which nothing is verified."""
+
+    payload: bytes
+    signatures: list[KeySignature]
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,23 +222,26 @@ def check_signatures(wheel: Path, signers: Signers) -> AgreementCheck:
     If `signers` requires a key or an identity, a signature by it must exist. A signature that is
     not required is not verified, and proves nothing; but its statement must fit the files, too.
     """
-    signatures = (
+    # The suffix of each form of signature, the function that opens it, and whether it is required.
+    forms = (
         (ENVELOPE_SUFFIX, _open_envelope, bool(signers.keys)),
         (BUNDLE_SUFFIX, _open_bundle, signers.open_bundle is not None),
     )
     summaries = []
     problems = []
-    for suffix, open_file, required in signatures:
+    for suffix, open_signature, is_required in forms:
         file = dist_files.document_path(wheel, suffix)
         try:
-            signer, payload = open_file(read_document(file), signers)
+            opened = open_signature(read_document(file), signers)
+            summary = opened.signer
             # Anybody can write any name into a signature that is not verified.
-            if not required:
-                signer = f"{signer} by its own claim: --key or --identity proves it"
-            summaries.append(signer)
-            problems += [f"{file.name} {problem}" for problem in _subject_problems(wheel, payload)]
+            if not is_required:
+                summary += " by its own claim: --key or --identity proves it"
+            summaries.append(summary)
+            for problem in _subject_problems(wheel, opened.payload):
+                problems.append(f"{file.name} {problem}")
         except FileNotFoundError:
-            if required:
+            if is_required:
                 problems.append(f"none by the required signer: {file.name} is missing")
         except (OSError, *DOCUMENT_ERRORS) as error:
             problems.append(f"{file.name} is not to be trusted ({error})")
@@ -231,8 +255,7 @@ def _provenance_problems(wheel: Path, signers: Signers) -> Iterator[str]:
     file = dist_files.document_path(wheel, PROVENANCE_SUFFIX)
     try:
         for bundle in _read_provenance(parse_json_object(read_document(file))):
-            _, payload = _open_bundle(bundle, signers)
-            statement = parse_json_object(payload)
+            statement = parse_json_object(_open_bundle(bundle, signers).payload)
             subjects = [
                 (entry["name"], entry["digest"]["sha256"]) for entry in statement["subject"]
             ]
@@ -270,39 +293,39 @@ def _read_provenance(document: Mapping[str, Any]) -> Iterator[bytes]:
         yield json.dumps(bundle).encode()
 
 
-def _open_envelope(raw: bytes, signers: Signers) -> tuple[str, bytes]:
-    """Return the key that signed an envelope, as words, and the payload.
+def _open_envelope(raw: bytes, signers: Signers) -> OpenedSignature:
+    """Return the contents of an envelope, with the key that signed it.
 
-    If no keys are required, the keys are those that the envelope names. Raises DOCUMENT_ERRORS,
+    If no keys are required, these are the keys that the envelope names. Raises DOCUMENT_ERRORS,
     also if none of the required keys signed it.
     """
-    payload, signatures = _parse_envelope(parse_json_object(raw))
-    claimed = ", ".join(repr(keyid[:64]) for keyid, _ in signatures)
+    envelope = _parse_envelope(parse_json_object(raw))
+    claimed = ", ".join(repr(entry.keyid[:64]) for entry in envelope.signatures)
     if not signers.keys:
-        return f"of {claimed or 'nobody'}", payload
+        return OpenedSignature(f"of {claimed or 'nobody'}", envelope.payload)
     from securesystemslib.dsse import Envelope
     from securesystemslib.exceptions import UnverifiedSignatureError
     from securesystemslib.signer import Signature
 
     # DSSE signs the payload together with its type.
-    signed = Envelope(payload, PAYLOAD_TYPE, {}).pae()
+    signed = Envelope(envelope.payload, PAYLOAD_TYPE, {}).pae()
     for key in signers.keys:
         # The key that a signature names is only a hint, so each signature is tried with each key.
-        for _, signature in signatures:
+        for entry in envelope.signatures:
             with contextlib.suppress(UnverifiedSignatureError):
-                key.verify_signature(Signature(key.keyid, signature.hex()), signed)
-                return f"of {key.keyid}", payload
+                key.verify_signature(Signature(key.keyid, entry.signature.hex()), signed)
+                return OpenedSignature(f"of {key.keyid}", envelope.payload)
     raise ValueError(f"none of the keys signed it; it names {claimed or 'none'}")
 
 
-def _open_bundle(raw: bytes, signers: Signers) -> tuple[str, bytes]:
-    """Return the signer of a Sigstore bundle, as words, and the payload.
+def _open_bundle(raw: bytes, signers: Signers) -> OpenedSignature:
+    """Return the contents of a Sigstore bundle.
 
     Raises DOCUMENT_ERRORS, also if the required identity did not sign it.
     """
     if signers.open_bundle:
-        return "of the identity, by Sigstore", signers.open_bundle(raw)
-    return "by Sigstore", read_payload(raw)
+        return OpenedSignature("of the identity, by Sigstore", signers.open_bundle(raw))
+    return OpenedSignature("by Sigstore", read_payload(raw))
 
 
 def read_payload(raw: bytes) -> bytes:
@@ -313,21 +336,17 @@ def read_payload(raw: bytes) -> bytes:
     document = parse_json_object(raw)
     if "attestation_bundles" in document:
         return b"\n".join(read_payload(bundle) for bundle in _read_provenance(document))
-    payload, _ = _parse_envelope(document.get("dsseEnvelope", document))
-    return payload
+    return _parse_envelope(document.get("dsseEnvelope", document)).payload
 
 
-def _parse_envelope(envelope: Mapping[str, Any]) -> tuple[bytes, list[tuple[str, bytes]]]:
-    """Return the payload of an envelope, and its signatures with the keys that they name.
-
-    Raises DOCUMENT_ERRORS.
-    """
+def _parse_envelope(envelope: Mapping[str, Any]) -> ParsedEnvelope:
+    """Return the payload and the signatures of an envelope. Raises DOCUMENT_ERRORS."""
     payload = _require_payload_type(envelope["payloadType"], _decode_base64(envelope["payload"]))
     signatures = [
-        (str(entry.get("keyid", "")), _decode_base64(entry["sig"]))
+        KeySignature(str(entry.get("keyid", "")), _decode_base64(entry["sig"]))
         for entry in envelope["signatures"]
     ]
-    return payload, signatures
+    return ParsedEnvelope(payload, signatures)
 
 
 def _decode_base64(text: str) -> bytes:
@@ -397,10 +416,10 @@ def sign_wheel(wheel: Path, signer: "CryptoSigner") -> None:
             document["subject"].append(subject)
     envelope = Envelope(statement.canonical_json(document), PAYLOAD_TYPE, {})
     with contextlib.suppress(OSError, *DOCUMENT_ERRORS):  # a missing or damaged one is replaced
-        payload, signatures = _parse_envelope(read_json_object(target))
-        if payload == envelope.payload:
-            for keyid, signature in signatures:
-                envelope.signatures[keyid] = Signature(keyid, signature.hex())
+        previous = _parse_envelope(read_json_object(target))
+        if previous.payload == envelope.payload:
+            for entry in previous.signatures:
+                envelope.signatures[entry.keyid] = Signature(entry.keyid, entry.signature.hex())
     envelope.sign(signer)
     write_atomically(target, json.dumps(envelope.to_dict()) + "\n")
 
@@ -412,7 +431,7 @@ def _is_signed_with(wheel: Path, envelope: Path, key: "SSlibKey") -> bool:
     signed here would change that: ECDSA would only write another envelope each time.
     """
     try:
-        _, payload = _open_envelope(read_document(envelope), Signers((key,)))
-        return not list(_subject_problems(wheel, payload))
+        opened = _open_envelope(read_document(envelope), Signers((key,)))
+        return not list(_subject_problems(wheel, opened.payload))
     except (OSError, *DOCUMENT_ERRORS):  # a missing or damaged one
         return False

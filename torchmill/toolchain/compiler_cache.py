@@ -256,10 +256,10 @@ def count_ccache_hits(log: Iterable[str]) -> sccache.HitCounts:
 
 
 def _reachable_cache(site: CacheSite, setting: str) -> RemoteCache | None:
-    """Return the shared cache that the user's setting names; None if it names none.
+    """Return the shared cache that the user's setting names; None if the setting is empty.
 
-    It is None too, after a note, if the cache cannot be reached. Raises ConfigError for a setting
-    that cannot be read.
+    If the cache cannot be reached, this is noted, and None is returned. Raises ConfigError for a
+    setting that cannot be read.
     """
     shared = remote_cache.parse_remote(setting)
     if shared is None:
@@ -272,7 +272,7 @@ def _reachable_cache(site: CacheSite, setting: str) -> RemoteCache | None:
 
 
 def _require_ccache(site: CacheSite, setting: str) -> None:
-    """Raise HostError unless ccache can use parts as its remote storage, and nothing else is."""
+    """Raise HostError unless ccache can use parts, and only parts, as its remote storage."""
     conflicting = [name for name in REMOTE_STORAGE if name in site.environ]
     if setting == remote_cache.NONE:
         conflicting.append(remote_cache.VARIABLE)
@@ -292,8 +292,9 @@ def _require_ccache(site: CacheSite, setting: str) -> None:
 def _set_up_ccache(
     site: CacheSite, program: CcacheProgram, shared: RemoteCache | None
 ) -> CompilerCache:
-    """Return the cache of a build with ccache; none, after a note, if it cannot be written.
+    """Return the cache of a build with ccache.
 
+    If it cannot be written, this is noted, and the build has no cache (a cache without a tool).
     Raises HostError in this case if the build takes or makes parts.
     """
     folder = site.cache_folder / "ccache"
@@ -341,7 +342,8 @@ def _write_compiler_list(site: CacheSite) -> Path:
 def _set_up_sccache(site: CacheSite, shared: RemoteCache | None) -> CompilerCache:
     """Return the cache of a build with sccache, which is installed if it is missing.
 
-    Return none, after a note, if sccache cannot be installed or a folder cannot be written.
+    If sccache cannot be installed or a folder cannot be written, this is noted, and the build has
+    no cache.
     """
     folder = site.cache_folder / "sccache"
     if not _is_writable(site, folder, "SCCACHE_DIR"):

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torchmill.core import formats
 from torchmill.core.atomic_writes import write_atomically, write_script
@@ -91,10 +91,10 @@ def parse_shard(text: str, environ: Mapping[str, str]) -> Shard:
 
 
 def divide_compiles(seconds: Mapping[str, float], loads: list[float]) -> list[list[str]]:
-    """Return the names of objects in as many shares as `loads` has numbers.
+    """Divide objects into as many shares as `loads` has numbers; return the names in each share.
 
-    `seconds` has the expected time of each object. `loads` are the seconds that the shares take
-    already; the new seconds are added to it.
+    `seconds` has the expected time of each object. `loads` are the seconds that each share takes
+    already: the seconds of its new objects are added to them, in place.
     """
     # The longest first, each to the share with the least load: the shares become nearly equal.
     shares: list[list[str]] = [[] for _ in loads]
@@ -119,7 +119,7 @@ def expected_seconds(name: str, costs: Iterable[tuple[str, float]]) -> float:
     return _USUAL_SECONDS_OF_C if source.endswith((".c", ".S")) else _USUAL_SECONDS
 
 
-def stand_in(folder: Path, path: str, configured: Path) -> dict[str, str]:
+def write_stand_in(folder: Path, path: str, configured: Path) -> dict[str, str]:
     """Write the stand-in for ninja into a folder; return the variables by which builds use it.
 
     `path` is the PATH of the build. `configured` is the file CMakeCache.txt of the tree: if it
@@ -145,11 +145,17 @@ def stand_in(folder: Path, path: str, configured: Path) -> dict[str, str]:
     return {"PATH": f"{folder}{os.pathsep}{other_path}", "CMAKE_MAKE_PROGRAM": str(program)}
 
 
-def list_parts(folder: Path) -> Iterator[tuple[Path, list[dict[str, Any]]]]:
-    """Yield each folder of parts with the records of its shares.
+class PartsFolder(NamedTuple):
+    """A folder of parts, and the records of its shares."""
 
-    They are `folder` itself and its subfolders, as far as they have parts. A record that is damaged
-    is {}; a share that was ended early has no record. Raises OSError if `folder` cannot be read.
+    path: Path
+    records: list[dict[str, Any]]  # {} for a damaged one; a share that was ended early has none
+
+
+def list_parts(folder: Path) -> Iterator[PartsFolder]:
+    """Yield the folders of parts: `folder` itself and its subfolders, as far as they have parts.
+
+    Raises OSError if `folder` cannot be read.
     """
     subfolders = sorted(path for path in folder.iterdir() if path.is_dir())
     for parts in (folder, *subfolders):
@@ -160,7 +166,7 @@ def list_parts(folder: Path) -> Iterator[tuple[Path, list[dict[str, Any]]]]:
             record = load_object(file)
             is_whole = isinstance(record.get("failed"), list)
             records.append(record if is_whole else {})
-        yield parts, records
+        yield PartsFolder(parts, records)
 
 
 class Ninja:

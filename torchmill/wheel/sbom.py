@@ -113,7 +113,10 @@ def compose_inner_sbom(
 
 
 def serial_number(document: Mapping[str, Any], sha256: str | None) -> str:
-    """Return the serial number for a wheel's digest, or without one for the document itself."""
+    """Return the serial number of an SBOM.
+
+    It follows from the wheel's digest, `sha256`, or if that is None from the document itself.
+    """
     seed = sha256
     if not seed:
         seed = json.dumps({**document, "serialNumber": ""}, sort_keys=True)
@@ -121,6 +124,7 @@ def serial_number(document: Mapping[str, Any], sha256: str | None) -> str:
 
 
 def _wheel_component(manifest: Mapping[str, Any], headers: Message) -> Component:
+    """Return the component of the wheel itself; `headers` are those of METADATA."""
     name = headers.get("Name", manifest["package"])
     version = headers.get("Version", manifest["version"])
     qualifiers = {"file_name": manifest["wheel"]} if "wheel" in manifest else None

@@ -119,8 +119,8 @@ def _newest(pieces: Sequence[FatbinPiece]) -> list[FatbinPiece]:
 def plan_library(path: Path, request: SlimRequest) -> LibraryPlan | None:
     """Return the parts of a shared or static library, or of a program, that stay.
 
-    Returns None if the file has no code for GPUs. Raises InputError if the file is damaged, or has code of
-    an unknown kind.
+    Returns None if the file has no code for GPUs. Raises InputError if the file is damaged, or has
+    code of an unknown kind.
     """
     plan = LibraryPlan(path.stat().st_size)
     if elf.is_elf(path):
@@ -257,9 +257,9 @@ def _add_relocated_words(
 ) -> bool:
     """Add the offsets of the words by which wrappers refer to fatbins.
 
-    `words` has a key for the address of each fatbin. Returns whether the fatbins may move, as far as
-    relocations tell: False if anything but a wrapper refers to an address in `sections`, or if a
-    wrapper refers to an address at which no fatbin begins.
+    `words` has a key for the address of each fatbin. Returns whether the fatbins may move, as far
+    as relocations tell: False if anything but a wrapper refers to an address in `sections`, or if
+    a wrapper refers to an address at which no fatbin begins.
     """
     wrappers = list(image.sections_named(WRAPPER_SECTION))
     for pointer in image.pointers():

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from zipfile import ZipFile, ZipInfo
 
 from millguard.limits import LimitMeter
@@ -62,7 +62,7 @@ PERMISSION_BITS = 0o777
 class SlimLibrary:
     """A library of a wheel or an environment, and the parts of it that stay."""
 
-    name: str  # in the wheel
+    name: str  # in RECORD
     path: Path  # of the library as it is now
     plan: LibraryPlan
 
@@ -91,7 +91,7 @@ def slim_version(version: Version, request: SlimRequest, cuda: str) -> str:
     return f"{version.public}+{'.'.join(labels)}"
 
 
-def require_sound(path: Path) -> FinishedWheel:
+def read_sound_wheel(path: Path) -> FinishedWheel:
     """Return the description of a wheel that may be slimmed.
 
     Raises DeliveryError if the wheel is signed, or if its files are not those in its RECORD.
@@ -120,16 +120,23 @@ def is_untouched(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatch(file_name, pattern) for pattern in patterns)
 
 
-def plan_libraries(files: Iterable[tuple[str, Path]], request: SlimRequest) -> list[SlimLibrary]:
-    """Return the libraries with code for GPUs among `files`: pairs of name in the wheel and path.
+class LibraryFile(NamedTuple):
+    """A library or program of a wheel, or of a package in an environment."""
+
+    name: str  # in RECORD: "torch/lib/libtorch_cuda.so"
+    path: Path  # of the extracted or installed file
+
+
+def plan_libraries(files: Iterable[LibraryFile], request: SlimRequest) -> list[SlimLibrary]:
+    """Return the libraries with code for GPUs among `files`, each with the parts that stay.
 
     Raises InputError if a library is damaged.
     """
     libraries = []
-    for name, path in files:
-        plan = slim.plan_library(path, request)
+    for file in files:
+        plan = slim.plan_library(file.path, request)
         if plan is not None:
-            libraries.append(SlimLibrary(name, path, plan))
+            libraries.append(SlimLibrary(file.name, file.path, plan))
     return libraries
 
 
@@ -164,12 +171,11 @@ def removes_code(libraries: Iterable[SlimLibrary]) -> bool:
     return any(library.plan.kept_code != library.plan.code for library in libraries)
 
 
-def stage_libraries(wheel: Path, folder: Path, patterns: Iterable[str]) -> list[tuple[str, Path]]:
+def stage_libraries(wheel: Path, folder: Path, patterns: Iterable[str]) -> list[LibraryFile]:
     """Extract the parts of a wheel that slimming changes into `folder`.
 
     These are its .dist-info, and its libraries and programs that may have code for GPUs, without
-    those whose names match `patterns`. Returns the name in the wheel and the path of each library
-    and program.
+    those whose names match `patterns`. Returns the extracted libraries and programs.
     """
     libraries = []
     metadata_files = []
@@ -183,7 +189,7 @@ def stage_libraries(wheel: Path, folder: Path, patterns: Iterable[str]) -> list[
                 metadata_files.append(info)
     targets = [(info, f"{folder}/{info.filename}") for info in libraries + metadata_files]
     zip_archive.extract_members(wheel, targets, EXTRACT_THREADS)
-    return [(info.filename, folder / info.filename) for info in libraries]
+    return [LibraryFile(info.filename, folder / info.filename) for info in libraries]
 
 
 def _may_have_code(archive: ZipFile, info: ZipInfo) -> bool:
@@ -416,7 +422,7 @@ class InstalledPackage:
     version: str
     record: Path
     rows: Mapping[str, list[str]]  # of RECORD, by the name in their first column
-    files: list[tuple[str, Path]]  # libraries and programs, with their names in RECORD
+    files: list[LibraryFile]
 
 
 def list_packages(environment: Path, patterns: Sequence[str]) -> Iterator[InstalledPackage]:
@@ -447,7 +453,7 @@ def list_packages(environment: Path, patterns: Sequence[str]) -> Iterator[Instal
             path = record.parents[1] / file
             is_library = not is_untouched(file, patterns)
             if is_library and elf.has_magic(path, elf.ELF_MAGIC, elf.AR_MAGIC):
-                files.append((file, path))
+                files.append(LibraryFile(file, path))
         yield InstalledPackage(name, version, record, rows, files)
 
 

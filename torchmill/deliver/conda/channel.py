@@ -104,7 +104,7 @@ def _check_package(path: Path, subdirs: set[str]) -> None:
 def _published_packages(out: Path) -> dict[str, str]:
     """Return the sha256 of each package in a channel that torchmill put there, by its place.
 
-    Raises DeliveryError if the folder is not empty and no channel of torchmill's.
+    Raises DeliveryError if the folder is neither empty nor a channel that torchmill wrote.
     """
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return {}
@@ -126,9 +126,10 @@ def _refuse_conflicts(
     out: Path,
     stat_cache: StatCache,
 ) -> None:
-    """Raise DeliveryError for foreign packages in a channel, and for packages to be replaced.
+    """Raise DeliveryError if a channel has foreign or changed packages, or would replace a package.
 
-    `packages` are those in `folder`, `published` those that torchmill put into the channel `out`.
+    `packages` are those in `folder`, `published` those that torchmill put into the channel `out`;
+    both are sha256 by place.
     """
     foreign = sorted(place for place in _list_packages(out) if place not in published)
     if foreign:

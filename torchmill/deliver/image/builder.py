@@ -36,7 +36,7 @@ CROSS_COMPILERS = Path(__file__).with_name("cross-compilers.sh")
 
 
 class _Toolkit(NamedTuple):
-    """The source of a builder's CUDA toolkit: an image, archives, or neither (it is in the base)."""
+    """The source of a builder's CUDA toolkit: an image, archives, or neither if the base has it."""
 
     image: BaseImage | None  # to copy it from
     archives: tuple[Archive, ...]  # to unpack, with the libraries that go with it

@@ -31,7 +31,7 @@ class ImagePythons:
     from_base: tuple[str, ...]  # that the base has, or its package manager brings
     from_uv: tuple[str, ...]
     compiled: tuple[str, ...]  # from sources
-    missing: tuple[str, ...]
+    missing: tuple[str, ...]  # that cannot be had in one of these ways
 
 
 def plan_pythons(facts: Facts, base: BaseImage, requested: Sequence[str]) -> ImagePythons:

@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from torchmill.core import suite_files
 from torchmill.core.atomic_writes import fresh_path
@@ -61,16 +62,16 @@ def require_image_folder(folder: Path) -> None:
         raise DeliveryError(
             f"{folder} is not from `invoke image`: name another with --into", code="foreign-folder"
         )
-    recorded, written = _read_record(folder)
+    record = _read_record(folder)
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
-    foreign = [name for name in names if name != IMAGE_RECORD and name not in recorded]
+    foreign = [name for name in names if name != IMAGE_RECORD and name not in record.paths]
     if foreign:
         raise DeliveryError(
             f"{folder} holds {', '.join(foreign[:3])}, which `invoke image` did not write: "
             "move that away, or name another folder with --into",
             code="foreign-folder",
         )
-    for name, digest in written.items():
+    for name, digest in record.digests.items():
         path = folder / name
         if path.is_file() and hash_file(path) != digest:
             raise DeliveryError(
@@ -79,17 +80,21 @@ def require_image_folder(folder: Path) -> None:
             )
 
 
-def _read_record(folder: Path) -> tuple[set[str], dict[str, str]]:
-    """Return all paths that an earlier run wrote, and the sha256 of the texts among them.
+class ImageRecord(NamedTuple):
+    """The contents of IMAGE_RECORD; both are empty if the folder has no record."""
 
-    Both are empty if the folder has no record.
-    """
+    paths: set[str]  # all that an earlier run wrote, relative to the folder
+    digests: dict[str, str]  # the sha256 of those that a user could edit
+
+
+def _read_record(folder: Path) -> ImageRecord:
+    """Return the record of a folder. Raises DeliveryError if it is damaged."""
     file = folder / IMAGE_RECORD
     try:
         record = read_json_object(file)
-        return set(record["all"]), dict(record["written"])
+        return ImageRecord(set(record["all"]), dict(record["written"]))
     except FileNotFoundError:
-        return set(), {}
+        return ImageRecord(set(), {})
     except (OSError, ValueError, TypeError, KeyError):
         raise DeliveryError(
             f"{file} is damaged: move the folder away", code="record-damaged"

@@ -67,19 +67,22 @@ def make_entry(wheel: FinishedWheel, uploaded: str) -> IndexEntry:
 
 
 def restore_entry(file: str, data: Mapping[str, Any]) -> IndexEntry:
-    """Return an entry from its file's name and its `as_data`.
+    """Return the entry of a wheel's file from the `data` that `as_data` returned.
 
-    Raises KeyError, TypeError or WheelError if these are no entry.
+    Raises KeyError, TypeError or WheelError if these are not those of an entry.
     """
-    name, version, _, tags = wheel_file.parse_file_name(Path(file))
+    file_name = wheel_file.parse_file_name(Path(file))
+    version = file_name.version
     for key, kind in _FIELDS.items():
         if not isinstance(data[key], kind):
             raise TypeError("an entry of the state has a field of another type")
     # Wheels for macOS have no variants, because there is no CUDA, and therefore no label.
-    all_variants = all(tag.platform == "any" or tag.platform.startswith("macosx_") for tag in tags)
+    all_variants = all(
+        tag.platform == "any" or tag.platform.startswith("macosx_") for tag in file_name.tags
+    )
     return IndexEntry(
         file=file,
-        name=name,
+        name=file_name.project,
         version=version,
         everywhere=version.local is None and all_variants,
         size=data["size"],

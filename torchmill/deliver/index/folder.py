@@ -1,5 +1,9 @@
 """Write the folder of an index; files that the index did not write stay untouched.
 
+The *place* of a file is its path in the folder: "cpu/torch-….whl". The *state* of an index lists
+the files that earlier runs wrote, by place, with their sha256. Anything else in the folder is
+*foreign*.
+
 Files appear before the pages that name them, and pages change before files are removed; each file
 appears by rename. Before a run writes, it notes in the state what it will write, so that a run that
 was stopped can be continued.
@@ -69,7 +73,7 @@ class IndexContents:
 
     @property
     def digests(self) -> dict[str, str]:
-        """Return the sha256 of each file by its place, kind by kind."""
+        """Return the sha256 of each file by its place: wheels, their METADATA, documents, pages."""
         digests = {}
         for wheel in self.wheels:
             digests[wheel.entry.place] = wheel.entry.sha256
@@ -168,7 +172,7 @@ def write_folder(
 
 
 def _is_foreign(place: str, kind: str, previous: IndexState) -> bool:
-    """Tell if the index did not write what is in a place."""
+    """Tell if something in the folder was not written by the index; `kind` is one of its kinds."""
     return kind == OTHER or (kind == FILE and place not in previous.written)
 
 
@@ -195,7 +199,10 @@ def _possible_digests(
 
 
 def _list_places(folder: Path, prefix: str) -> Iterator[tuple[str, str]]:
-    """Yield the place and the kind of everything below a folder, except what is in STATE_FOLDER."""
+    """Yield the place and the kind of everything below a folder, except what is in STATE_FOLDER.
+
+    `prefix` begins the places: "" for the folder of the index, "cpu/" for its folder "cpu".
+    """
     if not folder.exists():
         return
     with os.scandir(folder) as scan:
@@ -296,11 +303,11 @@ def _write_file(out: Path, place: str, write: Callable[[Path], object]) -> None:
 def _bring_wheel(wheel: ScannedWheel, placement: str, target: Path) -> None:
     """Link or copy a wheel. Raises DeliveryError if it is not the file that was scanned."""
     if placement == LINK and link_file(wheel.path, target):
-        same = stamp_file(target) == wheel.file_stamp
+        is_same = stamp_file(target) == wheel.file_stamp
     else:
         shutil.copy2(wheel.path, target)
-        same = hash_file(target) == wheel.entry.sha256
-    if not same:
+        is_same = hash_file(target) == wheel.entry.sha256
+    if not is_same:
         raise DeliveryError(
             f"{wheel.path} changed while it was read: run the command again",
             code="changed-meanwhile",

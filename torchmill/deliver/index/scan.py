@@ -20,8 +20,12 @@ from torchmill.deliver.index.entries import IndexEntry
 from torchmill.deliver.index.state import RememberedWheel
 from torchmill.wheel import dist_files, finished_wheel
 
-# The entry of a wheel that was read, and the oddities in it.
-ReadWheel = tuple[IndexEntry, tuple[str, ...]]
+
+class ReadWheel(NamedTuple):
+    """The result of reading a wheel."""
+
+    entry: IndexEntry
+    notes: tuple[str, ...]  # oddities in it
 
 
 class FileStamp(NamedTuple):
@@ -68,13 +72,14 @@ class ScannedWheel:
 
 
 def scan_wheels(
-    dists: Sequence[Path], remembered: Mapping[str, RememberedWheel], replaced: Collection[str]
+    dists: Sequence[Path], remembered: Mapping[str, RememberedWheel], replaceable: Collection[str]
 ) -> tuple[ScannedWheel, ...]:
     """Return the wheels of some folders, sorted by name, version and file.
 
-    `remembered` are the wheels that the index has read before, by their files' names. `replaced`
-    are the versions whose wheels may have other bytes than before. Progress is shown if a wheel
-    has to be read. Raises DeliveryError for all problems with all wheels in one message.
+    `remembered` are the wheels that the index has read before, by their files' names. `replaceable`
+    are the versions, such as "torch==1.13.1+cpu", whose wheels may have other bytes than before.
+    Progress is shown if a wheel has to be read. Raises DeliveryError for all problems with all
+    wheels in one message.
     """
     paths = []
     for dist in dists:
@@ -90,12 +95,11 @@ def scan_wheels(
             unchanged[path] = earlier.entry
         else:
             changed.append(path)
-    read = _read_all(changed, remembered, replaced) if changed else {}
+    read = _read_all(changed, remembered, replaceable) if changed else {}
     wheels = []
     for path in paths:
         if path in read:
-            entry, notes = read[path]
-            wheels.append(ScannedWheel(path, stamps[path], entry, notes))
+            wheels.append(ScannedWheel(path, stamps[path], read[path].entry, read[path].notes))
         else:
             wheels.append(ScannedWheel(path, stamps[path], unchanged[path]))
     return _without_duplicates(wheels)
@@ -119,7 +123,7 @@ def _stamp_wheel(path: Path) -> str:
 
 
 def _read_all(
-    paths: Sequence[Path], remembered: Mapping[str, RememberedWheel], replaced: Collection[str]
+    paths: Sequence[Path], remembered: Mapping[str, RememberedWheel], replaceable: Collection[str]
 ) -> dict[Path, ReadWheel]:
     """Return the entries of some wheels. Raises DeliveryError for all problems together."""
     read: dict[Path, ReadWheel] = {}
@@ -131,7 +135,7 @@ def _read_all(
         for number, path in enumerate(paths, 1):
             bar.update(number, len(paths), path.name)
             try:
-                read[path] = _read_wheel(path, remembered.get(path.name), replaced)
+                read[path] = _read_wheel(path, remembered.get(path.name), replaceable)
             except (DeliveryError, WheelError) as error:
                 problems.append(str(error))
     if problems:
@@ -142,9 +146,9 @@ def _read_all(
 
 
 def _read_wheel(
-    path: Path, remembered: RememberedWheel | None, replaced: Collection[str]
+    path: Path, remembered: RememberedWheel | None, replaceable: Collection[str]
 ) -> ReadWheel:
-    """Return the entry of a wheel.
+    """Read a wheel, and return its entry with the oddities in it.
 
     Raises DeliveryError for an unsound wheel, and for one that replaces another without permission.
     """
@@ -154,7 +158,7 @@ def _read_wheel(
         uploaded = remembered.entry.uploaded
     entry = entries.make_entry(wheel, uploaded)
     if remembered and remembered.entry.sha256 != wheel.sha256:
-        _require_replaceable(path, entry, remembered.entry, replaced)
+        _require_replaceable(path, entry, remembered.entry, replaceable)
     # Pages link to the documents beside a wheel, so that all of them are examined.
     verdict = agreement.examine_wheel(path, wheel=wheel)
     if verdict.problems:
@@ -165,14 +169,14 @@ def _read_wheel(
     notes: list[str] = []
     for check in verdict.checks:
         notes += check.notes
-    return entry, tuple(notes)
+    return ReadWheel(entry, tuple(notes))
 
 
 def _require_replaceable(
-    path: Path, entry: IndexEntry, previous: IndexEntry, replaced: Collection[str]
+    path: Path, entry: IndexEntry, previous: IndexEntry, replaceable: Collection[str]
 ) -> None:
     """Raise DeliveryError unless the user allows a wheel's version to be replaced."""
-    if any(yanks.is_of_version(pin, entry) for pin in replaced):
+    if any(yanks.is_of_version(pin, entry) for pin in replaceable):
         return
     raise DeliveryError(
         f"{path}: is not the file that the index has under this name (sha256 "

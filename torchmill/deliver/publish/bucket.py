@@ -87,8 +87,7 @@ class BucketTarget(PublishTarget):
         # The checksum of an upload in parts ends in their number, and is no digest of the file.
         if checksum and "-" not in checksum:
             return base64.b64decode(checksum).hex()
-        digest, _ = digest_parts(self._read_object(key))
-        return digest
+        return digest_parts(self._read_object(key)).sha256
 
     def _read_object(self, key: str) -> Iterator[bytes]:
         """Return an iterator over the parts of an object's content."""

@@ -323,5 +323,4 @@ class GithubReleases(PublishTarget):
         algorithm, _, digest = str(asset.get("digest") or "").partition(":")
         if algorithm == "sha256":
             return digest
-        sha256, _ = digest_parts(self.api.content(self._asset_path(asset["id"])))
-        return sha256
+        return digest_parts(self.api.content(self._asset_path(asset["id"]))).sha256

@@ -25,7 +25,12 @@ from torchmill.core.optional_libraries import require_library
 from torchmill.core.paths import import_path
 from torchmill.core.process import CommandError, capture
 from torchmill.core.silence import LOWEST_RATE, silence_limit
-from torchmill.deliver.publish.upload_set import PublishTarget, UploadFile, digest_parts
+from torchmill.deliver.publish.upload_set import (
+    DigestAndSize,
+    PublishTarget,
+    UploadFile,
+    digest_parts,
+)
 from torchmill.fetch import package_index
 from torchmill.fetch.download import http_session, open_url
 from torchmill.plan.published import PYPI_LARGEST
@@ -181,8 +186,8 @@ class IndexTarget(PublishTarget):
 
     def _read_listed(
         self, session: requests.Session, file: package_index.IndexFile
-    ) -> tuple[str, int]:
-        """Return the sha256 and the size in bytes of a file of the index, which is downloaded."""
+    ) -> DigestAndSize:
+        """Return the digest and the size of a file of the index, which is downloaded."""
         # Another server that stores the file must not get the password.
         if _server(file.url) != _server(self.simple):
             session = http_session()
@@ -235,18 +240,18 @@ class IndexTarget(PublishTarget):
 
     def _upload_error(self, file: UploadFile, output: str) -> DeliveryError | NetworkError:
         """Return the error for an upload that `twine_upload` reports as failed in its output."""
-        kind, status, text = _read_report(output)
-        reason = f"{status or ''} {self._without_secrets(text)}".strip()
-        reason = reason[:_MAX_REASON_CHARACTERS] or kind or "twine gave no reason"
-        message = f"{kind} {text}"
-        if not status and any(word in message for word in _CONNECTION_WORDS):
+        report = _read_report(output)
+        reason = f"{report.status or ''} {self._without_secrets(report.text)}".strip()
+        reason = reason[:_MAX_REASON_CHARACTERS] or report.kind or "twine gave no reason"
+        message = f"{report.kind} {report.text}"
+        if not report.status and any(word in message for word in _CONNECTION_WORDS):
             return NetworkError(
                 f"the connection to {self.name} was not made, or broke off ({reason}): run the "
                 "command again to go on",
                 code="host-unreachable",
             )
         # Indexes answer 409 for a name that is taken, PyPI 400 with these words in its reason.
-        if status != requests.codes.conflict and "already exist" not in text:
+        if report.status != requests.codes.conflict and "already exist" not in report.text:
             return DeliveryError(
                 f"{self.name} refuses {file.name} ({reason}): twine takes TWINE_USERNAME and "
                 "TWINE_PASSWORD, ~/.pypirc, or a keyring",
@@ -282,16 +287,25 @@ class IndexTarget(PublishTarget):
         return text.replace(secret, "***")
 
 
-def _read_report(output: str) -> tuple[str, int, str]:
-    """Return the kind, the HTTP status and the text of the report in the output of `twine_upload`.
+class _UploadReport(NamedTuple):
+    """The report of `twine_upload` about an upload that failed; empty if it printed none."""
 
-    They are "", 0 and "" if there is none.
-    """
+    kind: str  # the class of the error
+    status: int  # of HTTP; 0 without an answer
+    text: str
+
+
+def _read_report(output: str) -> _UploadReport:
+    """Return the report in the output of `twine_upload`."""
     # The words of an index in stderr, which comes last, could pretend to be such a report: the
     # first report is twine_upload's.
     lines = [line for line in output.splitlines() if line.startswith('{"kind": ')]
     report = json.loads(lines[0]) if lines else {}
-    return report.get("kind") or "", report.get("status") or 0, report.get("text") or ""
+    return _UploadReport(
+        kind=report.get("kind") or "",
+        status=report.get("status") or 0,
+        text=report.get("text") or "",
+    )
 
 
 def _hash_start(file: UploadFile, size: int) -> str:
@@ -302,8 +316,7 @@ def _hash_start(file: UploadFile, size: int) -> str:
             for start in range(0, size, _READ_BYTES):
                 yield content.read(min(size - start, _READ_BYTES))
 
-    digest, _ = digest_parts(chunks())
-    return digest
+    return digest_parts(chunks()).sha256
 
 
 def _server(url: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from torchmill.core.errors import DeliveryError, NetworkError
 from torchmill.core.silence import silence_limit
@@ -62,8 +62,8 @@ class PublishTarget(ABC):
     removes_files: ClassVar[bool]  # its files can be listed and removed, by `stored_files`
     size_limit: ClassVar[int] = sys.maxsize  # bytes of a file
     usual_limit: int = sys.maxsize  # bytes of a file that it takes without a special permission
-    # The bytes that are there of each file of which `existing_digests` found only the beginning:
-    # its upload broke off.
+    # For each file of which the target has only the beginning, because its upload broke off, how
+    # many bytes it has, by the file's name; `existing_digests` finds them.
     partial_sizes: Mapping[str, int] = MappingProxyType({})
 
     @property
@@ -82,7 +82,7 @@ class PublishTarget(ABC):
     def existing_digests(self, files: Sequence[UploadFile]) -> Mapping[str, str]:
         """Return the sha256 of the target's files that have the names of these files, by name.
 
-        Raises NetworkError, HostError, or DeliveryError if the target cannot be one.
+        Raises NetworkError, HostError, or DeliveryError if nothing can be published there.
         """
 
     @abstractmethod
@@ -94,21 +94,31 @@ class PublishTarget(ABC):
         """
 
     def stored_files(self) -> Iterable[StoredFile]:
-        """Return all files of a target that `removes_files`. Raises as `existing_digests` does."""
+        """Return all files of the target, if it `removes_files`; other targets do not have this.
+
+        Raises the errors of `existing_digests`.
+        """
         raise NotImplementedError
 
     def finish(self) -> None:  # noqa: B027 - most targets have nothing to do
         """Make the uploads visible, if the target hides them until all of them are there."""
 
 
-def digest_parts(parts: Iterable[bytes]) -> tuple[str, int]:
-    """Return the sha256 and the size in bytes of a content that comes in parts."""
+class DigestAndSize(NamedTuple):
+    """The sha256 of some content, hexadecimal, and its size in bytes."""
+
+    sha256: str
+    size: int
+
+
+def digest_parts(parts: Iterable[bytes]) -> DigestAndSize:
+    """Return the digest and the size of content that comes in parts."""
     digest = hashlib.sha256()
     size = 0
     for part in parts:
         digest.update(part)
         size += len(part)
-    return digest.hexdigest(), size
+    return DigestAndSize(digest.hexdigest(), size)
 
 
 def upload_files(wheel: FinishedWheel, suffixes: Iterable[str]) -> Iterator[UploadFile]:
@@ -119,8 +129,8 @@ def upload_files(wheel: FinishedWheel, suffixes: Iterable[str]) -> Iterator[Uplo
     for suffix in suffixes:
         path = dist_files.document_path(wheel.path, suffix)
         if path.is_file():
-            sha256, size = digest_parts([path.read_bytes()])
-            yield UploadFile(path, sha256, size, wheel)
+            content = digest_parts([path.read_bytes()])
+            yield UploadFile(path, content.sha256, content.size, wheel)
     yield UploadFile(wheel.path, wheel.sha256, wheel.size, wheel)
 
 

@@ -189,7 +189,7 @@ def _merge_settings(
 def declared_packages(file: Path) -> list[str]:
     """Return the projects that a pyproject.toml requires, also in extras and dependency groups.
 
-    The list is empty if the file cannot be read, or is not a project's: `edit_project` reports that.
+    The list is empty if the file cannot be read, or is not of a project: `edit_project` says so.
     """
     try:
         project = tomllib.loads(file.read_text("utf-8-sig"))
@@ -368,7 +368,8 @@ def _merge_requirements(
 
     A bound of NumPy is added to the project's own bounds. `lists` are the snippet's requirements by
     extra: several for several variants, whose extras the user does not name, or one that goes into
-    the extra `extra`, or into the project's own list if that is "". Yields a clause for each change.
+    the extra `extra`, or into the project's own list if that is "". Yields a clause for each
+    change.
     """
     # The list of the project itself ("") is always edited: a package that moves into an extra must
     # not stay in it.

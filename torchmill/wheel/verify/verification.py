@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import NamedTuple, TextIO
 from zipfile import ZipFile
 
 from millpress import library_checks
@@ -19,6 +19,13 @@ from torchmill.wheel.verify import clean_environment, device_code, static_checks
 from torchmill.wheel.verify.clean_environment import CheckResult
 
 
+class VerifiedContents(NamedTuple):
+    """The results of verifying a wheel, for its manifest."""
+
+    checks: Mapping[str, CheckResult]  # by name
+    code_sizes: Mapping[str, Mapping[str, int]]  # bytes of GPU code, by library and capability
+
+
 def verify_wheel(
     wheel: Path,
     expected: PlannedWheel,
@@ -31,19 +38,18 @@ def verify_wheel(
     empty: Path,
     log: TextIO,
     targets: Sequence[ArchTarget] | None = None,
-) -> tuple[Mapping[str, CheckResult], Mapping[str, Mapping[str, int]]]:
-    """Check `wheel` against the planned one, install it in a clean environment, and run its checks.
+) -> VerifiedContents:
+    """Check `wheel` against its plan, install it in a clean environment, and run its checks there.
 
     - `values`: expectations of the check scripts, such as the version of CUDA
     - `python`: the interpreter that the wheel is for
     - `scratch`: the folder in which the environment is created
     - `extra`: wheels and requirements that the checks need
-    - `empty`: the folder of stored environments with nothing but pip, of which this is a copy
+    - `empty`: the folder of stored environments with nothing but pip, which are copied
     - `log`: takes the output of pip and of the check scripts
     - `targets`: the requested compute capabilities; None accepts any
 
-    Returns the results of the checks, by name, and the bytes of code for GPUs, by library and by
-    capability; both are for the manifest. Raises VerifyError with every check that failed.
+    Raises VerifyError with every check that failed.
     """
     needed_flags = expected.processor.needs if expected.processor else ()
     _require(wheel, processor_problems(needed_flags, processor_flags()))
@@ -73,7 +79,7 @@ def verify_wheel(
     _require(wheel, problems)
     checks = clean_environment.run_checks(venv, f"{package.checks}_checks.py", values, log)
     _require(wheel, [f"{name}: {check.detail}" for name, check in checks.items() if not check.ok])
-    return checks, device_code.device_code_sizes(code)
+    return VerifiedContents(checks, device_code.device_code_sizes(code))
 
 
 def _require(wheel: Path, problems: Sequence[str]) -> None:

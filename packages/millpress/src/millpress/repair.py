@@ -189,9 +189,9 @@ def _start_graft(
 
 
 def _file_edit(graft: Graft, path: Path, info: ElfInfo, bundled_names: set[str]) -> ElfEdit:
-    """Return the edit by which the file `path` finds its libraries; an empty one if it does already.
+    """Return the edit by which a file finds its libraries; an empty one if it finds them already.
 
-    `info` is the file's dynamic section before the edit. `bundled_names` are the names that all
+    `info` is the dynamic section of the file `path` before the edit. `bundled_names` are the names that all
     bundled libraries have in the wheel.
     """
     new_names = graft.replaced.get(path, {})  # of libraries that the file needs, by the old names

@@ -196,8 +196,8 @@ def _import_package(member_names: Sequence[str], *, project: str, raw_name: str)
         candidates = packages
     if not candidates:
         raise InputError(
-            f"{raw_name}: no folder has modules of Python, so that {project} has no import package: "
-            "build it again",
+            f"{raw_name}: no folder has modules of Python, so that {project} has no import "
+            "package: build it again",
             code="ambiguous-import-package",
         )
     if len(candidates) > 1:

@@ -178,8 +178,8 @@ def open_wheel(wheel: Path) -> Iterator[ZipFile]:
 def find_dist_info(wheel: Path, archive: ZipFile) -> str:
     """Return the name of the .dist-info folder of a wheel.
 
-    Raises WheelError if the wheel does not have exactly one such folder, if the folder is of another
-    project or lacks METADATA, or if a file in it is too large to be read into memory.
+    Raises WheelError if the wheel does not have exactly one such folder, if the folder is of
+    another project or lacks METADATA, or if a file in it is too large to be read into memory.
     """
     names = archive.namelist()
     folders = dist_info_folders(names)

@@ -352,7 +352,7 @@ class Compressor:
         archive.add(member, self.codec.compress(data))
 
     def _compress_batch(self, files: Sequence[MemberSource]) -> "_Batch":
-        """Read small files and compress each, or take the compressed bytes of all from the cache."""
+        """Read small files and compress each, or take all compressed bytes from the cache."""
         contents = list(zip_archive.read_sources(files))
         key = hashlib.sha256(b"".join(content.sha256 for _, content in contents)).digest()
         uses_cache = sum(content.size for _, content in contents) >= CACHED_FROM_BYTES

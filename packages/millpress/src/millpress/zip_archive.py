@@ -582,9 +582,9 @@ def unsafe_member(info: ZipInfo) -> str:
 
 
 def _is_renamed(info: ZipInfo) -> bool:
-    """Tell whether a member has a second name, in an extra field, which some programs extract it by.
+    """Tell whether a member has a second name, by which some programs extract it.
 
-    That is the field 0x7075 (Unicode path), which Python reads from 3.12 on.
+    It is in the extra field 0x7075 (Unicode path), which Python reads from 3.12 on.
     """
     encoding = "utf-8" if info.flag_bits & UTF8_FLAG else "cp437"
     raw_name = info.orig_filename.encode(encoding, "replace")
