@@ -489,7 +489,7 @@ def _count(entries: Any) -> int:
 def _read_object(file: Path, remedy: str) -> tuple[Mapping[str, Any] | None, tuple[str, ...]]:
     """Return the JSON object in a file, and problems with it.
 
-    The object is None if it cannot be read. A file that does not exist is no problem.
+    The object is None if it cannot be read. A file need not exist: that is not a problem.
     """
     try:
         return read_json_object(file), ()

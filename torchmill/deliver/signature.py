@@ -85,7 +85,7 @@ def read_trusted_keys(environ: Mapping[str, str]) -> Signers:
     library is missing.
     """
     files = environ.get(KEYS_VARIABLE, "").split()
-    # A setting without a key would trust everybody, which nobody means who sets it.
+    # A setting without a key would trust everybody: whoever sets it does not mean that.
     if KEYS_VARIABLE in environ and not files:
         raise ConfigError(
             f"{KEYS_VARIABLE} is set, and names no key: name files with public keys, or unset it",
@@ -197,6 +197,7 @@ def read_identity(identity: str, issuer: str, trusted_root: str = "") -> Signers
         ) from None
 
     def open_bundle(raw: bytes) -> bytes:
+        """Return the payload of a bundle that the identity signed; else raise ValueError."""
         signer = policy.Identity(identity=identity, issuer=issuer)
         try:
             payload_type, payload = verifier.verify_dsse(Bundle.from_json(raw), signer)

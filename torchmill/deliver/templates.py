@@ -18,7 +18,7 @@ def toml_string(value: str) -> str:
     return tomlkit.string(value).as_string()
 
 
-# Nothing is escaped by itself, because most templates are no HTML: the one page of HTML uses `e`.
+# Nothing is escaped by itself, because most templates are not HTML: the only HTML page uses `e`.
 _templates = Environment(  # noqa: S701
     loader=FileSystemLoader([_WING / "image", _WING / "index", _WING / "snippet"]),
     undefined=StrictUndefined,

@@ -226,6 +226,7 @@ def watch_shared_cache(
     ended = threading.Event()
 
     def watch() -> None:
+        """Create or remove DISABLED_FILE now and then, until the build has ended."""
         is_noted = False
         while not ended.wait(WATCH_INTERVAL_SECONDS):
             failure = remote_cache.why_unreachable(shared, environ)

@@ -90,6 +90,7 @@ def build_modules(command: build_ext) -> None:
     progress = SharedProgress(command.build_temp, compiles)
 
     def follow(name: str) -> bool:
+        """Print the output of a module's process to its end; tell whether it was compiled."""
         process, output = compiles[name]
         with open(output, encoding="utf-8", errors="replace") as lines:  # noqa: PTH123 - a pipe
             for line in lines:

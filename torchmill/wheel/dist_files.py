@@ -85,7 +85,7 @@ def read_manifest(wheel: Path) -> dict[str, Any]:
 
 
 def proven_commit(manifest: Mapping[str, Any]) -> str:
-    """Return the commit that a wheel is proven to be built from, unchanged; "" if none is proven.
+    """Return the commit that a wheel is proven to be built from, unchanged; "" if it is not known.
 
     A commit is proven if the source's files were compared with its objects in git. "edits" are the
     files that a user changed after that.

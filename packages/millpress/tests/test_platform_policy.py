@@ -99,7 +99,7 @@ def test_the_oldest_target_is_the_first_that_meets_the_needs(
     ],
 )
 def test_libraries_that_every_system_of_a_tag_has(library: str, expected: bool) -> None:
-    assert platform_target("manylinux_2_36_x86_64").on_system(library) is expected
+    assert platform_target("manylinux_2_36_x86_64").provides(library) is expected
 
 
 def test_the_old_names_of_tags_are_understood() -> None:

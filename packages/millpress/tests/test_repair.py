@@ -181,7 +181,7 @@ def test_with_the_plain_tag_libraries_that_the_loader_finds_are_not_bundled(
     candidates = {}  # libraries of this machine that manylinux does not promise
     for name, path in system_search().cached:
         info = elf.read_elf(path)
-        if info is not None and info.machine == machine and not promised.on_system(name):
+        if info is not None and info.machine == machine and not promised.provides(name):
             candidates[name] = path
     name, path = next(iter(candidates.items()))
     staged = stage_wheel(raw.torch, tmp_path)

@@ -180,7 +180,7 @@ def driver_requirement(toolkit: str) -> str:
 def toolkit_constraint(toolkit: str) -> str:
     """Return the constraint of a CUDA toolkit on other packages, if they are installed.
 
-    It is no requirement, because the wheel bundles or requires the toolkit's libraries itself.
+    It is not a requirement, because the wheel bundles or requires the toolkit's libraries itself.
     """
     major, minor = toolkit.split(".")[:2]
     return f"cuda-version >={major}.{minor},<{int(major) + 1}.0a0"

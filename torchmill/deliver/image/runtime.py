@@ -133,7 +133,7 @@ def image_wheels(facts: Facts, request: ImageRequest, dist: Path) -> tuple[Path,
     """Return the wheels for a runtime image: torch's, and torchvision's if there is one.
 
     Raises DeliveryError that names the session to run if torch's is missing, WheelError for a file
-    that is no sound wheel.
+    that is not a sound wheel.
     """
     wheels = []
     for release in image_releases(facts, request):

@@ -74,6 +74,7 @@ def compute_pages(
     reasons = {entry.file: yank_reason(yanked, entry) for entry in entries}
 
     def links(chosen: Iterable[IndexEntry], folder: str) -> list[PageLink]:
+        """Return the links to some wheels on a page in the folder `folder` of the index."""
         page_links = []
         for entry in chosen:
             link = PageLink(

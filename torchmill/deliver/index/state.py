@@ -40,7 +40,7 @@ class IndexState:
 
 
 def load_state(out: Path) -> IndexState | None:
-    """Return the state of an index; None if the folder is no index of torchmill's.
+    """Return the state of an index; None if torchmill wrote no index there.
 
     Raises DeliveryError if the state cannot be read, or is not in files of torchmill's.
     """

@@ -32,7 +32,7 @@ def parse_yanked_version(option: str, text: str) -> str:
 
     Raises ConfigError if it does not name exactly one version.
     """
-    # ValueError is of the unpacking, if there are no or several specifiers, and of "1.*".
+    # ValueError comes from the unpacking, unless there is one specifier, and from "1.*".
     with contextlib.suppress(InvalidRequirement, ValueError):
         requirement = Requirement(text)
         (specifier,) = requirement.specifier
@@ -119,7 +119,7 @@ def _exact_specifier(version: str) -> SpecifierSet:
 
 
 def yank_reason(yanked: Mapping[str, str], entry: IndexEntry) -> str | None:
-    """Return the reason why a wheel is yanked, "" if none was given; None if it is not yanked."""
+    """Return the reason why a wheel is yanked, "" without a reason; None if it is not yanked."""
     reasons = [reason for pin, reason in sorted(yanked.items()) if is_of_version(pin, entry)]
     if not reasons:
         return None

@@ -84,7 +84,7 @@ class BucketTarget(PublishTarget):
         if not answer:
             return ""
         checksum = answer.get("ChecksumSHA256", "")
-        # The checksum of an upload in parts ends in their number, and is no digest of the file.
+        # The checksum of an upload in parts ends in their number, and is not the file's digest.
         if checksum and "-" not in checksum:
             return base64.b64decode(checksum).hex()
         return digest_parts(self._read_object(key)).sha256

@@ -77,7 +77,7 @@ class GithubApi:
     def pages(self, path: str, missing: str) -> Iterator[Mapping[str, Any]]:
         """Yield the entries of a list that GitHub gives page by page.
 
-        Raises DeliveryError with the message `missing` if there is no such list.
+        Raises DeliveryError with the message `missing` if the list does not exist.
         """
         url: str | None = f"{path}?per_page={_PAGE_ENTRIES}"
         while url:

@@ -58,6 +58,7 @@ def choose_target(to: str, environ: Mapping[str, str], simple: str = "") -> Publ
 
 
 def _folder_target(to: str) -> PublishTarget:
+    """Return the folder that --to names by its path. Raises ConfigError."""
     if HOST.match(to) and not Path(to).parent.is_dir():
         raise ConfigError(
             f"--to {to}: write https://{to} for an index, ./{to} for a folder",
@@ -72,6 +73,7 @@ def _folder_target(to: str) -> PublishTarget:
 
 
 def _bucket_target(to: str) -> PublishTarget:
+    """Return the bucket of "s3://…". Raises ConfigError."""
     from torchmill.deliver.publish.bucket import BucketTarget
 
     match = BUCKET.fullmatch(to)
@@ -84,6 +86,7 @@ def _bucket_target(to: str) -> PublishTarget:
 
 
 def _github_target(to: str, environ: Mapping[str, str]) -> PublishTarget:
+    """Return the releases of "github:…". Raises ConfigError."""
     from torchmill.deliver.publish.github import GithubReleases
 
     match = GITHUB.fullmatch(to)
@@ -97,6 +100,7 @@ def _github_target(to: str, environ: Mapping[str, str]) -> PublishTarget:
 
 
 def _index_target(to: str, environ: Mapping[str, str], simple: str) -> PublishTarget:
+    """Return the index at a URL, or in a section of ~/.pypirc. Raises ConfigError."""
     from torchmill.deliver.publish.index import IndexTarget
 
     no_login = (

@@ -58,7 +58,7 @@ class PublishTarget(ABC):
 
     # These two have no default, so that every kind of target answers them. Options that need a yes
     # are refused for a target that answers no.
-    takes_documents: ClassVar[bool]  # it takes files that are no wheels
+    takes_documents: ClassVar[bool]  # it takes files that are not wheels, too
     removes_files: ClassVar[bool]  # its files can be listed and removed, by `stored_files`
     size_limit: ClassVar[int] = sys.maxsize  # bytes of a file
     usual_limit: int = sys.maxsize  # bytes of a file that it takes without a special permission

@@ -178,8 +178,8 @@ def _common_pythons(
 ) -> tuple[str, ...]:
     """Return the Pythons for which every pin has a wheel, oldest first.
 
-    Pythons without the GIL are among them only if there are no others. `pins` has at least one.
-    Raises DeliveryError if there is no such Python.
+    Pythons without the GIL are among them only if there are no others. `pins` must not be empty.
+    Raises DeliveryError if no Python has all wheels.
     """
     common = set(pins[0].pythons)
     for pin in pins:

@@ -132,7 +132,7 @@ def _takes_tag(python: str, tag: Tag) -> bool:
 def find_official(
     facts: Facts, release: Release, variant: str, arch: Arch, *, prefer_default: bool = False
 ) -> PlatformPin | None:
-    """Return the pin of a release's official wheels; None if none are known.
+    """Return the pin of a release's official wheels; None if the facts know no such wheels.
 
     If several indexes have them, `prefer_default` prefers the index that installers ask by
     themselves, PyPI: extensions are built for its wheels.

@@ -2,7 +2,7 @@
 
 The functions that most programs need are here: `read_wheel`, `verify_wheel`, `repair_wheel`, and
 for a wheel that is edited on the way `stage_wheel`, `repair_staged` and `pack_wheel`. These modules
-are public as well:
+are public, too:
 
 - `atomic_files`: files that appear whole or not at all
 - `bundling`: find and bundle the libraries that a platform tag does not promise

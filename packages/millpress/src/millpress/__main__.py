@@ -57,7 +57,7 @@ def pack(options: argparse.Namespace) -> int:
 def verify(options: argparse.Namespace) -> int:
     """Print the problems of wheels; the exit code is 1 if there are any.
 
-    A file that is missing or is no wheel has a problem, and the other files are still checked.
+    A file that is missing or not a wheel has a problem, and the other files are still checked.
     Only an error that would stop each check, such as a full disk, ends the command.
     """
     exit_code = 0

@@ -165,7 +165,7 @@ class PlatformTarget:
     policy: Policy
     covered: bool  # False: the tag is newer than every policy, and `policy` is only the newest one
 
-    def on_system(self, library: str) -> bool:
+    def provides(self, library: str) -> bool:
         """Tell whether every system of the tag has `library`."""
         return library in self.policy.whitelist or LOCAL_LIBRARY.fullmatch(library) is not None
 
@@ -177,7 +177,7 @@ class PlainLinuxTarget:
     arch: str
     search: LibrarySearch
 
-    def on_system(self, library: str) -> bool:
+    def provides(self, library: str) -> bool:
         """Tell whether systems like this one have `library`."""
         if LOCAL_LIBRARY.fullmatch(library) is not None:
             return True
@@ -234,7 +234,7 @@ class Graft:
 
 
 def bundle_libraries(graft: Graft) -> None:
-    """Bundle what the files need, then what those libraries need in turn.
+    """Bundle the libraries that the files need, then those that the bundled libraries need.
 
     Raises RepairError, which names every missing library.
     """
@@ -301,7 +301,7 @@ def _is_available(graft: Graft, name: str) -> bool:
     return (
         name in graft.raw_libraries
         or name in graft.provided
-        or graft.target.on_system(name)
+        or graft.target.provides(name)
         or nvidia_folder(graft.required_nvidia, name) is not None
         or nvidia_folder(graft.installed_nvidia, name) is not None
     )
@@ -483,7 +483,7 @@ def system_needs(
         libraries = set()
         for name in info.needed:
             is_driver = DRIVER_LIBRARY.fullmatch(name) is not None
-            if target.on_system(name) and name not in wheel_libraries and not is_driver:
+            if target.provides(name) and name not in wheel_libraries and not is_driver:
                 libraries.add(name)
         symbols = frozenset[str]()
         if not libraries.isdisjoint(target.policy.blacklist):
@@ -515,7 +515,7 @@ def policy_problems(target: PlatformTarget, needs: Iterable[SystemNeeds]) -> lis
 
 
 def oldest_target(target: PlatformTarget, needs: Sequence[SystemNeeds]) -> PlatformTarget | None:
-    """Return the oldest target with this C library that meets these needs; None if none does."""
+    """Return the oldest target with this C library that meets these needs; None without one."""
     libc = "musllinux" if target.tag.startswith("musllinux") else "manylinux"
     libraries = set[str]().union(*(need.libraries for need in needs))
     for dated in _policies(libc, target.arch, target.tag):
@@ -526,7 +526,7 @@ def oldest_target(target: PlatformTarget, needs: Sequence[SystemNeeds]) -> Platf
             policy=dated.policy,
             covered=True,
         )
-        has_libraries = all(candidate.on_system(library) for library in libraries)
+        has_libraries = all(candidate.provides(library) for library in libraries)
         if has_libraries and not policy_problems(candidate, needs):
             return candidate
     return None

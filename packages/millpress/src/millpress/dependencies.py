@@ -31,7 +31,7 @@ def project_of(requirement: object) -> str:
     """Return the normalized name of the project that a requirement is on.
 
     Returns "" if `packaging` cannot parse the requirement, as with some that old setuptools wrote,
-    or if it is no text: a dependency group in pyproject.toml may also have tables.
+    or if it is not a text: a dependency group in pyproject.toml may also have tables.
     """
     try:
         return canonicalize_name(Requirement(str(requirement)).name)

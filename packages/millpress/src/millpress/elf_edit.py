@@ -249,7 +249,7 @@ def _range_to_move(image: ElfImage) -> ByteRange | None:
     """Return the range behind the table of segments that must move for one more entry in it.
 
     The range begins where the table ends, and has at least the size of an entry; it ends where a
-    section or segment ends, so that none is torn apart. None if something in it cannot move.
+    section or segment ends, so that all of them stay whole. None if something in it cannot move.
     """
     entry_bytes = struct.calcsize(image.byte_order + image.layout.segment)
     start = image.header.segments_offset + entry_bytes * len(image.segments)

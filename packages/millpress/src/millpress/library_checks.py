@@ -232,7 +232,7 @@ def _unresolved(
             yield f"{name} looks in {entry}, which nothing that the wheel requires installs"
     for needed in info.needed:
         is_installed = needed in loadable or any((folder / needed).is_file() for folder in folders)
-        is_on_system = target.on_system(needed) or bundling.is_interpreter_library(needed)
+        is_on_system = target.provides(needed) or bundling.is_interpreter_library(needed)
         if not is_installed and not is_on_system:
             yield f"{name} needs {needed}, which is neither in the wheel nor in what it requires"
 

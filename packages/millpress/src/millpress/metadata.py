@@ -151,6 +151,7 @@ def stamp_version(staged: StagedWheel, version: str, base: str | None) -> Staged
     base_project = None if base is None else project_of(base)
 
     def stamp(head: str) -> str:
+        """Return the headers with the new version and requirement."""
         headers = []
         for header in _split_headers(head):
             name, _, value = header.partition(":")

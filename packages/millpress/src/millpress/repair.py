@@ -191,8 +191,8 @@ def _start_graft(
 def _file_edit(graft: Graft, path: Path, info: ElfInfo, bundled_names: set[str]) -> ElfEdit:
     """Return the edit by which a file finds its libraries; an empty one if it finds them already.
 
-    `info` is the dynamic section of the file `path` before the edit. `bundled_names` are the names that all
-    bundled libraries have in the wheel.
+    `info` is the dynamic section of the file `path` before the edit. `bundled_names` are the names
+    that all bundled libraries have in the wheel.
     """
     new_names = graft.replaced.get(path, {})  # of libraries that the file needs, by the old names
     # libpython is the interpreter that imports the file: a second copy must not be loaded
@@ -221,7 +221,7 @@ def _new_run_path(
 
     These may be in the wheel (`needs_wheel`), in packages of NVIDIA that the wheel requires, or in
     packages of NVIDIA that its base package requires. `needed` are the names of the libraries as
-    the edited file has them. A file that needs none of these gets no new entry.
+    the edited file has them. A file that does not need any of these gets no new entry.
     """
     required_folders = _nvidia_folders(graft.required_nvidia, needed)
     installed_folders = _nvidia_folders(graft.installed_nvidia, needed)
@@ -256,7 +256,7 @@ def _oldest_kept_tag(graft: Graft, target: PlatformTarget) -> str:
 
     Raises RepairError if they do not keep those of the target's own tag.
     """
-    # read anew: files were edited, and those that installers move elsewhere count as well
+    # read anew: files were edited, and here also those count that installers move elsewhere
     files = elf.dynamic_files(graft.staged.root)
     needs = list(bundling.system_needs(graft.staged.root, files, target, graft.raw_libraries))
     oldest = bundling.oldest_target(target, needs)

@@ -180,7 +180,7 @@ def _import_package(member_names: Sequence[str], *, project: str, raw_name: str)
     """Return the name of the folder that an import of the project loads.
 
     It is the folder with the project's name, or else the only one with modules. Raises InputError,
-    which names the raw wheel by `raw_name`, if there is no such folder, or several.
+    which names the raw wheel by `raw_name`, unless there is exactly one such folder.
     """
     folders = set()
     for path in map(PurePosixPath, member_names):

@@ -13,7 +13,7 @@ def verify_wheel(wheel: Path) -> list[str]:
     Its name, METADATA, WHEEL and RECORD must agree, its members must be what RECORD says and safe
     to extract, its extension modules must have the function that an import calls, and its libraries
     must be for the machine of its platform tags and need no more of the C library than these
-    promise. The file is read to its end. A file that is missing or is no wheel has one problem.
+    promise. The file is read to its end. A file that is missing or not a wheel has one problem.
     Raises OSError if the disk for temporary files is full.
 
         wheel = Path("dist/spam-1.0-cp312-cp312-manylinux_2_28_x86_64.whl")
