@@ -170,7 +170,7 @@ def slice_problems(
 
 
 def _oldest_macos(commands: Iterable[tuple[object, object, object]]) -> tuple[int, int]:
-    """Return the oldest macOS that loads a slice, by its load commands; (0, 0) if they do not say."""
+    """Return the oldest macOS that loads a slice, by its load commands; (0, 0) without one."""
     for load, command, _ in commands:
         kind = getattr(load, "cmd", None)
         if kind == VERSION_MIN:
