@@ -1,4 +1,8 @@
-"""The Pythons and the system packages of an image."""
+"""The Pythons and the system packages of an image.
+
+The suite, which is torchmill itself, runs on a Python of its own in a builder. The other Pythons of
+the builder are those that it builds wheels for.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,11 @@
-"""The image that a user asks for with `invoke image`, checked against the facts."""
+"""The image that a user asks for with `invoke image`, checked against the facts.
+
+There are three kinds: a builder builds wheels of a release, a runtime image has finished wheels
+installed, and a dev container is for those who work on torchmill. The purpose of a builder decides
+its base image: "distribution" is manylinux, for wheels that are given to others, "development" is
+Debian or Ubuntu, for wheels for systems like this one, and "debian" is the Debian that has the
+source of the release (`invoke fetch --from debian`).
+"""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,8 @@
-"""The entries of an index: all that its pages have of a wheel."""
+"""The entries of an index: all that its pages have of a wheel.
+
+An index has a sub-index for each variant ("cpu", "cu118"), with the wheels whose versions have that
+local label. Wheels without a variant are in all of them.
+"""
 
 import hashlib
 from collections import defaultdict

@@ -1,4 +1,9 @@
-"""The pages of a static package index, their layout and their contents (PEP 503, 658, 691)."""
+"""The pages of a static package index, their layout and their contents (PEP 503, 658, 691).
+
+For each project there is a page with links to its wheels, and for the index a list of projects.
+Each page exists as HTML and as JSON. A sub-index has the same pages, with the wheels of one
+variant.
+"""
 
 import json
 import posixpath

@@ -1,4 +1,8 @@
-"""Read the wheels of dist/ for an index, each only if it has changed since the last run."""
+"""Read the wheels of dist/ for an index, each only if it has changed since the last run.
+
+Whether it has changed is told by stamps: sizes, times and inodes of the wheel's file and of the
+files beside it. The state of the index remembers them with the entry of each wheel.
+"""
 
 import contextlib
 from collections.abc import Collection, Mapping, Sequence

@@ -1,4 +1,7 @@
-"""A bucket of S3, or of a store with the same interface, as a target; boto3 uploads the files."""
+"""A bucket of S3, or of a store with the same interface, as a target; boto3 uploads the files.
+
+A bucket has objects, each with a key: a target's prefix, such as "wheels/", and the file's name.
+"""
 
 import base64
 import mimetypes

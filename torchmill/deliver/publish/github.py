@@ -1,4 +1,8 @@
-"""The releases of a GitHub repository as a target, by GitHub's REST API."""
+"""The releases of a GitHub repository as a target, by GitHub's REST API.
+
+A release belongs to a tag and has assets: the files that were uploaded to it. Without a tag in the
+argument of --to, the wheels of each version of a package go into a release of their own.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,4 +1,8 @@
-"""A package index that takes uploads as a target; twine uploads, with its own configuration."""
+"""A package index that takes uploads as a target; twine uploads, with its own configuration.
+
+Uploads go to one URL, and the pages of the index are read at another (`simple`), to see which files
+it has. Logins come from twine's variables or from ~/.pypirc.
+"""
 
 import json
 import os

@@ -1,4 +1,8 @@
-"""Choose the target that the argument of --to names."""
+"""Choose the target that the argument of --to names.
+
+A target is a place that wheels are published to: a folder, an index, the releases of a repository,
+or a bucket.
+"""
 
 import re
 from collections.abc import Mapping

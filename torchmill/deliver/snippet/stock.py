@@ -1,4 +1,8 @@
-"""The wheels on offer for a snippet: in a folder, in an index, or official wheels."""
+"""The wheels on offer for a snippet: in a folder, in an index, or official wheels.
+
+The stock is the wheels that torchmill built: in dist/, in another folder, or in an index. Official
+wheels are those that the facts list for a release; their files are not known.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -1,4 +1,10 @@
-"""Install a wheel in a clean virtual environment and run its checks there."""
+"""Install a wheel in a clean virtual environment and run its checks there.
+
+A clean environment has the wheel and the packages that it requires. Packages of the user, and
+variables that bring in libraries or settings, have no effect in it. The checks are the scripts in
+checks/, which the wheel's Python runs: they import the package, compute with it, and print their
+results as JSON.
+"""
 
 import json
 import os

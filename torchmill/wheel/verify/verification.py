@@ -1,4 +1,8 @@
-"""Verify a finished wheel: read it, install it in a clean environment, and compute with it."""
+"""Verify a finished wheel: read it, install it in a clean environment, and compute with it.
+
+It is compared with the `PlannedWheel`, which has its name, tags and requirements as the plan gives
+them. What fails is reported together, and the wheel is not delivered.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

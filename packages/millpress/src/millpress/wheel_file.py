@@ -1,4 +1,8 @@
-"""Read a finished wheel file: its name, METADATA and digest."""
+"""Read a finished wheel file: its name, METADATA and digest.
+
+A wheel is a zip archive. Its file name states project, version, build number and tags (PEP 427).
+The folder .dist-info in it has METADATA, which repeats project and version and lists requirements.
+"""
 
 import csv
 import re
