@@ -75,13 +75,27 @@ def _offers_of_file(
     pythons = _wheel_pythons(facts, package, version, tags)
     for name, arch in arches.items():
         variant, paired = _wheel_variant(facts, version, arch.system, manifest)
-        yield WheelOffer(package, version, variant, paired, name, pythons, file, url, sha256, build)
+        yield WheelOffer(
+            package=package,
+            version=version,
+            variant=variant,
+            paired=paired,
+            arch=name,
+            pythons=pythons,
+            file=file,
+            url=url,
+            sha256=sha256,
+            build=build,
+        )
 
 
 def _wheel_variant(
     facts: Facts, version: Version, system: str, manifest: Mapping[str, Any]
 ) -> tuple[str, str]:
-    """Return the variant of a wheel, by its label or its manifest, and the rest of its label."""
+    """Return the variant of a wheel, and the rest of its label, which names its base.
+
+    The variant is told by the label of the version, or else by the manifest.
+    """
     variants = {CPU, *(toolkit.variant for toolkit in facts.toolkits)}
     # A wheel that was slimmed for some GPUs serves the same projects as its original.
     labels = [
@@ -154,7 +168,14 @@ def find_official(
     )
     version = release.version + offered.label.format(variant=variant)
     pythons = wheel_pythons(facts, release, arch.name)
-    return PlatformPin(release.package, version, variant, arch, pythons, place)
+    return PlatformPin(
+        package=release.package,
+        version=version,
+        variant=variant,
+        arch=arch,
+        pythons=pythons,
+        place=place,
+    )
 
 
 def read_stock(facts: Facts, layout: Layout, index: str, *, official: bool = False) -> WheelStock:

@@ -320,7 +320,7 @@ class ZipWriter:
         count = len(self.members)
         size = end - start
         if count >= self.count_limit or max(start, size) >= self.size_limit:
-            self._write_zip64_end(count, size, start, end)
+            self._write_zip64_end(count=count, size=size, start=start, end=end)
         if count >= self.count_limit:
             count = ZIP64_COUNT
         if size >= self.size_limit:
@@ -330,8 +330,11 @@ class ZipWriter:
         # the first disk of one, all members on it, and a comment of no bytes
         self.sink.write(END_RECORD.pack(END_MARK, 0, 0, count, count, size, start, 0))
 
-    def _write_zip64_end(self, count: int, size: int, start: int, end: int) -> None:
-        """Write the end record with wide numbers, and the locator that leads to it."""
+    def _write_zip64_end(self, *, count: int, size: int, start: int, end: int) -> None:
+        """Write the end record with wide numbers, and the locator that leads to it.
+
+        The directory has `count` members and `size` bytes, from the offset `start` to `end`.
+        """
         record_bytes = END64_RECORD.size - UNCOUNTED_BYTES
         made_by = ZIP64_VERSION | UNIX_SYSTEM << 8
         versions = (record_bytes, made_by, ZIP64_VERSION, 0, 0)
