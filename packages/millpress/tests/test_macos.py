@@ -216,14 +216,14 @@ def test_a_folder_of_libraries_that_the_package_brings_stays(
     compiled: StagedWheel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     delocating = pytest.importorskip("delocate.delocating")
-    own = compiled.root / "spam" / ".dylibs" / "libown.dylib"
-    own.parent.mkdir()
-    own.write_bytes(b"")
+    own_library = compiled.root / "spam" / ".dylibs" / "libown.dylib"
+    own_library.parent.mkdir()
+    own_library.write_bytes(b"")
     monkeypatch.setattr(delocating, "delocate_path", lambda *_, **__: {})
     monkeypatch.setattr(macos, "XCODE_TOOLS", ())
     monkeypatch.setattr(macos, "read_slices", lambda _path: {"arm64": (11, 0)})
     assert macos.repair_for_macos(compiled, "macosx_11_0_arm64", frozenset()) == ()
-    assert own.exists()
+    assert own_library.exists()
 
 
 def test_a_damaged_file_is_refused(compiled: StagedWheel) -> None:
