@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from millpress import bundling, elf
 from millpress.bundling import hashed_name, system_search
-from millpress.repair import repair_staged
+from millpress.repair import repair_staged, repair_wheel
 from millpress.staging import stage_wheel
 from press_support import compiled_wheels as tiny
 from press_support.expected_errors import refused
@@ -194,6 +194,14 @@ def test_with_the_plain_tag_libraries_that_the_loader_finds_are_not_bundled(
 def test_a_tag_that_is_not_of_linux_is_refused(raw: tiny.Raw, tmp_path: Path) -> None:
     with refused("invalid-platform-tag"):
         repair_staged(stage_wheel(raw.torch, tmp_path), "solaris_2_11")
+
+
+def test_the_oldest_tag_of_a_musl_wheel_is_not_searched_for(raw: tiny.Raw, tmp_path: Path) -> None:
+    stem = raw.torch.name.rpartition("-")[0]
+    wheel = tmp_path / f"{stem}-musllinux_1_2_{tiny.ARCH}.whl"
+    shutil.copy(raw.torch, wheel)
+    with refused("invalid-platform-tag"):
+        repair_wheel(wheel, tmp_path / "dist", folders=[raw.outside])
 
 
 def test_on_windows_nothing_is_done(raw: tiny.Raw, tmp_path: Path) -> None:

@@ -85,13 +85,15 @@ def _newest_tag(wheel: Path) -> str:
     """Return the newest platform tag that a wheel which was built on this machine can have.
 
     That is the tag of this machine's glibc. Wheels for other systems than Linux have the right tag
-    already, which is returned. Raises OptionError if this machine has another C library.
+    already, which is returned. Raises OptionError if this machine or the wheel has another C
+    library.
     """
     raw_tag = wheel.name.removesuffix(".whl").rpartition("-")[2]
     if not raw_tag.startswith(("linux_", "manylinux", "musllinux")):
         return raw_tag
     library, version = platform.libc_ver()
-    if library != "glibc":
+    # a musl wheel that is repaired on another machine must not get a tag of glibc
+    if library != "glibc" or raw_tag.startswith("musllinux"):
         raise OptionError(
             "the oldest tag that holds is found with glibc only: name a platform tag, such as "
             f"musllinux_1_2_{platform.machine()}",
