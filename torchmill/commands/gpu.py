@@ -165,7 +165,7 @@ def newest_cuda_wheels(dist: Path, arch: str) -> list[GpuWheel]:
     pythons: frozenset[str] = frozenset()
     by_package: dict[str, GpuWheel] = {}
     for wheel in reversed(cuda_wheels):
-        package = parse_file_name(wheel.path)[0]
+        package = parse_file_name(wheel.path).project
         if wheel.base != newest.base or package in by_package:
             continue
         if wheel.pythons:
