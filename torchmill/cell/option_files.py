@@ -1,7 +1,7 @@
 """The options of sessions and tasks, with the files and folders that they name.
 
-`plan/options.py` takes the words apart and looks at nothing. Here each path is looked up, so that
-the options hold everything that a decision needs to know of it.
+`plan/options.py` parses the words without a look at the disk. Here each path is looked up, so that
+the options have all that a decision needs to know about it.
 """
 
 import os
@@ -20,17 +20,17 @@ _PATCHES = {".patch", ".diff"}  # suffixes of the files that a folder of patches
 
 
 def parse_options(arguments: Sequence[str], prog: str) -> Options:
-    """Return the options in the words of a command line, with what the files they name are.
+    """Return the options in the words of a command line, with the paths that they name.
 
     `prog` is the command that messages name. Raises ConfigError for a word that is not an option,
     for a value that makes no sense, and for a path that does not exist.
     """
     # The variables of the engine that started this process are needed for `--shard auto`.
-    options, named = parse_words(arguments, prog, os.environ)
-    if named.torch is not None:
-        options = _with_torch(options, named.torch, prog)
-    patches = _find_patches(named.patches, prog)
-    return replace(options, patches=patches, parts=_locate_parts(named.parts, prog))
+    options, files = parse_words(arguments, prog, os.environ)
+    if files.torch is not None:
+        options = _with_torch(options, files.torch, prog)
+    patches = _find_patches(files.patches, prog)
+    return replace(options, patches=patches, parts=_locate_parts(files.parts, prog))
 
 
 def options_of_task(task: str, values: Mapping[str, str | Sequence[str] | None]) -> Options:
@@ -45,11 +45,8 @@ def options_of_task(task: str, values: Mapping[str, str | Sequence[str] | None])
 def _with_torch(options: Options, text: str, prog: str) -> Options:
     """Return options with the wheel or the folder that `--torch` names."""
     path = Path(text)
-    if path.suffix == ".whl":
-        exists_as_named = path.is_file()
-    else:
-        exists_as_named = path.is_dir()
-    if not exists_as_named:
+    is_valid = path.is_file() if path.suffix == ".whl" else path.is_dir()
+    if not is_valid:
         raise ConfigError(
             f"{prog}: --torch {text}: no such wheel or folder; give a .whl file, an environment "
             "that torch is installed in, or PyPI",

@@ -7,9 +7,9 @@ from pathlib import Path
 from torchmill.plan.doctor.finding import CheckContext
 from torchmill.plan.doctor.source import SWITCH, doubtful_switches
 
-# Files that read switches. The first ones name most switches, so the slow tree walks are needed
-# only for rare ones. Those walks enter third_party/ as well, whose parts read switches of their
-# own, and read files of the patterns above again.
+# Patterns of files that read switches. The files of the first ones name most switches, so the slow
+# "**" is needed only for rare ones. It also finds the files of third_party/, whose parts read
+# switches of their own, and once more those of the other patterns.
 _BUILD_FILES = (
     "setup.py",
     "CMakeLists.txt",
@@ -23,7 +23,7 @@ _BUILD_FILES = (
 def with_source_switches(context: CheckContext) -> CheckContext:
     """Return the input of the doctor's checks with the switches that the source names.
 
-    It stays as it is if no source is fetched.
+    Without a fetched source, `context` is returned as it is.
     """
     if context.source is None:
         return context
@@ -34,14 +34,12 @@ def with_source_switches(context: CheckContext) -> CheckContext:
 def find_switches(folder: Path, names: Collection[str]) -> frozenset[str]:
     """Return the switches that the build files in a folder name.
 
-    The search ends as soon as all of `names` were read; further switches may then be missing.
+    The search ends as soon as all of `names` were read. Other switches may then be missing in the
+    result.
     """
-    wanted = set(names)
     switches: set[str] = set()
-    files = _build_files(folder)
-    while not wanted <= switches:
-        file = next(files, None)
-        if file is None:
+    for file in _build_files(folder):
+        if switches.issuperset(names):
             break
         switches.update(SWITCH.findall(file.read_text("utf-8", "replace")))
     return frozenset(switches)

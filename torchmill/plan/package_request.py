@@ -1,6 +1,6 @@
 """Packages that a user asks for by their names on PyPI, as in `invoke build flash-attn`.
 
-A name says neither the Python nor the toolkit nor the torch. They are those of a *given torch*: the
+A name says neither the Python nor the toolkit nor the torch. A *given torch* decides on them: the
 one that is installed in the user's environment, or else the wheel on PyPI. Torch itself is compiled
 only if it is among the names.
 """
@@ -43,7 +43,7 @@ class GivenTorch:
 
 
 def named_packages(facts: Facts, names: Iterable[str]) -> dict[str, Package]:
-    """Return the packages that names mean, by these names, which PyPI may spell in several ways.
+    """Return the packages that names mean, by these names, in any spelling that PyPI allows.
 
     Names of cells, and patterns of such names, are left out.
     """
@@ -52,12 +52,12 @@ def named_packages(facts: Facts, names: Iterable[str]) -> dict[str, Package]:
         packages[canonicalize_name(package.name)] = package
         if package.pypi:
             packages[canonicalize_name(package.pypi)] = package
-    named: dict[str, Package] = {}
+    packages_by_name: dict[str, Package] = {}
     for name in names:
-        known_as = canonicalize_name(name)
-        if known_as in packages:
-            named[name] = packages[known_as]
-    return named
+        canonical_name = canonicalize_name(name)
+        if canonical_name in packages:
+            packages_by_name[name] = packages[canonical_name]
+    return packages_by_name
 
 
 def torch_of_path(facts: Facts, options: Options) -> GivenTorch:
@@ -79,6 +79,7 @@ def torch_of_path(facts: Facts, options: Options) -> GivenTorch:
 
 
 def _unreadable_torch_error(options: Options) -> ConfigError:
+    """Return the error for a torch of `--torch` whose release or Python cannot be told."""
     return ConfigError(
         f"cannot tell the release or the Python of the torch in {options.torch}: name another with "
         "--torch, a wheel of it, an environment that has it, or PyPI",
@@ -91,9 +92,9 @@ def torch_on_pypi(
 ) -> GivenTorch:
     """Return the torch on PyPI that packages are built against.
 
-    It is the selected release, or else the newest for the Python that every package is known to
-    have been built against; if there is none, the newest that every package has a release for.
-    Raises UnknownReleaseError if there is no such release either.
+    That is the selected release. Without one, only releases for the Python and the arch count with
+    which every package has a release that goes: the newest against which every package is known to
+    have been built, else the newest. Raises UnknownReleaseError if there is none.
     """
     if selected is not None:
         return _pypi_torch(facts, selected, arch, python)
@@ -116,6 +117,7 @@ def torch_on_pypi(
 
 
 def _pypi_torch(facts: Facts, release: Release, arch: str, python: str) -> GivenTorch:
+    """Return the torch of a release on PyPI, with the variant that is recorded for its wheel."""
     return GivenTorch(PYPI, release, python, recorded_pypi_variant(facts, release, arch))
 
 
@@ -162,8 +164,9 @@ def choose_package_builds(
 ) -> PackageBuilds:
     """Return the builds of packages, each for the Pythons and variants of a question.
 
-    `torch` is the one that they are built against; None: that on PyPI, unless torch is among the
-    packages. Raises as `torch_on_pypi` and `choose_cells` do.
+    They are built against `torch`. If it is None, they are built against the torch on PyPI or, if
+    torch is among the packages, against the one that is built. Raises as `torch_on_pypi` and
+    `choose_cells` do.
     """
     base = base_package(facts)
     pythons = split_texts(question.pythons)
@@ -183,6 +186,6 @@ def choose_package_builds(
     return PackageBuilds(names, torch.release, torch)
 
 
-def usual_variant(given: GivenTorch) -> str:
-    """Return the variant that packages are built for if the user names none: that of the torch."""
-    return given.variant or CPU
+def usual_variant(torch: GivenTorch) -> str:
+    """Return the variant that packages are built for if the user names none: the torch's."""
+    return torch.variant or CPU
