@@ -76,6 +76,47 @@ def test_compilers_go_through_the_gate(
         assert lines == noted
 
 
+# As a program does that does not load the library: it starts a compiler by no function of the C library.
+UNSEEN = """
+#define _GNU_SOURCE
+#include <sys/syscall.h>
+#include <unistd.h>
+int main(int count, char **words) {
+    char *path = words[1];
+    words[1] = count > 2 ? "c99" : path;
+    return (int)syscall(SYS_execve, path, (char *[]){words[1], "-c", "a.c", 0}, environ);
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "noted"),
+    [
+        (CC, [f"{CC}|none|{CC} -c a.c"]),
+        (f"{CC} by-another-name", [f"c99|none|{CC} -c a.c"]),
+        ("MILLGUARD_GATED=1", []),
+        ("/bin/true", []),
+        ("./gcc", []),  # a script: its interpreter is no compiler
+    ],
+)
+def test_a_compiler_that_was_started_unseen_goes_to_the_gate_itself(
+    intercept: Intercept, tmp_path: Path, words: str, noted: list[str]
+) -> None:
+    (tmp_path / "unseen.c").write_text(UNSEEN)
+    subprocess.run([CC, "-o", "unseen", "unseen.c"], cwd=tmp_path, check=True)
+    (tmp_path / "gcc").write_text("#!/bin/sh\nexit 0\n")
+    (tmp_path / "gcc").chmod(0o755)
+    command = f"{words} ./unseen {CC}" if "=" in words else f"./unseen {words}"
+    assert intercept(["sh", "-c", command]) == noted
+
+
+def test_a_compiler_runs_without_a_gate_that_is_gone(intercept: Intercept, tmp_path: Path) -> None:
+    (tmp_path / "unseen.c").write_text(UNSEEN)
+    subprocess.run([CC, "-o", "unseen", "unseen.c"], cwd=tmp_path, check=True)
+    assert intercept(["sh", "-c", f"MILLGUARD_PROGRAM=/gone ./unseen {CC}"]) == []
+    assert (tmp_path / "a.o").exists()
+
+
 @pytest.mark.skipif(not shutil.which("make"), reason="needs make")
 def test_make_and_what_it_runs_is_seen(intercept: Intercept) -> None:
     assert intercept(["make", "-s", "a.o"]) == [f"cc|none|{CC} -c -o a.o a.c"]

@@ -5,7 +5,8 @@
  * MILLGUARD_GATE names a folder, called `room` below. It has the guard's socket, `s`, and the files `1`, `2`,
  * …, the slots: if no guard answers, a gate locks one of them while its compiler runs, so that as many run at
  * a time as there are slots. Without the variable, within a compiler that came through a gate already, and if
- * nothing is compiled or linked, the command just runs. MILLGUARD_ARGV0 is the compiler's argv[0] if that is
+ * nothing is compiled or linked, the command just runs. MILLGUARD_GATED marks a compiler for the programs that
+ * it starts: `1`, or `lost` if the folder cannot be opened. MILLGUARD_ARGV0 is the compiler's argv[0] if that is
  * not its path.
  *
  * To the guard:   ask N\n and N bytes: the working directory and each argument, ended by zeros
@@ -413,7 +414,7 @@ static enum outcome run(char **command)
 /* Open a file without a name for what the compiler writes to stderr; -1 if that fails.
  *
  * It lies in memory, if the system knows such files: to make one on a disk and remove it takes a third of the
- * gate's time. */
+ * gate's time, and a sandbox may show the folder read-only. */
 static int open_said(void)
 {
     char name[32];
@@ -465,11 +466,13 @@ int main(int argc, char **argv)
     }
     argv0 = getenv("MILLGUARD_ARGV0"); /* the text stays in memory when the variable is removed */
     unsetenv("MILLGUARD_ARGV0");
-    if (folder != NULL && *folder && (gated == NULL || !*gated) && !needs_no_guard(command))
+    int is_needed = folder != NULL && *folder && (gated == NULL || !*gated) && !needs_no_guard(command);
+    if (is_needed)
         room = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (folder != NULL)
-        setenv("MILLGUARD_GATED", "1", 1); /* programs that the compiler starts need no gate */
-    if (room < 0) /* no guard is needed, or the build is over and its folder gone */
+    int is_lost = is_needed && room < 0; /* a sandbox hides the folder, or the build is over */
+    if (folder != NULL && (gated == NULL || !*gated))
+        setenv("MILLGUARD_GATED", is_lost ? "lost" : "1", 1); /* programs that the compiler starts need no gate */
+    if (room < 0)
         become(command);
     prepare(command);
     reach_guard();

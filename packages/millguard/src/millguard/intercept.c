@@ -12,6 +12,10 @@
  * MILLGUARD_GATED      set by the gate: programs that a compiler starts need no second gate
  * MILLGUARD_ARGV0      for the gate: the compiler's argv[0], by which clang knows whether it is clang++
  *
+ * A program that does not load this library, because it is linked statically, is written in Go or has 32 bits,
+ * may start a compiler that does. Then the library finds itself in a compiler that came through no gate, and
+ * replaces it by the gate before its main function runs.
+ *
  * A program may start others with an environment of its own making (env -i, tox, pip's build isolation).
  * Variables that it dropped are added again, or the guard would lose sight of everything below it.
  *
@@ -27,6 +31,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -49,10 +54,14 @@ static const char *const names[VARIABLES] = {"MILLGUARD_GATE", "MILLGUARD_PROGRA
 static char variables[VARIABLES][PATH_MAX + 32];
 static const char *program, *preload; /* the values of two of them: the paths of the gate and of this library */
 static int is_active;                 /* compilers that this process starts go through the gate */
+static int is_ungated;                /* this process is a compiler itself, and is about to become a gate */
 
-/* Read the variables, before main and before any other thread. */
-__attribute__((constructor)) static void load(void)
+static void become_gate(char *const argv[], char *const environment[]);
+
+/* Read the variables, before main and before any other thread. glibc passes the arguments of main, musl none. */
+__attribute__((constructor)) static void load(int argc, char **argv, char **environment)
 {
+    (void)argc;
     real_execve = (execve_function *)dlsym(RTLD_NEXT, "execve");
     real_execvpe = (execve_function *)dlsym(RTLD_NEXT, "execvpe");
     real_posix_spawn = (spawn_function *)dlsym(RTLD_NEXT, "posix_spawn");
@@ -69,6 +78,11 @@ __attribute__((constructor)) static void load(void)
     program = variables[PROGRAM] + strlen(names[PROGRAM]) + 1;
     preload = variables[PRELOAD] + strlen(names[PRELOAD]) + 1;
     is_active = 1;
+#ifdef __GLIBC__
+    become_gate(argv, environment);
+#else
+    (void)argv, (void)environment;
+#endif
 }
 
 /* Return the rest of a name that begins with a word; NULL if it does not. */
@@ -259,10 +273,27 @@ static int start(
         else if (real_posix_spawn(pid, program, actions, attributes, gate_argv, copy) == 0)
             return 0;
         /* The gate is gone, as when somebody empties the cache: the build must not fail for that. */
+        if (is_ungated)
+            return -1;
     }
     if (spawns)
         return spawn(pid, name, actions, attributes, argv, copy);
     return execute(name, argv, copy);
+}
+
+/* Replace this process by the gate if it is a compiler. It is one here only if it came through no gate. */
+static void become_gate(char *const argv[], char *const environment[])
+{
+    const char *path = (const char *)getauxval(AT_EXECFN); /* as the caller of execve has named it */
+    char found[PATH_MAX], named[PATH_MAX], running[PATH_MAX];
+    if (path == NULL || !must_be_gated(path, 0, found))
+        return;
+    /* The path of a script is not that of the program that runs: its interpreter is not the compiler. */
+    if (realpath(path, named) == NULL || realpath("/proc/self/exe", running) == NULL || strcmp(named, running) != 0)
+        return;
+    is_ungated = 1;
+    start(path, 0, argv, environment, NULL, NULL, NULL, 0);
+    is_ungated = 0;
 }
 
 EXPORTED int execve(const char *path, char *const argv[], char *const environment[])

@@ -5,8 +5,10 @@ The gate is a small program that asks the guard before it starts a compiler (see
 functions that start another program, and starts the gate instead of a compiler. So nothing stands
 in front of the compilers on disk, and CMake writes down the compiler's own path.
 
-Programs that are linked statically, such as those written in Go, and set-user-ID ones, such as
-sudo, do not load such a library: ld.so(8). The compilers that they start are not seen.
+Programs that are linked statically, such as those written in Go, do not load such a library. A
+compiler that they start loads it itself, and becomes the gate before it does anything else. The
+compilers of set-user-ID programs, such as sudo, are not seen: ld.so(8) ignores the variable for
+these, and sudo drops it.
 """
 
 import ctypes
