@@ -3,12 +3,13 @@
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 from guard_support.commands import command_environment, millguard_words, run_millguard
-from millguard.unguarded import UnguardedCompilers, _is_gated
+from millguard.unguarded import UnguardedCompilers, _variables
 
 SLOW = "sleep 4"
 
@@ -77,5 +78,54 @@ def test_a_build_of_go_is_told(tmp_path: Path) -> None:
 def test_a_process_that_has_ended_is_not_taken_for_an_unguarded_one() -> None:
     ended = subprocess.Popen(["true"])
     ended.wait()
-    assert _is_gated(ended.pid) is None
-    assert _is_gated(os.getpid()) is False
+    assert _variables(ended.pid) is None
+    own = _variables(os.getpid())
+    assert own is not None
+    assert own["PATH"]
+
+
+def test_the_program_that_dropped_the_variables_is_named(tmp_path: Path) -> None:
+    """A stand-in for a statically linked program that starts make with an environment of its own."""
+    shutil.copy(str(shutil.which("bash")), tmp_path / "sealed")
+    shutil.copy(str(shutil.which("sleep")), tmp_path / "cc1plus")
+    inner = f"sh -c 'sh -c \"{tmp_path}/cc1plus 4; :\"; :'; :"
+    # Where this variable is empty, nothing of the guard is added again to a program's environment.
+    cleared = f"MILLGUARD_GATE= env -i PATH=/usr/bin:/bin {tmp_path}/sealed -c {shlex.quote(inner)}"
+    done = run_millguard(tmp_path, ["--", "sh", "-c", f"{cleared}; :"])
+    assert "at least 1 compiler was not guarded: `sealed` starts them" in done.stderr
+
+
+def test_a_command_that_the_user_left_out_is_not_told(tmp_path: Path) -> None:
+    shutil.copy(str(shutil.which("sleep")), tmp_path / "cc1plus")
+    done = run_millguard(tmp_path, ["--", "sh", "-c", f"MILLGUARD_GATE= {tmp_path}/cc1plus 3"])
+    assert (done.returncode, "not guarded" in done.stderr) == (0, False)
+
+
+def test_a_sandbox_that_hides_the_guards_folder_is_told(tmp_path: Path) -> None:
+    compiler = tmp_path / "cc"
+    shutil.copy(str(shutil.which("sleep")), tmp_path / "cc1plus")
+    compiler.write_text(f"#!/bin/sh\nexec {tmp_path}/cc1plus 3\n")
+    compiler.chmod(0o755)
+    done = run_millguard(
+        tmp_path, ["--", "sh", "-c", "MILLGUARD_GATE=/no/such/folder ./cc -c a.c; :"]
+    )
+    assert "at least 1 compiler was not guarded: a sandbox hides" in done.stderr
+
+
+def test_a_server_that_ran_before_is_told(tmp_path: Path) -> None:
+    program = str(shutil.copy(str(shutil.which("bash")), tmp_path / "sccache"))
+    with subprocess.Popen([program, "-c", "sleep 60; :"], start_new_session=True) as server:
+        done = run_millguard(tmp_path, ["--", program, "-c", "sleep 3; :"])
+        os.killpg(server.pid, signal.SIGTERM)
+    assert "run `sccache --stop-server` first" in done.stderr
+
+
+def test_what_a_server_under_guard_starts_is_looked_at(tmp_path: Path) -> None:
+    program = shutil.copy(str(shutil.which("bash")), tmp_path / "sccache")
+    shutil.copy(str(shutil.which("sleep")), tmp_path / "cc1plus")
+    serving = f"{program} -c '{tmp_path}/cc1plus 5; :'"
+    # setsid is the server's parent and ends at once, so that the server is below nobody.
+    command = f"setsid -f {serving}; {program} -c 'sleep 4; :'"
+    done = run_millguard(tmp_path, ["--", "bash", "-c", command])
+    assert "sccache --stop-server" not in done.stderr
+    assert "at least 1 compiler was not guarded: this sccache is linked statically" in done.stderr
