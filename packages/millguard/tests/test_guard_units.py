@@ -98,6 +98,21 @@ def test_no_command_at_all_is_described() -> None:
         ),
         ("cc -c TryCompile-a1B2c3/a.c", "cc -c TryCompile-Zz9y8x/a.c"),
         ("cc a.o -o cmTC_0893f", "cc a.o -o cmTC_1aa0c"),
+        (
+            "g++ -c /b/rattler-build_zlib_1796069639/work/a.cpp",
+            "g++ -c /b/rattler-build_zlib_1796069700/work/a.cpp",
+        ),
+        ("g++ -c /b/zlib_1700000000000/work/a.cpp", "g++ -c /b/zlib_1700000000001/work/a.cpp"),
+        (
+            f"g++ -c /tmp/pip-install-a1b2c3d_/ujson_{'0a' * 16}/a.cpp",
+            f"g++ -c /tmp/pip-install-zzb2c3d_/ujson_{'1b' * 16}/a.cpp",
+        ),
+        ("g++ -c /tmp/pip-req-build-a1b2c3d_/a.cpp", "g++ -c /tmp/pip-req-build-x1b2c3d_/a.cpp"),
+        (
+            "g++ a.o -o /tmp/tmpab_d3f5h.build-lib/a.so",
+            "g++ a.o -o /tmp/tmpxb_d3f5h.build-lib/a.so",
+        ),
+        ("g++ -c /uv/.tmpAbCd3f/src/a.cpp", "g++ -c /uv/.tmpxbCd3f/src/a.cpp"),
     ],
 )
 def test_commands_with_the_same_need_have_the_same_key(one: str, other: str) -> None:
@@ -120,6 +135,7 @@ def test_the_innermost_root_counts() -> None:
     assert described("g++ -c ../../other/a.cpp").source == "other/a.cpp"
     assert described("g++ -c ../aten/a.cpp").source == "aten/a.cpp"
     assert described("g++ -c /tmp/pip-build-1/vision/csrc/a.cpp").source == "vision/csrc/a.cpp"
+    assert described("g++ -c /src/a.cpp").source == "/src/a.cpp"
     assert (
         describe_unit("/root-of", ["g++", "-c", "tree/a.cpp"], ("/root", "/root-of/")).source
         == "tree/a.cpp"

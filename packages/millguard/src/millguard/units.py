@@ -37,9 +37,13 @@ _COSTLY = re.compile(
 )
 _DEVICE = re.compile(r"(?:compute|sm|lto)_\d+[af]?|(?<==)all(?:-major)?")
 _THREADS = re.compile(r"(?:--threads|-t)=?(\d*)")
-# Parts of paths that differ from build to build: CMake's trials, setuptools' folders, tags.
+# Parts of paths that differ from build to build: CMake's trials, setuptools' folders, tags; the folders
+# of rattler-build and conda-build (NAME_TIME), of pip (NAME_DIGEST, pip-req-build-RANDOM), of uv and of
+# Python's tempfile.
 _VARYING = re.compile(
     r"(TryCompile)-\w+|(cmTC)_\w+|\b(lib|temp)\.(?:linux|macosx)[\w.-]*|\.cpython-[\w-]+"
+    r"|(?:(?<=/)|^)(?:([^/]+)_(?:\d{10}|\d{13}|[0-9a-f]{32})(?=/)"
+    r"|(pip-[a-z-]+)-[a-z0-9_]{8}(?=/)|(tmp)[a-z0-9_]{8}(?=[/.])|(\.tmp)[A-Za-z0-9]{6}(?=/))"
 )
 
 
@@ -163,7 +167,7 @@ def _stable_path(cwd: str, path: str, roots: Sequence[str]) -> str:
     if innermost:
         path_in_key = whole[len(innermost) :]
     else:
-        path_in_key = "/".join(PurePosixPath(whole).parts[-_KEY_PARTS:])
+        path_in_key = str(PurePosixPath(*PurePosixPath(whole).parts[-_KEY_PARTS:]))
     # A group that has matched is the part of the path that stays.
     return _VARYING.sub(
         lambda match: match[match.lastindex] if match.lastindex else "", path_in_key
