@@ -167,10 +167,13 @@ def _guard(command: list[str], options: argparse.Namespace) -> int:
     """Run the command under a guard, and report on it as the options say; return its exit code."""
     # Imported here, because these modules take a while, and `--help` needs none of them.
     from millguard.guarded_command import CommandNotStartedError, GuardOptions, run_guarded
+    from millguard.observers import installed_observers
 
+    observers, problems = installed_observers()
     chosen = GuardOptions(
         memory=None if options.memory is None else parse_size(options.memory),
         jobs=None if options.jobs is None else parse_jobs(options.jobs),
+        observers=observers,
     )
     if options.report is not None:
         from millguard import reports
@@ -181,13 +184,17 @@ def _guard(command: list[str], options: argparse.Namespace) -> int:
         if signal.getsignal(number) == signal.SIG_DFL:
             # The default action would leave the guard's folder behind.
             signal.signal(number, _request_end)
+    if status is not None:
+        for problem in problems:
+            status.report(problem)
     try:
         result = run_guarded(command, chosen, status)
     except CommandNotStartedError as error:
         _print_error(str(error))
         return error.exit_code
     if status is not None:
-        _summarize(result, command[0], status)
+        for message in result.messages(command[0]):
+            status.report(message)
     if options.report is not None:
         _write_report(result, options.report)
     if result.signal is not None:
@@ -198,18 +205,6 @@ def _guard(command: list[str], options: argparse.Namespace) -> int:
 def _request_end(number: int, _frame: FrameType | None) -> None:
     """Handle a signal by an exception, so that everything is put away."""
     raise EndRequested(number)
-
-
-def _summarize(result: "GuardedResult", program: str, status: StatusLine) -> None:
-    """Tell the user what the guard did for a command, and which compilers it did not see."""
-    if not result.was_guarded:
-        return  # the user learned it when the command began
-    if result.account.units:
-        status.report(result.account.summary())
-    elif not result.unguarded.counts:
-        status.report(f"{program} started no compiler that had to be guarded")
-    for message in result.unguarded.messages():
-        status.report(message)
 
 
 def _write_report(result: "GuardedResult", target: Path) -> None:

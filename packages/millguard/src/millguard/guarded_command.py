@@ -1,5 +1,7 @@
 """Run one command under a guard: `millguard -- COMMAND`, and the same for Python programs.
 
+`run_guarded` runs the command; `guard_commands` guards commands that the caller runs.
+
 The guard is a process that lets compilers start as memory allows (see `session`). The command finds
 it by variables in its environment, so it needs no change.
 """
@@ -11,8 +13,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psutil
@@ -21,6 +23,7 @@ from millguard import build_variables, places, processes, recorded_runs
 from millguard.end_signals import EndSignals
 from millguard.known_costs import load_known_costs
 from millguard.limits import LimitMeter
+from millguard.observers import BuildObserver, ObserverThread
 from millguard.server import GATE
 from millguard.session import GuardedBuild, GuardSite, guard_programs
 from millguard.status_line import StatusLine, describe_account
@@ -57,6 +60,7 @@ class GuardOptions:
     jobs: int | None = None  # compilers at a time, at most; None: as many as there are processors
     cache: Path | None = None  # the folder for measured needs; None: the user's, see `places`
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    observers: tuple[BuildObserver, ...] = ()  # that are told of the build; see `observers`
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,20 @@ class GuardedResult:
     account: BuildAccount  # the work of the guard
     unguarded: UnguardedCompilers  # compilers that did not come to the guard
     was_guarded: bool  # False: no guard could start, and the command ran without
+
+    def messages(self, program: str) -> Iterator[str]:
+        """Yield what a user should know: the work of the guard, and what it did not see.
+
+        `program` is the name of the command. Without a guard, the user learned that when it began.
+        """
+        if not self.was_guarded:
+            return
+        unguarded = list(self.unguarded.messages())
+        if self.account.units:
+            yield self.account.summary()
+        elif not unguarded:
+            yield f"{program} started no compiler that had to be guarded"
+        yield from unguarded
 
 
 def run_guarded(
@@ -86,41 +104,69 @@ def run_guarded(
         options = GuardOptions()
     _check_program(command[0], options.environ)
     began = recorded_runs.wall_clock()
-    began_monotonic = (
-        time.monotonic()
-    )  # somebody may set the clock of the wall while the build runs
+    # Somebody may set the clock of the wall while the build runs.
+    began_monotonic = time.monotonic()
     folder = _current_folder()
-    cores = options.jobs or LimitMeter().cores().count
-    site = _site(options)
-    with guard_programs(site) as build:
-        # Without a guard, nothing but these variables limits the build.
-        jobs = cores if build.gate is not None else min(cores, site.unguarded)
-        variables = build_variables.choose_variables(options.environ, jobs)
-        environment = {**options.environ, **variables.added, **build.environment}
-        if status is not None and build.gate is not None:
-            for message in variables.messages:
-                status.report(message)
-        run = _CommandRun(build, status)
-        code = run.wait_for(_start_words(command), environment)
+    shown_command = recorded_runs.without_credentials(command)
+    with ObserverThread(options.observers) as observing:
+        site = replace(_site(options), on_record=observing.record)
+        with guard_programs(site) as plain_build:
+            build = _add_job_variables(plain_build, site, options)
+            run = _CommandRun(build, status)
+            run.report_messages()
+            observing.begin(shown_command, folder)
+            code = run.wait_for(_start_words(command), {**options.environ, **build.environment})
+        record = recorded_runs.RunRecord(
+            command=shown_command,
+            folder=folder,
+            began=recorded_runs.iso_time(began),
+            seconds=round(time.monotonic() - began_monotonic, 3),
+            exit_code=code if code >= 0 else SIGNALLED - code,
+            cores=options.jobs or LimitMeter().cores().count,
+            unguarded=dict(run.watch.compilers.counts),
+        )
+        result = GuardedResult(
+            exit_code=record.exit_code,
+            signal=-code if code < 0 else None,
+            recording=_keep_recording(site, record, build.account),
+            account=build.account,
+            unguarded=run.watch.compilers,
+            was_guarded=build.gate is not None,
+        )
+        observing.end(result)
+    for message in observing.problems:
+        build.messages.put(message)
     run.report_messages()
-    record = recorded_runs.RunRecord(
-        command=recorded_runs.without_credentials(command),
-        folder=folder,
-        began=recorded_runs.iso_time(began),
-        seconds=round(time.monotonic() - began_monotonic, 3),
-        exit_code=code if code >= 0 else SIGNALLED - code,
-        cores=cores,
-        unguarded=dict(run.watch.compilers.counts),
-    )
-    recording = _keep_recording(site, record, build.account)
-    return GuardedResult(
-        exit_code=record.exit_code,
-        signal=-code if code < 0 else None,
-        recording=recording,
-        account=build.account,
-        unguarded=run.watch.compilers,
-        was_guarded=build.gate is not None,
-    )
+    return result
+
+
+@contextlib.contextmanager
+def guard_commands(options: GuardOptions | None = None) -> Iterator[GuardedBuild]:
+    """Guard every command that the caller starts with the build's `environment` in this context.
+
+    Add these variables to those of the command; they lead its compilers to the guard and say how
+    many to start. The build's `messages` are for the user. Nothing is recorded for `millguard
+    report`, and observers are told of records only. If no guard can start, the build has no gate, a
+    message says why, and the variables limit the commands.
+    """
+    if options is None:
+        options = GuardOptions()
+    with ObserverThread(options.observers) as observing:
+        site = replace(_site(options), timeline=NOT_RECORDED, on_record=observing.record)
+        with guard_programs(site) as build:
+            yield _add_job_variables(build, site, options)
+
+
+def _add_job_variables(build: GuardedBuild, site: GuardSite, options: GuardOptions) -> GuardedBuild:
+    """Return the build with the variables that tell its commands how many compilers to start."""
+    jobs = options.jobs or LimitMeter().cores().count
+    if build.gate is None:  # nothing but these variables limits the commands
+        jobs = min(jobs, site.unguarded)
+    variables = build_variables.choose_variables(options.environ, jobs)
+    if build.gate is not None:
+        for message in variables.messages:
+            build.messages.put(message)
+    return replace(build, environment={**variables.added, **build.environment})
 
 
 def _current_folder() -> str:
@@ -145,7 +191,7 @@ class _CommandRun:
     """The command while it runs, and the messages about it."""
 
     def __init__(self, build: GuardedBuild, status: StatusLine | None) -> None:
-        self.watch = UnguardedWatch(is_guarded=build.gate is not None)
+        self.watch = UnguardedWatch(is_guarded=build.gate is not None, folder=build.folder)
         self._build = build
         self._status = status
         self._signals = EndSignals()

@@ -61,6 +61,7 @@ class GuardSite:
     # False: programs of the build that outlive it, such as a cache's server, go on.
     ends_leftovers: bool = True
     listing_hint: str = "the timeline lists them"  # for events that are counted and not named
+    on_record: Callable[[Record], None] | None = None  # called for each record of the guard
 
     @property
     def history(self) -> Path:
@@ -382,6 +383,8 @@ class _Guard:
     def _handle_record(self, record: Record) -> None:
         """Enter a record, and put a message for the user if there is one for its kind."""
         self.account.add(record)
+        if self._site.on_record is not None:
+            self._site.on_record(record)
         if not isinstance(record, TimelineEvent) or record.kind not in EVENT_MESSAGES:
             return
         count = self.account.counts[record.kind]
