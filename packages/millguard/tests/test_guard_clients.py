@@ -142,11 +142,25 @@ def test_a_process_of_another_namespace_is_not_the_gates(
     ) as child:
         assert child.stdout
         grandchild = int(child.stdout.readline())
-        assert client.has_started(child.pid)
-        assert not client.has_started(grandchild)
-        assert not client.has_started(os.getpid())
+        assert client.started_group(child.pid) == child.pid
+        assert client.started_group(grandchild) is None
+        assert client.started_group(os.getpid()) is None
         os.kill(grandchild, signal.SIGKILL)
-    assert not client.has_started(child.pid)
+    assert client.started_group(child.pid) is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere processes have one number")
+def test_the_compiler_of_a_gate_in_another_namespace_is_its_only_child(
+    pair: tuple[socket.socket, GateClient],
+) -> None:
+    _, client = pair  # this process is its gate
+    number_there = 2  # the kernel's own process here, or nobody
+    with subprocess.Popen(["sleep", "60"], process_group=0) as child:
+        assert client.started_group(number_there) == child.pid
+        with subprocess.Popen(["sleep", "60"], process_group=0) as another:
+            assert client.started_group(number_there) is None
+            another.kill()
+        child.kill()
 
 
 def test_a_socket_is_where_it_was_asked_for(tmp_path: Path) -> None:

@@ -116,20 +116,23 @@ class GateClient:
             with contextlib.suppress(OSError):  # it has left
                 self.socket.shutdown(socket.SHUT_RDWR)
 
-    def has_started(self, process: int) -> bool:
-        """Tell whether a process is the gate's child.
+    def started_group(self, process: int) -> int | None:
+        """Return the process group that the gate's compiler leads; None if it cannot be told.
 
-        A gate in another namespace of processes sends a number that belongs to another process here,
-        which must not be paused or killed.
+        `process` is the number that the gate has sent. A gate in a sandbox with a namespace of
+        processes sends a number that belongs to another process here, which must not be paused or
+        killed. Then the group is that of the gate's only child.
         """
         if sys.platform != "linux":
-            return True
+            return process
         with contextlib.suppress(OSError, IndexError, ValueError):  # it has ended
-            status = Path(f"/proc/{process}/stat").read_bytes()
-            # The name of the program, in parentheses, may hold blanks and parentheses itself.
-            parent = int(status.rpartition(b")")[2].split()[1])
-            return parent == self._peer()[0]
-        return False
+            gate = self._peer()[0]  # 0 for a process that this namespace does not have
+            if _parent(process) == gate:
+                return process
+            (child,) = map(int, Path(f"/proc/{gate}/task/{gate}/children").read_text().split())
+            if os.getpgid(child) == child:
+                return child
+        return None
 
     def is_trusted(self) -> bool:
         """Tell whether the gate runs as the guard's own user, or as root, who may do all anyway.
@@ -205,3 +208,16 @@ def listen(folder: Path) -> socket.socket:
         serving.close()
         raise
     return serving
+
+
+def _parent(process: int) -> int:
+    """Return the parent of a process; 0 if there is no such process, or it has no parent here.
+
+    Raises OSError, IndexError or ValueError if the process ends just now.
+    """
+    try:
+        status = Path(f"/proc/{process}/stat").read_bytes()
+    except FileNotFoundError:
+        return 0
+    # The name of the program, in parentheses, may hold blanks and parentheses itself.
+    return int(status.rpartition(b")")[2].split()[1])

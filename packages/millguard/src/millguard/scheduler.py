@@ -305,7 +305,7 @@ class UnitScheduler:
             case StartRequest() if number not in self._waiting and number not in self._running:
                 self._queue(tracked, message)
             case UnitStarted() if has_started:
-                tracked.group = message.group if client.has_started(message.group) else None
+                tracked.group = client.started_group(message.group)
                 if number in self._ending:
                     tracked.signal(signal.SIGKILL)
             case UnitEnded() if has_started:
