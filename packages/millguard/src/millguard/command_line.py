@@ -180,10 +180,7 @@ def _guard(command: list[str], options: argparse.Namespace) -> int:
 
         reports.check_target(options.report)
     status = None if options.quiet else StatusLine()
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) == signal.SIG_DFL:
-            # The default action would leave the guard's folder behind.
-            signal.signal(number, _request_end)
+    _handle_end_signals()
     if status is not None:
         for problem in problems:
             status.report(problem)
@@ -200,6 +197,16 @@ def _guard(command: list[str], options: argparse.Namespace) -> int:
     if result.signal is not None:
         _end_by_signal(result.signal)
     return result.exit_code
+
+
+def _handle_end_signals() -> None:
+    """Let signals that ask for an end raise EndRequested.
+
+    Their default action would leave the guard's folder behind.
+    """
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, _request_end)
 
 
 def _request_end(number: int, _frame: FrameType | None) -> None:

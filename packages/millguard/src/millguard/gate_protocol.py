@@ -127,7 +127,7 @@ class GateClient:
             return process
         with contextlib.suppress(OSError, IndexError, ValueError):  # it has ended
             gate = self._peer()[0]  # 0 for a process that this namespace does not have
-            if _parent(process) == gate:
+            if gate > 0 and _parent(process) == gate:
                 return process
             (child,) = map(int, Path(f"/proc/{gate}/task/{gate}/children").read_text().split())
             if os.getpgid(child) == child:
