@@ -261,7 +261,8 @@ def one_run(folder: Path, number: int, kind: str, delay: float) -> dict[str, obj
         build = Build(folder, run, 0.15)
     if not kind.endswith(SHORT_OF_MEMORY):
         time.sleep(delay)
-    was_killed = kill_one(run, kind, time.monotonic() + 5)
+    patience = START_SECONDS if kind.endswith(SHORT_OF_MEMORY) else 5.0
+    was_killed = kill_one(run, kind, time.monotonic() + patience)
     began = time.monotonic()
     code = build.wait()
     ended = time.monotonic()
