@@ -1,4 +1,8 @@
-"""The sample upstream from fetch to verified wheels, through the real nox and the real invoke."""
+"""The sample upstream from fetch to verified wheels, through the real nox and the real invoke.
+
+The sample has a base package, tinytorch, and a package that is built against it, tinyvision. Tests that change nothing
+of it use `shared`, one folder with the sources fetched; the others get a folder of their own.
+"""
 
 import difflib
 import hashlib
@@ -26,14 +30,10 @@ from torchmill.wheel.dist_files import DOCUMENT_SUFFIXES, document_path
 
 pytestmark = pytest.mark.slow
 
-INSTALLED = [
-    one
-    for one in interpreters.installed_interpreters()
-    if one in {f"3.{minor}" for minor in range(8, 14)}
-]
-PYTHONS = list(
-    dict.fromkeys((INSTALLED[0], INSTALLED[-1]))
-)  # each takes half a minute; THIS has all the rest
+SUPPORTED = {f"3.{minor}" for minor in range(8, 14)}
+INSTALLED = [python for python in interpreters.installed_interpreters() if python in SUPPORTED]
+# The oldest and the newest: a Python takes half a minute. All other tests use the Python of the tests.
+PYTHONS = list(dict.fromkeys((INSTALLED[0], INSTALLED[-1])))
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +51,9 @@ def sample(tmp_path: Path, upstream: Path, envs: Path, cache: Path) -> Sample:
 @pytest.mark.parametrize("python", PYTHONS)
 def test_wheel_and_dependent_wheel_for_old_and_new_pythons(shared: Sample, python: str) -> None:
     """One command: the dependent session builds its base first, because it is missing."""
-    done = shared.nox("-s", f"vision-{python}-cpu")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "serializable" not in done.stdout + done.stderr, "nox shows what libraries log"
+    result = shared.nox("-s", f"vision-{python}-cpu")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "serializable" not in result.stdout + result.stderr, "nox shows what libraries log"
     shared.check_records()
     tag = f"cp{python.replace('.', '')}"
     names = [name for name in shared.wheels() if f"-{tag}-{tag}-" in name]
@@ -63,34 +63,33 @@ def test_wheel_and_dependent_wheel_for_old_and_new_pythons(shared: Sample, pytho
     ]
     base, dependent = names
     for name in names:
-        record = shared.manifest(name)
-        data = (shared.home / "dist" / name).read_bytes()
-        assert record["sha256"] == hashlib.sha256(data).hexdigest()
-        assert record["commit_verified"] is True
-        checks = record["checks"]
+        wheel = shared.home / "dist" / name
+        manifest = shared.manifest(name)
+        assert manifest["sha256"] == hashlib.sha256(wheel.read_bytes()).hexdigest()
+        assert manifest["commit_verified"] is True
+        checks = manifest["checks"]
         assert isinstance(checks, dict)
         assert all(check["ok"] for check in checks.values())
         assert len(checks) >= 3
-        assert examine_wheel(shared.home / "dist" / name).problems == (), (
-            "its statement and its SBOM fit it"
-        )
-        assert all(
-            document_path(shared.home / "dist" / name, suffix).is_file()
-            for suffix in DOCUMENT_SUFFIXES
-        )
+        assert examine_wheel(wheel).problems == (), "its statement and its SBOM fit it"
+        assert all(document_path(wheel, suffix).is_file() for suffix in DOCUMENT_SUFFIXES)
+    # The SBOM in the wheel names a submodule's submodule with its licence, and the patch with its digest.
     bits = "third_party/tinymath/third_party/tinybits"
     with zipfile.ZipFile(shared.home / "dist" / base) as archive:
         info = "tinytorch-1.0.0+cpu.dist-info"
-        said = json.loads(archive.read(f"{info}/{sbom.INNER_PATH}"))
-        (part,) = (one for one in said["components"] if one["name"] == bits)
-        assert part["licenses"] == [{"license": {"id": "ISC"}}]
-        name = "tinytorch/limits-header.patch"
-        (patch,) = (one for one in said["components"] if one["name"] == name)
+        components = {}
+        for component in json.loads(archive.read(f"{info}/{sbom.INNER_PATH}"))["components"]:
+            assert component["name"] not in components
+            components[component["name"]] = component
+        assert components[bits]["licenses"] == [{"license": {"id": "ISC"}}]
+        patch = components["tinytorch/limits-header.patch"]
         assert [digest["alg"] for digest in patch["hashes"]] == ["SHA-256"]
-        text = next(
-            one["value"] for one in part["properties"] if one["name"] == sbom.LICENCE_PROPERTY
+        licence = next(
+            entry["value"]
+            for entry in components[bits]["properties"]
+            if entry["name"] == sbom.LICENCE_PROPERTY
         )
-        assert b"The authors of tinybits" in archive.read(f"{info}/{text}")
+        assert b"The authors of tinybits" in archive.read(f"{info}/{licence}")
         assert f"{info}/{sbom.INNER_PATH},sha256=" in archive.read(f"{info}/RECORD").decode()
     assert shared.manifest(base)["patches"] == ["tinytorch/limits-header.patch"]
     assert shared.manifest(dependent)["torch"] == "tinytorch==1.0.0+cpu"
@@ -101,59 +100,55 @@ def test_wheel_and_dependent_wheel_for_old_and_new_pythons(shared: Sample, pytho
 
 
 def test_every_field_of_a_manifest_is_in_the_reference(shared: Sample) -> None:
-    told = set(
-        re.findall(r"`(\w+)`", (ROOT / "docs/reference/manifest.md").read_text(encoding="utf-8"))
-    )
-    assert [
-        field for name in shared.wheels() for field in shared.manifest(name) if field not in told
-    ] == []
+    page = (ROOT / "docs/reference/manifest.md").read_text(encoding="utf-8")
+    described = set(re.findall(r"`(\w+)`", page))
+    for name in shared.wheels():
+        assert shared.manifest(name).keys() <= described, name
 
 
 def test_what_depends_on_no_python_is_compiled_once(shared: Sample) -> None:
     wheels = [name for name in shared.wheels() if name.startswith("tinytorch-")]
-    libraries, edges = set(), []
+    libraries = set()
+    edges = []  # the commands of ninja that each wheel's build ran
     for name in wheels:
         with zipfile.ZipFile(shared.home / "dist" / name) as wheel:
-            libraries |= {
-                wheel.read(one) for one in wheel.namelist() if one.endswith("/libtiny.so")
-            }
+            members = [member for member in wheel.namelist() if member.endswith("/libtiny.so")]
+            libraries.update(map(wheel.read, members))
         edges.append(shared.manifest(name)["edges"])
     assert len(libraries) == 1
-    first, *others = sorted(edges, reverse=True)
-    assert first > 20
-    assert others == [3] * (len(wheels) - 1), "two files that read Python's headers, and their link"
+    most, *rest = sorted(edges, reverse=True)
+    assert most > 20
+    assert rest == [3] * (len(wheels) - 1), "two files that read Python's headers, and their link"
 
 
 def test_what_the_demo_runs_ends_with_commands_that_go_on(shared: Sample, tmp_path: Path) -> None:
     env = shared.env | {"NOX_ENVDIR": str(shared.envs)}
-    done = run(
+    result = run(
         "invoke", "build", f"vision-{THIS}-cpu", "--tag=v1.0.0", "--yes", home=shared.home, env=env
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    said = dict(line.split(":", 1) for line in done.stdout.splitlines()[-3:])
-    assert list(said) == ["install", "picture", "projects"]
-    python, *words, first, second = said["install"].split()
+    assert result.returncode == 0, result.stdout + result.stderr
+    commands = dict(line.split(":", 1) for line in result.stdout.splitlines()[-3:])
+    assert list(commands) == ["install", "picture", "projects"]
+    python, *words, base, dependent = commands["install"].split()
     assert (python, words) == (f"python{THIS}", ["-m", "pip", "install"])
-    wheels = [first, second]
-    assert [Path(one).name.split("-")[0] for one in wheels] == ["tinytorch", "tinyvision"]
-    assert all((ROOT / one).is_file() for one in wheels)
-    for line in (f"{said['picture']} --out={tmp_path}", said["projects"]):
-        then = run(*line.split(), home=shared.home, env=env)
-        assert then.returncode == 0, then.stderr
+    wheels = [base, dependent]
+    assert [Path(wheel).name.split("-")[0] for wheel in wheels] == ["tinytorch", "tinyvision"]
+    assert all((ROOT / wheel).is_file() for wheel in wheels)
+    for command in (f"{commands['picture']} --out={tmp_path}", commands["projects"]):
+        result = run(*command.split(), home=shared.home, env=env)
+        assert result.returncode == 0, result.stderr
 
 
 def test_a_wheel_that_is_packed_again_has_the_same_bytes(shared: Sample) -> None:
-    (name,) = (
-        one
-        for one in shared.wheels()
-        if one.startswith(f"tinytorch-1.0.0+cpu-cp{PYTHONS[-1].replace('.', '')}-")
-    )
+    prefix = f"tinytorch-1.0.0+cpu-cp{PYTHONS[-1].replace('.', '')}-"
+    (name,) = [wheel for wheel in shared.wheels() if wheel.startswith(prefix)]
     before = shared.manifest(name)
     for file in (shared.home / "dist").glob(f"{name}*"):
         file.unlink()
-    assert not list((shared.home / ".torchmill").rglob(name)), "no packed one is left to be taken"
-    done = shared.nox("-s", f"wheel-{PYTHONS[-1]}-cpu")
-    assert done.returncode == 0, done.stdout + done.stderr
+    packed = list((shared.home / ".torchmill").rglob(name))
+    assert not packed, "a packed wheel would only be copied"
+    result = shared.nox("-s", f"wheel-{PYTHONS[-1]}-cpu")
+    assert result.returncode == 0, result.stdout + result.stderr
     assert shared.manifest(name)["sha256"] == before["sha256"]
 
 
@@ -161,11 +156,11 @@ def test_a_wheel_that_is_packed_again_has_the_same_bytes(shared: Sample) -> None
 def test_a_release_with_a_pep_517_back_end(sample: Sample, upstream: Path) -> None:
     """Another release in the same environments: nothing of the first is left in them."""
     assert sample.nox("-s", f"wheel-{THIS}-cpu").returncode == 0
-    done = run(
+    result = run(
         "invoke", "fetch", "--tag=v1.1.0", "--all", f"--mirror=file://{upstream}",
         home=sample.home, env=sample.env,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    assert result.returncode == 0, result.stderr
     built = sample.nox("-s", f"vision-{THIS}-cpu")
     assert built.returncode == 0, built.stdout + built.stderr
     names = [
@@ -208,23 +203,22 @@ def test_another_wheel_to_build_against(sample: Sample) -> None:
     (name,) = sample.wheels()
     wheel = sample.folder / name
     (sample.home / "dist" / name).rename(wheel)
-    done = sample.nox("-s", f"vision-{THIS}-cpu", "--", "--torch", str(wheel))
-    assert done.returncode == 0, done.stdout + done.stderr
+    result = sample.nox("-s", f"vision-{THIS}-cpu", "--", "--torch", str(wheel))
+    assert result.returncode == 0, result.stdout + result.stderr
     (dependent,) = sample.wheels()
     assert sample.manifest(dependent)["torch"] == "tinytorch==1.0.0+git7118d88"
-    wrong = sample.nox("-s", f"vision-{THIS}-cpu", "--", "--torch", "absent.whl")
-    assert wrong.returncode == 1
-    assert "no such wheel" in wrong.stderr
+    refused = sample.nox("-s", f"vision-{THIS}-cpu", "--", "--torch", "absent.whl")
+    assert refused.returncode == 1
+    assert "no such wheel" in refused.stderr
 
 
 def test_a_missing_compiler_is_told_before_anything_is_copied(sample: Sample) -> None:
     sample.env["CXX"] = str(sample.folder / "absent" / "g++")
-    done = sample.nox("-s", f"wheel-{THIS}-cpu")
-    assert done.returncode == 1
-    assert "C++ compiler: none, needed a C++ compiler" in done.stdout + done.stderr
-    assert "set CC and CXX to it; correct them if they name none): " in done.stdout + done.stderr, (
-        "a cure follows"
-    )
+    result = sample.nox("-s", f"wheel-{THIS}-cpu")
+    assert result.returncode == 1
+    output = result.stdout + result.stderr
+    assert "C++ compiler: none, needed a C++ compiler" in output
+    assert "set CC and CXX to it; correct them if they name none): " in output, "a cure follows"
     assert not (sample.home / ".torchmill" / "trees").exists()
 
 
@@ -233,12 +227,12 @@ def test_without_an_index_the_command_that_fills_a_folder_is_told(
 ) -> None:
     sample.envs = tmp_path  # in which nothing is installed yet
     sample.env |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path)}
-    done = sample.nox("-s", f"wheel-{THIS}-cpu")
-    said = done.stdout + done.stderr
-    assert done.returncode == 1
-    assert f"`python{THIS} -m pip wheel -w DIR " in said
-    assert "then PIP_FIND_LINKS=DIR here" in said
-    assert "Traceback" not in said
+    result = sample.nox("-s", f"wheel-{THIS}-cpu")
+    output = result.stdout + result.stderr
+    assert result.returncode == 1
+    assert f"`python{THIS} -m pip wheel -w DIR " in output
+    assert "then PIP_FIND_LINKS=DIR here" in output
+    assert "Traceback" not in output
 
 
 def test_a_failing_compiler_has_the_last_word(sample: Sample) -> None:
@@ -246,16 +240,16 @@ def test_a_failing_compiler_has_the_last_word(sample: Sample) -> None:
     patch.write_text(patch.read_text().replace("+#include <limits>", "+#include <absent/header.h>"))
     for name in ("causes.toml", "known_names.toml"):
         shutil.copy(ROOT / "build_configs" / name, sample.configs)
-    done = sample.nox("-s", f"wheel-{THIS}-cpu")
-    said = done.stdout + done.stderr
-    assert done.returncode == 1
-    assert "absent/header.h: No such file or directory" in said.rpartition("aborted")[2]
-    assert "the whole log:" in said
-    assert "to continue where it stopped: nox -s" in said
-    assert "\n  cause: the compiler does not find `absent/header.h`" in said
-    fix = said.rpartition("to continue")[2].partition("\n  fix:")[2]
+    result = sample.nox("-s", f"wheel-{THIS}-cpu")
+    output = result.stdout + result.stderr
+    assert result.returncode == 1
+    assert "absent/header.h: No such file or directory" in output.rpartition("aborted")[2]
+    assert "the whole log:" in output
+    assert "to continue where it stopped: nox -s" in output
+    assert "\n  cause: the compiler does not find `absent/header.h`" in output
+    fix = output.rpartition("to continue")[2].partition("\n  fix:")[2]
     assert "`invoke deps` installs what the release needs" in fix
-    assert "Traceback" not in said
+    assert "Traceback" not in output
     assert not sample.wheels()
 
 
@@ -263,19 +257,19 @@ def test_a_patch_that_does_not_apply_stops_before_anything_compiles(sample: Samp
     patch = sample.configs / "patches" / "tinytorch" / "limits-header.patch"
     patch.write_text(patch.read_text().replace("\n #", "\n #other"))
     sample.publish()
-    done = sample.nox("-s", f"wheel-{THIS}-cpu")
-    assert done.returncode == 1
+    result = sample.nox("-s", f"wheel-{THIS}-cpu")
+    assert result.returncode == 1
     assert (
-        "the official wheel, `pip install tinytorch==1.0.0`: cannot tell whether it fits: it was not read"
-        in done.stdout + done.stderr
+        "the official wheel, `pip install tinytorch==1.0.0`: "
+        "cannot tell whether it fits: it was not read" in result.stdout + result.stderr
     )
-    assert "patch limits-header.patch failed" in done.stdout + done.stderr
+    assert "patch limits-header.patch failed" in result.stdout + result.stderr
     assert not list((sample.home / ".torchmill" / "logs").glob("*"))
 
 
 @pytest.mark.long
 def test_a_patch_of_the_users_own(sample: Sample, tmp_path: Path) -> None:
-    """It is in the wheel, named with its digest, and a build without it is another one."""
+    """The wheel has it, its documents name it with its digest, and a build without it makes another wheel."""
     session = f"wheel-{THIS}-cpu"
     file = next(sample.home.glob(".torchmill/sources/tinytorch/*/tree/tinytorch/__init__.py"))
     before = file.read_text().splitlines(keepends=True)
@@ -286,8 +280,8 @@ def test_a_patch_of_the_users_own(sample: Sample, tmp_path: Path) -> None:
     patch.parent.mkdir()
     patch.write_text("".join(lines))
     words = ("-s", session, "--", "--patch", str(patch.parent))
-    done = sample.nox(*words)
-    assert done.returncode == 0, done.stdout + done.stderr
+    result = sample.nox(*words)
+    assert result.returncode == 0, result.stdout + result.stderr
     (name,) = sample.wheels()
     wheel = sample.home / "dist" / name
     with zipfile.ZipFile(wheel) as archive:
@@ -318,26 +312,25 @@ def test_a_wheel_that_fails_verification_is_not_delivered(sample: Sample) -> Non
         'when = { release = "<1.1" }\n'
         'prepare = [["sed", "-i", "s/return a + b/return a - b/", "src/add.cpp"]]'
     )
-    text = (ROOT / "sample/upstream/tinytorch/src/add.cpp").read_text()
-    assert "return a + b" in text
-    done = sample.nox("-s", f"wheel-{THIS}-cpu")
-    said = done.stdout + done.stderr
-    assert done.returncode == 1
-    assert "so the wheel is not delivered" in said
+    assert "return a + b" in (ROOT / "sample/upstream/tinytorch/src/add.cpp").read_text()
+    result = sample.nox("-s", f"wheel-{THIS}-cpu")
+    output = result.stdout + result.stderr
+    assert result.returncode == 1
+    assert "so the wheel is not delivered" in output
     assert not sample.wheels()
 
 
 def test_a_changed_source_is_refused(sample: Sample) -> None:
     tree = sample.home / ".torchmill" / "sources" / "tinytorch" / "v1.0.0" / "tree"
     (tree / "setup.py").write_text("# mine\n")
-    done = sample.nox("-s", f"wheel-{THIS}-cpu")
-    assert done.returncode == 1
-    assert "setup.py" in done.stdout + done.stderr
+    result = sample.nox("-s", f"wheel-{THIS}-cpu")
+    assert result.returncode == 1
+    assert "setup.py" in result.stdout + result.stderr
     assert (tree / "setup.py").read_text() == "# mine\n", "nothing of the user's is lost"
 
 
-def compiling(sample: Sample, running: subprocess.Popen[str], session: str) -> None:
-    """Wait until the session has compiled something."""
+def wait_until_compiled(sample: Sample, running: subprocess.Popen[str], session: str) -> None:
+    """Wait until a running session has compiled a file; fail the test after two minutes."""
     log = sample.home / ".torchmill" / "logs" / f"v1.0.0-{session}.log"
     until = time.monotonic() + 120
     while time.monotonic() < until:
@@ -353,34 +346,35 @@ def compiling(sample: Sample, running: subprocess.Popen[str], session: str) -> N
 def test_two_sessions_on_one_cell_then_ctrl_c_then_resume(
     tmp_path: Path, upstream: Path, envs: Path
 ) -> None:
-    sample = fetched(
-        tmp_path, upstream, envs
-    )  # with a cache of its own: there must be something to stop
+    # With a cache of its own, or nothing would be compiled that could be stopped.
+    sample = fetched(tmp_path, upstream, envs)
     session = f"wheel-{THIS}-cpu"
     running = sample.start("-s", session, "--", "--jobs", "1")
-    compiling(sample, running, session)
+    wait_until_compiled(sample, running, session)
     other = sample.nox("-s", session, "--", "--jobs", "1")
     assert other.returncode == 1
     assert f"{session} is being built by another run" in other.stdout + other.stderr
 
     children = psutil.Process(running.pid).children(recursive=True)
     os.kill(running.pid, signal.SIGINT)
-    said, _ = running.communicate(timeout=60)
+    output, _ = running.communicate(timeout=60)
     assert running.returncode != 0
-    # what was interrupted is still there for a moment; what is left behind stays
-    _, left = psutil.wait_procs(children, timeout=10)
-    assert not [child for child in left if child.is_running() and child.status() != "zombie"], said
+    # What was interrupted needs a moment to end; what nobody ended would never do so.
+    _, alive = psutil.wait_procs(children, timeout=10)
+    alive = [child for child in alive if child.is_running() and child.status() != "zombie"]
+    assert not alive, output
     assert not sample.wheels()
 
     objects = list((sample.home / ".torchmill" / "trees").rglob("*.o"))
-    assert objects, "what was compiled is kept"
-    done = sample.nox("-s", session)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "reusing " in done.stdout + done.stderr
+    assert objects, "what was compiled stays"
+    result = sample.nox("-s", session)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "reusing " in result.stdout + result.stderr
     assert len(sample.wheels()) == 1
 
 
-def contents(archive: zipfile.ZipFile) -> list[str]:
+def member_files(archive: zipfile.ZipFile) -> list[str]:
+    """Return the names of an archive's files, without its folders."""
     return sorted(name for name in archive.namelist() if not name.endswith("/"))
 
 
@@ -405,24 +399,29 @@ def test_the_shell_script_builds_the_same_wheel(
         "GIT_CONFIG_VALUE_1": "always",
         "USE_TINY_FAST": "0",  # the script must not let it in
     }
-    done = subprocess.run(
+    result = subprocess.run(
         ["bash", str(file)], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    (made,) = (tmp_path / "work" / "dist").glob("*.whl")
-    ours = shared.home / "dist" / made.name
-    assert ours.is_file(), f"{made.name} is not among {shared.wheels()}"
-    with zipfile.ZipFile(made) as theirs, zipfile.ZipFile(ours) as own:
-        added = [
-            name for name in contents(own) if "/sboms/" in name or "/licenses/bundled/" in name
-        ]
-        assert added, "which the script leaves out"
-        assert contents(theirs) == [name for name in contents(own) if name not in added]
+    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
+    (script_wheel,) = (tmp_path / "work" / "dist").glob("*.whl")
+    session_wheel = shared.home / "dist" / script_wheel.name
+    assert session_wheel.is_file(), f"{script_wheel.name} is not among {shared.wheels()}"
+    with (
+        zipfile.ZipFile(script_wheel) as script_archive,
+        zipfile.ZipFile(session_wheel) as session_archive,
+    ):
+        # The SBOM and the licences of submodules, which only a session adds.
+        documents = re.compile(r"/sboms/|/licenses/bundled/")
+        names = member_files(session_archive)
+        without_documents = [name for name in names if not documents.search(name)]
+        assert without_documents != names
+        assert member_files(script_archive) == without_documents
         version = "tinytorch/version.py"
-        assert theirs.read(version) == own.read(version)
+        assert script_archive.read(version) == session_archive.read(version)
 
 
-BESIDE = """\
+# A package that a user adds: one file of facts, and an archive on an index.
+SCATTER_FACTS = """\
 name = "tiny-scatter"
 session = "scatter"
 after = "tinytorch"
@@ -442,7 +441,7 @@ source = "a test"
 reason = "setup.py compiles one extension with setuptools alone"
 requires = ["setuptools<81", "wheel"]
 """
-SETUP = """\
+SCATTER_SETUP = """\
 from pathlib import Path
 import tinytorch
 from setuptools import Extension, setup
@@ -457,17 +456,20 @@ setup(
 
 
 def source_archive(folder: Path) -> bytes:
-    """Return an extension of the sample whose setup.py can be told neither its version nor its base."""
+    """Return the archive of an extension whose setup.py lets nobody choose its version or its base."""
     tree = folder / "tiny_scatter-0.3"
     (tree / "tiny_scatter").mkdir(parents=True)
-    (tree / "setup.py").write_text(SETUP)
+    (tree / "setup.py").write_text(SCATTER_SETUP)
     (tree / "tiny_scatter/__init__.py").write_text("import tinytorch\nfrom ._C import scale\n")
     shutil.copy(ROOT / "sample/upstream/tinyvision/tinyvision/csrc/module.cpp", tree)
     return Path(shutil.make_archive(str(tree), "gztar", folder, tree.name)).read_bytes()
 
 
 def stat_of_files(folder: Path) -> dict[Path, tuple[int, int]]:
-    """Return what tells whether files were written, but those that Python compiles whenever it imports."""
+    """Return the size and the time of the last change (ns) of each file in a folder.
+
+    Python writes bytecode whenever it imports, so that is left out.
+    """
     return {
         path: (path.stat().st_size, path.stat().st_mtime_ns)
         for path in folder.rglob("*")
@@ -477,8 +479,8 @@ def stat_of_files(folder: Path) -> dict[Path, tuple[int, int]]:
 
 @pytest.mark.long
 def test_a_package_is_one_file_and_an_archive_on_an_index(shared: Sample, tmp_path: Path) -> None:
-    one = shared.configs / "packages/tiny-scatter.toml"
-    one.write_text(BESIDE.format(expected="7.0"))
+    facts = shared.configs / "packages/tiny-scatter.toml"
+    facts.write_text(SCATTER_FACTS.format(expected="7.0"))
     content = source_archive(tmp_path)
     index = Index()
     index.add(
@@ -486,22 +488,19 @@ def test_a_package_is_one_file_and_an_archive_on_an_index(shared: Sample, tmp_pa
     )
     with serving(index):
         env = {**shared.env, "PIP_INDEX_URL": index.url}
-        done = run("invoke", "fetch", "--package", "tiny-scatter", home=shared.home, env=env)
-    assert done.returncode == 0, done.stderr
+        result = run("invoke", "fetch", "--package", "tiny-scatter", home=shared.home, env=env)
+    assert result.returncode == 0, result.stderr
     session = f"scatter-{THIS}-cpu"
     failed = shared.nox("-s", session)
     assert (
         "'assert scale(3.0, 2) == 7.0' of its facts: AssertionError"
         in failed.stdout + failed.stderr
     )
-    one.write_text(BESIDE.format(expected="6.0"))
-    done = shared.nox("-s", session)
-    assert done.returncode == 0, done.stdout + done.stderr
-    (name,) = [
-        wheel
-        for wheel in shared.wheels()
-        if wheel.startswith("tiny_scatter-0.3+cpu.tinytorch1.0.0-")
-    ]
+    facts.write_text(SCATTER_FACTS.format(expected="6.0"))
+    result = shared.nox("-s", session)
+    assert result.returncode == 0, result.stdout + result.stderr
+    prefix = "tiny_scatter-0.3+cpu.tinytorch1.0.0-"
+    (name,) = [wheel for wheel in shared.wheels() if wheel.startswith(prefix)]
     assert set(shared.manifest(name)["checks"]) == {"import", "version", "base", "smoke"}
     with zipfile.ZipFile(shared.home / "dist" / name) as archive:
         metadata = archive.read("tiny_scatter-0.3+cpu.tinytorch1.0.0.dist-info/METADATA").decode()
@@ -511,20 +510,26 @@ def test_a_package_is_one_file_and_an_archive_on_an_index(shared: Sample, tmp_pa
         "Version: 0.3+cpu.tinytorch1.0.0",
         "Requires-Dist: tinytorch==1.0.0+cpu",
     ]
-    theirs = tmp_path / "env"  # of somebody who has the base installed, and no wheel of it
-    subprocess.run([sys.executable, "-m", "venv", str(theirs)], check=True)
+    # An environment of somebody who has the base installed, and no wheel of it.
+    installed_env = tmp_path / "env"
+    subprocess.run([sys.executable, "-m", "venv", str(installed_env)], check=True)
     base = next(path for path in (shared.home / "dist").glob("tinytorch-1.0.0+cpu-*.whl"))
-    subprocess.run([str(theirs / "bin/pip"), "install", "-q", str(base)], check=True)
-    before = stat_of_files(theirs)
+    subprocess.run([str(installed_env / "bin/pip"), "install", "-q", str(base)], check=True)
+    before = stat_of_files(installed_env)
     for built in ("compiled", "up to date"):
-        done = shared.nox("-s", session, "--", f"--torch={theirs}")
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert (built == "up to date") == ("up to date" in done.stdout + done.stderr), (
-            done.stdout + done.stderr
-        )
+        result = shared.nox("-s", session, "--", f"--torch={installed_env}")
+        assert result.returncode == 0, result.stdout + result.stderr
+        output = result.stdout + result.stderr
+        assert (built == "up to date") == ("up to date" in output), output
     assert shared.manifest(name)["torch"] == "tinytorch==1.0.0+cpu"
     script = run(
-        "invoke", "plan", session, f"--torch={theirs}", "--sh", home=shared.home, env=shared.env
+        "invoke",
+        "plan",
+        session,
+        f"--torch={installed_env}",
+        "--sh",
+        home=shared.home,
+        env=shared.env,
     )
     assert script.returncode == 0, script.stderr
     (tmp_path / "build.sh").write_text(script.stdout)
@@ -533,11 +538,10 @@ def test_a_package_is_one_file_and_an_archive_on_an_index(shared: Sample, tmp_pa
         "WORK": str(tmp_path / "work"),
     }
     env["SOURCE"] = str(next((shared.home / ".torchmill/sources/tiny-scatter").glob("*/tree")))
-    made = subprocess.run(
-        ["bash", str(tmp_path / "build.sh")], env=env, capture_output=True, text=True, check=False
-    )
-    assert made.returncode == 0, made.stdout + made.stderr
+    argv = ["bash", str(tmp_path / "build.sh")]
+    result = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
     (repaired,) = (tmp_path / "work/dist").glob("*.whl")
     assert repaired.name == name, "with the same tag"
-    assert stat_of_files(theirs) == before
-    one.unlink()
+    assert stat_of_files(installed_env) == before
+    facts.unlink()
