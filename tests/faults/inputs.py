@@ -90,11 +90,15 @@ def _host(path: Path) -> None:
 def _facts_of(root: Path, name: str) -> Reader:
     """Return a reader that puts the content in one file of facts, and plans two builds by these facts."""
 
-    def reader(place: Path, content: bytes) -> None:
-        folder = place / "facts"
-        shutil.copytree(root, folder)
-        (folder / name).write_bytes(content)
-        facts = facts_reader.read_facts(folder)
+    def reader(_: Path, content: bytes) -> None:
+        folder, cache = _copy_of_facts(root)
+        path = folder / name
+        path.write_bytes(content)
+        try:
+            facts = facts_reader.read_usable_facts(folder, cache)
+        finally:
+            path.write_bytes((root / name).read_bytes())
+        facts_reader.require_whole(facts)
         host = load_host(ROOT / "tests/golden/hosts/rtx3090.toml")
         for cell in islice(matrix.all_builds(facts, base_package(facts)), 2):
             selected = cell_lookup.find_cell(facts, str(cell), host.arch, None)
@@ -103,6 +107,14 @@ def _facts_of(root: Path, name: str) -> Reader:
             render.plan_as_data(plan)
 
     return reader
+
+
+@functools.cache
+def _copy_of_facts(root: Path) -> tuple[Path, stat_cache.StatCache]:
+    """Return a copy of a folder of facts, and a cache in which the commands, too, remember its parsed files."""
+    folder = Path(tempfile.mkdtemp())
+    shutil.copytree(root, folder / "facts")
+    return folder / "facts", stat_cache.StatCache(folder / "facts.json")
 
 
 def _member(name: str) -> Reader:
