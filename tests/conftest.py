@@ -11,6 +11,7 @@ from textwrap import dedent
 
 import pytest
 
+from tests.support import commands
 from tests.support.commands import PROGRAMS
 from torchmill.config import facts_reader
 from torchmill.config.facts import Facts
@@ -149,6 +150,12 @@ NEW = """
     [base.cuda]
     range = ">=11.8"
 """
+
+
+@pytest.fixture(scope="session", autouse=True)
+def warm_home(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Let the commands of tests find parsed facts."""
+    commands.warm_home = tmp_path_factory.mktemp("warm")
 
 
 @pytest.fixture

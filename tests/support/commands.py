@@ -1,10 +1,16 @@
 """Run the real `nox` and `invoke` as a user does."""
 
+import contextlib
+import functools
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+
+from tests.support.forked_commands import can_fork, run_forked
+from torchmill.core.paths import CACHE_FILES
 
 InvokeHere = Callable[
     [str], tuple[int, str, str]
@@ -16,12 +22,15 @@ PROGRAMS = {
     "TORCHMILL_NOX": "nox",
 }  # what messages name, wherever the tests run
 OURS = ("TORCHMILL_", "NOX_", "INVOKE_")
+# An empty folder that lasts as long as the tests. With it, homes begin with what a user's first command has computed:
+# the parsed facts and, for nox, the list of sessions. Without it, each test would compute them again.
+warm_home: Path | None = None
 
 
 def environment(home: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return a user's environment in which everything that is made goes below `home`."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
-    return kept | {
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
+    return variables | {
         "TORCHMILL_HOME": str(home),
         "XDG_CACHE_HOME": str(home / "cache"),
         "NO_COLOR": "1",
@@ -32,11 +41,40 @@ def environment(home: Path, extra: Mapping[str, str] | None = None) -> dict[str,
     }
 
 
+@functools.cache
+def _make_warm_cache(home: Path) -> Path:
+    """Run two commands with an empty home; return torchmill's cache after them."""
+    argv = [sys.executable, "-m", "nox", "--list"]
+    # Without a release, and with the one that most tests select.
+    for selection in ({}, {"TORCHMILL_TAG": "v1.13.1"}):
+        variables = environment(home, selection)
+        subprocess.run(argv, cwd=ROOT, env=variables, check=True, capture_output=True)
+    return home / "cache" / "torchmill"
+
+
+def _fill_cache(tool: str, home: Path) -> None:
+    """Copy into the cache of a home what a command would compute, unless it is there."""
+    if warm_home is None or not home.is_dir():
+        return
+    facts, sessions = CACHE_FILES[:2]
+    for name in (facts, sessions) if tool == "nox" else (facts,):
+        path = home / "cache" / "torchmill" / name
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # Nothing is remembered of facts that were written a second ago.
+            with contextlib.suppress(FileNotFoundError):
+                shutil.copyfile(_make_warm_cache(warm_home) / name, path)
+
+
 def run(
     tool: str, *arguments: str, home: Path, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run `nox` or `invoke` of this environment in the root of the project, to its end."""
+    _fill_cache(tool, home)
+    variables = environment(home, env)
+    if can_fork(variables):
+        return run_forked(tool, arguments, variables)
     command = [sys.executable, "-m", tool, *arguments]
     return subprocess.run(
-        command, cwd=ROOT, env=environment(home, env), capture_output=True, text=True, check=False
+        command, cwd=ROOT, env=variables, capture_output=True, text=True, check=False
     )
