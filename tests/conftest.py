@@ -195,13 +195,13 @@ def envs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Return the folder of nox's environments that all samples share, as a user's checkouts may."""
     folder = tmp_path_factory.mktemp("shared") / "envs"
     run = tmp_path_factory.getbasetemp()
-    for name in (
-        "pip",
-        "environments",
-    ):  # what pip brought once, and empty environments: all workers share them
-        every = (run.parent if "PYTEST_XDIST_WORKER" in os.environ else run) / name
-        every.mkdir(exist_ok=True)
-        folder.with_name(name).symlink_to(every)
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        run = run.parent
+    # All workers share what pip brought, empty environments, and what ccache has of compiled files.
+    for name in ("pip", "environments", "ccache"):
+        shared_folder = run / name
+        shared_folder.mkdir(exist_ok=True)
+        folder.with_name(name).symlink_to(shared_folder)
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
 
@@ -209,7 +209,10 @@ def envs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def cache(envs: Path) -> Path:
     """Return the user's cache of samples in which nothing depends on what is compiled anew."""
-    return envs.with_name("cache")
+    folder = envs.with_name("cache")
+    (folder / "torchmill").mkdir(parents=True)
+    (folder / "torchmill" / "ccache").symlink_to(envs.with_name("ccache"))
+    return folder
 
 
 @pytest.fixture(scope="session")
