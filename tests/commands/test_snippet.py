@@ -181,7 +181,9 @@ def holds(lines: Sequence[str], *names: str) -> bool:
 
 INSTALLED = f"3.0.0+cpu {HERE} cpu 0.3.0+cpu {HERE} cpu"
 LABELLED = [
-    f"{name}-{version}+cpu-{TAGS[one]}.whl" for name, version in BOTH.items() for one in LINUX
+    f"{name}-{version}+cpu-{TAGS[platform]}.whl"
+    for name, version in BOTH.items()
+    for platform in LINUX
 ]
 PLAIN = [f"{name}-{version}-{TAGS['macos/arm64']}.whl" for name, version in BOTH.items()]
 

@@ -88,9 +88,9 @@ def test_a_timeline_that_begins_anew_is_another_build(layout: Layout) -> None:
 def test_names_of_files_cannot_steer_the_terminal(layout: Layout) -> None:
     build = WatchedBuild(_write(layout, UnitStart(0.0, "c++|\x1b[2J\u202ea.cpp|-O2", 1)))
     build.read_on()
-    shown = "\n".join(describe_build(build, 0.0))
-    assert "\x1b" not in shown
-    assert "\u202e" not in shown
+    text = "\n".join(describe_build(build, 0.0))
+    assert "\x1b" not in text
+    assert "\u202e" not in text
 
 
 @pytest.mark.parametrize(

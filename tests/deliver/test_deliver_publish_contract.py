@@ -24,7 +24,8 @@ OTHER = b"another"
 class Place(Protocol):
     """A place with the files that are published there, seen from behind its target."""
 
-    taken: str  # code of the error if a file has appeared since the target was asked
+    # The error code of a target to which another program has added the file since it was asked.
+    appeared_code: str
 
     def target(self) -> PublishTarget:
         """Return a target of the place that knows nothing of earlier runs."""
@@ -39,7 +40,7 @@ class Place(Protocol):
 @dataclass
 class FolderPlace:
     folder: Path
-    taken: str = "file-appeared"
+    appeared_code: str = "file-appeared"
 
     def target(self) -> PublishTarget:
         return targets.choose_target(str(self.folder), {})
@@ -59,7 +60,7 @@ class IndexPlace(FolderPlace):
     """The folder that pypiserver serves."""
 
     url: str = ""
-    taken: str = "simple-differs"
+    appeared_code: str = "simple-differs"
 
     def target(self) -> PublishTarget:
         environ = {
@@ -74,7 +75,7 @@ class IndexPlace(FolderPlace):
 @dataclass
 class GithubPlace:
     hub: GitHub
-    taken: str = "file-appeared"
+    appeared_code: str = "file-appeared"
 
     def target(self) -> PublishTarget:
         environ = {"GH_TOKEN": servers.TOKEN, "GITHUB_API_URL": self.hub.url}
@@ -95,7 +96,7 @@ class GithubPlace:
 @dataclass
 class BucketPlace:
     client: Any
-    taken: str = "file-appeared"
+    appeared_code: str = "file-appeared"
 
     def target(self) -> PublishTarget:
         return targets.choose_target(f"s3://{BUCKET}", {})
@@ -194,7 +195,7 @@ def test_a_file_that_appears_during_a_run_is_never_replaced(
     target = place.target()
     target.existing_digests(files)
     place.add(files[-1].name, OTHER)
-    with refused(place.taken):
+    with refused(place.appeared_code):
         target.upload(files[-1])
     assert place.contents() == {other: OTHER, files[-1].name: OTHER}
 

@@ -92,10 +92,10 @@ def test_sections_of_programs_that_differ_are_named(tmp_path: Path) -> None:
         wheel(tmp_path / f"{number}.whl", {"a.so": (tmp_path / f"{number}.o").read_bytes()})
         for number in (1, 2)
     ]
-    said = compare(*packed).stdout
-    assert said.startswith("a.so: sections ")
-    assert ".rodata" in said
-    assert ".text" not in said
+    report = compare(*packed).stdout
+    assert report.startswith("a.so: sections ")
+    assert ".rodata" in report
+    assert ".text" not in report
 
 
 def test_what_a_command_spends_includes_the_servers_it_leaves(tmp_path: Path) -> None:
@@ -124,16 +124,16 @@ def test_a_build_is_held_against_what_another_made(tmp_path: Path) -> None:
         "torch/include/x.h": b"x",
         "torch/include/y.h": b"y",
     }
-    made = wheel(tmp_path / "1.whl", files)
+    new_wheel = wheel(tmp_path / "1.whl", files)
     script = BENCHMARKS / "recorded_build.py"
     argv: list[str | Path] = [sys.executable, script, "--source", source, "--build", build]
-    done = subprocess.run([*argv, "--wheel", made], capture_output=True, text=True, check=True)
+    done = subprocess.run([*argv, "--wheel", new_wheel], capture_output=True, text=True, check=True)
     names = [line.split(",")[0] for line in done.stdout.splitlines()]
     assert names == ["file", "a/new.py", "torch/include", "a.o"]
     table = tmp_path / "made.csv"
     table.write_text(f"# remarks\n{done.stdout}")
     again: list[str | Path] = [*argv, "--against", table, "--wheel"]
-    done = subprocess.run([*again, made], capture_output=True, text=True, check=False)
+    done = subprocess.run([*again, new_wheel], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "the same\n")
     (build / "a.o").write_bytes(b"OBJECT")
     other = wheel(tmp_path / "2.whl", files | {"a/new.py": b"newer", "torch/include/x.h": b"z"})

@@ -130,14 +130,11 @@ def test_no_command_runs_follows_or_deletes(
 
 def deleted_by(name: str, words: tuple[str, ...], *, cloned: bool) -> list[str]:
     """Return the paths in the repository that its user has asked to remove: wheels that git does not track."""
-    asked = WRITING.index(words) >= 1 if words in WRITING else False
-    if not asked or cloned or name not in {"wheels", "dist-wheel-link"}:
+    # The first of the commands that write, `clean` without kinds, leaves wheels alone.
+    removes = words in WRITING[1:]
+    if not removes or cloned or name != "wheels":
         return []
-    return (
-        [f"repo/dist/{hostile.WHEEL}", f"repo/dist/{hostile.WHEEL}.json"]
-        if name == "wheels"
-        else []
-    )
+    return [f"repo/dist/{hostile.WHEEL}", f"repo/dist/{hostile.WHEEL}.json"]
 
 
 @pytest.mark.long

@@ -179,13 +179,13 @@ def test_an_image_gets_the_libraries_as_the_wheels_that_they_are_installed_from(
         (built,) = delivered.glob(f"{name}-*.whl")
         assert f"./packages/{built.name}" in requirements
         with (
-            zipfile.ZipFile(built) as ours,
+            zipfile.ZipFile(built) as archive,
             zipfile.ZipFile(suite / "packages" / built.name) as copy,
         ):
-            assert {*copy.namelist()} == {*ours.namelist()}
+            assert {*copy.namelist()} == {*archive.namelist()}
             record = f"{'-'.join(built.name.split('-')[:2])}.dist-info/RECORD"
-            for member in {*ours.namelist()} - {record}:
-                assert copy.read(member) == ours.read(member), member
+            for member in {*archive.namelist()} - {record}:
+                assert copy.read(member) == archive.read(member), member
     argv = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--target"]
     installed = subprocess.run(
         [*argv, str(tmp_path / "site"), *map(str, (suite / "packages").glob("*.whl"))],
@@ -258,11 +258,11 @@ def test_the_installed_command_names_itself_in_all_that_it_says(
         run(programs, tmp_path, "torchmill", "nox", "-s", f"wheel-{PYTHON}-cpu", "--", "--helpp"),
     ]
     for done in spoken:
-        said = done.stdout + done.stderr
-        assert "torchmill " in said, done.args
+        output = done.stdout + done.stderr
+        assert "torchmill " in output, done.args
         assert (
             re.findall(
-                r"(?:invoke (?:fetch|build|status|deps|--list)|(?<!torchmill )nox -[sl]).*", said
+                r"(?:invoke (?:fetch|build|status|deps|--list)|(?<!torchmill )nox -[sl]).*", output
             )
             == []
         )
@@ -344,35 +344,37 @@ def test_a_project_begins_with_one_command_and_keeps_its_own_facts(
         assert run(programs, tmp_path, *words).returncode == 0
 
     shipped = ROOT / "build_configs" / "packages"
-    own = tmp_path / "build_configs" / "packages" / "torch-scatter.toml"
-    own.parent.mkdir(exist_ok=True)
-    own.write_text(
-        (shipped / own.name).read_text().replace('session = "scatter"', 'session = "mine"')
+    package_file = tmp_path / "build_configs" / "packages" / "torch-scatter.toml"
+    package_file.parent.mkdir(exist_ok=True)
+    package_file.write_text(
+        (shipped / package_file.name).read_text().replace('session = "scatter"', 'session = "mine"')
     )
     assert run(programs, tmp_path, "invoke", "explain", "mine-3.10-cpu").returncode in {0, 3}
     assert run(programs, tmp_path, "invoke", "explain", "scatter-3.10-cpu").returncode == 4
-    own.write_text("nonsense = 1\n" + own.read_text())
+    package_file.write_text("nonsense = 1\n" + package_file.read_text())
     broken = run(programs, tmp_path, "invoke", "explain", "mine-3.10-cpu")
-    assert (broken.returncode, own.name in broken.stderr) == (2, True), broken.stderr
+    assert broken.returncode == 2, broken.stderr
+    assert package_file.name in broken.stderr
     other = run(programs, tmp_path, "invoke", "plan", "wheel-3.12-cpu", "--tag=v2.4.1")
-    assert (other.returncode, own.name in other.stderr) == (0, True), "a mistake stops its package"
-    own.unlink()
+    assert other.returncode == 0, "a mistake in one package stops no other"
+    assert package_file.name in other.stderr
+    package_file.unlink()
     assert (
         run(programs, tmp_path, "invoke", "plan", "wheel-3.12-cpu", "--tag=v2.4.1").returncode == 0
     )
 
 
 @pytest.mark.parametrize(
-    ("words", "taken", "exit_code"),
+    ("words", "obstacle", "exit_code"),
     [(["init"], "build_configs", 7), (["status"], ".torchmill", 2)],
 )
 def test_a_file_in_the_place_of_a_folder_is_one_message(
-    words: list[str], taken: str, exit_code: int, tmp_path: Path
+    words: list[str], obstacle: str, exit_code: int, tmp_path: Path
 ) -> None:
-    if taken == ".torchmill":
+    if obstacle == ".torchmill":
         (tmp_path / "build_configs").mkdir()
         (tmp_path / "build_configs" / "own.toml").write_text("a = 1\n")
-    (tmp_path / taken).touch()
+    (tmp_path / obstacle).touch()
     env = {
         name: value
         for name, value in environment(tmp_path).items()
@@ -384,7 +386,7 @@ def test_a_file_in_the_place_of_a_folder_is_one_message(
     assert done.returncode == exit_code, done.stderr
     assert re.match(r"error\[[\w-]+\]: ", done.stderr), "it has the code of an error"
     assert done.stderr.count("\n") == 1
-    assert taken in done.stderr
+    assert obstacle in done.stderr
 
 
 def test_a_project_does_not_ask_pypi_for_a_name_that_is_not_ours_there() -> None:

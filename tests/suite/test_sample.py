@@ -206,10 +206,10 @@ def test_builds_by_hand(tmp_path: Path, environment: dict[str, str], python: Pat
         "print(json.dumps([t.add(1.5, 2), v.scale(3.0, 2), t.fit([0, 1, 2], [1, 2, 5], 2), t.config(),"
         " t.__version__, t.git_version, v.__version__, m.requires('tinyvision')]))"
     )
-    added, scaled, coefficients, *told = json.loads(run(python, "-c", script, cwd=tmp_path))
+    added, scaled, coefficients, *rest = json.loads(run(python, "-c", script, cwd=tmp_path))
     assert (added, scaled) == (3.5, 6.0)
     assert coefficients == pytest.approx([1, 0, 1])
-    assert told == [
+    assert rest == [
         {"USE_TINY_FAST": False, "USE_OPENMP": False, "BUILD_TEST": True},
         "1.0.0+cpu",
         run("git", "rev-parse", "HEAD", cwd=torch).strip(),

@@ -131,12 +131,12 @@ def test_verdicts_have_colours_where_they_are_wanted(tmp_path: Path) -> None:
 def test_marks_of_the_matrix_have_colours_where_they_are_wanted(tmp_path: Path) -> None:
     def colours(**variables: str) -> dict[str, set[str]]:
         screen = shown(COMMANDS["matrix"], 80, tmp_path, **variables)
-        found: dict[str, set[str]] = {}
+        colours_of_words: dict[str, set[str]] = {}
         for number, line in enumerate(screen.display):
             for word, start in ((line[column : column + 5].strip(), column) for column in (10, 16)):
                 if line.startswith("  cu1") and word:
-                    found.setdefault(word, set()).add(screen.buffer[number][start].fg)
-        return found
+                    colours_of_words.setdefault(word, set()).add(screen.buffer[number][start].fg)
+        return colours_of_words
 
     assert colours() == {"wheel": {"green"}, "?": {"brown"}}
     assert colours(NO_COLOR="1") == {"wheel": {"default"}, "?": {"default"}}
