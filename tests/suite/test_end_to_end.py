@@ -108,7 +108,7 @@ def test_every_field_of_a_manifest_is_in_the_reference(shared: Sample) -> None:
 
 def test_what_depends_on_no_python_is_compiled_once(shared: Sample) -> None:
     wheels = [name for name in shared.wheels() if name.startswith("tinytorch-")]
-    libraries = set()
+    libraries: set[bytes] = set()
     edges = []  # the commands of ninja that each wheel's build ran
     for name in wheels:
         with zipfile.ZipFile(shared.home / "dist" / name) as wheel:
