@@ -58,7 +58,7 @@ class Project:
 
     folder: str  # of its unpacked source
     prepare: str
-    build: str  # "$JOBS" stands for a number of jobs; the guard's builds have $JOBS = 4
+    build: str  # "$JOBS" stands for a number of jobs; it is empty for the guard, which sets one
     environment: dict[str, str]
 
 
@@ -96,6 +96,7 @@ PROJECTS = {
         folder="llvm",
         prepare="cmake -S llvm -B ../configured -G Ninja -DCMAKE_BUILD_TYPE=Release "
         "-DLLVM_TARGETS_TO_BUILD=X86 -DLLVM_INCLUDE_TESTS=OFF -DLLVM_INCLUDE_BENCHMARKS=OFF",
+        # The sources are those that were configured: build.ninja has their absolute paths.
         build="cp -a ../configured build && cmake --build build --target LLVMSupport -- ${JOBS:+-j$JOBS}",
         environment={},
     ),
@@ -145,7 +146,7 @@ def build_environment(project: Project, torch: Path, jobs: str, cache: Path) -> 
     """Return the environment of a build: torch's Python first on PATH, CUDA's headers from its wheels."""
     programs = torch.parents[2] / "bin"
     environ = {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if name != "MAX_JOBS"},
         "PATH": f"{programs}:{os.environ['PATH']}",
         "CPATH": str(torch / "nvidia/cu13/include"),
         "CUDA_HOME": "/usr/local/cuda-13.0",
@@ -165,7 +166,7 @@ def build_environment(project: Project, torch: Path, jobs: str, cache: Path) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class Setup:
     """What all contenders build."""
 
     project: Project
@@ -173,13 +174,13 @@ class Course:
     torch: Path  # the folder that torch is installed in
 
 
-def build(course: Course, cap: float, contender: str) -> dict[str, object]:
+def build(setup: Setup, cap: float, contender: str) -> dict[str, object]:
     """Let one contender build a copy of the source below a limit in GiB; describe what happened."""
-    project = course.project
-    source = course.prepared.with_name("copy")
+    project = setup.project
+    source = setup.prepared.with_name("copy")
     shutil.rmtree(source, ignore_errors=True)
-    shutil.copytree(course.prepared, source, symlinks=True)
-    cache = course.prepared.with_name(f"cache-{cap:g}")
+    shutil.copytree(setup.prepared, source, symlinks=True)
+    cache = setup.prepared.with_name(f"cache-{cap:g}")
     if contender == COLD:
         shutil.rmtree(cache, ignore_errors=True)
     if contender in FIXED:
@@ -192,7 +193,7 @@ def build(course: Course, cap: float, contender: str) -> dict[str, object]:
         words = [sys.executable, "-m", "millguard", "--", *plain]
     memory_cap.reclaim_memory(int(cap * GIB))
     with memory_cap.Cap(int(cap * GIB)) as group:
-        environ = build_environment(project, course.torch, jobs, cache)
+        environ = build_environment(project, setup.torch, jobs, cache)
         stalled_before = full_stall_seconds()
         done, seconds = run_timed(group.inside(words), source, environ, LIMIT_SECONDS)
         stalled = full_stall_seconds() - stalled_before
@@ -204,11 +205,16 @@ def build(course: Course, cap: float, contender: str) -> dict[str, object]:
         "full": round(stalled / seconds, 3),
         "built": done.returncode == 0,
         "kills": kills,
-        "guard": done.stderr.strip().splitlines()[-1] if "guard" in contender else "",
+        "guard": _last_line(done.stderr) if contender in {COLD, WARM} else "",
     }
     if done.returncode != 0:
         row["said"] = (done.stdout + done.stderr)[-3000:]
     return row
+
+
+def _last_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1] if lines else ""
 
 
 def run(options: Namespace) -> None:
@@ -216,12 +222,12 @@ def run(options: Namespace) -> None:
     project = PROJECTS[options.project]
     with tempfile.TemporaryDirectory(prefix="guarded-builds-") as name:
         prepared = prepare(project, options.sources, Path(name))
-        course = Course(project, prepared, options.torch)
+        setup = Setup(project, prepared, options.torch)
         caps = [float(word) for word in options.caps.split(",")]
         for number in range(options.rounds):
             for cap in caps:
                 for contender in options.contenders:
-                    row = build(course, cap, contender)
+                    row = build(setup, cap, contender)
                     named = {"round": number, "project": options.project}
                     results.record(options.results, {**named, **row})
 
@@ -238,7 +244,11 @@ def render(rows: Sequence[Row]) -> Iterator[str]:
         rows, "project", "cap", "contender"
     ).items():
         built = [row for row in mine if row["built"]]
-        ratios = [row["seconds"] / best[project, cap, row["round"]] for row in built]
+        ratios = []
+        for row in built:
+            fastest = best.get((project, cap, row["round"]))
+            if fastest is not None:  # None: no fixed number survived, or none was tried
+                ratios.append(row["seconds"] / fastest)
         stalls = [row["full"] for row in mine]
         lines.append(
             [
