@@ -94,7 +94,7 @@ def compatibility_pages(facts: Facts) -> dict[str, str]:
     base = base_package(facts).name
     releases = tuple(reversed(facts.releases[base]))
     dependents = [name for name in sorted(facts.packages, reverse=True) if name != base]
-    partners = sorted({name for release in releases for name in release.partners})
+    partners = sorted({name for release in releases for name in release.wheel.partners})
     release_headers = (base, "date", "Python", "machines", "glibc", *dependents, *partners)
     need_headers = (base, "C++", "GCC", "tried", "CMake", "setuptools", "NumPy", "front end")
     cuda_headers = (base, "CUDA", "cuDNN", "NCCL", "MAGMA", "capabilities", "on aarch64")
@@ -140,14 +140,14 @@ def _release_rows(
     for release in releases:
         cells = [
             release.version,
-            release.date or "",
+            release.upstream.date or "",
             " ".join(release.pythons),
             " ".join(release.arches),
-            release.glibc or "",
+            release.upstream.glibc or "",
         ]
         paired = [paired_release(facts, name, release) for name in dependents]
         cells += [_paired_version(dependent, release) for dependent in paired]
-        cells += [release.partners.get(name, "") for name in partners]
+        cells += [release.wheel.partners.get(name, "") for name in partners]
         yield cells
 
 
@@ -221,8 +221,8 @@ def _cuda_rows(facts: Facts, releases: Iterable[Release]) -> Rows:
     """Yield a row for each release, and one below it for each toolkit of its official builds."""
     for release in releases:
         yield release.version, _accepted_toolkits(facts, release), "", "", "", "", ""
-        for version, cuda in release.cuda_official.items():
-            mark = "*" if version == release.cuda_pypi else ""
+        for version, cuda in release.cuda.official.items():
+            mark = "*" if version == release.cuda.pypi else ""
             yield (
                 "",
                 f"{version}{mark}",
@@ -236,7 +236,7 @@ def _cuda_rows(facts: Facts, releases: Iterable[Release]) -> Rows:
 
 def _accepted_toolkits(facts: Facts, release: Release) -> str:
     """Return the toolkits that a release accepts, with those untried and those tried by others."""
-    if release.cuda is None:
+    if release.cuda.range is None:
         return ""
     standings: dict[str, set[str]] = {}
     for cell in matrix.possible_cells(facts, release, ARCH):
@@ -244,9 +244,9 @@ def _accepted_toolkits(facts: Facts, release: Release) -> str:
             standings.setdefault(cell.build.cuda, set()).add(find_trial(facts, cell).standing)
     untried = [cuda for cuda, of_cells in standings.items() if of_cells == {"untried"}]
     tried_by_others = [
-        cuda for cuda in standings if cuda not in untried and cuda not in release.cuda_official
+        cuda for cuda in standings if cuda not in untried and cuda not in release.cuda.official
     ]
-    clauses = [f"takes {format_bounds(release.cuda)}"]
+    clauses = [f"takes {format_bounds(release.cuda.range)}"]
     if untried:
         clauses.append(f"untried {' '.join(untried)}")
     if tried_by_others:
@@ -314,7 +314,7 @@ def _plans(facts: Facts, part: OfficialPart, releases: Iterable[Release]) -> Ite
             continue
         for arch in facts.arches.values():
             for cell in matrix.possible_cells(facts, release, arch.name):
-                if cell.build.cuda not in {None, *release.cuda_official}:
+                if cell.build.cuda not in {None, *release.cuda.official}:
                     continue
                 if rule_matches(part.when, make_case(facts, cell.build, release, "git")):
                     host = Host(arch.name, arch.system, HostResources(cores=1, memory=2**40))
@@ -325,6 +325,6 @@ def _wheel_rows(releases: Iterable[Release]) -> Rows:
     """Yield a row for each platform of a release's wheels."""
     for release in releases:
         title = release.version  # in the first row of a release only
-        for platform, pythons in release.wheels.items():
+        for platform, pythons in release.upstream.wheels.items():
             yield title, platform, " ".join(pythons)
             title = ""

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from tools.json_schema import SUFFIX, Schema, describe_class, field_comments
 from tools.proof.speed import SpeedTrial
 from tools.proof.upstream_run import UpstreamTests
-from torchmill.config import facts_reader, package_reader, toml_reader
+from torchmill.config import facts_reader, package_reader, release_reader, toml_reader
 from torchmill.config.build import Arch
 from torchmill.config.conda_facts import CondaFacts, CondaName
 from torchmill.config.costs import CompilePeak, CostAssumptions, KnownUnit, MeasuredRun
@@ -27,8 +27,15 @@ from torchmill.config.facts import FailureCause, OfferedWheels
 from torchmill.config.gpu import ArchName, BoardIndex, Capability, DeviceMaker, GpuHost
 from torchmill.config.images import Archive, BaseImage, ImageFacts
 from torchmill.config.link_facts import LinkFacts
-from torchmill.config.package import Edition, Package
-from torchmill.config.release import Cuda, Release
+from torchmill.config.package import (
+    BuildSetup,
+    Edition,
+    Package,
+    PackageChecks,
+    PackageKernels,
+    PackageSource,
+)
+from torchmill.config.release import Cuda, Release, ReleaseProof, UpstreamWheels, WheelTraits
 from torchmill.config.rule import OfficialPart, Rule, When
 from torchmill.config.toolkit import PROVIDERS, Toolkit, ToolkitPart, ToolkitSource
 from torchmill.config.wheel_code import (
@@ -42,9 +49,13 @@ from torchmill.core.paths import CHECKOUT
 
 FOLDER = "schemas"  # in build_configs/
 _REFERENCE = CHECKOUT / "docs" / "reference" / "facts.md"
+_KEYS_OF_RELEASE = "in `[torch]`, `[torchvision]`, `[torchaudio]`"
 # Tables of the reference that describe keys, by the first cell of their heads.
 _DOCUMENTED = {
-    Release: "in `[torch]`, `[torchvision]`, `[torchaudio]`",
+    Release: _KEYS_OF_RELEASE,
+    ReleaseProof: _KEYS_OF_RELEASE,
+    WheelTraits: _KEYS_OF_RELEASE,
+    UpstreamWheels: _KEYS_OF_RELEASE,
     When: "key of `when`",
     Rule: "effect",
     WheelCode: "key",
@@ -201,6 +212,22 @@ def keys_of(kind: type, *absent: str, **changed: Key) -> dict[str, Key]:
     return keys
 
 
+def renamed_keys_of(kind: type, names: Mapping[str, str], *absent: str) -> dict[str, Key]:
+    """Return the keys of a dataclass, of whose fields some have another name in a file.
+
+    `names` has the keys of these fields.
+    """
+    descriptions = _describe_keys(kind)
+    keys: dict[str, Key] = {}
+    for name, key in keys_of(kind, *absent).items():
+        file_name = names.get(name, name)
+        described = key.schema
+        if file_name in descriptions:
+            described = described | {"description": descriptions[file_name]}
+        keys[file_name] = Key(described, key.required)
+    return keys
+
+
 def _field_schema(field: toml_reader.FieldReader) -> Schema:
     match field.shape:
         case "value":
@@ -353,13 +380,10 @@ def _wheel_code() -> Schema:
 
 def _package() -> Schema:
     plain = rf"^({package_reader.PLAIN_NAME.pattern})?$"
-    keys = keys_of(
-        Package,
-        "off_spelling",
-        "debian",
-        "rules",
-        "editions",
-    )
+    keys = keys_of(Package, "source", "setup", "rules", "checks", "kernels", "editions")
+    keys |= keys_of(PackageSource, "debian") | keys_of(BuildSetup, "off_spelling")
+    keys |= renamed_keys_of(PackageChecks, package_reader.CHECKS_KEYS)
+    keys |= keys_of(PackageKernels)
     for name in ("name", "session", "import_name", "checks"):
         keys[name] = Key(keys[name].schema | {"pattern": plain}, keys[name].required)
     keys["tag"] = Key(keys["tag"].schema | _template("version"), False)
@@ -398,17 +422,10 @@ def _release() -> Schema:
     built_from = _texts(_STRING) | {"type": ["string", "object"]}
     del built_from["items"]
     built_from["additionalProperties"] = VALUES["tuple[str, ...]"]
-    absent = (
-        "package",
-        "tag",
-        "cuda",
-        "cuda_official",
-        "cuda_pypi",
-        "torch",
-        "sha256",
-        "stable_abi",
-    )
-    keys = keys_of(Release, *absent, built_from=_optional(built_from))
+    keys = keys_of(Release, "package", "tag", "torch", "cuda", "proof", "wheel", "upstream")
+    keys |= keys_of(ReleaseProof, "sha256")
+    keys |= renamed_keys_of(WheelTraits, release_reader.WHEEL_KEYS, "stable_abi")
+    keys |= keys_of(UpstreamWheels, built_from=_optional(built_from))
     keys["version"] = _required(_VERSION, "the version of the package")
     for name in ("pythons", "arches"):
         keys[name] = Key(keys[name].schema, False)

@@ -75,7 +75,7 @@ def release_differences(
                 continue
             release_wheels = [wheel for wheel in wheels if wheel.version == release.version]
             for name, text in _compare_release(facts, release, release_wheels):
-                reason = release.explained.get(name)
+                reason = release.upstream.explained.get(name)
                 differences.append(Difference(release.package, release.version, name, text, reason))
         if not chosen:
             differences += _releases_without_file(facts.releases[package], wheels)
@@ -100,7 +100,7 @@ def _releases_without_file(
     """Yield a difference for each release on the index that has no file."""
     reasons: dict[str, str] = {}
     for release in releases:
-        reasons.update(release.explained)
+        reasons.update(release.upstream.explained)
     for version in unknown_versions(releases, wheels):
         name = f"release {version}"
         text = "it is on PyPI, but has no file in releases/"
@@ -110,8 +110,8 @@ def _releases_without_file(
 def _compare_release(facts: Facts, release: Release, wheels: Sequence[RemoteWheel]) -> Findings:
     """Compare one release with its wheels."""
     if not wheels:
-        if release.wheels:
-            yield "absent", f"PyPI has no wheel, the file says {_join(release.wheels)}"
+        if release.upstream.wheels:
+            yield "absent", f"PyPI has no wheel, the file says {_join(release.upstream.wheels)}"
         return
     base = base_package(facts)
     torch = find_release(facts, base.name, release.torch) if release.torch else None
@@ -140,8 +140,8 @@ def _compare_release(facts: Facts, release: Release, wheels: Sequence[RemoteWhee
 def _compare_platforms(release: Release, wheels: Sequence[RemoteWheel]) -> Findings:
     """Compare the Pythons on each platform."""
     observed = pythons_by_platform(wheels, release.pythons)
-    for platform in dict.fromkeys((*release.wheels, *observed)):
-        recorded = release.wheels.get(platform, ())
+    for platform in dict.fromkeys((*release.upstream.wheels, *observed)):
+        recorded = release.upstream.wheels.get(platform, ())
         on_index = observed.get(platform, ())
         if set(recorded) != set(on_index):
             yield (
@@ -221,8 +221,11 @@ def _rebuilds(wheels: Sequence[RemoteWheel]) -> Findings:
 def _compare_date(release: Release, wheels: Sequence[RemoteWheel]) -> Findings:
     """Compare the date of a release with the first upload."""
     first = first_upload(wheels)
-    if first and first != release.date:
-        yield "date", f"the first wheel was uploaded on {first}, the file says {release.date}"
+    if first and first != release.upstream.date:
+        yield (
+            "date",
+            f"the first wheel was uploaded on {first}, the file says {release.upstream.date}",
+        )
 
 
 def _compare_commits(release: Release, wheels: Sequence[RemoteWheel]) -> Findings:
@@ -231,18 +234,18 @@ def _compare_commits(release: Release, wheels: Sequence[RemoteWheel]) -> Finding
     for commit in dict.fromkeys(wheel.commit for wheel in with_commit):
         contradicting = []
         for wheel in with_commit:
-            recorded = claimed_commit(release.built_from, release.commit, wheel)
+            recorded = claimed_commit(release.upstream.built_from, release.proof.commit, wheel)
             if wheel.commit == commit and recorded != commit:
                 contradicting.append(wheel)
         if contradicting:
             first = contradicting[0]
-            recorded = claimed_commit(release.built_from, release.commit, first)
+            recorded = claimed_commit(release.upstream.built_from, release.proof.commit, first)
             names = first.name
             if len(contradicting) > 1:
                 names += f" and {len(contradicting) - 1} more"
             text = f"commit {commit} is in {names}, the file says {recorded}"
             yield f"commit {str(commit)[:8]}", text
-    for commit in release.built_from.keys() - {wheel.commit for wheel in with_commit}:
+    for commit in release.upstream.built_from.keys() - {wheel.commit for wheel in with_commit}:
         yield f"commit {commit[:8]}", f"no wheel says commit {commit}, the file does"
 
 
@@ -268,7 +271,7 @@ def _compare_code(facts: Facts, release: Release, wheels: Sequence[RemoteWheel])
             )
         if release.torch is not None:
             continue
-        official = release.cuda_official.get(wheel.cuda or "", Cuda())
+        official = release.cuda.official.get(wheel.cuda or "", Cuda())
         recorded = official.capabilities.get(arch.name, "")
         for reading in readings:
             is_same = set(reading.own.split(";")) == set(recorded.split(";"))
@@ -308,15 +311,15 @@ def _compare_pairing(release: Release, base: str, wheels: Sequence[RemoteWheel])
 def _compare_toolkit(release: Release, wheels: Sequence[RemoteWheel]) -> Findings:
     """Compare the toolkit that the CUDA wheels are built with."""
     toolkits = {wheel.cuda for wheel in wheels if wheel.cuda}
-    if toolkits != {release.cuda_pypi} - {None}:
+    if toolkits != {release.cuda.pypi} - {None}:
         built_with = _join(sorted(toolkits))
-        recorded = release.cuda_pypi
+        recorded = release.cuda.pypi
         yield "cuda", f"wheels are built with CUDA {built_with}, the file says {recorded}"
 
 
 def _compare_cuda(release: Release, wheels: Sequence[RemoteWheel]) -> Findings:
     """Compare the GPU code and NVIDIA's packages of the CUDA wheels on Linux x86_64."""
-    recorded = release.cuda_official.get(release.cuda_pypi or "", Cuda())
+    recorded = release.cuda.official.get(release.cuda.pypi or "", Cuda())
     capabilities = recorded.capabilities.get("x86_64", "")
     for wheel in reference_wheels(wheels):
         if wheel.capabilities and set(wheel.capabilities) != set(capabilities.split(";")):
@@ -339,7 +342,7 @@ def _compare_partners(release: Release, wheels: Sequence[RemoteWheel]) -> Findin
     for wheel in reference_wheels(wheels):
         for project in _PARTNER_PROJECTS:
             required = pinned_version(wheel, project)
-            recorded = release.partners.get(project)
+            recorded = release.wheel.partners.get(project)
             if required != recorded:
                 yield (
                     project,
@@ -350,9 +353,9 @@ def _compare_partners(release: Release, wheels: Sequence[RemoteWheel]) -> Findin
 def _compare_sizes(release: Release, wheels: Sequence[RemoteWheel]) -> Findings:
     """Compare the sizes of torch's own libraries in the wheel for Linux x86_64."""
     observed = library_sizes(wheels)
-    for name in sorted(observed.keys() | release.sizes.keys()):
+    for name in sorted(observed.keys() | release.upstream.sizes.keys()):
         size = observed.get(name)
-        recorded = release.sizes.get(name)
+        recorded = release.upstream.sizes.get(name)
         if size != recorded:
             yield f"size {name}", f"{name} has {size} bytes, the file says {recorded}"
 
@@ -367,7 +370,7 @@ def archive_differences(package: Package, files: Iterable[IndexFile]) -> Iterato
 
     `files` are the files of the package's project on the index.
     """
-    archives = dict(source_archives(files, package.pypi or package.name))
+    archives = dict(source_archives(files, package.source.pypi or package.name))
     for edition in package.editions:
         file = archives.get(Version(edition.version))
         for name, text in _compare_edition(edition, file):
@@ -473,7 +476,9 @@ def _packages_with_wheels(facts: Facts) -> list[str]:
 def _declared_differences(facts: Facts, index: str) -> Iterator[Difference]:
     """Yield what the index contradicts of releases that packages declare themselves."""
     for package in facts.packages.values():
-        if package.editions and package.pypi:
+        if package.editions and package.source.pypi:
             with http_session() as session:
-                files = package_index.project_files(session, index, canonicalize_name(package.pypi))
+                files = package_index.project_files(
+                    session, index, canonicalize_name(package.source.pypi)
+                )
             yield from archive_differences(package, files)

@@ -80,7 +80,7 @@ def walk_cell(facts: Facts, cell: Cell, host: Host) -> Walked:
     for request in requests:
         repositories: tuple[str, ...] = ()
         if request.origin is None:
-            repositories = mirror_candidates(request.package.repository, request.mirror)
+            repositories = mirror_candidates(request.package.source.repository, request.mirror)
         sources[request.package.name] = source_origins(request, DownloadServers(), repositories)
     context = WalkContext(facts, host.arch, host, replace(DownloadServers(), sources=sources))
     session = Session(f"nox -s {plan.identifier}", (str(cell.release),), plan.requirements, {})

@@ -18,6 +18,7 @@ from millguard.server import GATE
 from millguard.session import GuardedBuild
 from millguard.timeline import UnitRun, parse_record
 
+from tests.support.changed_facts import change_groups
 from tests.support.commands import ROOT
 from tests.support.contexts import HOST, job
 from tests.support.hosts import change_host
@@ -220,7 +221,7 @@ def test_what_the_user_asks_for_wins(begun: BuildContext) -> None:
 
 
 def test_a_package_that_knows_no_launchers_finds_stand_ins_first(begun: BuildContext) -> None:
-    package = replace(begun.package, compilers="path")
+    package = change_groups(begun.package, setup={"compilers": "path"})
     built = replace(
         begun, facts=replace(begun.facts, packages={**begun.facts.packages, "base": package})
     )
@@ -235,7 +236,7 @@ def with_cuda(begun: BuildContext, home: Path, compilers: Launch) -> BuildContex
     (home / "bin").mkdir(parents=True)
     (home / "bin/nvcc").write_text("#!/bin/sh\n")
     (home / "bin/nvcc").chmod(0o755)
-    package = replace(begun.package, compilers=compilers)
+    package = change_groups(begun.package, setup={"compilers": compilers})
     build = replace(begun.plan.build, variant="cu118", cuda="11.8")
     plan = replace(
         begun.plan,

@@ -10,7 +10,7 @@ from typing import NoReturn
 import pytest
 from packaging.specifiers import SpecifierSet
 
-from tests.support.changed_facts import change_facts
+from tests.support.changed_facts import change_facts, change_groups
 from tests.support.contexts import HOST, job
 from tests.support.hosts import change_host
 from tests.support.refusals import refused
@@ -82,7 +82,9 @@ def test_a_wrong_time_of_the_wheel_is_told_before_anything_is_built(
 def test_a_published_wheel_is_noted_with_what_is_known_of_it(
     small_facts: Facts, tmp_path: Path
 ) -> None:
-    release = replace(small_facts.releases["base"][0], wheels={"manylinux1_x86_64": ("3.10",)})
+    release = change_groups(
+        small_facts.releases["base"][0], upstream={"wheels": {"manylinux1_x86_64": ("3.10",)}}
+    )
     index = (
         "pypi",
         "https://pypi.org/simple",
@@ -147,7 +149,7 @@ def test_a_source_whose_bundled_folders_are_empty_is_refused(
 def test_a_build_that_does_not_fit_is_refused_before_it_starts(
     small_facts: Facts, tmp_path: Path
 ) -> None:
-    large = replace(small_facts.packages["base"], disk=2**60)
+    large = change_groups(small_facts.packages["base"], setup={"disk": 2**60})
     facts = replace(small_facts, packages={**small_facts.packages, "base": large})
     noted: list[str] = []
     with refused("host-not-ready") as caught:
@@ -293,7 +295,7 @@ def test_the_base_is_built_with_the_same_toolkit(small_facts: Facts, tmp_path: P
 
 
 def test_what_a_package_imports_is_built_before_it(small_facts: Facts, tmp_path: Path) -> None:
-    addon = replace(small_facts.packages["addon"], imports=("base",))
+    addon = change_groups(small_facts.packages["addon"], checks={"imports": ("base",)})
     facts = replace(small_facts, packages={**small_facts.packages, "addon": addon})
     begun = job(facts, tmp_path, HOST, "vision-3.10-cpu", Options(torch="PyPI", jobs=2))
     assert list(context.missing_sessions(begun)) == [

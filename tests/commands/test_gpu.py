@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.changed_facts import change_groups
 from tests.support.commands import ROOT, environment
 from tests.support.commands import run as command
 from tests.support.refusals import refused
@@ -162,7 +163,7 @@ def test_what_is_expected_is_what_the_manifest_of_torch_and_the_facts_tell(
         "vision": True,
     }
     assert gpu.expected_values([vision])["cuda"] is None
-    lines = list(shipped.packages["torch-scatter"].gpu_smoke)
+    lines = list(shipped.packages["torch-scatter"].checks.gpu_smoke)
     assert gpu.smoke_lines_by_package(shipped, [vision, torch, scatter]) == {"torch-scatter": lines}
 
 
@@ -171,7 +172,7 @@ def test_each_declared_extension_is_tried_on_a_gpu(shipped: Facts) -> None:
     assert [
         package.name
         for package in declared
-        if not any("alike(" in line for line in package.gpu_smoke)
+        if not any("alike(" in line for line in package.checks.gpu_smoke)
     ] == []
 
 
@@ -226,7 +227,7 @@ def test_an_extension_that_crashes_names_its_line_and_leaves_the_others_to_be_tr
         "torch-sparse": ("assert 1 == 1",),
     }
     packages = {
-        name: replace(shipped.packages[name], gpu_smoke=smoke_lines)
+        name: change_groups(shipped.packages[name], checks={"gpu_smoke": smoke_lines})
         for name, smoke_lines in lines.items()
     }
     facts = replace(shipped, packages=shipped.packages | packages)  # type: ignore[operator]

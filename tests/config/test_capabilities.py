@@ -6,6 +6,7 @@ from itertools import chain, pairwise, permutations
 import pytest
 from packaging.specifiers import SpecifierSet
 
+from tests.support.changed_facts import change_groups
 from tests.support.hosts import change_host
 from tests.support.refusals import refused
 from torchmill.config import arch_list
@@ -77,7 +78,7 @@ def official_lists(shipped: Facts) -> list[tuple[Release, str, str]]:
         (release, cuda, text)
         for releases in shipped.releases.values()
         for release in releases
-        for cuda, official in release.cuda_official.items()
+        for cuda, official in release.cuda.official.items()
         for text in official.capabilities.values()
     ]
 
@@ -100,7 +101,7 @@ def test_every_official_list_fits_its_toolkit_and_its_release(shipped: Facts) ->
     for release, cuda, text in official_lists(shipped):
         if (
             capability_key(cuda) < capability_key(OLDEST)
-            or shipped.packages[release.package].capabilities
+            or shipped.packages[release.package].kernels.capabilities
         ):
             continue  # an extension has kernels for a part of torch's list only
         targets, _ = arch_list.parse_arch_list(shipped, text, release.torch_version)
@@ -328,7 +329,7 @@ def test_kernels_that_are_empty_without_the_code_of_one_chip_get_it(shipped: Fac
         "also in the official list"
     )
     for package in shipped.packages.values():
-        assert all(toolkits_with_target(shipped, f"{name}a") for name in package.chip_code)
+        assert all(toolkits_with_target(shipped, f"{name}a") for name in package.kernels.chip_code)
 
 
 def test_all_problems_come_in_one_message(shipped: Facts) -> None:
@@ -358,11 +359,9 @@ def test_native_uses_the_host_of_the_plan(shipped: Facts) -> None:
 
 def test_ptx_of_a_capability_that_the_toolkit_dropped_goes_to_the_next(shipped: Facts) -> None:
     build = cell(shipped, "wheel-3.10-cu121", "v2.1.0")
-    official = build.release.cuda_official["11.8"]
-    release = replace(
-        build.release,
-        cuda_official={"11.8": replace(official, capabilities={"x86_64": "3.7+PTX;5.0;7.0"})},
-    )
+    official = build.release.cuda.official["11.8"]
+    official = replace(official, capabilities={"x86_64": "3.7+PTX;5.0;7.0"})
+    release = change_groups(build.release, cuda={"official": {"11.8": official}})
     assert official_arch_list(shipped, replace(build, release=release)) == "5.0+PTX;7.0"
 
 

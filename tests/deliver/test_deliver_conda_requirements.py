@@ -67,7 +67,7 @@ def test_markers_are_evaluated_for_the_python_of_the_package(shipped: Facts) -> 
 
 def test_every_package_of_nvidias_that_a_release_requires_has_a_name(shipped: Facts) -> None:
     for release in shipped.releases["torch"]:
-        for cuda in release.cuda_official.values():
+        for cuda in release.cuda.official.values():
             assert all(requirements.wheel_requirements(shipped, cuda.requires, CUDA))
 
 

@@ -8,6 +8,7 @@ from textwrap import dedent
 
 import pytest
 
+from tests.support.changed_facts import change_groups
 from tests.support.debian_archive import DebianArchive, needs_apt
 from tests.support.refusals import refused
 from tests.support.silent_progress import SilentProgress
@@ -177,8 +178,8 @@ def test_empty_submodules_are_filled(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(apt_archives, "APT_SETTINGS", archive.etc)
     fill = {"third_party/deep": "deep", "third_party/near": "near"}
     torch = make_request().package
-    debian = replace(torch.debian, submodules={"bookworm": fill})
-    request = replace(make_request(), package=replace(torch, debian=debian))
+    debian = replace(torch.source.debian, submodules={"bookworm": fill})
+    request = replace(make_request(), package=change_groups(torch, source={"debian": debian}))
     source = fetch_source(request, layout(tmp_path), SilentProgress())
     assert (source.path / "third_party/deep/deep.h").read_text() == "theirs"
     assert (source.path / "third_party/near/near.h").read_text() == "own"
@@ -188,7 +189,8 @@ def test_empty_submodules_are_filled(tmp_path: Path, monkeypatch: pytest.MonkeyP
     )
     assert fetch_source(request, layout(tmp_path), SilentProgress()) == source
     other = replace(request.release, version="1.12.0", tag="v1.12.0")
-    newer = replace(request.package, debian=DebianFacts({"1.12.0": "bookworm/pytorch"}))
+    debian = DebianFacts({"1.12.0": "bookworm/pytorch"})
+    newer = change_groups(request.package, source={"debian": debian})
     with refused("release-not-in-debian"):
         fetch_source(
             replace(request, release=other, package=newer), layout(tmp_path), SilentProgress()
@@ -206,10 +208,8 @@ def test_a_suite_that_the_machine_does_not_use_can_be_read(
     lines = archive.etc / "sources.list"
     lines.write_text(lines.read_text().replace("trixie", "bookworm"))
     monkeypatch.setattr(apt_archives, "APT_SETTINGS", archive.etc)
-    torch = replace(
-        make_request().package,
-        debian=DebianFacts({"1.13.1": "bookworm/pytorch", "2.6.0": "trixie/pytorch"}),
-    )
+    debian = DebianFacts({"1.13.1": "bookworm/pytorch", "2.6.0": "trixie/pytorch"})
+    torch = change_groups(make_request().package, source={"debian": debian})
     newer = SourceRequest(torch, release("v2.6.0", None), origin="debian")
     assert fetch_source(newer, layout(tmp_path), SilentProgress()).origin.startswith(
         "Debian's pytorch 2.6.0+dfsg-7"

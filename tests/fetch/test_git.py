@@ -691,7 +691,7 @@ class TestHostileSources:
         (tmp_path / "tree").write_bytes(b"100644 .git\0" + bytes.fromhex(blob))
         tree = git(bare, "hash-object", "-t", "tree", "-w", "--literally", str(tmp_path / "tree"))
         git(bare, "tag", "-f", "v1", git(bare, "commit-tree", "-m", "x", tree))
-        tag_request = replace(request(forge), release=replace(request(forge).release, commit=None))
+        tag_request = request(forge, commit=None)
         with refused("hostile-source"):
             fetch_source(tag_request, place, SilentProgress())
 

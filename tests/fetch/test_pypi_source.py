@@ -5,12 +5,12 @@ import hashlib
 import io
 import tarfile
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.changed_facts import change_groups
 from tests.support.index_server import Index, serving
 from tests.support.refusals import refused
 from tests.support.silent_progress import SilentProgress
@@ -58,8 +58,9 @@ def make_request(
     tag: str = "v2.1", pypi: str | None = "Torch", sha256: str | None = None
 ) -> SourceRequest:
     """Return a request for a release of a package that is only on PyPI."""
-    torch = replace(package(""), pypi=pypi)
-    return SourceRequest(torch, replace(release(tag, None), sha256=sha256), origin="pypi")
+    torch = change_groups(package(""), source={"pypi": pypi})
+    digested = change_groups(release(tag, None), proof={"sha256": sha256})
+    return SourceRequest(torch, digested, origin="pypi")
 
 
 def downloads(index: Index) -> int:

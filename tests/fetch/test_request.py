@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.support.changed_facts import change_groups
 from tests.support.refusals import refused
 from torchmill.config.facts import Facts
 from torchmill.config.release_lookup import find_release, partner_releases
@@ -46,7 +47,7 @@ def test_a_ref_of_several_packages_is_refused(small_facts: Facts) -> None:
 def test_a_ref_of_a_package_without_a_repository_is_refused(small_facts: Facts) -> None:
     """Nobody has given --from, so the message must not speak of it."""
     release = find_release(small_facts, "base", "v1.0.0")
-    package = replace(small_facts.packages["base"], repository="")
+    package = change_groups(small_facts.packages["base"], source={"repository": ""})
     facts = replace(small_facts, packages={**small_facts.packages, "base": package})
     (request,) = source_requests(facts, [release], ref="abc", mirror="", origin="")
     with refused("conflicting-options") as caught:

@@ -6,6 +6,7 @@ from textwrap import dedent
 
 import pytest
 
+from tests.support.changed_facts import change_groups
 from tests.support.hosts import change_host
 from tests.support.plans import GIB, LINUX, MACOS, plan_base, plan_torch
 from tests.support.refusals import refused
@@ -43,7 +44,7 @@ def test_requirements_of_all_rules_are_joined(small_facts: Facts) -> None:
 
 
 def test_requirements_that_serve_every_python_are_in_the_kit(small_facts: Facts) -> None:
-    base = replace(small_facts.packages["base"], kit=("Wheel", "cmake"))
+    base = change_groups(small_facts.packages["base"], setup={"kit": ("Wheel", "cmake")})
     facts = replace(small_facts, packages={**small_facts.packages, "base": base})
     plan = plan_base(facts, tag="v2.0.0")
     assert plan.tree.kit == ("wheel",), "cmake is required by no rule"
@@ -243,7 +244,7 @@ def test_bundled_libraries_are_needed_unless_the_systems_are_linked(shipped: Fac
     linked = plan_torch(shipped, "wheel-3.13-cpu", "v2.6.0", source=of_debian)
     assert linked.tree.required_folders == ()
     assert "torch/system-xnnpack.patch" in linked.tree.patches
-    suites = shipped.packages["torch"].debian.submodules.values()
+    suites = shipped.packages["torch"].source.debian.submodules.values()
     assert all("third_party/pocketfft" in fills for fills in suites), (
         "its header is copied out of what is filled in there"
     )
@@ -276,7 +277,7 @@ def test_a_switch_is_off_however_that_is_spelled(shipped: Facts, off: str) -> No
 
 
 def test_a_release_without_what_a_rule_installs_is_a_mistake_in_the_facts(shipped: Facts) -> None:
-    release = replace(find_release(shipped, "torch", "v2.6.0"), partners={})
+    release = change_groups(find_release(shipped, "torch", "v2.6.0"), wheel={"partners": {}})
     facts = replace(shipped, releases={**shipped.releases, "torch": (release,)})
     with refused("facts-invalid"):
         plan_torch(facts, "wheel-3.12-cu124", "v2.6.0")

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from packaging.specifiers import SpecifierSet
 
+from tests.support.changed_facts import change_groups
 from tests.support.hosts import change_host
 from tests.support.plans import find_torch_cell, plan_torch
 from torchmill.config.facts import Facts
@@ -49,7 +50,8 @@ def with_libraries(
     ]
     package = replace(package, rules=(*package.rules, *library_rules, *rules))
     releases = [
-        replace(release, cuda_official=official) for release in small_facts.releases["base"]
+        change_groups(release, cuda={"official": official})
+        for release in small_facts.releases["base"]
     ]
     sources = (
         toolkit_source("cudnn", "8.5.0.96", "8.9.5.29", "9.1.0.70"),

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from packaging.specifiers import SpecifierSet
 
+from tests.support.changed_facts import change_groups
 from tests.support.hosts import change_host
 from torchmill.config.facts import Facts
 from torchmill.config.linux_distribution import LinuxDistribution
@@ -48,7 +49,7 @@ def check_base(
     """Return the findings of a build of "base", of the small facts, by subject."""
     release = find_release(facts, "base", tag)
     cell = cell_lookup.find_cell(facts, identifier, "x86_64", release)
-    cell = replace(cell, release=replace(cell.release, cuda_official=OFFICIAL))
+    cell = replace(cell, release=change_groups(cell.release, cuda={"official": OFFICIAL}))
     plan = build_plan.compute_plan(facts, cell, host, Options(settings=settings))
     findings = libraries.check_libraries(CheckContext(facts, cell, host, plan))
     return {finding.subject: finding for finding in findings}

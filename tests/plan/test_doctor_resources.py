@@ -45,7 +45,7 @@ def test_the_needs_of_a_package_without_measured_builds_are_in_its_facts(
     small_facts: Facts,
 ) -> None:
     package = small_facts.packages["base"]
-    scarce = {"free_disk": package.disk - 1, "memory": package.memory_per_job - 1}
+    scarce = {"free_disk": package.setup.disk - 1, "memory": package.setup.memory_per_job - 1}
     small = change_host(LINUX, resources=scarce)
 
     def verdicts(host: Host) -> list[str]:

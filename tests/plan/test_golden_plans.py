@@ -199,7 +199,7 @@ def table_cells(cells: list[Cell]) -> Iterator[Cell]:
         return
     python = cells[-1].build.python
     with_cuda = [cell for cell in cells if cell.build.cuda and cell.build.python == python]
-    official = [cell for cell in with_cuda if cell.build.cuda in cell.release.cuda_official]
+    official = [cell for cell in with_cuda if cell.build.cuda in cell.release.cuda.official]
     yield from (official or with_cuda)[-1:]
 
 

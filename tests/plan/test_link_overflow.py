@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
+from tests.support.changed_facts import change_groups
 from torchmill.config.facts import Facts
 from torchmill.config.gpu import Capability
 from torchmill.config.release import Release
@@ -56,7 +57,7 @@ def test_images(arch_list: str, count: int) -> None:
 def official_builds(shipped: Facts) -> Iterator[tuple[Release, str, dict[str, str]]]:
     """Yield the official Linux x86_64 builds with the variables that shape their libraries."""
     for release in shipped.releases["torch"]:
-        for cuda, official in release.cuda_official.items():
+        for cuda, official in release.cuda.official.items():
             arch_list = official.capabilities.get("x86_64")
             if not arch_list:
                 continue
@@ -104,7 +105,9 @@ def test_a_wheel_is_predicted_from_its_neighbour_within_the_margin(shipped: Fact
         changed_releases = []
         for other in releases:
             same_minor = Version(other.version).release[:2] == minor
-            changed_releases.append(replace(other, sizes={}) if same_minor else other)
+            if same_minor:
+                other = change_groups(other, upstream={"sizes": {}})  # noqa: PLW2901
+            changed_releases.append(other)
         facts = replace(shipped, releases={"torch": tuple(changed_releases)})
         guess = link_overflow.measured_image(facts, release)
         if weight and guess and weight[1] is release:

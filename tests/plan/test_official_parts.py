@@ -158,7 +158,7 @@ def official_cases(shipped: Facts) -> Iterator[Case]:
     """Yield every case of an official build, with upstream's source and Debian's."""
     for release in shipped.releases["torch"]:
         for arch in release.arches:
-            for cuda in (None, *release.cuda_official):
+            for cuda in (None, *release.cuda.official):
                 variant = "cuda" if cuda else "cpu"
                 build = Build("torch", "wheel", release.pythons[-1], variant, arch, cuda)
                 for provider in ("git", "debian"):

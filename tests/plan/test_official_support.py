@@ -54,7 +54,7 @@ def official_entries(facts: Facts, arch: str) -> dict[str, list[str]]:
     """Return the entries of the lists of each release's official builds, as read, or announced."""
     entries: dict[str, list[str]] = {}
     for release in facts.releases["torch"]:
-        for cuda, official in release.cuda_official.items():
+        for cuda, official in release.cuda.official.items():
             readings = wheel_fit.find_readings(facts, "torch", release.version, arch, cuda)
             lists = [reading.own for reading in readings]
             if not readings:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.changed_facts import change_facts
+from tests.support.changed_facts import change_facts, change_groups
 from tests.support.hosts import change_host
 from tests.support.processors import CORTEX_A72, PROCESSORS
 from torchmill.config.facts import Facts
@@ -461,8 +461,8 @@ def test_a_wheel_whose_required_packages_were_not_read_cannot_be_told(shipped: F
 def test_a_reading_counts_more_than_upstreams_build_script(shipped: Facts) -> None:
     """The script is changed to list 3.5, which the wheel was read to have no code for."""
     release = find_release(shipped, "torch", "v1.3.1")
-    official = replace(release.cuda_official["10.1"], capabilities={"x86_64": "3.5;8.6"})
-    changed = replace(release, cuda_official={"10.1": official})
+    official = replace(release.cuda.official["10.1"], capabilities={"x86_64": "3.5;8.6"})
+    changed = change_groups(release, cuda={"official": {"10.1": official}})
     releases = tuple(changed if other is release else other for other in shipped.releases["torch"])
     facts = replace(shipped, releases={**shipped.releases, "torch": releases})
     wheels = [

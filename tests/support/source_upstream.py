@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from torchmill.config.package import DebianFacts, Package
-from torchmill.config.release import Release
+from torchmill.config.package import BuildSetup, DebianFacts, Package, PackageSource
+from torchmill.config.release import Release, ReleaseProof
 from torchmill.core.paths import Layout
 from torchmill.fetch.source.request import SourceRequest
 
@@ -144,16 +144,10 @@ def package(repository: str, debian: Mapping[str, str] | None = None) -> Package
     return Package(
         name="torch",
         session="wheel",
-        repository=repository,
         import_name="torch",
-        checks="torch.py",
         after=None,
-        tag="v{version}",
-        version_variables={},
-        memory_per_job=1,
-        disk=1,
-        rules=(),
-        debian=DebianFacts(sources=debian or {}),
+        source=PackageSource(repository=repository, debian=DebianFacts(sources=debian or {})),
+        setup=BuildSetup(version_variables={}, memory_per_job=1, disk=1),
     )
 
 
@@ -163,14 +157,11 @@ def release(tag: str, commit: str | None) -> Release:
         package="torch",
         version=tag.removeprefix("v"),
         tag=tag,
-        commit=commit,
+        torch=None,
         pythons=("3.11",),
         arches=("x86_64",),
-        cuda=None,
-        cuda_official={},
-        torch=None,
-        wheel_tag=None,
         source="",
+        proof=ReleaseProof(commit),
     )
 
 

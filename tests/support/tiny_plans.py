@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from press_support.compiled_wheels import ABI, ARCH, COMMIT, PLATFORM, PYTHON
 
 from torchmill.config.build import Build
-from torchmill.config.package import Package
-from torchmill.config.release import Release
+from torchmill.config.package import BuildSetup, Package, PackageChecks, PackageSource
+from torchmill.config.release import Release, ReleaseProof
 from torchmill.plan.plan import Plan, PlannedCuda, PlannedTree, SourceName
 from torchmill.wheel.planned_wheel import PlannedWheel
 
@@ -20,17 +20,14 @@ def plan(
     """Return a plan that the tiny wheels fulfil."""
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     release = Release(
-        name,
-        version.partition("+")[0],
-        "v1",
-        COMMIT,
-        (python,),
-        (ARCH,),
-        None,
-        {},
-        None,
-        None,
-        "",
+        package=name,
+        version=version.partition("+")[0],
+        tag="v1",
+        torch=None,
+        pythons=(python,),
+        arches=(ARCH,),
+        source="",
+        proof=ReleaseProof(COMMIT),
     )
     wheel = PlannedWheel(
         build=Build(name, "wheel", python, "cpu", ARCH),
@@ -59,13 +56,9 @@ def package(name: str) -> Package:
     return Package(
         name=name,
         session="wheel",
-        repository="",
         import_name=name,
-        checks="sample",
         after=None,
-        tag="v{version}",
-        version_variables={},
-        memory_per_job=0,
-        disk=0,
-        rules=(),
+        source=PackageSource(),
+        setup=BuildSetup(version_variables={}, memory_per_job=0, disk=0),
+        checks=PackageChecks(script="sample"),
     )

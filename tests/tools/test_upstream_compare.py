@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.changed_facts import change_facts
+from tests.support.changed_facts import change_facts, change_groups
 from tools import upstream_wheels
 from tools.remote_wheel import RemoteWheel
 from tools.upstream_check import release_differences
@@ -57,28 +57,27 @@ ADDONS = [
 def facts_of(small_facts: Facts, **changes: Any) -> Facts:
     """Return facts that agree with WHEELS, except for the changes of the base release."""
     old = small_facts.releases["base"][0]
-    release = replace(
+    official = Cuda(
+        "8.5.0.96",
+        "2.14.3",
+        capabilities={"x86_64": "3.7;7.0+PTX"},
+        requires=("nvidia-cudnn-cu11==8.5.0.96", "nvidia-nccl-cu11==2.14.3"),
+    )
+    release = change_groups(
         old,
-        date="2022-12-15",
-        wheels={LINUX: ("3.9", "3.10"), ARM: ("3.9", "3.10")},
-        cuda_pypi="11.7",
-        cuda_official={
-            "11.7": Cuda(
-                "8.5.0.96",
-                "2.14.3",
-                capabilities={"x86_64": "3.7;7.0+PTX"},
-                requires=("nvidia-cudnn-cu11==8.5.0.96", "nvidia-nccl-cu11==2.14.3"),
-            )
+        cuda={"pypi": "11.7", "official": {"11.7": official}},
+        wheel={"partners": {"triton": "2.0.0"}},
+        upstream={
+            "date": "2022-12-15",
+            "wheels": {LINUX: ("3.9", "3.10"), ARM: ("3.9", "3.10")},
+            "sizes": {"libtorch_cpu.so": 5_000_000},
         },
-        partners={"triton": "2.0.0"},
-        sizes={"libtorch_cpu.so": 5_000_000},
     )
-    addon = replace(
+    addon = change_groups(
         small_facts.releases["addon"][0],
-        date="2022-12-15",
-        wheels={LINUX: ("3.9",), ARM: ("3.10",)},
+        upstream={"date": "2022-12-15", "wheels": {LINUX: ("3.9",), ARM: ("3.10",)}},
     )
-    releases = {"base": (replace(release, **changes),), "addon": (addon,)}
+    releases = {"base": (change_groups(release, **changes),), "addon": (addon,)}
     readings = (
         *readings_of("base", "1.0.0", small_facts),
         *readings_of("addon", "0.1.0", small_facts),
@@ -148,9 +147,9 @@ def test_each_difference_of_one_wheel_is_found(
 
 def test_pythons_are_compared_with_the_wheels(small_facts: Facts) -> None:
     wheels = {LINUX: ("3.9", "3.10"), ARM: ("3.9", "3.10")}
-    assert names(facts_of(small_facts, pythons=("3.9", "3.10", "3.13"), wheels=wheels)) == [
-        "pythons"
-    ]
+    assert names(
+        facts_of(small_facts, pythons=("3.9", "3.10", "3.13"), upstream={"wheels": wheels})
+    ) == ["pythons"]
     assert "pythons" in names(facts_of(small_facts, pythons=("3.10",)))
 
 
@@ -172,15 +171,18 @@ def test_requires_python_that_admits_more_is_reported(small_facts: Facts) -> Non
 def test_commits_may_be_recorded_for_single_wheels(small_facts: Facts) -> None:
     wheels = with_first_changed(commit=CANDIDATE)
     assert (
-        names(facts_of(small_facts, built_from={CANDIDATE: ("3.9 manylinux1_x86_64",)}), wheels)
+        names(
+            facts_of(small_facts, upstream={"built_from": {CANDIDATE: ("3.9 manylinux1_x86_64",)}}),
+            wheels,
+        )
         == []
     )
-    assert names(facts_of(small_facts, built_from={CANDIDATE: (LINUX,)}), wheels) == [
+    assert names(facts_of(small_facts, upstream={"built_from": {CANDIDATE: (LINUX,)}}), wheels) == [
         "commit 11111111"
     ]
     rebuilt = [replace(wheel, commit=CANDIDATE) for wheel in WHEELS]
-    assert names(facts_of(small_facts, built_from={CANDIDATE: ()}), rebuilt) == []
-    assert names(facts_of(small_facts, built_from={"3" * 40: (ARM,)})) == [
+    assert names(facts_of(small_facts, upstream={"built_from": {CANDIDATE: ()}}), rebuilt) == []
+    assert names(facts_of(small_facts, upstream={"built_from": {"3" * 40: (ARM,)}})) == [
         "commit 11111111",
         "commit 33333333",
     ]
@@ -227,14 +229,16 @@ def test_a_release_without_a_file_is_reported_unless_withdrawn(small_facts: Fact
     assert names(facts_of(small_facts), [*WHEELS, replace(newer, version="0.4")]) == [], (
         "older than all known releases"
     )
-    explained = facts_of(small_facts, explained={"release 1.0.1": "replaced on the same day"})
+    explained = facts_of(
+        small_facts, upstream={"explained": {"release 1.0.1": "replaced on the same day"}}
+    )
     (difference,) = release_differences(explained, {"base": [*WHEELS, newer]}, ())
     assert difference.reason == "replaced on the same day"
 
 
 def test_a_release_that_left_the_index_is_reported(small_facts: Facts) -> None:
     assert names(facts_of(small_facts), []) == ["absent"]
-    assert names(facts_of(small_facts, wheels={}), []) == [], (
+    assert names(facts_of(small_facts, upstream={"wheels": {}}), []) == [], (
         "the file says that there are no wheels"
     )
     assert names(facts_of(small_facts), [replace(wheel, yanked=True) for wheel in WHEELS]) == [
@@ -243,7 +247,9 @@ def test_a_release_that_left_the_index_is_reported(small_facts: Facts) -> None:
 
 
 def test_an_explanation_belongs_to_its_difference(small_facts: Facts) -> None:
-    facts = facts_of(small_facts, explained={"rebuild 2 manylinux1_x86_64": "a folder too many"})
+    facts = facts_of(
+        small_facts, upstream={"explained": {"rebuild 2 manylinux1_x86_64": "a folder too many"}}
+    )
     differences = release_differences(
         facts, {"base": with_first_changed(build=2, uploaded="2022-12-01")}, ()
     )
@@ -258,7 +264,10 @@ def test_a_wheel_for_every_python_covers_those_of_the_release(small_facts: Facts
         "3.9", "any", interpreter="py3", abi="none", libraries={}, cuda=None, requires=()
     )
     facts = facts_of(
-        small_facts, wheels={"any": ("3.9", "3.10")}, cuda_pypi=None, sizes={}, partners={}
+        small_facts,
+        upstream={"wheels": {"any": ("3.9", "3.10")}, "sizes": {}},
+        cuda={"pypi": None},
+        wheel={"partners": {}},
     )
     assert names(facts, [universal]) == []
 

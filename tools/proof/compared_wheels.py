@@ -129,7 +129,7 @@ def published_side(
     # Only the wheels for Linux x86_64 on PyPI are built with CUDA.
     published_cuda = None
     if arch.system == "linux" and arch.name == "x86_64":
-        published_cuda = release.cuda_pypi
+        published_cuda = release.cuda.pypi
     if published_cuda != build.cuda:
         clause = f"with CUDA {published_cuda}" if published_cuda else "without CUDA"
         differences.append(f"it is built {clause}: only what runs on the CPU is compared")

@@ -180,7 +180,7 @@ def _command_words(
     is put before it. `variables` are the environment of the build.
     """
     words = [fill_placeholders(word, context.placeholders) for word in argv]
-    is_setup = context.package.compilers == "path" and argv[1:2] == ("setup.py",)
+    is_setup = context.package.setup.compilers == "path" and argv[1:2] == ("setup.py",)
     if is_setup and _compiles_modules_side_by_side(context, variables):
         words.insert(1, str(_SETUP_MODULES))
     return words

@@ -316,7 +316,7 @@ def missing_sessions(context: BuildContext) -> Iterator[list[str]]:
     packages = []
     if context.base and context.options.torch is None and base_wheel(context) is None:
         packages.append(context.base)
-    for name in context.package.imports:
+    for name in context.package.checks.imports:
         package = context.facts.packages[name]
         if imported_wheel(context, package) is None:
             packages.append(package)

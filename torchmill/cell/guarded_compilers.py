@@ -137,7 +137,7 @@ def _make_stand_ins(
     """
     folder = context.tree.folder / "bin"
     # Whether the package's build, such as a setup.py without CMake, takes compilers from PATH.
-    uses_path = context.package.compilers == "path"
+    uses_path = context.package.setup.compilers == "path"
     variables: dict[str, str] = {}
     if uses_path:
         variables |= compiler_gate.make_stand_ins(folder, gate, cache.program or None, environ)

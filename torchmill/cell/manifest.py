@@ -33,7 +33,7 @@ def compose_manifest(context: BuildContext, stages: StageLog, wheel: str) -> dic
     plan = context.plan
     source = context.source
     records = stages.valid
-    is_official_commit = source.commit is not None and source.commit == plan.release.commit
+    is_official_commit = source.commit is not None and source.commit == plan.release.proof.commit
     manifest = _stage_reports(stages) | {
         formats.KEY: formats.MANIFEST,
         "identifier": plan.identifier,
@@ -50,7 +50,7 @@ def compose_manifest(context: BuildContext, stages: StageLog, wheel: str) -> dic
         "archive": source.archive,
         "git_version": plan.source.git_version,
         "source": source.origin,
-        "repository": context.package.repository if is_official_commit else "",
+        "repository": context.package.source.repository if is_official_commit else "",
         "options": _chosen_options(context.options),
         "submodules": dict(source.submodules),
         "torch": plan.wheel.torch,

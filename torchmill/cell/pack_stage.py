@@ -99,7 +99,7 @@ def _repair(context: BuildContext, raw: Path, git_version: str | None) -> Repair
     context.outputs.stage.mkdir()
     version_file = f"{context.package.import_name}/version.py"
     staged = stage_wheel(raw, context.outputs.stage, {version_file})
-    if not context.package.version_variables:
+    if not context.package.setup.version_variables:
         staged = metadata.stamp_version(staged, wheel.version, wheel.torch_requirement)
     # A build in a clone asks git for the commit, and names the same one. In any other source it
     # leaves "Unknown" in the file.

@@ -329,12 +329,12 @@ def _verify_inputs(context: BuildContext, packed: str) -> dict[str, str]:
         dict(plan.cuda.libraries),
         plan.switches,
         package.import_name,
-        package.checks,
-        package.smoke,
+        package.checks.script,
+        package.checks.smoke,
         plan.wheel.file_name,
         plan.wheel.tag_is_upper_bound,
     ]
-    checks = (CHECK_SCRIPTS / "harness.py", CHECK_SCRIPTS / f"{package.checks}_checks.py")
+    checks = (CHECK_SCRIPTS / "harness.py", CHECK_SCRIPTS / f"{package.checks.script}_checks.py")
     return {
         "packed wheel": packed,
         "expectations": digest_data(expected),

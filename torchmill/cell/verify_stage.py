@@ -97,7 +97,7 @@ def _check_requirements(context: BuildContext) -> list[Path | str]:
         if context.options.torch is None:
             torch = base_wheel(context) or torch
         to_install.append(torch)
-    for name in context.package.imports:
+    for name in context.package.checks.imports:
         imported = imported_wheel(context, context.facts.packages[name])
         if imported is not None:
             to_install.append(imported)

@@ -488,7 +488,7 @@ def _preferred_cells(facts: Facts, release: Release, host: Host) -> list[Cell]:
     installed = [cell for cell in cells if cell.build.python in host.interpreters.paths]
 
     def preference(cell: Cell) -> tuple[bool, bool]:
-        has_official_toolkit = cell.build.cuda in release.cuda_official
+        has_official_toolkit = cell.build.cuda in release.cuda.official
         return has_official_toolkit, not cell.build.python.endswith("t")
 
     # Cells come in the order of Pythons and toolkits, the oldest first, and sorting keeps that.

@@ -307,7 +307,7 @@ def _smoke_lines(facts: Facts, wheel: GpuWheel) -> list[str]:
     """Return the lines that try an extension; none for other packages."""
     # The package is known by the name of the file: wheels that others built have no manifest.
     package = facts.packages.get(parse_file_name(wheel.path).project)
-    return list(package.gpu_smoke) if package else []
+    return list(package.checks.gpu_smoke) if package else []
 
 
 def _read_wheel(path: Path) -> GpuWheel:

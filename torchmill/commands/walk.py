@@ -270,7 +270,7 @@ def with_sources(servers: DownloadServers, requests: Iterable[SourceRequest]) ->
         name = request.package.name
         repositories: tuple[str, ...] = ()
         if request.origin is None:
-            repositories = mirror_candidates(request.package.repository, request.mirror)
+            repositories = mirror_candidates(request.package.source.repository, request.mirror)
         sources[name] = source_origins(request, servers, repositories)
         remedies[name] = request.alternatives()
     return replace(servers, sources=sources, source_remedies=remedies)
@@ -286,7 +286,7 @@ def _suite_addresses(facts: Facts) -> dict[str, str]:
         if source.provider == DEBIAN:
             suites.add(apt_archives.parse_suite(source.where))
     for package in facts.packages.values():
-        for suite_and_component in package.debian.sources.values():
+        for suite_and_component in package.source.debian.sources.values():
             name = suite_and_component.partition("/")[0]
             suites.add(apt_archives.DebianSuite(DEBIAN, name, ("main",)))
     machine = apt_archives.machine_archives(Path("/etc/apt"))

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from packaging.version import Version
 
@@ -17,8 +18,9 @@ from torchmill.config.toolkit import Toolkit
 from torchmill.config.versions import version_key
 from torchmill.core.stat_cache import StatCache
 
-# Fields that are written only once for a release that goes with several torch: at the oldest torch.
-_WRITTEN_ONCE = ("date", "commit", "built_from", "wheels", "explained")
+# Fields of UpstreamWheels that are written only once for a release that goes with several torch: at
+# the oldest torch.
+_WRITTEN_ONCE = ("date", "built_from", "wheels", "explained")
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,15 @@ def _complete_releases(releases: Iterable[Release]) -> tuple[Release, ...]:
     completed: list[Release] = []
     for release in releases:
         first = first_by_version.setdefault(release.version, release)
-        fields = {name: getattr(release, name) or getattr(first, name) for name in _WRITTEN_ONCE}
-        completed.append(replace(release, **fields))
+        fields: dict[str, Any] = {}
+        for name in _WRITTEN_ONCE:
+            fields[name] = getattr(release.upstream, name) or getattr(first.upstream, name)
+        commit = release.proof.commit or first.proof.commit
+        completed.append(
+            replace(
+                release,
+                proof=replace(release.proof, commit=commit),
+                upstream=replace(release.upstream, **fields),
+            )
+        )
     return tuple(completed)

@@ -1,9 +1,10 @@
 """Pair the releases that a package's own file declares with releases of torch."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from torchmill.config.package import Edition, Package
-from torchmill.config.release import Release
+from torchmill.config.release import Release, ReleaseProof, UpstreamWheels, WheelTraits
 from torchmill.config.versions import is_within, version_key
 
 
@@ -40,26 +41,25 @@ def pair_editions(
 
 def _pair_edition(package: Package, edition: Edition, base: Release) -> Release:
     """Return an edition as the release of a package for one torch, `base`."""
+    cuda = base.cuda
+    if edition.cuda is not None:
+        cuda = replace(cuda, range=edition.cuda)
     tried: Mapping[str, str] = {}
     if is_within(edition.built_against, base.version):
         tried = dict.fromkeys(edition.built, edition.source)
     return Release(
         package=package.name,
         version=edition.version,
-        tag=package.tag.format(version=edition.version),
-        commit=edition.commit,
+        tag=package.source.tag.format(version=edition.version),
+        torch=base.version,
         pythons=tuple(
             python for python in base.pythons if is_within(edition.python, python.rstrip("t"))
         ),
         arches=tuple(arch for arch in base.arches if arch in (edition.arches or base.arches)),
-        cuda=base.cuda if edition.cuda is None else edition.cuda,
-        cuda_official=base.cuda_official,
-        torch=base.version,
-        wheel_tag=edition.wheel_tag,
         source=edition.source,
-        date=edition.date,
-        cuda_pypi=base.cuda_pypi,
-        sha256=edition.sha256,
-        stable_abi=edition.stable_abi,
+        cuda=cuda,
+        proof=ReleaseProof(edition.commit, edition.sha256),
+        wheel=WheelTraits(edition.wheel_tag, edition.stable_abi),
+        upstream=UpstreamWheels(edition.date),
         tried=tried,
     )

@@ -25,7 +25,7 @@ def wheel_pythons(facts: Facts, release: Release, arch: str) -> tuple[str, ...]:
     """Return the Pythons that a release has wheels for on a machine, oldest first."""
     pythons: set[str] = set()
     starts = _TAGS.get(facts.arches[arch].system, ())
-    for tag, tag_pythons in release.wheels.items():
+    for tag, tag_pythons in release.upstream.wheels.items():
         if tag.endswith(f"_{arch}") and tag.startswith(starts):
             pythons.update(tag_pythons)
     return tuple(sorted(pythons, key=python_key))
@@ -51,13 +51,13 @@ def _variant_kinds(facts: Facts, release: Release, variant: str) -> set[str]:
     """Return the words of `OfferedWheels.variants` that mean a variant of a release."""
     cuda = ""
     for toolkit in facts.toolkits:
-        if toolkit.variant == variant and toolkit.version in release.cuda_official:
+        if toolkit.variant == variant and toolkit.version in release.cuda.official:
             cuda = toolkit.version
     kinds: set[str] = set()
     if variant == CPU:
         kinds.add(CPU)
     elif cuda:
         kinds.add("cuda")
-    if cuda == release.cuda_pypi:
+    if cuda == release.cuda.pypi:
         kinds.add("pypi")
     return kinds

@@ -60,6 +60,48 @@ class DebianFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class PackageSource:
+    """The places that have the sources of a package."""
+
+    tag: VersionTemplate = "v{version}"  # of a release, with its version
+    repository: str = ""  # "": it is fetched from PyPI
+    pypi: str | None = None  # the project on PyPI that has its sources as archives
+    debian: DebianFacts = field(default_factory=DebianFacts)
+
+
+@dataclass(frozen=True, slots=True)
+class BuildSetup:
+    """What the build of a package needs, and how it is started."""
+
+    # environment variable that fixes the version -> its value, with {version}
+    version_variables: Mapping[str, VersionTemplate]
+    memory_per_job: Bytes  # of the largest compile that was measured
+    disk: Bytes  # that a build of it needs
+    kit: tuple[str, ...] = ()  # projects that its build needs, whatever the interpreter: "cmake"
+    compilers: Launch = "cmake"  # how its build starts them
+    off_spelling: OffSpelling = field(default_factory=OffSpelling)
+
+
+@dataclass(frozen=True, slots=True)
+class PackageChecks:
+    """How a finished wheel of a package is tried."""
+
+    script: str = "package"  # name of its checks: checks/NAME_checks.py
+    smoke: tuple[str, ...] = ()  # lines of Python that must run with it
+    gpu_smoke: tuple[str, ...] = ()  # the same for machines with a GPU
+    # Packages of the facts that it imports, although its wheel does not require them.
+    imports: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PackageKernels:
+    """The GPUs for which a package has kernels, whatever the toolkit makes code for."""
+
+    capabilities: SpecifierSet | None = None  # of GPUs that it has kernels for; None: of all
+    chip_code: tuple[str, ...] = ()  # "9.0", if its kernels are empty unless compiled as "9.0a"
+
+
+@dataclass(frozen=True, slots=True)
 class Package:
     """Facts about a package that hold for all its releases."""
 
@@ -67,23 +109,9 @@ class Package:
     session: str  # "wheel", "vision", "audio"
     import_name: str  # of its module
     after: str | None  # the package that it is built against
-    tag: VersionTemplate  # "v{version}"
-    # environment variable that fixes the version -> its value, with {version}
-    version_variables: Mapping[str, VersionTemplate]
-    memory_per_job: Bytes  # of the largest compile that was measured
-    disk: Bytes  # that a build of it needs
-    rules: tuple[Rule, ...]
-    repository: str = ""  # "": it is fetched from PyPI
-    checks: str = "package"  # name of its checks: checks/<checks>_checks.py
-    kit: tuple[str, ...] = ()  # projects that its build needs, whatever the interpreter: "cmake"
-    compilers: Launch = "cmake"  # how its build starts them
-    off_spelling: OffSpelling = field(default_factory=OffSpelling)
-    debian: DebianFacts = field(default_factory=DebianFacts)
-    pypi: str | None = None  # the project on PyPI that has its sources as archives
-    smoke: tuple[str, ...] = ()  # lines of Python that must run with it
-    gpu_smoke: tuple[str, ...] = ()  # the same for machines with a GPU
-    capabilities: SpecifierSet | None = None  # of GPUs that it has kernels for; None: of all
-    chip_code: tuple[str, ...] = ()  # "9.0", if its kernels are empty unless compiled as "9.0a"
-    # Packages of the facts that it imports, although its wheel does not require them.
-    imports: tuple[str, ...] = ()
+    source: PackageSource
+    setup: BuildSetup
+    rules: tuple[Rule, ...] = ()
+    checks: PackageChecks = field(default_factory=PackageChecks)
+    kernels: PackageKernels = field(default_factory=PackageKernels)
     editions: tuple[Edition, ...] = ()  # releases that its own file declares

@@ -7,13 +7,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from torchmill.config.facts import BrokenFile
-from torchmill.config.package import DebianFacts, Edition, OffSpelling, Package
+from torchmill.config.package import (
+    BuildSetup,
+    DebianFacts,
+    Edition,
+    OffSpelling,
+    Package,
+    PackageChecks,
+    PackageKernels,
+    PackageSource,
+)
 from torchmill.config.rule import Rule
 from torchmill.config.toml_reader import TomlTable, read_toml
 from torchmill.core.stat_cache import StatCache
 
 # Of a file or a folder, on every system. Facts may come from anybody, and must not name "../x".
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")
+
+CHECKS_KEYS = {"script": "checks"}  # field of PackageChecks -> its key, if that is another
 
 
 @dataclass
@@ -62,18 +73,29 @@ def read_package(path: Path, problems: list[str], cache: StatCache | None) -> Pa
     """Read the facts about a package; `problems`, still empty, takes a line for each mistake."""
     file = read_toml(path, problems, cache=cache)
     unreadable = bool(problems)
+    # For users, the fields of these groups are keys of the file, but for those that are tables.
+    source = file.read_fields(
+        PackageSource,
+        {},
+        tag=file.template("tag", ("version",), "v{version}"),
+        debian=_read_debian(file.table("debian")),
+    )
+    setup = file.read_fields(
+        BuildSetup, {}, off_spelling=_read_off_spelling(file.table("off_spelling"))
+    )
     package = file.read(
         Package,
-        tag=file.template("tag", ("version",), "v{version}"),
-        off_spelling=_read_off_spelling(file.table("off_spelling")),
+        source=source,
+        setup=setup,
         rules=tuple(table.read(Rule, name=table.place) for table in file.tables("rule")),
-        debian=_read_debian(file.table("debian")),
+        checks=file.read_fields(PackageChecks, CHECKS_KEYS),
+        kernels=file.read_fields(PackageKernels, {}),
         editions=tuple(_read_edition(table) for table in file.tables("release")),
     )
     _check_names(file, package)
-    _check_python(file, "smoke", package.smoke)
-    _check_python(file, "gpu_smoke", package.gpu_smoke)
-    if not package.repository and package.pypi is None:
+    _check_python(file, "smoke", package.checks.smoke)
+    _check_python(file, "gpu_smoke", package.checks.gpu_smoke)
+    if not source.repository and source.pypi is None:
         file.note_problem("neither 'repository' nor 'pypi' says where its source is")
     if package.editions and package.after is None:
         file.note_problem(
@@ -117,8 +139,8 @@ def _check_names(file: TomlTable, package: Package) -> None:
         "name": package.name,
         "session": package.session,
         "import_name": package.import_name,
-        "tag": package.tag.replace("{version}", "1.0"),
-        "checks": package.checks,
+        "tag": package.source.tag.replace("{version}", "1.0"),
+        "checks": package.checks.script,
     }
     for key, name in names.items():
         if name and not PLAIN_NAME.fullmatch(name):
@@ -155,7 +177,7 @@ def _takes_session(package: Package, other: Package) -> bool:
 def _unknown_names(package: Package, names: Collection[str]) -> Iterator[str]:
     """Yield a line for each package that another names and that no file describes."""
     after = [package.after] if package.after else []
-    for key, dependencies in (("after", after), ("imports", package.imports)):
+    for key, dependencies in (("after", after), ("imports", package.checks.imports)):
         for name in dependencies:
             if name not in names:
                 choices = ", ".join(filter(None, names))  # a file with mistakes may have no name
@@ -183,7 +205,7 @@ def blame_dependents(files: Iterable[PackageFile]) -> list[BrokenFile]:
             broken[file.name] = BrokenFile(name, file.names, tuple(file.problems))
             missing.update(file.names)
         for file in files:
-            needed = {file.package.after, *file.package.imports} & missing
+            needed = {file.package.after, *file.package.checks.imports} & missing
             if needed and not file.problems:
                 names = ", ".join(sorted(name for name in needed if name))
                 file.problems.append(f"{file.name}: it is built on {names}, which is left out")

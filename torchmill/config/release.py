@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from packaging.specifiers import SpecifierSet
 
@@ -25,33 +25,62 @@ class Cuda:
 
 
 @dataclass(frozen=True, slots=True)
+class CudaSupport:
+    """The CUDA toolkits of a release."""
+
+    range: SpecifierSet | None = None  # toolkits it builds with; None: CPU only
+    # toolkit version -> facts about the official wheels
+    official: Mapping[str, Cuda] = no_entries()
+    pypi: VersionText | None = None  # the toolkit of the wheels on PyPI
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseProof:
+    """The digests that prove a fetched source to be that of a release."""
+
+    commit: Commit | None = None  # None: not known, so not verified
+    sha256: str | None = None  # of its source archive on PyPI
+
+
+@dataclass(frozen=True, slots=True)
+class WheelTraits:
+    """What is special about the wheels of a release, whoever builds them."""
+
+    tag: str | None = None  # "py3-none" if one wheel serves every Python
+    # torch that one wheel serves by libtorch's stable ABI: ">=2.10"
+    stable_abi: SpecifierSet | None = None
+    partners: Mapping[str, str] = no_entries()  # package that the suite does not build -> version
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamWheels:
+    """The wheels of a release that upstream has built, and published on PyPI."""
+
+    date: DateText | None = None  # of the first upload to PyPI: "2022-12-15"
+    wheels: Mapping[str, tuple[str, ...]] = no_entries()  # platform tag on PyPI -> Pythons
+    # That the official Linux x86_64 builds were made with; their tag may name an older one.
+    glibc: VersionText | None = None
+    sizes: Mapping[str, int] = no_entries()  # library in the Linux x86_64 wheel -> bytes, unpacked
+    # commit in wheels on PyPI that is not the tag's -> "3.9 win_amd64", "win_amd64"; (): in all
+    built_from: Mapping[str, tuple[str, ...]] = no_entries()
+    explained: Mapping[str, str] = no_entries()  # difference to PyPI -> reason for it
+
+
+@dataclass(frozen=True, slots=True)
 class Release:
     """One release of one package."""
 
     package: str
     version: str
     tag: str
-    commit: Commit | None  # None: not known, so not verified
+    torch: str | None  # the torch release that a dependent package goes with
     pythons: Pythons
     arches: tuple[str, ...]
-    cuda: SpecifierSet | None  # toolkits it builds with; None: CPU only
-    cuda_official: Mapping[str, Cuda]  # toolkit version -> facts
-    torch: str | None  # the torch release that a dependent package goes with
-    wheel_tag: str | None  # "py3-none" if one wheel serves every Python
     source: str
-    date: DateText | None = None  # of the first upload to PyPI: "2022-12-15"
-    wheels: Mapping[str, tuple[str, ...]] = no_entries()  # platform tag on PyPI -> Pythons
-    # That the official Linux x86_64 builds were made with; their tag may name an older one.
-    glibc: VersionText | None = None
-    cuda_pypi: VersionText | None = None  # the toolkit of the wheels on PyPI
-    sizes: Mapping[str, int] = no_entries()  # library in the Linux x86_64 wheel -> bytes, unpacked
-    partners: Mapping[str, str] = no_entries()  # package that the suite does not build -> version
-    # commit in wheels on PyPI that is not the tag's -> "3.9 win_amd64", "win_amd64"; (): in all
-    built_from: Mapping[str, tuple[str, ...]] = no_entries()
-    explained: Mapping[str, str] = no_entries()  # difference to PyPI -> reason for it
-    sha256: str | None = None  # of its source archive on PyPI
-    # torch that its wheel serves by libtorch's stable ABI: ">=2.10"
-    stable_abi: SpecifierSet | None = None
+    cuda: CudaSupport = field(default_factory=CudaSupport)
+    proof: ReleaseProof = field(default_factory=ReleaseProof)
+    wheel: WheelTraits = field(default_factory=WheelTraits)
+    upstream: UpstreamWheels = field(default_factory=UpstreamWheels)
     # variant, "cu114", "cu114-aarch64" -> URL of somebody's build beside upstream's
     tried: Mapping[str, str] = no_entries()
 

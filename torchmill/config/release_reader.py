@@ -6,7 +6,6 @@ The base package is torch. Its dependents, such as torchvision, are built agains
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -14,10 +13,19 @@ from packaging.utils import canonicalize_name
 from torchmill.config.facts import BrokenFile
 from torchmill.config.package import Package
 from torchmill.config.package_reader import PackageFile
-from torchmill.config.release import Cuda, Release
+from torchmill.config.release import (
+    Cuda,
+    CudaSupport,
+    Release,
+    ReleaseProof,
+    UpstreamWheels,
+    WheelTraits,
+)
 from torchmill.config.toml_reader import TomlTable, read_toml
 from torchmill.config.versions import is_version
 from torchmill.core.stat_cache import StatCache
+
+WHEEL_KEYS = {"tag": "wheel_tag"}  # field of WheelTraits -> its key, if that is another
 
 
 class ReleaseReader:
@@ -111,38 +119,31 @@ def _read_release(table: TomlTable, package: Package, base: Release | None) -> R
     own release.
     """
     version = table.version("version")
+    # For users, the fields of these groups are keys of the release's table. A digest of an archive
+    # and a stable ABI have only editions: releases that the package's own file declares, each for
+    # a range of torch.
     return table.read(
         Release,
         package=package.name,
         version=version,
-        tag=package.tag.format(version=version),
+        tag=package.source.tag.format(version=version),
+        torch=base.version if base else None,
         pythons=table.pythons("pythons", base.pythons if base else None),
         arches=table.texts("arches", base.arches if base else None),
-        torch=base.version if base else None,
-        built_from=_read_built_from(table),
-        # Only editions have these: releases that the package's own file declares, each for a range
-        # of torch.
-        sha256=None,
-        stable_abi=None,
-        **_read_toolkits(table.table("cuda"), base),
+        cuda=_read_toolkits(table.table("cuda"), base),
+        proof=table.read_fields(ReleaseProof, {}, sha256=None),
+        wheel=table.read_fields(WheelTraits, WHEEL_KEYS, stable_abi=None),
+        upstream=table.read_fields(UpstreamWheels, {}, built_from=_read_built_from(table)),
     )
 
 
-def _read_toolkits(cuda: TomlTable, base: Release | None) -> dict[str, Any]:
-    """Return the fields of a release about CUDA; without a table they are those of its base."""
+def _read_toolkits(cuda: TomlTable, base: Release | None) -> CudaSupport:
+    """Return the toolkits of a release; without a table they are those of its base."""
     if base is not None and not cuda.data:
-        return {
-            "cuda": base.cuda,
-            "cuda_official": base.cuda_official,
-            "cuda_pypi": base.cuda_pypi,
-        }
-    fields = {
-        "cuda": cuda.specifier("range"),
-        "cuda_official": cuda.map("official", _read_cuda),
-        "cuda_pypi": cuda.optional("pypi"),
-    }
-    cuda.check_unknown_keys()
-    return fields
+        return base.cuda
+    return cuda.read(
+        CudaSupport, official=cuda.map("official", _read_cuda), pypi=cuda.optional("pypi")
+    )
 
 
 def _read_cuda(toolkits: TomlTable, version: str) -> Cuda:

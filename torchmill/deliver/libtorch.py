@@ -260,7 +260,7 @@ def _archive_parts(verified: VerifiedWheel, stat_cache: StatCache) -> dict[str, 
     package = verified.facts.packages[build.package]
     facts = [
         package.import_name,
-        package.checks,
+        package.checks.script,
         plan.wheel.version,
         _version_files(verified),
         verified.facts.arches[build.arch].system,
@@ -310,7 +310,7 @@ def _make_archive(verified: VerifiedWheel, parts: ProductParts) -> Path:
             host = measurement.measure_host(layout.root)
             home = cuda_toolkit.cuda_placeholders(plan, host).get("cuda_home", "/usr/local/cuda")
         printed = try_archive(
-            archive, package.checks, home, consumer, empty=layout.environments, log=output
+            archive, package.checks.script, home, consumer, empty=layout.environments, log=output
         )
         place = layout.dist / archive.name
         dist_files.move_file(archive, place)

@@ -97,7 +97,7 @@ def official_arch_list(facts: Facts, cell: Cell) -> str | None:
     if toolkit is None or listed is None:
         return None
     targets, _ = parse_arch_list(facts, listed, cell.release.torch_version)
-    with_kernels = facts.packages[cell.release.package].capabilities
+    with_kernels = facts.packages[cell.release.package].kernels.capabilities
     usable: list[ArchTarget] = []
     unusable_with_ptx: list[ArchTarget] = []
     for target in targets:
@@ -124,7 +124,7 @@ def _nearest_official_list(cell: Cell, toolkit: Toolkit) -> str | None:
     if toolkit.jetson and cell.build.arch == "aarch64":
         return ";".join(toolkit.jetson)
     lists: dict[Version, str] = {}
-    for version, cuda in cell.release.cuda_official.items():
+    for version, cuda in cell.release.cuda.official.items():
         # A machine without a list of its own has that of x86_64.
         listed = cuda.capabilities.get(cell.build.arch, cuda.capabilities.get("x86_64", ""))
         if listed:
@@ -140,7 +140,7 @@ def _format_for_package(facts: Facts, cell: Cell, targets: Iterable[ArchTarget])
 
     Some kernels use instructions of one capability alone. Compiled for "9.0", they are empty.
     """
-    suffix_needed = facts.packages[cell.release.package].chip_code
+    suffix_needed = facts.packages[cell.release.package].kernels.chip_code
     package_targets: list[ArchTarget] = []
     for target in targets:
         if not target.suffix and target.capability in suffix_needed:
@@ -243,7 +243,7 @@ def _first_builds_clause(
 def _release_reason(facts: Facts, target: ArchTarget, release: Release) -> str | None:
     """Return why a release does not take a target; None if it does, as far as is known."""
     torch = release.torch_version
-    with_kernels = facts.packages[release.package].capabilities
+    with_kernels = facts.packages[release.package].kernels.capabilities
     if not is_within(with_kernels, target.capability):
         bounds = format_bounds(with_kernels or SpecifierSet())
         return f"{target.name}: {release.package} has kernels only for {bounds}"

@@ -58,7 +58,7 @@ def _first_official_build(facts: Facts, capability: Capability) -> str:
     """Return the oldest official build with code for a capability: "torch 2.7.0 (cu128)", or ""."""
     arch = "aarch64" if capability.tegra else "x86_64"
     for release in facts.releases[base_package(facts).name]:
-        for cuda, official in release.cuda_official.items():
+        for cuda, official in release.cuda.official.items():
             targets = parse_checked_arch_list(facts, official.capabilities.get(arch, ""))
             if capability.name in {target.capability for target in targets}:
                 variant = "cu" + cuda.replace(".", "")

@@ -95,8 +95,8 @@ def recorded_pypi_variant(facts: Facts, base_release: Release, arch: str) -> str
     It is no variant of ours if the wheel has CUDA of a version that is not recorded.
     """
     with_cuda = _UNRECORDED_CUDA
-    if base_release.cuda_pypi:
-        with_cuda = "cu" + base_release.cuda_pypi.replace(".", "")
+    if base_release.cuda.pypi:
+        with_cuda = "cu" + base_release.cuda.pypi.replace(".", "")
     if (facts.arches[arch].system, arch) == _PYPI_WITH_CUDA:
         return with_cuda
     for variant in (with_cuda, CPU):

@@ -201,7 +201,7 @@ def _is_usual_build(
         return True
     if source.provider == "path":  # a folder of the user, who may have changed it
         return False
-    release_commit = cell.release.commit
+    release_commit = cell.release.proof.commit
     # A commit that is not recorded, or not proven, is taken to be the release's.
     if not source.commit or not release_commit:
         return True
@@ -277,7 +277,7 @@ def _split_requirements(
             else:
                 requirements[name] = requirement
     kit: list[str] = []
-    for project in package.kit:
+    for project in package.setup.kit:
         name = canonicalize_name(project)
         if name in requirements:
             kit.append(str(requirements.pop(name)))
@@ -333,7 +333,7 @@ def _build_command(rules: Sequence[Rule], package: Package, source: Source | Non
         front_end = "pep517"
     if front_end == "pep517":
         argv = ["${python}", "-m", "build", "--wheel", "--no-isolation", "--outdir", "${raw}"]
-        if package.kit:
+        if package.setup.kit:
             # The kit is not in the environment, and the check looks for requirements only there.
             argv.append("--skip-dependency-check")
     else:

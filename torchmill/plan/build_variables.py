@@ -47,7 +47,7 @@ def _options_by_variable(package: Package, build: Build, options: Options) -> di
     on this variable".
     """
     deciders: dict[str, str] = {}
-    for name, template in package.version_variables.items():
+    for name, template in package.setup.version_variables.items():
         # Templates with other fields, "{torch}" or "{requires}", do not decide on the version. A
         # text without a field does: PYTORCH_BUILD_NUMBER=2 would append ".post2" to it.
         if "{version" in template or "{" not in template:
@@ -82,13 +82,13 @@ def build_variables(
     package = facts.packages[selection.cell.build.package]
     variables = {
         # ${…} are placeholders for folders, which are known only when the plan is carried out.
-        "PATH": "${kit}/bin:${venv}/bin:${PATH}" if package.kit else "${venv}/bin:${PATH}",
+        "PATH": "${kit}/bin:${venv}/bin:${PATH}" if package.setup.kit else "${venv}/bin:${PATH}",
         # A build in a tree below another checkout must not read the HEAD of that checkout.
         "GIT_CEILING_DIRECTORIES": "${tree}",
         "MAX_JOBS": str(values["jobs"]),
         **selection.variables,
     }
-    for name, template in package.version_variables.items():
+    for name, template in package.setup.version_variables.items():
         text = template.format(**values)
         if text:  # "" without requirements
             variables[name] = text
@@ -99,9 +99,9 @@ def build_variables(
     # "$$" stands for a plain "$", which would otherwise begin a placeholder.
     settings = {name: value.replace("$", "$$") for name, value in options.settings.items()}
     variables.update(_with_appended_flags(variables, rules, settings))
-    if is_within(package.off_spelling.releases, selection.cell.release.version):
+    if is_within(package.setup.off_spelling.releases, selection.cell.release.version):
         # In these releases NO_CUDA=1 has the meaning of USE_CUDA=0 in later ones.
-        for switch, off_switch in package.off_spelling.switches.items():
+        for switch, off_switch in package.setup.off_spelling.switches.items():
             if variables.get(switch, "").upper() in SWITCHED_OFF:
                 variables[off_switch] = "1"
     return dict(sorted(variables.items()))
@@ -139,7 +139,7 @@ def partner_requirements(rules: Iterable[Rule], release: Release) -> Iterator[st
     for rule in rules:
         for template in rule.installs:
             try:
-                yield template.format(**release.partners)
+                yield template.format(**release.wheel.partners)
             except (LookupError, ValueError, AttributeError):
                 raise ConfigError(
                     f"{rule.name}: '{template}' names a package for which {release} has no version "

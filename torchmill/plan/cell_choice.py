@@ -75,7 +75,7 @@ def _prerequisites(facts: Facts, cell: Cell, host: Host, *, with_base: bool) -> 
     """Yield the cells that have to be built before a cell: torch, then packages that it imports."""
     package = facts.packages[cell.build.package]
     torch_release = base_release(facts, cell.release)
-    needed_packages = list(package.imports)
+    needed_packages = list(package.checks.imports)
     if with_base and package.after is not None:
         needed_packages.insert(0, package.after)
     for name in needed_packages:
@@ -190,7 +190,7 @@ def _preference(cell: Cell, host: Host) -> tuple[object, ...]:
     """
     build = cell.build
     return (
-        build.cuda in cell.release.cuda_official,
+        build.cuda in cell.release.cuda.official,
         python_key(build.cuda or "0"),  # this key orders versions of toolkits as well as Pythons
         build.python == running_python(),
         build.python in host.interpreters.paths,

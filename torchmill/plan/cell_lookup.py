@@ -171,7 +171,7 @@ def _explain_missing_partner(facts: Facts, package: str, torch: Release) -> str:
     if partners:
         series = _format_series(facts, reversed(partners))
         lines.append(f"releases that {package} is known to go with: {series}")
-    project = facts.packages[package].pypi
+    project = facts.packages[package].source.pypi
     if project:
         wheel = f"`pip install --only-binary :all: {project} {torch.package}=={torch.version}`"
         page = locate_page(_PACKAGE_PAGE)

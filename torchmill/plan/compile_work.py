@@ -93,7 +93,7 @@ def _are_similar(facts: Facts, first_name: str, second_name: str) -> bool:
     # Neither is missing: runs of packages without facts are left out with these.
     first = facts.packages[first_name]
     second = facts.packages[second_name]
-    if not first.repository or not second.repository:
+    if not first.source.repository or not second.source.repository:
         return False
     return first.after is not None and first.after == second.after
 
@@ -205,9 +205,11 @@ def _recorded_host_bytes(release: Release) -> int:
     """Return the recorded bytes of a release's libraries without device code; 0 if not recorded."""
     # From 1.2 to 1.4, the single library libtorch.so had the code for the host and device code.
     # Its size, and libtorch_python beside it, do not tell how large the code for the host is.
-    if not any(name.startswith(_MAIN_HOST_LIBRARIES) for name in release.sizes):
+    if not any(name.startswith(_MAIN_HOST_LIBRARIES) for name in release.upstream.sizes):
         return 0
-    return sum(size for name, size in release.sizes.items() if name.startswith(_HOST_LIBRARIES))
+    return sum(
+        size for name, size in release.upstream.sizes.items() if name.startswith(_HOST_LIBRARIES)
+    )
 
 
 def _size_ratio(facts: Facts, release: Release, other: Release) -> float:
@@ -226,7 +228,7 @@ def _size_ratio(facts: Facts, release: Release, other: Release) -> float:
 
 def _years_between(release: Release, other: Release) -> float:
     """Return how many years two releases are apart; 0 if a date is not known."""
-    if release.date is None or other.date is None:
+    if release.upstream.date is None or other.upstream.date is None:
         return 0.0
-    apart = date.fromisoformat(release.date) - date.fromisoformat(other.date)
+    apart = date.fromisoformat(release.upstream.date) - date.fromisoformat(other.upstream.date)
     return abs(apart.days) / _DAYS_PER_YEAR

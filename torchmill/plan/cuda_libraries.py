@@ -46,7 +46,7 @@ def official_version(constraints: CellConstraints, name: str) -> str | None:
     toolkit = Version(constraints.cell.build.cuda or "0")
     release = _release_with_toolkit(constraints, toolkit.major)
     versions: dict[Version, str] = {}
-    for cuda, official in release.cuda_official.items():
+    for cuda, official in release.cuda.official.items():
         version = getattr(official, name)
         if version:
             versions[Version(cuda)] = version
@@ -66,7 +66,7 @@ def _release_with_toolkit(constraints: CellConstraints, major: int) -> Release:
         older = releases[: releases.index(cell_release)]
         candidates.extend(reversed(older))
     for release in candidates:
-        if any(Version(cuda).major == major for cuda in release.cuda_official):
+        if any(Version(cuda).major == major for cuda in release.cuda.official):
             return release
     return cell_release
 
@@ -119,7 +119,7 @@ def required_nvidia_packages(
     """
     build = constraints.cell.build
     release = constraints.cell.release
-    official = release.cuda_official.get(build.cuda or "")
+    official = release.cuda.official.get(build.cuda or "")
     if official is None:
         return ()
     if build.arch == "aarch64":

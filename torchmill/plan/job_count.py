@@ -49,7 +49,7 @@ def largest_compile(facts: Facts, build: Build, version: str) -> CostRange:
             largest = peak.memory
     if largest is not None:
         return largest
-    per_job = float(facts.packages[build.package].memory_per_job)
+    per_job = float(facts.packages[build.package].setup.memory_per_job)
     return CostRange(per_job / 2, per_job)
 
 

@@ -162,10 +162,10 @@ def _weight_in_wheel(facts: Facts, release: Release) -> float | None:
     if the wheel has no device code, or if its sizes are not recorded.
     """
     linking = facts.linking
-    cuda = release.cuda_pypi
-    official = release.cuda_official.get(cuda or "")
+    cuda = release.cuda.pypi
+    official = release.cuda.official.get(cuda or "")
     libraries = 0.0
-    for name, size in release.sizes.items():
+    for name, size in release.upstream.sizes.items():
         if name.startswith(_DEVICE_LIBRARIES):
             libraries += size
     if linking is None or cuda is None or official is None or not libraries:

@@ -69,8 +69,8 @@ class ReleaseTerms:
             pythons = tuple(python for python in release.pythons if python in base_pythons)
             # A release without bounds of its own has the very object of its base, whose toolkits
             # are in bounds already. To compare versions again would take most of the time here.
-            has_bounds_of_base = self.base.release.cuda is release.cuda
-        bounds = release.cuda or _NO_VERSION
+            has_bounds_of_base = self.base.release.cuda.range is release.cuda.range
+        bounds = release.cuda.range or _NO_VERSION
         supported: list[Toolkit] = []
         for toolkit in toolkits:
             is_in_bounds = has_bounds_of_base or is_within(bounds, toolkit.version)
@@ -124,11 +124,11 @@ def _axes_reasons(release: Release, build: Build, toolkit: Toolkit | None) -> It
     if toolkit is None:
         return
     # Without bounds for CUDA, a release has no code for it at all.
-    if release.cuda is None:
+    if release.cuda.range is None:
         yield f"{release} is built without CUDA"
-    elif not is_within(release.cuda, toolkit.version):
-        reason = f"{release} takes CUDA {format_bounds(release.cuda)}"
-        if _is_above(release.cuda, toolkit.version):
+    elif not is_within(release.cuda.range, toolkit.version):
+        reason = f"{release} takes CUDA {format_bounds(release.cuda.range)}"
+        if _is_above(release.cuda.range, toolkit.version):
             reason += f": {UNTRIED}"
         yield reason
     if build.arch not in toolkit.arches:

@@ -39,7 +39,7 @@ def support_by_release(facts: Facts, gpu: Capability, arch: str) -> dict[str, st
     support: dict[str, str] = {}
     for release in facts.releases[base_package(facts).name]:
         ranked_texts: list[tuple[int, str]] = []
-        for cuda in release.cuda_official:
+        for cuda in release.cuda.official:
             ranked_texts.extend(_support_of_build(facts, release, cuda, gpu, arch))
         if ranked_texts:
             _, support[release.version] = min(ranked_texts)
@@ -53,7 +53,7 @@ def _support_of_build(
 
     A build has several if its wheels for several Pythons have different code.
     """
-    announced = release.cuda_official[cuda].capabilities
+    announced = release.cuda.official[cuda].capabilities
     readings = wheel_fit.find_readings(facts, release.package, release.version, arch, cuda)
     lists = [reading.own for reading in readings] or [announced.get(arch, "")]
     has_gaps = any(wheel_fit.code_gap(facts, reading, gpu) for reading in readings)

@@ -50,8 +50,8 @@ def named_packages(facts: Facts, names: Iterable[str]) -> dict[str, Package]:
     packages: dict[str, Package] = {}
     for package in facts.packages.values():
         packages[canonicalize_name(package.name)] = package
-        if package.pypi:
-            packages[canonicalize_name(package.pypi)] = package
+        if package.source.pypi:
+            packages[canonicalize_name(package.source.pypi)] = package
     packages_by_name: dict[str, Package] = {}
     for name in names:
         canonical_name = canonicalize_name(name)

@@ -136,5 +136,5 @@ def expected_values(plan: Plan, package: Package) -> dict[str, object]:
         "libraries": dict(plan.cuda.libraries),
         "switches": dict(plan.variables),  # the scripts pick the switches among them
         "base": plan.wheel.torch,
-        "smoke": list(package.smoke),
+        "smoke": list(package.checks.smoke),
     }

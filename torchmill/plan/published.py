@@ -96,7 +96,7 @@ def published_wheels(facts: Facts, release: Release, arch: str) -> Iterator[Publ
         if place.default:  # wheels of other indexes are never read
             readings = wheel_fit.find_readings(facts, release.package, release.version, arch, cuda)
         if cuda:
-            announced = release.cuda_official[cuda].capabilities.get(arch, "")
+            announced = release.cuda.official[cuda].capabilities.get(arch, "")
         yield PublishedWheel(
             package=release.package,
             version=release.version + place.label.format(variant=variant),
@@ -308,9 +308,9 @@ def _system_refusal(release: Release, host: Host) -> str:
     "" if nothing is known against it.
     """
     # The glibc that the facts give a release was read in its wheels for x86_64.
-    glibc = release.glibc if host.arch == "x86_64" else None
-    glibc = glibc or official_glibc(release.wheels, host.arch)
-    macos = official_macos(release.wheels, host.arch)
+    glibc = release.upstream.glibc if host.arch == "x86_64" else None
+    glibc = glibc or official_glibc(release.upstream.wheels, host.arch)
+    macos = official_macos(release.upstream.wheels, host.arch)
     if host.system == "linux" and host.complete and host.platform.glibc is None:
         return "there are no official wheels for C libraries other than glibc"
     if is_known_older(host.platform.glibc, bound=glibc):
@@ -408,7 +408,7 @@ def _remarks(facts: Facts, release: Release, wheel: PublishedWheel, host: Host) 
 
 def _cudnn_remark(release: Release, toolkit: Toolkit, gpus: Sequence[Capability]) -> Iterator[str]:
     """Yield a clause if the cuDNN of an official build has no code for some GPUs."""
-    cudnn = release.cuda_official[toolkit.version].cudnn
+    cudnn = release.cuda.official[toolkit.version].cudnn
     unserved = unserved_by_cudnn(cudnn, gpus) if cudnn else []
     if unserved:
         yield (
@@ -424,7 +424,7 @@ def unpublished_reason(facts: Facts, cell: Cell) -> str:
     pythons = wheel_pythons(facts, release, build.arch)
     # A package with editions takes its official toolkits from torch: they are not upstream's own.
     has_editions = bool(facts.packages[release.package].editions)
-    toolkits = () if has_editions else tuple(release.cuda_official)
+    toolkits = () if has_editions else tuple(release.cuda.official)
     if build.cuda and toolkits and build.cuda not in toolkits:
         listed = ", ".join(toolkits)
         return f"upstream made wheels with CUDA {listed} only: this one has to be built"

@@ -109,15 +109,15 @@ def _command_line(command: Command) -> str:
 
 def _source_lines(plan: Plan, package: Package) -> str:
     """Return the lines that fetch the source: the tag, or the archive on PyPI."""
-    if package.repository:
+    if package.source.repository:
         return _fill_part(
             "clone",
             tag=shlex.quote(plan.release.tag),
-            repository=shlex.quote(package.repository),
-            commit=shlex.quote(plan.source.commit or plan.release.commit or ""),
+            repository=shlex.quote(package.source.repository),
+            commit=shlex.quote(plan.source.commit or plan.release.proof.commit or ""),
         )
-    archive = shlex.quote(f"{package.pypi}=={plan.release.version}")
-    return _fill_part("archive", archive=archive, sha256=plan.release.sha256 or "")
+    archive = shlex.quote(f"{package.source.pypi}=={plan.release.version}")
+    return _fill_part("archive", archive=archive, sha256=plan.release.proof.sha256 or "")
 
 
 def _git_version(plan: Plan) -> str:
@@ -125,7 +125,7 @@ def _git_version(plan: Plan) -> str:
 
     It needs no mark "unverified": the script clones the release, and stops at another commit.
     """
-    commit = plan.source.commit or plan.release.commit
+    commit = plan.source.commit or plan.release.proof.commit
     if not commit:
         return "Unknown"
     return wheel_name.mark_commit(commit, wheel_name.MODIFIED if plan.tree.user_patches else "")
@@ -136,7 +136,7 @@ def _metadata_lines(plan: Plan, package: Package) -> str:
 
     A build that takes its version from variables needs neither.
     """
-    if package.version_variables:
+    if package.setup.version_variables:
         return ":"
     delete_requirement = ""  # a command of sed; any requirement on torch gives way to the pin
     fields = f"Version: {plan.wheel.version}"

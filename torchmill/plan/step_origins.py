@@ -96,10 +96,12 @@ def source_origins(
         return tuple(Origin("git", (_git_request(address),)) for address in repositories)
     if request.origin == DEBIAN:
         # "bookworm/non-free" is the suite and its component.
-        suite = request.package.debian.sources.get(request.release.version, "").partition("/")[0]
+        suite = request.package.source.debian.sources.get(request.release.version, "").partition(
+            "/"
+        )[0]
         return (Origin(DEBIAN, _release_file(suite, servers)),)
     if request.origin == PYPI:
-        project = request.package.pypi or request.package.name
+        project = request.package.source.pypi or request.package.name
         return (Origin(INDEX, index_pages(servers.index, [project])),)
     return (Origin(hide_password(request.origin), (request.origin,)),)
 

@@ -44,7 +44,7 @@ def storage_needs(
     if estimate:
         built = estimate.tree + estimate.wheel
     else:
-        usual = facts.packages[plan.release.package].disk
+        usual = facts.packages[plan.release.package].setup.disk
         built = CostRange(usual, usual)
     same_builds = runs_of_same_build(plan, own_runs)
     tree = _measured_range(run.tree for run in same_builds)
@@ -117,7 +117,7 @@ def _installed_torch_bytes(facts: Facts, assumed: CostAssumptions, plan: Plan) -
         release = base_release
         # A version without a local label is not one of our wheels.
         from_pypi = "+" not in (plan.wheel.torch or "") and plan.build.arch == "x86_64"
-    if plan.cuda.toolkit or (from_pypi and release.cuda_pypi):
+    if plan.cuda.toolkit or (from_pypi and release.cuda.pypi):
         return _spread_installed(assumed, assumed.installed.get(_TORCH_WITH_CUDA, 0))
     libraries = host_library_bytes(facts, release) or 0
     # Headers come on top of the libraries. A tree contains them, too, beside the libraries, so its

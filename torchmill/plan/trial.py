@@ -53,7 +53,7 @@ def find_trial(facts: Facts, cell: Cell, own_runs: Iterable[MeasuredRun] = ()) -
         return Trial("untried", _describe_untried_toolkit(facts, cell), "")
     pythons = wheel_pythons(facts, release, build.arch)
     # A release with a `wheel_tag` has one wheel for every Python.
-    is_for_each_python = release.wheels and not release.wheel_tag
+    is_for_each_python = release.upstream.wheels and not release.wheel.tag
     if is_for_each_python and build.python not in pythons:
         return Trial("untried", _describe_untried_python(cell, pythons), "")
     if any(wheel_places(facts, release, build.variant, build.arch)):
@@ -151,8 +151,10 @@ def _is_upstreams(
         if wheel_pythons(facts, release, arch):
             return True
         # Of a release without recorded wheels, official toolkits prove that there were builds.
-        return bool(release.cuda_official) and not release.wheels and arch == _UPSTREAM_ARCH
-    official = release.cuda_official.get(cuda or "")
+        return (
+            bool(release.cuda.official) and not release.upstream.wheels and arch == _UPSTREAM_ARCH
+        )
+    official = release.cuda.official.get(cuda or "")
     if official is None:
         return False
     # Lists for other machines are those of torch, not of packages that are built on it.

@@ -51,7 +51,7 @@ def name_source(release: Release, source: Source | None, *, modified: bool) -> S
     git would bring. `modified` tells whether the user patches the source.
     """
     return SourceName(
-        commit=source.commit if source else release.commit,
+        commit=source.commit if source else release.proof.commit,
         label=_source_label(release, source, modified=modified),
         git_version=_git_version(release, source, modified=modified),
         title=source.title if source else "not fetched",
@@ -64,7 +64,7 @@ def _source_label(release: Release, source: Source | None, *, modified: bool) ->
     Examples are "git49444c3", "git49444c3.modified" and, without a proven commit,
     "src1a2b3c4.unverified".
     """
-    commit = source.commit if source else release.commit
+    commit = source.commit if source else release.proof.commit
     if commit:
         label = f"git{commit[:_SHORT]}"
         return f"{label}.{MODIFIED}" if modified else label
@@ -82,9 +82,9 @@ def _git_version(release: Release, source: Source | None, *, modified: bool) -> 
     "49444c3+unverified" or "49444c3+modified", so that no program takes it for a commit.
     """
     if source and not source.commit:
-        declared = source.declared or release.commit
+        declared = source.declared or release.proof.commit
         return mark_commit(declared, _UNVERIFIED) if declared else None
-    commit = source.commit if source else release.commit
+    commit = source.commit if source else release.proof.commit
     if not commit:
         return None
     return mark_commit(commit, MODIFIED if modified else "")
@@ -166,7 +166,7 @@ def wheel_version(
     package = facts.packages[build.package]
     system = facts.arches[build.arch].system
     local = local_label(build, system, label, source, processor, settings=settings)
-    if local and package.after and package.editions and not release.stable_abi:
+    if local and package.after and package.editions and not release.wheel.stable_abi:
         # One version of such a package goes with several torch, and its wheels with one of them:
         # "+cu130.torch2.11.0" tells them apart.
         base = canonicalize_name(package.after).replace("-", ".")
@@ -299,5 +299,5 @@ def wheel_file_name(
     package: Package, release: Release, build: Build, version: str, platform: str
 ) -> str:
     """Return the name of a wheel's file."""
-    tags = f"{release.wheel_tag or python_tag(build.python)}-{platform}"
+    tags = f"{release.wheel.tag or python_tag(build.python)}-{platform}"
     return f"{distribution_name(package)}-{version}-{tags}.whl"

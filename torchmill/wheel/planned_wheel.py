@@ -35,7 +35,7 @@ class PlannedWheel:
         A wheel works with one torch only ("torch==1.13.1+cpu"), unless it uses nothing but
         libtorch's stable ABI: then it works with a range of them ("torch>=2.10").
         """
-        torch_range = self.release.stable_abi
+        torch_range = self.release.wheel.stable_abi
         if self.torch is None or torch_range is None:
             return self.torch
         name = self.torch.partition("==")[0]

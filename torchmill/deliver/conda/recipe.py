@@ -165,7 +165,7 @@ def compose_recipe(
     depends += requirements.wheel_requirements(facts, wheel.requires, build)
     headers = wheel_file.parse_headers(wheel.metadata)
     license_name = _license(conda, headers)
-    stamp = package_timestamp(environ, cell.release.date)
+    stamp = package_timestamp(environ, cell.release.upstream.date)
     # Code that is compiled against the package is loaded only by the same minor version.
     next_minor = f"{Version(version).major}.{Version(version).minor + 1}"
     return CondaRecipe(
@@ -186,7 +186,7 @@ def compose_recipe(
         run_exports={"weak": (f"{name} >={version},<{next_minor}.0a0",)},
         imports=(package.import_name,),
         license=license_name,
-        about=_about(headers, license_name, package.repository, wheel),
+        about=_about(headers, license_name, package.source.repository, wheel),
         stamp=stamp,
         index=_preference_fields(facts, build, toolkit, stamp),
     )

@@ -130,9 +130,9 @@ def _expected_base(facts: Facts, request: ImageRequest) -> BaseImage:
     images = facts.images
     release = request.release
     if request.purpose == "distribution":
-        return image.manylinux_image(images, request.arch, release.glibc)
+        return image.manylinux_image(images, request.arch, release.upstream.glibc)
     if request.purpose == "debian":
-        debian = facts.packages[release.package].debian.sources.get(release.version, "")
+        debian = facts.packages[release.package].source.debian.sources.get(release.version, "")
         suite = debian.partition("/")[0]
         if not suite:
             raise ConfigError(

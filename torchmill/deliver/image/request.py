@@ -176,7 +176,7 @@ def _choose_pythons(
     if requested:
         return tuple(requested[:1])
     published: set[str] = set()
-    for pythons in release.wheels.values():
+    for pythons in release.upstream.wheels.values():
         published.update(pythons)
     with_image: set[str] = set()  # the Pythons that have an image of their own
     for base in facts.images.bases:

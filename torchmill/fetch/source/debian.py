@@ -64,12 +64,12 @@ def _find_suite(request: SourceRequest) -> tuple[DebianSuite, str]:
     """
     package = request.package
     # The facts write "bookworm/pytorch".
-    path = package.debian.sources.get(request.release.version, "")
+    path = package.source.debian.sources.get(request.release.version, "")
     suite, _, source_name = path.partition("/")
     if source_name:
         return DebianSuite(DEBIAN, suite, ("main",)), source_name
     places = []
-    for version, path in package.debian.sources.items():  # "1.13.1" -> "bookworm/pytorch"
+    for version, path in package.source.debian.sources.items():  # "1.13.1" -> "bookworm/pytorch"
         places.append(f"{version} in {path.partition('/')[0]}")
     raise SourceError(
         f"torchmill knows of no suite of Debian with {package.name} {request.release.version} (its "
@@ -147,7 +147,7 @@ def _fill_submodules(
     "third_party/deep from deep 2.0-1".
     """
     filled = []
-    for path, source_name in request.package.debian.submodules.get(suite.name, {}).items():
+    for path, source_name in request.package.source.debian.submodules.get(suite.name, {}).items():
         folder = tree / path
         if folder.is_dir() and any(folder.iterdir()):
             continue

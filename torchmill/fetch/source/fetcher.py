@@ -118,7 +118,7 @@ def _satisfies(record: FetchRecord, request: SourceRequest) -> bool:
         return source.provider == DEBIAN
     if request.origin == PYPI:
         # The facts may have got, or corrected, the digest of the release's archive since the fetch.
-        return source.provider == PYPI and request.release.sha256 in {None, source.archive}
+        return source.provider == PYPI and request.release.proof.sha256 in {None, source.archive}
     from torchmill.fetch.source import local
 
     if dict(record.requested) != local.origin_record(request.origin):
@@ -134,7 +134,7 @@ def _has_requested_commit(record: FetchRecord, request: SourceRequest) -> bool:
         return is_commit(request.ref)  # a branch moves, so its host must be asked
     # The facts may have corrected the commit of the release since the fetch.
     actual = record.source.commit or record.source.declared
-    return request.release.commit is None or actual in {None, request.release.commit}
+    return request.release.proof.commit is None or actual in {None, request.release.proof.commit}
 
 
 def _fetch(

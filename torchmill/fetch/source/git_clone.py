@@ -80,7 +80,7 @@ def fetch_git(
         origin += f" ({request.ref})"
     # The last step before the tree becomes visible. git's own word is not taken for it.
     git_proof.require_commit(top.worktree, commit, submodules)
-    is_recorded = request.ref is None and request.release.commit == commit
+    is_recorded = request.ref is None and request.release.proof.commit == commit
     proof = SourceProof(commit=commit, verified=is_recorded, submodules=submodules)
     return slot.publish(slot.partial, request, "git", origin, proof=proof)
 
@@ -100,7 +100,7 @@ def _resolve_commit(request: SourceRequest, transport: GitTransport) -> _FetchTa
     Raises NetworkError if no repository answers, SourceError if it does not have the tag or ref, or
     has the tag at another commit than the facts record.
     """
-    urls = git_command.mirror_candidates(request.package.repository, request.mirror)
+    urls = git_command.mirror_candidates(request.package.source.repository, request.mirror)
     ref = request.ref
     name = ref or request.release.tag
     tag = f"refs/tags/{name}"
@@ -127,7 +127,7 @@ def _resolve_commit(request: SourceRequest, transport: GitTransport) -> _FetchTa
             f"{hide_password(url)} has no {kind} '{name}': {cure}", code="unknown-ref"
         )
     commit = commits.get(tagged_commit, commits[tag])
-    recorded = request.release.commit
+    recorded = request.release.proof.commit
     if ref is None and recorded not in {None, commit}:
         raise SourceError(
             f"{hide_password(url)}: the tag {name} is the commit {commit}, but "
@@ -152,7 +152,7 @@ def _prepare_repository(request: SourceRequest, slot: SourceDir) -> GitCheckout:
         for leftover in top.folder.rglob(pattern):
             if leftover.is_file():
                 leftover.unlink(missing_ok=True)
-    _set_up(top, request.package.repository)
+    _set_up(top, request.package.source.repository)
     return top
 
 

@@ -32,7 +32,7 @@ class CommitHistory:
         """
         self._checkout.folder.mkdir(parents=True, exist_ok=True)
         transport = GitTransport(request, self._checkout.folder)
-        urls = mirror_candidates(request.package.repository, request.mirror)
+        urls = mirror_candidates(request.package.source.repository, request.mirror)
         url, _ = transport.remote_refs(urls, ("HEAD",))
         # The templates of the system may contain hooks, so an empty --template names none.
         self.git("init", "--quiet", "--bare", "--template=")

@@ -62,7 +62,7 @@ def fetch_local(
             # anew. Downloads of other URLs stay.
             shutil.rmtree(_download_folder(origin, slot), ignore_errors=True)
             raise
-        is_verified = proof.commit is not None and proof.commit == request.release.commit
+        is_verified = proof.commit is not None and proof.commit == request.release.proof.commit
         return slot.publish(
             slot.unpacked,
             request,
@@ -350,7 +350,7 @@ def _require_checked_out_submodules(folder: Path) -> Iterator[str]:
 
 def _refuse_other_commit(request: SourceRequest, title: str, proof: SourceProof) -> None:
     """Raise SourceError if the commit of a tree, proven or declared, is not the release's."""
-    recorded = request.release.commit
+    recorded = request.release.proof.commit
     actual = proof.commit or proof.declared
     if recorded is None or actual is None:
         return
@@ -369,9 +369,11 @@ def _require_submodules(request: SourceRequest, tree: Path, title: str) -> None:
     if not empty:
         return
     cure = "take a complete one"
-    if request.package.repository:
+    if request.package.source.repository:
         tag = request.release.tag
-        command = f"git clone --recurse-submodules --branch {tag} {request.package.repository}"
+        command = (
+            f"git clone --recurse-submodules --branch {tag} {request.package.source.repository}"
+        )
         cure = f"take a clone with its submodules (`{command}`)"
     raise SourceError(
         f"{title} lacks {len(empty)} of its submodules ({name_few(empty)}): {cure}, or "

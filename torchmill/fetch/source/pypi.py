@@ -43,7 +43,7 @@ def fetch_pypi(request: SourceRequest, slot: SourceDir, progress: ProgressDispla
         require_python_project(tree, f"PyPI's {file.name}")
         remove_repositories(tree)
         # The digest counts as verified only if the facts record it. That of the index may change.
-        is_recorded = request.release.sha256 is not None
+        is_recorded = request.release.proof.sha256 is not None
         note = ", as recorded" if is_recorded else ""
         origin = f"PyPI's {file.name} (sha256 {file.sha256}{note})"
         proof = SourceProof(
@@ -60,9 +60,9 @@ def _find_archive(request: SourceRequest) -> IndexFile:
     """
     index = package_index.configured_index()
     shown_index = hide_password(index)
-    project = request.package.pypi
+    project = request.package.source.pypi
     version = request.release.version
-    recorded = request.release.sha256
+    recorded = request.release.proof.sha256
     if project is None:
         raise SourceError(
             f"{request.package.name} has no project on PyPI that its source could come from "

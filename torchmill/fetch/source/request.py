@@ -68,7 +68,7 @@ class SourceRequest:
             conflict = (
                 "--from and --mirror exclude each other: a mirror holds git repositories; give one"
             )
-        elif self.ref is not None and not self.package.repository:
+        elif self.ref is not None and not self.package.source.repository:
             conflict = (
                 f"--ref {self.ref} names something in git, and {self.package.name} has no git "
                 "repository: leave it out"
@@ -85,12 +85,12 @@ class SourceRequest:
     def alternatives(self) -> str:
         """Return what a user may do if the source cannot be fetched as requested, as a clause."""
         options = []
-        if self.package.repository:
+        if self.package.source.repository:
             options.append("name a mirror of the repositories (`--mirror URL`)")
         options.append("give a folder or an archive (`--from PATH|URL`)")
-        if self.release.version in self.package.debian.sources and self.origin != DEBIAN:
+        if self.release.version in self.package.source.debian.sources and self.origin != DEBIAN:
             options.append("take it from Debian's source archive (`--from debian`)")
-        if self.package.pypi and self.origin != PYPI:
+        if self.package.source.pypi and self.origin != PYPI:
             options.append("take it from PyPI (`--from pypi`)")
         if len(options) == 1:
             return options[0]
@@ -121,7 +121,7 @@ def source_requests(
         package = facts.packages[release.package]
         package_origin = origin or None
         package_mirror = mirror or None
-        if not package.repository:
+        if not package.source.repository:
             package_origin = origin or PYPI
             package_mirror = None  # the mirror is for the other packages
         request = SourceRequest(

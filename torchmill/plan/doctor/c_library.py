@@ -18,7 +18,7 @@ def check_c_library(context: CheckContext) -> Iterator[Finding]:
     """Yield the finding on the C library of a Linux host."""
     if context.host.system != "linux":
         return
-    official = official_glibc(context.cell.release.wheels, context.build.arch)
+    official = official_glibc(context.cell.release.upstream.wheels, context.build.arch)
     needed = (
         f"{official}, like the official wheel" if official else "none: no official wheel exists"
     )

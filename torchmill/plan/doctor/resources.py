@@ -29,19 +29,19 @@ def check_resources(context: CheckContext) -> Iterator[Finding]:
     if facts.costs.assumptions is not None:
         yield from _check_inodes(host, facts.costs.assumptions.files)
     expected = estimate.estimate_build(facts, context.plan)
-    memory = expected.compile.high if expected else context.package.memory_per_job
+    memory = expected.compile.high if expected else context.package.setup.memory_per_job
     yield _memory_finding(host, memory)
 
 
 def check_package_resources(host: Host, package: Package) -> Iterator[Finding]:
     """Yield the findings on disks and memory for any build of a package."""
     yield from check_disks(host, _usual_needs(package))
-    yield _memory_finding(host, package.memory_per_job)
+    yield _memory_finding(host, package.setup.memory_per_job)
 
 
 def _usual_needs(package: Package) -> Mapping[str, CostRange]:
     """Return the bytes on disk for any build of a package, as the need of one part."""
-    return {"tree": CostRange(package.disk, package.disk)}
+    return {"tree": CostRange(package.setup.disk, package.setup.disk)}
 
 
 def check_disks(host: Host, needs: Mapping[str, CostRange]) -> Iterator[Finding]:

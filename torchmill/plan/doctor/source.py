@@ -46,9 +46,9 @@ def _check_suite(context: CheckContext) -> Iterator[Finding]:
         return
     package = context.package
     release = context.cell.release
-    origin = package.debian.sources.get(release.version, "")  # "bookworm/pytorch"
+    origin = package.source.debian.sources.get(release.version, "")  # "bookworm/pytorch"
     suite, _, _ = origin.partition("/")
-    if suite not in package.debian.submodules:
+    if suite not in package.source.debian.submodules:
         return
     host_suite = context.host.programs.versions.get("codename")
     because = (

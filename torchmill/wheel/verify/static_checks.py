@@ -94,7 +94,7 @@ def _archive_problems(
             yield f"METADATA requires {listed}, not {planned}"
     yield from module_checks.foreign_files(archive.namelist(), interpreter)
     yield from module_checks.modules_without_entry(archive)
-    if expected.release.stable_abi:
+    if expected.release.wheel.stable_abi:
         yield from _unstable_libraries(archive, expected)
 
 

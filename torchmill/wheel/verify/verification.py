@@ -81,7 +81,7 @@ def verify_wheel(
     if expected.build.cuda is not None and targets is not None:
         problems += device_code.device_code_problems(code, targets)
     _require(wheel, problems)
-    checks = clean_environment.run_checks(venv, f"{package.checks}_checks.py", values, log)
+    checks = clean_environment.run_checks(venv, f"{package.checks.script}_checks.py", values, log)
     _require(wheel, [f"{name}: {check.detail}" for name, check in checks.items() if not check.ok])
     return VerifiedContents(checks, device_code.device_code_sizes(code))
 
