@@ -9,6 +9,7 @@ Modules of `torchmill.commands` are not imported before: `command_line` reads th
 
 import atexit
 import functools
+import gc
 import importlib
 import json
 import os
@@ -129,6 +130,7 @@ def main() -> None:
     """Serve the socket whose number is the only argument."""
     requests = socket.socket(fileno=int(sys.argv[1]))
     _import_modules()
+    gc.freeze()  # or each process would look through all modules for garbage, and copy their pages for that
     request = _serve(requests)
     os.environ.clear()
     os.environ.update(request["environment"])
