@@ -147,7 +147,9 @@ def test_reports_are_written_and_can_be_asked_for_later(project: Path) -> None:
     text = run_millguard(project, ["report"]).stdout
     assert "c++ -c a.cpp\nsucceeded after" in text
     assert run_millguard(project, ["report", "r.svg"]).returncode == 0
-    assert (project / "r.svg").read_text().startswith("<svg ")
+    head = (project / "r.svg").read_text().splitlines()[0]
+    assert head.startswith("<svg ")
+    assert head.endswith(' color="#222">')
     explained = run_millguard(project, ["explain", "--jobs", "8"]).stdout
     assert "-j8" in explained
 

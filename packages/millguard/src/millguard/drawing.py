@@ -54,6 +54,16 @@ def draw_run(run: RecordedRun) -> str:
     return draw_records(run.record.title, run.records)
 
 
+def draw_run_alone(run: RecordedRun) -> str:
+    """Return the picture of a run for a file of its own, with dark text on white.
+
+    Else text and background would be those of the page that shows the picture, which may be dark.
+    """
+    head, newline, rest = draw_run(run).partition("\n")
+    background = '<rect width="100%" height="100%" fill="#fff"/>'
+    return f'{head.removesuffix(">")} color="#222">{newline}{background}{newline}{rest}'
+
+
 def draw_records(title: str, records: Sequence[Record]) -> str:
     """Return the picture of a build's records as an SVG document with a title."""
     moments = [record for record in records if isinstance(record, TimelineMoment)]

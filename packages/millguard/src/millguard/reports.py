@@ -59,7 +59,7 @@ def write_report(run: RecordedRun, target: Path) -> None:
     if target.suffix == ".html":
         text = render_page(run)
     elif target.suffix == ".svg":
-        text = drawing.draw_run(run)
+        text = drawing.draw_run_alone(run)
     else:
         text = render_text(run)
     with replacing(target) as fresh:
