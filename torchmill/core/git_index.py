@@ -2,7 +2,8 @@
 
 A repository's settings may name programs that git starts, and the repository may be a stranger's.
 The index is the file in which git lists the tracked files, each as an entry with its stat and its
-digest. An index may be split: then a second file has most of the entries.
+digest. An index may be split: then a second file has most of the entries. An index may be sparse:
+then an entry may stand for all files of a folder.
 Formats: https://git-scm.com/docs/index-format and https://git-scm.com/docs/gitrepository-layout.
 """
 
@@ -22,6 +23,10 @@ _EXTENDED_FLAG = 0x4000
 # The extension of a split index begins with its name and its size. The size is below 16 MiB, so the
 # first of its four bytes is 0. If a path matches by chance, the index is merely read in vain.
 _SPLIT_INDEX = re.compile(rb"link\0")
+# The extension of a sparse index has this name and no content, so that its size is 0.
+_SPARSE_INDEX = b"sdir\0\0\0\0"
+# A setting of `[extensions]`. A URL among the settings may contain "sha256", too.
+_SHA256_SETTING = re.compile(rb"\bobjectformat\s*=\s*\"?sha256\b", re.IGNORECASE)
 _VERSIONS = (2, 3, 4)
 _COMPRESSED = 4  # the version whose paths are compressed
 _SHA1_BYTES = 20
@@ -66,7 +71,8 @@ def list_tracked(folder: Path, interest: re.Pattern[bytes]) -> list[TrackedFile]
 
     `interest` matches the paths that the caller looks for. If it matches nothing in the index, the
     result is [], although git may track other files there: this saves parsing a large index. None
-    means that the answer is unknown, because the index is damaged, split, or of an unknown format.
+    means that the answer is unknown, because the index is damaged, split, sparse, or of an unknown
+    format.
     """
     tree = find_work_tree(folder)
     if tree is None:
@@ -75,8 +81,7 @@ def list_tracked(folder: Path, interest: re.Pattern[bytes]) -> list[TrackedFile]
         data = _read_index(tree.index_file)
         if not _may_contain(data, interest):
             return []
-        # The setting is `extensions.objectFormat = sha256`.
-        is_sha256 = b"sha256" in _read_start(tree.settings).lower()
+        is_sha256 = _SHA256_SETTING.search(_read_start(tree.settings)) is not None
         entries = list(_read_entries(data, _SHA256_BYTES if is_sha256 else _SHA1_BYTES))
     except (OSError, ValueError, IndexError):
         return None
@@ -85,7 +90,8 @@ def list_tracked(folder: Path, interest: re.Pattern[bytes]) -> list[TrackedFile]
     for entry in entries:
         if entry.path.startswith(prefix):
             inside.append(entry._replace(path=entry.path.removeprefix(prefix)))
-    return inside
+    # A file with a conflict has an entry for each of up to three versions.
+    return list(dict.fromkeys(inside))
 
 
 def _read_index(file: Path) -> bytes:
@@ -109,7 +115,7 @@ def _may_contain(data: bytes, interest: re.Pattern[bytes]) -> bool:
     """Tell whether an index may have a path that `interest` matches."""
     if not data:
         return False
-    if _read_number(data, 4) == _COMPRESSED or _SPLIT_INDEX.search(data):
+    if _read_number(data, 4) == _COMPRESSED or _SPLIT_INDEX.search(data) or _SPARSE_INDEX in data:
         return True  # it does not contain all paths in full
     return interest.search(data) is not None
 
@@ -117,7 +123,7 @@ def _may_contain(data: bytes, interest: re.Pattern[bytes]) -> bool:
 def _read_entries(data: bytes, digest_bytes: int) -> Iterator[TrackedFile]:
     """Yield the files in an index, whose digests have `digest_bytes` bytes each.
 
-    Raises ValueError or IndexError if the index is damaged or split.
+    Raises ValueError or IndexError if the index is damaged, split or sparse.
     """
     version = _read_number(data, 4)
     count = _read_number(data, 8)
@@ -126,6 +132,8 @@ def _read_entries(data: bytes, digest_bytes: int) -> Iterator[TrackedFile]:
     for _ in range(count):
         start = position
         mode = _read_number(data, start + _MODE_OFFSET)
+        if stat.S_ISDIR(mode):
+            raise ValueError("it is sparse: the files of some folders are not listed")
         position += _STAT_BYTES + digest_bytes
         is_extended = int.from_bytes(data[position : position + 2]) & _EXTENDED_FLAG
         position += 4 if is_extended else 2
