@@ -124,6 +124,21 @@ def test_a_damaged_library_is_named(tmp_path: Path, content: bytes, words: str) 
     assert words in str(caught.value)
 
 
+def test_a_fatbin_may_have_as_many_pieces_as_the_limit(tmp_path: Path) -> None:
+    pieces = [piece(70, size=8)] * device_code.MOST_PIECES
+    code = library_code(tmp_path / "lib.so", fatbin(*pieces))
+    assert len(code["lib.so"][0].pieces) == device_code.MOST_PIECES
+    with refused("damaged-library") as caught:
+        library_code(tmp_path / "lib.so", fatbin(*pieces, piece(70)))
+    assert f"more than {device_code.MOST_PIECES} pieces" in str(caught.value)
+
+
+def test_a_scattered_fatbin_that_is_cut_off_does_not_count() -> None:
+    whole = b"text" + full_fatbin()
+    assert len(list(device_code.scattered_fatbins(whole))) == 1
+    assert list(device_code.scattered_fatbins(whole[:-8])) == []
+
+
 def test_exactly_the_requested_code_is_right(tmp_path: Path) -> None:
     code = library_code(tmp_path / "lib.so", full_fatbin(), full_fatbin(), fatbin(piece(86)))
     assert problems(code) == []
@@ -142,7 +157,7 @@ def test_missing_code_is_named_with_its_library(tmp_path: Path) -> None:
 def test_the_code_of_magma_is_not_taken_for_that_of_torch(tmp_path: Path) -> None:
     """As in torch 1.13.1 for 8.6 alone, in which MAGMA has more code than all of torch's kernels."""
     linalg = library_code(
-        tmp_path / device_code.MAGMA_ALONE, fatbin(piece(60, size=4096), piece(80, PTX))
+        tmp_path / device_code.MAGMA_LIBRARY, fatbin(piece(60, size=4096), piece(80, PTX))
     )
     torch = tmp_path / "libtorch_cuda.so"
     assert problems(linalg, library_code(torch, full_fatbin(), full_fatbin())) == []
@@ -266,6 +281,9 @@ def test_a_static_library_is_read_object_by_object(tmp_path: Path) -> None:
     different = static(tmp_path / "different.a", (piece(120),), (piece(86),))
     assert device_code.common_arch_list(device_code.read_device_code(different)) == ""
     assert device_code.common_arch_list(()) == ""
+    # The driver compiles the PTX of the second object, but no later GPU can run the first.
+    mixed = static(tmp_path / "mixed.a", (piece(86), piece(90, PTX)), (piece(86, PTX),))
+    assert device_code.common_arch_list(device_code.read_device_code(mixed)) == "8.6"
 
 
 def test_a_damaged_object_in_a_static_library_is_named(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from millpress import elf
@@ -42,7 +42,7 @@ FATBIN_BYTES = struct.calcsize("<" + FATBIN_LAYOUT)
 PIECE_LAYOUT = "HHIQIIHHIIIQQQ"
 PIECE_BYTES = struct.calcsize("<" + PIECE_LAYOUT)
 PADDING_BYTES = 8  # the gap between two fatbins is a multiple of it
-LONGEST_GAP_BYTES = 1 << 16  # how much of a gap is read in one step
+GAP_CHUNK_BYTES = 1 << 16  # how much of a gap is read in one step
 MOST_PIECES = 1 << 10  # nvcc writes one or two for each capability
 ARCH_SPECIFIC_FLAG = 1 << 20  # code for sm_90a
 FAMILY_SPECIFIC_FLAG = 1 << 21  # code for the family of sm_100f
@@ -52,7 +52,7 @@ LTO = "lto"
 CODE_KINDS = {1: PTX, 2: SASS, 8: LTO}
 # All GPU code in this library is MAGMA's, which was compiled for its own list of capabilities:
 # torch's sources for it are C++ (from torch 1.13 on: native/cuda/linalg/*.cpp).
-MAGMA_ALONE = "libtorch_cuda_linalg.so"
+MAGMA_LIBRARY = "libtorch_cuda_linalg.so"
 Unpack = Callable[[str, int], tuple[int, ...]]  # returns the numbers of a layout at an offset
 
 
@@ -75,7 +75,10 @@ class FatbinPiece:
 
     @property
     def target(self) -> ArchTarget:
-        """Return the target that the piece was compiled for."""
+        """Return the target that the piece was compiled for.
+
+        Whatever is not machine code counts as PTX, because no GPU runs it as it is.
+        """
         number = self.capability.rstrip("af")
         suffix = self.capability.removeprefix(number)
         return ArchTarget(number, suffix, self.kind != SASS)
@@ -113,20 +116,24 @@ def read_device_code(path: Path) -> list[Fatbin]:
 
 
 def common_arch_list(fatbins: Sequence[Fatbin]) -> str:
-    """Return the capabilities that every fatbin has code for: "7.0;8.6+PTX".
+    """Return the capabilities that every fatbin has code for, as an arch list: "7.0;8.6+PTX".
 
-    That is the form of TORCH_CUDA_ARCH_LIST. A capability counts if there is only PTX for it, too,
-    because a driver compiles PTX.
+    A fatbin may have machine code or PTX for a capability: a driver compiles PTX. The list has
+    "+PTX" if every fatbin has PTX. It is "" if the fatbins share no capability.
     """
-    if not fatbins:
-        return format_arch_list(())
+    numbers: Counter[str] = Counter()  # fatbins with code, by capability: "8.6", "9.0a"
+    ptx_numbers: Counter[str] = Counter()  # fatbins with PTX
     targets = {}
     for fatbin in fatbins:
-        for piece in fatbin.pieces:
-            if piece.kind in {SASS, PTX}:
-                targets[piece.name] = piece.target
-    common = set.intersection(*(fatbin.code_names for fatbin in fatbins))
-    return format_arch_list(target for name, target in targets.items() if name in common)
+        pieces = [piece for piece in fatbin.pieces if piece.kind in {SASS, PTX}]
+        numbers.update({piece.capability for piece in pieces})
+        ptx_numbers.update({piece.capability for piece in pieces if piece.kind == PTX})
+        targets.update({piece.capability: piece.target for piece in pieces})
+    common = []
+    for capability, target in targets.items():
+        if numbers[capability] == len(fatbins):
+            common.append(replace(target, ptx=ptx_numbers[capability] == len(fatbins)))
+    return format_arch_list(common)
 
 
 def read_device_code_of_files(root: Path, names: Iterable[str]) -> LibraryCode:
@@ -143,7 +150,7 @@ def read_device_code_of_files(root: Path, names: Iterable[str]) -> LibraryCode:
 def requested_targets(
     facts: Facts, expected: PlannedWheel, arch_list: str
 ) -> tuple[ArchTarget, ...] | None:
-    """Return the compute capabilities in the list that a wheel was built for.
+    """Return the targets that an arch list names, which is that of a wheel's build.
 
     Returns None if the wheel's code cannot be compared with them: the list is "", because the build
     chooses the capabilities itself, or cannot be parsed, or the wheel is for Windows, whose
@@ -161,7 +168,7 @@ def device_code_problems(libraries: LibraryCode, targets: Sequence[ArchTarget]) 
     Two kinds of libraries are judged: the largest, which has torch's own kernels, and each with at
     least one fatbin that has all requested code. Others may consist of static libraries that were
     compiled for lists of their own (NCCL, gloo), or of kernels that the release compiles for a
-    single capability ("9.0a"). MAGMA_ALONE can have more code than torch's own kernels, and does
+    single capability ("9.0a"). MAGMA_LIBRARY can have more code than torch's own kernels, and does
     not count as the largest.
     """
     if all(_is_magma(name) for name in libraries):
@@ -176,11 +183,11 @@ def device_code_problems(libraries: LibraryCode, targets: Sequence[ArchTarget]) 
 
 
 def _is_magma(library: str) -> bool:
-    return library.rpartition("/")[2] == MAGMA_ALONE
+    return library.rpartition("/")[2] == MAGMA_LIBRARY
 
 
 def _largest_library(libraries: LibraryCode) -> str:
-    """Return the library, other than MAGMA_ALONE, with the most bytes of code, or ""."""
+    """Return the library, other than MAGMA_LIBRARY, with the most bytes of code, or ""."""
     sizes = {}
     for name, fatbins in libraries.items():
         if not _is_magma(name):
@@ -298,7 +305,7 @@ def scattered_fatbins(
                 code = start + FATBIN_BYTES
                 size = unpack(FATBIN_LAYOUT, start)[3]
                 pieces = tuple(_list_pieces(unpack, code, code + size))
-                if pieces:
+                if pieces and code + size <= len(data):
                     yield Fatbin(start, code, pieces)
                     following = pieces[-1].end
         start = data.find(mark, following)
@@ -337,7 +344,7 @@ def list_fatbins(image: ElfImage, section: Section) -> Iterator[Fatbin]:
             start = end
             image.release()
         else:
-            gap = image.data[start : min(section.end, start + LONGEST_GAP_BYTES)]
+            gap = image.data[start : min(section.end, start + GAP_CHUNK_BYTES)]
             zeros = len(gap) - len(gap.lstrip(b"\0"))
             if zeros < PADDING_BYTES:
                 raise ValueError(f"no fatbin begins at {start:#x}")
@@ -349,9 +356,11 @@ def _list_pieces(unpack: Unpack, start: int, end: int) -> Iterator[FatbinPiece]:
 
     Raises ValueError if one is damaged.
     """
-    for _ in range(MOST_PIECES):
-        if start == end:
-            return
+    piece_count = 0
+    while start != end:
+        if piece_count == MOST_PIECES:
+            raise ValueError(f"a fatbin has more than {MOST_PIECES} pieces")
+        piece_count += 1
         fields = unpack(PIECE_LAYOUT, start)
         kind, _version, header_bytes, size = fields[:4]
         arch = fields[8]
@@ -368,4 +377,3 @@ def _list_pieces(unpack: Unpack, start: int, end: int) -> Iterator[FatbinPiece]:
         kind_name = CODE_KINDS.get(kind, f"kind {kind}")
         yield FatbinPiece(capability, kind_name, start, piece_end, size)
         start = piece_end
-    raise ValueError(f"a fatbin has more than {MOST_PIECES} pieces")
