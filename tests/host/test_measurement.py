@@ -194,6 +194,15 @@ def test_packages_of_conda_are_listed_by_files(tmp_path: Path) -> None:
     assert installed_packages("conda", environ, make_runner(environ)) == {"cxx-compiler": "1.7.0"}
 
 
+def test_without_an_environment_of_conda_no_package_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file(tmp_path / "conda-meta/cxx-compiler-1.7.0-h00ab1b0_0.json")
+    monkeypatch.chdir(tmp_path)
+    for environ in (only(tmp_path), only(tmp_path, CONDA_PREFIX="")):
+        assert installed_packages("conda", environ, make_runner(environ)) == {}
+
+
 @made_up_programs
 def test_a_broken_compiler_is_not_taken_for_one_of_the_same_name(tmp_path: Path) -> None:
     script(tmp_path / "broken", "g++-11", "exit 1")

@@ -1,4 +1,4 @@
-"""Ask the operating system: its version, its packages, Xcode's tools, and whether it translates."""
+"""Ask the operating system: its version and packages, Xcode's tools, and translation by Rosetta."""
 
 import re
 from collections.abc import Mapping
@@ -25,10 +25,16 @@ _CONDA_RECORD = re.compile(r"(?P<name>.+)-(?P<version>[^-]+)-[^-]+")  # name of 
 
 
 def installed_packages(manager: str, environ: Mapping[str, str], run: RunProgram) -> dict[str, str]:
-    """Return every installed package of a manager with its version."""
+    """Return every installed package of a manager with its version.
+
+    conda's are those of the active environment; {} if none is active.
+    """
     if manager == "conda":
+        prefix = environ.get("CONDA_PREFIX")
+        if not prefix:
+            return {}
         # conda's own records, without starting conda.
-        records = find_paths(Path(environ.get("CONDA_PREFIX", ""), "conda-meta"), "*.json")
+        records = find_paths(Path(prefix, "conda-meta"), "*.json")
         return _match_packages(_CONDA_RECORD, [path.stem for path in records])
     lines = run(_LISTING[manager]).splitlines()
     if manager == "apk":
@@ -76,5 +82,5 @@ def xcode_tools(paths: Mapping[str, str], run: RunProgram) -> dict[str, str]:
 
 
 def is_translated(run: RunProgram) -> bool:
-    """Tell whether this very process was made for Intel and runs on Apple silicon."""
+    """Tell whether Rosetta translates this process, made for Intel, for Apple silicon."""
     return run(["sysctl", "-n", "sysctl.proc_translated"]).strip() == "1"
