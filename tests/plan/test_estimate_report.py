@@ -1,7 +1,7 @@
 """What users read of an estimate: rows, sentences, warnings and advice."""
 
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,8 @@ from torchmill.config.gpu import Gpu
 from torchmill.host.description import load_host
 from torchmill.host.host import Host
 from torchmill.plan import estimate_report
-from torchmill.plan.estimate import format_estimate
+from torchmill.plan.estimate import Estimate, estimate_build, format_estimate
+from torchmill.plan.plan import Plan
 
 ROOT = Path(__file__).parents[2]
 BOARD_NOTE = "much longer on a small board such as a Raspberry Pi"
@@ -41,13 +42,25 @@ def test_the_duration_of_a_further_python_names_the_tree_that_it_uses(shipped: F
     assert sentence.startswith(expected)
 
 
+def test_all_forms_of_a_plan_have_the_time_of_a_further_python(shipped: Facts) -> None:
+    plan = plan_with_options(shipped, "wheel-3.10-cpu", "v1.13.1")
+    wall = require_estimate(shipped, plan, is_further_python=True).wall
+    text = estimate_report.estimate_as_text(shipped, plan, GIB, is_further_python=True)
+    assert f"time: {wall} in the tree of the first Python\n" in text
+    data = estimate_report.estimate_as_data(shipped, plan, is_further_python=True)
+    assert data["estimate"]["wall"] == asdict(wall)
+
+
 def test_the_time_on_a_small_board_is_qualified(shipped: Facts) -> None:
     board = replace(SMALL, arch="aarch64")
     plan = plan_with_options(shipped, "wheel-3.12-cpu", "v2.4.1", board)
     assert BOARD_NOTE in estimate_report.cost_rows(shipped, plan)["time"]
     assert BOARD_NOTE in estimate_report.expected_duration(shipped, plan)
-    with_run = estimate_report.cost_rows(shipped, plan, [own_run(90_000)])
+    with_run = estimate_report.cost_rows(shipped, plan, [own_run(90_000, arch="aarch64")])
     assert BOARD_NOTE not in with_run["time"]
+    # This machine is of another architecture, so it builds in an emulator or by cross compilers.
+    with_foreign_run = estimate_report.cost_rows(shipped, plan, [own_run(90_000, arch="x86_64")])
+    assert BOARD_NOTE in with_foreign_run["time"]
     plan = plan_with_options(shipped, "wheel-3.12-cpu", "v2.4.1")
     assert BOARD_NOTE not in estimate_report.cost_rows(shipped, plan)["time"]
 
@@ -129,6 +142,19 @@ def test_a_shorter_list_is_advised_unless_the_user_gives_one(shipped: Facts) -> 
     assert saving("--set", "TORCH_CUDA_ARCH_LIST=8.6") == []
     assert saving("--toolkit", "12.4") != []
     assert saving("--toolkit", "cu124") == saving("--toolkit", "12.4")
+
+
+def test_no_time_is_saved_if_one_of_two_is_unknown(
+    shipped: Facts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = host_with_gpu("8.6", "535.104.05")
+    cell = find_torch_cell(shipped, "wheel-3.12-cu121", "v2.4.1")
+
+    def estimate_whole(facts: Facts, plan: Plan) -> Estimate | None:
+        return None if plan.arch_list == "8.6" else estimate_build(facts, plan)
+
+    monkeypatch.setattr(estimate_report, "estimate_build", estimate_whole)
+    assert estimate_report.saving_for_gpus(shipped, cell, host) == []
 
 
 @pytest.mark.parametrize(

@@ -48,13 +48,13 @@ class PreviewedPlan:
     cell: Cell
     host: Host
     described: bool  # the host comes from a file: sources and builds here do not count
-    requested: Options  # as the user gave them
-    options: Options  # with the GPUs of the host, if the user named none
+    user_options: Options  # as the user gave them
+    options: Options  # completed by this machine: its processor, and its GPUs if none are named
     source: Source | None
     plan: Plan
     product: str  # that is made of the wheel, such as "conda"; "" for the wheel itself
     product_file: str  # the path of the product in dist/; "" if it is no file
-    native: str  # the architecture that is built without a container
+    native_arch: str  # the architecture that is built without a container
 
     @property
     def own_runs(self) -> Sequence[MeasuredRun]:
@@ -62,6 +62,16 @@ class PreviewedPlan:
         if self.described:
             return ()
         return read_own_runs(self.facts, self.layout.dist)
+
+    @property
+    def is_further_python(self) -> bool:
+        """Tell whether a tree of the same variant was compiled here for any Python.
+
+        Then a build for another Python compiles only a part again.
+        """
+        return not self.described and has_finished_tree(
+            self.layout, self.facts, self.cell, self.native_arch
+        )
 
 
 def show_plan(
@@ -94,15 +104,15 @@ def show_plan(
         return CommandOutput(script.plan_as_script(preview.plan, facts, preview.host, patches))
     judgements = outlook.judge_plan(facts, preview.cell, preview.host, preview.plan, preview.source)
     container: tuple[str, dict[str, Any]] | None = None
-    if not host and preview.cell.build.arch != preview.native:
+    if not host and preview.cell.build.arch != preview.native_arch:
         from torchmill.commands.cross_build import preview_cross_build
 
         container = preview_cross_build(
             facts, preview.cell, preview.host, preview.options, whole=all_
         )
-        # A plan is computed for a native build, which has no architecture in its name; that of the
-        # session in a container does: "wheel-3.10-cpu-aarch64".
-        identifier = preview.cell.build.identifier(preview.native)
+        # A plan is computed for a native build, whose name has no architecture. The name of a
+        # session in a container has one: "wheel-3.10-cpu-aarch64".
+        identifier = preview.cell.build.identifier(preview.native_arch)
         preview = replace(preview, plan=replace(preview.plan, identifier=identifier))
     lines = [_plan_in_detail(preview) if all_ else _summarize_plan(preview)]
     if preview.product:
@@ -117,40 +127,41 @@ def show_plan(
 
 
 def _preview(  # noqa: PLR0917
-    facts: Facts, layout: Layout, identifier: str, tag: str, host: str, options: Options
+    facts: Facts, layout: Layout, identifier: str, tag: str, host_file: str, user_options: Options
 ) -> PreviewedPlan:
-    """Return the plan of a cell on this machine, or on that of the file `host`."""
-    machine = read_or_measure_host(host, layout.root, identifier)
+    """Return the plan of a cell on this machine, or on that of the file `host_file`."""
+    host = read_or_measure_host(host_file, layout.root, identifier)
     selected = selection.selected_release(facts, layout, tag)
-    product, cell = product_cell(facts, identifier, machine.arch, selected)
+    product, cell = product_cell(facts, identifier, host.arch, selected)
     arch = cell.build.arch
-    if facts.arches[arch].system != machine.system:
+    if facts.arches[arch].system != host.system:
         # A build for another system, such as Windows, runs there: assume a usual machine of it.
-        machine = replace(published.target_host(facts, machine, arch), arch=machine.arch)
-    if not host:
-        machine = with_named_compiler(machine, options.settings, os.environ)
-        processor = resolve_processor(facts, arch, machine, options.cpu, options.settings)
+        host = replace(published.target_host(facts, host, arch), arch=host.arch)
+    options = user_options
+    if not host_file:
+        host = with_named_compiler(host, options.settings, os.environ)
+        processor = resolve_processor(facts, arch, host, options.cpu, options.settings)
         options = replace(options, processor=processor)
-    native = uncontained_arch(facts, [identifier], machine.arch)
-    host_options = outlook.options_here(facts, cell, machine, options, native)
+    native_arch = uncontained_arch(facts, [identifier], host.arch)
+    options = outlook.options_here(facts, cell, host, options, native_arch)
     source = None
-    if not host:
+    if not host_file:
         cache = StatCache(layout.stat_cache)
         source = load_examined_source(layout, cell.build.package, cell.release.tag, cache)
-    plan = compute_plan(facts, cell, machine, host_options, source)
+    plan = compute_plan(facts, cell, host, options, source)
     return PreviewedPlan(
         facts=facts,
         layout=layout,
         cell=cell,
-        host=machine,
-        described=bool(host),
-        requested=options,
-        options=host_options,
+        host=host,
+        described=bool(host_file),
+        user_options=user_options,
+        options=options,
         source=source,
         plan=plan,
         product=product,
-        product_file=_product_file(facts, cell, plan, machine, product),
-        native=native,
+        product_file=_product_file(facts, cell, plan, host, product),
+        native_arch=native_arch,
     )
 
 
@@ -176,14 +187,18 @@ def _product_file(facts: Facts, cell: Cell, plan: Plan, host: Host, product: str
 
 
 def _remarks(preview: PreviewedPlan, tag: str) -> Iterator[str]:
-    """Yield which release is planned, unless `tag` names it, and settings of the shell without use.
+    """Yield which release is planned, and which environment variables the build ignores.
 
-    `tag` is the option --tag.
+    `tag` is the option --tag. If it names the release, nothing is yielded about that.
     """
     if not tag:
         tag_of_cell = selecting_tag(preview.facts, preview.cell.release)
         selected = selection.describe_selection(preview.layout, tag)
-        yield selected or f"no release is selected: {tag_of_cell} is the newest that supports it"
+        identifier = preview.plan.identifier
+        yield (
+            selected
+            or f"no release is selected: {tag_of_cell} is the newest that supports {identifier}"
+        )
     unread = "" if preview.described else describe_unread(preview.plan)
     if unread:
         yield unread
@@ -195,7 +210,13 @@ def _plan_as_data(
     """Return a plan, its costs and judgements as JSON-ready data; `container` if it needs one."""
     gpus = known_capabilities(preview.facts, preview.host.gpus.devices)
     data = render.plan_as_data(preview.plan)
-    data |= estimate_report.estimate_as_data(preview.facts, preview.plan, preview.own_runs, gpus)
+    data |= estimate_report.estimate_as_data(
+        preview.facts,
+        preview.plan,
+        preview.own_runs,
+        gpus,
+        is_further_python=preview.is_further_python,
+    )
     data["judgements"] = [judgement.as_data() for judgement in judgements]
     if preview.product:
         data["product"] = {"session": preview.product, "file": preview.product_file}
@@ -206,15 +227,14 @@ def _plan_as_data(
 
 def _summarize_plan(preview: PreviewedPlan) -> str:
     """Return a plan in a few lines."""
-    # If a tree of this variant exists, a build for another Python compiles only a part again.
-    in_tree = not preview.described and has_finished_tree(
-        preview.layout, preview.facts, preview.cell, preview.native
-    )
     costs = estimate_report.cost_rows(
-        preview.facts, preview.plan, preview.own_runs, is_further_python=in_tree
+        preview.facts,
+        preview.plan,
+        preview.own_runs,
+        is_further_python=preview.is_further_python,
     )
     tag = selecting_tag(preview.facts, preview.cell.release)
-    words = format_options(preview.requested)
+    words = format_options(preview.user_options)
     return render.plan_summary(
         preview.facts, preview.plan, preview.host, costs, tag=tag, options=words
     )
@@ -228,5 +248,6 @@ def _plan_in_detail(preview: PreviewedPlan) -> str:
         usable_memory(preview.host, preview.options),
         preview.own_runs,
         known_capabilities(preview.facts, preview.host.gpus.devices),
+        is_further_python=preview.is_further_python,
     )
     return f"{render.plan_as_text(preview.plan, preview.host)}\n{cost}"

@@ -42,13 +42,15 @@ def estimate_as_data(
     plan: Plan,
     own_runs: Sequence[MeasuredRun] = (),
     gpus: Sequence[Capability] = (),
+    *,
+    is_further_python: bool = False,
 ) -> dict[str, Any]:
     """Return the estimate and the risk as JSON-ready data; None in place of what is not known.
 
-    `own_runs` are builds that this machine has made. `gpus` are the compute capabilities that the
-    remedies of the risk must keep.
+    `gpus` are the compute capabilities that the remedies of the risk must keep. The other arguments
+    are those of `estimate_build`.
     """
-    estimate = estimate_build(facts, plan, own_runs)
+    estimate = estimate_build(facts, plan, own_runs, is_further_python=is_further_python)
     risk = _overflow_risk(facts, plan, gpus)
     return {
         "estimate": asdict(estimate) if estimate else None,
@@ -62,6 +64,8 @@ def estimate_as_text(
     memory: int,
     own_runs: Sequence[MeasuredRun] = (),
     gpus: Sequence[Capability] = (),
+    *,
+    is_further_python: bool = False,
 ) -> str:
     """Return the estimate and the risk as lines for people.
 
@@ -69,10 +73,11 @@ def estimate_as_text(
     `estimate_as_data`.
     """
     lines: list[str] = []
-    estimate = estimate_build(facts, plan, own_runs)
+    estimate = estimate_build(facts, plan, own_runs, is_further_python=is_further_python)
     if estimate:
+        tree = _IN_SHARED_TREE if is_further_python else ""
         lines += ["", "estimate"]
-        lines += [f"  {line}" for line in _estimate_lines(estimate, memory)]
+        lines += [f"  {line}" for line in _estimate_lines(estimate, memory, tree)]
     risk = _overflow_risk(facts, plan, gpus)
     if risk is not None and risk.level != "none":
         lines += ["", f"warning: {risk.sentence}:"]
@@ -81,11 +86,14 @@ def estimate_as_text(
     return "\n".join(lines)
 
 
-def _estimate_lines(estimate: Estimate, memory: int) -> list[str]:
-    """Return an estimate as lines; those with details are indented."""
+def _estimate_lines(estimate: Estimate, memory: int, tree_clause: str) -> list[str]:
+    """Return an estimate as lines; those with details are indented.
+
+    `memory` are the bytes that the build may use. `tree_clause` follows the time.
+    """
     cpu = format_estimate(estimate.cpu.likely)
     lines = [
-        f"time: {estimate.wall}",
+        f"time: {estimate.wall}{tree_clause}",
         f"  with an empty compiler cache; {cpu} of processor time",
         f"memory: {estimate.memory.in_bytes} by all compiles together",
         f"  {estimate.compile.in_bytes} by each of the largest",
@@ -158,7 +166,10 @@ def expected_duration(
 
 def _boards_clause(plan: Plan, own_runs: Sequence[MeasuredRun]) -> str:
     """Return a clause on the machines for which an estimated time is too short, or ""."""
-    if own_runs or plan.build.arch != "aarch64":
+    if plan.build.arch != "aarch64":
+        return ""
+    # Builds for another architecture tell nothing of the time in an emulator.
+    if any(run.arch == plan.build.arch for run in own_runs):
         return ""
     # The aarch64 machines on which builds were measured are servers and a laptop.
     return (
@@ -182,8 +193,8 @@ def saving_for_gpus(
 ) -> list[str]:
     """Return a sentence on the time that a list for the host's GPUs alone would save.
 
-    The list is empty if the user gives an arch list, if the toolkit, the release or the driver do
-    not serve the GPUs, or if nothing is saved.
+    There is no sentence if the user gives an arch list, if the toolkit, the release or the driver
+    do not serve the GPUs, or if nothing is known to be saved.
     """
     if options.arch_list or "TORCH_CUDA_ARCH_LIST" in options.settings:
         return []
@@ -203,7 +214,7 @@ def saving_for_gpus(
     short_plan = compute_plan(facts, cell, host, replace(options, arch_list=shortest))
     short_seconds = _likely_seconds(facts, short_plan)
     whole_seconds = _likely_seconds(facts, compute_plan(facts, cell, host, options))
-    if short_seconds >= whole_seconds:
+    if short_seconds is None or whole_seconds is None or short_seconds >= whole_seconds:
         return []
     # A board runs no code for other capabilities, so the official list would not serve it.
     word = "required" if any(gpu.tegra for gpu in gpus) else "enough"
@@ -216,9 +227,10 @@ def saving_for_gpus(
 
 
 def _served_gpus(facts: Facts, cell: Cell, host: Host, toolkit: Toolkit) -> list[Capability]:
-    """Return the capabilities of the GPUs that a cell is for, on a host.
+    """Return the capabilities of the GPUs that the wheel of a cell will run on.
 
-    It is an empty list if the toolkit makes no code for one of them.
+    These are the host's, or those of a usual machine if the wheel is for another architecture or
+    system. [] if a GPU is unknown, or if the toolkit makes no code for it.
     """
     target = published.target_host(facts, host, cell.build.arch)
     served: list[Capability] = []
@@ -230,7 +242,7 @@ def _served_gpus(facts: Facts, cell: Cell, host: Host, toolkit: Toolkit) -> list
     return served
 
 
-def _likely_seconds(facts: Facts, plan: Plan) -> float:
-    """Return the most likely duration of a build in seconds; 0 if nothing is known."""
+def _likely_seconds(facts: Facts, plan: Plan) -> float | None:
+    """Return the most likely duration of a build in seconds; None if nothing is known."""
     estimate = estimate_build(facts, plan)
-    return estimate.wall.likely if estimate else 0.0
+    return estimate.wall.likely if estimate else None
