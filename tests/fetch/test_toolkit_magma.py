@@ -32,7 +32,7 @@ def offering(
     sources = [replace(MAGMA, capabilities=codes)]
     return replace(
         shop(cache, sources, MadeUp("conda", {"2.6.1": put})),
-        unserved=partial(unserved_capabilities, facts),
+        find_unserved=partial(unserved_capabilities, facts),
     )
 
 
@@ -122,3 +122,15 @@ def test_a_wrong_or_incomplete_magma_is_refused(
     with refused(code):
         install_from_providers(magma_request(), offering(tmp_path, shipped, spoilt))
     assert list_provisioned(tmp_path, ARCH) == {}
+
+
+def test_a_magma_without_a_version_is_not_to_be_requested_by_version(
+    tmp_path: Path, shipped: Facts
+) -> None:
+    def install_unversioned(folder: Path) -> None:
+        install(folder)
+        (folder / "include/magma_types.h").unlink()
+
+    with refused("wrong-magma-version") as caught:
+        install_from_providers(magma_request(), offering(tmp_path, shipped, install_unversioned))
+    assert "use another provider (`--from`)" in str(caught.value)

@@ -259,7 +259,7 @@ def show_or_install(
             run=run,
             progress=progress,
             parts=facts.toolkit_parts,
-            unserved=partial(unserved_capabilities, facts),
+            find_unserved=partial(unserved_capabilities, facts),
         )
         if requests:
             folders = [install_from_providers(request, context) for request in requests]

@@ -45,7 +45,7 @@ class ProvisionContext:
     run: RunProgram
     progress: ProgressDisplay
     parts: Sequence[ToolkitPart] = ()  # those of a complete toolkit
-    unserved: Unserved = lambda *_: ()  # by default, any GPU code will do
+    find_unserved: Unserved = lambda *_: ()  # by default, any GPU code will do
 
 
 def install_from_providers(request: ToolkitRequest, context: ProvisionContext) -> ProvisionedFolder:
@@ -53,7 +53,7 @@ def install_from_providers(request: ToolkitRequest, context: ProvisionContext) -
 
     Raises HostError with the reason of each provider if none has it, or for a full disk;
     SourceError and NetworkError if the provider's files are incomplete or do not arrive;
-    InterruptedBuildError if the user stops it.
+    InputError for a damaged library; InterruptedBuildError if the user stops the installation.
     """
     installed = _find_installed(request, context)
     if installed is not None:
@@ -88,7 +88,7 @@ def _find_installed(request: ToolkitRequest, context: ProvisionContext) -> Provi
     for magma in provisioned.provisioned_magma(folders, request.cuda or ""):
         if magma.version != request.version:
             continue
-        if not context.unserved(magma.code, request.capabilities):
+        if not context.find_unserved(magma.code, request.capabilities):
             return folders[magma.name]
     return None
 
@@ -97,7 +97,7 @@ def _first_offer(request: ToolkitRequest, context: ProvisionContext) -> Provider
     """Return the first offer for a request. Raises HostError with the reasons if there is none."""
     refusals = []
     for name, ask in context.providers.items():
-        sources = candidate_sources(request, name, context.sources, context.unserved)
+        sources = candidate_sources(request, name, context.sources, context.find_unserved)
         if isinstance(sources, ProviderRefusal):
             refusals.append(sources)
             continue
@@ -152,7 +152,7 @@ def _install_offer(
         _require_complete(offer, folder, context)
         name = request.name
         if request.kind == MAGMA:
-            name = _name_magma(offer, folder, context.unserved)
+            name = _name_magma(offer, folder, context.find_unserved)
         record = ProvisionRecord(
             kind=request.kind,
             version=request.version,
@@ -166,11 +166,12 @@ def _install_offer(
     def find() -> ProvisionedFolder | None:
         return _find_installed(request, context)
 
-    def note(text: str) -> None:
+    def show_note(text: str) -> None:
+        """Show a line that does not progress, such as that another process is waited for."""
         context.progress.start_bar(text).close()
 
-    installed = make_in_store(context.cache, request, find, fill, note)
-    # After an error the downloads stay, so that the next run need not repeat them.
+    installed = make_in_store(context.cache, request, find, fill, show_note)
+    # This is not reached after an error: the next run then need not repeat the downloads.
     for piece in offer.pieces:
         (downloads_folder(context.cache, piece.provider) / piece.file).unlink(missing_ok=True)
     bar.update(0, None, f"{extent}, in {installed.home}")
@@ -219,11 +220,11 @@ def nvcc_mismatch(home: Path, version: str, run: RunProgram) -> str:
     return output.strip().replace("\n", " ") or "nothing"
 
 
-def _name_magma(offer: ProviderOffer, folder: Path, unserved: Unserved) -> str:
+def _name_magma(offer: ProviderOffer, folder: Path, find_unserved: Unserved) -> str:
     """Return the name for a folder with MAGMA, "magma-2.6.1-cu118-7.0_8.6": it ends with its GPUs.
 
     The library itself says for which GPUs it has code. Raises SourceError if it is of another
-    version, or does not serve the requested capabilities; BuildError for a damaged library.
+    version, or does not serve the requested capabilities; InputError for a damaged library.
     """
     from torchmill.wheel.verify import device_code
 
@@ -231,10 +232,11 @@ def _name_magma(offer: ProviderOffer, folder: Path, unserved: Unserved) -> str:
     title = f"{request} from {offer.provider}"
     version = libraries.header_version(MAGMA, [folder / "include"])
     if version != request.version:
-        raise SourceError(
-            f"{title} is version {version or 'unknown'}: request that version",
-            code="wrong-magma-version",
-        )
+        if version:
+            problem = f"{title} is version {version}: request that version"
+        else:
+            problem = f"{title} does not tell its version: {_CURE}"
+        raise SourceError(problem, code="wrong-magma-version")
     library = folder / "lib/libmagma.a"  # torch's builds link it statically
     if not library.exists():
         library = folder / "lib/libmagma.so"
@@ -244,7 +246,7 @@ def _name_magma(offer: ProviderOffer, folder: Path, unserved: Unserved) -> str:
             f"{title} has no GPU code that all its objects share: {_CURE}",
             code="magma-without-gpu-code",
         )
-    missing = unserved(code, request.capabilities)
+    missing = find_unserved(code, request.capabilities)
     if missing:
         raise SourceError(
             f"{title} has GPU code for {code}, but none for {', '.join(missing)}: {_CURE}",

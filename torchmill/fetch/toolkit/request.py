@@ -96,7 +96,7 @@ def candidate_sources(
     request: ToolkitRequest,
     provider: str,
     sources: Sequence[ToolkitSource],
-    unserved: Unserved = lambda *_: (),
+    find_unserved: Unserved = lambda *_: (),
 ) -> tuple[ToolkitSource, ...] | ProviderRefusal:
     """Return the sources of a provider that may serve a request, or a refusal if none can.
 
@@ -109,7 +109,7 @@ def candidate_sources(
     for_cuda = [source for source in for_arch if source.cuda in {None, request.cuda}]
     fitting = [source for source in for_cuda if _may_have_version(source, request)]
     if fitting:
-        return _serving_sources(request, provider, fitting, unserved)
+        return _serving_sources(request, provider, fitting, find_unserved)
     if for_cuda:
         versions: dict[str, None] = {}  # an ordered set
         for source in for_cuda:
@@ -131,7 +131,10 @@ def _may_have_version(source: ToolkitSource, request: ToolkitRequest) -> bool:
 
 
 def _serving_sources(
-    request: ToolkitRequest, provider: str, sources: Sequence[ToolkitSource], unserved: Unserved
+    request: ToolkitRequest,
+    provider: str,
+    sources: Sequence[ToolkitSource],
+    find_unserved: Unserved,
 ) -> tuple[ToolkitSource, ...] | ProviderRefusal:
     """Return the sources whose GPU code serves the requested capabilities, or a refusal.
 
@@ -143,7 +146,7 @@ def _serving_sources(
         code = ";".join(source.capabilities)
         missing: Sequence[str] = ()
         if code:
-            missing = unserved(code, request.capabilities)
+            missing = find_unserved(code, request.capabilities)
         if missing:
             reason = f"it has code for {code}, but none for {', '.join(missing)}"
             refusals.append(ProviderRefusal(provider, reason))
