@@ -223,7 +223,7 @@ def test_a_part_may_be_vital_for_newer_releases_only(
 
 def test_a_toolkit_that_is_not_there_lacks_no_parts(small_facts: Facts) -> None:
     host = change_host(LINUX, toolkits={"lacking_parts": {"12.1": "nvml"}})
-    assert not cuda.lacking_parts(replace(small_facts, toolkit_parts=(CUBLAS,)), host, "12.1")
+    assert not cuda.missing_parts(replace(small_facts, toolkit_parts=(CUBLAS,)), host, "12.1")
 
 
 def test_the_findings_on_a_machine_name_the_parts_that_its_toolkits_lack(

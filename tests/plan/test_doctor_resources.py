@@ -61,7 +61,7 @@ def test_the_needs_of_a_package_without_measured_builds_are_in_its_facts(
 def test_limits_are_checked_also_without_an_estimate(shipped: Facts) -> None:
     """No build of torch-sparse was measured; a whole machine is examined for no build at all."""
     cell = find_cell(shipped, "sparse-3.11-cpu", "v2.9.1")
-    disk = DiskSpace("/", 2**40, {"tree": 0}, inodes=1, source_files=100)
+    disk = DiskSpace("/", 2**40, {"tree": 0}, free_inodes=1, source_files=100)
     limited = change_host(LINUX, resources={"processor_seconds": 3600, "disks": (disk,)})
     plan = build_plan.compute_plan(shipped, cell, limited, Options(torch="PyPI"))
     findings = examination.examine_build(CheckContext(shipped, cell, limited, plan))

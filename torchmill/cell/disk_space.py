@@ -77,7 +77,7 @@ def disk_spaces(folders: BuildFolders, cache: Path, source: Source | None) -> tu
             folder=str(place),
             free=shutil.disk_usage(place).free,
             present=present[device],
-            inodes=free_files(place),
+            free_inodes=free_files(place),
             source_files=source_files if holds_tree else 0,
             noexec=_is_noexec(place),
             misread=misread if holds_tree else "",

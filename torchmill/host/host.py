@@ -33,7 +33,7 @@ class DiskSpace:
     free: int  # bytes
     # Part of the build that goes to this disk -> its bytes that an earlier run has left there.
     present: Mapping[str, int]
-    inodes: int | None = None  # the number of further files that fit; None: any number
+    free_inodes: int | None = None  # the number of further files that fit; None: any number
     source_files: int = 0  # the number of files that will be copied there from the source
     noexec: bool = False  # it is mounted so that no program on it can run
     misread: str = ""  # characters in the path of the tree that programs misread

@@ -144,11 +144,11 @@ def _check_link(context: CheckContext, cuda: str) -> Iterator[Finding]:
 def check_toolkit_parts(context: CheckContext) -> Iterator[Finding]:
     """Yield a finding if the toolkit of the build lacks parts."""
     cuda = context.plan.cuda.toolkit or ""
-    parts = lacking_parts(context.facts, context.host, cuda)
+    parts = missing_parts(context.facts, context.host, cuda)
     if not parts:
         return
-    # Without most parts a build stops. `without` says what a wheel lacks if the build goes on; for
-    # the releases in `vital` it stops all the same.
+    # A build stops without a required part. Without an optional part the wheel lacks something,
+    # which `without` names, except for the releases in `vital`, whose builds stop.
     release = context.cell.release.torch_version
     stops_build = False
     for part in parts:
@@ -164,7 +164,7 @@ def check_toolkit_parts(context: CheckContext) -> Iterator[Finding]:
     )
 
 
-def lacking_parts(facts: Facts, host: Host, version: str) -> Sequence[ToolkitPart]:
+def missing_parts(facts: Facts, host: Host, version: str) -> Sequence[ToolkitPart]:
     """Return the parts that a host's toolkit is known to lack."""
     if version not in host.toolkits.homes:
         return []

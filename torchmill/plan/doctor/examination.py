@@ -196,7 +196,7 @@ def _check_toolkits(facts: Facts, host: Host) -> Iterator[Finding]:
             yield Finding(subject, folder, "a toolkit that some release builds with", "unknown")
         else:
             yield _toolkit_finding(toolkit, host, subject, folder)
-        parts = cuda.lacking_parts(facts, host, version)
+        parts = cuda.missing_parts(facts, host, version)
         if parts:
             # The packages that complete a toolkit are for glibc, and for no Jetson of old JetPacks.
             is_completable = not has_other_libc(host) and not has_own_cuda(host)

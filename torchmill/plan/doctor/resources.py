@@ -27,7 +27,7 @@ def check_resources(context: CheckContext) -> Iterator[Finding]:
     needs = storage.storage_needs(facts, context.plan, host.runs)
     yield from check_disks(host, needs or _usual_needs(context.package))
     if facts.costs.assumptions is not None:
-        yield from _check_inodes(host, facts.costs.assumptions.files)
+        yield from _check_inodes(host, files_per_source_file=facts.costs.assumptions.files)
     expected = estimate.estimate_build(facts, context.plan)
     memory = expected.compile.high if expected else context.package.setup.memory_per_job
     yield _memory_finding(host, memory)
@@ -68,7 +68,10 @@ def check_disks(host: Host, needs: Mapping[str, CostRange]) -> Iterator[Finding]
 
 
 def _need_on_disk(disk: DiskSpace, needs: Mapping[str, CostRange]) -> CostRange:
-    """Return the bytes that a build adds to a disk: those of its parts that are not there yet."""
+    """Return the bytes that a build adds to a disk: of each part there, those that it still lacks.
+
+    `disk.present` has all parts of the disk, with the bytes that each has already.
+    """
     total = _NOTHING
     for part, present_bytes in disk.present.items():
         if part in needs:
@@ -99,21 +102,21 @@ def disk_finding(free: int | None, need: CostRange, subject: str = "disk") -> Fi
     return with_cures(Finding(subject, state, needed, verdict, because=because), cures)
 
 
-def _check_inodes(host: Host, files: CostRange) -> Iterator[Finding]:
+def _check_inodes(host: Host, *, files_per_source_file: CostRange) -> Iterator[Finding]:
     """Yield a finding for each disk that may run out of inodes.
 
-    `files` are the files that a build makes for each file of its source.
+    `files_per_source_file` are the files that a build makes for each file of its source.
     """
     for disk in host.resources.disks:
-        low = round(files.low * disk.source_files)
-        high = round(files.high * disk.source_files)
-        if disk.inodes is None or disk.inodes >= high:
+        low = round(files_per_source_file.low * disk.source_files)
+        high = round(files_per_source_file.high * disk.source_files)
+        if disk.free_inodes is None or disk.free_inodes >= high:
             continue
         finding = Finding(
             f"files on {disk.folder}",
-            f"{disk.inodes} inodes free",
+            f"{disk.free_inodes} inodes free",
             f"{low} to {high}",
-            "failure" if disk.inodes < low else "warning",
+            "failure" if disk.free_inodes < low else "warning",
             because="a disk without inodes is full, whatever room it has",
         )
         yield with_cures(finding, [f"remove files (`df -i {disk.folder}` shows them)", _MOVE])
