@@ -73,6 +73,17 @@ def test_a_failure_is_cured_by_a_command_or_by_the_start_of_the_build(
     assert cures.incurable == ()
 
 
+def test_the_value_of_a_variable_is_quoted_but_not_its_name() -> None:
+    cures = find_cures([make_finding("TORCH_CUDA_ARCH_LIST='8.0;8.6' invoke toolkit --cuda 12.1")])
+    assert list(cures.commands) == ["TORCH_CUDA_ARCH_LIST='8.0;8.6' invoke toolkit --cuda 12.1"]
+
+
+def test_system_packages_come_before_tasks_and_tasks_before_other_programs() -> None:
+    ordered = ["A=b sudo dnf install gcc", "invoke deps", "invoke fetch", "pyenv", "uv x"]
+    findings = [make_finding(ordered[number]) for number in (3, 2, 1, 0, 4)]
+    assert list(find_cures(findings).commands) == ordered
+
+
 def test_each_option_that_cures_keeps_its_value() -> None:
     """Two findings may have one cure, and two cures one option."""
     cures = [f"nox -s w -- --set USE_{name}=0" for name in ("NCCL", "CUDNN", "NCCL")]

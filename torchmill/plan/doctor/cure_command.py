@@ -31,7 +31,7 @@ class CureCommand:
     """A command that can be run as it is."""
 
     variables: Mapping[str, str]  # that are set for it
-    words: tuple[str, ...]
+    words: tuple[str, ...]  # a program and its arguments; behind "invoke" comes one of _TASKS
 
     @property
     def starts_session(self) -> bool:
@@ -48,8 +48,23 @@ class CureCommand:
     @property
     def text(self) -> str:
         """Return the command as it is typed."""
-        assignments = [f"{name}={value}" for name, value in self.variables.items()]
-        return shlex.join([*assignments, *self.words])
+        # A shell takes 'NAME=a b' as the name of a program: only the value may be in quotes.
+        parts = [f"{name}={shlex.quote(value)}" for name, value in self.variables.items()]
+        parts.append(shlex.join(self.words))
+        return " ".join(parts)
+
+    @property
+    def rank(self) -> int:
+        """Return the command's place in the order in which the commands of a build run.
+
+        Package managers come first, then tasks of invoke in their own order, then all other
+        commands. Commands with the same place run in any order.
+        """
+        if self.words[0] in _PACKAGE_MANAGERS:
+            return 0
+        if self.words[0] == "invoke":
+            return 1 + _TASKS.index(self.words[1])
+        return 1 + len(_TASKS)
 
 
 def read_commands(cure: str) -> list[CureCommand | None]:
@@ -93,14 +108,3 @@ def _is_runnable(words: list[str]) -> bool:
             return program in _PROGRAMS
         case _:
             return False
-
-
-def command_rank(command: str) -> int:
-    """Return the place of a command in the order in which the commands of a build run.
-
-    System packages come first, then tasks of invoke, then everything else.
-    """
-    program, argument, *_ = command.split()
-    if program == "invoke":
-        return _TASKS.index(argument)
-    return 0 if program in _PACKAGE_MANAGERS else len(_TASKS)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from torchmill.plan.doctor.cure_command import command_rank, read_commands
+from torchmill.plan.doctor.cure_command import read_commands
 from torchmill.plan.doctor.finding import Finding
 
 
@@ -25,6 +25,7 @@ def find_cures(findings: Iterable[Finding]) -> Cures:
     something are taken from both.
     """
     commands: dict[str, Finding] = {}
+    ranks: dict[str, int] = {}  # command -> its place in the order to run
     variables: dict[str, str] = {}
     options: dict[tuple[str, ...], None] = {}  # an ordered set: findings may share a cure
     incurable: list[Finding] = []
@@ -40,6 +41,7 @@ def find_cures(findings: Iterable[Finding]) -> Cures:
                 continue
             if not command.starts_session:
                 commands.setdefault(command.text, finding)
+                ranks[command.text] = command.rank
             elif is_failure:
                 variables |= command.variables
                 options[command.session_options] = None
@@ -47,7 +49,9 @@ def find_cures(findings: Iterable[Finding]) -> Cures:
         # `invoke deps` with a tag installs the packages for this build. Without one it is for the
         # selected release, which may be another.
         commands.pop("invoke deps", None)
-    ordered = {command: commands[command] for command in sorted(commands, key=command_rank)}
+    ordered = {
+        command: commands[command] for command in sorted(commands, key=lambda text: ranks[text])
+    }
     words: list[str] = []
     for session_options in options:
         words.extend(session_options)
