@@ -17,6 +17,7 @@ from millguard.recorded_runs import (
     load_run,
     new_recording,
     save_run,
+    without_credentials,
 )
 from millguard.timeline import Record, TimelineEvent, TimelineMoment, UnitRun, format_record
 from millguard.usage import UsageError
@@ -47,6 +48,24 @@ def run(tmp_path: Path) -> RecordedRun:
 
 def test_a_run_is_read_as_it_was_written(run: RecordedRun) -> None:
     assert (run.record, run.records) == (RECORD, RECORDS)
+
+
+@pytest.mark.parametrize(
+    ("word", "shown"),
+    [
+        ("https://user:secret@host/x", "https://…@host/x"),
+        ("https://secret@host/x@v1", "https://…@host/x@v1"),
+        ("https://user:p@ss@host/x", "https://…@host/x"),
+        ("https://user:p/ss@host/x", "https://…@host/x"),
+        ("git+https://host/x.git@v1.0", "git+https://host/x.git@v1.0"),
+        ("https://host:8080/x@v1", "https://host:8080/x@v1"),
+        ("http://[::1]:80/x@v1", "http://[::1]:80/x@v1"),
+        ("file:///C:/x@v1", "file:///C:/x@v1"),
+        ("a@b", "a@b"),
+    ],
+)
+def test_user_names_and_passwords_are_hidden(word: str, shown: str) -> None:
+    assert without_credentials(["pip", word]) == ("pip", shown)
 
 
 def test_the_text_says_what_was_slow_big_and_waiting(run: RecordedRun) -> None:
@@ -143,6 +162,9 @@ def test_a_folder_is_no_target(tmp_path: Path) -> None:
         '{"command": 1}',
         json.dumps({**asdict(RECORD), "format": 2}),
         json.dumps({**asdict(RECORD), "command": [1]}),
+        json.dumps({**asdict(RECORD), "command": "ls"}),
+        json.dumps({**asdict(RECORD), "unguarded": []}),
+        json.dumps({**asdict(RECORD), "unguarded": None}),
         json.dumps({**asdict(RECORD), "cores": 0}),
         json.dumps({**asdict(RECORD), "seconds": "long"}),
         json.dumps({**asdict(RECORD), "unguarded": {"go": "many"}}),

@@ -28,8 +28,10 @@ KEPT_RUNS = 20
 ABANDONED_SECONDS = 24 * 3600.0
 RUN_SUFFIX = ".run.json"
 _MOST = 2**53  # above all seconds and numbers of compilers
-# "https://user:token@host": a report may be handed on, so passwords stay out of it.
-_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+# "https://user:token@host": a report may be handed on, so passwords stay out of it. Users also type
+# passwords with "@" or "/", which a valid address would encode. A path with "@" is no password, as
+# in "https://host:8080/project@v1".
+_CREDENTIALS = re.compile(r"(?<=://)(?:[^/\s]+|[^/\s:@\[]+:(?!/|\d+/)\S+)(?=@)")
 
 
 class NoRunError(Exception):
@@ -44,7 +46,7 @@ class RunRecord:
     folder: str  # that it ran in; "" if the folder was removed
     began: str  # ISO 8601 with the offset from UTC
     seconds: float  # it took
-    exit_code: int  # 128 and the number of the signal that ended it
+    exit_code: int  # as a shell gives it: 128 + the signal's number if a signal ended it
     cores: int  # processors that it could use, at least 1
     # compilers that the guard did not see, by the name of the program that started them
     unguarded: dict[str, int] = field(default_factory=dict)
@@ -136,7 +138,10 @@ def _parse_description(content: bytes) -> RunRecord:
     values = parse_object(content)
     if values["format"] != FORMAT:
         raise ValueError(f"its format is not {FORMAT}: another release of millguard wrote it")
-    values["command"] = tuple(values["command"])
+    command, unguarded = values["command"], values.get("unguarded", {})
+    if not (isinstance(command, list) and isinstance(unguarded, dict)):
+        raise TypeError("its command is not a list, or its unguarded compilers have no names")
+    values["command"] = tuple(command)
     record = RunRecord(**values)
     texts = (*record.command, record.folder, record.began, *record.unguarded)
     counts = (record.exit_code, record.cores, *record.unguarded.values())
