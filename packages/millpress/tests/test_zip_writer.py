@@ -184,6 +184,21 @@ def test_zip64_is_read_wherever_it_begins(tmp_path: Path, size: int, count: int)
         unzip("-tq", path)
 
 
+def test_a_zip64_field_that_is_cut_short_is_damage(tmp_path: Path) -> None:
+    path = tmp_path / "small.zip"
+    with path.open("wb") as sink:
+        archive = ZipWriter(sink, STAMP, size_limit=100)
+        archive.add_parts(member("a", bytes(200)), [bytes(200)])
+        archive.close()
+    data = bytearray(path.read_bytes())
+    data[28:30] = (12).to_bytes(2, "little")  # the length of the field and of its head, once 20
+    path.write_bytes(data)
+    with zipfile.ZipFile(path) as read:
+        info = read.getinfo("a")
+    with path.open("rb") as source, pytest.raises(zipfile.BadZipFile, match="cut short"):
+        zip_archive.data_offset(source, info)
+
+
 def test_headers_equal_those_that_zipfile_writes(tmp_path: Path) -> None:
     written = tmp_path / "written.zip"
     reference = tmp_path / "reference.zip"

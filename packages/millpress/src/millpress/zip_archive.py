@@ -479,7 +479,10 @@ def data_offset(source: BinaryIO, info: ZipInfo) -> int:
     _, _, flags, method, _, _, crc, packed, size, name_bytes, extra_bytes = fields
     encoding = "utf-8" if flags & UTF8_FLAG else "cp437"
     name = source.read(name_bytes).decode(encoding, "replace")
-    wide = _zip64_sizes(source.read(extra_bytes))
+    try:
+        wide = _zip64_sizes(source.read(extra_bytes))
+    except struct.error:
+        raise BadZipFile(f"{info.filename} has a ZIP64 field that is cut short") from None
     if packed == ZIP64_SIZE:
         packed = wide.packed
     if size == ZIP64_SIZE:
@@ -508,7 +511,7 @@ def _zip64_sizes(extra: bytes) -> _WideSizes:
     """Return the sizes in the first ZIP64 field of a local header, or zeros without that field.
 
     `extra` has fields one after the other. Each begins with its kind and its length, which have two
-    bytes each.
+    bytes each. Raises struct.error if the ZIP64 field is shorter than it says.
     """
     while extra and not extra.startswith(struct.pack("<H", ZIP64_FIELD)):
         length = int.from_bytes(extra[2:4], "little")
