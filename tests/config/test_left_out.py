@@ -66,6 +66,14 @@ def test_a_package_left_out_is_known_by_its_session(configs: Path) -> None:
         cell_lookup.find_cell(facts, "scatter-3.10-cpu", "x86_64", None)
 
 
+def test_a_base_package_that_cannot_be_read_puts_no_blame_on_releases(configs: Path) -> None:
+    (configs / "packages" / "base.toml").write_text(BROKEN, encoding="utf-8")
+    with refused("facts-invalid") as caught:
+        read_facts(configs)
+    files = {line.split(":")[0].strip() for line in str(caught.value).splitlines()[1:]}
+    assert files == {"addon.toml", "base.toml"}
+
+
 @pytest.mark.parametrize("text", [BROKEN, "nonsense = 1"])
 def test_dependents_of_a_package_left_out_are_left_out_too(text: str, configs: Path) -> None:
     (configs / "packages" / "tiny-scatter.toml").write_text(text, encoding="utf-8")

@@ -45,7 +45,11 @@ class ReleaseReader:
         # whose file forgets `after` looks like the base, so packages with mistakes come last.
         readable.sort(key=lambda file: (file.package.after is not None, bool(file.problems)))
         self._packages = [file.package for file in readable]
-        self._unreadable = [file.stem for file in files if not file.package.name]
+        # Releases of these packages cannot be checked, so their tables are passed over.
+        self._unchecked = [file.stem for file in files if not file.package.name]
+        if all(package.after is not None for package in self._packages):
+            # The base package is among the files that cannot be read.
+            self._unchecked += [package.name for package in self._packages]
         self._arches = arches
         self._tried_keys = tried_keys  # of the table `tried`: "cu118", "cu118-aarch64"
         self._cache = cache
@@ -72,14 +76,13 @@ class ReleaseReader:
     def _read_file(self, path: Path, problems: list[str]) -> list[Release]:
         """Return the releases in a file, and add its mistakes to `problems`."""
         table = read_toml(path, problems, cache=self._cache)
-        # Releases of a package whose file cannot be read cannot be checked.
-        for stem in self._unreadable:
-            table.data.pop(stem, None)
+        for name in self._unchecked:
+            table.data.pop(name, None)
         releases: list[Release] = []
         base: Release | None = None
         for position, package in enumerate(self._packages):
             is_described = package.name in table.data
-            package_table = table.table(package.name)
+            package_table = table.table(package.name)  # makes the name a known key of the file
             if not is_described:
                 continue
             is_base = position == 0
@@ -149,8 +152,8 @@ def _read_toolkits(cuda: TomlTable, base: Release | None) -> CudaSupport:
 def _read_cuda(toolkits: TomlTable, version: str) -> Cuda:
     """Read the facts about official wheels with one toolkit: NVIDIA's libraries and the arch lists.
 
-    `toolkits` has a table for each toolkit, and `version` is the toolkit to read. The version of a
-    library that has no key is the one that the wheels require.
+    `toolkits` has a table for each toolkit, and `version` is the toolkit to read. Without the key
+    `cusparselt` (or `nvshmem`), the version of that library is the one pinned in `requires`.
     """
     table = toolkits.table(version)
     if not is_version(version):
@@ -187,9 +190,10 @@ def _pinned_version(requirements: Iterable[Requirement], library: str) -> str | 
 
 
 def _read_built_from(table: TomlTable) -> dict[str, tuple[str, ...]]:
-    """Return the commits from which wheels on PyPI were built, each with its wheels.
+    """Return the commits from which wheels on PyPI were built, each with the names of its wheels.
 
-    A single commit instead of a table is that of all wheels, for which () stands.
+    An example is {"49444c3…": ("spam-1.0-cp310-cp310-win_amd64.whl",)}. A single commit instead of
+    a table is that of all wheels: {"49444c3…": ()}.
     """
     if isinstance(table.data.get("built_from"), str):
         return {table.text("built_from"): ()}
