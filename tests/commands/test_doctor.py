@@ -239,6 +239,15 @@ def test_a_setting_that_only_a_later_step_would_refuse_is_refused(
         doctor.show_examination(shipped, Layout(tmp_path, tmp_path / "cache"))
 
 
+def test_all_is_only_recommended_for_fixes_that_it_shows() -> None:
+    other = Finding("git", "none", "any", "warning", other_cures=("invoke deps",))
+    recommended = [
+        "--all" in machine_report.DoctorReport("wheel", [finding], "").as_text()
+        for finding in (other, replace(other, cure="invoke deps --tag v1"))
+    ]
+    assert recommended == [False, True]
+
+
 def test_the_refusal_points_to_fixes_only_if_there_are_some() -> None:
     fixed = Finding("git", "none", "any", "failure", cure="invoke deps")
     unfixed = Finding("glibc", "musl", "2.17", "failure")

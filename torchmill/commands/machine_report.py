@@ -60,7 +60,7 @@ class DoctorReport:
         has_other_cures = False
         for finding in self.findings:
             lines += self._explain(finding)
-            if finding.verdict in _PROBLEMS and finding.other_cures:
+            if finding.verdict in _PROBLEMS and finding.cure and finding.other_cures:
                 has_other_cures = True
         if has_other_cures and not self.every_cure:
             lines.append("\n`--all` shows other fixes, too")
