@@ -7,7 +7,7 @@ from textwrap import dedent
 
 import pytest
 
-from torchmill.core.log_reader import read_log
+from torchmill.core.log_reader import SkippedLines, read_log
 from torchmill.plan.log_lines import LogLine, last_run, telling_lines
 
 
@@ -69,6 +69,19 @@ def test_a_message_of_cmake_is_one_line() -> None:
         "/pytorch/third_party/fmt does not contain a CMakeLists.txt file.",
     )
     assert stack.number == 7
+
+
+def test_at_most_sixty_lines_are_one_message_of_cmake() -> None:
+    lines = ["CMake Warning at a:", *(["  indented"] * 60)]
+    assert telling_numbers(*lines) == [61]
+
+
+def test_ranges_of_lines_that_were_not_read_are_told_apart() -> None:
+    log = [SkippedLines(2), "error: x", SkippedLines(3)]
+    assert last_run(log).skipped == (
+        "the log is too long: lines 1 to 2 were not read; "
+        "the log is too long: lines 4 to 6 were not read"
+    )
 
 
 def test_of_a_log_of_two_runs_the_second_is_read() -> None:

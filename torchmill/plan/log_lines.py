@@ -18,7 +18,9 @@ _HARMLESS = re.compile("|".join(LOG_WORDS["harmless"]))
 _WARNING = re.compile(LOG_WORDS["warning"])
 _MESSAGE = re.compile(r"(?:rror|fatal)(?: \w+)? *: |undefined |relocation ")  # in no command
 _CMAKE_MESSAGE = re.compile(r"(?P<indent> *)CMake (?P<kind>Error|(?:Deprecation )?Warning)\b")
-_MOST_MESSAGE_LINES = 60  # lines of one message of CMake
+# Lines of one message of CMake. What is longer is hardly one message, but a log that is indented:
+# the lines behind these are judged like any others.
+_MOST_MESSAGE_LINES = 60
 # What ninja writes of a failed step, and when it stops.
 FAILED_STEP = re.compile(r"\s*FAILED: (?:\[code=\d+\] )?(?P<target>\S*)")
 _STOPPED = re.compile(r"\s*ninja: (?:build stopped|error: rebuilding)")
@@ -104,7 +106,7 @@ def _join_cmake_messages(lines: Iterable[LogLine]) -> Iterator[LogLine]:
     for line in lines:
         if message:
             belongs = not line.text or _indent(line.text) > _indent(message[0].text)
-            if belongs and len(message) <= _MOST_MESSAGE_LINES:
+            if belongs and len(message) < _MOST_MESSAGE_LINES:
                 message.append(line)
                 continue
             yield from _join_message(message)
@@ -158,7 +160,7 @@ def last_run(log: Iterable[str]) -> LogReading:
             del run[first:last]
             next_run = max(min(next_run, first), next_run - (last - first))
             size = _size_of_lines(run)
-    return LogReading(run, "".join(skipped))
+    return LogReading(run, "; ".join(skipped))
 
 
 def _note_skipped(log: Iterable[str], skipped: list[str]) -> Iterator[str]:
