@@ -98,6 +98,8 @@ def test_installed_toolkits_that_could_replace_it_are_named(shipped: Facts) -> N
     installed = ["13.0", "11.8", "11.6", "11.7"]
     assert cuda_toolkit.usable_toolkits(shipped, cell, installed) == ["11.8"]
     assert cuda_toolkit.usable_toolkits(shipped, cell, []) == []
+    without_cuda = find_torch_cell(shipped, "wheel-3.10-cpu", "v1.13.1")
+    assert cuda_toolkit.usable_toolkits(shipped, without_cuda, installed) == []
 
 
 def plan_on_host(shipped: Facts, identifier: str, options: Options | None = None) -> Plan:

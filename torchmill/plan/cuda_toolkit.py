@@ -73,8 +73,13 @@ def _can_replace(version: str, usual: str) -> bool:
 
 
 def usable_toolkits(facts: Facts, cell: Cell, versions: Iterable[str]) -> list[str]:
-    """Return the versions that can compile a cell in place of its own toolkit, oldest first."""
-    usual = str(cell.build.cuda)
+    """Return the versions that can compile a cell in place of its own toolkit, oldest first.
+
+    A cell without CUDA has none.
+    """
+    usual = cell.build.cuda
+    if usual is None:
+        return []
     candidates = set(versions) - {usual}
     usable: list[str] = []
     for toolkit in facts.toolkits:
@@ -86,14 +91,22 @@ def usable_toolkits(facts: Facts, cell: Cell, versions: Iterable[str]) -> list[s
 
 
 def _obstacles(facts: Facts, cell: Cell, toolkit: Toolkit) -> tuple[str, ...]:
-    """Return why a toolkit cannot compile a cell: the reasons against the cell of its variant."""
-    build = replace(cell.build, cuda=toolkit.version)
-    return matrix.make_cell(facts, cell.release, build).reasons
+    """Return the reasons for which the matrix rejects a cell if the toolkit compiles it.
+
+    The cell keeps its own variant.
+    """
+    compiled = cell_with_toolkit(cell, toolkit.version)
+    return matrix.make_cell(facts, compiled.release, compiled.build).reasons
 
 
 @dataclass(frozen=True, slots=True)
 class CudaSelection:
-    """The toolkit, compiler and libraries of a cell on a host."""
+    """The toolkit, compiler and libraries of a cell on a host.
+
+    `libraries` are those that the build takes from the user's cache, `provisioned` are their
+    folders there, and `case.kept` has their names. `case.lacking` has the libraries that rules ask
+    about, and that neither the host nor the cache has.
+    """
 
     cell: Cell  # the version in `cell.build.cuda` is that of the toolkit that compiles it
     case: Case  # what the conditions of rules are compared with
