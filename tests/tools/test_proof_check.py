@@ -166,14 +166,16 @@ def make_outcomes(**results: str) -> dict[str, Outcome]:
 
 def test_what_is_unlike_the_published_wheel_is_the_result() -> None:
     ours = make_outcomes(a="passed", b="failed", c="failed", d="skipped", e="ended", f="skipped")
+    ours |= make_outcomes(h="skipped")
     theirs = make_outcomes(
         a="failed", b="failed", c="passed", d="passed", e="passed", f="skipped", g="passed"
     )
+    theirs |= make_outcomes(h="failed", i="ended")
     comparison = compare(ours, theirs, {"e": "known since 1.13"})
     assert list(comparison["alone"]) == ["c", "d", "e", "g"]
     assert comparison["alone"]["e"]["explained"] == "known since 1.13"
     assert comparison[outcomes.BOTH] == ["b"]
-    assert comparison[outcomes.THEIRS] == ["a"]
+    assert comparison[outcomes.THEIRS] == ["a", "h", "i"]
     lines = list(describe({"wheel": "ours", "against": "theirs", "unlike": [], **comparison}))
     assert "not as on the published wheel: 4, of which 1 are explained" in lines
     assert list(compare(ours, {}, {})["alone"]) == ["b", "c", "e"], (

@@ -17,7 +17,8 @@ class Outcome(NamedTuple):
     """The outcome of one test."""
 
     result: str  # "passed", "skipped", "failed", "not collected", "ended"
-    why: str = ""  # the error, or the reason of a skip
+    # the error, or the reason of a skip; of a test that passed, the error of its first run
+    why: str = ""
 
     @property
     def bad(self) -> bool:
@@ -51,9 +52,13 @@ def compare(ours: Outcomes, theirs: Outcomes, explained: Mapping[str, str]) -> d
 
     `explained` has parts of the names of tests, with the reasons why those may fail on our wheel.
     """
-    bad_on_published = sorted(
-        test for test, outcome in theirs.items() if outcome.bad and test in ours
-    )
+    fail_on_both = []
+    fail_on_published = []  # they pass on our wheel, or are skipped or missing there
+    for test in sorted(test for test, outcome in theirs.items() if outcome.bad):
+        if test in ours and ours[test].bad:
+            fail_on_both.append(test)
+        else:
+            fail_on_published.append(test)
     passed_again = sorted(
         test for test, outcome in ours.items() if outcome.result == PASSED and outcome.why
     )
@@ -63,8 +68,8 @@ def compare(ours: Outcomes, theirs: Outcomes, explained: Mapping[str, str]) -> d
     return {
         "results": dict(Counter(outcome.result for outcome in ours.values())),
         "published": dict(Counter(outcome.result for outcome in theirs.values())),
-        BOTH: [test for test in bad_on_published if ours[test].bad],
-        THEIRS: [test for test in bad_on_published if ours[test].result == PASSED],
+        BOTH: fail_on_both,
+        THEIRS: fail_on_published,
         FLAKY: passed_again,
         "alone": alone,
     }
