@@ -347,6 +347,15 @@ def test_incomplete_cached_tools_are_installed_again(tmp_path: Path, gone: str) 
     assert len(calls) == 2
 
 
+def test_scripts_that_pip_compiles_stop_nothing(tmp_path: Path) -> None:
+    def install(*arguments: str) -> None:
+        pip([])(*arguments)
+        (Path(arguments[arguments.index("--prefix") + 1]) / "bin" / "__pycache__").mkdir()
+
+    provide_shared_tools(tmp_path / "kit", ("cmake",), install, tmp_path / "kept")
+    assert (tmp_path / "kit" / "bin" / "cmake").is_symlink()
+
+
 def test_tools_deleted_while_they_are_linked_are_installed_in_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

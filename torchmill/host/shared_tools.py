@@ -22,8 +22,8 @@ def provide_shared_tools(
     """Make a folder with the tools that all interpreters share, unless it exists.
 
     The folder appears by a rename, once it is complete. `install` runs pip in any environment: the
-    tools do not depend on an interpreter. They are stored in `store`, beside the empty
-    environments, and the files in `folder` are hard links to them if the disk can have these.
+    tools do not depend on an interpreter. They are stored in `store`, where empty environments are
+    stored too, and the files in `folder` are hard links to them if the disk can have these.
     """
     if folder.is_dir():
         return
@@ -33,8 +33,8 @@ def provide_shared_tools(
         copy_stored(
             store / f"tools-{digest}",
             fresh,
-            partial(_install_tools, requirements, install),
-            partial(shutil.copytree, symlinks=True, copy_function=_link_or_copy),
+            make=partial(_install_tools, requirements, install),
+            copy=partial(shutil.copytree, symlinks=True, copy_function=_link_or_copy),
         )
         fresh.rename(folder)
 
@@ -56,7 +56,8 @@ def _install_tools(requirements: Sequence[str], install: Install, folder: Path) 
             *requirements,
         )
     for script in programs.iterdir():
-        if script.is_symlink() or script.read_bytes()[:2] != b"#!":
+        # pip compiles scripts that are named as modules into a folder `__pycache__` beside them.
+        if script.is_symlink() or script.is_dir() or script.read_bytes()[:2] != b"#!":
             continue
         program = next(folder.glob(f"**/data/bin/{script.name}"), None)
         script.unlink()
