@@ -60,7 +60,8 @@ def board_sentence(board: GpuHost, gpu: NamedGpu) -> str:
     """Return a clause on the machine that a GPU's board implies."""
     name = gpu.name
     if name == gpu.capability.name:  # the user gave a capability, not the name of a GPU
-        name = board.gpus[0]
+        # GPUs on one board's list may have different capabilities: GH200 has 9.0, GB200 has 10.0.
+        name = next(each for each in board.gpus if each in gpu.capability.gpus)
     return f"{name} comes with {board.name}: a machine with it is {board.arch}"
 
 
