@@ -110,20 +110,20 @@ def _with_marker(requirement: str, marker: str) -> str:
     return f"{requirement} ; {marker}" if marker else requirement
 
 
-class PackageSource(NamedTuple):
+class MarkedPlace(NamedTuple):
     """A place that a project has to name for a package, and the platforms that it is for."""
 
     place: WheelPlace
     marker: str  # "" on all platforms
 
 
-def package_sources(decision: SnippetDecision, package: str) -> tuple[PackageSource, ...]:
+def package_sources(decision: SnippetDecision, package: str) -> tuple[MarkedPlace, ...]:
     """Return the places that a project has to name for a package."""
     pins = [pin for pin in decision.of_package(package) if _needs_place(pin)]
     sources = []
     for place in dict.fromkeys(pin.place for pin in pins):
         same_place = [pin for pin in pins if pin.place == place]
-        sources.append(PackageSource(place, _pins_marker(decision, same_place)))
+        sources.append(MarkedPlace(place, _pins_marker(decision, same_place)))
     return tuple(sources)
 
 
