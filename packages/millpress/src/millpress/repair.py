@@ -64,16 +64,16 @@ def repair_wheel(
         print(repaired.packed.path, [library.name for library in repaired.result.bundled])
     """
     folder.mkdir(parents=True, exist_ok=True)
-    newest_tag = platform_tag
+    target_tag = platform_tag
     if platform_tag == "auto":
         # The wheel is repaired for the newest tag that this machine allows. That shows the oldest
         # tag whose promises the files keep, and WHEEL and the file's name get that one.
-        newest_tag = _newest_tag(wheel)
+        target_tag = _newest_tag(wheel)
     # beside the copy: the folder for temporary files may be small, or in memory
     with tempfile.TemporaryDirectory(prefix=".millpress-", dir=folder) as scratch:
         staged = stage_wheel(wheel, Path(scratch), edited=())
-        result = repair_staged(staged, newest_tag, folders=folders)
-        tag = newest_tag
+        result = repair_staged(staged, target_tag, folders=folders)
+        tag = target_tag
         if platform_tag == "auto" and result.lowest_tag is not None:  # the oldest that holds
             tag = result.lowest_tag
         name = metadata.set_platform_tag(staged, tag)
@@ -223,7 +223,8 @@ def _new_run_path(
 
     These may be in the wheel (`needs_wheel`), in packages of NVIDIA that the wheel requires, or in
     packages of NVIDIA that its base package requires. `needed` are the names of the libraries as
-    the edited file has them. A file that does not need any of these gets no new entry.
+    the edited file has them. A file that has no run path, and needs no library from any of these
+    places, gets none.
     """
     required_folders = _nvidia_folders(graft.required_nvidia, needed)
     installed_folders = _nvidia_folders(graft.installed_nvidia, needed)
@@ -231,8 +232,9 @@ def _new_run_path(
     library_folders = [
         folder for folder in (graft.staged.libraries, graft.folder) if folder in used_folders
     ]
-    # All folders of required packages, not only those that are needed: a library of one package
-    # opens libraries of others by name.
+    # All folders of packages that this wheel requires, not only those that are needed: a library of
+    # one package opens libraries of others by name. Of packages that only the base package
+    # requires, the needed folders.
     nvidia_folders = installed_folders | set(graft.required_nvidia.values())
     library_folders += [graft.staged.root / folder for folder in sorted(nvidia_folders)]
     return elf_edit.run_path(

@@ -337,8 +337,9 @@ class ZipWriter:
         """
         record_bytes = END64_RECORD.size - UNCOUNTED_BYTES
         made_by = ZIP64_VERSION | UNIX_SYSTEM << 8
-        versions = (record_bytes, made_by, ZIP64_VERSION, 0, 0)
-        self.sink.write(END64_RECORD.pack(END64_MARK, *versions, count, count, size, start))
+        # its size, both versions of the format, and the first disk of one
+        leading_fields = (record_bytes, made_by, ZIP64_VERSION, 0, 0)
+        self.sink.write(END64_RECORD.pack(END64_MARK, *leading_fields, count, count, size, start))
         self.sink.write(END64_LOCATOR.pack(LOCATOR_MARK, 0, end, 1))
 
     def _local_header(self, member: ZipMember) -> bytes:
@@ -574,7 +575,7 @@ def unsafe_member(info: ZipInfo) -> str:
     name = info.orig_filename
     if leaves_folder(name):
         return f"the member {name!r} leaves the wheel"
-    if _is_renamed(info) or {"", "."} & set(name.removesuffix("/").split("/")):
+    if _has_unicode_path(info) or {"", "."} & set(name.removesuffix("/").split("/")):
         return f"the member {name!r} has another name where it is extracted"
     if not name.isprintable():  # it could control the terminal of those who list it
         return f"the member {name!r} has a name that cannot be printed"
@@ -587,10 +588,11 @@ def unsafe_member(info: ZipInfo) -> str:
     return ""
 
 
-def _is_renamed(info: ZipInfo) -> bool:
-    """Tell whether a member has a second name, by which some programs extract it.
+def _has_unicode_path(info: ZipInfo) -> bool:
+    """Tell whether a member has a Unicode path: a second name, by which some programs extract it.
 
-    It is in the extra field 0x7075 (Unicode path), which Python reads from 3.12 on.
+    It is in the extra field 0x7075, which Python reads from 3.12 on. A second name that equals the
+    first counts, too.
     """
     encoding = "utf-8" if info.flag_bits & UTF8_FLAG else "cp437"
     raw_name = info.orig_filename.encode(encoding, "replace")
