@@ -24,7 +24,7 @@ from torchmill.config.build import Arch
 from torchmill.config.conda_facts import CondaFacts, CondaName
 from torchmill.config.costs import CompilePeak, CostAssumptions, KnownUnit, MeasuredRun
 from torchmill.config.facts import FailureCause, OfferedWheels
-from torchmill.config.gpu import ArchName, BoardIndex, Capability, DeviceMaker, GpuHost
+from torchmill.config.gpu import ArchName, Board, BoardIndex, Capability, DeviceMaker
 from torchmill.config.images import Archive, BaseImage, ImageFacts
 from torchmill.config.link_facts import LinkFacts
 from torchmill.config.package import (
@@ -441,7 +441,7 @@ FILES: Mapping[str, Callable[[], Schema]] = {
     "board_indexes": lambda: _lists(index=of_class(BoardIndex)),
     "causes": _causes,
     "conda": _conda,
-    "gpu_hosts": lambda: _lists(board=of_class(GpuHost)),
+    "gpu_hosts": lambda: _lists(board=of_class(Board)),
     "gpus": lambda: _named(Capability, "name"),
     "images": _images,
     "indexes": lambda: _lists(wheels=of_class(OfferedWheels)),

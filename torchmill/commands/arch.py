@@ -14,7 +14,7 @@ from torchmill.commands.command import CommandOutput
 from torchmill.config import arch_list, selection
 from torchmill.config.arch_list import ArchTarget
 from torchmill.config.facts import Facts
-from torchmill.config.gpu import Capability, GpuHost
+from torchmill.config.gpu import Board, Capability
 from torchmill.config.gpu_names import NamedGpu, find_gpus, gpus_of_host
 from torchmill.config.release import Release
 from torchmill.config.release_lookup import base_package, find_release
@@ -163,7 +163,7 @@ class ListAnswer:
     def _lines(
         self,
         shown_gpus: Sequence[NamedGpu],
-        board: GpuHost | None,
+        board: Board | None,
         wheel: PublishedWheel | None,
         plan: Plan | None,
     ) -> Iterator[str]:
@@ -417,20 +417,20 @@ def _describe_support(
 
 
 def _describe_official(
-    facts: Facts, wheel: PublishedWheel | None, gpus: Sequence[NamedGpu], board: GpuHost | None
+    facts: Facts, wheel: PublishedWheel | None, gpus: Sequence[NamedGpu], board: Board | None
 ) -> list[str]:
     """Return which official wheel serves some GPUs, and facts about their board."""
     capabilities = {gpu.capability.name for gpu in gpus}
     subject = "all of these GPUs" if len(capabilities) > 1 else "this GPU"
     lines = []
     if board:
-        lines.append(gpu_hosts.board_sentence(board, gpus[0]))
+        lines.append(gpu_hosts.board_clause(board, gpus[0]))
     if wheel:
         lines.append(str(wheel))
     else:
         lines.append(f"no official wheel that was read fits {subject}")
     indexes = gpu_hosts.board_indexes(facts, [gpu.capability for gpu in gpus])
-    lines += [gpu_hosts.index_sentence(index) for index in indexes]
+    lines += [gpu_hosts.index_clause(index) for index in indexes]
     return lines
 
 
@@ -439,7 +439,7 @@ def _official_wheel(
     releases: Sequence[Release],
     gpus: Iterable[NamedGpu],
     host: Host,
-    board: GpuHost | None,
+    board: Board | None,
     *,
     is_local: bool,
 ) -> PublishedWheel | None:

@@ -167,11 +167,11 @@ def require_machine_of(
     if wheel:
         hints.append(f"for such a machine, {wheel}")
     for index in gpu_hosts.board_indexes(facts, capabilities):
-        hints.append(gpu_hosts.index_sentence(index))
+        hints.append(gpu_hosts.index_clause(index))
     sentences = "".join(f". {hint[0].upper()}{hint[1:]}" for hint in hints)
     listed = ", ".join(gpu.name for gpu in gpus)
     raise ConfigError(
-        f"--gpu {listed}: {gpu_hosts.board_sentence(board, gpus[0])}, and this one is {host.arch}: "
+        f"--gpu {listed}: {gpu_hosts.board_clause(board, gpus[0])}, and this one is {host.arch}: "
         f"run this there, or name cells for it, such as wheel-3.12-cu130-{board.arch}{sentences}",
         code="gpu-of-a-board",
     )

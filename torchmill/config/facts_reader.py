@@ -25,11 +25,11 @@ from torchmill.config.costs import (
 from torchmill.config.facts import Facts, FailureCause, OfferedWheels, OfficialFacts
 from torchmill.config.gpu import (
     ArchName,
+    Board,
     BoardIndex,
     Capability,
     DeviceMaker,
     GpuFacts,
-    GpuHost,
 )
 from torchmill.config.images import Archive, BaseImage, ImageFacts
 from torchmill.config.link_facts import LinkFacts
@@ -190,7 +190,7 @@ def _read_gpus(files: _FactsFolder) -> GpuFacts:
         arch_names=arch_names.read_each("name", ArchName),
         arch_spelling=arch_names.map("spelling", TomlTable.bounds),
         device_makers=tuple(_read_maker(table) for table in files.file("makers").tables("maker")),
-        boards=files.file("gpu_hosts").read_each("board", GpuHost),
+        boards=files.file("gpu_hosts").read_each("board", Board),
         board_indexes=files.file("board_indexes").read_each("index", BoardIndex),
     )
 

@@ -61,7 +61,7 @@ class DeviceMaker:
 
 
 @dataclass(frozen=True, slots=True)
-class GpuHost:
+class Board:
     """A board: GPUs that exist only together with a processor."""
 
     gpus: tuple[str, ...]  # as gpus.toml names them
@@ -93,5 +93,5 @@ class GpuFacts:
     arch_spelling: Mapping[str, SpecifierSet] = no_entries()
     # Makers of other devices than NVIDIA's; the first whose name fits counts.
     device_makers: tuple[DeviceMaker, ...] = ()
-    boards: tuple[GpuHost, ...] = ()
+    boards: tuple[Board, ...] = ()
     board_indexes: tuple[BoardIndex, ...] = ()

@@ -7,12 +7,12 @@ module calls both boards.
 from collections.abc import Iterable
 
 from torchmill.config.facts import Facts
-from torchmill.config.gpu import BoardIndex, Capability, GpuHost
+from torchmill.config.gpu import Board, BoardIndex, Capability
 from torchmill.config.gpu_names import NamedGpu
 from torchmill.host.host import Host, HostPlatform, HostResources
 
 
-def find_board(facts: Facts, gpus: Iterable[NamedGpu]) -> GpuHost | None:
+def find_board(facts: Facts, gpus: Iterable[NamedGpu]) -> Board | None:
     """Return the board of some GPUs; None if one of them is sold as a card too.
 
     If they are on different boards, it is the first GPU's. None without GPUs.
@@ -23,9 +23,9 @@ def find_board(facts: Facts, gpus: Iterable[NamedGpu]) -> GpuHost | None:
     return boards[0]
 
 
-def _board_of(facts: Facts, gpu: NamedGpu) -> GpuHost | None:
+def _board_of(facts: Facts, gpu: NamedGpu) -> Board | None:
     """Return the board of a GPU, which a user names by its product or by its capability, "9.0"."""
-    board_by_gpu: dict[str, GpuHost] = {}
+    board_by_gpu: dict[str, Board] = {}
     for board in facts.gpus.boards:
         for name in board.gpus:
             board_by_gpu[name] = board
@@ -46,7 +46,7 @@ def _board_of(facts: Facts, gpu: NamedGpu) -> GpuHost | None:
     return boards[0]
 
 
-def board_machine(board: GpuHost, host: Host) -> Host:
+def board_machine(board: Board, host: Host) -> Host:
     """Return the description of a machine with a board, for plans and judgements.
 
     Cores and memory are those of `host`, because the facts do not have the board's.
@@ -56,7 +56,7 @@ def board_machine(board: GpuHost, host: Host) -> Host:
     return Host(board.arch, "linux", resources, platform=platform)
 
 
-def board_sentence(board: GpuHost, gpu: NamedGpu) -> str:
+def board_clause(board: Board, gpu: NamedGpu) -> str:
     """Return a clause on the machine that a GPU's board implies."""
     name = gpu.name
     if name == gpu.capability.name:  # the user gave a capability, not the name of a GPU
@@ -73,7 +73,7 @@ def board_indexes(facts: Facts, capabilities: Iterable[Capability]) -> list[Boar
     return [index for index in facts.gpus.board_indexes if not names.isdisjoint(index.gpus)]
 
 
-def index_sentence(index: BoardIndex) -> str:
+def index_clause(index: BoardIndex) -> str:
     """Return a clause on an index in which NVIDIA has wheels for boards."""
     return (
         f"NVIDIA has wheels for JetPack {index.jetpack} (CUDA {index.cuda}) at {index.url}; "
