@@ -98,9 +98,10 @@ def mark_commit(commit: str, mark: str) -> str:
 def requested_processor(facts: Facts, build: Build, options: Options) -> Processor | None:
     """Return the processor that `--cpu` asks for; None without the option.
 
-    Only the machine that builds can ask its compiler what the name means. Until then, as in a plan
-    for another machine, the name itself is the flag. Raises ConfigError on a system whose
-    compilers take no such option.
+    Only the machine that builds can ask its compiler what the name means. If it has done so,
+    `options.processor` is the answer, which is returned. Until then, as in a plan for another
+    machine, the flag is the compiler's option with the name itself: "-march=NAME". Raises
+    ConfigError on a system whose compilers take no such option.
     """
     if options.cpu is None or options.processor is not None:
         return options.processor
@@ -118,24 +119,24 @@ def local_label(
     build: Build,
     system: str,
     label: str,
-    source: str,
+    source_label: str,
     processor: Processor | None = None,
     *,
     settings: Sequence[str] = (),
 ) -> str:
     """Return the local part of a wheel's version: "+cpu", "+git49444c3", "+cpu.x86.64.v3" or "".
 
-    `label` is one of LABELS, and `source` is the label of the source, as in `SourceName`.
+    `label` is one of LABELS, and `source_label` is the source's, as in `SourceName`.
     `settings` are the labels of settings that make the wheel differ: ("debug",). Raises ConfigError
     for the label "git" if nothing is known of the source.
     """
     if label == "git":
-        if not source:
+        if not source_label:
             raise ConfigError(
                 "--label git: the commit of the source is not known: fetch the source, or give --torch",
                 code="unknown-commit",
             )
-        first = source
+        first = source_label
     elif label == "none" or system == "macos":
         # The official macOS wheels have no label, so a pin without one must fit ours too.
         first = ""
@@ -152,7 +153,7 @@ def wheel_version(
     facts: Facts,
     cell: Cell,
     label: str,
-    source: str,
+    source_label: str,
     processor: Processor | None = None,
     *,
     settings: Sequence[str] = (),
@@ -165,7 +166,7 @@ def wheel_version(
     release = cell.release
     package = facts.packages[build.package]
     system = facts.arches[build.arch].system
-    local = local_label(build, system, label, source, processor, settings=settings)
+    local = local_label(build, system, label, source_label, processor, settings=settings)
     if local and package.after and package.editions and not release.wheel.stable_abi:
         # One version of such a package goes with several torch, and its wheels with one of them:
         # "+cu130.torch2.11.0" tells them apart.
@@ -189,11 +190,12 @@ def python_tag(python: str) -> str:
 def promised_platform_tag(
     facts: Facts, build: Build, host: Host, variables: Mapping[str, str], requested: str
 ) -> str:
-    """Return the platform tag that a wheel will have at most: "manylinux_2_28_x86_64".
+    """Return the newest platform tag that a wheel may get: "manylinux_2_28_x86_64".
 
-    `requested` is the value of `--plat`. For "auto" it is the result of `platform_tag`, which an
-    older tag may replace once the wheel is built. Raises ConfigError for a tag that no wheel of
-    this build can have, and on macOS and Windows, whose tags `--plat` does not choose.
+    `requested` is the value of `--plat`, which was matched with PLATFORM_PATTERN. For "auto" it is
+    the result of `platform_tag`, which an older tag may replace once the wheel is built. Raises
+    ConfigError for a tag that no wheel of this build can have, and on macOS and Windows, whose tags
+    `--plat` does not choose.
     """
     match = PLATFORM_PATTERN.fullmatch(requested)
     if requested == AUTO_PLATFORM or match is None:
