@@ -24,7 +24,7 @@ _MOST_MESSAGE_LINES = 60
 # What ninja writes of a failed step, and when it stops.
 FAILED_STEP = re.compile(r"\s*FAILED: (?:\[code=\d+\] )?(?P<target>\S*)")
 _STOPPED = re.compile(r"\s*ninja: (?:build stopped|error: rebuilding)")
-_RUN_BYTES = 16 << 20  # of lines from the beginning of a run, and at least as many from its end
+_RUN_BYTES = 16 << 20  # kept at each end of a run whose middle is cut out
 _LINE_BYTES = 120  # of a line in memory, beside its text
 
 
@@ -58,7 +58,10 @@ def telling_lines(lines: Iterable[str]) -> Iterator[LogLine]:
 
 
 def _without_harmless(lines: Iterable[str]) -> Iterator[LogLine]:
-    """Yield lines with their numbers, without commands, warnings and excerpts of sources."""
+    """Yield lines with their numbers, without commands, warnings and excerpts of sources.
+
+    A SkippedLines among the lines is an empty line that stands for `line_count` lines.
+    """
     number = 0
     behind_failed = False
     for raw_line in lines:
@@ -94,7 +97,10 @@ def _strip_prefixes(text: str) -> str:
 
 
 def _may_have_prefix(text: str) -> bool:
-    """Tell whether a line may begin with a prefix: far faster than the pattern."""
+    """Tell whether a line may begin with a prefix: far faster than the pattern.
+
+    Prefixes that may begin with any character have a separator, such as " | ", near the beginning.
+    """
     if text[0] in _PREFIXED:
         return True
     return ">" in text[:14] or "\t" in text[:80] or " | " in text[:40]
@@ -136,6 +142,9 @@ def _join_message(message: Sequence[LogLine]) -> Iterator[LogLine]:
 
 def last_run(log: Iterable[str]) -> LogReading:
     """Return the telling lines of the last run in a log to which resumed builds were appended.
+
+    A run of ninja begins behind the stop of another, if a step fails there again. Lines behind the
+    last stop belong to the run that stopped, if no step fails after them.
 
     Of a run with very many lines, the middle is left out: first errors stand at the beginning, and
     what follows from them at the end.

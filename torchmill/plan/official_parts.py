@@ -1,8 +1,8 @@
 """The parts of official wheels that a plan leaves out, such as MKL, MAGMA or Kineto.
 
 Whether a plan has a part follows from statements about the plan, which the facts match by patterns.
-A part with the pattern `shown` is there only if a statement matches it; every other part is there
-unless a statement matches its pattern `unless`.
+A part is missing if a statement matches one of its patterns `unless`. With patterns `shown`, a part
+is also missing if no statement matches any of these.
 """
 
 import fnmatch
