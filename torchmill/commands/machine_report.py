@@ -154,12 +154,12 @@ def examine_host(  # noqa: PLR0917 - a machine, and the purpose of the examinati
     # A cell for another architecture is built in a container. Whether containers work is examined
     # only if the host is this machine, not a described one, and if there are containers for that
     # architecture. Else the build is judged as any other, without this machine's GPUs.
-    contained = arch != cell_lookup.uncontained_arch(facts, [identifier], host.arch)
+    for_other_arch = arch != cell_lookup.uncontained_arch(facts, [identifier], host.arch)
     in_container = False
     source = foreseen
-    wheels: tuple[str, ...] | None = None
+    wheels: tuple[str, ...] | None = None  # names of the files in dist/; None: not looked at
     if layout:
-        in_container = contained and cross.has_containers(facts.arches[arch])
+        in_container = for_other_arch and cross.has_containers(facts.arches[arch])
         cache = StatCache(layout.stat_cache)
         fetched = load_examined_source(layout, cell.build.package, cell.release.tag, cache)
         source = fetched or foreseen
@@ -167,7 +167,7 @@ def examine_host(  # noqa: PLR0917 - a machine, and the purpose of the examinati
         processor = resolve_processor(facts, arch, host, options.cpu, options.settings)
         options = replace(options, processor=processor)
         wheels = tuple(path.name for path in sorted(layout.dist.glob("*.whl")))
-    if not contained:
+    if not for_other_arch:
         options = with_local_gpus(facts, cell, host, options)
     plan = build_plan.compute_plan(facts, cell, host, options, source)
     if layout:
