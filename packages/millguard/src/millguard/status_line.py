@@ -15,6 +15,8 @@ from millguard.timeline import BuildAccount
 
 _SAVE, _RESTORE, _CLEAR_ROW = "\x1b7", "\x1b8", "\x1b[2K"
 _UP = "\x1b[1A"
+# IND: the cursor goes down by a row and keeps its column, and in the last row the terminal scrolls.
+_DOWN = "\x1bD"
 _FEWEST_ROWS = 5  # of a terminal that can spare a row
 
 
@@ -93,9 +95,10 @@ class StatusLine:
 
     def _reserve(self, rows: int) -> None:
         """Take the last row off the region that scrolls."""
-        # The line feed makes room if the cursor is in the last row. Setting the region moves the
-        # cursor to the first row, so its place is saved and restored.
-        self._write(f"\n{_SAVE}\x1b[1;{rows - 1}r{_RESTORE}{_UP}")
+        # The move down makes room if the cursor is in the last row; a line feed would lose the column
+        # in a line that the command has begun. Setting the region moves the cursor to the first
+        # row, so its place is saved and restored.
+        self._write(f"{_DOWN}{_SAVE}\x1b[1;{rows - 1}r{_RESTORE}{_UP}")
         self._rows = rows
 
     def _write(self, text: str) -> None:
