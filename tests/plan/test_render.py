@@ -116,3 +116,11 @@ def test_the_text_tells_what_decides_on_the_number_of_compilers(
     line = render.plan_as_text(plan, replace(LINUX, system=system)).splitlines()[1]
     assert "3 compilers at a time" in line
     assert ("when there is memory for it" in line) is guarded
+
+
+def test_on_windows_the_launcher_of_python_downloads_the_requirements(small_facts: Facts) -> None:
+    plan = plan_base(small_facts)
+    assert " python3.10 -m pip wheel " in render.plan_as_text(plan, LINUX)
+    for_windows = replace(plan, wheel=replace(plan.wheel, platform_tag="win_amd64"))
+    text = render.plan_as_text(for_windows, replace(LINUX, system="windows"))
+    assert " py -3.10 -m pip wheel " in text

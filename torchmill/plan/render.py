@@ -242,8 +242,11 @@ def _download_command(plan: Plan) -> str:
     """
     local_torch = _local_torch(plan)
     requirements = [requirement for requirement in plan.requirements if requirement != local_torch]
-    python = f"python{plan.build.python}"
-    command = [python, "-m", "pip", "wheel", "-w", "wheels", *requirements, *plan.tree.kit]
+    python = [f"python{plan.build.python}"]
+    if plan.wheel.platform_tag.startswith("win"):
+        # Python's installer for Windows makes no program of this name, but the launcher `py`.
+        python = ["py", f"-{plan.build.python}"]
+    command = [*python, "-m", "pip", "wheel", "-w", "wheels", *requirements, *plan.tree.kit]
     wheel = plan.official.published
     if wheel is None or wheel.verdict.is_ruled_out:
         return shlex.join(command)
