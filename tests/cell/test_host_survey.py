@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.support.machines import file, made_up_programs, only, program
-from torchmill.cell.host_survey import survey_host
+from torchmill.cell.host_survey import find_host_manager, survey_host
 from torchmill.config.facts import Facts
 from torchmill.config.toolkit import ToolkitPart
 from torchmill.host.host import Host, HostResources, HostToolkits
@@ -24,6 +24,14 @@ def test_the_packages_that_rules_name_are_looked_up(shipped: Facts, tmp_path: Pa
     packages = survey_host(shipped, HOST, only(tmp_path / "empty")).packages
     assert packages.manager is None
     assert packages.installed == {}
+
+
+def test_conda_is_the_manager_only_in_an_environment(tmp_path: Path) -> None:
+    program(tmp_path, "conda")
+    program(tmp_path, "apt-get")
+    environ = only(tmp_path, CONDA_PREFIX=str(tmp_path))
+    assert find_host_manager(environ, None) == "conda"
+    assert find_host_manager(only(tmp_path, CONDA_PREFIX=""), None) == "apt"
 
 
 def make_part(name: str, header: str) -> ToolkitPart:

@@ -70,4 +70,5 @@ def find_host_manager(environ: Mapping[str, str], distribution: LinuxDistributio
     def path_has(program: str) -> bool:
         return shutil.which(program, path=environ.get("PATH")) is not None
 
-    return system_packages.find_manager(path_has, distribution, conda="CONDA_PREFIX" in environ)
+    in_conda = bool(environ.get("CONDA_PREFIX"))  # an empty value names no environment
+    return system_packages.find_manager(path_has, distribution, conda=in_conda)
