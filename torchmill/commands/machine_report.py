@@ -142,9 +142,10 @@ def examine_host(  # noqa: PLR0917 - a machine, and the purpose of the examinati
     """Return the report on a host: for the build `identifier`, or in general if that is "".
 
     `layout` is None for a described host, for which the sources and disks of this machine do not
-    count. `foreseen` stands for a source that is not fetched yet. Raises UnknownReleaseError for a
-    name that is no cell, ImpossibleBuildError for a cell that is impossible, ConfigError for
-    options that contradict it, or that are given without a cell.
+    count. `release` is the selected release of the base package; None if none is selected.
+    `foreseen` stands for a source that is not fetched yet. Raises UnknownReleaseError for a name
+    that is no cell, ImpossibleBuildError for a cell that is impossible, ConfigError for options
+    that contradict it, or that are given without a cell.
     """
     if not identifier:
         subject = "this machine" if layout else "the machine"

@@ -184,8 +184,9 @@ class ContentDigest:
 def read_sources(files: Iterable[MemberSource]) -> Iterator[tuple[bytes, ContentDigest]]:
     """Yield the content and the digest of each source, which is read into memory.
 
-    Consecutive sources in one file are read with one opening of it. Raises InputError if a source
-    has another size or checksum than expected.
+    Sources are small: Linux returns at most 2 GiB of a larger one. Consecutive sources in one file
+    are read with one opening of it. Raises InputError if a source has another size or checksum than
+    expected.
     """
     for path, parts in groupby(files, key=lambda file: file.path):
         with _open_source(path) as source:
