@@ -359,7 +359,6 @@ def build(
     For example:
       invoke build --tag v2.4.1 --python 3.12 --gpu local
       invoke build flash-attn torch-scatter --gpu "RTX 4090"
-      invoke build 'wheel-3.1*-cu12*'
     """
     from torchmill.commands.build import build_wheels
 

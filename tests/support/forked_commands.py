@@ -128,6 +128,10 @@ def _import_modules() -> None:
 
 def main() -> None:
     """Serve the socket whose number is the only argument."""
+    if os.fork():
+        os._exit(
+            0
+        )  # the server is not a child of pytest's worker: tests look at the worker's children
     requests = socket.socket(fileno=int(sys.argv[1]))
     _import_modules()
     gc.freeze()  # or each process would look through all modules for garbage, and copy their pages for that

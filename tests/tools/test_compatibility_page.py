@@ -40,6 +40,13 @@ def test_chosen_releases(shipped: Facts) -> None:
         "torchvision": "0.29.2",
         "torchaudio": "2.11.1",
         "triton": "3.9.0",
+        "causal-conv1d": "1.7.0",
+        "flash-attn": "2.8.3.post2",
+        "mamba-ssm": "2.3.2.post1",
+        "torch-cluster": "1.6.3",
+        "torch-scatter": "2.1.2",
+        "torch-sparse": "0.6.18",
+        "xformers": "0.0.35",
     }
     assert cells("1.13.1") == {
         "date": "2022-12-15",

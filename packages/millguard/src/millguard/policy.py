@@ -49,7 +49,7 @@ CONSIDERED = 64  # waiting units at a time, because a decision must not take lon
 WAIT_LIMIT_SECONDS = 300.0  # for which a unit lets larger ones go first
 # A unit may start beside others, for an idle processor, if this share of its need is there, and if
 # at most so many seconds pass until the next look.
-RISKED_SHARE = 0.5
+RISKED_SHARE = 0.65
 RISKED_LAG = 0.15
 # Relief: seconds that it looks ahead. Units need not be paused for what comes later, because
 # each look can still pause them, and until then others may have ended.
