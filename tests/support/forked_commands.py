@@ -86,6 +86,7 @@ def _start_server() -> socket.socket:
             stderr=subprocess.PIPE,
             pass_fds=[server_end.fileno()],
         )
+        server.wait()  # it has forked the server, and would stay a zombie among the worker's children
 
     def end() -> None:
         requests.close()
