@@ -481,6 +481,17 @@ def test_packages_are_built_against_the_torch_of_the_active_environment(tmp_path
     assert "invoke fetch --tag v2.12.1 --package torch-scatter" in lines
 
 
+def test_a_tag_wins_over_the_torch_of_the_active_environment(tmp_path: Path) -> None:
+    venv = tmp_path / "venv"
+    install_torch(venv, "2.12.1", "13.0")
+    env = {"VIRTUAL_ENV": str(venv)}
+    words = ("torch-scatter", "--tag=v2.11.0", "--python=3.12", "--cuda=cpu", "--dry-run")
+    done = run("invoke", "build", *words, home=tmp_path, env=env)
+    assert done.stdout.startswith("against torch 2.11.0 of PyPI "), done.stderr
+    named = run("invoke", "build", *words, f"--torch={venv}", home=tmp_path, env=env)
+    assert "is torch 2.12.1, and torch 2.11.0 is selected" in named.stderr
+
+
 def test_what_nobody_has_tried_is_said_before_anything_starts(tmp_path: Path) -> None:
     done = run("invoke", "build", "wheel-3.12-cu113", "--tag=v2.4.1", "--dry-run", home=tmp_path)
     assert (

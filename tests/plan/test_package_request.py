@@ -115,3 +115,9 @@ def test_torch_is_built_if_it_is_named_and_then_the_others_against_it(shipped: F
     builds = builds_of(shipped, question)
     assert builds.names == ["wheel-3.11-cpu", "scatter-3.11-cpu"]
     assert builds.torch is None
+
+
+def test_torch_is_built_if_it_is_named_although_another_is_given(shipped: Facts) -> None:
+    given = torch_of_path(shipped, installed("2.12.1", "cp312-cp312-linux_x86_64", "13.0"))
+    question = BuildQuestion(names=["torch"], pythons=["3.11"], variants=["cpu"])
+    assert builds_of(shipped, question, given).names == ["wheel-3.11-cpu"]

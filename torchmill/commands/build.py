@@ -135,7 +135,14 @@ def build_wheels(
         with_base=options.torch is None,
     )
     asked = name_cells_of_packages(
-        facts, question, host=machine, options=options, selected=selected, described=bool(host)
+        facts,
+        question,
+        packages,
+        host=machine,
+        options=options,
+        selected=selected,
+        has_tag=bool(tag),
+        described=bool(host),
     )
     question = asked.question
     options = asked.options

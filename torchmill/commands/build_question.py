@@ -11,6 +11,7 @@ from torchmill.config import arch_list
 from torchmill.config.facts import Facts
 from torchmill.config.gpu import Capability
 from torchmill.config.gpu_names import NamedGpu, find_gpus, gpus_of_host, split_names
+from torchmill.config.package import Package
 from torchmill.config.release import Release
 from torchmill.config.release_lookup import base_package, newest_release
 from torchmill.core.console import format_for_user
@@ -26,7 +27,6 @@ from torchmill.plan.cell_choice import BuildQuestion, is_pattern
 from torchmill.plan.package_request import (
     GivenTorch,
     choose_package_builds,
-    named_packages,
     torch_of_path,
 )
 
@@ -72,25 +72,32 @@ class AskedBuilds(NamedTuple):
 def name_cells_of_packages(
     facts: Facts,
     question: BuildQuestion,
+    packages: Mapping[str, Package],
     *,
     host: Host,
     options: Options,
     selected: Release | None,
+    has_tag: bool,
     described: bool,
 ) -> AskedBuilds:
     """Return a question with the names of cells in place of those of packages, "flash-attn".
 
-    Prints which torch packages are built against. It is that in the user's environment, unless the
-    host is a `described` machine. Raises what `torch_of_path` and `choose_package_builds` raise.
+    `packages` are those that the question names. Prints which torch they are built against: that in
+    the user's environment, unless the host is a `described` machine, or the torch there is of another
+    release than `selected` and the user named that by its tag (`has_tag`). Raises what
+    `torch_of_path` and `choose_package_builds` raise.
     """
-    packages = named_packages(facts, question.names)
     if not packages:
         return AskedBuilds(question, options, selected)
+    named_options = options
     if base_package(facts) not in packages.values() and not described:
         options = _with_active_torch(facts, options, os.environ)
     torch: GivenTorch | None = None
     if options.torch not in {None, PYPI}:
         torch = torch_of_path(facts, options)
+    if torch is not None and named_options.torch is None and has_tag and torch.release != selected:
+        options = named_options
+        torch = None
     builds = choose_package_builds(
         facts, list(packages.values()), question, host=host, torch=torch, selected=selected
     )
@@ -100,7 +107,8 @@ def name_cells_of_packages(
     names = [name for name in question.names if name not in packages]
     names += builds.names
     question = question._replace(names=names, with_base=options.torch is None)
-    return AskedBuilds(question, options, builds.release)
+    # A torch of `--torch` that is of another release than the tag is refused with the cell.
+    return AskedBuilds(question, options, selected if has_tag else builds.release)
 
 
 def _with_active_torch(facts: Facts, options: Options, environ: Mapping[str, str]) -> Options:

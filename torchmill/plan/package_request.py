@@ -164,15 +164,14 @@ def choose_package_builds(
 ) -> PackageBuilds:
     """Return the builds of packages, each for the Pythons and variants of a question.
 
-    They are built against `torch`. If it is None, they are built against the torch on PyPI or, if
-    torch is among the packages, against the one that is built. Raises as `torch_on_pypi` and
-    `choose_cells` do.
+    If torch is among the packages, it is built, too. Else they are built against `torch`, or the
+    torch on PyPI if that is None. Raises as `torch_on_pypi` and `choose_cells` do.
     """
     base = base_package(facts)
     pythons = split_texts(question.pythons)
     variants = split_texts(question.variants)
     dependents = [package for package in packages if package != base]
-    if torch is None and base in packages:
+    if base in packages:
         cells = choose_cells(facts, question._replace(names=()), host, selected)
         names: list[str] = []
         for cell in cells:
