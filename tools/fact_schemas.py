@@ -401,11 +401,26 @@ def _package() -> Schema:
     edition["torch"] = Key(edition["torch"].schema, True)
     keys["release"] = _optional(tables(table(edition, _first_sentence(Edition))))
     keys["rule"] = _optional(tables(of_class(Rule, "name")))
+    # A kind may have the keys that a package must have otherwise.
+    of_kind = [name for name in keys_of(BuildSetup, "off_spelling") if keys[name].required]
+    for name in of_kind:
+        keys[name] = Key(keys[name].schema, False)
     conditions = {
-        "dependencies": {"release": ["after"]},
-        "anyOf": [{"required": ["repository"]}, {"required": ["pypi"]}],
+        "dependencies": {"release": {"anyOf": [{"required": ["after"]}, {"required": ["kind"]}]}},
+        "allOf": [
+            {"anyOf": [{"required": ["repository"]}, {"required": ["pypi"]}]},
+            {"anyOf": [{"required": ["kind"]}, {"required": of_kind}]},
+        ],
     }
     return table(keys, _first_sentence(Package)) | conditions
+
+
+def _kind() -> Schema:
+    of_package = keys_of(Package, "source", "setup", "rules", "checks", "kernels", "editions")
+    of_package |= keys_of(BuildSetup, "off_spelling")
+    keys = {name: Key(of_package[name].schema, False) for name in package_reader.KIND_KEYS}
+    keys["rule"] = _optional(tables(of_class(Rule, "name")))
+    return table(keys, "What all packages of a kind have in common; their own files go first.")
 
 
 def _release() -> Schema:
@@ -445,6 +460,7 @@ FILES: Mapping[str, Callable[[], Schema]] = {
     "gpus": lambda: _named(Capability, "name"),
     "images": _images,
     "indexes": lambda: _lists(wheels=of_class(OfferedWheels)),
+    "kind": _kind,
     "kept_libraries": lambda: table({"names": _optional(_texts(_STRING), "patterns of files")}),
     "known_names": lambda: table({"names": _optional(mapping(_STRING), "lines 'answer: NAME …'")}),
     "linking": lambda: of_class(LinkFacts),
@@ -468,7 +484,7 @@ FILES: Mapping[str, Callable[[], Schema]] = {
 def schema_name(fact: str) -> str:
     """Return the name of the schema of a file of facts, by its path in build_configs/."""
     folder, _, name = fact.removesuffix(".toml").rpartition("/")
-    if folder in {"packages", "releases"}:
+    if folder in {"kinds", "packages", "releases"}:
         return folder.removesuffix("s")
     if folder == "wheel_code":
         return "nvidia_code" if name == "nvidia" else "wheel_code"

@@ -12,12 +12,23 @@ from torchmill.plan.rules import axis_conditions, make_case, rule_matches
 
 
 def refuse_unused_rules(facts: Facts) -> None:
-    """Raise ConfigError if a rule matches no build: it is stale, or mistyped."""
-    unused = []
+    """Raise ConfigError if a rule matches no build: it is stale, or mistyped.
+
+    A rule of a kind may match builds of only one of its packages.
+    """
+    used: set[str] = set()
+    unused: dict[str, Rule] = {}
     for package in facts.packages.values():
-        unused += [rule for rule in package.rules if not _is_used(facts, package, rule)]
-    if unused:
-        lines = "\n".join(f"  {rule.name}: matches no build ({rule.reason})" for rule in unused)
+        for rule in package.rules:
+            if rule.name in used:
+                continue
+            if _is_used(facts, package, rule):
+                used.add(rule.name)
+            else:
+                unused[rule.name] = rule
+    problems = [rule for name, rule in unused.items() if name not in used]
+    if problems:
+        lines = "\n".join(f"  {rule.name}: matches no build ({rule.reason})" for rule in problems)
         raise ConfigError(
             f"build_configs has rules without effect:\n{lines}", code="rule-without-effect"
         )

@@ -544,6 +544,79 @@ def test_a_declared_release_is_built_like_any_other(configs: Path) -> None:
     assert partner.version == "1.0"
 
 
+# Kinds of packages
+
+KIND = """
+after = "base"
+compilers = "path"
+memory_per_job = "2 GiB"
+disk = "1 GiB"
+
+[[rule]]
+set = { A = "1" }
+reason = "of the kind"
+"""
+
+
+def write_kind(configs: Path, kind: str = KIND, own: str = 'disk = "3 GiB"') -> None:
+    """Write a kind, and the package tiny-kin of that kind with a rule of its own."""
+    (configs / "kinds").mkdir()
+    (configs / "kinds" / "tiny.toml").write_text(kind, encoding="utf-8")
+    (configs / "packages" / "tiny-kin.toml").write_text(
+        f"""
+name = "tiny-kin"
+session = "kin"
+kind = "tiny"
+pypi = "tiny-kin"
+import_name = "tiny_kin"
+{own}
+
+[[release]]
+version = "1.0"
+torch = ">=1"
+source = "test"
+
+[[rule]]
+set = {{ B = "2" }}
+reason = "of the package"
+""",
+        encoding="utf-8",
+    )
+
+
+def test_a_kind_has_the_rules_and_values_that_its_packages_leave_out(configs: Path) -> None:
+    write_kind(configs)
+    package = facts_reader.read_facts(configs).packages["tiny-kin"]
+    assert (package.kind, package.after, package.setup.compilers) == ("tiny", "base", "path")
+    assert (package.setup.memory_per_job, package.setup.disk) == (2 << 30, 3 << 30)
+    assert [(rule.name, dict(rule.set)) for rule in package.rules] == [
+        ("tiny.toml: rule 1", {"A": "1"}),
+        ("tiny-kin.toml: rule 1", {"B": "2"}),
+    ]
+
+
+def test_an_unknown_kind_is_refused_with_those_that_exist(configs: Path) -> None:
+    write_kind(configs)
+    write(configs, "packages/tiny-kin.toml", 'kind = "tiny"', 'kind = "../tiny"')
+    assert "tiny-kin.toml: 'kind' is '../tiny'; kinds/ has tiny" in problems(configs)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("set = {", "sets = {", "tiny.toml: rule 1: unknown key 'sets'; did you mean set?"),
+        ("after =", "afterr =", "tiny.toml: unknown key 'afterr'; did you mean after?"),
+        ("[[rule]]", "[[rule]", "tiny.toml: "),
+    ],
+)
+def test_a_mistake_in_a_kind_leaves_its_packages_out(
+    configs: Path, old: str, new: str, message: str
+) -> None:
+    write_kind(configs, KIND.replace(old, new))
+    assert message in problems(configs)
+    assert "tiny-kin" not in facts_reader.read_usable_facts(configs).packages
+
+
 # The facts that ship
 
 

@@ -49,3 +49,29 @@ def test_a_compiler_is_no_axis(configs: Path) -> None:
     refuse_unused_rules(
         facts_with_rule(configs, 'reason = "seen"\nwhen = { gcc = ">=12" }\nset = { A = "1" }')
     )
+
+
+def test_a_rule_of_a_kind_needs_a_build_of_one_of_its_packages(configs: Path) -> None:
+    (configs / "kinds").mkdir()
+    (configs / "kinds" / "tiny.toml").write_text(
+        """
+[[rule]]
+when = { release = ">=2" }
+set = { A = "1" }
+reason = "of one package"
+
+[[rule]]
+when = { release = ">=99" }
+set = { A = "1" }
+reason = "of no release"
+""",
+        encoding="utf-8",
+    )
+    for name in ("base", "addon"):
+        path = configs / "packages" / f"{name}.toml"
+        text = path.read_text(encoding="utf-8")
+        path.write_text(f'kind = "tiny"\n{text}', encoding="utf-8")
+    with refused("rule-without-effect") as caught:
+        refuse_unused_rules(facts_reader.read_facts(configs))
+    problems = str(caught.value).splitlines()[1:]
+    assert problems == ["  tiny.toml: rule 2: matches no build (of no release)"]

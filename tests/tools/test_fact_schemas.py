@@ -31,6 +31,7 @@ ROOT = Path(__file__).parents[2]
 CONFIGS = ROOT / "build_configs"
 SCHEMAS = fact_schemas.fact_schemas()
 FOLDERS = {
+    "kind": "kinds/base.toml",
     "package": "packages/mine.toml",
     "release": "releases/1.9.0.toml",
     "wheel_code": "wheel_code/base.toml",
@@ -44,6 +45,14 @@ BASE = {
     "memory_per_job": "1 GiB",
     "disk": "1 GiB",
 }
+# It takes all that its kind may have from there.
+OF_KIND = {
+    "name": "mine",
+    "session": "mine",
+    "import_name": "mine",
+    "repository": "mine",
+    "kind": "base",
+}
 ARCH = {"system": "linux", "machines": ["x86_64"], "platform_tag": "linux_x86_64"}
 RELEASE = {"version": "1.9.0", "pythons": ["3.10"], "arches": ["x86_64"], "source": "test"}
 # Files without which no facts can be read, and those that values of other files name.
@@ -52,6 +61,7 @@ BESIDE: dict[str, Any] = {
     "arches.toml": {"x86_64": ARCH},
     "packages/base.toml": BASE,
     "releases/1.9.0.toml": {"base": RELEASE},
+    "kinds/base.toml": {"after": "base", "memory_per_job": "1 GiB", "disk": "1 GiB"},
     "known_names.toml": {"names": {"base": "library: base"}},
 }
 # Values that must be names of something; any other text is "base", the name of the package.
@@ -66,6 +76,9 @@ OTHER_VALUES: tuple[Any, ...] = (True, 3, 2.5, [], [True], {}, {"?": "?"}, "?")
 # What only one of both refuses: (schema, key).
 ONLY_THE_READER = {
     ("arches", "x86_64"),  # other files name this machine
+    # A package needs them from its kind or its own file.
+    ("kind", "memory_per_job"),
+    ("kind", "disk"),
     # The table of a package that others are built against has no other to take them from.
     ("release", "pythons"),
     ("release", "arches"),
@@ -144,6 +157,8 @@ def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Read:
         if kind == "archives":  # which are read with the images that take them
             documents[tmp_path / "images.toml"] = full_document("images")
         documents[tmp_path / "packages/mine.toml"] = BASE | {"name": "mine", "session": "mine"}
+        if kind == "kind":
+            documents[tmp_path / "packages/mine.toml"] = OF_KIND
         documents[tmp_path / FOLDERS.get(kind, f"{kind}.toml")] = document
         reading = Reading(_read_problems(kind, document, tmp_path))
         for data, table in tables:

@@ -111,7 +111,9 @@ class Package:
     after: str | None  # the package that it is built against
     source: PackageSource
     setup: BuildSetup
-    rules: tuple[Rule, ...] = ()
+    # Of packages that are built in the same way, whose rules and defaults are in kinds/KIND.toml.
+    kind: str | None = None
+    rules: tuple[Rule, ...] = ()  # those of the kind first
     checks: PackageChecks = field(default_factory=PackageChecks)
     kernels: PackageKernels = field(default_factory=PackageKernels)
     editions: tuple[Edition, ...] = ()  # releases that its own file declares

@@ -1,4 +1,8 @@
-"""Read the files of packages, and find their mistakes."""
+"""Read the files of packages, and find their mistakes.
+
+Packages that are built in the same way are of one *kind*. The file of a kind has the rules of all
+its packages, and values for the keys that a package's own file leaves out.
+"""
 
 import ast
 import re
@@ -25,6 +29,8 @@ from torchmill.core.stat_cache import StatCache
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")
 
 CHECKS_KEYS = {"script": "checks"}  # field of PackageChecks -> its key, if that is another
+KINDS = "kinds"  # folder of the files of kinds
+KIND_KEYS = ("after", "compilers", "memory_per_job", "disk")  # beside [[rule]]
 
 
 @dataclass
@@ -73,6 +79,10 @@ def read_package(path: Path, problems: list[str], cache: StatCache | None) -> Pa
     """Read the facts about a package; `problems`, still empty, takes a line for each mistake."""
     file = read_toml(path, problems, cache=cache)
     unreadable = bool(problems)
+    kind = file.optional("kind")
+    rules: tuple[Rule, ...] = ()
+    if kind is not None:
+        rules = _apply_kind(file, kind, path.parent.parent / KINDS, cache)
     # For users, the fields of these groups are keys of the file, but for those that are tables.
     source = file.read_fields(
         PackageSource,
@@ -87,7 +97,8 @@ def read_package(path: Path, problems: list[str], cache: StatCache | None) -> Pa
         Package,
         source=source,
         setup=setup,
-        rules=tuple(table.read(Rule, name=table.place) for table in file.tables("rule")),
+        kind=kind,
+        rules=(*rules, *_read_rules(file)),
         checks=file.read_fields(PackageChecks, CHECKS_KEYS),
         kernels=file.read_fields(PackageKernels, {}),
         editions=tuple(_read_edition(table) for table in file.tables("release")),
@@ -105,6 +116,29 @@ def read_package(path: Path, problems: list[str], cache: StatCache | None) -> Pa
         # Every key of such a file is missing, which need not be reported.
         del problems[1:]
     return package
+
+
+def _read_rules(file: TomlTable) -> tuple[Rule, ...]:
+    """Read the rules of a package or a kind."""
+    return tuple(table.read(Rule, name=table.place) for table in file.tables("rule"))
+
+
+def _apply_kind(
+    file: TomlTable, kind: str, folder: Path, cache: StatCache | None
+) -> tuple[Rule, ...]:
+    """Return the rules of a kind, and add its values for the keys that a package's file lacks."""
+    names = sorted(path.stem for path in folder.glob("*.toml"))
+    if kind not in names:
+        file.note_problem(f"'kind' is '{kind}'; {folder.name}/ has {', '.join(names) or 'none'}")
+        return ()
+    shared = read_toml(folder / f"{kind}.toml", file.problems, cache=cache)
+    rules = _read_rules(shared)
+    for key in KIND_KEYS:
+        shared.requested.append(key)
+        if key in shared.data:
+            file.data.setdefault(key, shared.data.pop(key))
+    shared.check_unknown_keys()
+    return rules
 
 
 def _read_off_spelling(table: TomlTable) -> OffSpelling:
