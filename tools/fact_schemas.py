@@ -35,6 +35,7 @@ from torchmill.config.package import (
     PackageKernels,
     PackageSource,
 )
+from torchmill.config.package_wheels import WheelPlace
 from torchmill.config.release import Cuda, Release, ReleaseProof, UpstreamWheels, WheelTraits
 from torchmill.config.rule import OfficialPart, Rule, When
 from torchmill.config.toolkit import PROVIDERS, Toolkit, ToolkitPart, ToolkitSource
@@ -162,6 +163,7 @@ VALUES: dict[str, Schema] = {
     "Pythons": _texts(_text(rf"^{toml_reader.PYTHON.pattern}$", "3.10")) | {"minItems": 1},
     "PlatformTemplate": _template("glibc", "macos"),
     "VariantTemplate": _template("variant"),
+    "InstallTemplate": _template(*toml_reader.INSTALL_NAMES),
     "VersionTemplate": _template(*toml_reader.VERSION_NAMES),
     "CompilerTemplate": _template("major"),
     "bool": {"type": "boolean"},
@@ -172,6 +174,9 @@ VALUES: dict[str, Schema] = {
     "DateText | None": _text(r"^([0-9]{4}-[0-9]{2}-[0-9]{2})?$", "2022-12-15"),
     "SpecifierSet": _BOUNDS,
     "SpecifierSet | None": _BOUNDS,
+    "WheelNames": _texts(
+        _text(rf"^({toml_reader.WHEEL_NAME.pattern})?$", "spam-1.0-py3-none-any.whl")
+    ),
     "tuple[str, ...]": _texts(_STRING),
     "tuple[int, ...]": {"type": "array", "items": _INTEGER},
     "tuple[tuple[str, ...], ...]": {"type": "array", "items": _texts(_STRING)},
@@ -478,6 +483,7 @@ FILES: Mapping[str, Callable[[], Schema]] = {
     "units": lambda: _lists(unit=of_class(KnownUnit)),
     "upstream_tests": lambda: mapping(tables(of_class(UpstreamTests)), "One list per package."),
     "wheel_code": _wheel_code,
+    "package_wheels": lambda: _lists(place=of_class(WheelPlace)),
 }
 
 
@@ -486,6 +492,8 @@ def schema_name(fact: str) -> str:
     folder, _, name = fact.removesuffix(".toml").rpartition("/")
     if folder in {"kinds", "packages", "releases"}:
         return folder.removesuffix("s")
+    if folder == "package_wheels":
+        return folder
     if folder == "wheel_code":
         return "nvidia_code" if name == "nvidia" else "wheel_code"
     return name

@@ -51,6 +51,14 @@ def test_a_file_of_the_project_replaces_the_shipped_one(shipped: Path, tmp_path:
     }
 
 
+def test_the_shipped_facts_about_wheels_stay(shipped: Path, tmp_path: Path) -> None:
+    about_wheels = {"wheel_code/torch.toml": "shipped", "package_wheels/mine.toml": "shipped"}
+    write_files(shipped, about_wheels)
+    folder = write_files(tmp_path / "own", {"gpus.toml": "own"})
+    merged = texts_of(merge_facts(folder, shipped, tmp_path / "cache"))
+    assert merged.items() >= about_wheels.items()
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -34,6 +34,7 @@ FOLDERS = {
     "kind": "kinds/base.toml",
     "package": "packages/mine.toml",
     "release": "releases/1.9.0.toml",
+    "package_wheels": "package_wheels/base.toml",
     "wheel_code": "wheel_code/base.toml",
     "nvidia_code": "wheel_code/nvidia.toml",
 }

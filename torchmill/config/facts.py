@@ -15,11 +15,12 @@ from packaging.specifiers import SpecifierSet
 from torchmill.config.build import Arch
 from torchmill.config.conda_facts import CondaFacts
 from torchmill.config.costs import CostFacts
-from torchmill.config.field_types import VariantTemplate
+from torchmill.config.field_types import VariantTemplate, no_entries
 from torchmill.config.gpu import Capability, GpuFacts
 from torchmill.config.images import ImageFacts
 from torchmill.config.link_facts import LinkFacts
 from torchmill.config.package import Package
+from torchmill.config.package_wheels import WheelPlace
 from torchmill.config.release import Release
 from torchmill.config.rule import OfficialPart
 from torchmill.config.toolkit import Toolkit, ToolkitPart, ToolkitSource
@@ -112,6 +113,8 @@ class Facts:
     toolkit_sources: tuple[ToolkitSource, ...] = ()
     toolkit_parts: tuple[ToolkitPart, ...] = ()
     offered_wheels: tuple[OfferedWheels, ...] = ()
+    # By package: the recorded wheels of packages that are built on torch.
+    package_wheels: Mapping[str, tuple[WheelPlace, ...]] = no_entries()
     # patterns of files that are never slimmed: "libcublas*"
     unslimmed_libraries: tuple[str, ...] = ()
     images: ImageFacts = field(default_factory=ImageFacts)

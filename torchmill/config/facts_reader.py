@@ -33,6 +33,7 @@ from torchmill.config.gpu import (
 )
 from torchmill.config.images import Archive, BaseImage, ImageFacts
 from torchmill.config.link_facts import LinkFacts
+from torchmill.config.package_wheels import WheelPlace
 from torchmill.config.rule import OfficialPart
 from torchmill.config.toml_reader import TomlTable, read_toml
 from torchmill.config.toolkit import PROVIDERS, Toolkit, ToolkitPart, ToolkitSource
@@ -172,6 +173,7 @@ def _read_everything(
         toolkit_sources=tuple(_read_toolkit_sources(files.file("toolkit_sources"))),
         toolkit_parts=tuple(_read_named(files.file("toolkit_parts"), ToolkitPart)),
         offered_wheels=files.file("indexes").read_each("wheels", OfferedWheels),
+        package_wheels=_read_package_wheels(files, described.packages),
         unslimmed_libraries=files.file("kept_libraries").texts("names", ()),
         images=_read_images(files.file("images"), files.file("archives")),
         conda=conda.read(CondaFacts, names=_read_conda_names(conda)) if conda.data else None,
@@ -220,6 +222,18 @@ def _read_official(files: _FactsFolder, packages: Iterable[str]) -> OfficialFact
         feature_libraries=nvidia_code.read_each("feature", FeatureLibrary),
         processor_needs=files.file("processors").read_each("need", ProcessorNeed),
     )
+
+
+def _read_package_wheels(
+    files: _FactsFolder, packages: Iterable[str]
+) -> dict[str, tuple[WheelPlace, ...]]:
+    """Return the recorded wheels of those packages that have any."""
+    places: dict[str, tuple[WheelPlace, ...]] = {}
+    for package in packages:
+        recorded = files.file(f"package_wheels/{package}").read_each("place", WheelPlace)
+        if recorded:
+            places[package] = recorded
+    return places
 
 
 def _read_named(file: TomlTable, kind: type[T]) -> Iterator[T]:

@@ -17,5 +17,7 @@ Commit = str  # 40 hexadecimal digits
 Pythons = tuple[str, ...]  # "3.10", "3.13t"
 PlatformTemplate = str  # with {glibc} and {macos}
 VariantTemplate = str  # with {variant}
+InstallTemplate = str  # with {file}, {version}, {release}, {torch}, {variant}
 VersionTemplate = str  # with {version}, {torch}, {requires}, {jobs}
 CompilerTemplate = str  # with {major}
+WheelNames = tuple[str, ...]  # of files: "spam-1.0-py3-none-any.whl"

@@ -1,8 +1,8 @@
 """Merge a project's own facts with the shipped ones: a file replaces the shipped file of its name.
 
 The project's folder may be a clone of a stranger's repository. So only files are taken that have
-the name of a shipped file, or lie in a folder for kinds, packages, releases or patches. The merged folder
-lies in the user's cache, not in the clone.
+the name of a shipped file, or lie in a folder for kinds, packages and their wheels, releases or
+patches. The merged folder lies in the user's cache, not in the clone.
 """
 
 import os
@@ -14,7 +14,7 @@ from torchmill.core.atomic_writes import fresh_path
 from torchmill.core.errors import ConfigError
 from torchmill.core.stat_cache import digest_data
 
-_FOLDERS = ("kinds", "packages", "releases")  # which contain *.toml
+_FOLDERS = ("kinds", "package_wheels", "packages", "releases", "wheel_code")  # of *.toml
 _PATCHES = "patches"
 _MAX_DEPTH = 4  # of folders in `patches`; files in deeper ones are left out
 _MAX_FILE_BYTES = 1 << 24  # the largest shipped file has 2 ** 18

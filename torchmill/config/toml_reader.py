@@ -29,6 +29,8 @@ T = TypeVar("T")
 PYTHON = re.compile(r"\d{1,2}\.\d{1,3}t?", re.ASCII)
 COMMIT = re.compile(r"[0-9a-f]{40}")
 VERSION_NAMES = ("version", "torch", "requires", "jobs")
+INSTALL_NAMES = ("file", "version", "release", "torch", "variant")
+WHEEL_NAME = re.compile(r"[^\s/\\-]+(-[^\s/\\-]+){4,}\.whl")
 
 
 class TomlTable:
@@ -315,6 +317,19 @@ def _commands(table: TomlTable, key: str) -> tuple[tuple[str, ...], ...]:
     return tuple(table.element(key, command).texts(key) for command in commands)
 
 
+def _wheel_names(table: TomlTable, key: str) -> tuple[str, ...]:
+    """Take a list of names of wheels; one that is wrong is a problem, and left out."""
+    names: list[str] = []
+    for text in table.texts(key):
+        if WHEEL_NAME.fullmatch(text):
+            names.append(text)
+        elif text:  # "" stands for a value that is not a string, which was reported
+            table.note_problem(
+                f"'{key}' has '{text}', expected the name of a wheel, 'spam-1.0-py3-none-any.whl'"
+            )
+    return tuple(names)
+
+
 def _number_range(table: TomlTable, key: str) -> CostRange:
     """Take { low = 1.8, high = 7.3 }."""
     inner = table.table(key)
@@ -337,6 +352,7 @@ READERS: dict[str, Reader] = {
     "Pythons": TomlTable.pythons,
     "PlatformTemplate": _template("glibc", "macos"),
     "VariantTemplate": _template("variant"),
+    "InstallTemplate": _template(*INSTALL_NAMES),
     "VersionTemplate": _template(*VERSION_NAMES),
     "CompilerTemplate": _template("major"),
     "bool": TomlTable.flag,
@@ -347,6 +363,7 @@ READERS: dict[str, Reader] = {
     "DateText | None": TomlTable.date,
     "SpecifierSet": TomlTable.bounds,
     "SpecifierSet | None": TomlTable.specifier,
+    "WheelNames": _wheel_names,
     "tuple[str, ...]": TomlTable.texts,
     "tuple[int, ...]": TomlTable.counts,
     "tuple[tuple[str, ...], ...]": _commands,
