@@ -361,7 +361,9 @@ def build(
       invoke build flash-attn torch-scatter --gpu "RTX 4090"
     """
     from torchmill.commands.build import build_wheels
+    from torchmill.plan.package_request import split_torch
 
+    options["torch"], tag = split_torch(options["torch"], tag)
     output = build_wheels(
         load_facts(),
         layout(),

@@ -17,6 +17,7 @@ from torchmill.plan.package_request import (
     PackageBuilds,
     choose_package_builds,
     named_packages,
+    split_torch,
     torch_of_path,
     torch_on_pypi,
 )
@@ -50,7 +51,7 @@ def test_a_name_may_be_spelled_as_pip_takes_it(shipped: Facts, spelling: str, pa
     assert named_packages(shipped, [spelling])[spelling].name == package
 
 
-@pytest.mark.parametrize("name", ["flash-3.12-cu130", "wheel-3.1*-cpu", "flash", "mmcv"])
+@pytest.mark.parametrize("name", ["flash-3.12-cu130", "wheel-3.1*-cpu", "flash", "detectron2"])
 def test_other_names_are_no_packages(shipped: Facts, name: str) -> None:
     assert named_packages(shipped, [name]) == {}
 
@@ -89,6 +90,30 @@ def test_a_release_without_facts_is_refused_by_its_name(shipped: Facts) -> None:
     with refused("unknown-release") as caught:
         torch_of_path(shipped, installed("99.1.0", "cp312-cp312-linux_x86_64", None))
     assert "99.1.0" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("torch", "tag", "expected"),
+    [
+        (None, "v2.11.0", (None, "v2.11.0")),
+        ("PyPI", "", ("PyPI", "")),
+        ("2.13.0", "", ("PyPI", "v2.13.0")),
+        ("v2.13.0", "v2.13.0", ("PyPI", "v2.13.0")),
+        ("torch==2.13", "", ("PyPI", "v2.13.0")),
+        ("torch-2.13.0-cp312-cp312-linux_x86_64.whl", "", None),
+        ("2", "", None),
+        ("2.13.0rc1", "", None),
+    ],
+)
+def test_a_torch_may_be_named_by_its_release(
+    torch: str | None, tag: str, expected: tuple[str | None, str] | None
+) -> None:
+    assert split_torch(torch, tag) == (expected or (torch, tag))
+
+
+def test_a_torch_of_another_release_than_the_tag_is_refused() -> None:
+    with refused("torch-of-another-release"):
+        split_torch("2.13.0", "v2.12.0")
 
 
 def test_of_pypi_that_torch_is_taken_which_a_package_was_built_against(shipped: Facts) -> None:

@@ -13,7 +13,7 @@ from torchmill.core.errors import ConfigError
 from torchmill.core.lenient_paths import exists
 from torchmill.host.installed_packages import find_installed
 from torchmill.plan.build_options import Options
-from torchmill.plan.options import parse_words, words_of_task
+from torchmill.plan.options import parse_words, tag_of_torch, words_of_task
 
 _BASE = "torch"  # the package that --torch names
 _PATCHES = {".patch", ".diff"}  # suffixes of the files that a folder of patches stands for
@@ -47,9 +47,11 @@ def _with_torch(options: Options, text: str, prog: str) -> Options:
     path = Path(text)
     is_valid = path.is_file() if path.suffix == ".whl" else path.is_dir()
     if not is_valid:
+        tag = tag_of_torch(text)
+        by_release = f"; for the release on PyPI: --torch PyPI --tag {tag}" if tag else ""
         raise ConfigError(
             f"{prog}: --torch {text}: no such wheel or folder; give a .whl file, an environment "
-            "that torch is installed in, or PyPI",
+            f"that torch is installed in, or PyPI{by_release}",
             code="no-such-wheel",
         )
     options = replace(options, torch=str(path.resolve()))

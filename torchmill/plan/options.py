@@ -24,6 +24,8 @@ from torchmill.toolchain.shards import parse_shard
 _MOST_JOBS = 4096
 _LEAST_MEMORY = 2**20  # bytes; less is a slip, such as a unit that was left out
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)  # names of variables that every shell can set
+# A torch that a user names by its release, as in "torch==2.13.0".
+_RELEASE = re.compile(r"(?:torch ?={1,3} ?|v)?(\d+\.\d+(?:\.\d+)?)", re.ASCII)
 # Destination of an option with a value -> its help: "cpu" -> "the processor that the wheel is …".
 HELP = read_table_beside(__file__, "options.toml")
 _REPEATED = ("set_", "patch")  # options that may be given several times
@@ -132,6 +134,20 @@ def parse_words(
         torch=None if is_pypi else parsed.torch, parts=parsed.parts, patches=tuple(parsed.patch)
     )
     return options, files
+
+
+def tag_of_torch(torch: str) -> str:
+    """Return the tag of the release that a value of `--torch` names: "2.13.0" or "torch==2.13.0".
+
+    "" if the value names something else, such as a wheel.
+    """
+    match = _RELEASE.fullmatch(torch)
+    if match is None:
+        return ""
+    version = match[1]
+    if version.count(".") == 1:
+        version += ".0"
+    return f"v{version}"
 
 
 def _refuse_repetitions(arguments: Sequence[str], prog: str) -> None:

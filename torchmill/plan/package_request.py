@@ -22,6 +22,7 @@ from torchmill.plan import cell_lookup
 from torchmill.plan.base_package import named_torch, recorded_pypi_variant
 from torchmill.plan.build_options import PYPI, Options
 from torchmill.plan.cell_choice import BuildQuestion, choose_cells, running_python, split_texts
+from torchmill.plan.options import tag_of_torch
 from torchmill.plan.trial import find_trial
 from torchmill.plan.wheel_name import python_tag
 
@@ -58,6 +59,22 @@ def named_packages(facts: Facts, names: Iterable[str]) -> dict[str, Package]:
         if canonical_name in packages:
             packages_by_name[name] = packages[canonical_name]
     return packages_by_name
+
+
+def split_torch(torch: str | None, tag: str) -> tuple[str | None, str]:
+    """Return the values of `--torch` and `--tag` for a torch that may be named by its release.
+
+    A torch that is None or named otherwise stays as it is. Raises ConfigError if the tag is that of another release.
+    """
+    torch_tag = tag_of_torch(torch or "")
+    if not torch_tag:
+        return torch, tag
+    if tag and tag != torch_tag:
+        raise ConfigError(
+            f"--torch {torch} names another release than --tag {tag}: leave one of them out",
+            code="torch-of-another-release",
+        )
+    return PYPI, torch_tag
 
 
 def torch_of_path(facts: Facts, options: Options) -> GivenTorch:
