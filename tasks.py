@@ -152,6 +152,37 @@ def facts(
     show(output)
 
 
+@task(argument="source", options=("torch",))
+def add(
+    _: Context,
+    source: str,
+    tag: str = "",
+    name: str = "",
+    force: bool = False,
+    print_: bool = False,
+    **options: Any,
+) -> None:
+    """Draft the facts about a package that has none; plan it, compile a file.
+
+    For example:
+      invoke add gsplat
+      invoke add ~/src/my-extension --torch ~/venv
+    """
+    from torchmill.commands.add.command import add_package
+
+    output = add_package(
+        load_facts(),
+        marked_layout(),
+        source=source,
+        tag=tag,
+        name=name,
+        force=force,
+        print_=print_,
+        options=build_options("add", options),
+    )
+    show(output, folded=not print_)
+
+
 @task()
 def matrix(
     _: Context,
@@ -758,6 +789,7 @@ namespace = Collection(
     deps,
     toolkit,
     facts,
+    add,
     matrix,
     explain,
     plan,

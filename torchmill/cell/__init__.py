@@ -7,6 +7,7 @@
 - containers/: container engines, their images and runs, and builds for another architecture
 - context: everything that one session works with: plan, source, folders, interpreter and machine inputs of a cell
 - disk_space: how much disk space a build has and will need, before it starts
+- dry_run: run a setup.py dry, in an environment of its own and without a network
 - environment: the environment variables of a build: sealed, and filled in from its plan
 - folders: the folders and files of one build: its tree, and what its cell makes
 - guarded_compilers: lead all compilers of a build to the guard's gate, and say which go past it

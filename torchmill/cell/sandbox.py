@@ -50,6 +50,11 @@ def choose_sandbox(allowed: bool, cache: CompilerCache, variables: Mapping[str, 
     need = _network_need(cache, variables)
     if need:
         return Sandbox(why_open=need)
+    return cut_off_network()
+
+
+def cut_off_network() -> Sandbox:
+    """Return the sandbox of a program that needs no network."""
     if shutil.which(_UNSHARE) is None:
         return Sandbox(why_open="only Linux can take it away, with `unshare` (util-linux)")
     refusal = ""

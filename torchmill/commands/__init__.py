@@ -2,6 +2,7 @@
 
 Only `noxfile.py` and `tasks.py` import it; `command_line` alone imports invoke.
 
+- add/: `invoke add`
 - arch: `invoke arch`: the compute capabilities of GPUs, and the GPUs that a list of them serves
 - bisect: `invoke bisect`: find the commit that changed behaviour, by git bisect, builds and a
   command

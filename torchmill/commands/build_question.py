@@ -91,7 +91,7 @@ def name_cells_of_packages(
         return AskedBuilds(question, options, selected)
     named_options = options
     if base_package(facts) not in packages.values() and not described:
-        options = _with_active_torch(facts, options, os.environ)
+        options = with_active_torch(facts, options, os.environ)
     torch: GivenTorch | None = None
     if options.torch not in {None, PYPI}:
         torch = torch_of_path(facts, options)
@@ -111,7 +111,7 @@ def name_cells_of_packages(
     return AskedBuilds(question, options, selected if has_tag else builds.release)
 
 
-def _with_active_torch(facts: Facts, options: Options, environ: Mapping[str, str]) -> Options:
+def with_active_torch(facts: Facts, options: Options, environ: Mapping[str, str]) -> Options:
     """Return options with the torch that is installed in the user's environment as `--torch`.
 
     That is the environment which is active in the shell, or else that of this program. Without a

@@ -90,6 +90,18 @@ class StepError(TorchmillError, exit_code=16):
     """A step of a build is impossible; raised before the first step begins."""
 
 
+class NothingToCompileError(TorchmillError, exit_code=17):
+    """A package has nothing that is compiled against torch: pip installs it."""
+
+
+class WheelsOnlyError(TorchmillError, exit_code=18):
+    """The index has wheels of a package, and no source to build it from."""
+
+
+class SetupNetworkError(TorchmillError, exit_code=19):
+    """The setup.py of a package needs a network, which no build has."""
+
+
 class InterruptedBuildError(TorchmillError, exit_code=130):
     """The user stopped the run (exit code of SIGINT in a shell)."""
 

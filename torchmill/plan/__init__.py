@@ -34,6 +34,7 @@
 - official_parts: the parts of official wheels that a plan leaves out, such as MKL or MAGMA
 - official_support: which official builds run on GPUs of a compute capability
 - options: the words of options, of sessions (after `--`) and of tasks: parsed and checked
+- package_draft/: draft the facts about a package that nobody has described
 - package_request: packages that a user asks for by their names on PyPI, as in `invoke build
   flash-attn`
 - pattern_cost: how the time of a regular expression grows with the length of a line

@@ -1,0 +1,112 @@
+"""Run the setup.py of a source dry as often as it takes to know what makes it build."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from torchmill.cell.dry_run import DryEnvironment, edit_copy
+from torchmill.core.errors import HostError
+from torchmill.core.process import CommandError
+from torchmill.plan.package_draft.compose import DryRuns, ReadSource
+from torchmill.plan.package_draft.edits import Edit, with_assumed_gpu, without_own_capabilities
+from torchmill.plan.package_draft.scenarios import (
+    WITH_CUDA,
+    WITHOUT_CUDA,
+    Scenario,
+    choose_scenario,
+    further_scenarios,
+)
+from torchmill.plan.package_draft.setup_run import SetupRun
+
+_MOST_MODULES = 6  # that are installed because a setup.py imports them
+
+
+def run_dry(source: ReadSource, tree: Path, environment: DryEnvironment) -> DryRuns:
+    """Return the dry runs of a source: with CUDA and without, and with what else is needed for them.
+
+    The runs of `edits` are among them, if the edits do what they are for.
+    """
+    title = environment.torch.title
+    try:
+        tried = _try_scenarios(tree, environment)
+    except (CommandError, HostError) as error:
+        return DryRuns(torch=title, refusal=f"no dry run: {error}")
+    edits: tuple[Edit, ...] = ()
+    doubts: list[str] = []
+    chosen = choose_scenario(tried, cuda=True)
+    if chosen is not None:
+        scenario, run = chosen
+        edits, doubt = _try_edits(source, tree, environment, scenario, run)
+        doubts += [doubt] if doubt else []
+    if environment.sandbox.why_open:
+        doubts.append(f"the dry run had a network: {environment.sandbox.why_open}")
+    return DryRuns(
+        tried=tuple(tried),
+        torch=title,
+        edits=edits,
+        missing=dict(environment.missing),
+        doubts=tuple(doubts),
+    )
+
+
+def _try_scenarios(tree: Path, environment: DryEnvironment) -> list[tuple[Scenario, SetupRun]]:
+    """Return the runs of all scenarios that are worth a try."""
+    first = [WITHOUT_CUDA, WITH_CUDA]
+    runs = environment.run(tree, first)
+    for _ in range(_MOST_MODULES):
+        modules = {run.error.module for run in runs if run.error and run.error.kind == "module"}
+        brought = [environment.bring_module(module) for module in sorted(modules)]
+        if not any(brought):
+            break
+        runs = environment.run(tree, first)
+    tried = list(zip(first, runs, strict=True))
+    further = further_scenarios(*runs)
+    if further:
+        tried += zip(further, environment.run(tree, further), strict=True)
+    return tried
+
+
+def _try_edits(
+    source: ReadSource,
+    tree: Path,
+    environment: DryEnvironment,
+    scenario: Scenario,
+    run: SetupRun,
+) -> tuple[tuple[Edit, ...], str]:
+    """Return the edits that an edited copy confirms, and what is left to be looked at, or ""."""
+    edits: list[Edit] = []
+    doubt = ""
+    if scenario.gpu:
+        edit = with_assumed_gpu(source.texts)
+        usual = Scenario(True, scenario.variables, scenario.nvcc_on_path, edited=True)
+        edited = None if edit is None else _run_edited(tree, environment, [edit], usual)
+        if edit is not None and edited is not None and edited.has_cuda:
+            edits.append(edit)
+            scenario = usual
+        else:
+            doubt = "setup.py compiles for CUDA only where a GPU answers"
+    capabilities = without_own_capabilities(source.texts, run)
+    named = ", ".join(sorted({name for item in run.extensions for name in item.capabilities}))
+    if capabilities is not None:
+        edited = _run_edited(tree, environment, [*edits, capabilities], scenario)
+        is_free = edited is not None and not any(item.capabilities for item in edited.extensions)
+        if edited is not None and edited.has_cuda and is_free:
+            return (*edits, capabilities), doubt
+    if named:
+        doubt = doubt or f"setup.py compiles for {named}, whatever --arch-list says"
+    return tuple(edits), doubt
+
+
+def _run_edited(
+    tree: Path, environment: DryEnvironment, edits: Sequence[Edit], scenario: Scenario
+) -> SetupRun | None:
+    """Return the run in an edited copy of a tree; None if it cannot be edited or run."""
+    copy = environment.folder / "edited"
+    if edit_copy(tree, copy, [edit.argv for edit in edits]):
+        return None
+    try:
+        (run,) = environment.run(copy, [scenario])
+    except (CommandError, HostError):
+        return None
+    return run if run.error is None else None

@@ -1,0 +1,211 @@
+"""Bring the source of any package, by its name on the index, a path or a URL.
+
+Nothing here is compared with facts, because there are none: the digest of an archive is that which
+the index lists, or is merely noted.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from torchmill.core.console import ProgressBar
+from torchmill.core.digests import hash_file
+from torchmill.core.errors import (
+    ConfigError,
+    SourceError,
+    UnknownReleaseError,
+    WheelsOnlyError,
+    did_you_mean,
+)
+from torchmill.core.lenient_paths import real_path
+from torchmill.core.system_errors import report_unwritable
+from torchmill.core.urls import hide_password, host_of
+from torchmill.fetch import package_index
+from torchmill.fetch.download import download_file, http_session
+from torchmill.fetch.package_index import IndexFile
+from torchmill.fetch.source.archive import SUFFIXES, unpack_archive
+from torchmill.fetch.source.tree import remove_repositories, require_python_project
+
+_NAME = re.compile(r"([A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?)\s*(.*)", re.DOTALL)
+_HINT = "check the network, or set PIP_INDEX_URL to another index"
+_REFUSAL_HINT = "the index lists a file that is not there: run the command again later"
+# Folders at the top of a user's source that a build has made, and that are no part of it.
+_PRODUCTS = {"build", "dist", ".venv", ".torchmill", ".nox"}
+
+
+@dataclass(frozen=True, slots=True)
+class UnpackedPackage:
+    """The source of a package in a folder."""
+
+    tree: Path
+    origin: str  # "PyPI's gsplat-1.5.3.tar.gz", a path or a URL
+    on_index: bool
+    sha256: str | None = None  # of the archive; None for a folder
+
+
+def unpack_package(
+    text: str, folder: Path, bar: ProgressBar, near_names: Iterable[str] = ()
+) -> UnpackedPackage:
+    """Return the source that a user names, unpacked below `folder`.
+
+    `text` is a name on the index ("gsplat", "gsplat==1.5.3"), a folder, an archive, or a URL of one.
+    `near_names` are names that a misspelling may mean. Raises UnknownReleaseError for a name that the
+    index does not have, WheelsOnlyError if it has no source archive, SourceError for a damaged or
+    hostile archive and for what is no source of a Python package, ConfigError for what is no name,
+    NetworkError or HostError if the source cannot be brought or stored.
+    """
+    tree = folder / "source"
+    if "://" in text:
+        package = _unpack_url(text, folder, tree, bar)
+    elif _is_path(text):
+        path = real_path(os.path.expanduser(text))  # noqa: PTH111 - Path's raises for "~nobody"
+        package = _copy_folder(path, tree) if path.is_dir() else _unpack_file(path, text, tree, bar)
+    else:
+        package = _unpack_from_index(text, folder, tree, bar, near_names)
+    require_python_project(tree, package.origin)
+    return package
+
+
+def _is_path(text: str) -> bool:
+    """Tell whether a text is a path: as for pip, a word without a slash is a name."""
+    has_separator = "/" in text or os.sep in text
+    return has_separator or text in {".", ".."} or text.endswith(SUFFIXES)
+
+
+def _copy_folder(path: Path, tree: Path) -> UnpackedPackage:
+    """Copy a folder without what a build has left there."""
+
+    def select_left_out(visited: str, _: list[str]) -> set[str]:
+        """Return which names in a folder `copytree` leaves out."""
+        return {".git", "__pycache__"} | (_PRODUCTS if Path(visited) == path else set())
+
+    with report_unwritable(tree):
+        try:
+            shutil.copytree(path, tree, symlinks=True, ignore=select_left_out)
+        except shutil.Error as error:
+            file, _, reason = error.args[0][0]
+            raise SourceError(
+                f"{file} cannot be copied ({reason}): let your user read all of the folder",
+                code="unreadable-origin",
+            ) from None
+    return UnpackedPackage(tree, str(path), on_index=False)
+
+
+def _unpack_file(path: Path, text: str, tree: Path, bar: ProgressBar) -> UnpackedPackage:
+    """Unpack an archive of the disk."""
+    if not path.exists():
+        raise SourceError(
+            f"{text} is neither a folder nor an archive: check the path", code="no-such-origin"
+        )
+    if not path.name.endswith(SUFFIXES):
+        raise SourceError(
+            f"{text} is not an archive that can be unpacked: give one of {', '.join(SUFFIXES)}",
+            code="unknown-archive-type",
+        )
+    unpack_archive(path, tree, bar)
+    remove_repositories(tree)
+    return UnpackedPackage(tree, str(path), on_index=False, sha256=hash_file(path))
+
+
+def _unpack_url(text: str, folder: Path, tree: Path, bar: ProgressBar) -> UnpackedPackage:
+    """Download an archive, and unpack it."""
+    host_of(text)  # raises ConfigError for http://[bad/
+    shown = hide_password(text)
+    if not text.lower().startswith(("https://", "http://")):
+        raise SourceError(
+            f"{shown}: give a URL that begins with https://, a path, or a name",
+            code="unsupported-origin",
+        )
+    archive = download_file(
+        text, folder, bar, network_hint="check the network", refusal_hint="check the address"
+    )
+    if not archive.name.endswith(SUFFIXES):
+        raise SourceError(
+            f"{shown} is not an archive that can be unpacked: give the address of one of "
+            f"{', '.join(SUFFIXES)}",
+            code="unknown-archive-type",
+        )
+    unpack_archive(archive, tree, bar)
+    remove_repositories(tree)
+    return UnpackedPackage(tree, shown, on_index=False, sha256=hash_file(archive))
+
+
+def _unpack_from_index(
+    text: str, folder: Path, tree: Path, bar: ProgressBar, near_names: Iterable[str]
+) -> UnpackedPackage:
+    """Download the newest source archive of a project, and unpack it."""
+    project, bounds = _parse_name(text)
+    bar.update(0, None, "asking the index")
+    file = _newest_archive(project, bounds, near_names)
+    archive = download_file(
+        file.url,
+        folder,
+        bar,
+        network_hint=_HINT,
+        refusal_hint=_REFUSAL_HINT,
+        sha256=file.sha256,
+        size=file.size,
+    )
+    unpack_archive(archive, tree, bar, has_known_digest=file.sha256 is not None)
+    remove_repositories(tree)
+    return UnpackedPackage(
+        tree,
+        f"PyPI's {file.name}",
+        on_index=True,
+        sha256=file.sha256 or hash_file(archive),
+    )
+
+
+def _parse_name(text: str) -> tuple[str, SpecifierSet]:
+    """Return the project and the versions that a text names, such as "gsplat==1.5.3"."""
+    match = _NAME.fullmatch(text.strip())
+    try:
+        if match is not None:
+            return canonicalize_name(match[1]), SpecifierSet(match[2])
+    except InvalidSpecifier:
+        pass
+    raise ConfigError(
+        f"'{text}' is no name of a package: give one as PyPI has it, a folder, an archive or its URL",
+        code="no-package-name",
+    )
+
+
+def _newest_archive(project: str, bounds: SpecifierSet, near_names: Iterable[str]) -> IndexFile:
+    """Return the newest source archive of a project on the index that pip uses.
+
+    A release that is no pre-release wins; one that was withdrawn counts only if it is named.
+    """
+    index = package_index.configured_index()
+    shown_index = hide_password(index)
+    with http_session() as session:
+        files = package_index.find_project_files(session, index, project, _HINT)
+    if files is None:
+        raise UnknownReleaseError(
+            f"{shown_index} has no package {project}{did_you_mean(project, near_names)}",
+            code="not-on-index",
+        )
+    archives: dict[Version, IndexFile] = {}
+    for version, file in package_index.source_archives(files, project):
+        is_named = any(item.operator == "==" for item in bounds)
+        if bounds.contains(version, prereleases=True) and (is_named or not file.yanked):
+            archives[version] = file
+    if not archives:
+        kinds = "wheels alone" if files else "no files"
+        if bounds:
+            kinds = f"no source archive {bounds}"
+        raise WheelsOnlyError(
+            f"{shown_index} has {kinds} of {project}: `pip install {project}` installs what fits; to "
+            "build it, give a folder or an archive of its source",
+            code="no-source-archive",
+        )
+    finals = [version for version in archives if not version.is_prerelease]
+    return archives[max(finals or archives)]

@@ -1,0 +1,19 @@
+"""Draft the facts about a package that nobody has described, from its source; pure.
+
+What is read:
+- source_texts: the files of a source as values
+- setup_script: what the text of a setup.py shows, which is parsed and not run
+- metadata: name, version, Pythons and requirements
+- findings: what else the files show, each with its place
+
+What is run:
+- scenarios: the environments in which setup.py is run dry, and which of them leads to a build
+- setup_run: what a dry run has recorded
+- edits: changes of setup.py that a draft proposes
+
+What comes of it:
+- draft: the facts of a draft, each from what was read and run
+- compose: put a draft together, or say why there is nothing to draft
+- draft_text: the file of a package
+- summary: one screen on a draft and on what was tried with it
+"""

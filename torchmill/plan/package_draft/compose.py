@@ -1,0 +1,306 @@
+"""Put a draft together from the texts of a source and from dry runs of its setup.py.
+
+It also decides that a package needs no draft: because there is nothing to compile, because it is for
+AMD's GPUs alone, or because its setup.py needs a network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import canonicalize_name
+
+from torchmill.config.field_types import no_entries
+from torchmill.core.errors import (
+    ConfigError,
+    ImpossibleBuildError,
+    NothingToCompileError,
+    SetupNetworkError,
+)
+from torchmill.plan.package_draft import draft as drafts
+from torchmill.plan.package_draft.draft import Bindings, PackageDraft, SourceOrigin
+from torchmill.plan.package_draft.edits import Edit
+from torchmill.plan.package_draft.findings import (
+    compiles_something,
+    find_in_texts,
+    is_rocm_alone,
+    uses_torch,
+)
+from torchmill.plan.package_draft.metadata import Metadata, read_metadata
+from torchmill.plan.package_draft.scenarios import Scenario, best_failure, choose_scenario
+from torchmill.plan.package_draft.setup_run import SetupRun
+from torchmill.plan.package_draft.setup_script import SetupScript, read_setup_script
+from torchmill.plan.package_draft.source_texts import SourceTexts
+
+Tried = Sequence[tuple[Scenario, SetupRun]]
+_ROCM_WORDS = ("rocm", "hip")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSource:
+    """A source whose texts have been read."""
+
+    archive: SourceOrigin
+    texts: SourceTexts
+    script: SetupScript
+    metadata: Metadata
+    bindings: Bindings
+
+    @property
+    def subject(self) -> str:
+        """Return the package's name for messages."""
+        return self.metadata.name.text if self.metadata.name else self.archive.origin
+
+
+def read_source(archive: SourceOrigin, texts: SourceTexts, bindings: Bindings) -> ReadSource:
+    """Return a source with what its texts show."""
+    script = read_setup_script(texts)
+    return ReadSource(archive, texts, script, read_metadata(texts, script), bindings)
+
+
+@dataclass(frozen=True, slots=True)
+class DryRuns:
+    """The dry runs of a setup.py."""
+
+    tried: Tried = ()
+    torch: str = ""  # that they were made with: "torch 2.15.0", "a stand-in for torch 2.15.0"
+    edits: tuple[Edit, ...] = ()  # that a run in an edited copy has confirmed
+    missing: Mapping[str, str] = no_entries()  # modules that were installed -> their projects
+    refusal: str = ""  # why there are no runs
+    doubts: tuple[str, ...] = ()
+
+    @property
+    def runs(self) -> list[SetupRun]:
+        """Return the runs alone."""
+        return [run for _, run in self.tried]
+
+
+def refuse_without_run(source: ReadSource) -> None:
+    """Raise an error if the texts alone show that there is nothing to draft.
+
+    Raises ImpossibleBuildError for a package for AMD's GPUs alone, NothingToCompileError for one
+    that compiles nothing.
+    """
+    if is_rocm_alone(source.texts):
+        raise _rocm_error(source)
+    texts, script, metadata = source.texts, source.script, source.metadata
+    if metadata.problem or script.problem:
+        return
+    if not drafts_can_run(source) and not compiles_something(texts, script, metadata):
+        raise _pure_error(source, "")
+
+
+def drafts_can_run(source: ReadSource) -> bool:
+    """Tell whether setuptools builds a source, so that its setup.py can be run dry."""
+    return source.metadata.uses_setuptools
+
+
+def refuse_after_runs(source: ReadSource, dry_runs: DryRuns) -> None:
+    """Raise an error if the dry runs show that there is nothing to draft.
+
+    Raises SetupNetworkError if every run failed after a download was tried, ImpossibleBuildError for
+    a package for AMD's GPUs alone, NothingToCompileError for one that compiles nothing, or nothing
+    against torch.
+    """
+    runs = dry_runs.runs
+    if not runs:
+        return
+    if any(run.has_cuda or run.has_cpu for run in runs):
+        if not any(run.is_of_torch for run in runs) and not _needs_torch(source):
+            raise NothingToCompileError(
+                f"{source.subject} is no extension of torch: `pip install {source.subject}` is the "
+                "way to build or install it",
+                code="no-extension-of-torch",
+            )
+        return
+    failure = best_failure(runs)
+    if failure is not None and failure.error is not None:
+        if all(run.needs_network for run in runs if run.error is not None):
+            asked = failure.network[0]
+            raise SetupNetworkError(
+                f"setup.py of {source.subject} needs a network: it asks for {asked}, and a build has "
+                "none. Unpack the source, put there what it downloads, and run "
+                "`invoke add FOLDER`",
+                code="setup-needs-network",
+            )
+        text = failure.error.text.lower()
+        if any(word in text for word in _ROCM_WORDS) and "cuda" not in text:
+            raise _rocm_error(source)
+        if compiles_something(source.texts, source.script, source.metadata):
+            return  # the draft is made from the texts alone
+    if failure is None:
+        raise _pure_error(source, _opt_in(dry_runs))
+    raise _pure_error(source, "")
+
+
+def _needs_torch(source: ReadSource) -> bool:
+    """Tell whether the texts show that torch is used, as by CMake."""
+    return uses_torch(source.texts, source.script, source.metadata)
+
+
+def _opt_in(dry_runs: DryRuns) -> str:
+    """Return a sentence on a variable that a run with nothing to compile has failed for; or ""."""
+    for scenario, run in dry_runs.tried:
+        if scenario.variables and run.error is not None:
+            (name,) = scenario.variables
+            return f" (with {name}={scenario.variables[name]}, setup.py says: {run.error.text})"
+    return ""
+
+
+def _pure_error(source: ReadSource, remark: str) -> NothingToCompileError:
+    """Return the error for a package that compiles nothing."""
+    return NothingToCompileError(
+        f"{source.subject} compiles nothing{remark}: `pip install {source.subject}` installs it for "
+        "every torch",
+        code="nothing-to-compile",
+    )
+
+
+def _rocm_error(source: ReadSource) -> ImpossibleBuildError:
+    """Return the error for a package that is for AMD's GPUs alone."""
+    return ImpossibleBuildError(
+        f"{source.subject} has code for AMD's GPUs (ROCm) alone, for which torchmill builds nothing: "
+        "ask its authors for wheels",
+        code="rocm-alone",
+    )
+
+
+def compose_draft(
+    source: ReadSource, dry_runs: DryRuns, *, name: str, sessions: Collection[str]
+) -> PackageDraft:
+    """Return the draft of a package.
+
+    `name` is the user's, or "" for that of the source; `sessions` are the words that other packages
+    have in the names of their cells. Raises ConfigError if name or version cannot be told.
+    """
+    runs = [run for run in dry_runs.runs if run.error is None]
+    chosen_cuda = choose_scenario(dry_runs.tried, cuda=True)
+    chosen_cpu = choose_scenario(dry_runs.tried, cuda=False)
+    metadata = source.metadata
+    draft_name = name or _first(
+        [metadata.name.text if metadata.name else None, *(run.name for run in runs)]
+    )
+    version = _first(
+        [metadata.version.text if metadata.version else None, *(run.version for run in runs)]
+    ).partition("+")[0]
+    if not draft_name or not version:
+        lacking = "name" if not draft_name else "version"
+        raise ConfigError(
+            f"nothing in {source.archive.origin} tells the {lacking} of the package: give an archive "
+            "of PyPI, or --name",
+            code="nameless-source",
+        )
+    chosen = [item for item in (chosen_cuda, chosen_cpu) if item is not None]
+    extensions = chosen[0][1].extensions if chosen else ()
+    by_build = [{extension.name for extension in run.extensions} for _, run in chosen]
+    everywhere = set.intersection(*by_build) if by_build else set()
+    import_name = drafts.import_name_of(
+        draft_name, [run for _, run in chosen] or runs, source.texts
+    )
+    torch, torch_doubt = drafts.torch_range(metadata, runs)
+    capabilities: dict[str, None] = {}
+    for extension in extensions:
+        capabilities.update(dict.fromkeys(extension.capabilities))
+    proof = f"its texts ({dry_runs.refusal})" if dry_runs.refusal else "its texts"
+    if chosen:
+        proof = f"dry run of setup.py of {version} with {dry_runs.torch}"
+    settings = drafts.force_build_settings(source.script, runs)
+    settings |= drafts.jobs_settings(runs, source.script)
+    doubts = [*dry_runs.doubts, torch_doubt, *drafts.thread_doubts(runs)]
+    failure = best_failure(dry_runs.runs)
+    if not chosen and failure is not None and failure.error is not None:
+        place = f" ({failure.error.place})" if failure.error.place else ""
+        doubts.insert(0, f"setup.py could not be run: {failure.error.text}{place}")
+    return PackageDraft(
+        name=canonicalize_name(draft_name),
+        version=version,
+        session=drafts.session_of(draft_name, sessions),
+        import_name=import_name,
+        archive=source.archive,
+        proof=proof,
+        is_torch_extension=metadata.uses_setuptools,
+        torch=torch,
+        requires_python=_python_bounds(metadata, runs),
+        requirements=drafts.build_requirements(metadata, runs, dry_runs.missing),
+        extensions=extensions,
+        cpu=chosen_cpu[0] if chosen_cpu else None,
+        cuda=chosen_cuda[0] if chosen_cuda else None,
+        cpu_failure=_failure_of(dry_runs.tried, cuda=False),
+        cuda_failure=_failure_of(dry_runs.tried, cuda=True),
+        capabilities=tuple(capabilities),
+        edits=dry_runs.edits,
+        settings=settings,
+        smoke=drafts.smoke_lines(import_name, extensions, everywhere, source.bindings),
+        limited_api=chosen[0][1].limited_api if chosen else "",
+        pep517=not source.texts.has_file("setup.py"),
+        doubts=tuple(doubt for doubt in doubts if doubt),
+        findings=tuple(find_in_texts(source.texts, source.script, metadata)),
+    )
+
+
+def _first(texts: Sequence[str | None]) -> str:
+    """Return the first text that is not empty; "" if all are."""
+    return next((text for text in texts if text), "")
+
+
+def _python_bounds(metadata: Metadata, runs: Sequence[SetupRun]) -> str | None:
+    """Return the bounds of Pythons, None without any."""
+    text = metadata.requires_python.text if metadata.requires_python else ""
+    text = text or _first([run.requires_python for run in runs])
+    try:
+        return str(SpecifierSet(text)) or None
+    except InvalidSpecifier:
+        return None
+
+
+def _failure_of(tried: Tried, *, cuda: bool) -> str:
+    """Return why the first run with CUDA, or without, led to no such build; "" if it did."""
+    for scenario, run in tried:
+        if scenario.cuda != cuda:
+            continue
+        if run.error is not None:
+            place = f"{run.error.place}: " if run.error.place else ""
+            return f"{place}{run.error.text}"
+        if cuda and not run.has_cuda:
+            return "nothing that was tried brings files for CUDA"
+        if not cuda and run.has_cuda:
+            return "every library is made of files for CUDA"
+        if not cuda and not run.has_cpu:
+            return "without CUDA, setup.py compiles nothing"
+        return ""
+    return "it was not tried"
+
+
+def refuse_taken_names(
+    draft: PackageDraft, names: Mapping[str, str], imports: Mapping[str, str]
+) -> None:
+    """Raise ConfigError if a package with facts has the name of a draft, or is imported by its name.
+
+    `names` are the names of such packages (in PyPI's normal form), and `imports` their modules, each
+    with the package.
+    """
+    canonical = canonicalize_name(draft.name)
+    if canonical in names:
+        raise package_has_facts(names[canonical])
+    if draft.import_name in imports:
+        raise ConfigError(
+            f"{draft.name} is imported as {draft.import_name}, and so is {imports[draft.import_name]}, "
+            "which has facts: the two cannot be installed together, and no check could tell them apart",
+            code="import-name-taken",
+        )
+
+
+def package_has_facts(name: str) -> ConfigError:
+    """Return the error for a package that has facts already."""
+    return ConfigError(
+        f"torchmill has facts about {name}: `invoke build {name}` builds it; `--force` drafts a file "
+        "anew that you have written",
+        code="package-has-facts",
+    )
+
+
+def dry_run_requirements(source: ReadSource) -> list[str]:
+    """Return the build requirements of a source for its dry run: those of pyproject.toml but torch."""
+    return list(drafts.build_requirements(source.metadata, (), {}))

@@ -1,0 +1,172 @@
+"""What the files of a source show of its build: findings, each with the place that shows it.
+
+They complete the dry run, which tells what is compiled and with which flags: a finding says what to
+look at, or why nothing needs to be built at all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torchmill.core.units import format_bytes
+from torchmill.plan.package_draft.metadata import Metadata
+from torchmill.plan.package_draft.setup_script import SETUP, SetupScript
+from torchmill.plan.package_draft.source_texts import (
+    CUDA_SUFFIX,
+    CXX_SUFFIXES,
+    HIP_SUFFIX,
+    Place,
+    SourceTexts,
+    search,
+)
+
+_CMAKE = "CMakeLists.txt"
+_STABLE_ABI = r"TORCH_TARGET_VERSION|torch/csrc/stable|Py_LIMITED_API|py_limited_api"
+_STANDARD = r"-std[= ](?:c|gnu)\+\+\w+|CMAKE_CXX_STANDARD\s+\d+|CMAKE_CUDA_STANDARD\s+\d+"
+_JOBS = re.compile(r"(?!MAX_JOBS$)\w*(JOBS|WORKERS|THREADS)\w*")
+_ARCHES = re.compile(r"(?!TORCH_CUDA_ARCH_LIST$)\w*(ARCH|GENCODE|CAPABILIT)\w*")
+_HEAVY_BYTES = 100_000  # a file for CUDA that is known to compile long
+_SUBMODULE = re.compile(r"^\s*path\s*=\s*(\S+)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFinding:
+    """Something that a file of the source shows."""
+
+    subject: str  # "submodule", "capabilities"
+    text: str  # a clause
+    place: Place
+    sure: bool = False
+
+    def __str__(self) -> str:
+        """Return "subject: text (place)"."""
+        return f"{self.subject}: {self.text} ({self.place})"
+
+
+def find_in_texts(
+    texts: SourceTexts, script: SetupScript, metadata: Metadata
+) -> list[SourceFinding]:
+    """Return the findings in the files of a source, in the order of their weight."""
+    findings = [
+        *_submodules(texts),
+        *_downloads(script),
+        *_variables(script),
+        *_standards(texts),
+        *_stable_abi(texts),
+        *_build_system(texts, metadata),
+        *_heavy_files(texts),
+    ]
+    if metadata.problem:
+        findings.insert(
+            0, SourceFinding("metadata", metadata.problem, Place("pyproject.toml"), True)
+        )
+    if script.problem:
+        text = f"cannot be parsed ({script.problem})"
+        findings.insert(0, SourceFinding(SETUP, text, Place(SETUP), True))
+    return findings
+
+
+def empty_submodules(texts: SourceTexts) -> list[str]:
+    """Return the submodules of a source without a file in its folder."""
+    paths = _SUBMODULE.findall(texts.text(".gitmodules"))
+    return [path for path in paths if not texts.has_entries(path)]
+
+
+def _submodules(texts: SourceTexts) -> Iterator[SourceFinding]:
+    for path in empty_submodules(texts):
+        text = f"{path} is empty: the archive lacks what the build includes from there"
+        yield SourceFinding("submodule", text, Place(".gitmodules"), True)
+
+
+def _downloads(script: SetupScript) -> Iterator[SourceFinding]:
+    if script.downloads:
+        lines = ", ".join(str(place.line) for place in script.downloads[:4])
+        text = f"it can download (lines {lines}); a build has no network"
+        yield SourceFinding("download", text, script.downloads[0])
+
+
+def _variables(script: SetupScript) -> Iterator[SourceFinding]:
+    for variable in script.variables:
+        if _JOBS.fullmatch(variable.name):
+            text = f"{variable.name} sets how much runs at a time (default {variable.default})"
+            yield SourceFinding("jobs", text, variable.place)
+        elif _ARCHES.fullmatch(variable.name):
+            text = f"{variable.name} may name the capabilities to compile for"
+            yield SourceFinding("capabilities", text, variable.place)
+
+
+def _standards(texts: SourceTexts) -> Iterator[SourceFinding]:
+    names = [name for name in texts.texts if name.endswith((".py", ".txt", ".cmake"))]
+    seen: set[str] = set()
+    for match, place in search(texts, _STANDARD, *names):
+        if match[0] not in seen and place.file != SETUP:
+            # In setup.py the kind raises it to what the headers of torch ask for.
+            yield SourceFinding("standard", f"{match[0]} is named", place)
+        seen.add(match[0])
+
+
+def _stable_abi(texts: SourceTexts) -> Iterator[SourceFinding]:
+    for match, place in search(texts, _STABLE_ABI, *texts.texts):
+        text = (
+            f"{match[0]}: one wheel may serve several releases of torch or Python (`stable_abi`, "
+            "`wheel_tag`)"
+        )
+        yield SourceFinding("stable ABI", text, place)
+        return
+
+
+def _build_system(texts: SourceTexts, metadata: Metadata) -> Iterator[SourceFinding]:
+    if metadata.backend and not metadata.uses_setuptools:
+        text = f"{metadata.backend.text} builds it"
+        yield SourceFinding("backend", text, metadata.backend.place, True)
+    for match, place in search(texts, r"CMakeExtension|cmake_minimum_required", SETUP, _CMAKE):
+        if metadata.backend is None or metadata.uses_setuptools:
+            yield SourceFinding("CMake", f"{match[0]}: parts of it may be built by CMake", place)
+        return
+
+
+def _heavy_files(texts: SourceTexts) -> Iterator[SourceFinding]:
+    cuda = texts.with_suffix(CUDA_SUFFIX)
+    cxx = texts.with_suffix(*CXX_SUFFIXES)
+    if cuda:
+        largest = max(cuda, key=lambda path: cuda[path])
+        text = f"{len(cuda)} files for CUDA, {len(cxx)} of C++; the largest has "
+        text += format_bytes(cuda[largest])
+        yield SourceFinding("files", text, Place(largest), True)
+        heavy = [path for path in cuda if cuda[path] > _HEAVY_BYTES]
+        if heavy:
+            text = f"{len(heavy)} files for CUDA have more than {format_bytes(_HEAVY_BYTES)}"
+            yield SourceFinding(
+                "memory", f"{text}: `memory_per_job` may be too low", Place(heavy[0])
+            )
+
+
+def is_rocm_alone(texts: SourceTexts) -> bool:
+    """Tell whether a source has code for AMD's GPUs and none for NVIDIA's."""
+    return bool(texts.with_suffix(HIP_SUFFIX)) and not texts.with_suffix(CUDA_SUFFIX)
+
+
+def compiles_something(texts: SourceTexts, script: SetupScript, metadata: Metadata) -> bool:
+    """Tell whether the texts of a source show that its build compiles something.
+
+    They show it by a setup() with ext_modules, by torch's extension builder, and by a backend that
+    runs CMake or meson.
+    """
+    if script.has_extensions or script.uses_extension_builder:
+        return True
+    if metadata.uses_setuptools:
+        return bool(re.search(r"ext[-_]modules", texts.text("pyproject.toml")))
+    backend = metadata.backend.text if metadata.backend else ""
+    return backend.startswith(("scikit_build_core", "mesonpy", "py_build_cmake", "maturin"))
+
+
+def uses_torch(texts: SourceTexts, script: SetupScript, metadata: Metadata) -> bool:
+    """Tell whether the build of a source uses torch, as far as its texts show it."""
+    if script.uses_extension_builder or "torch" in script.imports:
+        return True
+    requirements = " ".join(value.text for value in metadata.build_requires)
+    if re.search(r"\btorch\b", requirements):
+        return True
+    return any(True for _ in search(texts, r"find_package\(\s*Torch\b", _CMAKE))
