@@ -383,6 +383,8 @@ def build(
     mirror: str = "",
     ref: str = "",
     host: str = "",
+    new_torch: bool = False,
+    json: bool = False,
     **options: Any,
 ) -> None:
     """Build wheels from start to finish, with all that they need.
@@ -392,8 +394,29 @@ def build(
       invoke build flash-attn torch-scatter --gpu "RTX 4090"
     """
     from torchmill.commands.build import build_wheels
+    from torchmill.commands.new_torch import build_family
     from torchmill.plan.package_request import split_torch
 
+    if new_torch or json:
+        output = build_family(
+            load_facts(),
+            marked_layout(),
+            names=cell,
+            tag=tag,
+            python=python,
+            cuda=cuda,
+            gpu=gpu,
+            yes=yes,
+            elsewhere=elsewhere,
+            dry_run=dry_run,
+            from_=from_,
+            mirror=mirror,
+            unfit={"--ref": ref, "--host": host, "--json": "" if new_torch else "json"},
+            json=json,
+            options=build_options("build", options),
+        )
+        show(output, json=json)
+        return
     options["torch"], tag = split_torch(options["torch"], tag)
     output = build_wheels(
         load_facts(),

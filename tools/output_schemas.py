@@ -32,6 +32,7 @@ from torchmill.plan.estimate import Estimate, EstimateSpan
 from torchmill.plan.first_error import BuildFailure
 from torchmill.plan.job_count import JobCount
 from torchmill.plan.link_overflow import OverflowRisk
+from torchmill.plan.package_family import FamilyCell, FamilyJob
 from torchmill.plan.published_wheel import Fit
 from torchmill.plan.shares import SharedBuild
 from torchmill.plan.trial import Standing
@@ -205,6 +206,22 @@ def _matrix() -> Schema:
     }
     cells = listed(record("one build", cell), "the builds of the releases that were asked for")
     return _output("`invoke matrix --json`: which builds there are.", {"cells": cells})
+
+
+def _build() -> Schema:
+    return _output(
+        "`invoke build --new-torch --json`: a family of packages for a torch that has appeared.",
+        {
+            "new": flag("whether there is something to build, or was before this run"),
+            "because": text("why there is not; empty if there is"),
+            "torch": nullable(text("the version of the new torch; null: none is new")),
+            "tag": nullable(text("its tag, for --tag")),
+            "facts": nullable(text("the folder of facts that has it, for TORCHMILL_CONFIGS")),
+            "cells": listed(of_class(FamilyCell), "the builds, each behind those that it needs"),
+            "jobs": listed(of_class(FamilyJob), "the pending builds, as jobs of several machines"),
+            "index": nullable(text("the folder of the package index; null: none was written")),
+        },
+    )
 
 
 def _explain() -> Schema:
@@ -747,6 +764,7 @@ def _shard_record() -> Schema:
 
 OUTPUTS: Mapping[str, Callable[[], Schema]] = {
     "arch": _arch,
+    "build": _build,
     "clean": _clean,
     "diagnose": _diagnose,
     "doctor": _doctor,

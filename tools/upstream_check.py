@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
-from packaging.utils import canonicalize_name
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
 from tools.official_code import is_size_read
@@ -85,13 +85,16 @@ def release_differences(
 def unknown_versions(releases: Sequence[Release], wheels: Iterable[RemoteWheel]) -> list[str]:
     """Return the versions on the index that no release file has, oldest first.
 
-    Versions older than the oldest known release, and withdrawn ones, do not count.
+    Versions older than the oldest known release, pre-releases, and withdrawn versions do not count.
     """
     known_versions = {release.version for release in releases}
     oldest = min(map(Version, known_versions), default=Version("0"))
     unknown = {wheel.version for wheel in wheels if not wheel.yanked} - known_versions
-    newer = [version for version in unknown if Version(version) > oldest]
-    return sorted(newer, key=Version)
+    releases_on_index: list[str] = []
+    for version in unknown:
+        if Version(version) > oldest and not Version(version).is_prerelease:
+            releases_on_index.append(version)
+    return sorted(releases_on_index, key=Version)
 
 
 def _releases_without_file(
@@ -448,6 +451,46 @@ def observe_index(
         finally:
             bar.close()
     return observed
+
+
+def observe_release(
+    facts: Facts, version: str, index: str, cache: Path, bars: ProgressDisplay
+) -> dict[str, tuple[RemoteWheel, ...]]:
+    """Return the wheels on an index of one release of torch, and those that may go with it.
+
+    Of the other packages, these are the wheels of the newest release in the facts, and of newer
+    ones. Withdrawn wheels are left out. A package that the index does not have has no wheels.
+    Results stay in the folder `cache`. Raises NetworkError.
+    """
+    base = base_package(facts).name
+    observed = {}
+    for package in _packages_with_wheels(facts):
+        oldest = version if package == base else facts.releases[package][-1].version
+        with http_session() as session:
+            on_index = package_index.find_project_files(session, index, package, hint="")
+        files = []
+        for file in on_index or ():
+            file_version = _version_of_wheel(file)
+            if file_version is None or file.yanked or file_version < Version(oldest):
+                continue
+            if package != base or file_version == Version(version):
+                files.append(file)
+        bar = bars.start_bar(package, len(files))
+        try:
+            wheels = read_remote_wheels(files, cache, bar)
+            observed[package] = with_capabilities(wheels, files, cache, bar)
+        finally:
+            bar.close()
+    return observed
+
+
+def _version_of_wheel(file: IndexFile) -> Version | None:
+    """Return the version in the name of a wheel; None if the file is not a wheel."""
+    try:
+        _, version, _, _ = parse_wheel_filename(file.name)
+    except InvalidWheelFilename:
+        return None
+    return version
 
 
 def compare_with_index(

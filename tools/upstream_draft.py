@@ -19,7 +19,7 @@ from torchmill.config.release_lookup import base_package
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _TEMPLATE_FIELD = re.compile(r"\\{\w+\\}")  # "{glibc}" after re.escape
 _OLD_MANYLINUX = re.compile("manylinux1|manylinux2010|manylinux2014")
-Value = str | int | Sequence[str]
+Value = str | int | bool | Sequence[str]
 
 
 def new_releases(facts: Facts, observed: Mapping[str, Sequence[RemoteWheel]]) -> list[str]:
@@ -38,10 +38,11 @@ def draft_release(facts: Facts, observed: Mapping[str, Sequence[RemoteWheel]], v
     if triton:
         partners["triton"] = triton
     date = upstream_wheels.first_upload(wheels)
+    day = f" ({date})" if date else ""
     lines = [
         schema_line(f"releases/{version}.toml"),
         "",
-        f"# {base} {version} ({date}): drafted from PyPI, which knows no tag commit",
+        f"# {base} {version}{day}: drafted from PyPI, which knows no tag commit",
         "# and no other toolkit.",
         *_package_tables(facts, base, wheels, None),
         *_table(f"{base}.partners", partners),
@@ -116,6 +117,7 @@ def _package_tables(
         values["pythons"] = pythons
     if inherited is None:
         values["arches"] = _arches(facts, wheels)
+        values["drafted"] = True
     if all(wheel.python is None for wheel in wheels):
         values["wheel_tag"] = f"{wheels[0].interpreter}-{wheels[0].abi}"
     if inherited is None:
@@ -182,7 +184,9 @@ def _value_lines(values: Mapping[str, Value]) -> Iterator[str]:
     """Yield the lines of TOML for keys and values."""
     for name, value in values.items():
         key = name if _BARE_KEY.fullmatch(name) else f'"{name}"'
-        if isinstance(value, int):
+        if isinstance(value, bool):
+            yield f"{key} = {str(value).lower()}"
+        elif isinstance(value, int):
             yield f"{key} = {value}"
         elif isinstance(value, str):
             yield f'{key} = "{value}"'

@@ -32,6 +32,8 @@ Only `noxfile.py` and `tasks.py` import it; `command_line` alone imports invoke.
 - machine_report: the report of `invoke doctor` on a machine: findings with their fixes
 - matrix: `invoke matrix` and `invoke explain`: every cell of a release, and why a cell cannot be
   built
+- new_torch: `invoke build --new-torch`: build a family of packages for the torch that has just
+  appeared
 - outlook: the outlook on wheels before they are built, and the question whether to build them
 - plan: `invoke plan`: the work and the cost of a session, without doing any of it
 - publish: `invoke publish`: bring verified wheels to the place that --to names; replace nothing

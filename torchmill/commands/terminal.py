@@ -7,16 +7,18 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Collection, Iterable
+from typing import TextIO
 
 from torchmill.commands.command import CommandOutput
 from torchmill.core.console import format_for_user
 from torchmill.core.errors import ConfigError, HostError
 from torchmill.core.exits import print_now
 from torchmill.core.paths import CHECKOUT
-from torchmill.core.process import run_in_terminal
+from torchmill.core.process import CommandError, run_in_terminal, stream
 from torchmill.core.programs import has_pip
 from torchmill.core.urls import hide_password
 from torchmill.plan.doctor.cures import Cures
+from torchmill.plan.family_results import SessionEnd
 
 # The beginning of the cure for missing sources. The doctor reports them as a warning, because a
 # machine can be judged without them; but no build goes on without them.
@@ -127,6 +129,30 @@ def run_step(line: str) -> int:
     Variables may be set in front of it: "CC=gcc-11 nox -s wheel-3.10-cpu".
     """
     print_now(f"\n$ {hide_password(line)}")
+    argv, variables = _split_step(line)
+    return run_in_terminal(argv, {**os.environ, **variables})
+
+
+def stream_step(line: str, log: TextIO) -> SessionEnd:
+    """Run one command as `run_step` does, but without input; return its exit code and its output.
+
+    `log` gets the lines as they come. Raises InterruptedBuildError after Ctrl-C.
+    """
+    log.write(f"\n$ {hide_password(line)}\n")
+    argv, variables = _split_step(line)
+    environment = {**os.environ, **variables}
+    # The line names its release, which a variable of the user's shell must not replace.
+    environment.pop("TORCHMILL_TAG", None)
+    lines: list[str] = []
+    try:
+        stream(argv, cwd=None, env=environment, log=log, on_line=lines.append)
+    except CommandError as error:
+        return SessionEnd(error.returncode, lines)
+    return SessionEnd(0, lines)
+
+
+def _split_step(line: str) -> tuple[list[str], dict[str, str]]:
+    """Return the words of a command that start it, and the variables that are set in front of it."""
     variables = {}
     words = shlex.split(line)
     while "=" in words[0]:
@@ -139,7 +165,7 @@ def run_step(line: str) -> int:
         variables["UV_PYTHON"] = sys.executable
     else:
         argv = _program_argv(program)
-    return run_in_terminal([*argv, *arguments], {**os.environ, **variables})
+    return [*argv, *arguments], variables
 
 
 def _program_argv(program: str) -> list[str]:

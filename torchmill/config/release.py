@@ -83,6 +83,8 @@ class Release:
     upstream: UpstreamWheels = field(default_factory=UpstreamWheels)
     # variant, "cu114", "cu114-aarch64" -> URL of somebody's build beside upstream's
     tried: Mapping[str, str] = no_entries()
+    # A program wrote the facts from what PyPI knows, and nobody has completed them.
+    drafted: bool = False
 
     def __str__(self) -> str:
         """Return "torch 1.13.1"."""

@@ -20,6 +20,7 @@
 - compile_work: how long compiling a release takes by the catalogue of measured builds
 - estimate: estimate time, memory and disk of a build, from measured builds
 - estimate_report: the cost of a build, and the risk that its link overflows, for people and as data
+- family_results: the results of building a family: what the end of a command means, and the summary
 - first_error: find the first real error in a build's log, and not ninja's report of it
 - gpu_hosts: GPUs that exist only together with a processor, and so identify a machine
 - host_compiler: choose the C++ compiler of a build: the release must take it, and nvcc
@@ -31,10 +32,13 @@
 - local_gpus: the GPUs of the machine that builds: a build without an arch list makes code for these
 - log_lines: the lines of a build's log that may tell of a failure, without prefixes of other tools
 - matrix: the matrix: which cells exist, which a release can build, and why not the others
+- new_torch: a torch that has appeared on the package index, and that the facts do not know yet
 - official_parts: the parts of official wheels that a plan leaves out, such as MKL or MAGMA
 - official_support: which official builds run on GPUs of a compute capability
 - options: the words of options, of sessions (after `--`) and of tasks: parsed and checked
 - package_draft/: draft the facts about a package that nobody has described
+- package_family: a family of packages that are all built against one torch: its cells, their order,
+  their results
 - package_request: packages that a user asks for by their names on PyPI, as in `invoke build
   flash-attn`
 - pattern_cost: how the time of a regular expression grows with the length of a line

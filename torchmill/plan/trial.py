@@ -13,6 +13,7 @@ from torchmill.config.costs import MeasuredRun
 from torchmill.config.facts import Facts
 from torchmill.config.official_wheels import wheel_places, wheel_pythons
 from torchmill.config.release import Release
+from torchmill.config.versions import format_bounds, is_within
 from torchmill.plan.cell import Cell
 from torchmill.plan.matrix import UNTRIED, possible_cells
 
@@ -170,6 +171,7 @@ def _describe_untried_toolkit(facts: Facts, cell: Cell) -> str:
         f"nobody is known to have built {release} {_with_cuda(build.cuda)} for {build.arch}"
         f"{_against(facts, release)}"
     )
+    text += _beyond_bounds(facts, release)
     if build.cuda is None:
         return text
     versions = [
@@ -180,6 +182,15 @@ def _describe_untried_toolkit(facts: Facts, cell: Cell) -> str:
     if versions:
         text += f"; upstream used CUDA {', '.join(versions)}"
     return text
+
+
+def _beyond_bounds(facts: Facts, release: Release) -> str:
+    """Return that a package's facts end before the torch of a release, as a clause; "" if not."""
+    for edition in facts.packages[release.package].editions:
+        if edition.version == release.version and not is_within(edition.torch, release.torch):
+            bounds = format_bounds(edition.torch)
+            return f" (beyond the bounds of its facts, {bounds}: that torch is newer than they are)"
+    return ""
 
 
 def _describe_untried_python(cell: Cell, pythons: Iterable[str]) -> str:

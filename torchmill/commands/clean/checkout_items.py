@@ -212,9 +212,10 @@ def find_logs(place: StoragePlace) -> Iterator[StoredItem]:
 def find_home(place: StoragePlace, kind: str) -> Iterator[StoredItem]:
     """Yield the contents of the folder that `nox -s demo`, `invoke bisect` or `cluster` works in.
 
-    `kind` is "demo", "bisect" or "cluster". These folders have their own trees, sources and dist/.
+    `kind` is "demo", "bisect" or "cluster", whose folders have their own trees, sources and dist/,
+    or "new-torch".
     """
-    folder: Path = getattr(place.layout, kind)
+    folder: Path = getattr(place.layout, kind.replace("-", "_"))
     paths = list_contents(folder)
     if paths:
         inner_locks = folder.glob(f"home/.torchmill/*/*/*/{LOCK_FILE}")

@@ -23,7 +23,20 @@ from torchmill.host.disk_usage import list_children
 
 _CACHES = ("members", "debian", "upstream", "downloads", "ccache", "sccache", PROOFS_CACHE)
 CACHE_NAMES = frozenset({*_CACHES, *TOOLS, *CACHE_FILES, HISTORY, HOMES, provisioned.FOLDER})
-_STATE_NAMES = ("trees", "sources", "logs", "demo", "bisect", "images", "cluster", "channel", MARK)
+_STATE_NAMES = frozenset(
+    {
+        "trees",
+        "sources",
+        "logs",
+        "demo",
+        "bisect",
+        "images",
+        "cluster",
+        "new-torch",
+        "channel",
+        MARK,
+    }
+)
 
 
 def find_containers(place: StoragePlace) -> Iterator[StoredItem]:
@@ -135,6 +148,12 @@ KINDS = (
         "cluster",
         "shares are compiled again",
         partial(checkout_items.find_home, kind="cluster"),
+        "named",
+    ),
+    StorageKind(
+        "new-torch",
+        "`invoke build --new-torch` tries again what it has tried",
+        partial(checkout_items.find_home, kind="new-torch"),
         "named",
     ),
     StorageKind(
