@@ -129,6 +129,7 @@ def facts(
     release: list[str] | None = None,
     new: bool = False,
     code: bool = False,
+    wheels: bool = False,
     write: bool = False,
     table: bool = False,
 ) -> None:
@@ -146,6 +147,7 @@ def facts(
         release=release,
         new=new,
         code=code,
+        wheels=wheels,
         write=write,
         table=table,
     )

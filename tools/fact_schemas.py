@@ -23,7 +23,7 @@ from torchmill.config import facts_reader, package_reader, release_reader, toml_
 from torchmill.config.build import Arch
 from torchmill.config.conda_facts import CondaFacts, CondaName
 from torchmill.config.costs import CompilePeak, CostAssumptions, KnownUnit, MeasuredRun
-from torchmill.config.facts import FailureCause, OfferedWheels
+from torchmill.config.facts import Cxx11Abi, FailureCause, OfferedWheels
 from torchmill.config.gpu import ArchName, Board, BoardIndex, Capability, DeviceMaker
 from torchmill.config.images import Archive, BaseImage, ImageFacts
 from torchmill.config.link_facts import LinkFacts
@@ -35,7 +35,7 @@ from torchmill.config.package import (
     PackageKernels,
     PackageSource,
 )
-from torchmill.config.package_wheels import WheelPlace
+from torchmill.config.package_wheels import WheelSource
 from torchmill.config.release import Cuda, Release, ReleaseProof, UpstreamWheels, WheelTraits
 from torchmill.config.rule import OfficialPart, Rule, When
 from torchmill.config.toolkit import PROVIDERS, Toolkit, ToolkitPart, ToolkitSource
@@ -470,7 +470,7 @@ FILES: Mapping[str, Callable[[], Schema]] = {
     "known_names": lambda: table({"names": _optional(mapping(_STRING), "lines 'answer: NAME …'")}),
     "linking": lambda: of_class(LinkFacts),
     "makers": lambda: _lists(maker=of_class(DeviceMaker)),
-    "official": lambda: _lists(part=of_class(OfficialPart)),
+    "official": lambda: _lists(part=of_class(OfficialPart), cxx11_abi=of_class(Cxx11Abi)),
     "package": _package,
     "nvidia_code": lambda: _lists(package=of_class(PackageCode), feature=of_class(FeatureLibrary)),
     "processors": lambda: _lists(need=of_class(ProcessorNeed)),
@@ -483,7 +483,7 @@ FILES: Mapping[str, Callable[[], Schema]] = {
     "units": lambda: _lists(unit=of_class(KnownUnit)),
     "upstream_tests": lambda: mapping(tables(of_class(UpstreamTests)), "One list per package."),
     "wheel_code": _wheel_code,
-    "package_wheels": lambda: _lists(place=of_class(WheelPlace)),
+    "package_wheels": lambda: _lists(place=of_class(WheelSource)),
 }
 
 

@@ -14,6 +14,7 @@ from tools import (
     official_code,
     official_code_page,
     output_schemas,
+    package_wheels,
     upstream_check,
     upstream_draft,
     ways_page,
@@ -42,6 +43,7 @@ class FactsOptions:
     releases: tuple[str, ...]  # to which the check is restricted; (): all
     new: bool
     code: bool  # read the device code in the wheels on the index
+    wheels: bool  # compare the recorded wheels of packages with the index
     write: bool  # write the drafts, and what was read
     # docs/reference, if its generated pages are to be written, and the schemas of the facts
     reference: Path | None
@@ -54,9 +56,9 @@ def run_facts(options: FactsOptions, facts: Facts, layout: Layout) -> str:
     it has mistakes; otherwise what the parts raise.
     """
     facts_reader.require_whole(facts)
-    if options.write and not (options.new or options.code):
+    if options.write and not (options.new or options.code or options.wheels):
         raise ConfigError(
-            "--write writes what --new drafts, or --code reads: give one of them, too",
+            "--write writes what --new drafts, or --code or --wheels read: give one of them, too",
             code="contradictory-options",
         )
     texts = []
@@ -70,6 +72,8 @@ def run_facts(options: FactsOptions, facts: Facts, layout: Layout) -> str:
         texts.extend(drafts.values() or ["every release on the index has its file"])
     if options.code:
         texts.append(read_code(facts, layout, write=options.write))
+    if options.wheels:
+        texts.append(read_wheels(facts, layout, write=options.write))
     if options.check or options.releases:
         texts.append(check_against_index(facts, options.releases, layout))
     return "\n".join(texts) or summarize_facts(facts)
@@ -188,6 +192,19 @@ def read_code(facts: Facts, layout: Layout, *, write: bool) -> str:
     return "\n".join(lines)
 
 
+def read_wheels(facts: Facts, layout: Layout, *, write: bool) -> str:
+    """Compare the recorded wheels of packages with the index, and return the text to print.
+
+    What earlier runs read in the wheels is in the cache. Raises NetworkError.
+    """
+    index = package_index.configured_index()
+    with console.show_progress() as bars:
+        lines = package_wheels.record_wheels(
+            facts, index, layout.cache / _CACHE_FOLDER, bars, write=write
+        )
+    return "\n".join(lines)
+
+
 def draft_releases(facts: Facts, layout: Layout) -> Mapping[str, str]:
     """Return the drafted file of each new release on the index, by version. Raises NetworkError."""
     index = package_index.configured_index()
@@ -207,10 +224,11 @@ def look_after_facts(
     release: list[str] | None = None,
     new: bool = False,
     code: bool = False,
+    wheels: bool = False,
     write: bool = False,
     table: bool = False,
 ) -> str:
     """Say what build_configs/ holds, compare it with PyPI, draft releases."""
     reference = CHECKOUT / "docs" / "reference" if table else None
-    options = FactsOptions(check, tuple(release or ()), new, code, write, reference)
+    options = FactsOptions(check, tuple(release or ()), new, code, wheels, write, reference)
     return run_facts(options, facts, layout)

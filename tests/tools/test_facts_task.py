@@ -91,6 +91,45 @@ def test_a_new_release_is_drafted_and_then_known(tmp_path: Path, configs: Path) 
         assert run_task(tmp_path, configs, index, "--check")[0] == 0
 
 
+PACKAGE = """\
+name = "mine"
+session = "mine"
+after = "base"
+pypi = "mine"
+import_name = "mine"
+memory_per_job = "1 GiB"
+disk = "1 GiB"
+
+[[release]]
+version = "2.0"
+torch = ">=1"
+source = "test"
+"""
+
+
+def test_wheels_of_a_package_are_recorded_and_compared(tmp_path: Path, configs: Path) -> None:
+    (configs / "packages" / "mine.toml").write_text(PACKAGE, encoding="utf-8")
+    index = Index()
+    first = "mine-2.0-cp310-cp310-manylinux1_x86_64.whl"
+    index.add(first, wheel("mine", "2.0", requires=("base==1.0.0",)))
+    index.add("mine-2.1.dev1-py3-none-any.whl", wheel("mine", "2.1.dev1"))
+    with serving(index):
+        code, out, _ = run_task(tmp_path, configs, index, "--wheels")
+        assert (code, out.splitlines()) == (
+            0,
+            ["mine: 1 wheels on the index", "  nothing is recorded of PyPI", f"  new: {first}"],
+        )
+        assert run_task(tmp_path, configs, index, "--wheels", "--write")[0] == 0
+        text = (configs / "package_wheels" / "mine.toml").read_text("utf-8")
+        assert f'files = [\n    "{first}",\n]\ntorch = "==1.0.0"\ntold_by = "Requires-Dist"' in text
+        code, out, _ = run_task(tmp_path, configs, index, "--wheels")
+        assert (code, out.splitlines()) == (0, ["mine: 1 wheels on the index"])
+        second = first.replace("cp310", "cp39")
+        index.add(second, wheel("mine", "2.0", requires=("base==1.0.0",)))
+        code, out, _ = run_task(tmp_path, configs, index, "--wheels")
+        assert (code, out.splitlines()[-1]) == (0, f"  new: {second}")
+
+
 def test_an_unreachable_index_has_its_own_exit_code(tmp_path: Path, configs: Path) -> None:
     with gone_index() as index:
         code, _, err = run_task(tmp_path, configs, index, "--check")
@@ -116,7 +155,13 @@ def test_without_options_the_facts_are_counted(tmp_path: Path, configs: Path) ->
 
 def test_writing_without_drafting_is_refused(small_facts: Facts, tmp_path: Path) -> None:
     options = FactsOptions(
-        check=False, releases=(), new=False, code=False, write=True, reference=None
+        check=False,
+        releases=(),
+        new=False,
+        code=False,
+        wheels=False,
+        write=True,
+        reference=None,
     )
     with pytest.raises(ConfigError, match="give one of them"):
         run_facts(options, small_facts, Layout(tmp_path, tmp_path))

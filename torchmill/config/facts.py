@@ -20,7 +20,7 @@ from torchmill.config.gpu import Capability, GpuFacts
 from torchmill.config.images import ImageFacts
 from torchmill.config.link_facts import LinkFacts
 from torchmill.config.package import Package
-from torchmill.config.package_wheels import WheelPlace
+from torchmill.config.package_wheels import WheelSource
 from torchmill.config.release import Release
 from torchmill.config.rule import OfficialPart
 from torchmill.config.toolkit import Toolkit, ToolkitPart, ToolkitSource
@@ -86,6 +86,16 @@ class OfferedWheels:
 
 
 @dataclass(frozen=True, slots=True)
+class Cxx11Abi:
+    """The C++ ABI of official wheels of torch for some machines: of C++11, "new", or before it."""
+
+    arches: tuple[str, ...]
+    new: SpecifierSet  # releases whose wheels have the new one
+    old: SpecifierSet  # releases whose wheels have the old one; of the rest it is not known
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class OfficialFacts:
     """Everything that was read in the official wheels of torch, and what they consist of."""
 
@@ -94,6 +104,7 @@ class OfficialFacts:
     package_code: tuple[PackageCode, ...] = ()  # readings of the libraries that wheels require
     feature_libraries: tuple[FeatureLibrary, ...] = ()
     processor_needs: tuple[ProcessorNeed, ...] = ()  # all that fit a release count
+    cxx11_abi: tuple[Cxx11Abi, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +125,7 @@ class Facts:
     toolkit_parts: tuple[ToolkitPart, ...] = ()
     offered_wheels: tuple[OfferedWheels, ...] = ()
     # By package: the recorded wheels of packages that are built on torch.
-    package_wheels: Mapping[str, tuple[WheelPlace, ...]] = no_entries()
+    package_wheels: Mapping[str, tuple[WheelSource, ...]] = no_entries()
     # patterns of files that are never slimmed: "libcublas*"
     unslimmed_libraries: tuple[str, ...] = ()
     images: ImageFacts = field(default_factory=ImageFacts)

@@ -22,7 +22,13 @@ from torchmill.config.costs import (
     KnownUnit,
     MeasuredRun,
 )
-from torchmill.config.facts import Facts, FailureCause, OfferedWheels, OfficialFacts
+from torchmill.config.facts import (
+    Cxx11Abi,
+    Facts,
+    FailureCause,
+    OfferedWheels,
+    OfficialFacts,
+)
 from torchmill.config.gpu import (
     ArchName,
     Board,
@@ -33,7 +39,7 @@ from torchmill.config.gpu import (
 )
 from torchmill.config.images import Archive, BaseImage, ImageFacts
 from torchmill.config.link_facts import LinkFacts
-from torchmill.config.package_wheels import WheelPlace
+from torchmill.config.package_wheels import WheelSource
 from torchmill.config.rule import OfficialPart
 from torchmill.config.toml_reader import TomlTable, read_toml
 from torchmill.config.toolkit import PROVIDERS, Toolkit, ToolkitPart, ToolkitSource
@@ -215,8 +221,10 @@ def _read_official(files: _FactsFolder, packages: Iterable[str]) -> OfficialFact
     wheel_code: list[WheelCode] = []
     for package in packages:
         wheel_code.extend(_read_wheel_code(files.file(f"wheel_code/{package}"), package))
+    official = files.file("official")
     return OfficialFacts(
-        parts=files.file("official").read_each("part", OfficialPart),
+        parts=official.read_each("part", OfficialPart),
+        cxx11_abi=official.read_each("cxx11_abi", Cxx11Abi),
         wheel_code=tuple(wheel_code),
         package_code=nvidia_code.read_each("package", PackageCode),
         feature_libraries=nvidia_code.read_each("feature", FeatureLibrary),
@@ -226,11 +234,11 @@ def _read_official(files: _FactsFolder, packages: Iterable[str]) -> OfficialFact
 
 def _read_package_wheels(
     files: _FactsFolder, packages: Iterable[str]
-) -> dict[str, tuple[WheelPlace, ...]]:
+) -> dict[str, tuple[WheelSource, ...]]:
     """Return the recorded wheels of those packages that have any."""
-    places: dict[str, tuple[WheelPlace, ...]] = {}
+    places: dict[str, tuple[WheelSource, ...]] = {}
     for package in packages:
-        recorded = files.file(f"package_wheels/{package}").read_each("place", WheelPlace)
+        recorded = files.file(f"package_wheels/{package}").read_each("place", WheelSource)
         if recorded:
             places[package] = recorded
     return places

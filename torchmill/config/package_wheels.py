@@ -33,7 +33,7 @@ class WheelFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class WheelPlace:
+class WheelSource:
     """A place that has wheels of a package: an index, a page of links, releases on GitHub."""
 
     name: str  # in messages: "PyPI"

@@ -48,6 +48,7 @@
 - providers: which providers of toolkits, libraries and compilers a machine can use
 - published: published wheels: which a release has, where to get them, and which fit a machine
 - published_wheel: a wheel that upstream published, and whether it would do instead of a build
+- recorded_wheels: recorded wheels of packages: what their names say, and which go with a torch
 - render: a plan as text and as JSON-ready data
 - rules: which rules hold for a build, and what they together demand of tools
 - script: a plan as a shell script that builds the same wheel without torchmill

@@ -1,0 +1,271 @@
+"""Recorded wheels of packages: what their names say, and which go with a torch and a machine.
+
+The local version of a wheel often says what it was made for: "2.8.3+cu12torch2.8cxx11abiTRUE",
+"2.1.2+pt28cu128", "0.21.0+torch270cu128". The facts beside a wheel (`WheelFiles`) say what its name
+does not. If nothing tells the torch or the toolkit, that counts as not known, and never as any.
+
+The C++ ABI is that of gcc's standard library, in which strings changed. A library with one does
+not load into a torch with the other:
+https://gcc.gnu.org/onlinedocs/libstdc++/manual/using_dual_abi.html
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+
+from packaging.specifiers import SpecifierSet
+from packaging.tags import Tag
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.version import Version
+
+from torchmill.config.facts import Facts
+from torchmill.config.official_wheels import platform_of_tag
+from torchmill.config.package_wheels import WheelFiles, WheelSource
+from torchmill.config.toolkit import Toolkit
+from torchmill.config.versions import is_within, python_key
+from torchmill.core.errors import ConfigError
+
+_BRACES = re.compile(r"\{([^{}]*)\}")
+# "torch2.8", "torch270" and "pt28": without full stops, the last digit after "torch" is that of the
+# patch release, and "pt" has none (whl.natten.org, data.pyg.org).
+_TORCH = re.compile(
+    r"torch(?P<dotted>\d+\.\d+(\.\d+)?)|torch(?P<whole>\d{3,})|pt(?P<short>\d{2,})(?!\.)"
+)
+_VARIANT = re.compile(r"(?P<variant>cu\d+|cpu)")
+_CXX11_ABI = re.compile(r"cxx11abi(?P<new>true|false)")
+_INTERPRETER = re.compile(r"(py|cp)(\d)(\d*)")
+_MAJOR_DIGITS = 4  # of "cu12": a variant with a major version alone has no more
+_WHOLE_DIGITS = 3  # of a version with its patch release, "2.9.1"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedWheel:
+    """One wheel of a package, as it is recorded."""
+
+    file: str
+    package: str  # as the name of the file has it: "flash-attn"
+    version: Version  # with the local part
+    tags: frozenset[Tag]
+    place: WheelSource
+    group: WheelFiles
+    torch: SpecifierSet | None  # that it goes with; None: nothing says it
+    torch_version: str  # for addresses: "2.8.0"; "": no single version is said
+    variant: str  # "cu128", "cu12" for all of CUDA 12, "cpu"; "": nothing says it
+    has_new_abi: bool | None  # None: its name does not say it
+
+    @property
+    def arguments(self) -> str:
+        """Return the arguments of `pip install` that install the wheel."""
+        return self.place.install.format(
+            file=self.file,
+            version=self.version,
+            release=self.version.public,
+            torch=self.torch_version,
+            variant=self.variant,
+        )
+
+    @property
+    def says_its_torch(self) -> bool:
+        """Tell whether the torch and the toolkit that the wheel goes with are known."""
+        return self.torch is not None and bool(self.variant)
+
+    @property
+    def is_listed(self) -> bool:
+        """Tell whether somebody has seen the wheel in a list."""
+        return self.place.evidence == "listed"
+
+
+def expand_braces(pattern: str) -> Iterator[str]:
+    """Yield the texts that a pattern stands for: "a-{b,c}" for "a-b" and "a-c"."""
+    parts = _BRACES.split(pattern)
+    # The pieces between braces and the alternatives in them take turns.
+    alternatives = [part.split(",") if number % 2 else [part] for number, part in enumerate(parts)]
+    for choice in product(*alternatives):
+        yield "".join(choice)
+
+
+def recorded_wheels(facts: Facts, package: str) -> Sequence[RecordedWheel]:
+    """Return all recorded wheels of a package. Raises ConfigError for a name that is no wheel's."""
+    wheels: list[RecordedWheel] = []
+    for place in facts.package_wheels.get(package, ()):
+        wheels.extend(_wheels_of_place(place))
+    return wheels
+
+
+@cache
+def _wheels_of_place(place: WheelSource) -> tuple[RecordedWheel, ...]:
+    """Return the wheels of a place."""
+    wheels: list[RecordedWheel] = []
+    for group in place.wheels:
+        for pattern in group.files:
+            wheels.extend(_read_name(name, place, group) for name in expand_braces(pattern))
+    return tuple(wheels)
+
+
+def _read_name(file: str, place: WheelSource, group: WheelFiles) -> RecordedWheel:
+    """Return a wheel with what its name says; what the facts beside it say goes first."""
+    try:
+        package, version, _, tags = parse_wheel_filename(file)
+    except InvalidWheelFilename as error:
+        raise ConfigError(
+            f"build_configs/package_wheels has '{file}', which is not the name of a wheel: {error}",
+            code="facts-invalid",
+        ) from None
+    label = version.local or ""
+    torch_version = _torch_in_label(label)
+    torch = group.torch
+    if torch is None and torch_version:
+        torch = _specifier_of(torch_version)
+    elif torch is not None:
+        torch_version = _single_version(torch)
+    variant_in_label = _VARIANT.search(label)
+    variant = group.variant
+    if not variant and variant_in_label:
+        variant = variant_in_label["variant"]
+    abi = _CXX11_ABI.search(label)
+    return RecordedWheel(
+        file=file,
+        package=package,
+        version=version,
+        tags=tags,
+        place=place,
+        group=group,
+        torch=torch,
+        torch_version=_with_patch_number(torch_version),
+        variant=variant,
+        has_new_abi=abi["new"] == "true" if abi else None,
+    )
+
+
+def _torch_in_label(label: str) -> str:
+    """Return the version of torch that a local version names, "2.8" or "2.7.0"; "" if none."""
+    match = _TORCH.search(label)
+    if match is None:
+        return ""
+    if match["dotted"]:
+        return match["dotted"]
+    if match["whole"]:
+        digits = match["whole"]
+        return f"{digits[0]}.{digits[1:-1]}.{digits[-1]}"
+    digits = match["short"]
+    return f"{digits[0]}.{digits[1:]}"
+
+
+def _specifier_of(version: str) -> SpecifierSet:
+    """Return the releases of torch that a version in a name stands for: of "2.8" all 2.8.*."""
+    if version.count(".") + 1 < _WHOLE_DIGITS:
+        return SpecifierSet(f"=={version}.*")
+    return SpecifierSet(f"=={version}")
+
+
+def _single_version(torch: SpecifierSet) -> str:
+    """Return the version in a specifier "==2.9.1" or "==2.9.*"; "" for any other."""
+    specifiers = list(torch)
+    if len(specifiers) != 1 or specifiers[0].operator != "==":
+        return ""
+    return specifiers[0].version.removesuffix(".*")
+
+
+def _with_patch_number(version: str) -> str:
+    """Return "2.8.0" for "2.8"; other texts as they are."""
+    return f"{version}.0" if version.count(".") == 1 else version
+
+
+def fits_python(wheel: RecordedWheel, python: str) -> bool:
+    """Tell whether pip installs a wheel for a Python, "3.12" or "3.13t"."""
+    return any(_tag_fits_python(tag, python) for tag in wheel.tags)
+
+
+def _tag_fits_python(tag: Tag, python: str) -> bool:
+    """Tell whether a tag of a wheel is one of a Python's.
+
+    https://packaging.python.org/en/latest/specifications/platform-compatibility-tags/
+    """
+    match = _INTERPRETER.fullmatch(tag.interpreter)
+    if match is None:
+        return False
+    version = python.removesuffix("t")
+    is_exact = f"{match[2]}.{match[3]}" == version
+    is_newer = python_key(version) >= python_key(f"{match[2]}.{match[3] or 0}")
+    if tag.abi == "abi3":
+        # Free-threaded Pythons load no such wheel: https://peps.python.org/pep-0703/
+        return is_newer and python == version
+    if tag.abi == "none":
+        return is_exact if match[1] == "cp" else is_newer
+    # Up to Python 3.7 the tag ends in "m".
+    return is_exact and tag.abi.removesuffix("m") == f"cp{python.replace('.', '')}"
+
+
+def fits_arch(facts: Facts, wheel: RecordedWheel, arch: str) -> bool:
+    """Tell whether pip installs a wheel on machines of an arch, as arches.toml names it."""
+    for tag in wheel.tags:
+        if tag.platform == "any":
+            return True
+        platform = platform_of_tag(facts, tag.platform)
+        if platform is not None and platform.name == arch:
+            return True
+    return False
+
+
+def fits_variant(wheel: RecordedWheel, toolkit: Toolkit | None) -> bool:
+    """Tell whether a wheel may go with a torch that has a toolkit; None: a torch without CUDA.
+
+    A wheel of which no toolkit is said may go with any.
+    """
+    if not wheel.variant:
+        return True
+    if wheel.variant == "cpu":
+        return toolkit is None
+    if toolkit is None:
+        return False
+    if len(wheel.variant) <= _MAJOR_DIGITS:
+        return toolkit.version.partition(".")[0] == wheel.variant.removeprefix("cu")
+    return wheel.variant == toolkit.variant
+
+
+def fits_torch(facts: Facts, wheel: RecordedWheel, torch: str, arch: str) -> bool:
+    """Tell whether a wheel may go with a release of torch: the official one, by its C++ ABI too.
+
+    A wheel of which no torch is said may go with any.
+    """
+    if wheel.torch is not None and not is_within(wheel.torch, torch):
+        return False
+    if wheel.has_new_abi is None:
+        return True
+    for record in facts.official.cxx11_abi:
+        if arch not in record.arches:
+            continue
+        if is_within(record.new, torch):
+            return wheel.has_new_abi
+        if is_within(record.old, torch):
+            return not wheel.has_new_abi
+    return True
+
+
+def find_recorded(  # noqa: PLR0917 - a torch, a machine, and a preference
+    facts: Facts,
+    package: str,
+    torch: str,
+    arch: str,
+    python: str,
+    toolkit: Toolkit | None,
+    version: str = "",
+) -> RecordedWheel | None:
+    """Return the best recorded wheel of a package for an official torch; None if there is none.
+
+    `torch` is its release, and `toolkit` its CUDA. A wheel that says its torch and toolkit goes
+    first, then one that somebody has seen in a list, then one of a `version`, and then the newest.
+    """
+    fitting: list[RecordedWheel] = []
+    for wheel in recorded_wheels(facts, package):
+        is_for_torch = fits_torch(facts, wheel, torch, arch) and fits_variant(wheel, toolkit)
+        if is_for_torch and fits_python(wheel, python) and fits_arch(facts, wheel, arch):
+            fitting.append(wheel)
+
+    def preference(wheel: RecordedWheel) -> tuple[bool, bool, bool, Version]:
+        is_of_version = wheel.version.public == version
+        return wheel.says_its_torch, wheel.is_listed, is_of_version, wheel.version
+
+    return max(fitting, key=preference, default=None)
