@@ -176,6 +176,10 @@ _PUBLISHED = nullable(
             "why": text("why, as a clause; empty if it fits"),
             "command": text("the command that installs it"),
             "remarks": texts("what to read before it is installed"),
+            "place": text("of an extension's wheel: where it is, 'PyPI'; else empty"),
+            "evidence": text(
+                "of an extension's wheel: 'listed', or 'workflow' if nobody read the list; else empty"
+            ),
         },
     )
 )

@@ -10,6 +10,7 @@ import pytest
 from tests.support.changed_facts import change_facts, change_groups
 from tests.support.hosts import change_host
 from tests.support.processors import CORTEX_A72, PROCESSORS
+from tests.support.refusals import refused
 from torchmill.config.facts import Facts
 from torchmill.config.gpu import Gpu
 from torchmill.config.linux_distribution import LinuxDistribution
@@ -42,6 +43,7 @@ GTX_960 = Gpu("GTX 960", "5.2")
 TESLA_T4 = Gpu("Tesla T4", "7.5")
 RTX_3090 = Gpu("RTX 3090", "8.6")
 H100 = Gpu("H100", "9.0")
+PYG = "https://data.pyg.org/whl"
 INDEX = "--extra-index-url https://download.pytorch.org/whl"
 
 
@@ -108,7 +110,15 @@ def wheel_for_gpus(
         ("wheel-3.10-cpu", "v1.13.1", ARM, None, None),
         # 11.1 needs a newer driver, 10.2 is of another major version.
         ("wheel-3.8-cu110", "v1.8.1", HOST, None, None),
-        ("scatter-3.12-cpu", "v2.4.1", HOST, None, None),
+        (
+            "scatter-3.12-cpu",
+            "v2.4.1",
+            HOST,
+            f"pip install torch-scatter==2.1.2+pt24cpu -f {PYG}/torch-2.4.0+cpu.html",
+            "cannot tell",
+        ),
+        ("xformers-3.12-cu128", "v2.10.0", HOST, "pip install xformers==0.0.35", "cannot tell"),
+        ("scatter-3.12-cpu", "v2.15.0", HOST, None, None),
     ],
 )
 def test_a_plan_names_the_published_wheel(  # noqa: PLR0917 - a build, and the wheel
@@ -211,7 +221,11 @@ def test_a_wheel_of_another_toolkit_is_named_if_upstream_says_that_it_has_code(
             "v1.8.1",
             "upstream made wheels with CUDA 10.1, 10.2, 11.1 only: this one has to be built",
         ),
-        ("conv1d-3.12-cu118", "v2.6.0", "where to get upstream's wheel is not recorded"),
+        (
+            "conv1d-3.12-cu130",
+            "v2.15.0",
+            "no wheel of causal-conv1d for torch 2.15.0 with CUDA 13.0 and Python 3.12 on x86_64",
+        ),
         ("wheel-3.9-cpu", "v1.8.1", "where to get upstream's wheel is not recorded"),
     ],
 )
@@ -504,3 +518,58 @@ def test_the_driver_of_a_board_is_named_by_its_jetpack(shipped: Facts) -> None:
     wheel = wheel_for_gpus(shipped, "wheel-3.12-cu130", "v2.11.0", Gpu("Orin", "8.7"), host=board)
     assert wheel.verdict.fit == "does not fit"
     assert wheel.verdict.reason.startswith("the driver of ubuntu 20.04 (JetPack 5) does not run")
+
+
+# Recorded wheels of extensions
+
+
+def test_a_wheel_that_is_listed_for_this_torch_is_offered(shipped: Facts) -> None:
+    wheel = wheel_for_gpus(shipped, "xformers-3.12-cu128", "v2.10.0", H100)
+    assert wheel.is_offered
+    assert str(wheel).startswith("the wheel exists: `pip install xformers==0.0.35` (on PyPI, ")
+    assert "which GPUs it has code for was not read" in str(wheel)
+    assert "7.5;8.0+PTX" in str(wheel)
+
+
+def test_a_wheel_that_only_a_workflow_names_is_not_offered(shipped: Facts) -> None:
+    wheel = wheel_for_gpus(shipped, "flash-3.12-cu128", "v2.8.0", H100)
+    assert not wheel.is_offered
+    assert str(wheel).startswith("upstream's workflow makes the wheel: ")
+    assert "nobody read whether it is there" in str(wheel)
+
+
+@pytest.mark.parametrize(
+    ("name", "host", "gpu", "reason"),
+    [
+        ("flash-3.12-cu128", HOST, TESLA_T4, "no kernels for 7.5"),
+        ("xformers-3.12-cu128", change_host(HOST, gpus={"driver": "450.80.02"}), H100, "driver"),
+        ("xformers-3.12-cu128", change_host(HOST, platform={"glibc": "2.17"}), H100, "glibc 2.28"),
+    ],
+)
+def test_a_recorded_wheel_is_judged_like_an_official_one(
+    shipped: Facts, name: str, host: Host, gpu: Gpu, reason: str
+) -> None:
+    tag = "v2.10.0" if name.startswith("xformers") else "v2.8.0"
+    wheel = wheel_for_gpus(shipped, name, tag, gpu, host=host)
+    assert wheel.verdict.is_ruled_out
+    assert reason in str(wheel)
+    assert not wheel.is_offered
+
+
+def test_a_wheel_without_compiled_code_is_named_with_its_note(shipped: Facts) -> None:
+    wheel = wheel_for_gpus(shipped, "gsplat-3.12-cu130", "v2.15.0", H100)
+    assert not wheel.is_offered
+    assert "a wheel without compiled code: `pip install gsplat==1.5.3`" in str(wheel)
+    assert "when they are first used" in str(wheel)
+
+
+def test_the_data_of_a_recorded_wheel_name_its_place(shipped: Facts) -> None:
+    data = wheel_for_gpus(shipped, "xformers-3.12-cu128", "v2.10.0", H100).as_data()
+    assert (data["place"], data["evidence"]) == ("PyPI", "listed")
+
+
+def test_a_torch_that_no_release_goes_with_may_have_a_wheel(shipped: Facts) -> None:
+    release = find_release(shipped, "torch", "v2.9.1")
+    with refused("no-partner-release") as caught:
+        cell_lookup.find_cell(shipped, "xformers-3.12-cu128", "x86_64", release)
+    assert "`pip install xformers==0.0.33.post2`" in str(caught.value)

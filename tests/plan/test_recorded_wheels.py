@@ -168,9 +168,8 @@ def test_the_wheel_for_a_torch_is_found(  # noqa: PLR0917 - a cell, and its whee
     python: str,
     arguments: str | None,
 ) -> None:
-    wheel = recorded_wheels.find_recorded(
-        shipped, package, torch, "x86_64", python, shipped.toolkit(cuda)
-    )
+    wheels = recorded_wheels.wheels_for_torch(shipped, package, torch, "x86_64")
+    wheel = recorded_wheels.best_wheel(wheels, python, shipped.toolkit(cuda))
     assert (wheel.arguments if wheel else None) == arguments
 
 

@@ -249,7 +249,7 @@ class Dialogue:
         elsewhere = self.requested.elsewhere
         if not outlook.agree_to_outlook(judgements, elsewhere=elsewhere, yes=yes):
             return False
-        all_fit = all(wheel and wheel.is_known_to_fit for wheel in official)
+        all_fit = all(wheel and (wheel.is_known_to_fit or wheel.is_offered) for wheel in official)
         return not all_fit or agree("Build anyway?", yes=yes, default=False)
 
     def _official_wheels(self) -> list[PublishedWheel | None]:

@@ -114,7 +114,12 @@ def explain_cell_name(
     lines.append(f"{name} is {_POSSIBILITY[trial.standing]}: {cell.release}")
     lines.append(f"{trial.text} ({trial.source})" if trial.source else trial.text)
     lines += [str(judgement) for judgement in judgements]
-    lines += [str(official or no_official), selected]
+    if official and official.recorded and not official.verdict.is_ruled_out:
+        # Of an extension, a wheel that exists is what most people look for.
+        lines.insert(0, str(official))
+    else:
+        lines.append(str(official or no_official))
+    lines.append(selected)
     data = {
         "identifier": identifier,
         "release": str(cell.release),

@@ -26,6 +26,7 @@ from torchmill.core.package_data import read_table_beside
 from torchmill.core.paths import locate_page
 from torchmill.plan import matrix
 from torchmill.plan.cell import Cell
+from torchmill.plan.published import recorded_wheel
 from torchmill.plan.trial import find_trial, is_merely_untried
 
 REFUSED_VARIANTS: dict[str, str] = read_table_beside(__file__, "not_variants.toml")
@@ -86,7 +87,7 @@ def find_build(facts: Facts, identifier: str, native: str, selected: Release | N
     build = builds[identifier]
     if selected is not None and paired_release(facts, build.package, selected) is None:
         raise UnknownReleaseError(
-            _explain_missing_partner(facts, build.package, selected), code="no-partner-release"
+            _explain_missing_partner(facts, build, selected), code="no-partner-release"
         )
     return build
 
@@ -161,8 +162,9 @@ def _explain_unknown_package(facts: Facts, spelling: str) -> str:
     )
 
 
-def _explain_missing_partner(facts: Facts, package: str, torch: Release) -> str:
+def _explain_missing_partner(facts: Facts, build: Build, torch: Release) -> str:
     """Return that no release of a package goes with a release of torch, and what can be done."""
+    package = build.package
     torch_versions = {release.torch for release in facts.releases[package]}
     partners = [
         release for release in facts.releases[torch.package] if release.version in torch_versions
@@ -172,12 +174,16 @@ def _explain_missing_partner(facts: Facts, package: str, torch: Release) -> str:
         series = _format_series(facts, reversed(partners))
         lines.append(f"releases that {package} is known to go with: {series}")
     project = facts.packages[package].source.pypi
-    if project:
+    recorded = recorded_wheel(facts, build, torch.version)
+    if recorded is not None:
+        lines.append(str(recorded))
+    elif project:
         wheel = f"`pip install --only-binary :all: {project} {torch.package}=={torch.version}`"
-        page = locate_page(_PACKAGE_PAGE)
         lines.append(
             f"pip finds a wheel of another release that goes with it, if PyPI has one: {wheel}"
         )
+    if project:
+        page = locate_page(_PACKAGE_PAGE)
         lines.append(f"another release of {package} can be described, and tried: {page}")
     return "\n".join(lines)
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from packaging.version import Version
 
 from torchmill.config import arch_list
-from torchmill.config.build import CPU
+from torchmill.config.build import CPU, Build
 from torchmill.config.facts import Facts
 from torchmill.config.gpu import Capability, Gpu
 from torchmill.config.gpu_names import gpu_capability, known_capabilities
@@ -20,6 +20,7 @@ from torchmill.config.release import Release
 from torchmill.config.release_lookup import base_package, find_release
 from torchmill.config.served_gpus import serving_kind, unserved_by_cudnn
 from torchmill.config.toolkit import Toolkit
+from torchmill.config.versions import is_within
 from torchmill.config.wheel_code import WheelCode
 from torchmill.host.host import Host, HostResources
 from torchmill.plan import wheel_fit
@@ -27,6 +28,12 @@ from torchmill.plan.boards import board_driver_support
 from torchmill.plan.cell import Cell
 from torchmill.plan.drivers import driver_compiles_ptx, driver_runs, is_known_older, oldest_driver
 from torchmill.plan.published_wheel import PublishedWheel, WheelVerdict
+from torchmill.plan.recorded_wheels import (
+    RecordedWheel,
+    best_wheel,
+    knows_abi,
+    wheels_for_torch,
+)
 from torchmill.plan.wheel_name import promised_glibc
 
 # The largest file that can be published, in bytes. PyPI may grant a project more.
@@ -150,6 +157,10 @@ def find_published(
         judged = replace(wheel, verdict=judge(facts, cell.release, wheel, judged_for))
         if judged.toolkit is toolkit or _rank(facts, judged, gpus) >= _FAVOURED:
             candidates.append(judged)
+    recorded = recorded_wheel(facts, build, cell.release.torch_version, cell.release.version)
+    if recorded is not None:
+        verdict = judge(facts, cell.release, recorded, judged_for)
+        candidates.append(replace(recorded, verdict=verdict))
 
     def preference(wheel: PublishedWheel) -> tuple[int, bool, bool]:
         has_same_major = _major(wheel.toolkit) == _major(toolkit)
@@ -165,6 +176,33 @@ def find_published(
         if was_passed_over and wheel.verdict.is_ruled_out:
             remarks.append(f"{wheel.version} does not fit: {wheel.verdict.reason}")
     return replace(best, remarks=tuple(remarks))
+
+
+def recorded_wheel(
+    facts: Facts, build: Build, torch: str, version: str = ""
+) -> PublishedWheel | None:
+    """Return the best recorded wheel of an extension for a torch and a build, not yet judged.
+
+    Of several, one of `version` is preferred. None if there is none.
+    """
+    toolkit = facts.toolkit(build.cuda)
+    wheels = wheels_for_torch(facts, build.package, torch, build.arch)
+    recorded = best_wheel(wheels, build.python, toolkit, version)
+    if recorded is None:
+        return None
+    wheel = PublishedWheel(
+        package=build.package,
+        version=str(recorded.version),
+        toolkit=toolkit,
+        index="",
+        pythons=(build.python,),
+        arch=build.arch,
+        recorded=recorded,
+        torch=torch,
+    )
+    is_doubtful = not recorded.is_pure and (toolkit or not recorded.is_listed)
+    reason = wheel_fit.unread_reason(wheel) if is_doubtful else ""
+    return replace(wheel, verdict=WheelVerdict("cannot tell", reason))
 
 
 def _rank(facts: Facts, wheel: PublishedWheel, gpus: Sequence[Capability]) -> int:
@@ -278,7 +316,12 @@ def _verdicts(
 ) -> Iterator[WheelVerdict]:
     """Yield the verdicts on the system, the driver, the GPUs, the processor, and the base wheel."""
     published_release = _as_released(facts, release)
-    refusal = _system_refusal(published_release, host)
+    if wheel.recorded is not None:
+        yield from _recorded_verdicts(facts, release, wheel, wheel.recorded, host)
+        return
+    # The glibc that the facts give a release was read in its wheels for x86_64.
+    glibc = published_release.upstream.glibc if host.arch == "x86_64" else None
+    refusal = _system_refusal(published_release.upstream.wheels, glibc, host)
     if refusal:
         yield WheelVerdict("does not fit", refusal)
     if wheel.toolkit and not driver_runs(wheel.toolkit, host):
@@ -292,6 +335,37 @@ def _verdicts(
     yield from _base_verdicts(facts, release, wheel, host)
 
 
+def _recorded_verdicts(
+    facts: Facts, release: Release, wheel: PublishedWheel, recorded: RecordedWheel, host: Host
+) -> Iterator[WheelVerdict]:
+    """Yield the verdicts on a recorded wheel of an extension, as `_verdicts` does.
+
+    Nothing is doubted that its torch must meet as well: that is there, or judged by itself.
+    """
+    if recorded.is_pure:
+        return
+    refusal = _system_refusal([tag.platform for tag in recorded.tags], None, host)
+    if refusal:
+        yield WheelVerdict("does not fit", refusal)
+    for verdict in _base_verdicts(facts, release, wheel, host):
+        if verdict.is_ruled_out:
+            yield verdict
+    toolkit = wheel.toolkit
+    if toolkit is None and not recorded.is_listed:
+        yield WheelVerdict("cannot tell", wheel_fit.unread_reason(wheel))
+    if toolkit is None:
+        return
+    if not driver_runs(toolkit, host):
+        yield WheelVerdict("does not fit", _driver_refusal(toolkit, host))
+    kernels = facts.packages[wheel.package].kernels.capabilities
+    gpus = known_capabilities(facts, host.gpus.devices)
+    for gpu in gpus:
+        if not is_within(kernels, gpu.name):
+            yield WheelVerdict("does not fit", f"{wheel.package} has no kernels for {gpu.name}")
+    yield wheel_fit.judge_code(facts, wheel, toolkit, gpus)
+    yield WheelVerdict("cannot tell", wheel_fit.unread_reason(wheel))
+
+
 def _driver_refusal(toolkit: Toolkit, host: Host) -> str:
     """Return why a host's driver, which is known to be too old, does not run a toolkit's code."""
     if board_driver_support(host, toolkit.version):
@@ -302,15 +376,14 @@ def _driver_refusal(toolkit: Toolkit, host: Host) -> str:
     return f"it needs driver {oldest}, and this machine has {host.gpus.running_driver}"
 
 
-def _system_refusal(release: Release, host: Host) -> str:
-    """Return why pip does not install a release's wheels on a host, or why they do not load.
+def _system_refusal(platforms: Collection[str], glibc: str | None, host: Host) -> str:
+    """Return why pip does not install wheels on a host, or why they do not load.
 
-    "" if nothing is known against it.
+    `platforms` are their platform tags, and `glibc` is the version that they need, if it is known
+    to be another than the tags promise. "" if nothing is known against it.
     """
-    # The glibc that the facts give a release was read in its wheels for x86_64.
-    glibc = release.upstream.glibc if host.arch == "x86_64" else None
-    glibc = glibc or official_glibc(release.upstream.wheels, host.arch)
-    macos = official_macos(release.upstream.wheels, host.arch)
+    glibc = glibc or official_glibc(platforms, host.arch)
+    macos = official_macos(platforms, host.arch)
     if host.system == "linux" and host.complete and host.platform.glibc is None:
         return "there are no official wheels for C libraries other than glibc"
     if is_known_older(host.platform.glibc, bound=glibc):
@@ -362,14 +435,20 @@ def _base_verdicts(
 ) -> Iterator[WheelVerdict]:
     """Yield the verdict against the official torch that goes with an extension's wheel, if any.
 
-    That is the wheel of the same index; with CUDA if the extension's wheel is, else without.
+    That is the wheel of the same index; with CUDA if the extension's wheel is, else without. For a
+    recorded wheel, it is the wheel with its toolkit, of any index.
     """
     if not release.torch:
         return
     base_release = find_release(facts, base_package(facts).name, release.torch)
     base: PublishedWheel | None = None
     for candidate in published_wheels(facts, base_release, wheel.arch):
-        if bool(candidate.toolkit) == bool(wheel.toolkit) and candidate.index == wheel.index:
+        if wheel.recorded is not None:
+            fits = candidate.toolkit is wheel.toolkit
+        else:
+            fits = candidate.index == wheel.index
+            fits = fits and bool(candidate.toolkit) == bool(wheel.toolkit)
+        if fits:
             base = candidate
     if base is None:
         return
@@ -391,16 +470,22 @@ def _remarks(facts: Facts, release: Release, wheel: PublishedWheel, host: Host) 
         return
     published_release = _as_released(facts, release)
     gpus = known_capabilities(facts, host.gpus.devices)
-    if published_release.torch:
+    if wheel.recorded is not None and not knows_abi(facts, wheel.recorded, wheel.torch, wheel.arch):
+        yield (
+            f"`torch.compiled_with_cxx11_abi()` must be {wheel.recorded.has_new_abi} there, which "
+            "the facts do not tell of every official wheel of that torch"
+        )
+    if published_release.torch and wheel.recorded is None:
         yield f"it goes with the official {facts.packages[release.package].after}"
-    if wheel.toolkit:
+    if wheel.toolkit and wheel.recorded is None:
         yield from _cudnn_remark(published_release, wheel.toolkit, gpus)
     if wheel.is_known_to_fit:
         for gpu in gpus:
             features = wheel_fit.missing_features(facts, wheel.readings, gpu)
             if features:
                 yield f"it has no code for {' and '.join(features)} on {gpu.name}"
-    if wheel.toolkit and host.gpus.running_driver is None:
+    is_pure = wheel.recorded is not None and wheel.recorded.is_pure
+    if wheel.toolkit and host.gpus.running_driver is None and not is_pure:
         oldest = oldest_driver(wheel.toolkit, host.system)
         if oldest:
             yield f"it needs driver {oldest} or newer"
@@ -424,6 +509,15 @@ def unpublished_reason(facts: Facts, cell: Cell) -> str:
     pythons = wheel_pythons(facts, release, build.arch)
     # A package with editions takes its official toolkits from torch: they are not upstream's own.
     has_editions = bool(facts.packages[release.package].editions)
+    places = facts.package_wheels.get(release.package, ())
+    if places:
+        cuda = f"with CUDA {build.cuda}" if build.cuda else "without CUDA"
+        dates = {place.date for place in places if place.date}
+        names = " or ".join(place.name for place in places)
+        return (
+            f"no wheel of {release.package} for torch {release.torch_version} {cuda} and Python "
+            f"{build.python} on {build.arch} is recorded of {names} (read {max(dates, default='once')})"
+        )
     toolkits = () if has_editions else tuple(release.cuda.official)
     if build.cuda and toolkits and build.cuda not in toolkits:
         listed = ", ".join(toolkits)

@@ -10,7 +10,7 @@ https://gcc.gnu.org/onlinedocs/libstdc++/manual/using_dual_abi.html
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -70,6 +70,11 @@ class RecordedWheel:
     def says_its_torch(self) -> bool:
         """Tell whether the torch and the toolkit that the wheel goes with are known."""
         return self.torch is not None and bool(self.variant)
+
+    @property
+    def is_pure(self) -> bool:
+        """Tell whether the wheel has no compiled code: pip installs it on any machine."""
+        return all(tag.platform == "any" for tag in self.tags)
 
     @property
     def is_listed(self) -> bool:
@@ -234,35 +239,45 @@ def fits_torch(facts: Facts, wheel: RecordedWheel, torch: str, arch: str) -> boo
         return False
     if wheel.has_new_abi is None:
         return True
+    has_new_abi = _official_abi(facts, torch, arch)
+    return has_new_abi is None or has_new_abi == wheel.has_new_abi
+
+
+def knows_abi(facts: Facts, wheel: RecordedWheel, torch: str, arch: str) -> bool:
+    """Tell whether the C++ ABI in a wheel's name, if any, is known to be that of official wheels."""
+    return wheel.has_new_abi is None or _official_abi(facts, torch, arch) is not None
+
+
+def _official_abi(facts: Facts, torch: str, arch: str) -> bool | None:
+    """Tell whether official wheels of a torch have the new C++ ABI; None if it is not known."""
     for record in facts.official.cxx11_abi:
-        if arch not in record.arches:
-            continue
-        if is_within(record.new, torch):
-            return wheel.has_new_abi
-        if is_within(record.old, torch):
-            return not wheel.has_new_abi
-    return True
+        if arch in record.arches and is_within(record.new, torch):
+            return True
+        if arch in record.arches and is_within(record.old, torch):
+            return False
+    return None
 
 
-def find_recorded(  # noqa: PLR0917 - a torch, a machine, and a preference
-    facts: Facts,
-    package: str,
-    torch: str,
-    arch: str,
-    python: str,
-    toolkit: Toolkit | None,
-    version: str = "",
+def wheels_for_torch(facts: Facts, package: str, torch: str, arch: str) -> Sequence[RecordedWheel]:
+    """Return the recorded wheels of a package for a machine that may go with a release of torch."""
+    return [
+        wheel
+        for wheel in recorded_wheels(facts, package)
+        if fits_torch(facts, wheel, torch, arch) and fits_arch(facts, wheel, arch)
+    ]
+
+
+def best_wheel(
+    wheels: Iterable[RecordedWheel], python: str, toolkit: Toolkit | None, version: str = ""
 ) -> RecordedWheel | None:
-    """Return the best recorded wheel of a package for an official torch; None if there is none.
+    """Return the best of some wheels for a Python and the toolkit of its torch; None if none fits.
 
-    `torch` is its release, and `toolkit` its CUDA. A wheel that says its torch and toolkit goes
-    first, then one that somebody has seen in a list, then one of a `version`, and then the newest.
+    A wheel that says its torch and toolkit goes first, then one that somebody has seen in a list,
+    then one of a `version`, and then the newest.
     """
-    fitting: list[RecordedWheel] = []
-    for wheel in recorded_wheels(facts, package):
-        is_for_torch = fits_torch(facts, wheel, torch, arch) and fits_variant(wheel, toolkit)
-        if is_for_torch and fits_python(wheel, python) and fits_arch(facts, wheel, arch):
-            fitting.append(wheel)
+    fitting = [
+        wheel for wheel in wheels if fits_variant(wheel, toolkit) and fits_python(wheel, python)
+    ]
 
     def preference(wheel: RecordedWheel) -> tuple[bool, bool, bool, Version]:
         is_of_version = wheel.version.public == version
