@@ -222,8 +222,10 @@ def set_torch(scenario):
 
     home = scenario.get("cuda_home")
     cpp_extension.CUDA_HOME = home
-    if home and scenario.get("cuda"):
-        torch.version.cuda = scenario["cuda"]
+    # A build without CUDA is made against a torch without CUDA.
+    torch.version.cuda = scenario.get("cuda") if home else None
+    torch.has_cuda = bool(home)
+    torch.backends.cuda.is_built = lambda: bool(home)
     has_gpu = bool(scenario.get("gpu"))
     torch.cuda.is_available = lambda: has_gpu
     torch.cuda.device_count = lambda: int(has_gpu)
