@@ -14,6 +14,7 @@ from pathlib import Path
 from torchmill.cell import disk_space
 from torchmill.cell.context import has_finished_tree
 from torchmill.commands import outlook
+from torchmill.commands.add.offer import draft_undescribed
 from torchmill.commands.build_question import (
     buildable_against,
     find_named_gpus,
@@ -97,6 +98,8 @@ def build_wheels(
     ConfigError for options that do not go together.
     """
     names = cell or []
+    may_ask = not (yes or dry_run or host)
+    facts = draft_undescribed(facts, layout, names, may_ask=may_ask, tag=tag, options=options)
     packages = named_packages(facts, names)
     cell_names = [name for name in names if name not in packages]
     if cell_names and (python or cuda):

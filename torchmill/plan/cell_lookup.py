@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from torchmill.config.build import CPU, Build
@@ -158,8 +159,23 @@ def _explain_unknown_package(facts: Facts, spelling: str) -> str:
     return (
         f"torchmill does not know how to build '{word}'; "
         f"it builds {', '.join(described)}. "
-        f"Another extension of torch is described in one file: {locate_page(_PACKAGE_PAGE)}"
+        f"Another extension of torch is described in one file: `invoke add {word}` drafts it "
+        f"({locate_page(_PACKAGE_PAGE)})"
     )
+
+
+def undescribed_packages(facts: Facts, names: Iterable[str]) -> list[str]:
+    """Return those of some names that are spelled as a package's, and that no fact describes.
+
+    A name that resembles one of the facts' is left out: it may be a misspelling.
+    """
+    undescribed: list[str] = []
+    for name in names:
+        spelling = canonicalize_name(name)
+        is_package = _PACKAGE_NAME.fullmatch(spelling) and not _CELL_NAME.fullmatch(spelling)
+        if is_package and _explain_unknown_package(facts, spelling):
+            undescribed.append(name)
+    return undescribed
 
 
 def _explain_missing_partner(facts: Facts, build: Build, torch: Release) -> str:

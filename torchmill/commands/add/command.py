@@ -40,7 +40,7 @@ from torchmill.plan.package_draft.draft_text import draft_as_toml
 from torchmill.plan.package_draft.summary import DraftReport, summarize
 from torchmill.plan.package_request import GivenTorch, torch_of_path, torch_on_pypi
 
-_OWN_FACTS = "TORCHMILL_OWN_CONFIGS"  # the folder of a project's facts, if torchmill is installed
+OWN_FACTS = "TORCHMILL_OWN_CONFIGS"  # the folder of a project's facts, if torchmill is installed
 _OLDEST_CUDA = "9.0"  # the capability that dry runs are made for
 
 
@@ -159,7 +159,7 @@ def _taken_names(packages: Sequence[Package]) -> tuple[dict[str, str], dict[str,
 
 def _own_folder(facts: Facts) -> Path:
     """Return the folder of the user's facts: the project's, or that of the checkout."""
-    return Path(os.environ.get(_OWN_FACTS) or facts.folder)
+    return Path(os.environ.get(OWN_FACTS) or facts.folder)
 
 
 def _given_torch(
