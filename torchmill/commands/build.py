@@ -14,7 +14,7 @@ from pathlib import Path
 from torchmill.cell import disk_space
 from torchmill.cell.context import has_finished_tree
 from torchmill.commands import outlook
-from torchmill.commands.add.offer import draft_undescribed
+from torchmill.commands.add.offer import offer_drafts
 from torchmill.commands.build_question import (
     buildable_against,
     find_named_gpus,
@@ -98,8 +98,7 @@ def build_wheels(
     ConfigError for options that do not go together.
     """
     names = cell or []
-    may_ask = not (yes or dry_run or host)
-    facts = draft_undescribed(facts, layout, names, may_ask=may_ask, tag=tag, options=options)
+    facts = offer_drafts(facts, layout, names, tag, options, asks=not (yes or dry_run))
     packages = named_packages(facts, names)
     cell_names = [name for name in names if name not in packages]
     if cell_names and (python or cuda):
@@ -118,10 +117,8 @@ def build_wheels(
 
     if host:
         machine = load_host(Path(host))
-    elif gpu:
-        machine = survey_machine(facts, layout)
     else:
-        machine = survey_machine(facts, layout, cell_names)
+        machine = survey_machine(facts, layout, () if gpu else cell_names)
     # If nothing says what the wheels are for, they are for the GPUs of this machine.
     variant_is_open = not (names or cuda or options.arch_list)
     named_gpus = find_named_gpus(facts, gpu or (), machine, use_local=variant_is_open)

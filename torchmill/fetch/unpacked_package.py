@@ -52,25 +52,57 @@ class UnpackedPackage:
     sha256: str | None = None  # of the archive; None for a folder
 
 
-def unpack_package(
-    text: str, folder: Path, bar: ProgressBar, near_names: Iterable[str] = ()
-) -> UnpackedPackage:
-    """Return the source that a user names, unpacked below `folder`.
+@dataclass(frozen=True, slots=True)
+class LocatedPackage:
+    """The place of a package's source, before anything is brought from there."""
+
+    text: str  # as the user gave it
+    path: Path | None = None  # of a folder or an archive
+    file: IndexFile | None = None  # of the index; neither: the text is a URL
+
+
+def locate_package(text: str, near_names: Iterable[str] = ()) -> LocatedPackage:
+    """Return the place of the source that a user names.
 
     `text` is a name on the index ("gsplat", "gsplat==1.5.3"), a folder, an archive, or a URL of one.
     `near_names` are names that a misspelling may mean. Raises UnknownReleaseError for a name that the
-    index does not have, WheelsOnlyError if it has no source archive, SourceError for a damaged or
-    hostile archive and for what is no source of a Python package, ConfigError for what is no name,
+    index does not have, WheelsOnlyError if it has no source archive, SourceError for a path without
+    one, ConfigError for what is no name, NetworkError if the index cannot be read.
+    """
+    if "://" in text:
+        host_of(text)  # raises ConfigError for http://[bad/
+        if not text.lower().startswith(("https://", "http://")):
+            raise SourceError(
+                f"{hide_password(text)}: give a URL that begins with https://, a path, or a name",
+                code="unsupported-origin",
+            )
+        return LocatedPackage(text)
+    if _is_path(text):
+        path = real_path(os.path.expanduser(text))  # noqa: PTH111 - Path's raises for "~nobody"
+        if not path.exists():
+            raise SourceError(
+                f"{text} is neither a folder nor an archive: check the path", code="no-such-origin"
+            )
+        return LocatedPackage(text, path)
+    project, bounds = _parse_name(text)
+    return LocatedPackage(text, file=_newest_archive(project, bounds, near_names))
+
+
+def unpack_package(located: LocatedPackage, folder: Path, bar: ProgressBar) -> UnpackedPackage:
+    """Return a source, unpacked below `folder`.
+
+    Raises SourceError for a damaged or hostile archive and for what is no source of a Python package,
     NetworkError or HostError if the source cannot be brought or stored.
     """
     tree = folder / "source"
-    if "://" in text:
-        package = _unpack_url(text, folder, tree, bar)
-    elif _is_path(text):
-        path = real_path(os.path.expanduser(text))  # noqa: PTH111 - Path's raises for "~nobody"
-        package = _copy_folder(path, tree) if path.is_dir() else _unpack_file(path, text, tree, bar)
+    if located.file is not None:
+        package = _unpack_from_index(located.file, folder, tree, bar)
+    elif located.path is None:
+        package = _unpack_url(located.text, folder, tree, bar)
+    elif located.path.is_dir():
+        package = _copy_folder(located.path, tree)
     else:
-        package = _unpack_from_index(text, folder, tree, bar, near_names)
+        package = _unpack_file(located.path, tree, bar)
     require_python_project(tree, package.origin)
     return package
 
@@ -100,15 +132,11 @@ def _copy_folder(path: Path, tree: Path) -> UnpackedPackage:
     return UnpackedPackage(tree, str(path), on_index=False)
 
 
-def _unpack_file(path: Path, text: str, tree: Path, bar: ProgressBar) -> UnpackedPackage:
+def _unpack_file(path: Path, tree: Path, bar: ProgressBar) -> UnpackedPackage:
     """Unpack an archive of the disk."""
-    if not path.exists():
-        raise SourceError(
-            f"{text} is neither a folder nor an archive: check the path", code="no-such-origin"
-        )
     if not path.name.endswith(SUFFIXES):
         raise SourceError(
-            f"{text} is not an archive that can be unpacked: give one of {', '.join(SUFFIXES)}",
+            f"{path} is not an archive that can be unpacked: give one of {', '.join(SUFFIXES)}",
             code="unknown-archive-type",
         )
     unpack_archive(path, tree, bar)
@@ -118,13 +146,7 @@ def _unpack_file(path: Path, text: str, tree: Path, bar: ProgressBar) -> Unpacke
 
 def _unpack_url(text: str, folder: Path, tree: Path, bar: ProgressBar) -> UnpackedPackage:
     """Download an archive, and unpack it."""
-    host_of(text)  # raises ConfigError for http://[bad/
     shown = hide_password(text)
-    if not text.lower().startswith(("https://", "http://")):
-        raise SourceError(
-            f"{shown}: give a URL that begins with https://, a path, or a name",
-            code="unsupported-origin",
-        )
     archive = download_file(
         text, folder, bar, network_hint="check the network", refusal_hint="check the address"
     )
@@ -140,12 +162,9 @@ def _unpack_url(text: str, folder: Path, tree: Path, bar: ProgressBar) -> Unpack
 
 
 def _unpack_from_index(
-    text: str, folder: Path, tree: Path, bar: ProgressBar, near_names: Iterable[str]
+    file: IndexFile, folder: Path, tree: Path, bar: ProgressBar
 ) -> UnpackedPackage:
-    """Download the newest source archive of a project, and unpack it."""
-    project, bounds = _parse_name(text)
-    bar.update(0, None, "asking the index")
-    file = _newest_archive(project, bounds, near_names)
+    """Download a source archive of the index, and unpack it."""
     archive = download_file(
         file.url,
         folder,

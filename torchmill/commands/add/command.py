@@ -29,7 +29,11 @@ from torchmill.core.console import format_for_user
 from torchmill.core.errors import ConfigError
 from torchmill.core.exits import print_now
 from torchmill.core.paths import Layout
-from torchmill.fetch.unpacked_package import UnpackedPackage, unpack_package
+from torchmill.fetch.unpacked_package import (
+    UnpackedPackage,
+    locate_package,
+    unpack_package,
+)
 from torchmill.host.host import Host
 from torchmill.host.interpreters import resolve_interpreter
 from torchmill.plan.build_options import NO_OPTIONS, PYPI, Options
@@ -71,6 +75,7 @@ def add_package(
     ConfigError if a package with facts has its name.
     """
     request = AddRequest(source, name, force, print_)
+    located = locate_package(source, _names(facts))
     host = survey_machine(facts, layout)
     options = with_active_torch(facts, options, os.environ)
     torch = _given_torch(facts, layout, host, tag, options)
@@ -78,7 +83,7 @@ def add_package(
         folder = Path(text)
         with console.show_progress() as progress:
             bar = progress.start_bar(source)
-            package = unpack_package(source, folder, bar, _names(facts))
+            package = unpack_package(located, folder, bar)
             bar.close()
         return _draft_in(facts, layout, request, package, host, torch, options, folder)
 

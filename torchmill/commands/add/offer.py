@@ -14,27 +14,21 @@ from torchmill.core.console import format_for_user
 from torchmill.core.errors import ConfigError
 from torchmill.core.exits import print_now
 from torchmill.core.paths import CHECKOUT, CONFIGS, Layout
-from torchmill.plan.build_options import NO_OPTIONS, Options
+from torchmill.plan.build_options import Options
 from torchmill.plan.cell_lookup import undescribed_packages
 
 
-def draft_undescribed(
-    facts: Facts,
-    layout: Layout,
-    names: Iterable[str],
-    *,
-    may_ask: bool,
-    tag: str,
-    options: Options = NO_OPTIONS,
+def offer_drafts(
+    facts: Facts, layout: Layout, names: Iterable[str], tag: str, options: Options, *, asks: bool
 ) -> Facts:
     """Return the facts with those of packages that were unknown, if the user lets them be drafted.
 
-    Nobody is asked without a terminal, and unless the command `may_ask`: to draft a package
+    Nobody is asked without a terminal, and unless the command may ask (`asks`): to draft a package
     downloads what somebody else wrote, and runs its setup.py, which a misspelled name must not do.
     Raises ConfigError if a draft has no
     plan, and the errors of `add_package`.
     """
-    if not may_ask or not sys.stdin.isatty():
+    if not asks or not sys.stdin.isatty():
         return facts
     undescribed = undescribed_packages(facts, names)
     for name in undescribed:
