@@ -1,0 +1,393 @@
+"""Drafts of packages: what small texts and made-up dry runs lead to."""
+
+import tomllib
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from packaging.specifiers import SpecifierSet
+
+from tests.support.refusals import refused
+from torchmill.plan.package_draft import compose, draft, findings
+from torchmill.plan.package_draft.compose import DryRuns, ReadSource
+from torchmill.plan.package_draft.draft import Bindings, SourceOrigin
+from torchmill.plan.package_draft.draft_text import draft_as_toml
+from torchmill.plan.package_draft.edits import with_assumed_gpu, without_own_capabilities
+from torchmill.plan.package_draft.metadata import lower_bound, read_metadata
+from torchmill.plan.package_draft.scenarios import (
+    WITH_CUDA,
+    WITHOUT_CUDA,
+    Scenario,
+    choose_scenario,
+    further_scenarios,
+)
+from torchmill.plan.package_draft.setup_run import Extension, RunError, SetupRun, parse_run
+from torchmill.plan.package_draft.setup_script import ReadVariable, read_setup_script
+from torchmill.plan.package_draft.source_texts import Place, SourceTexts
+
+SETUP = """\
+import os, urllib.request
+from setuptools import setup
+from torch.utils.cpp_extension import CUDAExtension, BuildExtension
+force = os.getenv("FORCE_CUDA", "0") == "1"
+home = os.environ.get("SPAM_HOME")
+if "SPAM_CUDA_ARCHS" in os.environ:
+    archs = os.environ["SPAM_CUDA_ARCHS"]
+flags = ["-gencode", "arch=compute_80,code=sm_80"]
+setup(name="spam", version="1.2", ext_modules=[CUDAExtension("spam._C", ["a.cu"])])
+"""
+
+
+def texts_of(files: Mapping[str, str], sizes: Mapping[str, int] | None = None) -> SourceTexts:
+    """Return a source with these texts, and further files of which only the sizes matter."""
+    all_sizes = {name: len(text) for name, text in files.items()} | dict(sizes or {})
+    return SourceTexts(all_sizes, files)
+
+
+def source_of(
+    files: Mapping[str, str], sizes: Mapping[str, int] | None = None, bindings: tuple[str, ...] = ()
+) -> ReadSource:
+    origin = SourceOrigin("PyPI's spam-1.2.tar.gz", on_index=True, sha256="0" * 64)
+    return compose.read_source(origin, texts_of(files, sizes), Bindings(frozenset(bindings)))
+
+
+def run_of(*sources: str, cuda: bool, **values: Any) -> SetupRun:
+    """Return the run of a setup.py with one library."""
+    kind = "CUDAExtension" if cuda else "CppExtension"
+    flags = values.pop("flags", {})
+    extension = Extension("spam._C", kind, sources, flags)
+    return SetupRun(
+        name="spam", version="1.2", packages=("spam",), extensions=(extension,), **values
+    )
+
+
+CPU_RUN = run_of("a.cpp", cuda=False)
+CUDA_RUN = run_of("a.cpp", "a.cu", cuda=True)
+FAILED = SetupRun(error=RunError("exception", "OSError: CUDA_HOME is not set", place="setup.py:9"))
+
+
+def reading(name: str, default: str | None, run: SetupRun = CPU_RUN) -> SetupRun:
+    """Return a run that asks for a variable."""
+    variable = ReadVariable(name, default, Place("setup.py", 4))
+    return SetupRun(
+        name=run.name, extensions=run.extensions, error=run.error, variables=(variable,)
+    )
+
+
+# --- texts -----------------------------------------------------------------------------------------
+
+
+def test_a_setup_script_is_read_without_being_run() -> None:
+    script = read_setup_script(texts_of({"setup.py": SETUP}))
+    shown = {
+        variable.name: (variable.default, variable.place.line) for variable in script.variables
+    }
+    assert shown == {
+        "FORCE_CUDA": ("0", 4),
+        "SPAM_HOME": (None, 5),
+        "SPAM_CUDA_ARCHS": (None, 6),
+    }
+    assert str(script.uses_extension_builder) == "setup.py:3"
+    assert str(script.has_extensions) == "setup.py:9"
+    assert script.arguments["version"][0] == "1.2"
+    assert [place.line for place in script.downloads] == [1]
+    assert {"os", "urllib", "setuptools", "torch"} == set(script.imports)
+
+
+def test_a_setup_script_that_is_no_python_is_told() -> None:
+    script = read_setup_script(texts_of({"setup.py": "print 'x'"}))
+    assert script.problem
+    assert not script.variables
+
+
+def test_metadata_comes_from_the_first_file_that_has_it() -> None:
+    files = {
+        "PKG-INFO": "Metadata-Version: 2.1\nName: Spam_Eggs\nVersion: 1.2\n"
+        "Requires-Dist: torch>=2.3\nRequires-Dist: pytest; extra == 'test'\n\nText\n",
+        "pyproject.toml": '[project]\nname = "other"\nrequires-python = ">=3.9"\n'
+        '[build-system]\nrequires = ["setuptools", "pybind11>=2", "torch==2.7.*"]\n'
+        'build-backend = "setuptools.build_meta"\n',
+    }
+    texts = texts_of(files)
+    metadata = read_metadata(texts, read_setup_script(texts))
+    assert metadata.name
+    assert (metadata.name.text, str(metadata.name.place)) == (
+        "Spam_Eggs",
+        "PKG-INFO:2",
+    )
+    assert metadata.requires_python
+    assert str(metadata.requires_python.place) == "pyproject.toml:3"
+    assert metadata.uses_setuptools
+    assert [value.text for value in metadata.requires] == ["torch>=2.3"]
+    assert draft.build_requirements(metadata, (), {"psutil": "psutil"}) == ("psutil", "pybind11>=2")
+    torch, doubt = draft.torch_range(metadata, ())
+    assert torch == ">=2.7"
+    assert "==2.7.*" in doubt
+
+
+@pytest.mark.parametrize(
+    ("bounds", "oldest"),
+    [(">=2.4,<3", "2.4"), ("~=2.6.0", "2.6.0"), ("", None), ("<2.9", None), ("==2.7.*", "2.7")],
+)
+def test_the_oldest_torch_is_what_bounds_name(bounds: str, oldest: str | None) -> None:
+    version = lower_bound(SpecifierSet(bounds))
+    assert (str(version) if version else None) == oldest
+
+
+@pytest.mark.parametrize("text", ["[project", "a = 1\na = 2"])
+def test_a_broken_pyproject_is_a_finding(text: str) -> None:
+    source = source_of({"pyproject.toml": text, "setup.py": SETUP})
+    found = findings.find_in_texts(source.texts, source.script, source.metadata)
+    assert "pyproject.toml cannot be read" in str(found[0])
+
+
+def test_findings_name_their_places() -> None:
+    files = {
+        "setup.py": SETUP,
+        ".gitmodules": '[submodule "x"]\n\tpath = third_party/cutlass\n\turl = https://x\n',
+        "CMakeLists.txt": "cmake_minimum_required(VERSION 3.18)\nset(CMAKE_CXX_STANDARD 14)\n",
+    }
+    source = source_of(files, {"csrc/big.cu": 200_000, "csrc/small.cpp": 10})
+    lines = [
+        str(finding)
+        for finding in findings.find_in_texts(source.texts, source.script, source.metadata)
+    ]
+    for words in (
+        "third_party/cutlass is empty",
+        "it can download (lines 1)",
+        "SPAM_CUDA_ARCHS may name the capabilities to compile for (setup.py:6)",
+        "CMAKE_CXX_STANDARD 14 is named (CMakeLists.txt:2)",
+        "1 files for CUDA",
+    ):
+        assert any(words in line for line in lines), (words, lines)
+
+
+# --- scenarios ---------------------------------------------------------------------------------------
+
+
+def test_nothing_further_is_tried_if_both_builds_are_there() -> None:
+    assert further_scenarios(CPU_RUN, CUDA_RUN) == []
+
+
+def test_variables_that_switch_nothing_are_not_tried() -> None:
+    run = SetupRun(
+        variables=tuple(
+            ReadVariable(name, default, Place("setup.py", 1))
+            for name, default in (
+                ("FORCE_CUDA", "0"),
+                ("SPAM_WITH_OPS", "TRUE"),
+                ("CUDA_HOME", None),
+                ("MAX_JOBS", None),
+                ("SPAM_CUDA_ARCHS", ""),
+                ("SPAM_MODE", "fast"),
+            )
+        )
+    )
+    tried = further_scenarios(CPU_RUN, run)
+    assert [dict(scenario.variables) for scenario in tried if scenario.variables] == [
+        {"FORCE_CUDA": "1"},
+        {"SPAM_WITH_OPS": "FALSE"},
+    ]
+    assert any(scenario.nvcc_on_path for scenario in tried)
+    assert any(scenario.gpu for scenario in tried)
+
+
+def test_a_variable_wins_over_nvcc_on_path_and_that_over_a_gpu() -> None:
+    switch = Scenario(cuda=True, variables={"FORCE_CUDA": "1"})
+    only = Scenario(cuda=True, variables={"FORCE_ONLY_CUDA": "1"})
+    path = Scenario(cuda=True, nvcc_on_path=True)
+    gpu = Scenario(cuda=True, gpu=True)
+    smaller = run_of("a.cu", cuda=True)
+    tried = [(WITH_CUDA, CPU_RUN), (gpu, CUDA_RUN), (path, CUDA_RUN), (only, smaller)]
+    assert choose_scenario([*tried, (switch, CUDA_RUN)], cuda=True) == (switch, CUDA_RUN)
+    assert choose_scenario(tried[:3], cuda=True) == (path, CUDA_RUN)
+    assert choose_scenario(tried[:2], cuda=True) == (gpu, CUDA_RUN)
+    assert choose_scenario(tried[:1], cuda=True) is None
+    assert choose_scenario([(WITHOUT_CUDA, FAILED)], cuda=False) is None
+
+
+def test_own_capabilities_are_edited_away() -> None:
+    texts = texts_of({"setup.py": SETUP})
+    run = run_of("a.cu", cuda=True, flags={"nvcc": ["-gencode", "arch=compute_80,code=sm_80"]})
+    edit = without_own_capabilities(texts, run)
+    assert edit is not None
+    assert edit.argv[-1] == "setup.py"
+    assert run.extensions[0].capabilities == ("8.0",)
+    assert without_own_capabilities(texts, CUDA_RUN) is None
+    assert with_assumed_gpu(texts) is None, "it asks for no GPU"
+
+
+# --- drafts --------------------------------------------------------------------------------------------
+
+
+def toml_of(dry_runs: DryRuns, source: ReadSource, **values: Any) -> dict[str, Any]:
+    """Return the content of the file that a draft makes."""
+    made = compose.compose_draft(source, dry_runs, name="", sessions=values.get("sessions", ()))
+    return tomllib.loads(draft_as_toml(made))
+
+
+def test_a_draft_has_the_switch_that_a_run_has_shown() -> None:
+    switch = Scenario(cuda=True, variables={"FORCE_CUDA": "1"})
+    runs = DryRuns(((WITHOUT_CUDA, CPU_RUN), (WITH_CUDA, CPU_RUN), (switch, CUDA_RUN)), "torch 2.9")
+    source = source_of({"setup.py": SETUP}, bindings=("a.cpp",))
+    data = toml_of(runs, source)
+    assert (data["name"], data["kind"], data["import_name"]) == ("spam", "torch-extension", "spam")
+    assert data["smoke"] == ["import torch, spam, spam._C"]
+    (release,) = data["release"]
+    assert (release["version"], release["torch"], release["sha256"]) == ("1.2", ">=2.0", "0" * 64)
+    assert "built" not in release
+    rules = {tuple(rule.get("set", {}).items()): rule for rule in data["rule"]}
+    assert rules[("FORCE_CUDA", "1"),]["when"] == {"cuda": ">=0"}
+    assert not any(rule.get("conflict") for rule in data["rule"])
+
+
+def test_a_package_without_a_cpu_build_refuses_that_variant() -> None:
+    runs = DryRuns(((WITHOUT_CUDA, FAILED), (WITH_CUDA, CUDA_RUN)), "torch 2.9")
+    (rule,) = list(toml_of(runs, source_of({"setup.py": SETUP}))["rule"])
+    assert rule["conflict"] is True
+    assert rule["when"] == {"variant": "cpu"}
+    assert "setup.py:9: OSError" in rule["reason"]
+
+
+def test_strange_texts_make_valid_toml() -> None:
+    error = RunError("exception", 'Oops: "quoted" \\ \x7f\n[[release]]', place="setup.py:1")
+    runs = DryRuns(((WITHOUT_CUDA, SetupRun(error=error)), (WITH_CUDA, CUDA_RUN)), "torch 2.9")
+    data = toml_of(runs, source_of({"setup.py": SETUP}))
+    assert len(data["release"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "taken", "session"),
+    [
+        ("torch-spline-conv", (), "spline-conv"),
+        ("Torch_Scatter", ("scatter",), "torch-scatter"),
+        ("pytorch-fast-transformers", (), "fast-transformers"),
+        ("gsplat", (), "gsplat"),
+    ],
+)
+def test_sessions_are_short_and_free(name: str, taken: tuple[str, ...], session: str) -> None:
+    assert draft.session_of(name, taken) == session
+
+
+@pytest.mark.parametrize(
+    ("name", "packages", "expected"),
+    [
+        ("pytorch-fast-transformers", ("fast_transformers", "tests"), "fast_transformers"),
+        ("MinkowskiEngine", ("MinkowskiEngine.utils", "MinkowskiEngine"), "MinkowskiEngine"),
+        ("natten", ("natten/",), "natten"),
+        ("spam", ("tests", "eggs"), "eggs"),
+    ],
+)
+def test_the_import_name_is_the_nearest_package(
+    name: str, packages: tuple[str, ...], expected: str
+) -> None:
+    assert draft.import_name_of(name, [SetupRun(packages=packages)], texts_of({})) == expected
+
+
+def test_a_wheel_is_downloaded_only_if_nothing_forces_a_build() -> None:
+    text = SETUP.replace("FORCE_CUDA", "SPAM_FORCE_BUILD").replace('"0"', '"FALSE"')
+    script = read_setup_script(texts_of({"setup.py": text}))
+    settings = draft.force_build_settings(script, ())
+    assert settings["SPAM_FORCE_BUILD"][0] == "TRUE"
+
+
+# --- what needs no draft ---------------------------------------------------------------------------------
+
+
+def test_a_package_that_compiles_nothing_is_refused() -> None:
+    source = source_of({"setup.py": "from setuptools import setup\nsetup(name='spam')\n"})
+    compose.refuse_without_run(source)
+    empty = SetupRun(name="spam", version="1.2", packages=("spam",))
+    with refused("nothing-to-compile") as caught:
+        compose.refuse_after_runs(
+            source, DryRuns(((WITHOUT_CUDA, empty), (WITH_CUDA, empty)), "torch 2.9")
+        )
+    assert "`pip install " in str(caught.value)
+
+
+def test_a_pure_package_of_another_backend_is_refused_at_once() -> None:
+    pyproject = '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
+    with refused("nothing-to-compile"):
+        compose.refuse_without_run(source_of({"pyproject.toml": pyproject}))
+    cmake = pyproject.replace("hatchling.build", "scikit_build_core.build")
+    compose.refuse_without_run(source_of({"pyproject.toml": cmake}))
+
+
+def test_a_package_for_rocm_alone_is_refused() -> None:
+    with refused("rocm-alone"):
+        compose.refuse_without_run(source_of({"setup.py": SETUP}, {"csrc/kernel.hip": 1}))
+    compose.refuse_without_run(
+        source_of({"setup.py": SETUP}, {"csrc/kernel.hip": 1, "csrc/kernel.cu": 1})
+    )
+    error = RunError("exception", "RuntimeError: ROCm is needed", place="setup.py:3")
+    failed = SetupRun(error=error)
+    with refused("rocm-alone"):
+        compose.refuse_after_runs(
+            source_of({"setup.py": SETUP}),
+            DryRuns(((WITHOUT_CUDA, failed), (WITH_CUDA, failed)), "t"),
+        )
+
+
+def test_a_setup_script_that_needs_a_network_is_refused() -> None:
+    error = RunError("exception", "URLError: no network", place="setup.py:3")
+    failed = SetupRun(error=error, network=("example.org",))
+    with refused("setup-needs-network") as caught:
+        compose.refuse_after_runs(
+            source_of({"setup.py": SETUP}),
+            DryRuns(((WITHOUT_CUDA, failed), (WITH_CUDA, failed)), "t"),
+        )
+    assert "example.org" in str(caught.value)
+
+
+def test_names_of_packages_with_facts_are_taken() -> None:
+    source = source_of({"setup.py": SETUP})
+    made = compose.compose_draft(
+        source, DryRuns(((WITH_CUDA, CUDA_RUN),), "torch 2.9"), name="", sessions=()
+    )
+    compose.refuse_taken_names(made, {}, {})
+    with refused("package-has-facts"):
+        compose.refuse_taken_names(made, {"spam": "spam"}, {})
+    with refused("import-name-taken"):
+        compose.refuse_taken_names(made, {}, {"spam": "eggs"})
+
+
+def test_a_source_without_a_version_is_refused() -> None:
+    with refused("nameless-source"):
+        compose.compose_draft(source_of({"setup.py": "setup()"}), DryRuns(), name="x", sessions=())
+
+
+def test_a_record_is_read() -> None:
+    record = {
+        "variables": {"FORCE_CUDA": ["0", "setup.py:4"]},
+        "network": [],
+        "programs": [],
+        "error": None,
+        "setup": {
+            "name": "spam",
+            "version": "1.2",
+            "requires_python": None,
+            "packages": ["spam"],
+            "modules": [],
+            "package_dir": {},
+            "extensions": [
+                {
+                    "name": "spam._C",
+                    "kind": "CUDAExtension",
+                    "sources": ["a.cu"],
+                    "flags": {"nvcc": ["-gencode=arch=compute_90a,code=sm_90a", "-std=c++17"]},
+                    "defines": [],
+                    "includes": [],
+                    "libraries": [],
+                    "limited_api": False,
+                }
+            ],
+            "setup_requires": [],
+            "install_requires": [],
+            "use_ninja": False,
+        },
+    }
+    run = parse_run(record)
+    assert run.has_cuda
+    assert run.extensions[0].capabilities == ("9.0",)
+    assert run.extensions[0].standards == ("17",)
+    assert run.variables[0].place.line == 4
