@@ -22,6 +22,7 @@ from torchmill.cell.containers.engine import Mount
 from torchmill.cell.up_to_date import STAGES, StageRecord
 from torchmill.commands.jobs import CompileDemand
 from torchmill.config.build import Processor
+from torchmill.config.package_wheels import Evidence
 from torchmill.core import formats
 from torchmill.deliver.index.folder import IndexOutcome
 from torchmill.fetch.source.source import Source
@@ -209,7 +210,35 @@ def _matrix() -> Schema:
         "source": _FACT,
     }
     cells = listed(record("one build", cell), "the builds of the releases that were asked for")
-    return _output("`invoke matrix --json`: which builds there are.", {"cells": cells})
+    wheel = {
+        "python": text("the interpreter that it is for"),
+        "version": text("its version, with the local part"),
+        "file": text("the name of the file"),
+        "command": text("the command that installs it"),
+        "place": text("where it is: 'PyPI', 'GitHub'"),
+        "evidence": words(get_args(Evidence), "whether its list was read, or only the workflow"),
+        "date": nullable(text("the day of the reading")),
+        "source": _FACT,
+        "capabilities_said": text("TORCH_CUDA_ARCH_LIST as the wheel says; its code was not read"),
+        "note": text("what to read before it is installed"),
+    }
+    torch_cell = {
+        "torch": text("the release of torch"),
+        "release": nullable(text("the extension's release that goes with it; null if none does")),
+        "variant": text("'cpu', or the toolkit as in 'cu118'"),
+        "arch": text("the machine that the wheels are for"),
+        "standing": _STANDING,
+        "pythons": texts("for which it may be built"),
+        "reason": text("why it cannot be built; empty if it may"),
+        "wheels": listed(record("one wheel", wheel), "wheels that exist, one for each Python"),
+    }
+    wheels = listed(
+        record("one torch and toolkit", torch_cell),
+        "with --package of an extension: every torch; else empty",
+    )
+    return _output(
+        "`invoke matrix --json`: which builds there are.", {"cells": cells, "wheels": wheels}
+    )
 
 
 def _build() -> Schema:

@@ -528,3 +528,18 @@ def test_the_doctor_begins_no_fix_if_one_cannot_be_done(tmp_path: Path) -> None:
     assert "to do, in this order" in done.stdout
     assert "nothing was begun" in done.stderr
     assert "$ " not in done.stdout
+
+
+@pytest.mark.skipif(native_arch() != "x86_64", reason="the wheel is for x86_64")
+def test_who_builds_an_extension_hears_first_that_its_wheel_exists(tmp_path: Path) -> None:
+    ended, seen = answered(
+        b"n\n",
+        "build",
+        "xformers-3.12-cu128",
+        "--torch=PyPI",
+        "--tag=v2.10.0",
+        "--gpu=RTX 3090",
+        home=tmp_path,
+    )
+    assert ended == 1, seen
+    assert seen.index("`pip install xformers==0.0.35`") < seen.index("Build anyway? [y/N]")

@@ -28,7 +28,10 @@ ninja: build stopped: subcommand failed.
 """
 # By task, lines whose outputs have all keys between them.
 LINES = {
-    "matrix": ["--tag=v1.13.1 --package=torch"],
+    "matrix": [
+        "--tag=v1.13.1 --package=torch",
+        "--tag=v2.8.0 --package=torch-scatter --arch=x86_64",
+    ],
     "explain": [
         f"wheel-3.10-cpu --tag=v1.13.1 {HOST}",
         f"wheel-3.12-cu113 --tag=v2.4.1 {HOST}",

@@ -25,6 +25,7 @@ DEBIAN, RTX3090 = (f"--host={HOSTS / name}.toml" for name in ("debian-12", "rtx3
 CUDA = ("wheel-3.12-cu121", "--tag=v2.4.1")
 COMMANDS = {
     "matrix": ["invoke", "matrix", "--tag=v2.4.1", "--arch=x86_64"],
+    "matrix-package": ["invoke", "matrix", "--package=flash-attn", "--arch=x86_64"],
     "plan": ["invoke", "plan", *CUDA, RTX3090],
     "doctor": ["invoke", "doctor", "wheel-3.10-cu117", "--tag=v1.13.1", DEBIAN],
     "explain": ["invoke", "explain", "wheel-3.12-cpu", "--tag=v2.4.1", DEBIAN],
@@ -40,7 +41,7 @@ COMMANDS = {
     "nox-list": ["nox", "-l"],
     "nox": ["nox"],
 }
-NARROW = {"matrix", "nox", "nox-list", "publish"}  # whatever the width
+NARROW = {"matrix", "matrix-package", "nox", "nox-list", "publish"}  # whatever the width
 SAMPLE = {"TORCHMILL_CONFIGS": str(ROOT / "sample" / "build_configs")}
 
 

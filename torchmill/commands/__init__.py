@@ -39,6 +39,7 @@ Only `noxfile.py` and `tasks.py` import it; `command_line` alone imports invoke.
 - publish: `invoke publish`: bring verified wheels to the place that --to names; replace nothing
 - report/: `invoke report`
 - session_choice: the sessions of nox that a command line can mean, and the help of `nox` alone
+- package_matrix: `invoke matrix --package` for an extension: wheels and builds by torch and toolkit
 - session_matrix: the sessions that nox lists: the buildable cells, remembered between runs
 - session_work: the work of nox's sessions: build a wheel, make products of it, try it on a GPU
 - shards: `invoke shards`: the time and the cost of a build on several machines

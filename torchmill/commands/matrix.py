@@ -5,9 +5,12 @@ from typing import Any
 
 from torchmill.commands import outlook
 from torchmill.commands.command import CommandOutput
+from torchmill.commands.package_matrix import show_package_matrix, wheels_as_data
 from torchmill.config import selection
 from torchmill.config.build import CPU
 from torchmill.config.facts import Facts
+from torchmill.config.package import Package
+from torchmill.config.release import Release
 from torchmill.config.release_lookup import refuse_left_out, releases_of
 from torchmill.core.console import fold_text
 from torchmill.core.errors import ConfigError, ImpossibleBuildError, UnknownReleaseError
@@ -22,6 +25,7 @@ from torchmill.plan.build_options import NO_OPTIONS
 from torchmill.plan.cell import Cell
 from torchmill.plan.doctor.judgement import TRIED
 from torchmill.plan.matrix import UNTRIED, release_grid
+from torchmill.plan.package_request import named_packages
 from torchmill.plan.published import find_published, target_host, unpublished_reason
 from torchmill.plan.trial import STANDINGS, Standing, find_trial
 
@@ -53,20 +57,25 @@ def show_matrix(
     """Return the Pythons and toolkits of a release, and why no others.
 
     Without options, those of torch on this machine; with `json` or `all_`, those of all packages of
-    the release on all machines. Raises ConfigError if no cell is left.
+    the release on all machines. Of an extension, without `tag`, those of every torch. Raises
+    ConfigError if no cell is left.
     """
+    extension = _named_extension(facts, package)
+    if extension is not None:
+        package = extension.name
+        machine = arch or native_arch()
+        if machine in facts.arches and not (tag or json or all_):
+            return show_package_matrix(facts, extension, machine)
     release = selection.selected_or_newest(facts, layout, tag)
     # Programs want the whole matrix, people what they can build here.
     if not (json or all_):
         arch = arch or native_arch()
         package = package or release.package
-    cells = []
-    for partner in releases_of(facts, release):
-        if package in {"", partner.package, facts.packages[partner.package].session}:
-            cells += [
-                cell for cell in release_grid(facts, partner) if arch in {"", cell.build.arch}
-            ]
-    if not cells:
+    cells = _cells_of_release(facts, release, package, arch)
+    wheels: list[dict[str, Any]] = []
+    if extension is not None and json:
+        wheels = wheels_as_data(facts, extension, arch)
+    if not cells and not wheels:
         refuse_left_out(facts, package)
         cell_lookup.require_machine(facts, native_arch())
         raise ConfigError(
@@ -76,9 +85,32 @@ def show_matrix(
             code="empty-grid",
         )
     if json:
-        return CommandOutput("", {"cells": cells_as_data(facts, cells, native_arch())})
+        data = {"cells": cells_as_data(facts, cells, native_arch()), "wheels": wheels}
+        return CommandOutput("", data)
     paragraphs = [cells_as_text(facts, cells), selection.describe_selection(layout, tag)]
     return CommandOutput("\n\n".join(filter(None, paragraphs)))
+
+
+def _cells_of_release(facts: Facts, torch: Release, package: str, arch: str) -> list[Cell]:
+    """Return the cells of a torch and what goes with it, of a package and an arch or of all ("")."""
+    cells: list[Cell] = []
+    for partner in releases_of(facts, torch):
+        if package in {"", partner.package, facts.packages[partner.package].session}:
+            for cell in release_grid(facts, partner):
+                if arch in {"", cell.build.arch}:
+                    cells.append(cell)
+    return cells
+
+
+def _named_extension(facts: Facts, name: str) -> Package | None:
+    """Return the extension that a name means, also in another spelling; None if it means no such.
+
+    torchvision and torchaudio, of which each torch has a release of its own, are no extensions.
+    """
+    packages = {package.session: package for package in facts.packages.values()}
+    packages |= named_packages(facts, [name])
+    package = packages.get(name)
+    return package if package is not None and package.editions else None
 
 
 def explain_cell_name(

@@ -39,6 +39,8 @@
 - package_draft/: draft the facts about a package that nobody has described
 - package_family: a family of packages that are all built against one torch: its cells, their order,
   their results
+- package_matrix: the matrix of an extension: by torch and toolkit, which wheels exist, which can
+  be built
 - package_request: packages that a user asks for by their names on PyPI, as in `invoke build
   flash-attn`
 - pattern_cost: how the time of a regular expression grows with the length of a line
