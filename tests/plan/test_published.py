@@ -573,3 +573,13 @@ def test_a_torch_that_no_release_goes_with_may_have_a_wheel(shipped: Facts) -> N
     with refused("no-partner-release") as caught:
         cell_lookup.find_cell(shipped, "xformers-3.12-cu128", "x86_64", release)
     assert "`pip install xformers==0.0.33.post2`" in str(caught.value)
+
+
+def test_an_installed_torch_must_be_the_official_one(shipped: Facts) -> None:
+    wheel = wheel_for_gpus(shipped, "xformers-3.12-cu128", "v2.10.0", H100)
+    installed = published.for_installed_torch(wheel, Path("/venv"))
+    assert installed is not None
+    assert installed.is_offered
+    assert str(installed).endswith("that in /venv must be such a wheel")
+    torch = wheel_for_gpus(shipped, "wheel-3.12-cu121", "v2.4.1", H100)
+    assert published.for_installed_torch(torch, Path("/venv")) is None

@@ -265,12 +265,19 @@ class Dialogue:
             if word not in usual_sources and not word.startswith("--mirror="):
                 has_own_source = True
         options = replace(self.requested.options, arch_list=None)
+        folder = options.torch_folder
+        if folder is not None:
+            # Most people have installed the official torch there, with which wheels of extensions
+            # go. Those of torchvision would bring a torch of their own.
+            options = replace(options, torch=None, torch_installed=())
         if has_own_source or not asks_for_usual_wheel(options):
             return [None for _ in self.requested.cells]
-        wheels = []
+        wheels: list[PublishedWheel | None] = []
         for cell in self.requested.cells:
             arch_list_of_cell = self._cell_options(cell).arch_list
             wheel = published.find_published(self.facts, cell, self.target, arch_list_of_cell)
+            if wheel is not None and folder is not None:
+                wheel = published.for_installed_torch(wheel, folder)
             wheels.append(wheel)
         return wheels
 

@@ -7,6 +7,7 @@ files is recorded. Only a wheel that was read can be certain to fit.
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from packaging.version import Version
 
@@ -203,6 +204,19 @@ def recorded_wheel(
     is_doubtful = not recorded.is_pure and (toolkit or not recorded.is_listed)
     reason = wheel_fit.unread_reason(wheel) if is_doubtful else ""
     return replace(wheel, verdict=WheelVerdict("cannot tell", reason))
+
+
+def for_installed_torch(wheel: PublishedWheel, folder: Path) -> PublishedWheel | None:
+    """Return a wheel with a remark on the torch that is installed in a folder.
+
+    None for a wheel that is no recorded wheel of an extension.
+    """
+    if wheel.recorded is None:
+        return None
+    if wheel.recorded.is_pure or wheel.verdict.is_ruled_out:
+        return wheel
+    remark = f"it is for the official torch: that in {folder} must be such a wheel"
+    return replace(wheel, remarks=(*wheel.remarks, remark))
 
 
 def _rank(facts: Facts, wheel: PublishedWheel, gpus: Sequence[Capability]) -> int:
