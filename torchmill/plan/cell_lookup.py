@@ -214,6 +214,13 @@ def _suggest_cells(facts: Facts, name: str, native: str, selected: Release | Non
         cell.build.identifier(native): cell
         for cell in matrix.buildable_cells(facts, selected, native)
     }
+    match = _CELL_NAME.fullmatch(name)
+    package = facts.packages.get(match["word"]) if match else None
+    if package is not None:
+        # It has the name of a package in place of its session's: "torch-3.12-cpu".
+        by_session = f"{package.session}{name.removeprefix(package.name)}"
+        if by_session in cells:
+            return f"; did you mean {by_session}?"
     with_minor = re.compile(rf"{re.escape(name)}\d")
     completed: list[Cell] = []
     for identifier, cell in cells.items():
