@@ -23,7 +23,7 @@ import jq  # type: ignore[import-not-found]
 import pytest
 import yaml
 
-from tests.support.hosted_runner import filled, read
+from tests.support.hosted_runner import filled, holds, read
 from tools.ways_page import described_hosts, walk_cell
 from torchmill.commands.machine_report import examine_host
 from torchmill.config.facts import Facts
@@ -46,6 +46,7 @@ OUTDATED_FINDINGS = (
     'property "workflow_repository" is not defined',
     'property "workflow_sha" is not defined',
     'property "environment" is not defined in object type {arch',
+    'undefined variable "vars".',
     (
         'input type of workflow_dispatch event must be one of "string", "boolean", "choice", "environment" '
         'but got "number"'
@@ -258,6 +259,7 @@ def test_no_workflow_has_permissions_of_its_own() -> None:
         "wheels.yml: publish": {"contents": "write"},
         "wheels.yml: index": {"contents": "read", "pages": "write", "id-token": "write"},
         "index.yml: index": {"contents": "read", "pages": "write", "id-token": "write"},
+        "new-torch.yml: index": {"contents": "read", "pages": "write", "id-token": "write"},
     }
 
 
@@ -507,7 +509,7 @@ def test_the_suite_is_that_of_the_workflow_wherever_that_is_called_from() -> Non
             checkout_inputs = [step["with"] for step in steps if "checkout" in step.get("uses", "")]
             (checkouts[name],) = [inputs for inputs in checkout_inputs if "path" in inputs]
     assert checkouts.pop("wheels.yml: publish").keys() == {"path", "persist-credentials"}
-    assert len(checkouts) == 3
+    assert len(checkouts) == 4
     for name, inputs in checkouts.items():
         assert inputs == {
             "repository": "${{ job.workflow_repository }}",
@@ -595,3 +597,107 @@ def test_programs_of_the_release_are_those_of_the_constraints() -> None:
     pins = re.findall(r"[\w-]+==[\d.]+", release)
     assert pins
     assert set(pins) <= set(constraints)
+
+
+def ask_for_news(folder: Path, news: dict[str, Any], **env: str) -> tuple[list[str], str]:
+    """Run the step of new-torch.yml that asks the index, with a `torchmill` that answers `news`.
+
+    Returns the lines for $GITHUB_OUTPUT, and the arguments that torchmill got.
+    """
+    jobs_of_workflow = parse_workflow(ROOT / ".github/workflows/new-torch.yml")["jobs"]
+    (step,) = [step for step in jobs_of_workflow["ask"]["steps"] if step.get("id") == "ask"]
+    (folder / ".suite").symlink_to(ROOT)
+    (folder / "answer.json").write_text(json.dumps(news))
+    torchmill = folder / "torchmill"
+    torchmill.write_text(f'#!/bin/sh\necho "$@" > {folder}/arguments\ncat {folder}/answer.json\n')
+    torchmill.chmod(0o755)
+    output = folder / "output"
+    output.touch()
+    variables = {
+        "PATH": f"{folder}:{os.environ['PATH']}",
+        "PYTHONS": "3.12",
+        "VARIANTS": "",
+        "TAG": "",
+        "SHARDS": "1",
+        "GITHUB_OUTPUT": str(output),
+        **env,
+    }
+    argv = ["bash", "-eo", "pipefail", "-c", step["run"]]
+    subprocess.run(argv, cwd=folder, env=variables, check=True, capture_output=True)
+    return output.read_text().splitlines(), (folder / "arguments").read_text().strip()
+
+
+NO_NEWS = {"new": False, "because": "nothing is new", "cells": [], "jobs": [], "facts": None}
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="the runner's jq is not here")
+def test_without_a_new_torch_nothing_is_handed_on(tmp_path: Path) -> None:
+    lines, arguments = ask_for_news(tmp_path, NO_NEWS, VARIANTS="cpu,13.2", TAG="v2.16.0")
+    assert lines == []
+    assert arguments == (
+        "build --new-torch --dry-run --json --python 3.12 --cuda cpu,13.2 --tag v2.16.0"
+    )
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="the runner's jq is not here")
+def test_a_new_torch_becomes_jobs_in_shares_and_a_key(tmp_path: Path) -> None:
+    (tmp_path / "merged" / "releases").mkdir(parents=True)
+    (tmp_path / "merged" / "releases" / "2.16.0.toml").touch()
+    matrix = [{"python": "3.12", "variant": "cpu", "sessions": "scatter-3.12-cpu sparse-3.12-cpu"}]
+    news = {
+        "new": True,
+        "because": "",
+        "torch": "2.16.0",
+        "tag": "v2.16.0",
+        "facts": str(tmp_path / "merged"),
+        "cells": [{"identifier": "scatter-3.12-cpu", "state": "pending", "reason": ""}],
+        "jobs": matrix,
+    }
+    lines, _ = ask_for_news(tmp_path, news, SHARDS="2")
+    outputs = dict(line.split("=", 1) for line in lines)
+    assert json.loads(outputs.pop("jobs")) == matrix
+    assert re.fullmatch("new-torch-[0-9a-f]{64}", outputs.pop("key"))
+    assert outputs == {"new": "true", "tag": "v2.16.0", "shares": "[1,2]"}
+    assert (tmp_path / "facts" / "releases" / "2.16.0.toml").is_file()
+
+
+@pytest.mark.parametrize(
+    ("sessions", "torch", "kin", "cell"),
+    [
+        ("wheel-3.12-cpu vision-3.12-cpu", "", "v1-Linux-X64-cpu-", "v1-Linux-X64-cpu-3.12"),
+        ("vision-3.13t-cu126", "", "v1-Linux-X64-cu126-", "v1-Linux-X64-cu126-3.13t"),
+        (
+            "grouped-gemm-3.12-cu132",
+            "PyPI",
+            "grouped-gemm-v1-Linux-X64-cu132-",
+            "grouped-gemm-v1-Linux-X64-cu132-3.12",
+        ),
+    ],
+)
+def test_jobs_of_one_python_and_variant_hand_on_under_different_names(
+    sessions: str, torch: str, kin: str, cell: str, tmp_path: Path
+) -> None:
+    (step,) = [
+        step for step in parse_workflow(ACTION)["runs"]["steps"] if step.get("id") == "names"
+    ]
+    output = tmp_path / "output"
+    env = {
+        "TAG": "v1",
+        "SESSIONS": sessions,
+        "TORCH": torch,
+        "SHARD": "2/3",
+        "RUNNER_OS": "Linux",
+        "RUNNER_ARCH": "X64",
+        "GITHUB_OUTPUT": str(output),
+    }
+    subprocess.run(["bash", "-eo", "pipefail", "-c", step["run"]], env=env, check=True)
+    assert output.read_text().splitlines() == [f"kin={kin}", f"cell={cell}", "part=2"]
+
+
+def test_a_job_of_packages_alone_is_shared_if_their_torch_exists() -> None:
+    workflow = parse_workflow(ROOT / ".github/workflows/build-cell.yml")
+    condition = workflow["jobs"]["share"]["if"]
+    inputs = {"shares": "[1, 2]", "sessions": "flash-3.12-cu132", "torch": ""}
+    assert not holds(condition, {"inputs": inputs}, failed=False)
+    assert holds(condition, {"inputs": {**inputs, "torch": "PyPI"}}, failed=False)
+    assert not holds(condition, {"inputs": {**inputs, "shares": "[1]"}}, failed=False)

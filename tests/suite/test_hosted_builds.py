@@ -7,17 +7,25 @@ from typing import Any
 import pytest
 
 from tests.support.commands import ROOT
+from tests.support.family import ERROR_LINE, add_package, copy_sample_facts, put_torch
 from tests.support.hosted_runner import HostedRunner, evaluate, filled, holds
+from tests.support.index_server import Index, serving
 from tests.support.sampled import THIS
+from torchmill.fetch import package_index
 
 CELL = f"v1.0.0-Linux-X64-cpu-{THIS}"
 
 
-@pytest.fixture(scope="module")
-def github(tmp_path_factory: pytest.TempPathFactory, upstream: Path, envs: Path) -> HostedRunner:
+def require_programs() -> None:
+    """Skip a test if this machine lacks a program that hosted runners have."""
     for program in ("jq", "shasum", "bash"):
         if shutil.which(program) is None:
             pytest.skip(f"the steps of hosted runners need {program}, which is not installed")
+
+
+@pytest.fixture(scope="module")
+def github(tmp_path_factory: pytest.TempPathFactory, upstream: Path, envs: Path) -> HostedRunner:
+    require_programs()
     settings = {
         f"url.{upstream.as_uri()}/.insteadOf": "https://github.com/",
         "protocol.file.allow": "always",
@@ -75,6 +83,43 @@ def test_where_no_job_goes_on_a_build_whose_time_is_up_has_failed(github: Hosted
     )  # fmt: skip
     assert ran.result == "failure"
     assert github.machines[before:] == ["build/build"]
+
+
+@pytest.mark.long
+def test_a_family_is_built_for_a_torch_that_appears_and_indexed_although_one_fails(
+    tmp_path: Path, envs: Path
+) -> None:
+    require_programs()
+    configs = copy_sample_facts(tmp_path)
+    index = Index()
+    add_package(configs, index, "bad", line=ERROR_LINE)
+    add_package(configs, index, "one")
+    add_package(configs, index, "two", imports='["tiny-one"]')
+    with serving(index):
+        env = {
+            "TORCHMILL_CONFIGS": str(configs),
+            "NOX_ENVDIR": str(envs),
+            "PIP_CACHE_DIR": str(envs.with_name("pip")),
+            "PIP_NO_BUILD_ISOLATION": "1",
+            "PIP_EXTRA_INDEX_URL": package_index.configured_index(),
+            "PIP_INDEX_URL": index.url,
+            "NO_COLOR": "1",
+        }
+        github = HostedRunner(tmp_path / "github", env)
+        inputs = {"packages": "tiny-bad tiny-two", "pythons": THIS, "shards": 2, "pages": True}
+        ran = github.run_workflow("new-torch.yml", **inputs)
+        assert (ran.result, github.machines) == ("success", ["ask"]), "nothing is new"
+
+        put_torch(index, "1.2.0")
+        ran = github.run_workflow("new-torch.yml", **inputs)
+    assert ran.result == "failure", github.log
+    jobs = [name for name in github.machines if name.startswith("build/")]
+    shares = [f"build/share/build {number}/2" for number in (1, 2)]
+    assert jobs == [*shares, "build/build/build", *shares, "build/build/build"], github.log
+    assert github.machines[-2:] == ["index/index", "remember"]
+    wheels = {path.name.split("-")[0] for path in github.artifacts["pages"].rglob("*.whl")}
+    assert wheels == {"tiny_one", "tiny_two"}, github.log
+    assert ERROR_LINE in github.log
 
 
 @pytest.mark.parametrize(
