@@ -6,6 +6,7 @@ Files beside wheels and sources are compared in the tests of what writes them.
 import inspect
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,11 @@ import pytest
 import tasks
 from tests.support import documented_wheels, documents
 from tests.support.commands import InvokeHere
+from tests.support.index_server import Index, serving, wheel
+from tests.support.sampled import THIS
 from tools.json_schema import schema_files
 from tools.output_schemas import output_schemas
+from torchmill.host.native import native_arch
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "reference"
@@ -44,6 +48,7 @@ LINES = {
         f"wheel-3.12-cpu --tag=v2.4.1 --host={HOSTS / 'macbook.toml'}",
         "wheel-3.12-cpu-aarch64 --tag=v2.4.1",
     ],
+    "build": ["torch-scatter --new-torch --dry-run", "--new-torch --dry-run --python=3.6"],
     "arch": [f"'8.0;8.6' --cuda=11.8 --tag=v2.1.0 {HOST}", f"--gpu='RTX 3090' {HOST}"],
     "doctor": [HOST, f"wheel-3.10-cu117 --tag=v1.13.1 {HOST}"],
     "jobs": ["--tag=v1.13.1", f"wheel-3.10-cpu --tag=v1.13.1 {HOST}"],
@@ -60,6 +65,7 @@ LINES = {
 # outputs.
 UNSEEN = {
     "clean": ("/kept/",),  # what is in use
+    "build": ("/index",),  # of a run that is not dry
     "index": ("/channel",),  # --conda, which would need an index of a channel
     "jobs": ("/memory_of_one_process/",),  # ulimit -v
     "plan": ("/container/",),  # an engine of containers
@@ -68,9 +74,13 @@ UNSEEN = {
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a home with wheels and logs, which is the folder of the process too."""
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Give a home with wheels and logs, which is the folder of the process too, and an index."""
     monkeypatch.chdir(tmp_path)
+    # An index with a torch that is newer than the facts.
+    index = Index()
+    tag = f"cp{THIS.replace('.', '')}-cp{THIS.replace('.', '')}-manylinux_2_28_{native_arch()}"
+    index.add(f"torch-99.0.0-{tag}.whl", wheel("torch", "99.0.0"))
     for version in ("1.12.1+cpu", "1.13.1+cpu"):
         documented_wheels.built(tmp_path / "dist", version)
     (tmp_path / "build.log").write_text(LOG, encoding="utf-8")
@@ -79,7 +89,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     logs = tmp_path / ".torchmill" / "logs"
     logs.mkdir(parents=True)
     (logs / "v1.0.0-wheel-3.10-cpu.log").write_text("log", encoding="utf-8")
-    return tmp_path
+    with serving(index):
+        monkeypatch.setenv("PIP_INDEX_URL", index.url)
+        yield tmp_path
 
 
 @pytest.mark.usefixtures("home")

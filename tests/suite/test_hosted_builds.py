@@ -106,7 +106,12 @@ def test_a_family_is_built_for_a_torch_that_appears_and_indexed_although_one_fai
             "NO_COLOR": "1",
         }
         github = HostedRunner(tmp_path / "github", env)
-        inputs = {"packages": "tiny-bad tiny-two", "pythons": THIS, "shards": 2, "pages": True}
+        inputs: dict[str, Any] = {
+            "packages": "tiny-bad tiny-two",
+            "pythons": THIS,
+            "shards": 2,
+            "pages": True,
+        }
         ran = github.run_workflow("new-torch.yml", **inputs)
         assert (ran.result, github.machines) == ("success", ["ask"]), "nothing is new"
 

@@ -25,6 +25,7 @@ from torchmill.commands.command import CommandOutput
 from torchmill.commands.index import write_index
 from torchmill.commands.terminal import agree, stream_step
 from torchmill.config import facts_reader
+from torchmill.config.build import CPU
 from torchmill.config.facts import Facts
 from torchmill.config.own_facts import merge_facts
 from torchmill.config.release_lookup import base_package, find_release, refuse_left_out
@@ -33,6 +34,7 @@ from torchmill.core.atomic_writes import write_atomically
 from torchmill.core.console import format_for_user
 from torchmill.core.errors import BuildError, ConfigError, ImpossibleBuildError
 from torchmill.core.exits import print_now
+from torchmill.core.lenient_paths import read_text
 from torchmill.core.paths import CONFIGS, Layout
 from torchmill.core.plain_text import as_plain_text
 from torchmill.core.strict_json import load_object
@@ -112,8 +114,7 @@ def build_family(
     if torch is None:
         sentence = describe_no_news(facts, news, pythons, arch, redact_url(index))
         return CommandOutput(sentence, _no_data(sentence))
-    words = [f"--gpu={name}" for name in gpu or ()]
-    words += [f"--from={from_}"] if from_ else []
+    words = [f"--from={from_}"] if from_ else []
     words += [f"--mirror={mirror}"] if mirror else []
     words += ["--elsewhere"] if elsewhere else []
     layout.new_torch.mkdir(parents=True, exist_ok=True)
@@ -134,7 +135,9 @@ def build_family(
             torch=torch,
             tag=release.tag,
             index=redact_url(index),
-            words=(*words, *format_options(options)),
+            words=words,
+            gpus=gpu or (),
+            options=options,
             json=json,
         )
         if not tag:
@@ -210,7 +213,10 @@ def _draft(facts: Facts, layout: Layout, torch: IndexTorch, index: str) -> Facts
     text = upstream_draft.draft_release(facts, observed, torch.version)
     # A folder for each torch: a draft must not replace facts that somebody has completed since.
     folder = layout.new_torch / _FACTS / torch.version
-    write_atomically(folder / "releases" / f"{torch.version}.toml", text)
+    file = folder / "releases" / f"{torch.version}.toml"
+    if read_text(file) != text:
+        # An unchanged draft keeps its date, by which the merged folder is found again.
+        write_atomically(file, text)
     merged = merge_facts(folder, facts.folder, layout.cache / CONFIGS)
     drafted = facts_reader.read_usable_facts(merged or facts.folder)
     refuse_left_out(drafted, torch.version)
@@ -226,7 +232,9 @@ class FamilyRun:
     torch: IndexTorch
     tag: str  # of the torch
     index: str  # for messages
-    words: Sequence[str]  # options of each `invoke build`
+    words: Sequence[str]  # options of each `invoke build`: "--elsewhere"
+    gpus: Sequence[str]  # values of its --gpu
+    options: Options  # its other options
     json: bool  # standard output has to stay empty until the end
 
     def build(self, cells: Sequence[FamilyCell], *, yes: bool, dry_run: bool) -> CommandOutput:
@@ -288,8 +296,14 @@ class FamilyRun:
 
     def _command(self, cell: FamilyCell) -> str:
         """Return the command that builds a cell."""
-        options = [f"--tag={self.tag}", f"--torch={PYPI}", "--yes", *self.words]
-        words = ["invoke", "build", cell.identifier, *options]
+        words = ["invoke", "build", cell.identifier]
+        words += [f"--tag={self.tag}", f"--torch={PYPI}", "--yes", *self.words]
+        if cell.variant == CPU:
+            # GPUs and a list of capabilities are for the other cells, and refused without CUDA.
+            words += format_options(replace(self.options, arch_list=None))
+        else:
+            words += [f"--gpu={name}" for name in self.gpus]
+            words += format_options(self.options)
         return f"{self._facts_variable()} {shlex.join(words)}"
 
     def _facts_variable(self) -> str:
