@@ -151,7 +151,7 @@ class HostedRunner:
         for one in found:
             own = {**values, "matrix": one, "strategy": {"job-total": len(found)}}
             if "uses" in job:
-                given = {key: filled(text, own) for key, text in job["with"].items()}
+                given = {key: filled(text, own) for key, text in job.get("with", {}).items()}
                 all_ran.append(self.run_workflow(Path(job["uses"]).name, f"{name}/", **given))
             else:
                 all_ran.append(
