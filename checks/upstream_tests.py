@@ -11,9 +11,18 @@ import os
 import zlib
 
 with open(os.environ["UPSTREAM_TESTS"], encoding="utf-8") as settings:
-    SETTINGS = json.load(settings)  # "notes", "share", "always", "part", "parts", "only"
+    SETTINGS = json.load(
+        settings
+    )  # "notes", "share", "always", "part", "parts", "only", "skips_gpu_tests"
 LONGEST_CHARACTERS = 300
 results = {}  # of the test that runs, by its phase
+# What torch and Triton say where there is no GPU: a test that ends so needs one, and says nothing of the wheel.
+NO_GPU = (
+    "Found no NVIDIA driver on your system",
+    "No CUDA GPUs are available",
+    "Torch not compiled with CUDA enabled",
+    "0 active drivers ([])",
+)
 
 
 def note(*words):
@@ -36,9 +45,18 @@ def pytest_collection_modifyitems(items):
     items[:] = [item for item in items if item.nodeid not in done and is_drawn(item.nodeid)]
 
 
+def needs_gpu(text):
+    """Tell whether a test failed because this machine has no GPU."""
+    return SETTINGS["skips_gpu_tests"] and any(words in text for words in NO_GPU)
+
+
 def pytest_collectreport(report):
-    if report.failed:
+    if report.failed and needs_gpu(str(report.longrepr)):
+        note(report.nodeid, "skipped", "needs a GPU: " + last_line(report.longrepr))
+    elif report.failed:
         note(report.nodeid, "not collected", last_line(report.longrepr))
+    elif report.skipped and SETTINGS["skips_gpu_tests"]:
+        note(report.nodeid, "skipped", last_line(report.longrepr[2]))
 
 
 def pytest_runtest_logstart(nodeid):
@@ -49,6 +67,9 @@ def pytest_runtest_logstart(nodeid):
 def pytest_runtest_logreport(report):
     if report.failed:
         crash = getattr(report.longrepr, "reprcrash", None)
+        if crash and needs_gpu(crash.message):
+            results["skipped"] = "needs a GPU: " + crash.message.split("\n")[0][:LONGEST_CHARACTERS]
+            return
         results["failed"] = (
             crash.message.split("\n")[0][:LONGEST_CHARACTERS]
             if crash

@@ -705,7 +705,9 @@ def _upstream_tests(**further: Schema) -> Schema:
     keys = {
         "at": text("when: ISO 8601"),
         "wheel": text("our wheel"),
-        "against": text("the published wheel"),
+        "against": text("the published wheel; empty: an extension's wheel, tried alone"),
+        "tests": text("which tests: of what, and the commit or contents that they are from"),
+        "seconds": number("that both wheels took together"),
         "unlike": texts("how both differ by intent"),
         "results": by_name({"type": "integer"}, "result -> tests on our wheel"),
         "published": by_name({"type": "integer"}, "result -> tests on the published wheel"),

@@ -75,7 +75,7 @@ def run_tests(
     (folder / "test").mkdir(parents=True, exist_ok=True)
     (folder / "test" / "test_all.py").write_text(dedent(text))
     tests = UpstreamTests(
-        "test", {"test_all.py": share}, (), "test", always=always, seconds=seconds
+        (), "test", "test", {"test_all.py": share}, always=always, seconds=seconds
     )
     bar = ProgressDisplay(io.StringIO()).start_bar("tests")
     run = UpstreamRun(Path(sys.executable), folder, tests, 600 * MIB, folder / "log", bar)
@@ -117,7 +117,7 @@ def test_what_a_plan_lacks_explains_the_tests_that_need_it(
     shortfall = Shortfall("ITT", "slow", "bring it")
     plan = replace(job(small_facts, tmp_path, HOST).plan, official=OfficialComparison((shortfall,)))
     skipped = {"ITT": ("emit_itt",), "FBGEMM": ("fb_fc",)}
-    tests = UpstreamTests("test", {}, (), "test", explained={"other": "known"}, skipped=skipped)
+    tests = UpstreamTests((), "test", explained={"other": "known"}, skipped=skipped)
     assert tests.explained_for(plan) == {"other": "known", "emit_itt": "built without ITT"}
 
 

@@ -11,10 +11,11 @@ import contextlib
 import re
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO, TypeVar
 
+from millpress import library_checks
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
@@ -24,11 +25,17 @@ from torchmill.config.official_wheels import wheel_pythons
 from torchmill.config.toml_reader import TomlTable, read_toml
 from torchmill.config.versions import python_key
 from torchmill.core.errors import ConfigError, DeliveryError, HostError
-from torchmill.deliver.products import PUBLISHED_OPTION, ProductOptions, VerifiedWheel
+from torchmill.deliver.products import (
+    PUBLISHED_OPTION,
+    TESTS_OPTION,
+    ProductOptions,
+    VerifiedWheel,
+)
 from torchmill.deliver.snippet.platforms import platform_name
-from torchmill.host import interpreters
+from torchmill.host import environments, interpreters
 from torchmill.host.native import processor_flags
 from torchmill.host.processor import processor_problems
+from torchmill.plan import wheel_name
 from torchmill.plan.cell import Cell
 from torchmill.plan.options import OptionParser
 from torchmill.wheel.verify import clean_environment
@@ -40,16 +47,23 @@ PUBLISHED = "published"
 
 
 def parse_published_options(
-    arguments: Sequence[str], prog: str
+    arguments: Sequence[str], prog: str, *, takes_tests: bool
 ) -> tuple[ProductOptions, list[str]]:
-    """Return the options of the comparison, and the other words after --, which are the wheel's."""
+    """Return the options of the comparison, and the other words after --, which are the wheel's.
+
+    `takes_tests` says that upstream's tests are run, and that the user may name a folder of them.
+    """
     parser = OptionParser(prog=prog, usage=argparse.SUPPRESS, allow_abbrev=False, add_help=False)
     meaning = "what the wheel is compared with, a file or a requirement; by default PyPI's wheel"
     parser.add_argument(PUBLISHED_OPTION, metavar="WHEEL", default="", help=meaning)
+    if takes_tests:
+        meaning = "upstream's tests, a clone or its folder of tests; by default those of the source"
+        parser.add_argument(TESTS_OPTION, metavar="FOLDER", default="", help=meaning)
     options, words = parser.parse_known_args(list(arguments))
     if not {"--help", "-h"}.isdisjoint(words):
         parser.print_help()  # the help for the wheel's options follows
-    return ProductOptions(published=options.published), words
+    tests = options.tests if takes_tests else ""
+    return ProductOptions(published=options.published, tests=tests), words
 
 
 def read_session_facts(verified: VerifiedWheel, name: str, read: Callable[[TomlTable], T]) -> T:
@@ -67,6 +81,11 @@ def read_session_facts(verified: VerifiedWheel, name: str, read: Callable[[TomlT
     return facts
 
 
+def is_extension(verified: VerifiedWheel) -> bool:
+    """Tell whether a package goes with many releases of torch, each of which has its own wheel."""
+    return bool(verified.facts.packages[verified.cell.build.package].editions)
+
+
 @dataclass(frozen=True, slots=True)
 class ComparedWheel:
     """One side of a comparison: a wheel with its Python."""
@@ -77,6 +96,7 @@ class ComparedWheel:
     packages: tuple[str, ...]  # for pip
     # Known differences between the sides, as sentences without their full stop.
     differences: tuple[str, ...] = ()
+    lent: Path | None = None  # a folder of installed packages that has torch; None: pip installs it
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +163,11 @@ def published_side(
 
 
 def our_side(verified: VerifiedWheel) -> ComparedWheel:
-    """Return the verified wheel as a side; the torch that it is built against comes from dist/.
+    """Return the verified wheel as a side, with the torch that it is built against.
 
-    Raises HostError if it is built for another processor than this machine's.
+    That torch comes from dist/ or the index, unless the build borrowed an installed one. Raises
+    HostError if the wheel is built for another processor than this machine's, DeliveryError if it
+    imports a package of which dist/ has no wheel.
     """
     planned = verified.plan.wheel
     needed_flags = planned.processor.needs if planned.processor else ()
@@ -155,11 +177,35 @@ def our_side(verified: VerifiedWheel) -> ComparedWheel:
             f"{verified.wheel.name}: {problems[0]}: try it on a machine that has it",
             code="processor-lacks-features",
         )
-    packages = [str(verified.wheel)]
-    if planned.torch:
+    packages = [str(verified.wheel), *_imported_wheels(verified)]
+    if planned.torch and not planned.torch_folder:
         packages += ["--find-links", str(verified.layout.dist), planned.torch]
     python = verified.cell.build.python
-    return ComparedWheel(OURS, verified.wheel.name, python, tuple(packages))
+    title = verified.wheel.name
+    return ComparedWheel(OURS, title, python, tuple(packages), lent=planned.torch_folder)
+
+
+def _imported_wheels(verified: VerifiedWheel) -> list[str]:
+    """Return the wheels of packages that a package imports without requiring them.
+
+    They are in dist/, and have the same local label, "+cpu.torch2.11.0".
+    """
+    _, plus, label = verified.plan.wheel.version.partition("+")
+    build = verified.cell.build
+    wheels = []
+    for name in verified.facts.packages[build.package].checks.imports:
+        distribution = wheel_name.distribution_name(verified.facts.packages[name])
+        python = wheel_name.python_tag(build.python)
+        pattern = f"{distribution}-*{plus}{label}-{python}-*_{build.arch}.whl"
+        candidates = sorted(verified.layout.dist.glob(pattern))
+        if not candidates:
+            raise DeliveryError(
+                f"{build.package} imports {name}, and dist/ has no wheel of it for the same torch: "
+                f"build that first",
+                code="wheel-not-built",
+            )
+        wheels.append(str(candidates[-1]))
+    return wheels
 
 
 def begin_comparison(
@@ -173,10 +219,15 @@ def begin_comparison(
     ours = our_side(verified)
     pythons = interpreters.installed_interpreters()
     published = published_side(verified.facts, verified.cell, pythons, options.published)
+    published = replace(published, lent=ours.lent)
+    return WheelComparison(ours, published, make_stem(verified, session))
+
+
+def make_stem(verified: VerifiedWheel, session: str) -> Path:
+    """Return the path with which the files of a session begin; their folder is made."""
     logs = verified.layout.logs
     logs.mkdir(parents=True, exist_ok=True)
-    stem = logs / f"{verified.cell.release.tag}-{session}-{verified.plan.identifier}"
-    return WheelComparison(ours, published, stem)
+    return logs / f"{verified.cell.release.tag}-{session}-{verified.plan.identifier}"
 
 
 def numpy_requirements(requirements: Sequence[str], *, exact: bool) -> list[str]:
@@ -216,5 +267,12 @@ def installed_wheel(
         venv = clean_environment.create_environment(
             python, Path(folder, "venv"), log, verified.layout.environments
         )
+        if wheel.lent is not None:
+            environments.add_package_folder(Path(folder, "venv"), wheel.lent)
         clean_environment.install_packages(venv, [*wheel.packages, *numpy, *requires], log)
+        if wheel.lent is not None:
+            # The run paths of the wheel's libraries lead to NVIDIA's packages beside it.
+            nvidia = wheel.lent / library_checks.NVIDIA_FOLDER
+            if nvidia.is_dir():
+                (clean_environment.site_packages(venv) / nvidia.name).symlink_to(nvidia)
         yield venv

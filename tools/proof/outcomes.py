@@ -87,19 +87,22 @@ def describe(comparison: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of the report on a comparison.
 
     To the keys of `compare` it has "wheel" and "against", the titles of the wheels, and "unlike",
-    sentences about known differences between them.
+    sentences about known differences between them. "against" is "" if ours was tried alone.
     """
     yield _count_line(comparison["wheel"], comparison["results"])
-    yield _count_line(comparison["against"], comparison["published"])
+    is_compared = bool(comparison["against"])
+    if is_compared:
+        yield _count_line(comparison["against"], comparison["published"])
     for sentence in comparison["unlike"]:
         yield f"  {sentence}"
-    for title in (BOTH, THEIRS, FLAKY):
+    for title in (BOTH, THEIRS, FLAKY) if is_compared else (FLAKY,):
         tests = comparison[title]
         example = f": {tests[0]}" if tests else ""
         yield f"{title}: {len(tests)}{example}"
     alone = comparison["alone"]
     explained = sum(bool(difference["explained"]) for difference in alone.values())
-    yield f"not as on the published wheel: {len(alone)}, of which {explained} are explained"
+    difference = "not as on the published wheel" if is_compared else "fail"
+    yield f"{difference}: {len(alone)}, of which {explained} are explained"
     alike: dict[tuple[str, str], list[str]] = {}  # explanation and reason -> tests
     for test, difference in sorted(alone.items()):
         key = (difference["explained"], difference["why"])

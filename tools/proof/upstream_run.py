@@ -40,10 +40,14 @@ _COMPLETE = {0, 1, 5}
 class UpstreamTests:
     """Which of a package's own tests judge a wheel of some releases, and what they need."""
 
-    folder: str  # in the source
-    files: Mapping[str, float]  # in the folder -> which share of its tests is run
     requires: tuple[str, ...]  # what pip installs for them, of the release's time
     source: str
+    folder: str = ""  # in the source; "": of an extension, tests or test
+    # File in the folder -> which share of its tests is run; none: all files of an extension.
+    files: Mapping[str, float] = field(default_factory=dict)
+    # File of an extension that is not run -> why it cannot be.
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    elsewhere: str = ""  # what has tests of an extension, if its archive on PyPI has none
     release: SpecifierSet | None = None
     always: tuple[str, ...] = ()  # parts of the names of tests that are run whatever the share
     seconds: float = 300.0  # after which a test hangs
@@ -82,6 +86,8 @@ class UpstreamRun:
     memory: int  # bytes that one process may take
     log: Path
     bar: ProgressBar
+    # On a machine without a GPU, a test that fails for lack of one is skipped.
+    skips_gpu_tests: bool = False
 
     def outcomes(self, workers: int) -> dict[str, Outcome]:
         """Run all tests of the sample, `workers` processes at a time; repeat those that go wrong.
@@ -160,6 +166,7 @@ class UpstreamRun:
             "share": self.tests.files[part.file],
             "always": self.tests.always,
             "only": part.only,
+            "skips_gpu_tests": self.skips_gpu_tests,
         }
         notes.with_suffix(".json").write_text(json.dumps(settings), encoding="utf-8")
         notes.write_text("", encoding="utf-8")

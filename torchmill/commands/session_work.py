@@ -282,7 +282,8 @@ def _product_options(product: str, session: NoxSession) -> "tuple[ProductOptions
     if product in {"check", "speed"}:
         from tools.proof.compared_wheels import parse_published_options
 
-        return parse_published_options(session.posargs, command)
+        takes_tests = product == "check"
+        return parse_published_options(session.posargs, command, takes_tests=takes_tests)
     return ProductOptions(), list(session.posargs)
 
 

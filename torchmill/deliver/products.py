@@ -40,6 +40,7 @@ MADE_OF = "made_of"
 BUILD_NUMBER_OPTION = "--build-number"
 LIBTORCH_OPTION = "--libtorch"
 PUBLISHED_OPTION = "--published"
+TESTS_OPTION = "--tests"
 
 # A larger build number is a slip, such as a date with its time.
 MAX_BUILD_NUMBER = 999_999_999
@@ -144,6 +145,7 @@ class ProductOptions:
     libtorch: bool = False  # make a conda package of the libraries for C++, too
     # The wheel to compare with, as a file or a requirement; "": the wheel that the facts name.
     published: str = ""
+    tests: str = ""  # a folder with upstream's tests; "": the fetched source has them
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -155,6 +157,8 @@ class ProductOptions:
             words.append(LIBTORCH_OPTION)
         if self.published:
             words.append(f"{PUBLISHED_OPTION}={self.published}")
+        if self.tests:
+            words.append(f"{TESTS_OPTION}={self.tests}")
         return tuple(words)
 
 
