@@ -39,6 +39,7 @@ Look up which Pythons, CUDA toolkits, compilers and partner packages go with eac
 | [CUDA of 2.x](cuda-2.md), [CUDA of 1.x](cuda-1.md) | toolkits of a release; what the official builds used |
 | [CUDA toolkits](toolkits.md) | host compilers, compute capabilities, drivers and machines |
 | [wheels of 2.x](wheels-2.md), [wheels of 1.x](wheels-1.md) | what PyPI has |
+| [extensions](extensions.md) | which torch a package was built against, or refused by |
 | [ways to a toolkit](ways.md) | which machines can be brought which toolkit, and by whom |
 | [parts of the official wheels](official.md) | what they were built with, and what ours have instead |
 | [code of torch](code-torch.md), [torchvision](code-torchvision.md), [torchaudio](code-torchaudio.md) | GPUs |

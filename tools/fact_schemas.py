@@ -36,6 +36,7 @@ from torchmill.config.package import (
     PackageSource,
 )
 from torchmill.config.package_wheels import WheelSource
+from torchmill.config.parsed import ParsedSource
 from torchmill.config.release import Cuda, Release, ReleaseProof, UpstreamWheels, WheelTraits
 from torchmill.config.rule import OfficialPart, Rule, When
 from torchmill.config.toolkit import PROVIDERS, Toolkit, ToolkitPart, ToolkitSource
@@ -473,6 +474,7 @@ FILES: Mapping[str, Callable[[], Schema]] = {
     "official": lambda: _lists(part=of_class(OfficialPart), cxx11_abi=of_class(Cxx11Abi)),
     "package": _package,
     "nvidia_code": lambda: _lists(package=of_class(PackageCode), feature=of_class(FeatureLibrary)),
+    "parsed": lambda: _lists(source=of_class(ParsedSource)),
     "processors": lambda: _lists(need=of_class(ProcessorNeed)),
     "release": _release,
     "runs": _runs,

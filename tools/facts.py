@@ -8,6 +8,7 @@ from pathlib import Path
 from tools import (
     code_files,
     compatibility_page,
+    extensions_page,
     fact_schemas,
     failures_page,
     json_schema,
@@ -122,6 +123,7 @@ def pages_without_walks(facts: Facts) -> dict[str, str]:
     compatibility = {
         **compatibility_page.compatibility_pages(facts),
         **official_code_page.code_pages(facts),
+        "extensions.md": extensions_page.extensions_page(facts),
     }
     failures = failures_page.failure_pages(catalogue, facts.causes)
     pages = {f"compatibility/{name}": text for name, text in compatibility.items()}

@@ -24,6 +24,7 @@
 - package: packages that can be built, and the releases that their own files declare
 - package_reader: read the files of packages, and find their mistakes
 - package_wheels: recorded wheels of packages: those that a package's project offers
+- parsed: which C++ files of extensions parse against the headers of which torch
 - release: one release of a package, and its facts about CUDA toolkits
 - release_lookup: find releases in the facts: by tag, by the torch that they go with, the newest
 - release_reader: read the files of releases: a table for each package, those of dependents after

@@ -21,6 +21,7 @@ from torchmill.config.images import ImageFacts
 from torchmill.config.link_facts import LinkFacts
 from torchmill.config.package import Package
 from torchmill.config.package_wheels import WheelSource
+from torchmill.config.parsed import ParsedSource
 from torchmill.config.release import Release
 from torchmill.config.rule import OfficialPart
 from torchmill.config.toolkit import Toolkit, ToolkitPart, ToolkitSource
@@ -118,6 +119,7 @@ class Facts:
     patches: Path
     gpus: GpuFacts = field(default_factory=GpuFacts)
     costs: CostFacts = field(default_factory=CostFacts)
+    parsed: tuple[ParsedSource, ...] = ()
     official: OfficialFacts = field(default_factory=OfficialFacts)
     causes: tuple[FailureCause, ...] = ()  # in the order in which they are tried
     linking: LinkFacts | None = None  # None: nothing can be predicted

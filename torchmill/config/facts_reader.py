@@ -40,6 +40,7 @@ from torchmill.config.gpu import (
 from torchmill.config.images import Archive, BaseImage, ImageFacts
 from torchmill.config.link_facts import LinkFacts
 from torchmill.config.package_wheels import WheelSource
+from torchmill.config.parsed import ParsedSource
 from torchmill.config.rule import OfficialPart
 from torchmill.config.toml_reader import TomlTable, read_toml
 from torchmill.config.toolkit import PROVIDERS, Toolkit, ToolkitPart, ToolkitSource
@@ -173,6 +174,7 @@ def _read_everything(
         patches=files.path / "patches",
         gpus=_read_gpus(files),
         costs=_read_costs(files),
+        parsed=files.file("parsed").read_each("source", ParsedSource),
         official=_read_official(files, described.packages),
         causes=tuple(_read_causes(files.file("causes"), answers)),
         linking=linking.read(LinkFacts) if linking.data else None,
@@ -376,7 +378,8 @@ def _without_left_out(facts: Facts) -> Facts:
         peaks=tuple(peak for peak in costs.peaks if peak.package in packages),
         known_units=tuple(units),
     )
-    return replace(facts, costs=usable_costs)
+    parsed = tuple(source for source in facts.parsed if source.package in packages)
+    return replace(facts, costs=usable_costs, parsed=parsed)
 
 
 def _unknown_packages(facts: Facts) -> Iterator[str]:
@@ -384,6 +387,7 @@ def _unknown_packages(facts: Facts) -> Iterator[str]:
     places = [(f"units.toml: '{unit.pattern}'", unit.package) for unit in facts.costs.known_units]
     places.extend(("runs.toml", run.package) for run in facts.costs.runs)
     places.extend(("runs.toml", peak.package) for peak in facts.costs.peaks)
+    places.extend(("parsed.toml", source.package) for source in facts.parsed)
     described = set(facts.packages)
     for file in facts.left_out:
         described.update(file.names)

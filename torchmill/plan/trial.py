@@ -12,6 +12,7 @@ from torchmill.config.build import CPU
 from torchmill.config.costs import MeasuredRun
 from torchmill.config.facts import Facts
 from torchmill.config.official_wheels import wheel_places, wheel_pythons
+from torchmill.config.parsed import parsed_with
 from torchmill.config.release import Release
 from torchmill.config.versions import format_bounds, is_within
 from torchmill.plan.cell import Cell
@@ -172,6 +173,7 @@ def _describe_untried_toolkit(facts: Facts, cell: Cell) -> str:
         f"{_against(facts, release)}"
     )
     text += _beyond_bounds(facts, release)
+    text += _describe_parse(facts, cell)
     if build.cuda is None:
         return text
     versions = [
@@ -190,6 +192,19 @@ def _beyond_bounds(facts: Facts, release: Release) -> str:
         if edition.version == release.version and not is_within(edition.torch, release.torch):
             bounds = format_bounds(edition.torch)
             return f" (beyond the bounds of its facts, {bounds}: that torch is newer than they are)"
+    return ""
+
+
+def _describe_parse(facts: Facts, cell: Cell) -> str:
+    """Return that the files of an extension parse against the headers of its torch; "" if unknown.
+
+    That is no build: no code was made, and nothing was linked.
+    """
+    release = cell.release
+    for source in parsed_with(facts.parsed, release):
+        if source.variant == cell.build.variant and release.torch in source.accepted:
+            compiler = source.compiler
+            return f"; its C++ files parse against the headers of this torch ({compiler}), no more"
     return ""
 
 
