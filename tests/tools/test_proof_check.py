@@ -15,7 +15,7 @@ from tests.support.contexts import HOST, job
 from tests.support.documents import assert_fits
 from tests.support.refusals import refused
 from tests.support.sampled import THIS, Sample, fetched
-from tools.proof import check, compared_wheels, outcomes, speed
+from tools.proof import compared_wheels, outcomes, speed, test_files
 from tools.proof.compared_wheels import ComparedWheel, published_side
 from tools.proof.outcomes import Outcome, compare, describe
 from tools.proof.upstream_run import UpstreamRun, UpstreamTests
@@ -204,7 +204,7 @@ def test_the_shipped_facts_say_what_judges_a_wheel_and_what_is_timed(
     verified = VerifiedWheel(
         Layout(tmp_path, tmp_path), shipped, cell, plan, tmp_path / plan.wheel.file_name, {}
     )
-    tests = check.find_tests(verified)
+    tests = test_files.find_tests(verified)
     assert 0 < tests.files[file] <= 1
     assert all(why for why in tests.explained.values())
     if name.startswith("wheel"):
