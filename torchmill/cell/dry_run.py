@@ -8,6 +8,7 @@ seal takes the network and the user's home and variables; it does not hide the u
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -26,8 +27,8 @@ from torchmill.plan.package_draft.scenarios import Scenario
 from torchmill.plan.package_draft.setup_run import SetupRun, parse_run
 
 PROGRAM = "dry_run.py"
-BASE_REQUIREMENTS = ("setuptools<82", "wheel", "ninja")
-SECONDS = 60.0  # that one run of a setup.py may take
+BASE_REQUIREMENTS = ("setuptools<82", "wheel", "packaging", "ninja")
+SECONDS = 180.0  # that one run of a setup.py may take
 _START_SECONDS = 300.0  # for the program itself, which imports torch
 _STAND_IN_NVCC = """\
 #!/bin/sh
@@ -86,16 +87,19 @@ class DryEnvironment:
         """
         environments.make_environment(self.torch.python, self.venv, store)
         problem = ""
+        if self.torch.folder is not None:
+            # First: pip then takes torch, on which some requirements depend, for installed.
+            environments.add_package_folder(self.venv, self.torch.folder)
+        if self.torch.wheel is not None:
+            self.install(str(self.torch.wheel))
+        has_torch = self.torch.folder is not None or self.torch.wheel is not None
         try:
-            self.install(*BASE_REQUIREMENTS)
-            if requirements:
-                self.install(*requirements, dependencies=self.torch.folder is not None)
+            self.install(*BASE_REQUIREMENTS, *requirements, dependencies=has_torch)
         except CommandError as error:
             problem = _pip_reason(error)
-        if self.torch.wheel is not None:
-            self.install(str(self.torch.wheel), dependencies=True)
-        if self.torch.folder is not None:
-            environments.add_package_folder(self.venv, self.torch.folder)
+            # Without an index, the dry run may do with what was lent.
+            with contextlib.suppress(CommandError):
+                self.install(*BASE_REQUIREMENTS, dependencies=False)
         return problem
 
     def install(self, *requirements: str, dependencies: bool = True) -> None:
@@ -177,6 +181,9 @@ class DryEnvironment:
     def _variables(self, nvcc_home: Path | None) -> dict[str, str]:
         """Return the variables that every run gets."""
         folders = [str(self.venv / "bin"), self.base_path()]
+        if self.torch.folder is not None:
+            # ninja may be installed there, and is then not installed again.
+            folders += [str(folder / "bin") for folder in self.torch.folder.parents[2:3]]
         if nvcc_home is not None:
             folders.insert(0, str(nvcc_home / "bin"))
         home = self.folder / "home"

@@ -207,7 +207,7 @@ def _newest_archive(project: str, bounds: SpecifierSet, near_names: Iterable[str
     shown_index = hide_password(index)
     with http_session() as session:
         files = package_index.find_project_files(session, index, project, _HINT)
-    if files is None:
+    if not files:
         raise UnknownReleaseError(
             f"{shown_index} has no package {project}{did_you_mean(project, near_names)}",
             code="not-on-index",
@@ -218,7 +218,7 @@ def _newest_archive(project: str, bounds: SpecifierSet, near_names: Iterable[str
         if bounds.contains(version, prereleases=True) and (is_named or not file.yanked):
             archives[version] = file
     if not archives:
-        kinds = "wheels alone" if files else "no files"
+        kinds = "wheels alone"
         if bounds:
             kinds = f"no source archive {bounds}"
         raise WheelsOnlyError(

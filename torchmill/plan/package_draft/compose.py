@@ -6,6 +6,7 @@ AMD's GPUs alone, or because its setup.py needs a network.
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from torchmill.core.errors import (
     ImpossibleBuildError,
     NothingToCompileError,
     SetupNetworkError,
+    SourceError,
 )
 from torchmill.plan.package_draft import draft as drafts
 from torchmill.plan.package_draft.draft import Bindings, PackageDraft, SourceOrigin
@@ -102,7 +104,7 @@ def refuse_after_runs(source: ReadSource, dry_runs: DryRuns) -> None:
 
     Raises SetupNetworkError if every run failed after a download was tried, ImpossibleBuildError for
     a package for AMD's GPUs alone, NothingToCompileError for one that compiles nothing, or nothing
-    against torch.
+    against torch, SourceError for an archive without the files that are compiled.
     """
     runs = dry_runs.runs
     if not runs:
@@ -114,6 +116,7 @@ def refuse_after_runs(source: ReadSource, dry_runs: DryRuns) -> None:
                 "way to build or install it",
                 code="no-extension-of-torch",
             )
+        _refuse_absent_sources(source, runs)
         return
     failure = best_failure(runs)
     if failure is not None and failure.error is not None:
@@ -133,6 +136,32 @@ def refuse_after_runs(source: ReadSource, dry_runs: DryRuns) -> None:
     if failure is None:
         raise _pure_error(source, _opt_in(dry_runs))
     raise _pure_error(source, "")
+
+
+def _refuse_absent_sources(source: ReadSource, runs: Sequence[SetupRun]) -> None:
+    """Raise SourceError if no file that setup.py compiles is in the source.
+
+    Some archives of PyPI were made without the files of C++ and CUDA.
+    """
+    absent = absent_sources(source.texts, runs)
+    compiled = {name for run in runs for item in run.extensions for name in item.sources}
+    if absent and len(absent) == len(compiled):
+        raise SourceError(
+            f"{source.archive.origin} lacks what its setup.py compiles, such as {absent[0]}: nothing "
+            "can be built from it; give a folder or an archive of its repository",
+            code="sources-absent",
+        )
+
+
+def absent_sources(texts: SourceTexts, runs: Sequence[SetupRun]) -> list[str]:
+    """Return the files that setup.py compiles and that are not in the source."""
+    absent: dict[str, None] = {}
+    for run in runs:
+        for extension in run.extensions:
+            for name in extension.sources:
+                if not texts.has_file(posixpath.normpath(name)):
+                    absent[name] = None
+    return list(absent)
 
 
 def _needs_torch(source: ReadSource) -> bool:
@@ -209,6 +238,11 @@ def compose_draft(
     settings = drafts.force_build_settings(source.script, runs)
     settings |= drafts.jobs_settings(runs, source.script)
     doubts = [*dry_runs.doubts, torch_doubt, *drafts.thread_doubts(runs)]
+    absent = absent_sources(source.texts, [run for _, run in chosen])
+    if absent:
+        doubts.insert(
+            0, f"{len(absent)} of the files to compile are not there, such as {absent[0]}"
+        )
     failure = best_failure(dry_runs.runs)
     if not chosen and failure is not None and failure.error is not None:
         place = f" ({failure.error.place})" if failure.error.place else ""

@@ -1,0 +1,220 @@
+"""`invoke add`, with source archives that the tests make, and a torch that is none."""
+
+import io
+import os
+import sys
+import tarfile
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.commands import ROOT, InvokeHere
+from tests.support.index_server import Index, serving
+from tests.support.refusals import without_code
+from tests.support.stub_torch import make_stub_torch
+from torchmill.cell.dry_run import DryEnvironment
+from torchmill.commands.add import command
+from torchmill.core.process import CommandError
+from torchmill.host.description import load_host
+from torchmill.host.host import HostToolkits
+
+setuptools = pytest.importorskip("setuptools")
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="dry runs fork")
+
+SWITCHED = """\
+import os, glob
+from setuptools import setup
+from torch.utils.cpp_extension import BuildExtension, CppExtension, CUDAExtension
+if os.getenv("SPAM_GPU", "0") == "1":
+    extension = CUDAExtension("spam._C", ["spam.cpp", "spam.cu"])
+else:
+    extension = CppExtension("spam._C", ["spam.cpp"])
+setup(name="spam", version="1.2", packages=["spam"], ext_modules=[extension],
+      cmdclass={"build_ext": BuildExtension})
+"""
+BINDING = "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {}\n"
+
+
+def sdist(folder: Path, setup: str, name: str = "spam", **files: str) -> Path:
+    """Return a source archive with a setup.py, PKG-INFO, and further files ("spam_cu" is "spam.cu")."""
+    contents = {
+        "setup.py": setup,
+        "PKG-INFO": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2\n",
+        f"{name}/__init__.py": "",
+        "spam.cpp": BINDING,
+        "spam.cu": "",
+    }
+    for key, text in files.items():
+        contents[key.replace("__", "/").replace("_", ".")] = text
+    archive = folder / f"{name}-1.2.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        for path, text in contents.items():
+            member = tarfile.TarInfo(f"{name}-1.2/{path}")
+            member.size = len(text.encode())
+            tar.addfile(member, io.BytesIO(text.encode()))
+    return archive
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of a project's facts, on a described machine with the stub torch."""
+    torch = make_stub_torch(tmp_path / "site", "2.11.0")
+    monkeypatch.setenv("TORCHMILL_OWN_CONFIGS", str(tmp_path / "own"))
+    monkeypatch.setenv("VIRTUAL_ENV", str(torch))
+    host = load_host(ROOT / "tests/golden/hosts/debian-12.toml")
+    host = replace(host, toolkits=HostToolkits())
+    monkeypatch.setattr(command, "survey_machine", lambda *_: host)
+
+    def lend(environment: DryEnvironment, *requirements: str, **_: bool) -> None:
+        """Let the environment import setuptools of these tests; nothing else can be installed."""
+        if "setuptools<82" not in requirements:
+            raise CommandError(["pip"], 1, "ERROR: there is no index")
+        (site,) = environment.venv.glob("lib/python*/site-packages")
+        folder = Path(setuptools.__file__).parents[1]
+        line = f"import sys; sys.path.append({str(folder)!r})\n"
+        (site / "setuptools-of-tests.pth").write_text(line, encoding="utf-8")
+
+    monkeypatch.setattr(DryEnvironment, "install", lend)
+    return tmp_path / "own"
+
+
+def drafted(own: Path, name: str = "spam") -> dict[str, Any]:
+    """Return the content of a drafted file."""
+    return tomllib.loads((own / "packages" / f"{name}.toml").read_text("utf-8"))
+
+
+def test_a_switch_is_found_by_trying_it(own: Path, tmp_path: Path, invoke: InvokeHere) -> None:
+    archive = sdist(tmp_path, SWITCHED)
+    code, out, err = invoke(f"add {archive}")
+    assert code == 0, err
+    data = drafted(own)
+    assert (data["name"], data["session"], data["kind"]) == ("spam", "spam", "torch-extension")
+    assert [rule["set"] for rule in data["rule"]] == [{"SPAM_GPU": "1"}]
+    assert data["smoke"] == ["import torch, spam, spam._C"]
+    assert data["release"][0]["torch"] == ">=2.0"
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    assert f"spam-{python}-cpu" in out
+    assert "not compiled: no CUDA" in out
+    assert f"invoke build spam --from {archive}" in out
+
+    code, _, err = invoke(f"add {archive}")
+    assert code == 2
+    assert "error[draft-exists]" in err
+    code, _, err = invoke(f"add {archive} --force")
+    assert code == 0, err
+
+
+def test_the_file_is_printed_and_nothing_written(
+    own: Path, tmp_path: Path, invoke: InvokeHere
+) -> None:
+    code, out, err = invoke(f"add {sdist(tmp_path, SWITCHED)} --print")
+    assert code == 0, err
+    text = out[out.index("#:schema") :]
+    assert tomllib.loads(text)["name"] == "spam"
+    assert not own.exists()
+
+
+@pytest.mark.parametrize(
+    ("setup", "code", "error"),
+    [
+        ("from setuptools import setup\nsetup(name='spam')\n", 17, "nothing-to-compile"),
+        (
+            "import urllib.request\nurllib.request.urlopen('https://example.org/x')\n" + SWITCHED,
+            19,
+            "setup-needs-network",
+        ),
+        (
+            "import subprocess\nsubprocess.check_call(['git', 'clone', 'https://example.org/x'])\n"
+            + SWITCHED,
+            19,
+            "setup-needs-network",
+        ),
+        (
+            "import setuptools as s\ns.setup(name='spam', ext_modules=[s.Extension('x', ['spam.cpp'])])\n",
+            17,
+            "no-extension-of-torch",
+        ),
+    ],
+)
+def test_what_needs_no_file_is_refused(  # noqa: PLR0917
+    own: Path, tmp_path: Path, invoke: InvokeHere, setup: str, code: int, error: str
+) -> None:
+    ended, _, err = invoke(f"add {sdist(tmp_path, setup)}")
+    assert (ended, f"error[{error}]" in err) == (code, True), err
+    assert not own.exists()
+
+
+def test_a_setup_script_that_fails_is_drafted_from_its_texts(
+    own: Path, tmp_path: Path, invoke: InvokeHere
+) -> None:
+    setup = f"raise RuntimeError('no such luck')\n{SWITCHED}"
+    code, out, err = invoke(f"add {sdist(tmp_path, setup)}")
+    assert code == 0, err
+    assert "setup.py could not be run: RuntimeError: no such luck (setup.py:1)" in out
+    assert drafted(own)["kind"] == "torch-extension"
+
+
+def test_a_missing_module_is_named(own: Path, tmp_path: Path, invoke: InvokeHere) -> None:
+    code, out, err = invoke(f"add {sdist(tmp_path, f'import no_such_module{chr(10)}{SWITCHED}')}")
+    assert code == 0, err
+    assert "No module named 'no_such_module'" in out
+    assert drafted(own)["name"] == "spam"
+
+
+def test_names_that_are_taken_are_refused(own: Path, tmp_path: Path, invoke: InvokeHere) -> None:
+    scatter = sdist(tmp_path, SWITCHED.replace("spam", "torch_scatter"), "torch_scatter")
+    code, _, err = invoke(f"add {scatter}")
+    assert (code, "error[package-has-facts]" in err) == (2, True), err
+    setup = SWITCHED.replace('packages=["spam"]', 'packages=["torch_scatter"]')
+    code, _, err = invoke(f"add {sdist(tmp_path, setup)}")
+    assert (code, "error[import-name-taken]" in err) == (2, True), err
+    assert not own.exists()
+
+
+def test_broken_archives_are_refused(own: Path, tmp_path: Path, invoke: InvokeHere) -> None:
+    archive = sdist(tmp_path, SWITCHED)
+    archive.write_bytes(archive.read_bytes()[:-40])
+    code, _, err = invoke(f"add {archive}")
+    assert (code, "error[damaged-archive]" in err) == (5, True), err
+    code, _, err = invoke(f"add {tmp_path / 'none-1.0.tar.gz'}")
+    assert (code, "error[no-such-origin]" in err) == (5, True), err
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    code, _, err = invoke(f"add {empty}")
+    assert (code, "error[no-python-project]" in err) == (5, True), err
+    assert not own.exists()
+
+
+def test_a_package_for_rocm_alone_is_refused(own: Path, tmp_path: Path, invoke: InvokeHere) -> None:
+    source = tmp_path / "amd"
+    source.mkdir()
+    (source / "setup.py").write_text(SWITCHED, encoding="utf-8")
+    (source / "kernel.hip").touch()
+    code, _, err = invoke(f"add {source}")
+    assert (code, "error[rocm-alone]" in err) == (3, True), err
+    assert not own.exists()
+
+
+def test_an_index_without_the_package_or_with_wheels_alone(
+    own: Path, invoke: InvokeHere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = Index()
+    files.add("eggs-1.0-py3-none-any.whl", b"x")
+    with serving(files):
+        monkeypatch.setenv("PIP_INDEX_URL", files.url)
+        code, _, err = invoke("add spam")
+        assert (code, "error[not-on-index]" in err) == (4, True), err
+        code, _, err = invoke("add eggs")
+        assert (code, "error[no-source-archive]" in err) == (18, True), err
+    code, _, err = invoke("add 'spam eggs'")
+    assert (code, without_code(err).startswith("error: ")) == (2, True), err
+    assert not own.exists()
+
+
+def test_an_unknown_name_builds_nothing_without_a_terminal(invoke: InvokeHere) -> None:
+    code, _, err = invoke("build spamandeggs --yes")
+    assert (code, "error[unknown-build]" in err) == (4, True), err
+    assert "invoke add spamandeggs" in err
