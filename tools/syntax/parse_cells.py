@@ -397,7 +397,7 @@ def main() -> int:
                 sys.stderr.write(f"{name} against torch {torch}: {error}\n")
                 continue
             write_atomically(path, json.dumps(asdict(result), indent=1) + "\n")
-            outcome = result.error or f"all {result.files} files parse"
+            outcome = result.error or f"its C++ files parse ({result.files})"
             sys.stdout.write(f"{name} against torch {torch}: {outcome}\n")
             sys.stdout.flush()
     return 0
