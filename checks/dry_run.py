@@ -48,6 +48,7 @@ class Record:
         self.variables = {}  # name -> [default, "setup.py:12"]
         self.network = []  # hosts, and commands that download
         self.programs = []
+        self.changed = {}  # variables that it set
         self.setup = None
         self.error = None
 
@@ -65,6 +66,7 @@ class Record:
             "variables": self.variables,
             "network": self.network,
             "programs": self.programs[:20],
+            "changed": self.changed,
             "setup": self.setup,
             "error": self.error,
         }
@@ -355,17 +357,21 @@ def record_setup(record, scenario, attributes):
         "setup_requires": needed,
         "install_requires": installs,
         "use_ninja": ninja,
-        "limited_api": limited_api(attributes),
+        "limited_api": limited_api(attributes, distribution),
     }
     if scenario.get("compile"):
         attributes["ext_modules"] = extensions
         compile_one(record, scenario["compile"], attributes)
 
 
-def limited_api(attributes):
+def limited_api(attributes, distribution):
     """Return the oldest Python of a wheel for all later ones, "cp39"; "" for a usual wheel."""
     options = attributes.get("options") or {}
-    return str((options.get("bdist_wheel") or {}).get("py_limited_api") or "")
+    value = (options.get("bdist_wheel") or {}).get("py_limited_api")
+    if distribution is not None and not value:
+        # From setup.cfg, with the place that it is from.
+        value = distribution.get_option_dict("bdist_wheel").get("py_limited_api", ("", ""))[1]
+    return str(value or "")
 
 
 def text_or_none(value):
@@ -482,6 +488,10 @@ def run_setup(record, scenario):
         pass
     except BaseException as error:
         record.error = describe_error(error, root)
+    given = scenario["variables"]
+    record.changed = {
+        name: value for name, value in dict(os.environ).items() if given.get(name) != value
+    }
 
 
 def call_setup(root, setup):
@@ -538,7 +548,7 @@ def run_scenario(scenario, number, folder):
         os.killpg(child, signal.SIGKILL)  # whatever it started and left
     with open(log, "rb") as stream:
         output = stream.read().decode("utf-8", "replace")
-    data = {"variables": {}, "network": [], "programs": [], "setup": None, "error": None}
+    data = Record("").as_data()
     if timed_out:
         text = "it has not ended after {:g} s".format(scenario["seconds"])
         data["error"] = {"kind": "time", "text": text, "place": ""}

@@ -218,3 +218,33 @@ def test_an_unknown_name_builds_nothing_without_a_terminal(invoke: InvokeHere) -
     code, _, err = invoke("build spamandeggs --yes")
     assert (code, "error[unknown-build]" in err) == (4, True), err
     assert "invoke add spamandeggs" in err
+
+
+OWN_CAPABILITIES = """\
+import os, torch
+from setuptools import setup
+from torch.utils.cpp_extension import BuildExtension, CUDAExtension
+if not torch.cuda.is_available():
+    raise RuntimeError("no GPU")
+os.environ["TORCH_CUDA_ARCH_LIST"] = "7.0"
+flags = ["-O3", "-gencode", "arch=compute_80,code=sm_80", "-gencode=arch=compute_90,code=sm_90"]
+for number in (86, 89):
+    flags += ["-gencode", f"arch=compute_{number},code=sm_{number}"]
+flags += ["-arch=sm_75", '--generate-code=arch=compute_70,code=[sm_70,compute_70]']
+setup(name="spam", version="1.2", packages=["spam"],
+      ext_modules=[CUDAExtension("spam._C", ["spam.cpp", "spam.cu"],
+                                 extra_compile_args={"cxx": ["-march=native"], "nvcc": flags})])
+"""
+
+
+def test_edits_are_kept_if_a_run_confirms_them(
+    own: Path, tmp_path: Path, invoke: InvokeHere
+) -> None:
+    code, out, err = invoke(f"add {sdist(tmp_path, OWN_CAPABILITIES)} --print")
+    assert code == 0, err
+    data = tomllib.loads(out[out.index("#:schema") :])
+    edits = [rule for rule in data["rule"] if "prepare" in rule]
+    assert [rule.get("when", {}) for rule in edits] == [{"cuda": ">=0"}, {}, {}, {}]
+    assert data["capabilities"] == ">=7.0"
+    assert "no build without CUDA was found: setup.py:5: RuntimeError: no GPU" in out
+    assert not own.exists()

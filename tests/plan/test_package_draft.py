@@ -12,7 +12,7 @@ from torchmill.plan.package_draft import compose, draft, findings
 from torchmill.plan.package_draft.compose import DryRuns, ReadSource
 from torchmill.plan.package_draft.draft import Bindings, SourceOrigin
 from torchmill.plan.package_draft.draft_text import draft_as_toml
-from torchmill.plan.package_draft.edits import with_assumed_gpu, without_own_capabilities
+from torchmill.plan.package_draft.edits import edit_works, propose_edits
 from torchmill.plan.package_draft.metadata import lower_bound, read_metadata
 from torchmill.plan.package_draft.scenarios import (
     WITH_CUDA,
@@ -206,15 +206,22 @@ def test_a_variable_wins_over_nvcc_on_path_and_that_over_a_gpu() -> None:
     assert choose_scenario([(WITHOUT_CUDA, FAILED)], cuda=False) is None
 
 
-def test_own_capabilities_are_edited_away() -> None:
-    texts = texts_of({"setup.py": SETUP})
-    run = run_of("a.cu", cuda=True, flags={"nvcc": ["-gencode", "arch=compute_80,code=sm_80"]})
-    edit = without_own_capabilities(texts, run)
-    assert edit is not None
-    assert edit.argv[-1] == "setup.py"
+def test_edits_are_proposed_for_what_a_run_shows_and_kept_if_they_work() -> None:
+    text = SETUP + (
+        "if torch.cuda.is_available():\n    os.environ['TORCH_CUDA_ARCH_LIST'] = '7.0'\n"
+        "cxx = ['-march=native']\n"
+    )
+    texts = texts_of({"setup.py": text})
+    flags = {"nvcc": ["-gencode", "arch=compute_80,code=sm_80"], "cxx": ["-march=native"]}
+    run = run_of("a.cu", cuda=True, flags=flags, changed={"TORCH_CUDA_ARCH_LIST": "7.0"})
+    edits = propose_edits(texts, Scenario(cuda=True, gpu=True), run)
+    assert [edit.purpose for edit in edits] == ["gpu", "capabilities", "arch list", "processor"]
+    assert all(edit.argv[-1] == "setup.py" for edit in edits)
+    assert [edit_works(edit, run) for edit in edits] == [True, False, False, False]
+    assert all(edit_works(edit, CUDA_RUN) for edit in edits)
+    assert not any(edit_works(edit, CPU_RUN) for edit in edits)
     assert run.extensions[0].capabilities == ("8.0",)
-    assert without_own_capabilities(texts, CUDA_RUN) is None
-    assert with_assumed_gpu(texts) is None, "it asks for no GPU"
+    assert propose_edits(texts, WITH_CUDA, CUDA_RUN) == []
 
 
 # --- drafts --------------------------------------------------------------------------------------------
@@ -310,7 +317,37 @@ def test_a_pure_package_of_another_backend_is_refused_at_once() -> None:
     with refused("nothing-to-compile"):
         compose.refuse_without_run(source_of({"pyproject.toml": pyproject}))
     cmake = pyproject.replace("hatchling.build", "scikit_build_core.build")
-    compose.refuse_without_run(source_of({"pyproject.toml": cmake}))
+    with refused("no-extension-of-torch"):
+        compose.refuse_without_run(source_of({"pyproject.toml": cmake}))
+    compose.refuse_without_run(
+        source_of(
+            {
+                "pyproject.toml": cmake.replace("hatchling", "scikit-build-core', 'torch").replace(
+                    "'", '"'
+                )
+            }
+        )
+    )
+
+
+def test_what_a_switch_asks_for_in_vain_is_named() -> None:
+    empty = SetupRun(name="spam", version="1.2", packages=("spam",))
+    vain = Scenario(cuda=True, variables={"SPAM_LEGACY": "1"})
+    tried = ((WITHOUT_CUDA, empty), (WITH_CUDA, empty), (vain, FAILED))
+    source = source_of({"setup.py": "from setuptools import setup\nsetup(name='spam')\n"})
+    with refused("nothing-to-compile") as caught:
+        compose.refuse_after_runs(source, DryRuns(tried, "torch 2.9"))
+    assert "with SPAM_LEGACY=1, setup.py says: OSError" in str(caught.value)
+
+
+def test_an_archive_without_its_sources_is_refused() -> None:
+    tried = ((WITHOUT_CUDA, CPU_RUN), (WITH_CUDA, CUDA_RUN))
+    with refused("sources-absent"):
+        compose.refuse_after_runs(source_of({"setup.py": SETUP}), DryRuns(tried, "torch 2.9"))
+    source = source_of({"setup.py": SETUP}, {"a.cpp": 1})
+    compose.refuse_after_runs(source, DryRuns(tried, "torch 2.9"))
+    made = compose.compose_draft(source, DryRuns(tried, "torch 2.9"), name="", sessions=())
+    assert made.doubts[0] == "1 of the files to compile are not there, such as a.cu"
 
 
 def test_a_package_for_rocm_alone_is_refused() -> None:
@@ -357,7 +394,7 @@ def test_a_source_without_a_version_is_refused() -> None:
 
 
 def test_a_record_is_read() -> None:
-    record = {
+    record: dict[str, Any] = {
         "variables": {"FORCE_CUDA": ["0", "setup.py:4"]},
         "network": [],
         "programs": [],

@@ -9,7 +9,12 @@ from torchmill.cell.dry_run import DryEnvironment, edit_copy
 from torchmill.core.errors import HostError
 from torchmill.core.process import CommandError
 from torchmill.plan.package_draft.compose import DryRuns, ReadSource
-from torchmill.plan.package_draft.edits import Edit, with_assumed_gpu, without_own_capabilities
+from torchmill.plan.package_draft.edits import (
+    Edit,
+    doubts_without_edits,
+    edit_works,
+    propose_edits,
+)
 from torchmill.plan.package_draft.scenarios import (
     WITH_CUDA,
     WITHOUT_CUDA,
@@ -18,6 +23,7 @@ from torchmill.plan.package_draft.scenarios import (
     further_scenarios,
 )
 from torchmill.plan.package_draft.setup_run import SetupRun
+from torchmill.plan.package_draft.source_texts import CUDA_SUFFIX
 
 _MOST_MODULES = 6  # that are installed because a setup.py imports them
 
@@ -29,7 +35,7 @@ def run_dry(source: ReadSource, tree: Path, environment: DryEnvironment) -> DryR
     """
     title = environment.torch.title
     try:
-        tried = _try_scenarios(tree, environment)
+        tried = _try_scenarios(source, tree, environment)
     except (CommandError, HostError) as error:
         return DryRuns(torch=title, refusal=f"no dry run: {error}")
     edits: tuple[Edit, ...] = ()
@@ -37,8 +43,8 @@ def run_dry(source: ReadSource, tree: Path, environment: DryEnvironment) -> DryR
     chosen = choose_scenario(tried, cuda=True)
     if chosen is not None:
         scenario, run = chosen
-        edits, doubt = _try_edits(source, tree, environment, scenario, run)
-        doubts += [doubt] if doubt else []
+        edits = _try_edits(source, tree, environment, scenario, run)
+        doubts += doubts_without_edits(scenario, run, edits)
     if environment.sandbox.why_open:
         doubts.append(f"the dry run had a network: {environment.sandbox.why_open}")
     return DryRuns(
@@ -50,7 +56,9 @@ def run_dry(source: ReadSource, tree: Path, environment: DryEnvironment) -> DryR
     )
 
 
-def _try_scenarios(tree: Path, environment: DryEnvironment) -> list[tuple[Scenario, SetupRun]]:
+def _try_scenarios(
+    source: ReadSource, tree: Path, environment: DryEnvironment
+) -> list[tuple[Scenario, SetupRun]]:
     """Return the runs of all scenarios that are worth a try."""
     first = [WITHOUT_CUDA, WITH_CUDA]
     runs = environment.run(tree, first)
@@ -61,7 +69,8 @@ def _try_scenarios(tree: Path, environment: DryEnvironment) -> list[tuple[Scenar
             break
         runs = environment.run(tree, first)
     tried = list(zip(first, runs, strict=True))
-    further = further_scenarios(*runs)
+    has_cuda_files = bool(source.texts.with_suffix(CUDA_SUFFIX))
+    further = further_scenarios(*runs, has_cuda_files=has_cuda_files)
     if further:
         tried += zip(further, environment.run(tree, further), strict=True)
     return tried
@@ -73,29 +82,22 @@ def _try_edits(
     environment: DryEnvironment,
     scenario: Scenario,
     run: SetupRun,
-) -> tuple[tuple[Edit, ...], str]:
-    """Return the edits that an edited copy confirms, and what is left to be looked at, or ""."""
-    edits: list[Edit] = []
-    doubt = ""
-    if scenario.gpu:
-        edit = with_assumed_gpu(source.texts)
-        usual = Scenario(True, scenario.variables, scenario.nvcc_on_path, edited=True)
-        edited = None if edit is None else _run_edited(tree, environment, [edit], usual)
-        if edit is not None and edited is not None and edited.has_cuda:
-            edits.append(edit)
-            scenario = usual
-        else:
-            doubt = "setup.py compiles for CUDA only where a GPU answers"
-    capabilities = without_own_capabilities(source.texts, run)
-    named = ", ".join(sorted({name for item in run.extensions for name in item.capabilities}))
-    if capabilities is not None:
-        edited = _run_edited(tree, environment, [*edits, capabilities], scenario)
-        is_free = edited is not None and not any(item.capabilities for item in edited.extensions)
-        if edited is not None and edited.has_cuda and is_free:
-            return (*edits, capabilities), doubt
-    if named:
-        doubt = doubt or f"setup.py compiles for {named}, whatever --arch-list says"
-    return tuple(edits), doubt
+) -> tuple[Edit, ...]:
+    """Return the edits that a run in an edited copy confirms: of all together, else of each alone."""
+    proposed = propose_edits(source.texts, scenario, run)
+    if not proposed:
+        return ()
+    # The edits are to do without a GPU.
+    usual = Scenario(True, scenario.variables, scenario.nvcc_on_path, edited=True)
+    edited = _run_edited(tree, environment, proposed, usual)
+    if edited is not None and edited.has_cuda:
+        return tuple(edit for edit in proposed if edit_works(edit, edited))
+    confirmed: list[Edit] = []
+    for edit in proposed:
+        edited = _run_edited(tree, environment, [*confirmed, edit], usual)
+        if edited is not None and edit_works(edit, edited):
+            confirmed.append(edit)
+    return tuple(confirmed)
 
 
 def _run_edited(

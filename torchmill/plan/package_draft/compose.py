@@ -7,6 +7,7 @@ AMD's GPUs alone, or because its setup.py needs a network.
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -30,14 +31,14 @@ from torchmill.plan.package_draft.findings import (
     is_rocm_alone,
     uses_torch,
 )
-from torchmill.plan.package_draft.metadata import Metadata, read_metadata
-from torchmill.plan.package_draft.scenarios import Scenario, best_failure, choose_scenario
+from torchmill.plan.package_draft.metadata import Metadata, parse_requirement, read_metadata
+from torchmill.plan.package_draft.scenarios import Scenario, choose_scenario, usual_failure
 from torchmill.plan.package_draft.setup_run import SetupRun
 from torchmill.plan.package_draft.setup_script import SetupScript, read_setup_script
-from torchmill.plan.package_draft.source_texts import SourceTexts
+from torchmill.plan.package_draft.source_texts import CUDA_SUFFIX, CXX_SUFFIXES, SourceTexts
 
 Tried = Sequence[tuple[Scenario, SetupRun]]
-_ROCM_WORDS = ("rocm", "hip")
+_ROCM = re.compile(r"\b(rocm\w*|hip|hipcc)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +91,14 @@ def refuse_without_run(source: ReadSource) -> None:
     texts, script, metadata = source.texts, source.script, source.metadata
     if metadata.problem or script.problem:
         return
-    if not drafts_can_run(source) and not compiles_something(texts, script, metadata):
-        raise _pure_error(source, "")
+    if drafts_can_run(source):
+        return
+    compiles = compiles_something(texts, script, metadata)
+    if compiles and _needs_torch(source):
+        return
+    if compiles or texts.with_suffix(*CXX_SUFFIXES, CUDA_SUFFIX):
+        raise _foreign_error(source)
+    raise _pure_error(source, "")
 
 
 def drafts_can_run(source: ReadSource) -> bool:
@@ -111,16 +118,12 @@ def refuse_after_runs(source: ReadSource, dry_runs: DryRuns) -> None:
         return
     if any(run.has_cuda or run.has_cpu for run in runs):
         if not any(run.is_of_torch for run in runs) and not _needs_torch(source):
-            raise NothingToCompileError(
-                f"{source.subject} is no extension of torch: `pip install {source.subject}` is the "
-                "way to build or install it",
-                code="no-extension-of-torch",
-            )
+            raise _foreign_error(source)
         _refuse_absent_sources(source, runs)
         return
-    failure = best_failure(runs)
+    failure = usual_failure(dry_runs.tried)
     if failure is not None and failure.error is not None:
-        if all(run.needs_network for run in runs if run.error is not None):
+        if failure.needs_network:
             asked = failure.network[0]
             raise SetupNetworkError(
                 f"setup.py of {source.subject} needs a network: it asks for {asked}, and a build has "
@@ -128,14 +131,12 @@ def refuse_after_runs(source: ReadSource, dry_runs: DryRuns) -> None:
                 "`invoke add FOLDER`",
                 code="setup-needs-network",
             )
-        text = failure.error.text.lower()
-        if any(word in text for word in _ROCM_WORDS) and "cuda" not in text:
+        text = failure.error.text
+        if _ROCM.search(text) and "cuda" not in text.lower():
             raise _rocm_error(source)
         if compiles_something(source.texts, source.script, source.metadata):
             return  # the draft is made from the texts alone
-    if failure is None:
-        raise _pure_error(source, _opt_in(dry_runs))
-    raise _pure_error(source, "")
+    raise _pure_error(source, _opt_in(dry_runs) if failure is None else "")
 
 
 def _refuse_absent_sources(source: ReadSource, runs: Sequence[SetupRun]) -> None:
@@ -165,8 +166,12 @@ def absent_sources(texts: SourceTexts, runs: Sequence[SetupRun]) -> list[str]:
 
 
 def _needs_torch(source: ReadSource) -> bool:
-    """Tell whether the texts show that torch is used, as by CMake."""
-    return uses_torch(source.texts, source.script, source.metadata)
+    """Tell whether the texts show that torch is used: by the build, or by the wheel."""
+    requirements = [value.text for value in source.metadata.requires]
+    names = {
+        requirement.name for requirement in map(parse_requirement, requirements) if requirement
+    }
+    return "torch" in names or uses_torch(source.texts, source.script, source.metadata)
 
 
 def _opt_in(dry_runs: DryRuns) -> str:
@@ -184,6 +189,15 @@ def _pure_error(source: ReadSource, remark: str) -> NothingToCompileError:
         f"{source.subject} compiles nothing{remark}: `pip install {source.subject}` installs it for "
         "every torch",
         code="nothing-to-compile",
+    )
+
+
+def _foreign_error(source: ReadSource) -> NothingToCompileError:
+    """Return the error for a package that may be compiled, but not against torch."""
+    return NothingToCompileError(
+        f"nothing shows that {source.subject} is compiled against torch: `pip install "
+        f"{source.subject}` is the way to build or install it",
+        code="no-extension-of-torch",
     )
 
 
@@ -237,13 +251,18 @@ def compose_draft(
         proof = f"dry run of setup.py of {version} with {dry_runs.torch}"
     settings = drafts.force_build_settings(source.script, runs)
     settings |= drafts.jobs_settings(runs, source.script)
-    doubts = [*dry_runs.doubts, torch_doubt, *drafts.thread_doubts(runs)]
+    doubts = [
+        *dry_runs.doubts,
+        torch_doubt,
+        *drafts.thread_doubts(runs),
+        *drafts.cmake_doubts(runs),
+    ]
     absent = absent_sources(source.texts, [run for _, run in chosen])
     if absent:
         doubts.insert(
             0, f"{len(absent)} of the files to compile are not there, such as {absent[0]}"
         )
-    failure = best_failure(dry_runs.runs)
+    failure = usual_failure(dry_runs.tried)
     if not chosen and failure is not None and failure.error is not None:
         place = f" ({failure.error.place})" if failure.error.place else ""
         doubts.insert(0, f"setup.py could not be run: {failure.error.text}{place}")

@@ -197,6 +197,9 @@ def build_requirements(
     texts = [value.text for value in metadata.build_requires]
     for run in runs:
         texts += run.setup_requires
+        # An extension of another class is usually built by CMake: "CMakeExtension".
+        if any("cmake" in extension.kind.lower() for extension in run.extensions):
+            texts.append("cmake")
     texts += missing.values()
     requirements: dict[str, str] = {}
     for text in texts:
@@ -248,6 +251,15 @@ def force_build_settings(
 def oldest_capability(capabilities: Sequence[str]) -> str:
     """Return the oldest of some compute capabilities; "" if there is none."""
     return min(capabilities, key=lambda name: [int(part) for part in name.split(".")], default="")
+
+
+def cmake_doubts(runs: Iterable[SetupRun]) -> Iterator[str]:
+    """Yield a sentence if CMake builds a library."""
+    for run in runs:
+        for extension in run.extensions:
+            if "cmake" in extension.kind.lower():
+                yield f"CMake builds {extension.name}: its flags and files are not known"
+                return
 
 
 def thread_doubts(runs: Iterable[SetupRun]) -> Iterator[str]:

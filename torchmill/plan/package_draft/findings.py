@@ -56,6 +56,7 @@ def find_in_texts(
         *_standards(texts),
         *_stable_abi(texts),
         *_build_system(texts, metadata),
+        *_old_modules(texts),
         *_heavy_files(texts),
     ]
     if metadata.problem:
@@ -125,6 +126,14 @@ def _build_system(texts: SourceTexts, metadata: Metadata) -> Iterator[SourceFind
         if metadata.backend is None or metadata.uses_setuptools:
             yield SourceFinding("CMake", f"{match[0]}: parts of it may be built by CMake", place)
         return
+
+
+def _old_modules(texts: SourceTexts) -> Iterator[SourceFinding]:
+    pattern = r"\b(?:import|from)\s+(pkg_resources|distutils|imp)\b"
+    names = [name for name in texts.texts if name.endswith("/__init__.py")]
+    for match, place in search(texts, pattern, *names):
+        text = f"it imports {match[1]}, which newer Pythons or setuptools lack"
+        yield SourceFinding("import", text, place)
 
 
 def _heavy_files(texts: SourceTexts) -> Iterator[SourceFinding]:

@@ -56,6 +56,11 @@ class Scenario:
     gpu: bool = False  # torch.cuda.is_available() is true
     edited: bool = False  # in the copy of the source to which the draft's edits were made
 
+    @property
+    def is_usual(self) -> bool:
+        """Tell whether nothing is switched."""
+        return not (self.variables or self.nvcc_on_path or self.gpu)
+
 
 WITHOUT_CUDA = Scenario(cuda=False)
 WITH_CUDA = Scenario(cuda=True)
@@ -79,11 +84,17 @@ def switch_candidates(*runs: SetupRun) -> list[dict[str, str]]:
     return candidates[:_MOST_SWITCHES]
 
 
-def further_scenarios(without: SetupRun, with_cuda: SetupRun) -> list[Scenario]:
-    """Return the scenarios to try after the two first ones; none if those show both builds."""
+def further_scenarios(
+    without: SetupRun, with_cuda: SetupRun, *, has_cuda_files: bool = True
+) -> list[Scenario]:
+    """Return the scenarios to try after the two first ones; none if those show both builds.
+
+    Without files for CUDA in the source, no build with CUDA is looked for, unless there is none
+    without it either.
+    """
     scenarios: list[Scenario] = []
     candidates = switch_candidates(without, with_cuda)
-    if not with_cuda.has_cuda:
+    if not with_cuda.has_cuda and (has_cuda_files or not without.has_cpu):
         for variables in candidates:
             scenarios.append(Scenario(cuda=True, variables=variables))
         scenarios.append(Scenario(cuda=True, nvcc_on_path=True))
@@ -128,9 +139,12 @@ def choose_scenario(
     return min(fitting, key=rank)
 
 
-def best_failure(runs: Iterable[SetupRun]) -> SetupRun | None:
-    """Return the first run that failed; None if all ended well."""
-    for run in runs:
-        if run.error is not None:
+def usual_failure(tried: Iterable[tuple[Scenario, SetupRun]]) -> SetupRun | None:
+    """Return the first run that failed without any switch; None if those ended well.
+
+    A switch may merely ask for what is not there.
+    """
+    for scenario, run in tried:
+        if scenario.is_usual and run.error is not None:
             return run
     return None

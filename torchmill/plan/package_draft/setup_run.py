@@ -52,6 +52,18 @@ class Extension:
         return tuple(names)
 
     @property
+    def names_capabilities(self) -> bool:
+        """Tell whether torch's extension builder takes its flags for nvcc to name capabilities."""
+        flags = [flag for flag in self.flags.get("nvcc", ()) if "TORCH_EXTENSION_NAME" not in flag]
+        return self.has_cuda and any("arch" in flag for flag in flags)
+
+    @property
+    def names_this_processor(self) -> bool:
+        """Tell whether it is compiled for the processor of the machine that compiles it."""
+        flags = [flag for flags in self.flags.values() for flag in flags]
+        return any(word in flag for flag in flags for word in ("-march=native", "-mcpu=native"))
+
+    @property
     def standards(self) -> tuple[str, ...]:
         """Return the standards of C++ that its flags name: "17"."""
         names: dict[str, None] = {}
@@ -99,6 +111,7 @@ class SetupRun:
     limited_api: str = ""  # "cp39", if it makes one wheel for this and later Pythons
     variables: tuple[ReadVariable, ...] = ()
     network: tuple[str, ...] = ()  # hosts, and commands that download
+    changed: Mapping[str, str] = no_entries()  # variables that it set
     error: RunError | None = None
     compiled: CompiledFile | None = None
 
@@ -118,6 +131,16 @@ class SetupRun:
         return any(item.is_of_torch for item in self.extensions)
 
     @property
+    def names_capabilities(self) -> bool:
+        """Tell whether a library's flags name compute capabilities."""
+        return any(item.names_capabilities for item in self.extensions)
+
+    @property
+    def names_this_processor(self) -> bool:
+        """Tell whether a library is compiled for the processor of the machine that compiles it."""
+        return any(item.names_this_processor for item in self.extensions)
+
+    @property
     def source_count(self) -> int:
         """Return the number of files that it would compile."""
         return sum(len(item.sources) for item in self.extensions)
@@ -134,7 +157,9 @@ def parse_run(data: Mapping[str, Any]) -> SetupRun:
     for name, (default, place) in data["variables"].items():
         file, _, line = place.rpartition(":")
         variables.append(ReadVariable(name, default, Place(file, int(line))))
-    run = SetupRun(variables=tuple(variables), network=tuple(data["network"]))
+    run = SetupRun(
+        variables=tuple(variables), network=tuple(data["network"]), changed=data.get("changed", {})
+    )
     if data["error"]:
         error = data["error"]
         run = replace(

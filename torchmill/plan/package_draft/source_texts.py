@@ -81,8 +81,14 @@ def search(texts: SourceTexts, pattern: str, *names: str) -> Iterator[tuple[re.M
 
 
 def is_read(path: str) -> bool:
-    """Tell whether the text of a file is read: what the build of a Python package is written in."""
+    """Tell whether the text of a file is read.
+
+    That are the files which the build of a package is written in, and the first one of a package.
+    """
     pure_path = PurePosixPath(path)
-    if len(pure_path.parts) > 1:
+    depth = len(pure_path.parts)
+    if depth == 2 and pure_path.name == "__init__.py":  # noqa: PLR2004 - of a package at the top
+        return True
+    if depth > 1:
         return False
     return pure_path.name in READ_NAMES or pure_path.suffix in {".py", ".cmake"}
