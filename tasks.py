@@ -171,7 +171,9 @@ def add(
       invoke add ~/src/my-extension --torch ~/venv
     """
     from torchmill.commands.add.command import add_package
+    from torchmill.plan.package_request import split_torch
 
+    options["torch"], tag = split_torch(options["torch"], tag)
     output = add_package(
         load_facts(),
         marked_layout(),

@@ -16,10 +16,14 @@ from tests.support.index_server import Index, serving
 from tests.support.refusals import without_code
 from tests.support.stub_torch import make_stub_torch
 from torchmill.cell.dry_run import DryEnvironment
-from torchmill.commands.add import command
+from torchmill.commands.add import command, offer
+from torchmill.commands.command import CommandOutput
+from torchmill.config.facts import Facts
+from torchmill.core.paths import Layout
 from torchmill.core.process import CommandError
 from torchmill.host.description import load_host
 from torchmill.host.host import HostToolkits
+from torchmill.plan.build_options import NO_OPTIONS
 
 setuptools = pytest.importorskip("setuptools")
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="dry runs fork")
@@ -248,3 +252,39 @@ def test_edits_are_kept_if_a_run_confirms_them(
     assert data["capabilities"] == ">=7.0"
     assert "no build without CUDA was found: setup.py:5: RuntimeError: no GPU" in out
     assert not own.exists()
+
+
+@pytest.mark.parametrize(("answer", "known"), [(True, True), (False, False)])
+def test_a_terminal_is_asked_before_a_stranger_is_drafted(
+    shipped: Facts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, answer: bool, known: bool
+) -> None:
+    drafts: list[str] = []
+    questions: list[str] = []
+
+    def agree(question: str, **_: bool) -> bool:
+        questions.append(question)
+        return answer
+
+    def add(*_: object, source: str, **__: object) -> CommandOutput:
+        drafts.append(source)
+        return CommandOutput("drafted")
+
+    new_facts = replace(shipped)
+    monkeypatch.setattr(offer, "agree", agree)
+    monkeypatch.setattr(offer, "add_package", add)
+    monkeypatch.setattr(offer, "_read_anew", lambda _: new_facts)
+    layout = Layout(tmp_path, tmp_path)
+    arguments = (shipped, layout, ["spamandeggs", "flash-attn"], "", NO_OPTIONS)
+    assert offer.offer_drafts(*arguments, asks=True) is shipped, "there is no terminal"
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    assert offer.offer_drafts(*arguments, asks=False) is shipped
+    assert not questions
+    facts = offer.offer_drafts(*arguments, asks=True)
+    assert (facts is new_facts) == known
+    assert drafts == (["spamandeggs"] if known else [])
+    assert len(questions) == 1
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True

@@ -52,6 +52,11 @@ def test_a_package_that_no_fact_describes_is_told_apart_from_a_misspelt_name(
         assert "add-a-package" not in str(caught.value)
 
 
+def test_only_names_of_unknown_packages_are_offered_to_be_drafted(shipped: Facts) -> None:
+    names = ["spamandeggs", "Spam_Eggs", "flash-atn", "torch-scatter", "wheel-3.12-cpu", "wheel-*"]
+    assert cell_lookup.undescribed_packages(shipped, names) == ["spamandeggs", "Spam_Eggs"]
+
+
 def test_a_name_is_looked_up_in_the_selected_release_only(small_facts: Facts) -> None:
     old = find_release(small_facts, "base", "v1.0.0")
     new = find_release(small_facts, "base", "v2.0.0")
