@@ -1,5 +1,6 @@
 """The last stage of a cell: try the packed wheel in a clean environment, and publish it in dist/."""
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -12,6 +13,7 @@ from torchmill.cell import disk_space
 from torchmill.cell.context import BuildContext, base_wheel, imported_wheel
 from torchmill.cell.manifest import compose_manifest, recorded_git_version
 from torchmill.cell.up_to_date import StageLog, StageRecord, stage_inputs
+from torchmill.core.deletion import delete_paths
 from torchmill.plan.plan import expected_values
 from torchmill.wheel import dist_files
 from torchmill.wheel.verify import device_code, verification
@@ -62,6 +64,9 @@ def verify_stage(
         report["disk"] = disk_space.written_bytes(context.folders)
     product = stages.valid["pack"].product
     stages.record("verify", StageRecord(inputs, product, {}, report))
+    # It may have a torch of PyPI, of almost 5 GB. After a failed check it stays, for a look at it.
+    with contextlib.suppress(OSError):
+        delete_paths([context.outputs.verify])
     for difference in differences:
         note(difference)
     code = device_code.format_device_code(code_sizes)
