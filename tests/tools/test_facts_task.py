@@ -1,13 +1,17 @@
 """`invoke facts` against an index on this machine."""
 
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from tests.support.commands import run
 from tests.support.index_server import MILLION, Index, gone_index, serving, wheel
+from tools import upstream_check, upstream_draft
 from tools.facts import FactsOptions, run_facts
+from torchmill.config import facts_reader
 from torchmill.config.facts import Facts
+from torchmill.core import console
 from torchmill.core.errors import ConfigError
 from torchmill.core.paths import Layout
 
@@ -165,3 +169,27 @@ def test_writing_without_drafting_is_refused(small_facts: Facts, tmp_path: Path)
     )
     with pytest.raises(ConfigError, match="give one of them"):
         run_facts(options, small_facts, Layout(tmp_path, tmp_path))
+
+
+def test_of_one_release_only_its_wheels_are_read_and_those_that_may_go_with_it(
+    tmp_path: Path, configs: Path
+) -> None:
+    index = index_of(configs)
+    index.add(f"base-3.0.0-cp313-cp313-{PLATFORM}.whl", wheel("base", "3.0.0"))
+    index.add(f"base-3.0.0-cp310-cp310-{PLATFORM}.whl", wheel("base", "3.0.0"), yanked=True)
+    index.add(f"base-3.1.0-cp313-cp313-{PLATFORM}.whl", wheel("base", "3.1.0"))
+    for version in ("0.0.9", "0.3.0"):
+        content = wheel("addon", version, requires=["base==3.0.0"])
+        index.add(f"addon-{version}-cp313-cp313-{PLATFORM}.whl", content)
+    facts = facts_reader.read_facts(configs)
+    with serving(index), console.show_progress() as bars:
+        observed = upstream_check.observe_release(
+            facts, "3.0.0", index.url, tmp_path / "members", bars
+        )
+    names = {package: [wheel.name for wheel in wheels] for package, wheels in observed.items()}
+    assert names == {
+        "base": [f"base-3.0.0-cp313-cp313-{PLATFORM}.whl"],
+        "addon": [f"addon-0.3.0-cp313-cp313-{PLATFORM}.whl"],
+    }
+    draft = tomllib.loads(upstream_draft.draft_release(facts, observed, "3.0.0"))
+    assert (draft["base"]["drafted"], draft["addon"]["version"]) == (True, "0.3.0")
