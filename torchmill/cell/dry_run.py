@@ -19,6 +19,7 @@ from typing import Any
 
 from torchmill.cell.hidden_nvcc import hide_nvcc
 from torchmill.cell.sandbox import Sandbox
+from torchmill.core import reaper
 from torchmill.core.errors import HostError
 from torchmill.core.paths import CHECKOUT
 from torchmill.core.process import CommandError, capture
@@ -196,6 +197,8 @@ class DryEnvironment:
             "MAX_JOBS": "1",
             "CUDA_VISIBLE_DEVICES": "",
             "PYTHONDONTWRITEBYTECODE": "1",
+            # The mark lets the reaper end the run and its compilers if this process is killed.
+            **reaper.mark_of_run(),
         }
 
     def base_path(self) -> str:
