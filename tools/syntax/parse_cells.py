@@ -380,7 +380,11 @@ def main() -> int:
     options = parser.parse_args()
     facts = facts_reader.load_facts(CHECKOUT)
     if options.write:
-        sources = merge_results(facts.parsed, tuple(read_results(options.cache)))
+        sources = []
+        for source in merge_results(facts.parsed, tuple(read_results(options.cache))):
+            releases = facts.releases[source.package]
+            if any(release.version == source.release for release in releases):
+                sources.append(source)  # a release that the facts no longer have proves nothing
         write_atomically(facts.folder / FILE, format_facts(sources))
         return 0
     cells = CellParser(facts, options.cache.resolve())
