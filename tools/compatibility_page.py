@@ -67,6 +67,13 @@ Linux x86_64, which is no promise: *untried* are those of them that nobody is kn
 those that somebody else than upstream did. The official builds follow, * marking the toolkit of the wheels on PyPI.
 Capabilities are values of `TORCH_CUDA_ARCH_LIST`.
 """
+EXTENSIONS = """
+## Extensions
+
+The releases of packages that go with many releases of torch. A torch gets the newest one whose bounds include it;
+whether somebody built the two together stands in [extensions, by torch](extensions.md).
+
+"""
 TOOLKITS = """\
 # CUDA toolkits
 
@@ -94,7 +101,12 @@ def compatibility_pages(facts: Facts) -> dict[str, str]:
     """Return the pages by file name."""
     base = base_package(facts).name
     releases = tuple(reversed(facts.releases[base]))
-    dependents = [name for name in sorted(facts.packages, reverse=True) if name != base]
+    # Packages whose releases each go with one torch; the others have a table of their own.
+    dependents = [
+        name
+        for name in sorted(facts.packages, reverse=True)
+        if name != base and not facts.packages[name].editions
+    ]
     partners = sorted({name for release in releases for name in release.wheel.partners})
     release_headers = (base, "date", "Python", "machines", "glibc", *dependents, *partners)
     need_headers = (base, "C++", "GCC", "tried", "CMake", "setuptools", "NumPy", "front end")
@@ -105,7 +117,9 @@ def compatibility_pages(facts: Facts) -> dict[str, str]:
     release_rows = _release_rows(facts, releases, dependents, partners)
     pages = {
         "index.md": INDEX,
-        "releases.md": page(RELEASES, release_headers, release_rows),
+        "releases.md": page(RELEASES, release_headers, release_rows)
+        + EXTENSIONS
+        + _table(("package", "release", "torch", "Python", "CUDA"), _edition_rows(facts)),
         "requirements.md": page(NEEDS, need_headers, _need_rows(facts, releases)),
         "toolkits.md": page(TOOLKITS, toolkit_headers, _toolkit_rows(facts.toolkits)),
         "official.md": page(OFFICIAL, part_headers, _official_rows(facts, releases)),
@@ -132,6 +146,16 @@ def _table(headers: Sequence[str], rows: Rows) -> str:
         cells = [cell.replace("|", " ") for cell in row]
         lines.append(f"| {' | '.join(cells)} |\n")
     return "".join(lines)
+
+
+def _edition_rows(facts: Facts) -> Rows:
+    """Yield a row for each release that the file of a package declares, the newest first."""
+    for package in facts.packages.values():
+        for edition in reversed(package.editions):
+            cells = [package.name, edition.version]
+            for bounds in (edition.torch, edition.python, edition.cuda):
+                cells.append(format_bounds(bounds) if bounds is not None else "")
+            yield cells
 
 
 def _release_rows(

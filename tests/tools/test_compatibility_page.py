@@ -40,13 +40,6 @@ def test_chosen_releases(shipped: Facts) -> None:
         "torchvision": "0.29.2",
         "torchaudio": "2.11.1",
         "triton": "3.9.0",
-        "causal-conv1d": "1.7.0",
-        "flash-attn": "2.8.3.post2",
-        "mamba-ssm": "2.3.2.post1",
-        "torch-cluster": "1.6.3",
-        "torch-scatter": "2.1.2",
-        "torch-sparse": "0.6.18",
-        "xformers": "0.0.35",
     }
     assert cells("1.13.1") == {
         "date": "2022-12-15",
@@ -56,10 +49,6 @@ def test_chosen_releases(shipped: Facts) -> None:
         "torchvision": "0.14.1 (not 3.11)",
         "torchaudio": "0.13.1 (not 3.11)",
         "torchtext": "0.14.1",
-        "flash-attn": "2.5.8",
-        "torch-cluster": "1.6.1",
-        "torch-scatter": "2.1.1",
-        "torch-sparse": "0.6.17",
     }
     assert cells("1.0.0") == {
         "date": "2018-12-07",
@@ -68,14 +57,17 @@ def test_chosen_releases(shipped: Facts) -> None:
         "glibc": "2.17",
         "torchvision": "0.2.1",
     }
-    scatter = {
-        torch: cells(torch).get("torch-scatter")
-        for torch in ("1.7.1", "1.11.0", "1.12.1", "2.0.1", "2.11.0")
-    }
-    assert list(scatter.values()) == [None, "2.0.9", "2.1.0", "2.1.2", "2.1.2"], (
-        "each torch has the newest that accepts it"
-    )
     assert list(releases)[2] == "2.15.0", "the newest first"
+
+
+def test_releases_of_an_extension_have_the_torch_that_they_go_with(shipped: Facts) -> None:
+    lines = compatibility_pages(shipped)["releases.md"].splitlines()
+    scatter = [line.split(" | ")[1:] for line in lines if line.startswith("| torch-scatter |")]
+    assert scatter[:2] == [
+        ["2.1.2", ">=2.0,<2.16", ">=3.8", " |"],
+        ["2.1.1", ">=1.13,<2.0", ">=3.7", " |"],
+    ]
+    assert len(scatter) == 5
 
 
 def test_official_toolkits_of_chosen_releases(shipped: Facts) -> None:
