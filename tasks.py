@@ -164,7 +164,7 @@ def add(
     print_: bool = False,
     **options: Any,
 ) -> None:
-    """Draft the facts about a package that has none; plan it, compile a file.
+    """Draft the facts about a package that has none, and try them.
 
     For example:
       invoke add gsplat

@@ -11,7 +11,7 @@ STAGES: Mapping[str, Mapping[str, str]] = {
         "deps": "Install the system packages that the selected release needs.",
         "toolkit": "List or install CUDA toolkits, libraries, compilers, without root.",
         "facts": "Say what build_configs/ holds, compare it with PyPI, draft releases.",
-        "add": "Draft the facts about a package that has none; plan it, compile a file.",
+        "add": "Draft the facts about a package that has none, and try them.",
     },
     "plan": {
         "matrix": "Print the Pythons and toolkits of a release, and why no others.",
