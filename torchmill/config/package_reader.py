@@ -6,9 +6,10 @@ its packages, and values for the keys that a package's own file leaves out.
 
 import ast
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from torchmill.config.facts import BrokenFile
 from torchmill.config.package import (
@@ -31,6 +32,15 @@ PLAIN_NAME = re.compile(r"[A-Za-z0-9][\w.+-]*")
 CHECKS_KEYS = {"script": "checks"}  # field of PackageChecks -> its key, if that is another
 KINDS = "kinds"  # folder of the files of kinds
 KIND_KEYS = ("after", "compilers", "memory_per_job", "disk")  # beside [[rule]]
+
+
+@dataclass(frozen=True, slots=True)
+class PackageKind:
+    """What all packages of a kind have in common."""
+
+    rules: tuple[Rule, ...]
+    values: Mapping[str, Any]  # of `KIND_KEYS`
+    problems: Sequence[str]  # in the file of the kind
 
 
 @dataclass
@@ -56,9 +66,10 @@ class PackageFile:
 def read_package_files(folder: Path, cache: StatCache | None) -> list[PackageFile]:
     """Read every package, and note the problems of each, also with the names of others."""
     files: list[PackageFile] = []
+    kinds = _read_kinds(folder / KINDS, cache)
     for path in sorted((folder / "packages").glob("*.toml")):
         problems: list[str] = []
-        package = read_package(path, problems, cache)
+        package = read_package(path, problems, kinds, cache)
         files.append(PackageFile(path.name, package, problems))
     names = [file.package.name for file in files]
     for file in files:
@@ -75,14 +86,19 @@ def read_package_files(folder: Path, cache: StatCache | None) -> list[PackageFil
     return files
 
 
-def read_package(path: Path, problems: list[str], cache: StatCache | None) -> Package:
+def read_package(
+    path: Path,
+    problems: list[str],
+    kinds: Mapping[str, PackageKind],
+    cache: StatCache | None,
+) -> Package:
     """Read the facts about a package; `problems`, still empty, takes a line for each mistake."""
     file = read_toml(path, problems, cache=cache)
     unreadable = bool(problems)
     kind = file.optional("kind")
     rules: tuple[Rule, ...] = ()
     if kind is not None:
-        rules = _apply_kind(file, kind, path.parent.parent / KINDS, cache)
+        rules = _apply_kind(file, kind, kinds)
     # For users, the fields of these groups are keys of the file, but for those that are tables.
     source = file.read_fields(
         PackageSource,
@@ -123,22 +139,32 @@ def _read_rules(file: TomlTable) -> tuple[Rule, ...]:
     return tuple(table.read(Rule, name=table.place) for table in file.tables("rule"))
 
 
-def _apply_kind(
-    file: TomlTable, kind: str, folder: Path, cache: StatCache | None
-) -> tuple[Rule, ...]:
+def _read_kinds(folder: Path, cache: StatCache | None) -> dict[str, PackageKind]:
+    """Return the kinds in a folder by name."""
+    kinds: dict[str, PackageKind] = {}
+    for path in sorted(folder.glob("*.toml")):
+        problems: list[str] = []
+        file = read_toml(path, problems, cache=cache)
+        rules = _read_rules(file)
+        values: dict[str, Any] = {}
+        for key in KIND_KEYS:
+            file.requested.append(key)
+            if key in file.data:
+                values[key] = file.data.pop(key)
+        file.check_unknown_keys()
+        kinds[path.stem] = PackageKind(rules, values, problems)
+    return kinds
+
+
+def _apply_kind(file: TomlTable, name: str, kinds: Mapping[str, PackageKind]) -> tuple[Rule, ...]:
     """Return the rules of a kind, and add its values for the keys that a package's file lacks."""
-    names = sorted(path.stem for path in folder.glob("*.toml"))
-    if kind not in names:
-        file.note_problem(f"'kind' is '{kind}'; {folder.name}/ has {', '.join(names) or 'none'}")
+    kind = kinds.get(name)
+    if kind is None:
+        file.note_problem(f"'kind' is '{name}'; {KINDS}/ has {', '.join(kinds) or 'none'}")
         return ()
-    shared = read_toml(folder / f"{kind}.toml", file.problems, cache=cache)
-    rules = _read_rules(shared)
-    for key in KIND_KEYS:
-        shared.requested.append(key)
-        if key in shared.data:
-            file.data.setdefault(key, shared.data.pop(key))
-    shared.check_unknown_keys()
-    return rules
+    file.problems.extend(kind.problems)
+    file.data = {**kind.values, **file.data}
+    return kind.rules
 
 
 def _read_off_spelling(table: TomlTable) -> OffSpelling:
