@@ -34,6 +34,7 @@ from torchmill.config import facts_reader
 from torchmill.config.facts import Facts
 from torchmill.config.parsed import FILE, ParsedSource
 from torchmill.config.release_lookup import base_package, find_release
+from torchmill.config.versions import version_key
 from torchmill.core.atomic_writes import write_atomically
 from torchmill.core.errors import BuildError, SourceError, TorchmillError
 from torchmill.core.paths import CHECKOUT, Layout
@@ -320,7 +321,7 @@ def merge_results(
     merged = []
     for key, torches in sorted(by_cell.items()):
         package, release, variant, python, compiler, date, files, left_out = key
-        by_version = dict(sorted(torches.items(), key=lambda item: _version_key(item[0])))
+        by_version = dict(sorted(torches.items(), key=lambda item: version_key(item[0])))
         merged.append(
             ParsedSource(
                 package=package,
@@ -341,10 +342,6 @@ def merge_results(
 def _key(fields: Mapping[str, object]) -> tuple[str, ...]:
     names = ("package", "release", "variant", "python", "compiler", "date", "files", "left_out")
     return tuple(str(fields[name]) for name in names)
-
-
-def _version_key(version: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in version.split("."))
 
 
 def format_facts(sources: Sequence[ParsedSource]) -> str:

@@ -97,7 +97,7 @@ class DryEnvironment:
         try:
             self.install(*BASE_REQUIREMENTS, *requirements, dependencies=has_torch)
         except CommandError as error:
-            problem = _pip_reason(error)
+            problem = environments.pip_reason(error)
             # Without an index, the dry run may do with what was lent.
             with contextlib.suppress(CommandError):
                 self.install(*BASE_REQUIREMENTS, dependencies=False)
@@ -253,11 +253,3 @@ def edit_copy(tree: Path, copy: Path, commands: Iterable[Sequence[str]]) -> str:
         except (CommandError, HostError) as error:
             return str(error)
     return ""
-
-
-def _pip_reason(error: CommandError) -> str:
-    """Return the line of pip's output that says why it failed."""
-    for line in error.output.splitlines():
-        if line.startswith("ERROR:"):
-            return line.removeprefix("ERROR:").strip()
-    return str(error)

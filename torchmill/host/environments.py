@@ -154,6 +154,14 @@ def pip_variables(variables: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def pip_reason(error: CommandError) -> str:
+    """Return why pip failed: its first line that says so, or else how it ended."""
+    for line in error.output.splitlines():
+        if line.startswith("ERROR:"):
+            return line.removeprefix("ERROR:").strip()
+    return str(error)
+
+
 def add_package_folder(venv: Path, folder: Path) -> None:
     """Let an environment import the packages in a folder, after its own.
 

@@ -43,16 +43,22 @@ class GivenTorch:
         return f"{self.release} {place} ({toolkit}Python {self.python})"
 
 
+def by_canonical_name(packages: Iterable[Package]) -> dict[str, Package]:
+    """Return packages by their names, and by those of their projects, in PyPI's normal form."""
+    packages_by_name: dict[str, Package] = {}
+    for package in packages:
+        packages_by_name[canonicalize_name(package.name)] = package
+        if package.source.pypi:
+            packages_by_name[canonicalize_name(package.source.pypi)] = package
+    return packages_by_name
+
+
 def named_packages(facts: Facts, names: Iterable[str]) -> dict[str, Package]:
     """Return the packages that names mean, by these names, in any spelling that PyPI allows.
 
     Names of cells, and patterns of such names, are left out.
     """
-    packages: dict[str, Package] = {}
-    for package in facts.packages.values():
-        packages[canonicalize_name(package.name)] = package
-        if package.source.pypi:
-            packages[canonicalize_name(package.source.pypi)] = package
+    packages = by_canonical_name(facts.packages.values())
     packages_by_name: dict[str, Package] = {}
     for name in names:
         canonical_name = canonicalize_name(name)

@@ -42,7 +42,12 @@ from torchmill.plan.package_draft import compose
 from torchmill.plan.package_draft.compose import DryRuns, ReadSource
 from torchmill.plan.package_draft.draft_text import draft_as_toml
 from torchmill.plan.package_draft.summary import DraftReport, summarize
-from torchmill.plan.package_request import GivenTorch, torch_of_path, torch_on_pypi
+from torchmill.plan.package_request import (
+    GivenTorch,
+    by_canonical_name,
+    torch_of_path,
+    torch_on_pypi,
+)
 
 OWN_FACTS = "TORCHMILL_OWN_CONFIGS"  # the folder of a project's facts, if torchmill is installed
 _OLDEST_CUDA = "9.0"  # the capability that dry runs are made for
@@ -154,11 +159,7 @@ def _other_packages(facts: Facts, request: AddRequest, read: ReadSource) -> list
 
 def _taken_names(packages: Sequence[Package]) -> tuple[dict[str, str], dict[str, str]]:
     """Return the names of packages in PyPI's normal form, and their modules, each with the package."""
-    names: dict[str, str] = {}
-    for package in packages:
-        names[canonicalize_name(package.name)] = package.name
-        if package.source.pypi:
-            names[canonicalize_name(package.source.pypi)] = package.name
+    names = {name: package.name for name, package in by_canonical_name(packages).items()}
     return names, {package.import_name: package.name for package in packages}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,8 @@ from torchmill.cell.dry_run import DryEnvironment, edit_copy
 from torchmill.config.build import CPU
 from torchmill.config.facts import Facts
 from torchmill.config.facts_reader import read_usable_facts
+from torchmill.config.own_facts import merge_facts
+from torchmill.core.atomic_writes import write_atomically
 from torchmill.core.console import format_for_user
 from torchmill.core.errors import ConfigError, HostError, TorchmillError
 from torchmill.core.exits import print_now
@@ -37,10 +38,10 @@ def facts_with_draft(facts: Facts, draft: PackageDraft, text: str, folder: Path)
 
     Raises ConfigError if the draft's file has mistakes.
     """
-    merged = folder / "facts"
-    shutil.copytree(facts.folder, merged)
-    (merged / "packages" / draft.file_name).write_text(text, encoding="utf-8")
-    drafted = read_usable_facts(merged)
+    own_facts = folder / "draft"
+    write_atomically(own_facts / "packages" / draft.file_name, text)
+    merged = merge_facts(own_facts, facts.folder, folder / "facts")
+    drafted = read_usable_facts(merged or facts.folder)
     for file in drafted.left_out:
         if file.name == f"packages/{draft.file_name}":
             problems = "; ".join(file.problems)

@@ -77,13 +77,9 @@ def install_packages(venv: Path, packages: Sequence[Path | str], log: TextIO) ->
         disk_error = blame_disk(error.output, venv)
         if disk_error is not None:
             raise disk_error from None
-        cause = str(error)
-        for line in error.output.splitlines():
-            if line.startswith("ERROR:"):
-                cause = line.removeprefix("ERROR: ")
-                break
         raise VerifyError(
-            f"pip cannot install {' '.join(words)} in a clean environment: {cause}",
+            f"pip cannot install {' '.join(words)} in a clean environment: "
+            f"{environments.pip_reason(error)}",
             code="wheel-not-installable",
         ) from None
 
