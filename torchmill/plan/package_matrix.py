@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from torchmill.config.build import CPU, Build
-from torchmill.config.costs import MeasuredRun
 from torchmill.config.facts import Facts
 from torchmill.config.package import Package
 from torchmill.config.release import Release
@@ -21,7 +20,7 @@ from torchmill.plan.recorded_wheels import (
     recorded_wheels,
     wheels_for_torch,
 )
-from torchmill.plan.trial import Standing, find_trial
+from torchmill.plan.trial import Standing, find_trial, is_of_release
 
 NO_RELEASE = "no release is known to go with that torch, and only the wheels above do"
 # The standings of several Pythons together are that of the first word here which one of them has.
@@ -82,17 +81,11 @@ def _toolkits(
     measured = {
         run.variant
         for run in facts.costs.runs
-        if release is not None and _is_of(run, release, torch, arch)
+        if release is not None and is_of_release(run, release, arch)
     }
     for toolkit in facts.toolkits:
         if toolkit.version in torch.cuda.official or toolkit.variant in measured:
             yield toolkit
-
-
-def _is_of(run: MeasuredRun, release: Release, torch: Release, arch: str) -> bool:
-    """Tell whether a measured build is of a release against a torch on an arch."""
-    is_of_release = (run.package, run.release) == (release.package, release.version)
-    return is_of_release and run.torch in {None, torch.version} and run.arch == arch
 
 
 def _cells(  # noqa: PLR0917 - the parts of a build

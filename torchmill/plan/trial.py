@@ -131,12 +131,16 @@ def _with_cuda(cuda: str | None) -> str:
 
 def _is_of_cell(run: MeasuredRun, cell: Cell) -> bool:
     """Tell whether a run is of a cell's release, torch, toolkit and arch; Pythons may differ."""
+    return run.variant == cell.build.variant and is_of_release(run, cell.release, cell.build.arch)
+
+
+def is_of_release(run: MeasuredRun, release: Release, arch: str) -> bool:
+    """Tell whether a run is of a release, of the torch that this goes with, on an arch."""
     return (
-        run.package == cell.release.package
-        and run.release == cell.release.version
-        and run.torch in {None, cell.release.torch}
-        and run.variant == cell.build.variant
-        and run.arch == cell.build.arch
+        run.package == release.package
+        and run.release == release.version
+        and run.torch in {None, release.torch}
+        and run.arch == arch
     )
 
 
