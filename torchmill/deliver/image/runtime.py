@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from millpress import wheel_file
-from millpress.wheel_file import BuildTag
+from millpress.file_names import BuildTag
 from packaging.tags import Tag
 from packaging.utils import canonicalize_name
 from packaging.version import Version

@@ -6,7 +6,7 @@ torch; the other packages (torchvision, …) are built against it.
 
 from dataclasses import dataclass
 
-from millpress.wheel_file import BuildTag
+from millpress.file_names import BuildTag
 from packaging.version import Version
 
 from torchmill.config.build import Arch

@@ -10,6 +10,7 @@ are public, too:
 - `dependencies`: compare what wheels of one version require
 - `elf`, `elf_cut`, `elf_edit`: read ELF files, edit them in place, cut ranges out of them
 - `errors`: the errors, each with a stable code
+- `file_names`: the parts of a wheel's file name, also of a variant's
 - `library_checks`, `module_checks`: check libraries, extension modules and tags
 - `licences`: find the packages that own libraries, and copy their licence files
 - `macos`: repair wheels for macOS

@@ -21,9 +21,9 @@ from packaging.specifiers import SpecifierSet
 from packaging.tags import Tag, parse_tag
 from packaging.utils import canonicalize_name
 
-from millpress import record_file, zip_archive
+from millpress import file_names, record_file, zip_archive
+from millpress.file_names import WheelFileName
 from millpress.wheel_file import (
-    WheelFileName,
     find_dist_info,
     format_tags,
     open_wheel,
@@ -55,7 +55,8 @@ def wheel_problems(wheel: Path) -> Iterator[str]:
     """Read a wheel to its end and yield a clause for each contradiction in it.
 
     These are a RECORD that is missing, incomplete or wrong about a file, paths that leave the
-    wheel, links, and tags or a build number in WHEEL that differ from the file's name.
+    wheel, links, tags or a build number in WHEEL that differ from the file's name, and a variant
+    without its metadata.
     `library_checks` judges whether the libraries keep the promises of the platform tags. Raises
     WheelError if the file is not a wheel.
     """
@@ -79,6 +80,7 @@ def wheel_problems(wheel: Path) -> Iterator[str]:
             yield from _header_problems(headers, file_name)
         else:
             yield f"{dist_info}/WHEEL is missing"
+        yield from _variant_problems(archive, dist_info, file_name)
         yield from record_problems(archive, f"{dist_info}/RECORD")
         # a problem on the systems that the wheel is for; `wheel_oddities` has it for all others
         if not _CASELESS.isdisjoint(_systems(file_name.tags)):
@@ -225,6 +227,16 @@ def _header_problems(headers: Message, file_name: WheelFileName) -> Iterator[str
     # a wheel that was built without a number may have got one later, by renaming
     if declared and declared_number != number:
         yield f"WHEEL says build {declared}, the file's name {number or 'nothing'}"
+
+
+def _variant_problems(archive: ZipFile, dist_info: str, file_name: WheelFileName) -> Iterator[str]:
+    """Yield a clause if only one of the file's name and its metadata is that of a variant wheel."""
+    member = f"{dist_info}/{file_names.VARIANT_FILE}"
+    has_metadata = member in archive.namelist()
+    if file_name.variant and not has_metadata:
+        yield f"the file's name says variant {file_name.variant}, and {member} is missing"
+    elif has_metadata and not file_name.variant:
+        yield f"it has {member}, and the file's name has no variant"
 
 
 def _tag_contradictions(headers: Message, tags: frozenset[Tag]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from zipfile import ZipFile
 
-from millpress import bundling, elf, zip_archive
+from millpress import bundling, elf, file_names, zip_archive
 from millpress.atomic_files import DISK_FULL, name_file
 from millpress.bundling import DRIVER_LIBRARY, PlatformTarget, expand_origin
 from millpress.elf import ElfInfo
@@ -42,7 +42,7 @@ _JUDGED_TAGS = ("manylinux", "musllinux", bundling.PLAIN_LINUX_PREFIX)  # what t
 
 def platform_tags(name: str) -> tuple[str, ...]:
     """Return the platform tags in the name of a wheel: "manylinux_2_17_x86_64"."""
-    return tuple(name.removesuffix(".whl").rpartition("-")[2].split("."))
+    return tuple(file_names.platform_part(name).split("."))
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,11 +21,10 @@ from packaging.utils import (
     InvalidWheelFilename,
     canonicalize_name,
     canonicalize_version,
-    parse_wheel_filename,
 )
 from packaging.version import Version
 
-from millpress import staging
+from millpress import file_names, staging
 from millpress.dependencies import project_of
 from millpress.errors import InputError
 from millpress.staging import StagedWheel, invalid_raw_wheel, read_headers
@@ -68,18 +67,27 @@ def set_platform_tag(staged: StagedWheel, platform_tag: str) -> str:
 
 
 def wheel_file_name(staged: StagedWheel, platform_tag: str) -> str:
-    """Return the file name of the staged wheel for `platform_tag`, which may be several tags."""
+    """Return the file name of the staged wheel for `platform_tag`, which may be several tags.
+
+    A variant wheel keeps its label.
+    """
     tags = _raw_tags(staged)._replace(platforms=[platform_tag])
-    build = _build_number(staged.raw_name)
-    return _join_file_name(staged.name, staged.version, build, tags)
+    plain_name, variant = file_names.split_label(staged.raw_name)
+    build = _build_number(plain_name)
+    name = _join_file_name(staged.name, staged.version, build, tags)
+    return file_names.with_label(name, variant)
 
 
 def tree_file_name(tree: Path) -> str:
     """Return the file name of the wheel that the folder `tree` becomes, by its METADATA and WHEEL.
 
-    Raises InputError if one of them is missing, or names no project, version or tag.
+    Raises InputError if one of them is missing, or names no project, version or tag, and for the
+    tree of a variant wheel, whose label only its file name has.
     """
     dist_info = staging.find_dist_info(tree, str(tree))
+    if (dist_info / file_names.VARIANT_FILE).exists():
+        problem = "it is a variant's tree, which does not say the label of the wheel's name"
+        raise InputError(f"{tree}: {problem}: call `pack_wheel`", code="variant-without-label")
     metadata = read_headers(dist_info / "METADATA")
     headers = read_headers(dist_info / "WHEEL")
     combinations = [tag.strip().split("-") for tag in headers.get_all("Tag", [])]
@@ -266,17 +274,18 @@ def _split_headers(head: str) -> list[str]:
 def _raw_tags(staged: StagedWheel) -> _FileNameTags:
     """Return the tags in the raw wheel's name. Raises InputError if that is not a wheel's name."""
     try:
-        parse_wheel_filename(staged.raw_name)
+        file_names.parse_name(staged.raw_name)
     except InvalidWheelFilename as error:
         raise invalid_raw_wheel(staged.raw_name, f"not the name of a wheel ({error})") from None
     # the last three parts of a name; some tools write the same tag twice into one of them
-    last_parts = staged.raw_name.removesuffix(".whl").split("-")[-3:]
+    plain_name, _ = file_names.split_label(staged.raw_name)
+    last_parts = plain_name.removesuffix(".whl").split("-")[-3:]
     pythons, abis, platforms = (list(dict.fromkeys(part.split("."))) for part in last_parts)
     return _FileNameTags(pythons, abis, platforms)
 
 
 def _build_number(file_name: str) -> str:
-    """Return the build number in a valid wheel name, "" if it has none."""
+    """Return the build number in the valid name of a plain wheel, "" if it has none."""
     parts = file_name.split("-")
     return parts[2] if len(parts) == 6 else ""  # noqa: PLR2004 - five without a build number
 

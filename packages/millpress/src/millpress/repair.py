@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from millpress import bundling, elf, elf_edit, macos, metadata
+from millpress import bundling, elf, elf_edit, file_names, macos, metadata
 from millpress.bundling import (
     BundledLibrary,
     Graft,
@@ -88,7 +88,7 @@ def _newest_tag(wheel: Path) -> str:
     already, which is returned. Raises OptionError if this machine or the wheel has another C
     library.
     """
-    raw_tag = wheel.name.removesuffix(".whl").rpartition("-")[2]
+    raw_tag = file_names.platform_part(wheel.name)
     if not raw_tag.startswith(("linux_", "manylinux", "musllinux")):
         return raw_tag
     library, version = platform.libc_ver()

@@ -1,7 +1,7 @@
-"""Read a finished wheel file: its name, METADATA and digest.
+"""Read a finished wheel file: its METADATA and digest.
 
-A wheel is a zip archive. Its file name states project, version, build number and tags (PEP 427).
-The folder .dist-info in it has METADATA, which repeats project and version and lists requirements.
+A wheel is a zip archive. Its file name states project, version and tags (see `file_names`). The
+folder .dist-info in it has METADATA, which repeats project and version and lists requirements.
 """
 
 import csv
@@ -12,37 +12,20 @@ from dataclasses import dataclass, field
 from email.message import Message
 from email.parser import HeaderParser
 from pathlib import Path
-from typing import NamedTuple
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 
 from packaging.tags import Tag
-from packaging.utils import (
-    InvalidWheelFilename,
-    canonicalize_name,
-    canonicalize_version,
-    parse_wheel_filename,
-)
+from packaging.utils import InvalidWheelFilename, canonicalize_name, canonicalize_version
 from packaging.version import Version
 
-from millpress import zip_archive
+from millpress import file_names, zip_archive
 from millpress.errors import WheelError
+from millpress.file_names import BuildTag, WheelFileName
 from millpress.record_file import hash_file
 
 # torch's METADATA has 40 000 bytes, its RECORD a million; a file of gigabytes would be an attack
 LARGEST_METADATA_BYTES = 1 << 24
 WHEEL_FILE_NAME = re.compile(r"[A-Za-z0-9_.+!-]+")  # characters of wheel names (PEP 427, 440, 508)
-
-# The build number of a wheel, as `packaging` parses it: (1, "a") of "1a", () without a number.
-BuildTag = tuple[int, str] | tuple[()]
-
-
-class WheelFileName(NamedTuple):
-    """The parts of a wheel's file name: "torch-1.13.1-1-cp310-cp310-linux_x86_64.whl"."""
-
-    project: str  # normalized (PEP 503): "torch-scatter"
-    version: Version
-    build: BuildTag
-    tags: frozenset[Tag]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +37,7 @@ class Wheel:
     version: Version
     build: BuildTag  # (1, "") of "torch-1.0-1-cp310-…"
     tags: frozenset[Tag]
+    variant: str  # the label of a variant wheel, "" of a plain one
     size: int  # bytes
     sha256: str  # hexadecimal
     metadata: bytes = field(repr=False)  # METADATA, unparsed
@@ -89,6 +73,7 @@ def read_wheel(wheel: Path) -> Wheel:
         version=file_name.version,
         build=file_name.build,
         tags=file_name.tags,
+        variant=file_name.variant,
         size=size,
         sha256=sha256,
         metadata=metadata,
@@ -129,7 +114,7 @@ def parse_file_name(wheel: Path) -> WheelFileName:
     problem = "it has characters that such a name cannot have"
     if WHEEL_FILE_NAME.fullmatch(wheel.name):
         try:
-            return WheelFileName(*parse_wheel_filename(wheel.name))
+            return file_names.parse_name(wheel.name)
         except InvalidWheelFilename as error:
             problem = str(error)
     raise WheelError(
