@@ -1,6 +1,8 @@
 """Read the commands in a cure, as opposed to its sentences, which only a person can follow.
 
 A cure is the text of a finding that says how to mend it: commands joined by "&&", or a sentence.
+Some commands can be run as they are; those that have a word for the user to fill in are treated as
+sentences.
 """
 
 import re
@@ -10,7 +12,8 @@ from dataclasses import dataclass
 
 from torchmill.plan import system_packages
 
-_PACKAGE_MANAGERS = frozenset(
+# They install compilers and other tools. pip and uv, which install packages of Python, come later.
+_TOOL_INSTALLERS = frozenset(
     {
         "sudo",
         "xcode-select",
@@ -18,20 +21,19 @@ _PACKAGE_MANAGERS = frozenset(
         *(command[0] for command in system_packages.INSTALL_COMMANDS.values()),
     }
 )
-_PROGRAMS = _PACKAGE_MANAGERS | {"uv", "pip", "pyenv"}
+_PROGRAMS = _TOOL_INSTALLERS | {"uv", "pip", "pyenv"}
 _TASKS = ("deps", "fetch", "toolkit", "image")  # of invoke, in the order in which they run
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
-# An ellipsis and FOLDER stand for words that the user has to fill in, and a sentence has its commands
-# between backquotes.
-_SENTENCE = re.compile(r"[…`]|=FOLDER")
+_PLACEHOLDER = re.compile(r"…|=FOLDER")  # for words that the user has to fill in
+_QUOTE = "`"  # around a command in a sentence
 
 
 @dataclass(frozen=True, slots=True)
 class CureCommand:
     """A command that can be run as it is."""
 
-    variables: Mapping[str, str]  # that are set for it
-    words: tuple[str, ...]  # a program and its arguments; behind "invoke" comes one of _TASKS
+    variables: Mapping[str, str]  # of the environment, set for this command alone
+    words: tuple[str, ...]  # a program and its arguments; "invoke" is followed by one of _TASKS
 
     @property
     def starts_session(self) -> bool:
@@ -40,7 +42,7 @@ class CureCommand:
 
     @property
     def session_options(self) -> tuple[str, ...]:
-        """Return the options that the command gives to a session: the words behind "--"."""
+        """Return the options that the command gives to a session: the words after "--"."""
         if "--" not in self.words:
             return ()
         return self.words[self.words.index("--") + 1 :]
@@ -55,12 +57,13 @@ class CureCommand:
 
     @property
     def rank(self) -> int:
-        """Return the command's place in the order in which the commands of a build run.
+        """Return the command's place in the order in which the cures of a build run.
 
-        Package managers come first, then tasks of invoke in their own order, then all other
-        commands. Commands with the same place run in any order.
+        Installers of tools, such as apt, come first, then the tasks of invoke in the order of
+        _TASKS, then all other commands, such as those of pip and nox. Commands with the same place
+        run in any order.
         """
-        if self.words[0] in _PACKAGE_MANAGERS:
+        if self.words[0] in _TOOL_INSTALLERS:
             return 0
         if self.words[0] == "invoke":
             return 1 + _TASKS.index(self.words[1])
@@ -68,20 +71,23 @@ class CureCommand:
 
 
 def read_commands(cure: str) -> list[CureCommand | None]:
-    """Return the commands that a cure joins with "&&"; None for a part that is a sentence."""
+    """Return the commands that a cure joins with "&&"; None for a part that cannot be run as it is.
+
+    Such a part is a sentence, or a command with a word that the user has to fill in.
+    """
     return [_read_command(part) for part in cure.split(" && ")]
 
 
 def is_command(cure: str) -> bool:
-    """Tell whether a cure can be run as it is, all of it."""
+    """Tell whether every part of a cure is a command that can be run as it is."""
     return None not in read_commands(cure)
 
 
 def _read_command(part: str) -> CureCommand | None:
-    """Return the command that a part of a cure is; None for a sentence, or if words are missing."""
+    """Return a part of a cure as a command; None if it cannot be run as it is."""
     try:
         words = shlex.split(part)
-    except ValueError:  # an apostrophe
+    except ValueError:  # an apostrophe in a sentence, which a shell takes for an open quote
         return None
     variables: dict[str, str] = {}
     while words:
@@ -90,15 +96,16 @@ def _read_command(part: str) -> CureCommand | None:
             break
         variables[assignment[1]] = assignment[2]
         words.pop(0)
-    if not _is_runnable(words) or _SENTENCE.search(part):
+    if not _starts_command(words) or _PLACEHOLDER.search(part) or _QUOTE in part:
         return None
+    # A sentence that begins with the name of a program: "pip install spam, or set SPAM_HOME".
     if any(word.endswith((";", ",")) for word in words):
         return None
     return CureCommand(variables, tuple(words))
 
 
-def _is_runnable(words: list[str]) -> bool:
-    """Tell whether words begin as a command that torchmill runs for a user."""
+def _starts_command(words: list[str]) -> bool:
+    """Tell whether words begin like a command that torchmill may run for the user."""
     match words:
         case ["nox", *_]:
             return True

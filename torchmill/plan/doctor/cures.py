@@ -33,7 +33,7 @@ def find_cures(findings: Iterable[Finding]) -> Cures:
         is_failure = finding.verdict == "failure"
         if not is_failure and finding.verdict != "warning":
             continue
-        parts = read_commands(finding.cure)  # None for a part that is a sentence
+        parts = read_commands(finding.cure)  # None for a part that cannot be run as it is
         if is_failure and None in parts:
             incurable.append(finding)
         for command in parts:
