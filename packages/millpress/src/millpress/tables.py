@@ -1,4 +1,4 @@
-"""Read the facts that lie beside the modules as TOML."""
+"""Read the TOML files of facts in the folder of this package."""
 
 import tomllib
 from pathlib import Path
@@ -6,5 +6,5 @@ from typing import Any
 
 
 def read_table(name: str) -> dict[str, Any]:
-    """Return the table in a TOML file of this package, such as "machines.toml"."""
+    """Return the contents of a TOML file in this package's folder, such as "machines.toml"."""
     return tomllib.loads(Path(__file__).with_name(name).read_text("utf-8"))
