@@ -4,7 +4,7 @@ Memory does not depend on the files: small ones are compressed in batches, large
 few at a time. Both sizes are fixed, so the bytes do not depend on the number of threads.
 
 Compressed bytes can be cached for the next wheel with the same library. A cached member is a file
-whose name has the codec and the digest of the content; a batch of small files is cached as one. If
+whose path has the codec and the digest of the content; a batch of small files is cached as one. If
 the file is missing, truncated, changed or unreadable, the content is compressed again, which takes
 longer and gives the same bytes.
 """
@@ -49,7 +49,7 @@ LENGTH_BYTES = 4  # of each length in a cached batch
 CACHED_FROM_BYTES = 1 << 16  # compressing less takes no longer than reading the cache
 BATCH_FILES = 64  # on average
 MAX_THREADS = 64  # each holds a block or two, and all of them are to need less than 300 MB
-BLOCKS_AHEAD = 4  # compressed before they can be written, beside one for each thread
+BLOCKS_AHEAD = 4  # that wait to be written, in addition to one block for each thread
 Result = TypeVar("Result")
 
 
@@ -75,14 +75,14 @@ def pack_wheel(
 ) -> PackedWheel:
     """Write the files below `tree` and the `unstaged` ones as the wheel `destination`.
 
-    A file in `tree` replaces an `unstaged` one of the same name. Compressed members are kept in
-    `cache_folder`, if it is given, and copied from there. By default as many `threads` compress as
-    this process may use processors. The date of all members is that of SOURCE_DATE_EPOCH, or
-    1980-01-01: the same files give the same bytes, which depend on the `codec` only. The wheel
-    appears whole or not at all.
+    A file in `tree` replaces an `unstaged` one of the same name, and RECORD is written anew.
+    Compressed members are kept in `cache_folder`, if it is given, and copied from there. By default
+    there is one of the `threads` for each processor that this process may use. The date of all
+    members is that of SOURCE_DATE_EPOCH, or 1980-01-01. Thus the bytes depend on the files, the
+    `codec` and SOURCE_DATE_EPOCH only. The wheel appears whole or not at all.
 
-    Raises InputError if the tree is not a wheel's, OptionError for an invalid SOURCE_DATE_EPOCH,
-    OSError if the disk is full.
+    Raises InputError if the tree is not a wheel's or has a link, OptionError for an invalid
+    SOURCE_DATE_EPOCH, OSError, for example if the disk is full.
 
         packed = millpress.pack_wheel(Path("tree"), Path("dist/spam-1.0-py3-none-any.whl"))
         print(packed.sha256, packed.size)
@@ -102,7 +102,7 @@ def member_source(name: str, path: Path, status: os.stat_result) -> MemberSource
 
 
 def _scan_files(tree: Path) -> Iterator[MemberSource]:
-    """Yield all files below `tree`. Raises InputError for a link."""
+    """Yield all files below `tree`, in any order. Raises InputError for a symbolic link."""
     for path in tree.rglob("*"):
         status = path.lstat()
         if stat.S_ISLNK(status.st_mode):
@@ -117,7 +117,7 @@ def _scan_files(tree: Path) -> Iterator[MemberSource]:
 def _write_archive(
     sink: BinaryIO, compressor: "Compressor", tree: Path, unstaged: Sequence[MemberSource]
 ) -> None:
-    """Write the archive of a wheel: files of packages, then .dist-info with RECORD as the last."""
+    """Write the archive of a wheel: .dist-info behind all other files, and RECORD as the last."""
     archive = ZipWriter(sink, time.gmtime(source_date_epoch(os.environ)))
     dist_info = staging.find_dist_info(tree, str(tree)).name
     record = f"{dist_info}/RECORD"
@@ -135,13 +135,12 @@ def _write_archive(
 
 
 def source_date_epoch(environ: Mapping[str, str]) -> int:
-    """Return the seconds of SOURCE_DATE_EPOCH, by default the first that zip archives have.
+    """Return the seconds of SOURCE_DATE_EPOCH, or EPOCH_SECONDS if it is unset or earlier.
 
-    An earlier date becomes that one. Raises OptionError if it is not a number of seconds before
-    2108.
+    Raises OptionError if it is not a number of seconds, or not before 2108.
     """
     epoch = environ.get(EPOCH, str(EPOCH_SECONDS))
-    # the length first: Python takes long to parse a million digits
+    # the length is checked first: Python takes long to parse a million digits
     is_number = epoch.isdecimal() and len(epoch) <= len(str(END_SECONDS))
     if not is_number or int(epoch) >= END_SECONDS:
         raise OptionError(
@@ -156,16 +155,17 @@ def source_date_epoch(environ: Mapping[str, str]) -> int:
 class MemberCache:
     """The cached members of one codec.
 
-    Each is named by a SHA-256, `sha256`: of its uncompressed bytes, or for a batch of the SHA-256s
-    of its files. Its file has a magic number, the compressed bytes, and a digest of them. No error
-    of the disk is reported: what cannot be read or written is compressed again.
+    Each is named by a SHA-256: of its uncompressed bytes or, for a batch, of the SHA-256s of its
+    files. The methods take it as `sha256`. The file of a member has a magic number, the compressed
+    bytes, and a digest of them. If the file cannot be opened, read or written, that counts as not
+    cached, and raises nothing.
     """
 
     folder: Path | None  # None: nothing is cached
     codec: str
 
     def path(self, sha256: bytes) -> Path | None:
-        """Return the path of a member; None if nothing is cached."""
+        """Return the path at which a member is cached; None without a folder."""
         if self.folder is None:
             return None
         name = sha256.hex()
@@ -175,8 +175,8 @@ class MemberCache:
     def find(self, sha256: bytes) -> Iterator[bytes] | None:
         """Return the compressed bytes in parts; None if the member is not cached, or was changed.
 
-        The file is read to its end first, and only then once more for the caller, so that nothing
-        of a changed one gets into an archive. A changed file is removed.
+        The file is checked to its end before it is read again for the caller: no part of a changed
+        file may get into an archive. A changed file is removed.
         """
         path = self.path(sha256)
         if path is None:
@@ -186,7 +186,7 @@ class MemberCache:
         except OSError:  # not cached, or not readable
             return None
         with contextlib.suppress(OSError):  # another user's file, or another run has removed it
-            os.utime(path)  # a cache with a limit loses the least recently used files first
+            os.utime(path)  # if the cache has a limit, the files used least recently go first
         digest = self._new_digest(sha256)
         with contextlib.suppress(OSError):
             for part in _read_parts(file):
@@ -201,7 +201,7 @@ class MemberCache:
     def store(self, sha256: bytes, parts: Iterable[bytes]) -> Iterator[bytes]:
         """Yield the compressed `parts` of a member, and cache them if the disk has room.
 
-        The member is in the cache once the caller has taken the last part.
+        The member is in the cache once the caller has exhausted the iterator.
         """
         path = self.path(sha256)
         file = None
@@ -230,10 +230,10 @@ class MemberCache:
                 Path(file.name).unlink()
 
     def _new_digest(self, sha256: bytes) -> "hashlib._Hash":
-        """Return the digest of a member's file, to be updated with the compressed bytes.
+        """Return a new digest for a member's file, to be updated with the compressed bytes.
 
-        It begins with the codec and the member's name, so that a member under the name of another
-        is detected.
+        It has the codec and the member's name already. Thus it does not match if the file has the
+        bytes of another member.
         """
         return hashlib.sha256(self.codec.encode() + sha256)
 
@@ -241,7 +241,7 @@ class MemberCache:
 def _read_parts(file: IO[bytes], *, close: bool = False) -> Iterator[bytes]:
     """Yield the compressed bytes of a cached member, between its magic number and its digest.
 
-    With `close` the file is closed after the last part; else it is left open at the digest.
+    With `close` the file is closed after the last part; else it stays open at the digest.
     """
     remaining = file.seek(0, os.SEEK_END) - len(CACHE_MAGIC) - DIGEST_BYTES
     file.seek(0)
@@ -262,7 +262,7 @@ def _try_write(file: IO[bytes], part: bytes) -> bool:
         file.write(part)
     except OSError:
         with contextlib.suppress(OSError):
-            os.truncate(file.fileno(), 0)
+            os.truncate(file.fileno(), 0)  # the wheel itself may need the room
         return False
     return True
 
@@ -287,14 +287,15 @@ class Compressor:
     def add_files(self, archive: ZipWriter, files: Sequence[MemberSource]) -> Iterator[AddedFile]:
         """Add the files to the archive in their order, and yield each when it is added.
 
-        The threads compute the digests of large files and compress batches of small ones; this
-        thread writes what they have done.
+        The pool's threads digest and compress; the caller's thread writes what they return, and
+        only while the caller iterates.
         """
-        # each is a large file, or a batch of small ones
+        # a unit is a large file, or a batch of small ones
         units = list(_group_files(files))
         large_files = [unit for unit in units if isinstance(unit, MemberSource)]
         batches = [unit for unit in units if isinstance(unit, list)]
-        # The largest files first, so that no thread is left with one of them at the end.
+        # The largest files first: otherwise one thread might read one of them at the end while the
+        # others have nothing to do.
         large_files.sort(key=lambda file: -file.size)
         digests: dict[str, Future[ContentDigest]] = {}
         for file in large_files:
@@ -310,15 +311,15 @@ class Compressor:
             else:
                 batch = next(compressed_batches)
                 for added in batch.members:
-                    archive.add(added.member, added.stored)
+                    archive.add(added.member, added.archived)
                     if batch.is_cached:
-                        self.copied_bytes += len(added.stored)
+                        self.copied_bytes += len(added.archived)
                     yield AddedFile(added.member.name, added.content)
 
     def _add_large_file(
         self, archive: ZipWriter, file: MemberSource, content: ContentDigest
     ) -> None:
-        """Add a file from the cache, or compressed in blocks by all threads."""
+        """Add a large file: its bytes in the cache, or else compressed in blocks by all threads."""
         member = ZipMember(file.name, file.mode, content.size, content.crc)
         cached_parts = self.cache.find(content.sha256)
         if cached_parts is not None:
@@ -336,8 +337,8 @@ class Compressor:
     ) -> None:
         """Add the files, then RECORD under the name `record`.
 
-        RECORD has `rows`, for members that are in the archive already, and then a row for each
-        file and one for itself.
+        RECORD has the given `rows`, which are those of members already in the archive, then a row
+        for each file, and one for itself.
         """
         all_rows = list(rows)
         for file in self.add_files(archive, files):
@@ -347,12 +348,12 @@ class Compressor:
         self.add_bytes(archive, record, record_file.format_record(all_rows).encode())
 
     def add_bytes(self, archive: ZipWriter, name: str, data: bytes) -> None:
-        """Add a member that is not a file."""
+        """Add the bytes `data` as a compressed member, without a file on the disk."""
         member = ZipMember(name, 0o644, len(data), zip_archive.crc32(data))
         archive.add(member, self.codec.compress(data))
 
     def _compress_batch(self, files: Sequence[MemberSource]) -> "_Batch":
-        """Read small files and compress each, or take all compressed bytes from the cache."""
+        """Return small files with their compressed bytes, all from the cache or all made anew."""
         contents = list(zip_archive.read_sources(files))
         key = hashlib.sha256(b"".join(content.sha256 for _, content in contents)).digest()
         uses_cache = sum(content.size for _, content in contents) >= CACHED_FROM_BYTES
@@ -370,18 +371,18 @@ class Compressor:
         members = []
         for file, (data, content), deflated in zip(files, contents, deflated_files, strict=True):
             method = ZIP_DEFLATED
-            stored = deflated
+            archived = deflated
             if len(deflated) >= len(data):  # images, for example, are compressed already
                 method = ZIP_STORED
-                stored = data
+                archived = data
             member = ZipMember(file.name, file.mode, content.size, content.crc, method)
-            members.append(_BatchMember(member, content, stored))
+            members.append(_BatchMember(member, content, archived))
         return _Batch(members, is_cached)
 
     def _in_order(self, tasks: Iterable[Callable[[], Result]]) -> Iterator[Result]:
         """Yield the results of the tasks in order, with only a few computed ahead.
 
-        So few results wait in memory, however long the caller takes with each.
+        Thus only a few results are in memory, however long the caller takes with each.
         """
         waiting: deque[Future[Result]] = deque()
         for task in tasks:
@@ -397,22 +398,26 @@ class _BatchMember(NamedTuple):
 
     member: ZipMember
     content: ContentDigest
-    stored: bytes  # as the archive has them
+    archived: bytes  # compressed, unless the file itself is no longer than that
 
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """Small files that were compressed together."""
+    """Small files that are cached together; each is compressed alone."""
 
     members: Sequence[_BatchMember]
-    is_cached: bool  # the bytes are from the cache
+    is_cached: bool  # the compressed bytes are from the cache
 
 
 @contextmanager
 def open_compressor(
     cache: Path | None, codec: Codec | None = None, threads: int | None = None
 ) -> Iterator[Compressor]:
-    """Start the threads of a compressor: by default one for each usable processor."""
+    """Yield a compressor, whose threads end with the block.
+
+    It has MAX_THREADS threads at most, by default one for each processor that this process may use.
+    It caches members in the folder `cache`; None: nowhere.
+    """
     codec = codec or zip_archive.best_codec()
     count = min(threads or usable_processors(), MAX_THREADS)
     pool = ThreadPoolExecutor(count)
@@ -446,8 +451,9 @@ def _split_parts(joined: bytes, count: int) -> list[bytes] | None:
 def _group_files(files: Iterable[MemberSource]) -> Iterator[MemberSource | list[MemberSource]]:
     """Yield large files alone and small ones in batches, in order.
 
-    The name of the next file decides whether a batch ends, not the number of files in it: thus an
-    additional file changes one batch only, and the others are found in the cache.
+    A batch ends where the name of the next file says so, not after a number of files. Thus an
+    additional file changes the batch that it is in, and those behind it are mostly found in the
+    cache. A batch also ends before a large file, and before it becomes too large itself.
     """
     batch: list[MemberSource] = []
     size = 0
