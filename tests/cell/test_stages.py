@@ -183,7 +183,7 @@ def test_two_trees_of_a_family_are_kept_and_all_while_somebody_works(
     empty_old_trees(begun, noted.append)
     left = [name for name, folder in folders.items() if (folder / "source").exists()]
     assert left == ["d"], "the one that was used last"
-    assert noted == [f"emptied {folders[name]}, which was unused for longest" for name in "cb"]
+    assert noted == [f"emptied {folders[name]}, which had been unused the longest" for name in "cb"]
     assert all((folder / "source").exists() for folder in foreign)
     assert all((folder / LOCK_FILE).exists() for folder in folders.values())
 

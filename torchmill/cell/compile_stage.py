@@ -1,9 +1,12 @@
-"""The first stage of a cell: compile the raw wheel in a prepared tree, and record how."""
+"""The first stage of a cell: compile the raw wheel in a prepared tree, and record how.
+
+See `torchmill.cell.folders` for what a tree, its kit and a family are.
+"""
 
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from torchmill.cell import added_files, machine_inputs, prepare, source_edits
@@ -24,8 +27,8 @@ from torchmill.host.disk_usage import newest_change
 from torchmill.host.environments import Install
 from torchmill.wheel import statement
 
-# Trees of one family that stay. With two, a user who tries a switch and then goes back to the
-# former setting finds the trees of both.
+# Trees of one family that are not emptied. With two, a user who tries a switch and then goes back
+# to the former setting finds the trees of both.
 TREES_KEPT = 2
 
 
@@ -37,8 +40,8 @@ def compile_stage(
     `stages` is the record of the cell's stages, and `install` puts requirements into the session's
     environment. If another cell uses the tree, this waits for it. Raises TorchmillError.
     """
-    # The inputs are read first: what somebody changes during the build is out of date afterwards,
-    # and the next run sees it.
+    # The inputs are read before the build: if somebody changes one of them during it, the record
+    # does not match, and the next run compiles again.
     inputs = stage_inputs(context, "compile", {})
     python = environments.environment_python(context.venv)
     seconds: dict[str, float] = {}
@@ -55,7 +58,7 @@ def compile_stage(
             prepare.prepare_tree(context, user, install, line.note)
             edits = source_edits.find_edits(context)
             _refuse_edits_under_git_label(context, edits)
-            # Edits of files that the source does not have: somebody added them.
+            # Somebody added the files that the fetched source does not have.
             additions = [name for name in edits if not os.path.lexists(context.source.path / name)]
             added_files.begin_build(context.tree, additions)
         with _timed(seconds, "compile"):
@@ -63,7 +66,7 @@ def compile_stage(
                 with prepare.mark_unfinished(context.tree):
                     raw, compile_report = compile_wheel(context, line)
             finally:
-                # Recorded after a failure as well, for the run that goes on in this tree.
+                # Recorded after a failure, too: the next run goes on in this tree.
                 files = prepare.record_external_inputs(context, user, build_began)
                 source_edits.record_generated_files(context, edits)
             prepare.refuse_foreign_objects(context, user)
@@ -79,10 +82,10 @@ def compile_stage(
         "edits": edits,
         "jobs": context.plan.jobs,
         "seconds": seconds,
-        # For the tree. It is not one of the build's own steps, which `seconds` sums up.
+        # Until the tree was free: `seconds` has only the steps of the build itself.
         "waited": waited,
     }
-    # A new environment had no packages when the inputs were read.
+    # What is installed is read again: a new environment had no packages before.
     inputs |= installed_inputs(context)
     digest = context.stat_cache.digest(raw) or ""  # "" if somebody removed the wheel meanwhile
     stages.record("compile", StageRecord(inputs, digest, files, report))
@@ -92,16 +95,17 @@ def compile_stage(
 def empty_old_trees(context: BuildContext, note: Callable[[str], None]) -> None:
     """Empty all but the most recently used trees of the cell's family (its package and variant).
 
-    TREES_KEPT trees stay, this cell's own included. Trees that are in use, or belong to another
-    user, are left alone. Every cell of the release is locked during a deletion, because a cell that
-    is packing may still use tools from a tree whose lock it has already released.
+    TREES_KEPT trees stay, this cell's own included. Every other cell and tree of the release is
+    locked meanwhile, because a cell that is packing may still use tools from a tree whose lock it
+    has already released. So nothing is emptied while one of them is in use, or if one belongs to
+    another user. `note` gets a line for each emptied tree.
     """
     own_tree = context.tree.folder
     trees = []
     for folder in find_shared_trees(own_tree.parent, context.tree_family):
         if folder != own_tree and BuildTree(folder).source.is_dir():
             trees.append(folder)
-    # Whoever takes a lock writes its holder's file, so the date of that file is the last use.
+    # A cell that takes a tree writes HOLDER_FILE, so the date of that file is the last use.
     trees.sort(key=lambda folder: newest_change([folder / locks.HOLDER_FILE]), reverse=True)
     held_here = {own_tree, context.outputs.folder}
     cell_locks = []
@@ -111,16 +115,19 @@ def empty_old_trees(context: BuildContext, note: Callable[[str], None]) -> None:
     others_kept = TREES_KEPT - 1  # the cell's own tree is the other one
     for folder in trees[others_kept:]:
         with contextlib.suppress(BusyError, OSError):
-            # Under the locks the tree only disappears, by renames: to delete it may take minutes.
+            # Under the locks the contents are only renamed: to delete them may take minutes.
             with hold_lock_files(cell_locks):
                 hidden = move_out_of_sight(list_contents(folder))
-            note(f"emptied {folder}, which was unused for longest")
+            note(f"emptied {folder}, which had been unused the longest")
             delete_paths(hidden)
 
 
 @contextlib.contextmanager
 def _hold_tree(context: BuildContext, line: ProgressLine) -> Iterator[None]:
-    """Hold a tree that cells share; a cell's own tree is in its folder, which is held already."""
+    """Hold the cell's tree during the block, as soon as no other cell does.
+
+    A tree that cells do not share is in the cell's folder, which is held already.
+    """
     if not context.shares_tree:
         yield
         return
@@ -130,14 +137,17 @@ def _hold_tree(context: BuildContext, line: ProgressLine) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _timed(seconds: dict[str, float], step: str) -> Iterator[None]:
-    """Put the seconds that a step took into `seconds`, under its name; none if the step failed."""
+    """Put the seconds that the block takes into `seconds`, by its step; none if it fails."""
     start = time.monotonic()
     yield
     seconds[step] = round(time.monotonic() - start, 1)
 
 
-def _refuse_edits_under_git_label(context: BuildContext, edits: Iterable[str]) -> None:
-    """Raise BuildError if the wheel's version would name a commit that does not match its files."""
+def _refuse_edits_under_git_label(context: BuildContext, edits: Collection[str]) -> None:
+    """Raise BuildError if the wheel's version would name a commit, although files were edited.
+
+    `edits` are the names of these files.
+    """
     if edits and context.options.label == "git":
         raise BuildError(
             f"{context.plan.identifier}: there are local edits in {context.tree.source} "
