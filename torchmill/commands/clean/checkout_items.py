@@ -1,4 +1,7 @@
-"""The items that builds of a checkout leave behind: trees, sources, logs, wheels and more."""
+"""Finders of the items that builds of a checkout leave behind: trees, sources, logs, wheels, more.
+
+A tag is that of a release: the builds of a release are in a folder named by its tag.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -33,13 +36,13 @@ from torchmill.wheel.dist_files import companion_paths, manifest_path, read_mani
 
 # Names that nox gives: for a build, for a long path, and for `nox -s gpu`.
 _ENVIRONMENT = re.compile(r"\w+-\d+-\d+t?-\w+|[0-9a-f]{8}|gpu-\w{8}")
-_DELIVERED = re.compile(rb"\.whl|\.conda|\.zip")  # in the names of the files in dist/
+_DELIVERED = re.compile(rb"\.whl|\.conda|\.zip")  # in the names of the products in dist/
 # Beginnings of the names of a cell's outputs; everything else in its folder is part of the tree.
 _OUTPUTS = ("raw", "stage", "packed", "verify", "offers", "ledger")
 
 
 def find_trees(place: StoragePlace) -> Iterator[StoredItem]:
-    """Yield the trees in which packages are compiled."""
+    """Yield the trees in which packages are compiled: those of single cells and shared ones."""
     for tag, folder in list_cells(place):
         locks = _locks_of_sharing_cells(place, tag, folder)
         yield from _part_of_cell("trees", tag, folder, partial(_list_tree, folder), locks)
@@ -58,12 +61,14 @@ def _part_of_cell(
     find: Callable[[], list[Path]],
     other_locks: Iterable[Path] = (),
 ) -> Iterator[StoredItem]:
-    """Yield the item of the paths that `find` returns in the folder of a cell, if there are any.
+    """Yield one item for the paths in a cell's folder that `find` returns; none without paths.
 
-    `other_locks` are those of other cells that use the item.
+    `tag` is that of the cell's release, and `other_locks` are those of other cells that use the
+    item.
     """
     paths = find()
     if paths:
+        # Compiling changes the date of source/build, and not that of source/.
         builds = [path / "build" for path in paths]
         used = newest_change((*paths, *builds, folder / HOLDER_FILE))
         locks = (folder / LOCK_FILE, *other_locks)
@@ -83,8 +88,8 @@ def _list_tree(folder: Path) -> list[Path]:
 def _locks_of_sharing_cells(place: StoragePlace, tag: str, tree: Path) -> Iterator[Path]:
     """Yield the paths of the locks of the cells that share a tree; none if a cell has it alone.
 
-    Cells of one family, such as the Pythons of a variant, are compiled in one tree, one after the
-    other. A cell that packs its wheel has released the lock of the tree, but reads tools in it.
+    The Pythons of a variant are compiled in one tree, one after the other. The lock of the tree is
+    not enough: a cell that packs its wheel has released it, but still reads tools in the tree.
     """
     if not (tree / HOLDER_FILE).is_file():
         return  # it is the folder of a single cell
@@ -101,14 +106,17 @@ def _locks_of_sharing_cells(place: StoragePlace, tag: str, tree: Path) -> Iterat
 
 def find_sources(place: StoragePlace) -> Iterator[StoredItem]:
     """Yield fetched sources, and unfinished fetches."""
-    for package in list_folders(place.layout.sources):
-        for folder in list_folders(package):
+    for package_folder in list_folders(place.layout.sources):
+        for folder in list_folders(package_folder):
             if not folder.name.startswith(DELETED_NAME):
-                yield _source_item(place, package.name, folder)
+                yield _source_item(place, package_folder.name, folder)
 
 
 def _source_item(place: StoragePlace, package: str, folder: Path) -> StoredItem:
-    """Return the item of a source, whose cells are copies of it."""
+    """Return the item of the source in a folder.
+
+    The cells of its release use it: their trees are copies of it.
+    """
     tag = folder.name
     name = f"{package} {tag}"
     if tag.startswith("."):
@@ -130,7 +138,10 @@ def _source_item(place: StoragePlace, package: str, folder: Path) -> StoredItem:
 
 
 def _source_hindrance(place: StoragePlace, folder: Path, processes: RunningProcesses) -> str:
-    """Return the hindrance of a source: a build that may copy it, or the user's own work in it."""
+    """Return why a source must stay, as a clause; "" if it may go.
+
+    A build may be copying it, or it has work of the user's: edited files, commits, a stash.
+    """
     build = build_at_work(place, folder)(processes)
     if build:
         return build
@@ -148,7 +159,7 @@ def _source_hindrance(place: StoragePlace, folder: Path, processes: RunningProce
 
 
 def _user_references(tree: Path) -> Iterator[str]:
-    """Yield the branches and stashes in a fetched tree and its submodules.
+    """Yield the branches and the stash in a fetched tree and its submodules, "refs/heads/spam".
 
     They are the user's: `invoke fetch` makes none.
     """
@@ -160,7 +171,7 @@ def _user_references(tree: Path) -> Iterator[str]:
         for path in (*(folder / "refs" / "heads").rglob("*"), folder / "refs" / "stash"):
             if path.is_file():
                 yield path.relative_to(folder).as_posix()
-        # git moves references into this file (git-pack-refs(1)), and deletes theirs.
+        # git moves references from files of their own into this one: git-pack-refs(1).
         for line in read_text(folder / "packed-refs").splitlines():
             reference = line.partition(" ")[2]
             if reference.startswith(("refs/heads/", "refs/stash")):
@@ -168,7 +179,7 @@ def _user_references(tree: Path) -> Iterator[str]:
 
 
 def find_environments(place: StoragePlace) -> Iterator[StoredItem]:
-    """Yield the environments that nox made for builds; the user may have others beside them."""
+    """Yield the environments that nox made for builds; others in its folder are the user's."""
     cells: dict[str, list[tuple[str, Path]]] = {}  # by the name of their environment
     for tag, cell in list_cells(place):
         cells.setdefault(nox_environment_name(cell.name), []).append((tag, cell))
@@ -181,7 +192,7 @@ def find_environments(place: StoragePlace) -> Iterator[StoredItem]:
             "environments",
             folder.name,
             folder,
-            # A build installs nothing if all is there: then its log alone tells the last use.
+            # A build for which everything is installed changes only its log.
             touched=(folder, *list_children(folder), *logs),
             locks=[cell / LOCK_FILE for _, cell in users],
             hindrance=build_at_work(place, folder),
@@ -210,14 +221,15 @@ def find_logs(place: StoragePlace) -> Iterator[StoredItem]:
 
 
 def find_home(place: StoragePlace, kind: str) -> Iterator[StoredItem]:
-    """Yield the contents of the folder that `nox -s demo`, `invoke bisect` or `cluster` works in.
+    """Yield one item for all that is in the folder of a command; none if that is empty.
 
-    `kind` is "demo", "bisect" or "cluster", whose folders have their own trees, sources and dist/,
-    or "new-torch".
+    `kind` is "demo", "bisect", "cluster" or "new-torch". The first three have trees, sources and a
+    dist/ of their own.
     """
     folder: Path = getattr(place.layout, kind.replace("-", "_"))
     paths = list_contents(folder)
     if paths:
+        # The cells that the command builds, in a home of its own, have their locks there.
         inner_locks = folder.glob(f"home/.torchmill/*/*/*/{LOCK_FILE}")
         yield stored(
             kind,
@@ -230,7 +242,7 @@ def find_home(place: StoragePlace, kind: str) -> Iterator[StoredItem]:
 
 
 def find_wheels(place: StoragePlace) -> Iterator[StoredItem]:
-    """Yield verified wheels with the files beside them.
+    """Yield the verified wheels in dist/, each with the files that belong to it.
 
     A wheel without a manifest was not built here, and is left out.
     """
@@ -247,16 +259,16 @@ def find_wheels(place: StoragePlace) -> Iterator[StoredItem]:
             *companions,
             wheel,
             tag=str(manifest.get("tag", "")),
-            locks=_locks_of_users(place, manifest),
+            locks=_locks_of_wheel(place, manifest),
             hindrance=hindrance_of(wheel),
         )
 
 
 def _tracked_hindrance(place: StoragePlace) -> Callable[[Path], Hindrance | None]:
-    """Return a function from a file in dist/ to its hindrance.
+    """Return a function that takes a file in dist/ and returns its hindrance, or None.
 
     A file that git tracks came with a repository, and is not ours to remove. If git's index cannot
-    be read, any file may be one of those.
+    be read, every file may be tracked.
     """
     entries = list_tracked(place.layout.dist, _DELIVERED)
     tracked = {place.layout.dist / entry.path for entry in entries or ()}
@@ -269,26 +281,26 @@ def _tracked_hindrance(place: StoragePlace) -> Callable[[Path], Hindrance | None
     return hindrance_of
 
 
-def _locks_of_users(place: StoragePlace, manifest: Mapping[str, object]) -> Iterator[Path]:
-    """Yield the paths of locks: of the cell that made a wheel, and of those built against it.
+def _locks_of_wheel(place: StoragePlace, manifest: Mapping[str, object]) -> Iterator[Path]:
+    """Yield the locks of the cells that may use a wheel: its own, and of the packages built on it.
 
-    Whether a cell will take this very wheel is not known: each of a release for it counts.
+    Which wheel such a package will be built against is not known here, so that all its cells count.
     """
     tags: set[str] = set()
     for package in place.facts.packages.values():
         if package.after == manifest.get("package"):
             releases = place.facts.releases.get(package.name, ())
             tags.update(release.tag for release in releases)
-    maker = (manifest.get("tag"), manifest.get("identifier"))
+    own_cell = (manifest.get("tag"), manifest.get("identifier"))
     for tag, folder in list_cells(place):
-        if tag in tags or (tag, folder.name) == maker:
+        if tag in tags or (tag, folder.name) == own_cell:
             yield folder / LOCK_FILE
 
 
 def find_packages(place: StoragePlace) -> Iterator[StoredItem]:
-    """Yield conda packages, and archives of libtorch.
+    """Yield the conda packages and the archives of libtorch in dist/, each with its record.
 
-    An archive without a record beside it was not made here, and is left out.
+    An archive without a record was not made here, and is left out.
     """
     dist = place.layout.dist
     paths = []
@@ -310,9 +322,10 @@ def find_packages(place: StoragePlace) -> Iterator[StoredItem]:
 
 
 def find_published(place: StoragePlace, kind: str) -> Iterator[StoredItem]:
-    """Yield the index, the channel or the images, by `kind`.
+    """Yield the folder of what is published; none if there is no such folder.
 
-    They are listed, but never removed: others may use them.
+    `kind` is "index", "channel" or "images". They are listed, but never removed: others may use
+    them.
     """
     folder: Path = getattr(place.layout, kind)
     if folder.is_dir():
