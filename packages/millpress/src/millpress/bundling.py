@@ -85,18 +85,18 @@ class LibrarySearch:
     cached: tuple[CachedLibrary, ...]  # the loader's cache, in its order
     standard: tuple[Path, ...]  # the system's folders, searched last
 
-    def find(self, needed: str, user: Path, rpath: Iterable[str], machine: str) -> Path | None:
-        """Return the library for `machine` that the file `user` needs, or None.
+    def find(self, needed: str, file: Path, rpath: Iterable[str], machine: str) -> Path | None:
+        """Return the library for `machine` that a file needs; None if there is none.
 
-        `needed` is what the dynamic section of `user` says: usually a name, sometimes a path.
-        `rpath` is the run path of `user`.
+        `needed` is what the dynamic section of the file says: usually a name, sometimes a path. Its
+        run path `rpath` goes first, then `folders`, then what the loader searches by default.
         """
         name = Path(needed).name
         candidates = []
         if needed.startswith("/"):  # a relative path depends on the working directory
             candidates.append(Path(needed))
         for entry in rpath:
-            folder = expand_origin(entry, user)
+            folder = expand_origin(entry, file)
             if folder.is_absolute():
                 candidates.append(folder / name)
         candidates += [folder / name for folder in self.folders]
@@ -106,14 +106,14 @@ class LibrarySearch:
         return library
 
     def find_by_default(self, name: str, machine: str) -> Path | None:
-        """Return the library that the loader finds without a run path or `folders`, or None."""
+        """Return the library that the loader finds by itself, without run paths and `folders`."""
         candidates = [library.path for library in self.cached if library.name == name]
         candidates += [folder / name for folder in self.standard]
         return _first_library(candidates, machine)
 
 
 def _first_library(candidates: Iterable[Path], machine: str) -> Path | None:
-    """Return the first path that is a library for `machine`, or None."""
+    """Return the first path that is a library for `machine`; None if none is."""
     for path in candidates:
         info = read_elf(path)
         if info is not None and info.runs_on(machine):
@@ -122,7 +122,7 @@ def _first_library(candidates: Iterable[Path], machine: str) -> Path | None:
 
 
 def system_search(folders: Iterable[Path] = ()) -> LibrarySearch:
-    """Return the search order of this machine's loader, with `folders` first."""
+    """Return where the loader of this machine searches for libraries, with `folders` first."""
     standard = [Path(folder) for folder in STANDARD_FOLDERS]
     for pattern in MULTIARCH_FOLDERS:
         standard += sorted(Path("/").glob(pattern))
@@ -133,12 +133,12 @@ def system_search(folders: Iterable[Path] = ()) -> LibrarySearch:
     return LibrarySearch(tuple(folders), tuple(parse_ldconfig(listing)), tuple(standard))
 
 
-def expand_origin(entry: str, user: Path) -> Path:
-    """Return the folder that an entry in the run path of the file `user` leads to.
+def expand_origin(entry: str, file: Path) -> Path:
+    """Return the folder that an entry in the run path of a file leads to.
 
     $ORIGIN in an entry stands for the folder of the file.
     """
-    origin = str(user.parent)
+    origin = str(file.parent)
     return Path(entry.replace("${ORIGIN}", origin).replace("$ORIGIN", origin))
 
 
@@ -166,7 +166,10 @@ class PlatformTarget:
     covered: bool  # False: the tag is newer than every policy, and `policy` is only the newest one
 
     def provides(self, library: str) -> bool:
-        """Tell whether every system of the tag has `library`."""
+        """Tell whether every system of the tag has `library`, or must have it if it needs it.
+
+        The latter are the loader and the libraries of the GPU driver.
+        """
         return library in self.policy.whitelist or LOCAL_LIBRARY.fullmatch(library) is not None
 
 
@@ -178,7 +181,7 @@ class PlainLinuxTarget:
     search: LibrarySearch
 
     def provides(self, library: str) -> bool:
-        """Tell whether systems like this one have `library`."""
+        """Tell whether systems like this one have `library`, or must have it if they need it."""
         if LOCAL_LIBRARY.fullmatch(library) is not None:
             return True
         return self.search.find_by_default(library, self.arch) is not None
@@ -194,11 +197,13 @@ class BundledLibrary:
     sha256: str  # of the source, before any edit
 
 
-class NewFile(NamedTuple):
-    """A library that was copied into the wheel, and is searched for libraries that it needs."""
+class WaitingFile(NamedTuple):
+    """A file in the wheel whose needed libraries are still to be provided."""
 
-    path: Path  # of the copy
-    original: Path  # that it was copied from: a run path in the file counts from its folder
+    path: Path  # in the wheel
+    # That it was copied from, or `path` itself for a file of the raw wheel. $ORIGIN in its run path
+    # stands for the folder of the original.
+    original: Path
 
 
 @dataclass
@@ -216,7 +221,8 @@ class Graft:
     # Pattern of a library's name -> folder in site-packages, for the packages of NVIDIA that the
     # wheel requires (`required_nvidia_folders`).
     required_nvidia: Mapping[str, str]
-    # The same for those that the base package requires (`installed_nvidia_folders`).
+    # Name of a library -> its folder in site-packages, for the packages of NVIDIA that the base
+    # package requires (`installed_nvidia_folders`).
     installed_nvidia: Mapping[str, str]
     folder: Path  # for bundled libraries
     files: dict[Path, ElfInfo]  # the wheel's libraries and programs, bundled ones included
@@ -226,7 +232,7 @@ class Graft:
     # By the path that a library was copied from, with links resolved; see also `_alias_nvrtc`.
     bundled: dict[Path, BundledLibrary] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)  # for the user
-    missing: list[str] = field(default_factory=list)  # a clause for each library that is nowhere
+    missing: list[str] = field(default_factory=list)  # a clause for each library not found
 
     def path_in_wheel(self, path: Path) -> str:
         """Return a path as the wheel spells it."""
@@ -238,8 +244,7 @@ def bundle_libraries(graft: Graft) -> None:
 
     Raises RepairError, which names every missing library.
     """
-    # a file of the raw wheel is not copied: it is its own original
-    waiting = [NewFile(path, original=path) for path in graft.files]
+    waiting = [WaitingFile(path, original=path) for path in graft.files]
     while waiting:
         file = waiting.pop(0)
         for needed in graft.files[file.path].needed:
@@ -264,35 +269,35 @@ def is_bundled(name: str) -> bool:
     return keeps_name(name) or _HASHED_NAME.search(name) is not None
 
 
-def _provide_library(graft: Graft, file: NewFile, needed: str) -> list[NewFile]:
+def _provide_library(graft: Graft, file: WaitingFile, needed: str) -> list[WaitingFile]:
     """Bundle the library `needed` that a file needs, unless it is available without that.
 
-    Returns the libraries that were copied for it: itself, and those that it opens by name.
+    A library that is missing is added to `graft.missing`. Returns the new copies, which may need
+    libraries themselves: that of the library, and those of the libraries that it opens by name.
     """
-    user = file.path
+    shown_path = graft.path_in_wheel(file.path)
     name = Path(needed).name
     if is_interpreter_library(name):
-        shown = graft.path_in_wheel(user)
-        graft.notes.append(f"{shown} needed {needed}: removed, the interpreter provides it")
+        graft.notes.append(f"{shown_path} needed {needed}: removed, the interpreter provides it")
         return []
     if _is_available(graft, name):
         if needed != name:  # the linker wrote a path of the build
-            graft.replaced.setdefault(user, {})[needed] = name
+            graft.replaced.setdefault(file.path, {})[needed] = name
         return []
-    info = graft.files[user]
+    info = graft.files[file.path]
     source = graft.search.find(needed, file.original, info.rpath, info.machine)
     if source is None:
-        graft.missing.append(f"{needed}, which {graft.path_in_wheel(user)} needs, was not found")
+        graft.missing.append(f"{needed}, which {shown_path} needs, was not found")
         return []
     if source in graft.files:  # a run path led to a copy in the wheel, which keeps its name
         return []
-    copies: list[NewFile] = []
+    copies: list[WaitingFile] = []
     real = source.resolve()
     if real not in graft.bundled:
         copies += _bundle_library(graft, name, real)
         for library in libraries_opened_by(source):
             copies += _bundle_library(graft, library.name, library.resolve())
-    graft.replaced.setdefault(user, {})[needed] = graft.bundled[real].name
+    graft.replaced.setdefault(file.path, {})[needed] = graft.bundled[real].name
     return copies
 
 
@@ -307,10 +312,10 @@ def _is_available(graft: Graft, name: str) -> bool:
     )
 
 
-def _bundle_library(graft: Graft, needed: str, real: Path) -> list[NewFile]:
+def _bundle_library(graft: Graft, needed: str, real: Path) -> list[WaitingFile]:
     """Copy the library `real`, which is needed by the name `needed`, into the wheel.
 
-    Returns the copy; an empty list if the wheel has it already.
+    `real` is a path without links. Returns the copy; an empty list if the wheel has it already.
     """
     if real in graft.bundled:
         return []
@@ -323,16 +328,16 @@ def _bundle_library(graft: Graft, needed: str, real: Path) -> list[NewFile]:
     if info is not None and not copy.exists():
         _copy_library(real, copy)
         graft.files[copy] = info
-        copies.append(NewFile(copy, original=real))
+        copies.append(WaitingFile(copy, original=real))
     graft.bundled[real] = BundledLibrary(name, graft.path_in_wheel(copy), real, sha256)
     return copies
 
 
 def _alias_nvrtc(graft: Graft) -> None:
-    """Copy libnvrtc to the name by which cuDNN 8 opens it: a wheel cannot hold a link.
+    """Make a second copy of libnvrtc under the name by which cuDNN 8 opens it.
 
-    In `graft.bundled` the second copy has its own path as the key, because the key of the first is
-    the path that both were copied from.
+    A wheel cannot hold a link. In `graft.bundled` the second copy has its own path as the key,
+    because the first has the path that both were copied from.
     """
     libraries = {library.name: library for library in graft.bundled.values()}
     if CUDNN_8 not in libraries:
@@ -348,6 +353,7 @@ def _alias_nvrtc(graft: Graft) -> None:
 
 
 def _copy_library(source: Path, copy: Path) -> None:
+    """Copy a library into the wheel, with the mode 0o755. An OSError names the copy."""
     with name_file(copy):
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, copy)
@@ -355,12 +361,12 @@ def _copy_library(source: Path, copy: Path) -> None:
 
 
 def keeps_name(library: str) -> bool:
-    """Tell whether other libraries open a library by its name, so that it must keep it."""
+    """Tell whether a library must not be renamed, because other libraries open it by its name."""
     return _OPENED_BY_NAME.fullmatch(library) is not None
 
 
 def libraries_opened_by(library: Path) -> Iterator[Path]:
-    """Yield the libraries in the same folder that a library opens by name."""
+    """Yield the libraries that a library opens by name, as far as its folder has them."""
     for pattern, companions in _OPENS_BY_NAME:
         if not pattern.fullmatch(library.name):
             continue
@@ -376,7 +382,7 @@ def required_nvidia_folders(requirements: Iterable[str]) -> dict[str, str]:
 
     The keys are patterns of the libraries' names, and the folders are in site-packages:
     "nvidia-cudnn-cu12" gives {"libcudnn*.so*": "nvidia/cudnn/lib"}. Requirements for other systems
-    than this one are ignored.
+    than this one, and those of extras, are ignored.
     """
     folders = {}
     for line in requirements:
@@ -392,11 +398,10 @@ def required_nvidia_folders(requirements: Iterable[str]) -> dict[str, str]:
 def installed_nvidia_folders(site: Path) -> dict[str, str]:
     """Return the folders of NVIDIA's libraries in the site-packages `site`.
 
-    The keys are the libraries' names: {"libcublas.so.11": "nvidia/cublas/lib"}.
-
-    The CUDA runtime is left out: a package built with another toolkit than its base package needs
-    its own, and two runtimes do not interfere. Two copies of another library would: handles that
-    the base package passes on belong to one of them.
+    The keys are the libraries' names: {"libcublas.so.11": "nvidia/cublas/lib"}. The CUDA runtime is
+    left out: a package built with another toolkit than its base package needs its own, and two
+    runtimes do not interfere. Two copies of another library would interfere: a handle that the base
+    package passes on belongs to one of them.
     """
     folders = {}
     for path in site.glob("nvidia/*/lib/*.so*"):
@@ -406,7 +411,7 @@ def installed_nvidia_folders(site: Path) -> dict[str, str]:
 
 
 def nvidia_folder(folders: Mapping[str, str], library: str) -> str | None:
-    """Return the folder whose key matches the name of a library, or None.
+    """Return the folder that has a library; None if no key matches its name.
 
     `folders` are those of `required_nvidia_folders` or `installed_nvidia_folders`.
     """
@@ -417,9 +422,10 @@ def nvidia_folder(folders: Mapping[str, str], library: str) -> str | None:
 
 
 def _nvidia_packages(requirement: Requirement) -> Iterator[tuple[str, str]]:
-    """Yield name and folder of each package of NVIDIA that a requirement installs.
+    """Yield the short name and the folder of each package of NVIDIA that a requirement installs.
 
-    The folder is below nvidia/ in site-packages: "nvidia-cudnn-cu12" gives ("cudnn", "cudnn").
+    The folder is below nvidia/ in site-packages: "nvidia-cudnn-cu12" gives ("cudnn", "cudnn"), and
+    "cuda-toolkit[cublas]==13.0" gives ("cublas", "cu13").
     """
     name = canonicalize_name(requirement.name)
     match = _NVIDIA_PACKAGE.fullmatch(name)
@@ -440,7 +446,8 @@ class SystemNeeds:
     file: str  # path in the wheel
     libraries: frozenset[str]  # names
     versions: Mapping[str, frozenset[str]]  # library -> symbol versions
-    symbols: frozenset[str] = frozenset()  # undefined ones, read only if the policy forbids some
+    # Undefined ones; empty unless the policy forbids some symbols of these libraries.
+    symbols: frozenset[str] = frozenset()
 
 
 def match_libc_tag(tag: str) -> re.Match[str] | None:
@@ -463,7 +470,7 @@ def platform_target(tag: str) -> PlatformTarget:
     policies = _policies(match["libc"], match["arch"], tag)
     # A version between two policies is judged by the newer one and, for the C library itself, by
     # number.
-    newer = [dated.policy for dated in policies if dated.version >= version]
+    newer = [versioned.policy for versioned in policies if versioned.version >= version]
     policy = newer[0] if newer else policies[-1].policy
     return PlatformTarget(tag, match["arch"], version, policy, covered=bool(newer))
 
@@ -474,10 +481,10 @@ def system_needs(
     target: PlatformTarget,
     wheel_libraries: Container[str],
 ) -> Iterator[SystemNeeds]:
-    """Yield what each of the `files` below `root` needs from the systems of the target.
+    """Yield what each of the `files` below `root` needs of the libraries that the target provides.
 
-    `wheel_libraries` are the names of the wheel's own libraries, which the system need not have.
-    No policy has rules for the GPU driver, so its libraries are left out.
+    Left out are `wheel_libraries`, the names of the wheel's own libraries, and the libraries of the
+    GPU driver, for which no policy has rules.
     """
     for path, info in files.items():
         libraries = set()
@@ -494,10 +501,13 @@ def system_needs(
 
 
 def policy_problems(target: PlatformTarget, needs: Iterable[SystemNeeds]) -> list[str]:
-    """Return a clause for each need that the target's tag does not promise."""
+    """Return a clause for each need that the target's tag does not allow.
+
+    That is a symbol version that is too new, or a symbol that the policy forbids.
+    """
     problems = []
-    # In a policy the whitelist has the libraries that systems of the tag have, and the blacklist
-    # those of them of which some symbols must not be used.
+    # The whitelist of a policy has the libraries of the tag's systems. The blacklist has symbols of
+    # them that must not be used, by library.
     for need in needs:
         for library in sorted(target.policy.whitelist & set(need.versions)):
             problems += [
@@ -515,15 +525,15 @@ def policy_problems(target: PlatformTarget, needs: Iterable[SystemNeeds]) -> lis
 
 
 def oldest_target(target: PlatformTarget, needs: Sequence[SystemNeeds]) -> PlatformTarget | None:
-    """Return the oldest target with this C library that meets these needs; None without one."""
+    """Return the oldest target with the same C library that meets these needs; None without one."""
     libc = "musllinux" if target.tag.startswith("musllinux") else "manylinux"
     libraries = set[str]().union(*(need.libraries for need in needs))
-    for dated in _policies(libc, target.arch, target.tag):
+    for versioned in _policies(libc, target.arch, target.tag):
         candidate = PlatformTarget(
-            tag=dated.policy.name,
+            tag=versioned.policy.name,
             arch=target.arch,
-            version=dated.version,
-            policy=dated.policy,
+            version=versioned.version,
+            policy=versioned.policy,
             covered=True,
         )
         has_libraries = all(candidate.provides(library) for library in libraries)
@@ -543,7 +553,7 @@ def _is_too_new(target: PlatformTarget, version: str) -> bool:
     return target.covered and promised is not None and number not in promised
 
 
-class _DatedPolicy(NamedTuple):
+class _VersionedPolicy(NamedTuple):
     """A policy of auditwheel, and the version of the C library that it is for."""
 
     version: tuple[int, int]  # (2, 28) of "manylinux_2_28"
@@ -551,8 +561,8 @@ class _DatedPolicy(NamedTuple):
 
 
 @cache
-def _policies(libc: str, arch: str, tag: str) -> tuple[_DatedPolicy, ...]:
-    """Return every policy for `arch`, in the order of the versions, oldest first.
+def _policies(libc: str, arch: str, tag: str) -> tuple[_VersionedPolicy, ...]:
+    """Return every policy for a C library and an arch, the one for the oldest version first.
 
     Raises OptionError, which names the `tag`, if auditwheel knows no such arch.
     """
@@ -566,10 +576,10 @@ def _policies(libc: str, arch: str, tag: str) -> tuple[_DatedPolicy, ...]:
         )
     else:
         policies = WheelPolicies(libc=Libc.GLIBC, arch=Architecture(arch))
-    dated = []
+    versioned = []
     for policy in policies:
         match = LIBC_TAG.fullmatch(policy.name)
         if match is not None:  # the plain linux policy has no version
             version = (int(match["major"]), int(match["minor"]))
-            dated.append(_DatedPolicy(version, policy))
-    return tuple(sorted(dated, key=lambda policy: policy.version))
+            versioned.append(_VersionedPolicy(version, policy))
+    return tuple(sorted(versioned, key=lambda policy: policy.version))
