@@ -32,7 +32,7 @@ from torchmill.plan.published_wheel import PublishedWheel, WheelVerdict
 from torchmill.plan.recorded_wheels import (
     RecordedWheel,
     best_wheel,
-    knows_abi,
+    can_compare_abi,
     wheels_for_torch,
 )
 from torchmill.plan.wheel_name import promised_glibc
@@ -484,21 +484,22 @@ def _remarks(facts: Facts, release: Release, wheel: PublishedWheel, host: Host) 
         return
     published_release = _as_released(facts, release)
     gpus = known_capabilities(facts, host.gpus.devices)
-    if wheel.recorded is not None and not knows_abi(facts, wheel.recorded, wheel.torch, wheel.arch):
+    recorded = wheel.recorded
+    if recorded is not None and not can_compare_abi(facts, recorded, wheel.torch, wheel.arch):
         yield (
-            f"`torch.compiled_with_cxx11_abi()` must be {wheel.recorded.has_new_abi} there, which "
+            f"`torch.compiled_with_cxx11_abi()` must be {recorded.has_new_abi} there, which "
             "the facts do not tell of every official wheel of that torch"
         )
-    if published_release.torch and wheel.recorded is None:
+    if published_release.torch and recorded is None:
         yield f"it goes with the official {facts.packages[release.package].after}"
-    if wheel.toolkit and wheel.recorded is None:
+    if wheel.toolkit and recorded is None:
         yield from _cudnn_remark(published_release, wheel.toolkit, gpus)
     if wheel.is_known_to_fit:
         for gpu in gpus:
             features = wheel_fit.missing_features(facts, wheel.readings, gpu)
             if features:
                 yield f"it has no code for {' and '.join(features)} on {gpu.name}"
-    is_pure = wheel.recorded is not None and wheel.recorded.is_pure
+    is_pure = recorded is not None and recorded.is_pure
     if wheel.toolkit and host.gpus.running_driver is None and not is_pure:
         oldest = oldest_driver(wheel.toolkit, host.system)
         if oldest:

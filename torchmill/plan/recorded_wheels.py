@@ -2,10 +2,11 @@
 
 The local version of a wheel often says what it was made for: "2.8.3+cu12torch2.8cxx11abiTRUE",
 "2.1.2+pt28cu128", "0.21.0+torch270cu128". The facts beside a wheel (`WheelFiles`) say what its name
-does not. If nothing tells the torch or the toolkit, that counts as not known, and never as any.
+does not. If nothing tells the torch or the toolkit, the wheel is not ruled out, but neither is it
+known to fit; a wheel that is known to fit is preferred (`best_wheel`).
 
-The C++ ABI is that of gcc's standard library, in which strings changed. A library with one does
-not load into a torch with the other:
+gcc's standard library has two C++ ABIs, an old and a new one, which differ in strings. A library
+with one does not load into a torch with the other:
 https://gcc.gnu.org/onlinedocs/libstdc++/manual/using_dual_abi.html
 """
 
@@ -28,36 +29,36 @@ from torchmill.config.versions import is_within, python_key
 from torchmill.core.errors import ConfigError
 
 _BRACES = re.compile(r"\{([^{}]*)\}")
-# "torch2.8", "torch270" and "pt28": without full stops, the last digit after "torch" is that of the
-# patch release, and "pt" has none (whl.natten.org, data.pyg.org).
+# "torch2.8", "torch270" and "pt28": without full stops, the last digit after "torch" is the number
+# of the patch release, and after "pt" there is no such number (whl.natten.org, data.pyg.org).
 _TORCH = re.compile(
     r"torch(?P<dotted>\d+\.\d+(\.\d+)?)|torch(?P<whole>\d{3,})|pt(?P<short>\d{2,})(?!\.)"
 )
 _VARIANT = re.compile(r"(?P<variant>cu\d+|cpu)")
 _CXX11_ABI = re.compile(r"cxx11abi(?P<new>true|false)")
 _INTERPRETER = re.compile(r"(py|cp)(\d)(\d*)")
-_MAJOR_DIGITS = 4  # of "cu12": a variant with a major version alone has no more
-_WHOLE_DIGITS = 3  # of a version with its patch release, "2.9.1"
+_MAJOR_VARIANT_LENGTH = 4  # of "cu12": a variant with a minor version, "cu128", is longer
+_PATCH_VERSION_PARTS = 3  # of a version with the number of its patch release, "2.9.1"
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedWheel:
-    """One wheel of a package, as it is recorded."""
+    """One wheel of a package, as its name and the facts beside it describe it."""
 
-    file: str
-    package: str  # as the name of the file has it: "flash-attn"
+    file: str  # its name
+    package: str  # in the normal form of PyPI: "flash-attn"
     version: Version  # with the local part
     tags: frozenset[Tag]
-    place: WheelSource
-    group: WheelFiles
-    torch: SpecifierSet | None  # that it goes with; None: nothing says it
-    torch_version: str  # for addresses: "2.8.0"; "": no single version is said
-    variant: str  # "cu128", "cu12" for all of CUDA 12, "cpu"; "": nothing says it
-    has_new_abi: bool | None  # None: its name does not say it
+    place: WheelSource  # that has it
+    group: WheelFiles  # that it is one of
+    torch: SpecifierSet | None  # that it goes with; None: not known
+    torch_version: str  # for addresses: "2.8.0"; "": not a single one
+    variant: str  # "cu128", "cu12" for all of CUDA 12, "cpu"; "": not known
+    has_new_abi: bool | None  # the new C++ ABI; None: its name does not say it
 
     @property
     def arguments(self) -> str:
-        """Return the arguments of `pip install` that install the wheel."""
+        """Return the arguments, as a text, with which `pip install` installs the wheel."""
         return self.place.install.format(
             file=self.file,
             version=self.version,
@@ -78,21 +79,24 @@ class RecordedWheel:
 
     @property
     def is_listed(self) -> bool:
-        """Tell whether somebody has seen the wheel in a list."""
+        """Tell whether somebody has seen the wheel in a list of files, and so knows it exists."""
         return self.place.evidence == "listed"
 
 
 def expand_braces(pattern: str) -> Iterator[str]:
     """Yield the texts that a pattern stands for: "a-{b,c}" for "a-b" and "a-c"."""
     parts = _BRACES.split(pattern)
-    # The pieces between braces and the alternatives in them take turns.
+    # Every second part is the inside of braces; the others have no alternatives.
     alternatives = [part.split(",") if number % 2 else [part] for number, part in enumerate(parts)]
     for choice in product(*alternatives):
         yield "".join(choice)
 
 
 def recorded_wheels(facts: Facts, package: str) -> Sequence[RecordedWheel]:
-    """Return all recorded wheels of a package. Raises ConfigError for a name that is no wheel's."""
+    """Return all recorded wheels of a package.
+
+    Raises ConfigError if the facts have the name of a file that is not the name of a wheel.
+    """
     wheels: list[RecordedWheel] = []
     for place in facts.package_wheels.get(package, ()):
         wheels.extend(_wheels_of_place(place))
@@ -101,16 +105,19 @@ def recorded_wheels(facts: Facts, package: str) -> Sequence[RecordedWheel]:
 
 @cache
 def _wheels_of_place(place: WheelSource) -> tuple[RecordedWheel, ...]:
-    """Return the wheels of a place."""
+    """Return all wheels that a place is recorded to have."""
     wheels: list[RecordedWheel] = []
     for group in place.wheels:
         for pattern in group.files:
-            wheels.extend(_read_name(name, place, group) for name in expand_braces(pattern))
+            wheels.extend(_describe_wheel(name, place, group) for name in expand_braces(pattern))
     return tuple(wheels)
 
 
-def _read_name(file: str, place: WheelSource, group: WheelFiles) -> RecordedWheel:
-    """Return a wheel with what its name says; what the facts beside it say goes first."""
+def _describe_wheel(file: str, place: WheelSource, group: WheelFiles) -> RecordedWheel:
+    """Return the wheel with a file's name, described by that name and by the facts of its group.
+
+    If the two differ, the facts count. Raises ConfigError if it is not the name of a wheel.
+    """
     try:
         package, version, _, tags = parse_wheel_filename(file)
     except InvalidWheelFilename as error:
@@ -159,8 +166,8 @@ def _torch_in_label(label: str) -> str:
 
 
 def _specifier_of(version: str) -> SpecifierSet:
-    """Return the releases of torch that a version in a name stands for: of "2.8" all 2.8.*."""
-    if version.count(".") + 1 < _WHOLE_DIGITS:
+    """Return the releases of torch that a version stands for: "2.8" for all of 2.8.*."""
+    if version.count(".") + 1 < _PATCH_VERSION_PARTS:
         return SpecifierSet(f"=={version}.*")
     return SpecifierSet(f"=={version}")
 
@@ -179,12 +186,12 @@ def _with_patch_number(version: str) -> str:
 
 
 def fits_python(wheel: RecordedWheel, python: str) -> bool:
-    """Tell whether pip installs a wheel for a Python, "3.12" or "3.13t"."""
+    """Tell whether the tags of a wheel let pip install it for a Python, "3.12" or "3.13t"."""
     return any(_tag_fits_python(tag, python) for tag in wheel.tags)
 
 
 def _tag_fits_python(tag: Tag, python: str) -> bool:
-    """Tell whether a tag of a wheel is one of a Python's.
+    """Tell whether pip on a Python accepts the interpreter and the ABI of a wheel's tag.
 
     https://packaging.python.org/en/latest/specifications/platform-compatibility-tags/
     """
@@ -204,7 +211,7 @@ def _tag_fits_python(tag: Tag, python: str) -> bool:
 
 
 def fits_arch(facts: Facts, wheel: RecordedWheel, arch: str) -> bool:
-    """Tell whether pip installs a wheel on machines of an arch, as arches.toml names it."""
+    """Tell whether the tags of a wheel let pip install it on an arch, as arches.toml names it."""
     for tag in wheel.tags:
         if tag.platform == "any":
             return True
@@ -217,7 +224,7 @@ def fits_arch(facts: Facts, wheel: RecordedWheel, arch: str) -> bool:
 def fits_variant(wheel: RecordedWheel, toolkit: Toolkit | None) -> bool:
     """Tell whether a wheel may go with a torch that has a toolkit; None: a torch without CUDA.
 
-    A wheel of which no toolkit is said may go with any.
+    True if the wheel's toolkit is not known.
     """
     if not wheel.variant:
         return True
@@ -225,15 +232,15 @@ def fits_variant(wheel: RecordedWheel, toolkit: Toolkit | None) -> bool:
         return toolkit is None
     if toolkit is None:
         return False
-    if len(wheel.variant) <= _MAJOR_DIGITS:
+    if len(wheel.variant) <= _MAJOR_VARIANT_LENGTH:
         return toolkit.version.partition(".")[0] == wheel.variant.removeprefix("cu")
     return wheel.variant == toolkit.variant
 
 
 def fits_torch(facts: Facts, wheel: RecordedWheel, torch: str, arch: str) -> bool:
-    """Tell whether a wheel may go with a release of torch: the official one, by its C++ ABI too.
+    """Tell whether a wheel may go with the official wheels of a torch on an arch.
 
-    A wheel of which no torch is said may go with any.
+    False if its torch or its C++ ABI is another one. What is not known rules nothing out.
     """
     if wheel.torch is not None and not is_within(wheel.torch, torch):
         return False
@@ -243,13 +250,16 @@ def fits_torch(facts: Facts, wheel: RecordedWheel, torch: str, arch: str) -> boo
     return has_new_abi is None or has_new_abi == wheel.has_new_abi
 
 
-def knows_abi(facts: Facts, wheel: RecordedWheel, torch: str, arch: str) -> bool:
-    """Tell whether the C++ ABI in a wheel's name, if any, is known to be that of official wheels."""
+def can_compare_abi(facts: Facts, wheel: RecordedWheel, torch: str, arch: str) -> bool:
+    """Tell whether `fits_torch` could compare a wheel's C++ ABI with that of the official wheels.
+
+    Also true if the name of the wheel says none: then there is nothing to compare.
+    """
     return wheel.has_new_abi is None or _official_abi(facts, torch, arch) is not None
 
 
 def _official_abi(facts: Facts, torch: str, arch: str) -> bool | None:
-    """Tell whether official wheels of a torch have the new C++ ABI; None if it is not known."""
+    """Tell whether the official wheels of a torch have the new C++ ABI; None if not known."""
     for record in facts.official.cxx11_abi:
         if arch in record.arches and is_within(record.new, torch):
             return True
@@ -259,7 +269,7 @@ def _official_abi(facts: Facts, torch: str, arch: str) -> bool | None:
 
 
 def wheels_for_torch(facts: Facts, package: str, torch: str, arch: str) -> Sequence[RecordedWheel]:
-    """Return the recorded wheels of a package for a machine that may go with a release of torch."""
+    """Return the recorded wheels of a package that may go with a torch on machines of an arch."""
     return [
         wheel
         for wheel in recorded_wheels(facts, package)
@@ -272,8 +282,8 @@ def best_wheel(
 ) -> RecordedWheel | None:
     """Return the best of some wheels for a Python and the toolkit of its torch; None if none fits.
 
-    A wheel that says its torch and toolkit goes first, then one that somebody has seen in a list,
-    then one of a `version`, and then the newest.
+    A wheel whose torch and toolkit are known is preferred; among equals one that somebody has seen
+    in a list, then one of the release `version`, and then the newest.
     """
     fitting = [
         wheel for wheel in wheels if fits_variant(wheel, toolkit) and fits_python(wheel, python)
