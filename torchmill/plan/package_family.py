@@ -1,7 +1,8 @@
 """A family of packages that are all built against one torch: its cells, their order, their results.
 
 A cell *needs* the cells of packages that its package imports, such as torch-scatter for
-torch-sparse: it is checked together with their wheels, which are therefore built first.
+torch-sparse: it is checked together with their wheels, which are therefore built first. The torch
+is on the index that pip uses, and newer than the facts; its own facts are drafted.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,19 +26,19 @@ from torchmill.plan.new_torch import IndexTorch, newest_completed
 from torchmill.plan.package_request import named_packages
 from torchmill.plan.trial import find_trial
 
-# - pending: it can be built, and nobody has tried here
+# - pending: it can be built, and no run on this machine has tried
 # - built, failed: the result of a session
-# - skipped: a cell that it needs has failed, or cannot be built
-# - unfinished: something else than its build stopped it, such as a network that did not answer
+# - skipped: a cell that it needs has no wheel
+# - unfinished: something other than its build stopped it, such as a network that did not answer
 # - refused: facts or the torch rule it out
 State = Literal["pending", "built", "failed", "skipped", "unfinished", "refused"]
-# Results that count: the same torch is not tried again because of such a cell.
+# Results that count: later runs do not try these cells again with the same torch.
 _SETTLED: Mapping[str, State] = {"built": "built", "failed": "failed", "skipped": "skipped"}
 
 
 @dataclass(frozen=True, slots=True)
 class FamilyCell:
-    """A package for one Python and variant, against the new torch."""
+    """A package for one Python and variant, to be built against the new torch."""
 
     identifier: str  # of its session: "scatter-3.12-cu132"
     package: str
@@ -54,8 +55,8 @@ class FamilyCell:
 def choose_family(facts: Facts, names: Sequence[str]) -> list[Package]:
     """Return the packages that names mean; without names, all that declare their own releases.
 
-    Packages that they import are added. Each package is behind those that it imports. Raises
-    ConfigError for a name of no package, and for the package that the others are built against.
+    Packages that they import are added, each before those that import it. Raises ConfigError for a
+    name of no package, and for the package that all others are built against.
     """
     base = base_package(facts)
     by_name = named_packages(facts, names)
@@ -83,7 +84,7 @@ def choose_family(facts: Facts, names: Sequence[str]) -> list[Package]:
 
 
 def _add_with_imports(facts: Facts, package: Package, chosen: dict[str, Package]) -> None:
-    """Add a package to the chosen ones, behind the packages that it imports."""
+    """Add the packages that a package imports to the chosen ones, and then the package itself."""
     if package.name in chosen:
         return
     for name in package.checks.imports:
@@ -103,7 +104,7 @@ class FamilyBase:
 
 
 def describe_base(facts: Facts, release: Release, on_index: IndexTorch, arch: str) -> FamilyBase:
-    """Return the torch of an index as the base of a family on an arch."""
+    """Return the torch of an index as the base of a family; its variant is that of its wheels."""
     variant = CPU
     if release.cuda.pypi:
         variant = recorded_pypi_variant(facts, release, arch) or CPU
@@ -119,10 +120,10 @@ def plan_family(
     variants: Sequence[str],
     options: Options,
 ) -> list[FamilyCell]:
-    """Return the cells of a family, each behind the cells that it needs, refused ones included.
+    """Return the cells of a family, refused ones included, each after the cells that it needs.
 
-    `pythons` and `variants` may be spelled as for `invoke build`. Without variants, the only one is
-    that of the torch's own wheels.
+    `packages` are in the order of `choose_family`. `pythons` and `variants` may be spelled as for
+    `invoke build`. Without variants, the only one is that of the torch's own wheels.
     """
     cells: dict[str, FamilyCell] = {}
     for package in packages:
@@ -136,7 +137,10 @@ def plan_family(
 
 
 def _build_of_name(facts: Facts, package: Package, name: str, arch: str) -> Build:
-    """Return the build that a name with any spelling of Python and toolkit means."""
+    """Return the build of a package that a name means, in any spelling of Python and toolkit.
+
+    A variant that no toolkit of the facts has gives a build without a toolkit's version.
+    """
     _, python, variant = cell_lookup.usual_spelling(name).rsplit("-", 2)
     toolkits = {toolkit.variant: toolkit.version for toolkit in facts.toolkits}
     cuda = toolkits.get(variant)
@@ -178,7 +182,7 @@ def _plan_cell(
 
 
 def _refusal_by_torch(build: Build, base: FamilyBase) -> str:
-    """Return why the wheels of a torch rule a build out, as a clause; "" if they do not."""
+    """Return why a build has no torch or no toolkit to build with, as a clause; "" if it has."""
     torch = base.release
     if build.python not in base.on_index.pythons:
         listed = ", ".join(base.on_index.pythons)
@@ -207,7 +211,7 @@ def _no_partner_reason(facts: Facts, package: Package, base: FamilyBase) -> str:
 
 
 def _base_mismatch(facts: Facts, cell: Cell, options: Options) -> str:
-    """Return why a cell cannot be built against the torch of the index; "" if it can."""
+    """Return why options or facts keep a cell from the torch of the index; "" if nothing does."""
     try:
         base_version(facts, cell, replace(options, torch=PYPI))
     except ConfigError as error:
@@ -228,9 +232,9 @@ def _refused_by_needs(cell: FamilyCell, others: Mapping[str, FamilyCell]) -> Fam
 def with_records(
     cells: Iterable[FamilyCell], records: Mapping[str, Mapping[str, str]]
 ) -> list[FamilyCell]:
-    """Return cells with the results of earlier runs, by their identifiers.
+    """Return cells with the results of earlier runs, `records` by the identifiers of cells.
 
-    Refused cells stay so, and results that do not count leave a cell pending.
+    Refused cells stay refused, and a result that does not count leaves its cell pending.
     """
     updated = []
     for cell in cells:
@@ -246,12 +250,15 @@ def with_records(
 
 
 def pending_cells(cells: Iterable[FamilyCell]) -> list[FamilyCell]:
-    """Return the cells that nobody has tried here."""
+    """Return the cells that are still to be built."""
     return [cell for cell in cells if cell.state == "pending"]
 
 
 def obstacle_of(cell: FamilyCell, others: Mapping[str, FamilyCell]) -> str:
-    """Return why a cell is skipped, as a clause: a cell that it needs was not built; "" if not."""
+    """Return why a cell has to be skipped, as a clause; "" if it can be built.
+
+    The reason is a cell that it needs and that was not built. `others` are by identifier.
+    """
     for identifier in cell.needs:
         needed = others.get(identifier)
         if needed is not None and needed.state not in {"pending", "built"}:
@@ -262,7 +269,8 @@ def obstacle_of(cell: FamilyCell, others: Mapping[str, FamilyCell]) -> str:
 def settled_records(cells: Iterable[FamilyCell]) -> dict[str, dict[str, str]]:
     """Return the results that count, by identifier, as `with_records` takes them.
 
-    A cell that was skipped because of an unfinished one does not count either.
+    Cells that need an unfinished one, or need such a cell, do not count either. `cells` are in the
+    order of `plan_family`.
     """
     unfinished: set[str] = set()
     records: dict[str, dict[str, str]] = {}
@@ -280,7 +288,7 @@ def settled_records(cells: Iterable[FamilyCell]) -> dict[str, dict[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class FamilyJob:
-    """Sessions of one Python and variant that one machine runs, because some need others."""
+    """Sessions that one machine runs, all for one Python and variant, because some need others."""
 
     python: str
     variant: str
@@ -288,18 +296,21 @@ class FamilyJob:
 
 
 def group_jobs(cells: Iterable[FamilyCell]) -> list[FamilyJob]:
-    """Return the jobs that build cells on several machines, those that belong together in one."""
+    """Return jobs that can run on several machines; each has its cells and all that they need.
+
+    `cells` are in the order of `plan_family`; cells that are not among them are in no job.
+    """
     groups: list[list[FamilyCell]] = []
     for cell in cells:
-        merged = [cell]
-        rest = []
+        merged = [cell]  # the cell, after all cells that are built in the same job
+        unrelated = []
         for group in groups:
-            names = {member.identifier for member in group}
-            if names.isdisjoint(cell.needs):
-                rest.append(group)
+            identifiers = {member.identifier for member in group}
+            if identifiers.isdisjoint(cell.needs):
+                unrelated.append(group)
             else:
                 merged = group + merged
-        groups = [*rest, merged]
+        groups = [*unrelated, merged]
     jobs = []
     for group in groups:
         sessions = " ".join(cell.identifier for cell in group)
