@@ -8,12 +8,13 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class CommandOutput:
-    """The output of a command, for people and for programs, and how it ends."""
+    """What a command prints, for people and for programs, and how it ends."""
 
-    text: str
-    data: Any = None  # for --json
-    require: Callable[[], None] = lambda: None  # is called after printing, and may raise
-    exit_code: int = 0
+    text: str  # for people
+    data: Any = None  # for programs: what --json prints
+    # Called after printing; it raises the error with which the command ends, if there is one.
+    require: Callable[[], None] = lambda: None
+    exit_code: int = 0  # of the process, unless `require` raises
 
     def __str__(self) -> str:
         return self.text
@@ -21,9 +22,9 @@ class CommandOutput:
 
 @cache
 def read_help() -> Mapping[str, Mapping[str, str]]:
-    """Return the help of options, by task and option.
+    """Return the help texts of options, by task and by the name of the option.
 
-    Under "shared" are options that mean the same in several tasks.
+    Options that mean the same in several tasks are under "shared" in place of a task.
     """
     from torchmill.core.package_data import read_table_beside
 
