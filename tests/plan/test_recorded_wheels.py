@@ -85,6 +85,8 @@ def test_what_is_recorded_beside_a_name_goes_first() -> None:
         ("cp39-abi3", {"3.9", "3.12"}),
         ("py3-none", {"3.7", "3.9", "3.12", "3.13t"}),
         ("py39-none", {"3.9", "3.12", "3.13t"}),
+        ("py2-none", set()),
+        ("py2.py3-none", {"3.7", "3.9", "3.12", "3.13t"}),
         ("cp312-none", {"3.12"}),
         ("pp310-pypy310_pp73", set()),
     ],

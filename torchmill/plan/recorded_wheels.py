@@ -200,12 +200,16 @@ def _tag_fits_python(tag: Tag, python: str) -> bool:
         return False
     version = python.removesuffix("t")
     is_exact = f"{match[2]}.{match[3]}" == version
-    is_newer = python_key(version) >= python_key(f"{match[2]}.{match[3] or 0}")
+    # A wheel for Python 2 alone does not run on Python 3, although that is newer.
+    is_same_major = version.partition(".")[0] == match[2]
+    is_new_enough = is_same_major and python_key(version) >= python_key(
+        f"{match[2]}.{match[3] or 0}"
+    )
     if tag.abi == "abi3":
         # Free-threaded Pythons load no such wheel: https://peps.python.org/pep-0703/
-        return is_newer and python == version
+        return is_new_enough and python == version
     if tag.abi == "none":
-        return is_exact if match[1] == "cp" else is_newer
+        return is_exact if match[1] == "cp" else is_new_enough
     # Up to Python 3.7 the tag ends in "m".
     return is_exact and tag.abi.removesuffix("m") == f"cp{python.replace('.', '')}"
 
