@@ -344,6 +344,12 @@ def test_optional_files_may_be_missing(small_facts: Facts) -> None:
         ),
         (
             "packages/tiny-scatter.toml",
+            'after = "base"',
+            'after = "base"\nimports = ["tiny-scatter"]',
+            "tiny-scatter.toml: 'imports' leads back to tiny-scatter itself",
+        ),
+        (
+            "packages/tiny-scatter.toml",
             'session = "scatter"',
             'session = "wheel"',
             "'session' is 'wheel', which is that of base",

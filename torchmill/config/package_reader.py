@@ -72,10 +72,12 @@ def read_package_files(folder: Path, cache: StatCache | None) -> list[PackageFil
         package = read_package(path, problems, kinds, cache)
         files.append(PackageFile(path.name, package, problems))
     names = [file.package.name for file in files]
+    packages = {file.package.name: file.package for file in files}
     for file in files:
         if not file.package.name:
             continue
         file.problems.extend(_unknown_names(file.package, names))
+        file.problems.extend(_circular_imports(file.package, packages))
         file.problems.extend(_absent_patches(file.package, folder / "patches"))
         for other in files:
             if _takes_session(file.package, other.package):
@@ -242,6 +244,19 @@ def _unknown_names(package: Package, names: Collection[str]) -> Iterator[str]:
             if name not in names:
                 choices = ", ".join(filter(None, names))  # a file with mistakes may have no name
                 yield f"{package.name}.toml: '{key}' names '{name}'; packages/ has {choices}"
+
+
+def _circular_imports(package: Package, packages: Mapping[str, Package]) -> Iterator[str]:
+    """Yield a problem if a package imports itself, alone or by way of other packages."""
+    imported: set[str] = set()
+    waiting = list(package.checks.imports)
+    while waiting:
+        name = waiting.pop()
+        if name not in imported and name in packages:
+            imported.add(name)
+            waiting.extend(packages[name].checks.imports)
+    if package.name in imported:
+        yield f"{package.name}.toml: 'imports' leads back to {package.name} itself"
 
 
 def _absent_patches(package: Package, patches: Path) -> Iterator[str]:

@@ -88,9 +88,8 @@ def _add_with_imports(facts: Facts, package: Package, chosen: dict[str, Package]
     if package.name in chosen:
         return
     for name in package.checks.imports:
-        if name != package.name:
-            _add_with_imports(facts, facts.packages[name], chosen)
-    chosen.setdefault(package.name, package)
+        _add_with_imports(facts, facts.packages[name], chosen)
+    chosen[package.name] = package
 
 
 @dataclass(frozen=True, slots=True)
