@@ -3,10 +3,14 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from torchmill.config.facts import FailureCause
+from torchmill.config.facts import CauseCandidate, FailureCause
+from torchmill.plan.diagnosis.templates import fill_facts
 
 # The heading of a section, between two lines of dashes, or the name of a cause.
-HEADING = re.compile(r'^# -{20,}\n# (?P<title>.+)\n# -{20,}$|^name = "(?P<name>.+)"$', re.MULTILINE)
+HEADING = re.compile(
+    r'^# -{20,}\n# (?P<title>.+)\n# -{20,}$|^\[\[cause\]\]\nname = "(?P<name>.+)"$',
+    re.MULTILINE,
+)
 INDEX = """\
 # Failures, by name
 
@@ -72,11 +76,20 @@ def _anchor(name: str) -> str:
 def _entry(cause: FailureCause) -> str:
     """Return the section of a page about one cause."""
     example = cause.examples[0].replace("`", "'")
-    explanation = cause.cause[0].upper() + cause.cause[1:]
+    sentence = fill_facts(cause.cause, {})
+    explanation = sentence[0].upper() + sentence[1:]
     releases = f" Only torch {cause.release}." if cause.release else ""
     note = _PRECEDENCE_NOTES.get(cause.precedence, "")
+    reasons = " ".join(map(_reason, cause.candidates))
+    reasons = f"- **If facts decide:** {reasons}\n" if reasons else ""
     return (
         f"\n## {cause.name}\n\n`{example}`\n\n"
         f"{explanation}.{releases}{note}\n\n"
-        f"- **Fix:** {cause.cure}.\n- **Source:** {cause.source}.\n"
+        f"- **Fix:** {fill_facts(cause.cure, {})}.\n{reasons}- **Source:** {cause.source}.\n"
     )
+
+
+def _reason(candidate: CauseCandidate) -> str:
+    """Return the sentences of a page about a reason that facts tell from others."""
+    cause = fill_facts(candidate.cause, {})
+    return f"*{cause}*: {fill_facts(candidate.cure, {})}."

@@ -433,12 +433,31 @@ def _shards() -> Schema:
 def _diagnose() -> Schema:
     cause = {
         "name": text("its name in the catalogue"),
+        "candidate": nullable(text("which of its reasons the facts support; null: none, or one")),
         "cause": text("what went wrong"),
         "cure": text("what to do"),
+        "command": nullable(text("the first command of the cure")),
         "source": text("where that is from"),
         "line": whole("the line of the log, counted from 1"),
         "text": text("that line"),
         "making": nullable(text("what was being made")),
+        "facts": texts("names of the facts that chose the answer, or stand in it"),
+    }
+    candidate = {
+        "name": text("its name"),
+        "verdict": text("'supported' or 'unknown'; those that are refuted are left out"),
+        "cause": text("what went wrong"),
+        "cure": text("what to do"),
+        "tell": nullable(text("the command that shows whether it is this one")),
+        "unknown": texts("names of the facts that would decide"),
+    }
+    fact = {
+        "name": text("its name"),
+        "value": text("its value"),
+        "origin": text("'log', 'session', 'collect_env', 'host' or 'rules'"),
+        "line": nullable(whole("the line of the log, counted from 1")),
+        "text": nullable(text("that line")),
+        "basis": texts("names of the facts that a rule computed it from"),
     }
     return _output(
         "`invoke diagnose --json`: why a build failed.",
@@ -446,6 +465,10 @@ def _diagnose() -> Schema:
             "log": text("the log; '-': standard input"),
             "failure": nullable(of_class(BuildFailure)),
             "cause": nullable(record("the cause; null: the catalogue has none", cause)),
+            "causes": listed(record("a reason", candidate), "the cause's reasons, the best first"),
+            "facts": listed(record("a fact", fact), "what is known of the build and its machine"),
+            "contradictions": texts("facts that exclude each other, and which of them count"),
+            "probes": texts("commands that would tell the reasons apart"),
             "unread": nullable(text("what was not compared with the catalogue")),
         },
     )

@@ -53,7 +53,7 @@ LINES = {
     "doctor": [HOST, f"wheel-3.10-cu117 --tag=v1.13.1 {HOST}"],
     "jobs": ["--tag=v1.13.1", f"wheel-3.10-cpu --tag=v1.13.1 {HOST}"],
     "shards": [f"wheel-3.10-cpu --tag=v1.13.1 {HOST}"],
-    "diagnose": ["build.log", "unknown.log", "empty.log"],
+    "diagnose": ["build.log", "unknown.log", "empty.log", "reasons.log"],
     "verify": [""],
     "index": [""],
     "publish": ["--to=there", "--to=there --keep=1"],
@@ -85,6 +85,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         documented_wheels.built(tmp_path / "dist", version)
     (tmp_path / "build.log").write_text(LOG, encoding="utf-8")
     (tmp_path / "unknown.log").write_text("error: the flux capacitor is not charged\n", "utf-8")
+    (tmp_path / "reasons.log").write_text(
+        "nvcc fatal   : Unsupported gpu architecture 'compute_75'\n", encoding="utf-8"
+    )
     (tmp_path / "empty.log").write_text("all is well\n", encoding="utf-8")
     logs = tmp_path / ".torchmill" / "logs"
     logs.mkdir(parents=True)

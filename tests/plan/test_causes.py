@@ -19,6 +19,7 @@ from torchmill.config.facts import FailureCause
 from torchmill.core.log_reader import read_log
 from torchmill.plan import causes
 from torchmill.plan.causes import DiagnosedCause
+from torchmill.plan.diagnosis import answer
 
 ROOT = Path(__file__).parents[2]
 HARMLESS = ROOT / "tests" / "golden" / "harmless-build.txt"
@@ -167,7 +168,7 @@ def test_what_the_machine_lacks_goes_before_what_failed_because_of_it() -> None:
     assert diagnosis.headline == f"b.o: {KILLED}"
     assert diagnosis.line_number == 6
     assert diagnosis.exit_code == 0
-    assert causes.diagnosis_as_text(diagnosis, "x.log").splitlines()[-1] == (
+    assert answer.diagnosis_as_text(diagnosis, "x.log").splitlines()[-1] == (
         "  before that, on line 3: a.cpp:1: 'uint32_t' does not name a type"
     )
 
@@ -200,7 +201,7 @@ def test_of_an_unknown_failure_the_error_is_reported() -> None:
     diagnosis = causes.diagnose(CATALOGUE, ["fine", "ERROR: frobnicated"])
     assert diagnosis.match is None
     assert diagnosis.exit_code == 8
-    text = causes.diagnosis_as_text(diagnosis, "x.log")
+    text = answer.diagnosis_as_text(diagnosis, "x.log")
     assert text.startswith("x.log:2: ERROR: frobnicated\n")
     assert "has no entry" in text
 
@@ -240,7 +241,7 @@ def test_a_mere_report_does_not_count_as_a_known_cause() -> None:
 
 def test_a_log_without_a_failure_shows_none() -> None:
     diagnosis = causes.diagnose(CATALOGUE, ["fine"])
-    assert causes.diagnosis_as_text(diagnosis, "x.log") == "x.log shows no failure"
+    assert answer.diagnosis_as_text(diagnosis, "x.log") == "x.log shows no failure"
     assert diagnosis.line_number == 0
     assert diagnosis.exit_code == 1
 
@@ -272,8 +273,8 @@ def test_a_diagnosis_that_takes_too_long_stops_and_reports_it() -> None:
     assert diagnosis.unread == (
         "lines from 2 on were not compared with the catalogue: that took too long"
     )
-    assert diagnosis.unread in causes.diagnosis_as_text(diagnosis, "log")
-    assert causes.diagnosis_as_data(diagnosis, "log")["unread"] == diagnosis.unread
+    assert diagnosis.unread in answer.diagnosis_as_text(diagnosis, "log")
+    assert answer.diagnosis_as_data(diagnosis, "log")["unread"] == diagnosis.unread
 
 
 def test_the_end_of_a_flood_of_errors_is_read_although_its_beginning_takes_too_long() -> None:

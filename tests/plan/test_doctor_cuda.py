@@ -235,3 +235,18 @@ def test_the_findings_on_a_machine_name_the_parts_that_its_toolkits_lack(
     (finding,) = [finding for finding in findings if finding.state == "no CCCL"]
     assert (finding.subject, finding.verdict) == ("CUDA 11.8", "warning")
     assert finding.cure == "invoke toolkit --complete 11.8"
+
+
+def test_a_c_library_that_the_toolkit_cannot_be_read_with_stops_the_build(shipped: Facts) -> None:
+    new_glibc = change_host(LINUX, platform={"glibc": "2.41"})
+    context = make_context(shipped, new_glibc, "wheel-3.10-cu118", "v2.4.1")
+    finding = check_cuda(context)["glibc and CUDA"]
+    assert (finding.verdict, finding.state, finding.needed) == (
+        "failure",
+        "glibc 2.41",
+        "glibc <2.41",
+    )
+    older = make_context(shipped, LINUX, "wheel-3.10-cu118", "v2.4.1")
+    assert "glibc and CUDA" not in check_cuda(older)
+    newer_toolkit = make_context(shipped, new_glibc, "wheel-3.12-cu130", "v2.10.0")
+    assert "glibc and CUDA" not in check_cuda(newer_toolkit)

@@ -29,6 +29,8 @@ from torchmill.core.ninja import parse_edge, parse_failure
 from torchmill.core.process import CommandError, stream
 from torchmill.core.system_errors import blame_disk
 from torchmill.plan import causes
+from torchmill.plan.diagnosis import answer
+from torchmill.plan.diagnosis.host_facts import session_facts
 from torchmill.plan.job_count import count_jobs, largest_compile, usable_memory
 from torchmill.toolchain import compiler_cache
 from torchmill.toolchain.compiler_cache import read_cache_hits, record_hits
@@ -253,7 +255,12 @@ def _explain_failure(
         return disk_error
     with context.log.open(encoding="utf-8", errors="replace") as lines:
         diagnosis = causes.diagnose(
-            context.facts.causes, lines, context.plan.release.torch_version, time.process_time
+            context.facts.causes,
+            lines,
+            context.plan.release.torch_version,
+            time.process_time,
+            rules=context.facts,
+            known=session_facts(context.plan, context.host),
         )
     headline = f"{identifier}: {diagnosis.headline if diagnosis.line_number else error}"
     if sandbox.prefix and diagnosis.match and diagnosis.match.cause.name in _DOWNLOAD_CAUSES:
@@ -261,7 +268,7 @@ def _explain_failure(
             "  a build has no network, so that nothing unrecorded goes into its wheel; "
             f"to let this one download: {session_command(context, '--network')}"
         )
-    advice = causes.diagnosis_advice(diagnosis)
+    advice = answer.diagnosis_advice(diagnosis)
     return BuildError("\n".join([headline, *places, *advice]), code="compile-failed")
 
 

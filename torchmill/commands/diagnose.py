@@ -9,6 +9,7 @@ from torchmill.core.log_reader import read_log
 from torchmill.core.paths import Layout
 from torchmill.core.urls import hide_password
 from torchmill.plan import causes
+from torchmill.plan.diagnosis import answer
 
 
 def diagnose_log(facts: Facts, layout: Layout, log: str, tag: str = "") -> CommandOutput:
@@ -21,10 +22,12 @@ def diagnose_log(facts: Facts, layout: Layout, log: str, tag: str = "") -> Comma
     if tag:
         release = selection.selected_release(facts, layout, tag)
         version = release.version if release else None
-    diagnosis = causes.diagnose(facts.causes, read_log(log), version, time.process_time)
+    diagnosis = causes.diagnose(
+        facts.causes, read_log(log), version, time.process_time, rules=facts
+    )
     shown_log = hide_password(log)
     return CommandOutput(
-        causes.diagnosis_as_text(diagnosis, shown_log),
-        causes.diagnosis_as_data(diagnosis, shown_log),
+        answer.diagnosis_as_text(diagnosis, shown_log),
+        answer.diagnosis_as_data(diagnosis, shown_log),
         exit_code=diagnosis.exit_code,
     )

@@ -38,6 +38,7 @@ class DistributionRelease:
     compiler_command: str = ""
     suite: str = ""  # its archive, as toolkit_sources.toml names it: "debian/bookworm"
     isl: str = ""  # number of its libisl: "23"; "": not recorded
+    nvcc: str = ""  # CUDA of its package nvidia-cuda-toolkit: "11.8"; "": it has none
 
     @property
     def archive(self) -> str:
@@ -109,6 +110,7 @@ def find_recorded_release(distribution: LinuxDistribution | None) -> Distributio
             compiler_command=table.get("compiler_command", ""),
             suite=table.get("suite", ""),
             isl=table.get("isl", ""),
+            nvcc=table.get("nvcc", ""),
         )
     return None
 

@@ -53,6 +53,18 @@ class BrokenFile:
 
 
 @dataclass(frozen=True, slots=True)
+class CauseCandidate:
+    """One of several reasons for the same error, which other lines or the machine tell apart."""
+
+    name: str  # "nvcc-older-than-the-gpu"
+    cause: str  # what went wrong, in a sentence
+    cure: str  # what to do, as the cure of a cause
+    # Fact -> what it has to be: bounds of a version, "<8", or words, "other|none". All must hold.
+    when: Mapping[str, str] = field(default_factory=dict, hash=False)
+    tell: str = ""  # the command that shows whether it is this one
+
+
+@dataclass(frozen=True, slots=True)
 class FailureCause:
     """A way in which builds fail, recognized by lines of the log."""
 
@@ -68,6 +80,8 @@ class FailureCause:
     # must then match one of the names. It and its answer replace {name} and {answer} in `cause` and
     # `cure`.
     answers: str = ""
+    # Reasons that are told apart by facts; where none of them fits, `cause` and `cure` count.
+    candidates: tuple[CauseCandidate, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

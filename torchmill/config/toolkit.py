@@ -35,6 +35,7 @@ class Toolkit:
     # Capabilities of the Jetson boards that "aarch64" means for this toolkit; (): servers.
     jetson: tuple[str, ...] = ()
     msvc: SpecifierSet | None = None  # Visual Studio's compilers that nvcc takes; None: not known
+    glibc: SpecifierSet | None = None  # C libraries whose headers nvcc takes; None: any so far
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@
 - compile_costs: the recorded costs of compiling a release's sources, for the memory guard
 - cuda_libraries: which cuDNN, NCCL, cuSPARSELt, NVSHMEM and MAGMA a build uses
 - cuda_toolkit: choose toolkit, host compiler and libraries of a build with CUDA together
+- diagnosis/: choose among the reasons of a failure by facts
 - doctor/: judge a machine against the needs of a build, and say how to meet them
 - drivers: which drivers run the code of which CUDA toolkits
 - compile_work: how long compiling a release takes by the catalogue of measured builds

@@ -2,16 +2,21 @@
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import translate
 from functools import cache, lru_cache
-from typing import Any, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
-from torchmill.config.facts import FailureCause, Precedence
+from torchmill.config.facts import Facts, FailureCause, Precedence
 from torchmill.config.versions import is_within
 from torchmill.core.errors import BuildError, ConfigError, TorchmillError
-from torchmill.core.paths import locate_page
 from torchmill.plan import first_error
+from torchmill.plan.diagnosis.candidates import CandidateRanking, judge
+from torchmill.plan.diagnosis.cure_order import order_cure
+from torchmill.plan.diagnosis.log_facts import FactCollector
+from torchmill.plan.diagnosis.rule_facts import add_rule_facts
+from torchmill.plan.diagnosis.situation import Fact, Situation, make_situation
+from torchmill.plan.diagnosis.templates import fill_facts
 from torchmill.plan.first_error import BuildFailure
 from torchmill.plan.line_patterns import (
     LinePattern,
@@ -42,11 +47,17 @@ _SHARE_OF_HEAD = 0.5  # of that time, for the first lines of a log that also has
 
 @dataclass(frozen=True, slots=True)
 class DiagnosedCause:
-    """A cause from the catalogue, the line of the log that shows it, and ninja's target there."""
+    """A cause from the catalogue, and the line of the log that shows it.
+
+    Its sentences are those of the candidate that the facts support, with the facts filled in.
+    """
 
     cause: FailureCause
     line: LogLine
-    target: str | None
+    target: str | None  # that ninja was making when it wrote the line
+    entry: FailureCause  # the cause as the catalogue has it, with the name of the line filled in
+    name: str = ""  # in the line: "75" of compute_75
+    ranking: CandidateRanking = field(default_factory=CandidateRanking)  # of the candidates
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +67,7 @@ class Diagnosis:
     failure: BuildFailure | None  # None: the log shows none
     match: DiagnosedCause | None  # None: the catalogue has no entry for it
     unread: str = ""  # what was not compared with the catalogue, as a sentence
+    situation: Situation = field(default_factory=Situation)
 
     @property
     def headline(self) -> str:
@@ -98,6 +110,9 @@ def diagnose(
     log: Iterable[str],
     release: str | None = None,
     clock: Callable[[], float] = _no_clock,
+    *,
+    rules: Facts | None = None,
+    known: Iterable[Fact] = (),
 ) -> Diagnosis:
     """Return the first error in the lines of a log and the cause that explains it best.
 
@@ -106,10 +121,14 @@ def diagnose(
     Then the earliest line wins, and on one line the earlier entry of the catalogue. A mere report
     counts only if the first error has it.
 
+    A cause with candidates is judged by the facts of the log, those that are `known` besides, and
+    what the `rules` say about them; without `rules`, only by the first two.
+
     `clock` returns the processor time in seconds, of which no more than some are spent; without it,
     the whole log is searched. Raises ConfigError for a pattern that is not a regular expression.
     """
-    reading = last_run(log)
+    collector = FactCollector()
+    reading = last_run(log, collector.see)
     failure = first_error.first_failure(reading.lines)
     causes: list[FailureCause] = []
     reports: list[FailureCause] = []
@@ -121,7 +140,26 @@ def diagnose(
     if match is None and failure is not None:
         first_lines = [line for line in reading.lines if line.number == failure.number]
         match = _match_cause(reports, first_lines, budget)
-    return Diagnosis(failure, match, _describe_unread(reading, budget))
+    situation = make_situation([*collector.facts(), *known])
+    if rules is not None:
+        situation = add_rule_facts(rules, situation, match.name if match else "")
+    if match is not None:
+        match = _choose_candidate(match, situation)
+    return Diagnosis(failure, match, _describe_unread(reading, budget), situation)
+
+
+def _choose_candidate(match: DiagnosedCause, situation: Situation) -> DiagnosedCause:
+    """Return a cause with the sentences of the candidate that a situation supports, filled in."""
+    values = situation.values()
+    entry = match.entry
+    ranking = judge(entry.candidates, values)
+    chosen = ranking.answer.candidate if ranking.answer else entry
+    cause = replace(
+        entry,
+        cause=fill_facts(chosen.cause, values),
+        cure=order_cure(fill_facts(chosen.cure, values), values),
+    )
+    return replace(match, cause=cause, ranking=ranking)
 
 
 class _DiagnosisBudget:
@@ -154,11 +192,19 @@ def _describe_unread(reading: LogReading, budget: _DiagnosisBudget) -> str:
     return "; ".join(clauses)
 
 
+class _NamedCause(NamedTuple):
+    """A cause with the name in a line filled in, and that name; "" if the line has none."""
+
+    cause: FailureCause
+    name: str = ""
+
+
 class _CauseInLine(NamedTuple):
-    """A cause, and the line that shows it."""
+    """A cause, the line that shows it, and the name in that line."""
 
     cause: FailureCause
     line: LogLine
+    name: str
 
 
 class _Catalogue:
@@ -170,7 +216,7 @@ class _Catalogue:
             self._patterns.extend((cause, pattern) for pattern in _compile_patterns(cause))
         self._index = PatternIndex([pattern for _, pattern in self._patterns])
 
-    def find_cause(self, text: str, below: int) -> FailureCause | None:
+    def find_cause(self, text: str, below: int) -> _NamedCause | None:
         """Return the first cause that a text shows, if its rank is below a number."""
         for number in self._index.candidates(text):
             cause, pattern = self._patterns[number]
@@ -208,7 +254,7 @@ def _match_cause(
     if best is None:
         return None
     target = first_error.target_of_line(run, run.index(best.line))
-    return DiagnosedCause(best.cause, best.line, target)
+    return DiagnosedCause(best.cause, best.line, target, best.cause, best.name)
 
 
 def _suspect_lines(run: Sequence[LogLine]) -> list[LogLine]:
@@ -236,10 +282,10 @@ def _find_best(
     for line in lines:
         if below == 0 or not budget.allows(line, share):
             break
-        cause = catalogue.find_cause(_in_gnu_words(line.text), below)
-        if cause:
-            best = _CauseInLine(cause, line)
-            below = _rank(cause)
+        named = catalogue.find_cause(_in_gnu_words(line.text), below)
+        if named:
+            best = _CauseInLine(named.cause, line, named.name)
+            below = _rank(named.cause)
     return best
 
 
@@ -255,13 +301,13 @@ def _in_gnu_words(text: str) -> str:
 
 def _fill_name(
     cause: FailureCause, pattern: LinePattern, match: re.Match[str]
-) -> FailureCause | None:
+) -> _NamedCause | None:
     """Return a cause with the name in the line, and the catalogue's answer to that name.
 
     None if the cause holds only for names that it knows, and this is not one of them.
     """
     if "name" not in pattern.names:
-        return cause
+        return _NamedCause(cause)
     name = _unmangle(match["name"])
     answer = ""
     if cause.answers:
@@ -269,11 +315,18 @@ def _fill_name(
         if not answers:
             return None
         answer = answers[0]
-    return replace(
-        cause,
-        cause=cause.cause.replace("{name}", name).replace("{answer}", answer),
-        cure=cause.cure.replace("{name}", name).replace("{answer}", answer),
+
+    def fill(text: str) -> str:
+        return text.replace("{name}", name).replace("{answer}", answer)
+
+    candidates = [
+        replace(candidate, cause=fill(candidate.cause), cure=fill(candidate.cure))
+        for candidate in cause.candidates
+    ]
+    filled = replace(
+        cause, cause=fill(cause.cause), cure=fill(cause.cure), candidates=tuple(candidates)
     )
+    return _NamedCause(filled, name)
 
 
 @cache
@@ -322,52 +375,3 @@ def _compile_patterns(cause: FailureCause) -> list[LinePattern]:
             f"{error}",
             code="invalid-cause-pattern",
         ) from None
-
-
-def diagnosis_as_text(diagnosis: Diagnosis, log: str) -> str:
-    """Return a diagnosis for people; `log` is the log's name."""
-    match = diagnosis.match
-    failure = diagnosis.failure
-    lines: list[str] = []
-    if failure is None and match is None:
-        in_part = " in what was read" if diagnosis.unread else ""
-        lines.append(f"{log} shows no failure{in_part}")
-    else:
-        lines.append(f"{log}:{diagnosis.line_number}: {diagnosis.headline}")
-        lines.extend(diagnosis_advice(diagnosis))
-        if match and failure and failure.number < match.line.number:
-            lines.append(f"  before that, on line {failure.number}: {failure}")
-    if diagnosis.unread:
-        lines.append(f"  {diagnosis.unread}")
-    return "\n".join(lines)
-
-
-def diagnosis_advice(diagnosis: Diagnosis) -> list[str]:
-    """Return the cause and the fix, a line each; or that none is known."""
-    if diagnosis.match is None:
-        page = locate_page("docs/how-to/diagnose-a-failed-build.md")
-        return [f"  cause: the catalogue has no entry for this; {page} says how to add one"]
-    cause = diagnosis.match.cause
-    return [f"  cause: {cause.cause} ({cause.name})", f"  fix:   {cause.cure}"]
-
-
-def diagnosis_as_data(diagnosis: Diagnosis, log: str) -> dict[str, Any]:
-    """Return a diagnosis as JSON-ready data; null stands for the unknown."""
-    match = diagnosis.match
-    cause: dict[str, Any] | None = None
-    if match:
-        cause = {
-            "name": match.cause.name,
-            "cause": match.cause.cause,
-            "cure": match.cause.cure,
-            "source": match.cause.source,
-            "line": match.line.number,
-            "text": match.line.text,
-            "making": match.target,
-        }
-    return {
-        "log": log,
-        "failure": asdict(diagnosis.failure) if diagnosis.failure else None,
-        "cause": cause,
-        "unread": diagnosis.unread or None,
-    }

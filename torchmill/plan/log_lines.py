@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -43,37 +43,50 @@ class LogReading:
     skipped: str = ""  # which lines were not read, as a sentence; "" if all were
 
 
-def telling_lines(lines: Iterable[str]) -> Iterator[LogLine]:
+def _show_nobody(_: LogLine) -> None:
+    """Take a line, and do nothing with it."""
+
+
+def telling_lines(
+    lines: Iterable[str], observe: Callable[[LogLine], None] = _show_nobody
+) -> Iterator[LogLine]:
     """Yield the lines that may tell of a failure, without colours and prefixes.
 
     A message of CMake becomes one line. Of progress lines that follow one another the first is
     yielded: it ends the messages before it.
+
+    `observe` is called with every line, also those that are harmless and not yielded.
     """
     edge_before = False
-    for line in _join_cmake_messages(_without_harmless(lines)):
+    for line in _join_cmake_messages(_without_harmless(lines, observe)):
         edge = line.text.lstrip().startswith("[") and parse_edge(line.text) is not None
         if not (edge and edge_before):
             yield line
         edge_before = edge
 
 
-def _without_harmless(lines: Iterable[str]) -> Iterator[LogLine]:
+def _without_harmless(
+    lines: Iterable[str], observe: Callable[[LogLine], None]
+) -> Iterator[LogLine]:
     """Yield lines with their numbers, without commands, warnings and excerpts of sources.
 
-    A SkippedLines among the lines is an empty line that stands for `line_count` lines.
+    `observe` is called with every line. A SkippedLines among the lines is an empty line that stands
+    for `line_count` lines.
     """
     number = 0
     behind_failed = False
     for raw_line in lines:
         number += raw_line.line_count if isinstance(raw_line, SkippedLines) else 1
         text = _strip_prefixes(strip_colours(cut_line(raw_line)).rstrip())
+        line = LogLine(number, text)
+        observe(line)
         words = text.lstrip()
         # Behind "FAILED: a.o", ninja shows the command, which may hold any word.
         is_command = behind_failed and not _MESSAGE.search(words)
         behind_failed = words.startswith("FAILED: ")
         if is_command or _is_warning(words) or _HARMLESS.match(words):
             continue
-        yield LogLine(number, text)
+        yield line
 
 
 def _is_warning(words: str) -> bool:
@@ -140,20 +153,20 @@ def _join_message(message: Sequence[LogLine]) -> Iterator[LogLine]:
     yield LogLine(head.number, match["indent"] + " ".join(words))
 
 
-def last_run(log: Iterable[str]) -> LogReading:
+def last_run(log: Iterable[str], observe: Callable[[LogLine], None] = _show_nobody) -> LogReading:
     """Return the telling lines of the last run in a log to which resumed builds were appended.
 
     A run of ninja begins behind the stop of another, if a step fails there again. Lines behind the
     last stop belong to the run that stopped, if no step fails after them.
 
     Of a run with very many lines, the middle is left out: first errors stand at the beginning, and
-    what follows from them at the end.
+    what follows from them at the end. `observe` is called with every line of the log.
     """
     run: list[LogLine] = []
     skipped: list[str] = []
     size = 0  # about the bytes of the run in memory
     next_run = 0  # the index of the first line behind ninja's stop; 0: it did not stop
-    for line in telling_lines(_note_skipped(log, skipped)):
+    for line in telling_lines(_note_skipped(log, skipped), observe):
         # Behind the stop come reports of the same run, until a step of another run fails.
         if next_run and FAILED_STEP.match(line.text):
             del run[:next_run]

@@ -188,7 +188,7 @@ def _outcome(facts: Facts, language: str, run: SetupRun) -> FirstCompile:
         return FirstCompile(language, reason="no file of this language is in the edited build")
     if not run.compiled.error:
         return FirstCompile(language, run.compiled)
-    diagnosis = causes.diagnose(facts.causes, run.compiled.output.splitlines())
+    diagnosis = causes.diagnose(facts.causes, run.compiled.output.splitlines(), rules=facts)
     error = diagnosis.headline
     if diagnosis.failure is None and diagnosis.match is None:
         error = run.compiled.error

@@ -50,7 +50,7 @@ def explain_no_gpu(facts: Facts, host: Host, cuda: str | None, message: str) -> 
     fault = next(_driver_faults(facts, host, cuda), None)
     if fault is not None:
         return f"{headline}: {fault.reason}: {fault.cure}"
-    match = diagnose(facts.causes, [message]).match
+    match = diagnose(facts.causes, [message], rules=facts).match
     # A cause with the precedence "report" only says that something failed.
     if match is not None and match.cause.precedence != "report":
         return f"{headline}: {match.cause.cause}: {match.cause.cure}"

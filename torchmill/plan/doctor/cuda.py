@@ -3,11 +3,14 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from packaging.specifiers import SpecifierSet
+
 from torchmill.config import distributions
 from torchmill.config.arch_list import parse_checked_arch_list
 from torchmill.config.facts import Facts
 from torchmill.config.gpu_names import known_capabilities
 from torchmill.config.toolkit import Toolkit, ToolkitPart
+from torchmill.config.versions import format_bounds, is_within
 from torchmill.core.units import format_bytes
 from torchmill.host.cuda_toolkits import format_part_names
 from torchmill.host.host import Host
@@ -43,6 +46,7 @@ def check_cuda(context: CheckContext) -> Iterator[Finding]:
     if toolkit is None:
         return
     yield _toolkit_finding(context, toolkit.version)
+    yield from _check_c_library(context, toolkit)
     yield from _check_deprecated(context, toolkit)
     if context.package.after is None:
         yield from check_libraries(context)
@@ -89,6 +93,30 @@ def _other_toolkit_clause(context: CheckContext) -> str:
         return ""
     newest = usable[-1]
     return f"on request {newest} compiles it: {context.session} -- --toolkit {newest}"
+
+
+def _check_c_library(context: CheckContext, toolkit: Toolkit) -> Iterator[Finding]:
+    """Yield a finding if the toolkit's headers cannot be read with those of the C library."""
+    glibc = context.host.platform.glibc
+    if glibc is None or is_within(toolkit.glibc, glibc):
+        return
+    fitting = [known.version for known in context.facts.toolkits if is_within(known.glibc, glibc)]
+    usable = usable_toolkits(context.facts, context.cell, fitting)
+    cures = [f"{context.session} -- --toolkit {version}" for version in usable[:1]]
+    cures += container_cures(context)
+    if not cures:
+        cures.append("build on a system, or in a container, with an older glibc")
+    finding = Finding(
+        "glibc and CUDA",
+        f"glibc {glibc}",
+        f"glibc {format_bounds(toolkit.glibc or SpecifierSet())}",
+        "failure",
+        because=(
+            f"this glibc declares mathematical functions that the headers of CUDA "
+            f"{toolkit.version} declare differently, and nothing with CUDA compiles"
+        ),
+    )
+    yield with_cures(finding, cures)
 
 
 def _packaged_toolkit(context: CheckContext, cuda: str) -> str:

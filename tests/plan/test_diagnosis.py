@@ -1,0 +1,297 @@
+"""One error has several reasons: the facts of the log and of the machine choose between them."""
+
+import re
+from collections.abc import Sequence
+from itertools import chain
+
+import pytest
+from packaging.version import Version
+
+from torchmill.config import facts_reader
+from torchmill.config.facts import CauseCandidate, FailureCause
+from torchmill.config.toolkit import Toolkit
+from torchmill.core.paths import CHECKOUT
+from torchmill.plan import causes
+from torchmill.plan.causes import Diagnosis
+from torchmill.plan.diagnosis import answer, cure_order, log_facts
+from torchmill.plan.diagnosis.candidates import condition_problem, judge, meets
+from torchmill.plan.diagnosis.log_facts import FactCollector
+from torchmill.plan.diagnosis.situation import Fact, make_situation
+from torchmill.plan.diagnosis.templates import facts_in, fill_facts
+from torchmill.plan.log_lines import LogLine
+
+FACTS = facts_reader.read_facts(CHECKOUT / "build_configs")
+GCC_REFUSED = (
+    "host_config.h:119:2: error: #error -- unsupported GNU version! "
+    "gcc versions later than {} are not supported!"
+)
+GPU_REFUSED = "nvcc fatal   : Unsupported gpu architecture 'compute_{}'"
+NVCC = "Cuda compilation tools, release {}, V{}.1"
+
+for_each_cause = pytest.mark.parametrize("cause", FACTS.causes, ids=lambda cause: cause.name)
+
+
+def diagnose(*lines: str, known: Sequence[Fact] = ()) -> Diagnosis:
+    return causes.diagnose(FACTS.causes, lines, rules=FACTS, known=known)
+
+
+def reason(*lines: str) -> str | None:
+    """Return the reason that a log's facts support; None if they support none."""
+    match = diagnose(*lines).match
+    assert match is not None
+    best = match.ranking.answer
+    return best.candidate.name if best else None
+
+
+def first_command(*lines: str) -> str:
+    match = diagnose(*lines).match
+    assert match is not None
+    return cure_order.first_command(match.cause.cure)
+
+
+def read_facts(*lines: str) -> dict[str, str]:
+    collector = FactCollector()
+    for number, text in enumerate(lines, 1):
+        collector.see(LogLine(number, text))
+    return {fact.name: fact.value for fact in collector.facts()}
+
+
+@pytest.mark.parametrize(
+    ("line", "fact", "value"),
+    [
+        ("Cuda compilation tools, release 11.3, V11.3.109", "cuda", "11.3"),
+        ("/usr/local/cuda-12.1/bin/nvcc -c a.cu", "cuda", "12.1"),
+        ("-- The CUDA compiler identification is NVIDIA 12.4.99", "cuda", "12.4"),
+        ("| NVIDIA-SMI 535.1  Driver Version: 535.104.05  CUDA Version: 12.2 |", "cuda", None),
+        ("| NVIDIA-SMI 535.1  Driver Version: 535.104.05  CUDA Version: 12.2 |", "driver", "535.104.05"),
+        ("torch.__version__  = 2.0.1+cu117", "torch", "2.0.1+cu117"),
+        ("torch.__version__  = 2.0.1+cu117", "torch_cuda", "11.7"),
+        ("PyTorch                 1.9.0+cu102 @/x/torch", "torch_cuda", "10.2"),
+        ("[conda] pytorch 1.8.0 py3.8_cuda11.1_cudnn8.0.5_0 pytorch", "torch_cuda", "11.1"),
+        ("-- The CXX compiler identification is GNU 13.2.0", "gcc", "13.2.0"),
+        ("/usr/include/c++/11/bits/std_function.h:435:145: error: x", "gcc", "11"),
+        ("Python 3.8.16 (default, Mar 2 2023) [GCC 11.2.0]", "gcc", None),
+        ("  - GCC 7.3", "gcc", None),
+        ("Libc version: glibc-2.35", "glibc", "2.35"),
+        ("Python platform: Linux-5.4.0-x86_64-with-glibc2.27", "glibc", "2.27"),
+        ("creating build/lib.linux-x86_64-cpython-310", "python", "3.10"),
+        ("c++ (Ubuntu 7.5.0-3ubuntu1~18.04) 7.5.0", "distribution", "ubuntu 18.04"),
+        ("c++ (Debian 6.3.0-18+deb9u1) 6.3.0", "distribution", "debian 9"),
+        ("C:\\Users\\x\\torch\\utils\\cpp_extension.py", "system", "windows"),
+        ("/x/pip-build-env-abc/overlay/lib/python3.11/site-packages/x.py", "isolation", "isolated"),
+        ("ERROR: Failed building wheel for torch-spline-conv", "project", "torch-spline-conv"),
+        ("GPU 0: NVIDIA GeForce RTX 3090", "gpu", "GeForce RTX 3090"),
+        ("c++ -std=c++14 -O2 -c a.cpp", "cxx_standard", "14"),
+    ],
+)  # fmt: skip
+def test_a_line_shows_a_fact(line: str, fact: str, value: str | None) -> None:
+    assert read_facts(line).get(fact) == value
+
+
+def test_what_a_tool_prints_counts_more_than_what_a_person_wrote() -> None:
+    assert read_facts("my CUDA version: 12.1", NVCC.format("11.3", "11.3"))["cuda"] == "11.3"
+    assert read_facts(NVCC.format("11.3", "11.3"), "my CUDA version: 12.1")["cuda"] == "11.3"
+
+
+def test_each_fact_of_a_log_has_its_line() -> None:
+    situation = diagnose("a", NVCC.format("11.3", "11.3"), GCC_REFUSED.format(10)).situation
+    assert situation.facts["cuda"].line == 2
+    assert situation.facts["newest_gcc"].basis == (situation.facts["gcc_limit"],)
+
+
+def test_the_nvcc_in_usr_bin_is_that_of_the_distribution() -> None:
+    lines = (
+        "Ubuntu 18.04, CUDA 10.2",
+        "error: command '/usr/bin/nvcc' failed",
+        GPU_REFUSED.format(75),
+    )
+    assert diagnose(*lines).situation.value("cuda") == "9.1"
+
+
+@pytest.mark.parametrize("limit", [6, 7, 8, 10, 11, 12, 13])
+def test_the_gcc_of_the_cure_is_one_that_nvcc_takes(limit: int) -> None:
+    command = first_command(GCC_REFUSED.format(limit))
+    majors = [int(major) for major in re.findall(r"g\+\+-(\d+)", command)]
+    assert majors
+    assert max(majors) <= limit
+
+
+@pytest.mark.parametrize("toolkit", FACTS.toolkits, ids=lambda toolkit: toolkit.version)
+@pytest.mark.parametrize("system", ["Ubuntu 20.04", "Ubuntu 22.04", "Debian 12", "Fedora 41", ""])
+def test_the_gcc_of_the_cure_fits_each_toolkit(toolkit: Toolkit, system: str) -> None:
+    refused = "/usr/local/cuda-{0}/include/crt/host_config.h:1:2: error: #error -- unsupported GNU version!"
+    diagnosis = diagnose(refused.format(toolkit.version), f"system: {system}")
+    taken = diagnosis.situation.value("good_gcc")
+    if taken is None:
+        match = diagnosis.match
+        assert match is not None
+        assert match.ranking.candidates[0].candidate.name == "no-gcc-here-that-nvcc-takes"
+        return
+    assert any(meets(str(toolkit.gcc), f"{taken}.{minor}") for minor in ("0", "1", "99"))
+
+
+def test_a_package_of_the_distribution_is_named_only_if_it_has_it() -> None:
+    refused = GCC_REFUSED.format(8)
+    assert "g++-8" in first_command("OS: Ubuntu 20.04.6 LTS", refused)
+    # Ubuntu 22.04 has gcc 9 to 12, and conda-forge 10 and newer: a newer toolkit is left.
+    assert (
+        first_command("OS: Ubuntu 22.04.1 LTS", "gcc 11.4.0", refused)
+        == "invoke toolkit --cuda 11.6"
+    )
+
+
+def test_the_reason_of_a_refused_gpu_depends_on_nvcc_and_torch() -> None:
+    refused = GPU_REFUSED.format(75)
+    nvcc = NVCC.format("9.0", "9.0")
+    assert reason(nvcc, "- CUDA Runtime 10.1", refused) == "nvcc-older-than-torch"
+    assert reason(nvcc, "GPU 0: TITAN RTX (arch=7.5)", refused) == "toolkit-older-than-the-gpu"
+    assert reason(nvcc, "GPU 0: X (arch=6.1)", refused) == "another-gpu-in-the-list"
+    assert reason(NVCC.format("11.2", "11.2"), GPU_REFUSED.format(30)) == "dropped-gpu-in-the-list"
+
+
+def test_the_toolkit_of_torch_is_filled_into_the_command() -> None:
+    command = first_command(
+        NVCC.format("9.0", "9.0"), "- CUDA Runtime 10.1", GPU_REFUSED.format(75)
+    )
+    assert command.startswith("export CUDA_HOME=/usr/local/cuda-10.1 ")
+
+
+@pytest.mark.parametrize(
+    ("context", "name"),
+    [
+        ("C:\\Users\\x", "toolkit-missing-on-windows"),
+        ("/Users/x/flash", "no-cuda-on-a-mac"),
+        ("Step 4/9 : RUN pip install flash-attn", "toolkit-missing-in-the-image"),
+        ("/home/x/miniconda3/envs/a/bin/python", "toolkit-missing-in-conda"),
+        ("torch.__version__ = 2.1.0+cpu", "torch-for-cpus"),
+        ("/home/x/venv/bin/python", "toolkit-missing-on-linux"),
+    ],
+)
+def test_where_nvcc_comes_from_depends_on_the_machine(context: str, name: str) -> None:
+    assert (
+        reason(context, "RuntimeError: flash_attn was requested, but nvcc was not found.") == name
+    )
+
+
+@pytest.mark.parametrize(
+    ("context", "command"),
+    [
+        ("uv pip install flash-attn", "uv pip install"),
+        ("pip-install-ab12/flash-attn_4b6759/setup.py", "pip install torch"),
+        ("pip install flash-attn --no-build-isolation", "python -m pip install torch"),
+    ],
+)
+def test_how_torch_is_seen_depends_on_the_installer(context: str, command: str) -> None:
+    assert first_command(context, "ModuleNotFoundError: No module named 'torch'").startswith(
+        command
+    )
+
+
+def test_a_standard_that_a_flag_lowers_is_told_from_a_compiler_that_does_not_know_it() -> None:
+    lacks = "a.h:4:2: error: #error C++17 or later compatible compiler is required to use PyTorch."
+    torch = "torch.__version__ = 2.3.0"
+    assert reason(torch, "g++ -std=c++14 -c a.cpp", lacks) == "flag-lowers-the-standard"
+    old = "-- The CXX compiler identification is GNU 7.5.0"
+    assert (
+        reason(torch, "g++ -std=c++17 -c a.cpp", old, lacks)
+        == "compiler-does-not-know-the-standard"
+    )
+    assert "c++17" in first_command(torch, "g++ -std=c++14 -c a.cpp", lacks)
+    newer = "a.h:4:2: error: #error C++20 or later compatible compiler is required to use PyTorch."
+    assert "c++20" in first_command("torch.__version__ = 2.15.0", "g++ -std=c++17 -c a.cpp", newer)
+
+
+def test_nothing_is_decided_without_a_fact_that_decides() -> None:
+    diagnosis = diagnose("nvcc fatal   : Unsupported gpu architecture 'compute_87'")
+    match = diagnosis.match
+    assert match is not None
+    if match.ranking.answer is None:
+        assert "`" in answer.open_question(match)
+
+
+def test_the_log_counts_where_a_description_contradicts_it() -> None:
+    described = Fact("gcc", "12.2.0", "host")
+    diagnosis = diagnose(
+        "-- The CXX compiler identification is GNU 9.4.0", GCC_REFUSED.format(8), known=[described]
+    )
+    assert diagnosis.situation.value("gcc") == "9.4.0"
+    text = answer.diagnosis_as_text(diagnosis, "x.log")
+    assert "says gcc 12.2.0, and line 1 of the log 9.4.0: the log counts" in text
+
+
+def test_fewer_parts_of_a_version_contradict_nothing() -> None:
+    facts = [Fact("gcc", "11", "log", 3), Fact("gcc", "11.4.0", "host")]
+    assert make_situation(facts).contradictions == ()
+
+
+def test_a_condition_that_fails_refutes() -> None:
+    candidates = [
+        CauseCandidate("first", "a", "b", {"gcc": "<9"}),
+        CauseCandidate("second", "a", "b", {"gcc": ">=9", "cuda": "*"}),
+        CauseCandidate("third", "a", "b", {"conda": "conda"}),
+    ]
+    ranking = judge(candidates, {"gcc": "11.2", "cuda": "12.1"})
+    assert [judged.candidate.name for judged in ranking.candidates] == ["second", "third"]
+    assert ranking.answer is not None
+    assert judge(candidates[:2], {}).answer is None
+    assert judge(candidates[:2], {}).missing_fact == "gcc"
+
+
+def test_parts_of_a_cure_for_other_machines_are_left_out() -> None:
+    cure = "`a`; Windows: `b`; macOS: `c`; conda: `d`; then `e`"
+    assert cure_order.order_cure(cure, {"system": "linux"}) == "`a`; conda: `d`; then `e`"
+    conda = cure_order.order_cure(cure, {"system": "linux", "conda": "conda"})
+    assert conda == "conda: `d`; then `e`; `a`"
+    assert cure_order.order_cure(cure, {}) == cure
+
+
+def test_places_that_are_no_facts_stay() -> None:
+    text = "extra_compile_args={'cxx': [1]} {name} cuda-{torch_cuda|X.Y}"
+    assert fill_facts(text, {}) == "extra_compile_args={'cxx': [1]} {name} cuda-X.Y"
+    assert fill_facts(text, {"torch_cuda": "12.1"}).endswith("cuda-12.1")
+
+
+def known_facts() -> set[str]:
+    """Return the names of all facts: of those that logs show, and those that rules compute."""
+    source = (CHECKOUT / "torchmill/plan/diagnosis/rule_facts.py").read_text("utf-8")
+    computed = set(re.findall(r'(?:_computed\(\s*situation,\s*|Fact\()f?"(\w+)"', source))
+    named = {
+        f"{name}_{part}"
+        for name in ("named", "gpu")
+        for part in ("fit", "toolkits", "first_toolkit", "last_toolkit")
+    }
+    return {*log_facts.FACT_TABLES, *computed, *named, "torchvision", "torchaudio"}
+
+
+@for_each_cause
+def test_each_cause_asks_for_facts_that_exist(cause: FailureCause) -> None:
+    known = known_facts()
+    texts = chain([cause.cause, cause.cure], *((one.cause, one.cure) for one in cause.candidates))
+    asked = {fact for text in texts for fact in facts_in(text)}
+    for candidate in cause.candidates:
+        asked.update(candidate.when)
+        assert not [text for text in candidate.when.values() if condition_problem(text)]
+    assert asked <= known
+
+
+def test_no_release_of_gcc_is_written_into_the_cure_of_a_refused_compiler() -> None:
+    by_name = {cause.name: cause for cause in FACTS.causes}
+    for name in ("compiler-too-new-for-cuda", "compiler-too-old"):
+        cause = by_name[name]
+        texts = [cause.cure, *(candidate.cure for candidate in cause.candidates)]
+        assert [text for text in texts if re.search(r"(?:gcc|g\+\+|gxx)[-=]\d", text)] == []
+
+
+def test_a_line_of_a_megabyte_takes_a_moment() -> None:
+    collector = FactCollector()
+    collector.see(LogLine(1, "-std=c++14 cuda gcc python torch " * 40_000))
+    assert {fact.name for fact in collector.facts()} >= {"cxx_standard"}
+
+
+def test_the_newest_torch_for_a_gpu_is_newer_than_the_gpu() -> None:
+    situation = diagnose(
+        "NVIDIA GeForce RTX 5090 with CUDA capability sm_120 is not compatible with the current PyTorch installation."
+    ).situation
+    release = situation.value("gpu_torch")
+    assert release is not None
+    assert Version(release) >= Version("2.7")

@@ -1,0 +1,207 @@
+"""The answer of a diagnosis, as text and as data."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from torchmill.core.paths import locate_page
+from torchmill.plan.causes import DiagnosedCause, Diagnosis
+from torchmill.plan.diagnosis.candidates import JudgedCandidate
+from torchmill.plan.diagnosis.cure_order import first_command, order_cure
+from torchmill.plan.diagnosis.log_facts import label_of, probe_of
+from torchmill.plan.diagnosis.situation import Contradiction, Fact, evidence
+from torchmill.plan.diagnosis.templates import facts_in, fill_facts
+
+_MOST_ALTERNATIVES = 2
+_MOST_EVIDENCE = 6  # facts that an answer names
+_ORIGINS = {
+    "session": "the plan of the session",
+    "collect_env": "the output of collect_env",
+    "host": "the description of the machine",
+    "rules": "the facts",
+}
+
+
+def diagnosis_as_text(diagnosis: Diagnosis, log: str) -> str:
+    """Return a diagnosis for people; `log` is the log's name."""
+    match = diagnosis.match
+    failure = diagnosis.failure
+    lines: list[str] = []
+    if failure is None and match is None:
+        in_part = " in what was read" if diagnosis.unread else ""
+        lines.append(f"{log} shows no failure{in_part}")
+    else:
+        lines.append(f"{log}:{diagnosis.line_number}: {diagnosis.headline}")
+        lines.extend(diagnosis_advice(diagnosis))
+        if match and failure and failure.number < match.line.number:
+            lines.append(f"  before that, on line {failure.number}: {failure}")
+    for contradiction in diagnosis.situation.contradictions:
+        lines.append(f"  {contradiction_sentence(contradiction)}")
+    if diagnosis.unread:
+        lines.append(f"  {diagnosis.unread}")
+    return "\n".join(lines)
+
+
+def diagnosis_advice(diagnosis: Diagnosis) -> list[str]:
+    """Return the cause, the facts that chose it, the fix and the alternatives, a line each.
+
+    If no cause is known, one line says so.
+    """
+    match = diagnosis.match
+    if match is None:
+        page = locate_page("docs/how-to/diagnose-a-failed-build.md")
+        return [f"  cause: the catalogue has no entry for this; {page} says how to add one"]
+    lines = [f"  cause: {match.cause.cause} ({match.cause.name})"]
+    facts = [fact_sentence(fact) for fact in deciding_facts(diagnosis, match)]
+    if facts:
+        lines.append(f"  facts: {'; '.join(facts)}")
+    lines.append(f"  fix:   {match.cause.cure}")
+    values = diagnosis.situation.values()
+    for judged in alternatives(match):
+        cure = order_cure(fill_facts(judged.candidate.cure, values), values)
+        tell = f" (`{judged.candidate.tell}` shows it)" if judged.candidate.tell else ""
+        lines.append(f"  or:    {fill_facts(judged.candidate.cause, values)}{tell}: {cure}")
+    question = open_question(match)
+    if question:
+        lines.append(f"  {question}")
+    return lines
+
+
+def alternatives(match: DiagnosedCause) -> list[JudgedCandidate]:
+    """Return the candidates that may be true as well, the likeliest first.
+
+    Beside an answer those that need several further facts are left out, and those whose fact no
+    command shows: nothing hints at them.
+    """
+    candidates = list(match.ranking.candidates)
+    if match.ranking.answer is not None:
+        candidates = [judged for judged in candidates[1:] if _is_near(judged)]
+    return candidates[:_MOST_ALTERNATIVES]
+
+
+def _is_near(judged: JudgedCandidate) -> bool:
+    """Tell whether a candidate is supported, or would be by one fact that can be asked for."""
+    if len(judged.unknown) > 1:
+        return False
+    return all(probe_of(name) for name in judged.unknown)
+
+
+def open_question(match: DiagnosedCause) -> str:
+    """Return a sentence that asks for the fact that would decide; "" if one cause is decided on."""
+    ranking = match.ranking
+    if ranking.answer is not None or not ranking.candidates:
+        return ""
+    missing = ranking.missing_fact
+    probe = probe_of(missing)
+    if probe:
+        return f"the log does not say which of these it is: `{probe}` would"
+    return "the log does not say which of these it is"
+
+
+def deciding_facts(diagnosis: Diagnosis, match: DiagnosedCause) -> list[Fact]:
+    """Return the facts by which the answer was chosen, and those that were filled into it."""
+    known = diagnosis.situation.facts
+    names: list[str] = []
+    answer = match.ranking.answer
+    if answer is not None:
+        names += answer.candidate.when
+        names += facts_in(answer.candidate.cause)
+        names += facts_in(answer.candidate.cure)
+    else:
+        names += facts_in(match.entry.cause)
+        names += facts_in(match.entry.cure)
+    facts = [known[name] for name in dict.fromkeys(names) if name in known]
+    # What kind of machine it is orders the parts of a cure, and decides on no cause alone.
+    observed = [fact for fact in evidence(facts) if fact.origin != "rules"]
+    telling = [fact for fact in observed if fact.name != "system"]
+    return (telling or observed)[:_MOST_EVIDENCE]
+
+
+def fact_sentence(fact: Fact) -> str:
+    """Return a fact and where it was read: "line 12: nvcc of CUDA 11.3"."""
+    place = f"line {fact.line}" if fact.line else _ORIGINS[fact.origin]
+    return f"{place}: {label_of(fact.name)} {fact.value}"
+
+
+def contradiction_sentence(contradiction: Contradiction) -> str:
+    """Return which of two facts that exclude each other counts, and why."""
+    counted = contradiction.counted
+    ignored = contradiction.ignored
+    label = label_of(counted.name)
+    return (
+        f"{_ORIGINS[ignored.origin]} says {label} {ignored.value}, and line {counted.line} of the "
+        f"log {counted.value}: the log counts, because it shows what the build used"
+    )
+
+
+def diagnosis_as_data(diagnosis: Diagnosis, log: str) -> dict[str, Any]:
+    """Return a diagnosis as JSON-ready data; null stands for the unknown."""
+    match = diagnosis.match
+    cause: dict[str, Any] | None = None
+    candidates: list[dict[str, Any]] = []
+    probes: list[str] = []
+    if match:
+        answer = match.ranking.answer
+        cause = {
+            "name": match.cause.name,
+            "candidate": answer.candidate.name if answer else None,
+            "cause": match.cause.cause,
+            "cure": match.cause.cure,
+            "command": first_command(match.cause.cure) or None,
+            "source": match.cause.source,
+            "line": match.line.number,
+            "text": match.line.text,
+            "making": match.target,
+            "facts": [fact.name for fact in deciding_facts(diagnosis, match)],
+        }
+        candidates = list(_candidates_as_data(diagnosis, match))
+        probes = list(_probes(match))
+    return {
+        "log": log,
+        "failure": asdict(diagnosis.failure) if diagnosis.failure else None,
+        "cause": cause,
+        "causes": candidates,
+        "facts": [_fact_as_data(fact) for fact in diagnosis.situation.facts.values()],
+        "contradictions": [
+            contradiction_sentence(contradiction)
+            for contradiction in diagnosis.situation.contradictions
+        ],
+        "probes": probes,
+        "unread": diagnosis.unread or None,
+    }
+
+
+def _candidates_as_data(diagnosis: Diagnosis, match: DiagnosedCause) -> Iterator[dict[str, Any]]:
+    """Yield the candidates of a cause that are not refuted, the best first."""
+    values = diagnosis.situation.values()
+    for judged in match.ranking.candidates:
+        candidate = judged.candidate
+        yield {
+            "name": candidate.name,
+            "verdict": judged.verdict,
+            "cause": fill_facts(candidate.cause, values),
+            "cure": order_cure(fill_facts(candidate.cure, values), values),
+            "tell": candidate.tell or None,
+            "unknown": list(judged.unknown),
+        }
+
+
+def _probes(match: DiagnosedCause) -> Iterator[str]:
+    """Yield the commands that would tell the candidates apart, each once."""
+    ranking = match.ranking
+    commands = [judged.candidate.tell for judged in ranking.candidates]
+    for judged in ranking.candidates:
+        commands += [probe_of(name) for name in judged.unknown]
+    yield from dict.fromkeys(command for command in commands if command)
+
+
+def _fact_as_data(fact: Fact) -> dict[str, Any]:
+    """Return a fact as JSON-ready data."""
+    return {
+        "name": fact.name,
+        "value": fact.value,
+        "origin": fact.origin,
+        "line": fact.line or None,
+        "text": fact.text or None,
+        "basis": [basis.name for basis in fact.basis],
+    }

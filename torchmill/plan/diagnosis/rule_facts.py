@@ -1,0 +1,427 @@
+"""What the rule book says of known facts: which gcc this nvcc takes, whether it knows the GPU.
+
+Each function computes facts of the origin "rules" from others. The rules themselves are those by
+which wheels are planned and machines are examined: toolkits.toml, the rules of packages, releases.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from torchmill.config import distributions
+from torchmill.config.facts import Facts
+from torchmill.config.gpu import Gpu
+from torchmill.config.gpu_names import gpu_capability
+from torchmill.config.linux_distribution import LinuxDistribution
+from torchmill.config.release import Release
+from torchmill.config.release_lookup import paired_release
+from torchmill.config.served_gpus import unserved_capabilities
+from torchmill.config.toolkit import Toolkit
+from torchmill.config.versions import is_version, is_within
+from torchmill.plan.arch_toolkits import format_toolkit_range, toolkits_with_target
+from torchmill.plan.diagnosis.compiler_choice import (
+    choose_gcc,
+    fitting_majors,
+    takes_major,
+    torch_gcc_bounds,
+)
+from torchmill.plan.diagnosis.situation import Fact, Situation
+from torchmill.plan.drivers import is_known_older
+
+_TORCH = "torch"
+_DISTRIBUTION_NVCC = "/usr/bin/nvcc"  # of the distribution's own package
+_PARTNERS = ("torchvision", "torchaudio")
+
+
+def add_rule_facts(facts: Facts, situation: Situation, named: str = "") -> Situation:
+    """Return a situation with all that the rules say about it.
+
+    `named` is the name in the line that shows the cause: a compute capability, "75", is judged.
+    """
+    nvcc = distribution_nvcc(situation)
+    known = situation.facts.get("cuda")
+    if nvcc is not None and (known is None or known.is_stated):
+        situation = situation.with_fact(nvcc)
+    situation = situation.with_facts(_torch_facts(facts, situation))
+    situation = situation.with_facts(_torch_cuda_facts(situation))
+    situation = situation.with_facts(_named_capability(facts, named))
+    situation = situation.with_facts(_gpu_facts(facts, situation))
+    for compute in _RULES:
+        situation = situation.with_facts(compute(facts, situation))
+    return situation
+
+
+def _computed(situation: Situation, name: str, value: str, *basis: str) -> Fact:
+    """Return a fact of the rules, computed from others that are known."""
+    known = [situation.facts[part] for part in basis if part in situation.facts]
+    return Fact(name, value, "rules", basis=tuple(known))
+
+
+def _plain_version(text: str | None) -> str | None:
+    """Return "2.1.0" of "2.1.0+cu121"; None for what is no version."""
+    if text is None:
+        return None
+    try:
+        return Version(text).base_version
+    except InvalidVersion:
+        return None
+
+
+def torch_release(facts: Facts, torch: str | None) -> Release | None:
+    """Return the release of torch that a version names, in as many parts as it has, or None."""
+    version = _plain_version(torch)
+    if version is None:
+        return None
+    releases = facts.releases.get(_TORCH, ())
+    for release in releases:
+        if release.version == version or release.version.startswith(f"{version}."):
+            return release
+    return None
+
+
+def _toolkit(facts: Facts, version: str | None) -> Toolkit | None:
+    """Return the toolkit of a version that a log names, "11.8" or "11.8.89"."""
+    if version is None:
+        return None
+    return facts.toolkit(".".join(version.split(".")[:2]))
+
+
+def _torch_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
+    """Yield what a version of torch means: its plain form, its wheels, and its partners."""
+    torch = situation.value("torch")
+    version = _plain_version(torch)
+    if version:
+        yield _computed(situation, "torch_version", version, "torch")
+        yield _computed(situation, "torch_minor", ".".join(version.split(".")[:2]), "torch")
+    release = torch_release(facts, torch)
+    if release is not None:
+        for package in _PARTNERS:
+            partner = paired_release(facts, package, release)
+            if partner is not None:
+                yield _computed(situation, package, partner.version, "torch")
+        usual = release.cuda.pypi
+        is_plain = torch is not None and "+" not in torch
+        # A wheel from PyPI for Linux has no label: its CUDA is the one of the release. conda's torch
+        # has none either, and another CUDA.
+        is_from_pypi = is_plain and situation.value("conda") is None
+        if usual and is_from_pypi and situation.value("system") == "linux":
+            yield _computed(situation, "torch_cuda", usual, "torch")
+
+
+def _torch_cuda_facts(situation: Situation) -> Iterator[Fact]:
+    """Yield how the CUDA of torch is written in names: "cu117", "11-7"."""
+    cuda = situation.value("torch_cuda")
+    if cuda:
+        yield _computed(situation, "torch_index", f"cu{cuda.replace('.', '')}", "torch_cuda")
+        yield _computed(situation, "torch_cuda_dashed", cuda.replace(".", "-"), "torch_cuda")
+
+
+def _named_capability(facts: Facts, named: str) -> Iterator[Fact]:
+    """Yield the compute capability that the line of the cause names: "7.5" for "75"."""
+    digits = named.rstrip("af")
+    if digits.isdigit() and len(digits) in (2, 3):
+        capability = f"{digits[:-1]}.{digits[-1]}"
+        if facts.capability(capability):
+            yield Fact("named_capability", capability, "rules")
+            yield Fact("named_digits", digits, "rules")
+
+
+def _gpu_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
+    """Yield the compute capability of the machine's GPU, and whether the line names it."""
+    capability = situation.value("gpu_capability")
+    name = situation.value("gpu")
+    basis = "gpu_capability"
+    if capability is None and name:
+        found = gpu_capability(facts, Gpu(name.strip()))
+        capability = found.name if found else None
+        basis = "gpu"
+        if capability:
+            yield _computed(situation, "gpu_capability", capability, "gpu")
+    newest_torch = _newest_torch_for(facts, capability) if capability else None
+    if newest_torch is not None:
+        release, cuda = newest_torch
+        yield _computed(situation, "gpu_torch", release.version, basis)
+        yield _computed(situation, "gpu_index", f"cu{cuda.replace('.', '')}", basis)
+    named = situation.value("named_capability")
+    if capability and named:
+        answer = "yes" if capability == named else "no"
+        yield _computed(situation, "named_is_gpu", answer, basis)
+
+
+def _newest_torch_for(facts: Facts, capability: str) -> tuple[Release, str] | None:
+    """Return the newest release whose official wheels have code for a GPU, and their CUDA."""
+    gpu = facts.capability(capability)
+    if gpu is None:
+        return None
+    for release in reversed(facts.releases.get(_TORCH, ())):
+        for cuda, official in release.cuda.official.items():
+            listed = official.capabilities.get("x86_64", "")
+            if listed and not unserved_capabilities(facts, listed, capability):
+                return release, cuda
+    return None
+
+
+def _capability_fit(facts: Facts, toolkit: Toolkit, capability: str) -> str:
+    """Return whether a toolkit knows a compute capability: "known", "too new" or "dropped"."""
+    if capability in toolkit.capabilities:
+        return "known"
+    serving = toolkits_with_target(facts, capability)
+    if not serving:
+        return "unknown"
+    is_newer = Version(serving[0].version) > Version(toolkit.version)
+    return "too new" if is_newer else "dropped"
+
+
+def _fit_of_any_toolkit(facts: Facts, serving: Sequence[Toolkit]) -> str:
+    """Return how a toolkit that refuses a capability must fit it, whichever it is; "" if unknown.
+
+    If every newer toolkit serves it, the one that refuses it is older; if every older one does, it
+    is newer.
+    """
+    if not serving:
+        return ""
+    is_oldest = serving[0].version == facts.toolkits[0].version
+    is_newest = serving[-1].version == facts.toolkits[-1].version
+    if is_oldest and not is_newest:
+        return "dropped"
+    return "too new" if is_newest and not is_oldest else ""
+
+
+def _toolkit_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
+    """Yield what the toolkit of nvcc is called, and how it fits that of torch."""
+    cuda = situation.value("cuda")
+    torch_cuda = situation.value("torch_cuda")
+    if cuda is None:
+        return
+    yield _computed(situation, "the_cuda", f"CUDA {cuda}", "cuda")
+    yield _computed(situation, "of_cuda", f"of CUDA {cuda}", "cuda")
+    toolkit = _toolkit(facts, cuda)
+    if toolkit is not None:
+        yield _computed(situation, "cuda_index", toolkit.variant, "cuda")
+        targets = [target for target in toolkit.capabilities if target[-1].isdigit()]
+        yield _computed(situation, "cuda_newest_target", targets[-1], "cuda")
+    if torch_cuda:
+        fit = "same"
+        if cuda.split(".")[:2] != torch_cuda.split(".")[:2]:
+            fit = "other minor" if cuda.split(".")[0] == torch_cuda.split(".")[0] else "other major"
+        yield _computed(situation, "cuda_fit", fit, "cuda", "torch_cuda")
+
+
+def _capability_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
+    """Yield how the toolkit of nvcc fits the GPU that the line names, and the machine's."""
+    toolkit = _toolkit(facts, situation.value("cuda"))
+    for name in ("named", "gpu"):
+        capability = situation.value(f"{name}_capability")
+        if capability is None:
+            continue
+        serving = toolkits_with_target(facts, capability)
+        basis = "gpu_capability" if name == "gpu" else ""
+        if serving:
+            known_by = format_toolkit_range(serving)
+            yield _computed(situation, f"{name}_toolkits", known_by, basis)
+            yield _computed(situation, f"{name}_first_toolkit", serving[0].version, basis)
+            yield _computed(situation, f"{name}_last_toolkit", serving[-1].version, basis)
+        if toolkit is not None:
+            fit = _capability_fit(facts, toolkit, capability)
+        else:
+            fit = _fit_of_any_toolkit(facts, serving)
+        if fit:
+            yield _computed(situation, f"{name}_fit", fit, "cuda", basis)
+
+
+def _c_library_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
+    """Yield whether the toolkit's headers fit those of the C library, and the first that do."""
+    glibc = situation.value("glibc")
+    if glibc is None:
+        return
+    toolkit = _toolkit(facts, situation.value("cuda"))
+    if toolkit is not None:
+        fit = "fits" if is_within(toolkit.glibc, glibc) else "too new"
+        yield _computed(situation, "glibc_fit", fit, "cuda", "glibc")
+    taking = [known for known in facts.toolkits if is_within(known.glibc, glibc)]
+    if taking:
+        yield _computed(situation, "glibc_toolkit", taking[0].version, "glibc")
+
+
+def _compiler_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
+    """Yield how the host compiler fits nvcc and torch."""
+    gcc = situation.value("gcc")
+    if gcc is None:
+        return
+    cuda = situation.value("cuda")
+    toolkit = _toolkit(facts, cuda)
+    torch = _plain_version(situation.value("torch"))
+    yield _computed(situation, "host_gcc", f"gcc {gcc}", "gcc")
+    for known in facts.toolkits:
+        if _bounds_fit(gcc, [known.gcc]) == "fits":
+            yield _computed(situation, "toolkit_for_gcc", known.version, "gcc")
+            break
+    bounds = torch_gcc_bounds(facts, torch, cuda)
+    if toolkit is not None:
+        fit = _bounds_fit(gcc, [toolkit.gcc, *bounds])
+        yield _computed(situation, "gcc_for_cuda", fit, "gcc", "cuda")
+    if torch:
+        yield _computed(situation, "gcc_for_torch", _bounds_fit(gcc, bounds), "gcc", "torch")
+    torch_toolkit = _toolkit(facts, situation.value("torch_cuda"))
+    if torch_toolkit is not None:
+        fit = _bounds_fit(gcc, [torch_toolkit.gcc])
+        yield _computed(situation, "gcc_for_torch_cuda", fit, "gcc", "torch_cuda")
+
+
+def _gcc_to_take(facts: Facts, situation: Situation) -> Iterator[Fact]:
+    """Yield the newest gcc that nvcc takes, and the gcc to take, with its commands."""
+    toolkit = _toolkit(facts, situation.value("cuda"))
+    torch = _plain_version(situation.value("torch"))
+    limit = situation.value("gcc_limit")
+    majors = fitting_majors(facts, toolkit, torch)
+    taken = fitting_majors(facts, toolkit, None)
+    if limit:
+        majors = [major for major in majors if major <= int(limit)]
+        taken = [int(limit)]
+    if toolkit is None and torch is None and not limit:
+        return  # no rule puts a bound on it
+    if taken and (toolkit is not None or limit):
+        basis = "gcc_limit" if limit else "cuda"
+        yield _computed(situation, "newest_gcc", str(taken[0]), basis)
+    choice = choose_gcc(
+        majors,
+        parse_distribution(situation.value("distribution")),
+        conda=situation.value("conda") is not None,
+    )
+    if choice is not None:
+        basis_of_choice = ("gcc_limit", "cuda", "torch", "distribution")
+        yield _computed(situation, "good_gcc", str(choice.major), *basis_of_choice)
+        yield _computed(situation, "gcc_install", choice.install, *basis_of_choice)
+        yield _computed(situation, "gcc_exports", choice.exports, *basis_of_choice)
+
+
+def _bounds_fit(version: str, bounds: Iterable[SpecifierSet]) -> str:
+    """Return "fits", "too new" or "too old" of a compiler by the bounds that others put on it."""
+    specifiers = [bound for bound in bounds if bound]
+    text = _plain_version(version) or version
+    major = int(text.split(".")[0])
+    if "." not in text and all(takes_major(bound, major) for bound in specifiers):
+        return "fits"
+    if all(is_within(bound, text) for bound in specifiers):
+        return "fits"
+    is_too_new = any(takes_major(bound, older) for bound in specifiers for older in range(4, major))
+    return "too new" if is_too_new else "too old"
+
+
+def parse_distribution(text: str | None) -> LinuxDistribution | None:
+    """Return the distribution that a fact names: "ubuntu 20.04"; None if it is not known."""
+    if not text:
+        return None
+    name, _, version = text.partition(" ")
+    return LinuxDistribution(name, version)
+
+
+def _driver_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
+    """Yield whether the driver runs what torch's toolkit makes, and the newest that it runs."""
+    driver = situation.value("driver")
+    if driver is None or not is_version(driver):
+        return
+    system = situation.value("system")
+    torch_toolkit = _toolkit(facts, situation.value("torch_cuda"))
+    if torch_toolkit is not None:
+        bound = torch_toolkit.driver_windows if system == "windows" else torch_toolkit.driver
+        fit = "too old" if is_known_older(driver, bound) else "fits"
+        yield _computed(situation, "driver_fit", fit, "driver", "torch_cuda")
+        if bound:
+            yield _computed(situation, "oldest_driver", bound, "torch_cuda")
+    run = [known for known in facts.toolkits if _runs(known, driver, system)]
+    if run:
+        yield _computed(situation, "driver_cuda", run[-1].version, "driver")
+        label = f"cu{run[-1].version.replace('.', '')}"
+        yield _computed(situation, "driver_index", label, "driver")
+
+
+def _runs(toolkit: Toolkit, driver: str, system: str | None) -> bool:
+    """Tell whether a driver is known to run a toolkit's code."""
+    bound = toolkit.driver_windows if system == "windows" else toolkit.driver
+    return bound is not None and not is_known_older(driver, bound)
+
+
+def _python_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
+    """Yield whether torch's release has wheels for the Python, and for which it has."""
+    python = situation.value("python")
+    release = torch_release(facts, situation.value("torch"))
+    if release is not None:
+        pythons = release.pythons
+        yield _computed(situation, "torch_pythons", f"{pythons[0]} to {pythons[-1]}", "torch")
+        if python:
+            numbers = [Version(name.rstrip("t")) for name in pythons]
+            fit = "fits"
+            if Version(python) > max(numbers):
+                fit = "too new"
+            elif Version(python) < min(numbers):
+                fit = "too old"
+            yield _computed(situation, "python_for_torch", fit, "python", "torch")
+            if fit == "too new":
+                yield _computed(situation, "good_python", str(max(numbers)), "torch")
+            if fit == "too old":
+                yield _computed(situation, "oldest_good_python", str(min(numbers)), "torch")
+    if python:
+        serving = [known for known in facts.releases.get(_TORCH, ()) if python in known.pythons]
+        if serving:
+            yield _computed(situation, "first_torch_for_python", serving[0].version, "python")
+            yield _computed(situation, "last_torch_for_python", serving[-1].version, "python")
+
+
+def _standard_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
+    """Yield the C++ standard that torch's headers need, and whether the command has it."""
+    torch = _plain_version(situation.value("torch"))
+    if torch is None or _TORCH not in facts.packages:
+        return
+    needed = 0
+    for rule in facts.packages[_TORCH].rules:
+        if rule.cxx is not None and rule.when.release and is_within(rule.when.release, torch):
+            needed = rule.cxx
+    if not needed:
+        return
+    yield _computed(situation, "standard_needed", str(needed), "torch")
+    given = situation.value("cxx_standard")
+    if given:
+        number = {"0x": 11, "1y": 14, "1z": 17, "2a": 20, "2b": 23}.get(given)
+        number = number or int(given)
+        fit = "too low" if number < needed else "fits"
+        yield _computed(situation, "standard_fit", fit, "cxx_standard", "torch")
+
+
+def _setuptools_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
+    """Yield the bound of setuptools that the rules put on a build of torch."""
+    torch = _plain_version(situation.value("torch"))
+    if torch is None or _TORCH not in facts.packages:
+        return
+    for rule in facts.packages[_TORCH].rules:
+        if rule.when.release is None or not is_within(rule.when.release, torch):
+            continue
+        for requirement in rule.requires:
+            if requirement.startswith("setuptools<"):
+                yield _computed(situation, "setuptools_pin", requirement, "torch")
+
+
+def distribution_nvcc(situation: Situation) -> Fact | None:
+    """Return the toolkit of the distribution's own nvcc, where the log shows that this one runs."""
+    path = situation.value("nvcc_path")
+    distribution = parse_distribution(situation.value("distribution"))
+    if path != _DISTRIBUTION_NVCC or distribution is None:
+        return None
+    release = distributions.find_recorded_release(distribution)
+    if release is None or not release.nvcc:
+        return None
+    return _computed(situation, "cuda", release.nvcc, "nvcc_path", "distribution")
+
+
+_RULES = (
+    _toolkit_facts,
+    _capability_facts,
+    _c_library_facts,
+    _compiler_facts,
+    _gcc_to_take,
+    _driver_facts,
+    _python_facts,
+    _standard_facts,
+    _setuptools_facts,
+)

@@ -1,0 +1,92 @@
+"""What is known of a failed build: facts, each with the line or the file that says it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+# Where a fact comes from. Of two that contradict each other the earlier origin here counts: the log
+# shows what the build really used, a description only what the machine has now.
+Origin = Literal["log", "session", "collect_env", "host", "rules"]
+_ORIGINS: tuple[Origin, ...] = ("log", "session", "collect_env", "host", "rules")
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """Something that is known of a build or its machine."""
+
+    name: str  # "gcc", as log_facts.toml describes it
+    value: str  # "11.4.0"
+    origin: Origin
+    line: int = 0  # of the log, counted from 1; 0: it is not from the log
+    text: str = ""  # that line, at most shortened
+    basis: tuple[Fact, ...] = ()  # of a fact of the rule book: those that it was computed from
+    is_stated: bool = False  # a person wrote it, and no tool printed it
+
+
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """A fact of the log, and a description of the machine that says otherwise."""
+
+    counted: Fact
+    ignored: Fact
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """All facts of a failed build, and those that were contradicted."""
+
+    facts: Mapping[str, Fact] = field(default_factory=dict)  # by their names
+    contradictions: tuple[Contradiction, ...] = ()
+
+    def value(self, name: str) -> str | None:
+        """Return the value of a fact; None if it is not known."""
+        fact = self.facts.get(name)
+        return fact.value if fact else None
+
+    def values(self) -> dict[str, str]:
+        """Return the values of all facts by their names."""
+        return {name: fact.value for name, fact in self.facts.items()}
+
+    def with_fact(self, fact: Fact) -> Situation:
+        """Return the situation with a fact in place of what was known by its name."""
+        return Situation({**self.facts, fact.name: fact}, self.contradictions)
+
+    def with_facts(self, further: Iterable[Fact]) -> Situation:
+        """Return the situation with further facts; a known fact is not replaced."""
+        facts = dict(self.facts)
+        for fact in further:
+            facts.setdefault(fact.name, fact)
+        return Situation(facts, self.contradictions)
+
+
+def make_situation(facts: Iterable[Fact]) -> Situation:
+    """Return the situation that some facts describe; of each name the best origin counts."""
+    by_name: dict[str, Fact] = {}
+    contradictions: list[Contradiction] = []
+    for fact in sorted(facts, key=lambda fact: _ORIGINS.index(fact.origin)):
+        known = by_name.setdefault(fact.name, fact)
+        if _contradict(known, fact):
+            contradictions.append(Contradiction(known, fact))
+    return Situation(by_name, tuple(contradictions))
+
+
+def _contradict(known: Fact, other: Fact) -> bool:
+    """Tell whether two facts of different origins exclude each other.
+
+    "11" and "11.4.0" do not: the first is said with fewer parts.
+    """
+    if known.origin == other.origin:
+        return False
+    shorter, longer = sorted((known.value.lower(), other.value.lower()), key=len)
+    return longer != shorter and not longer.startswith((f"{shorter}.", f"{shorter} "))
+
+
+def evidence(facts: Iterable[Fact]) -> Iterator[Fact]:
+    """Yield the observed facts behind some facts, each once, those of the log in its order."""
+    observed: dict[tuple[str, str], Fact] = {}
+    for fact in facts:
+        for basis in evidence(fact.basis) if fact.basis else (fact,):
+            observed.setdefault((basis.name, basis.value), basis)
+    yield from sorted(observed.values(), key=lambda fact: (fact.line == 0, fact.line))
