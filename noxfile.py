@@ -68,7 +68,8 @@ def register_matrix() -> None:
     installed = interpreters.installed_interpreters()
     tag = selection.selected_tag(layout)
     environments = []  # names of the sessions to run for which nox makes an environment
-    for listed in session_choice.list_wheel_sessions(CALL, layout):
+    others = session_choice.list_other_sessions(CALL, layout)
+    for listed in (*session_choice.list_wheel_sessions(CALL, layout), *others.crossed):
         has_environment = session_choice.can_have_environment(listed, CALL, layout, installed)
         python = listed.python if has_environment else False  # False: nox makes no environment
         add_wheel(listed, python)
@@ -76,7 +77,7 @@ def register_matrix() -> None:
             environments.append(listed.name)
         for product in session_choice.product_words(listed, CALL, tag):
             add_product(listed, product)
-    for facts, cell, name in session_choice.list_container_sessions(CALL, layout):
+    for facts, cell, name in others.contained:
         add_container(facts, cell, name)
     session_choice.refuse_unknown_names(CALL, nox.registry.get(), layout)
     # With a filter, nox chooses among the registered sessions: any of them may be made.

@@ -97,6 +97,7 @@ def toolkit(
     channel: str = "",
     complete: str = "",
     arch_list: str = "",
+    arch: str = "",
     json: bool = False,
 ) -> None:
     """List or install CUDA toolkits, libraries, compilers, without root.
@@ -118,6 +119,7 @@ def toolkit(
         channel=channel,
         complete=complete,
         arch_list=arch_list,
+        arch=arch,
     )
     show(output, json=json)
 

@@ -209,6 +209,16 @@ def test_mistakes_are_told_in_one_sentence(
     assert message in error
 
 
+@pytest.mark.skipif(native_arch() != "x86_64", reason="crosses from x86_64")
+def test_the_gpu_of_a_superchip_names_its_machine(invoke: InvokeHere) -> None:
+    """Extensions are crossed for it; torch itself, which is not, is refused above."""
+    words = "torch-scatter torchsort --gpu GH200 --torch 2.13.0 --python 3.12"
+    _, output, error = invoke(f"build --dry-run {words}")
+    assert "a machine with it is aarch64: this one, x86_64, builds for it by cross" in output, error
+    for session in ("scatter", "sort"):
+        assert f"nox -s {session}-3.12-cu130-aarch64 -- --arch-list=9.0 --torch=PyPI" in output
+
+
 def test_a_toolkit_that_is_too_old_for_a_gpu_is_told(invoke: InvokeHere, shipped: Facts) -> None:
     ended, _, error = invoke("build --dry-run --gpu 'RTX 3090' --cuda 10.2 --tag v1.10.0")
     assert ended == 3, error

@@ -13,6 +13,7 @@ from torchmill.fetch.toolkit.layout import (
     add_unversioned_names,
     driver_functions,
 )
+from torchmill.host.native import native_arch
 
 
 def home(folder: Path) -> Path:
@@ -91,7 +92,7 @@ def test_functions_of_the_driver_are_found_by_all_names() -> None:
 def test_functions_of_a_stub_return_its_error(tmp_path: Path) -> None:
     (tmp_path / "include").mkdir()
     (tmp_path / "include/cuda.h").write_text("CUresult CUDAAPI cuInit(unsigned int flags);\n")
-    add_driver_stub(tmp_path)
+    add_driver_stub(tmp_path, native_arch())
     assert ctypes.CDLL(str(tmp_path / "lib64/stubs/libcuda.so")).cuInit() == 34
 
 
@@ -99,11 +100,11 @@ def test_an_existing_stub_stays(tmp_path: Path) -> None:
     stub = tmp_path / "lib64/stubs/libcuda.so"
     stub.parent.mkdir(parents=True)
     stub.write_text("NVIDIA's own")
-    add_driver_stub(tmp_path)
+    add_driver_stub(tmp_path, native_arch())
     assert stub.read_text() == "NVIDIA's own"
 
 
 def test_a_missing_c_compiler_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with refused("no-c-compiler"):
-        add_driver_stub(tmp_path)
+        add_driver_stub(tmp_path, native_arch())

@@ -17,6 +17,7 @@ from torchmill.host.host import (
     Compiler,
     Host,
     HostCompilers,
+    HostCrossing,
     HostGpus,
     HostInterpreters,
     HostPackages,
@@ -120,12 +121,24 @@ FULL = Host(
         devices=(Gpu("NVIDIA GeForce RTX 3090", "8.6"), Gpu("Tesla K80")),
     ),
     complete=True,
+    crossings={
+        "x86_64": HostCrossing(
+            compilers={"x86_64-linux-gnu-g++-12": Compiler("gcc", "12.2.0")},
+            glibc="2.36",
+            toolkits={"13.0": "/home/u/.cache/torchmill/toolkits/13.0-crossing-1-x86_64"},
+            lacking_parts={"13.0": "cupti"},
+            emulator="/usr/bin/qemu-x86_64-static",
+            system="/usr/x86_64-linux-gnu",
+            interpreters={"3.12": "/srv/root/usr/bin/python3.12"},
+        )
+    },
 )
 
 
 # Fields that a description leaves out, each with the reason.
 NOT_DESCRIBED = {
     "HostResources.disks": "they are those of one checkout's folders",
+    "Host.crosses": "it is a view of a machine for one build",
     "Host.runs": "they are read from the manifests of the machine's own wheels",
 }
 
@@ -151,16 +164,21 @@ def test_the_full_description_has_every_field() -> None:
 
 
 def test_the_reference_lists_every_key_that_is_read(tmp_path: Path) -> None:
-    tables = {"": "", "distribution": "[distribution]\n", "gpus": "[[gpus]]\n"}
+    tables = {
+        "## Keys": "",
+        "## Keys of `distribution`": "[distribution]\n",
+        "## Keys of a table of `crossings`": "[crossings.aarch64]\n",
+        "## Keys of `gpus`": "[[gpus]]\n",
+    }
     text = PAGE.read_text(encoding="utf-8")
     for table, head in tables.items():
-        _, _, rest = text.partition(f"## Keys of `{table}`\n" if table else "## Keys\n")
+        _, _, rest = text.partition(f"{table}\n")
         listed = re.findall(r"^\| `(\w+)` \|", rest.partition("\n## ")[0], re.MULTILINE)
         path = write_description(tmp_path, f"{head}zzzzzzzz = 1\n")
         with refused("invalid-host-file") as caught:
             load_host(path)
         [keys] = re.findall(r"unknown key 'zzzzzzzz': expected one of (.*)", str(caught.value))
-        assert sorted(listed) == sorted(keys.split(", ")), table or "the file"
+        assert sorted(listed) == sorted(keys.split(", ")), table
 
 
 @pytest.mark.parametrize("machine", [FULL, Host("arm64", "macos", HostResources(8, 16 * 2**30))])

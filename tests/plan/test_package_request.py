@@ -35,7 +35,9 @@ def builds_of(
     facts: Facts, question: BuildQuestion, torch: GivenTorch | None = None
 ) -> PackageBuilds:
     packages = list(named_packages(facts, question.names).values())
-    return choose_package_builds(facts, packages, question, host=HOST, torch=torch, selected=None)
+    return choose_package_builds(
+        facts, packages, question, host=HOST, arch=HOST.arch, torch=torch, selected=None
+    )
 
 
 @pytest.mark.parametrize(

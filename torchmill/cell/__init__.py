@@ -6,6 +6,7 @@
 - compile_stage: the first stage: compile the raw wheel in a prepared tree, and record how
 - containers/: container engines, their images and runs, and builds for another architecture
 - context: everything that one session works with: plan, source, folders, interpreter and machine inputs of a cell
+- crossing: what a crossed build needs beside its environment: the target's torch, and its Python
 - disk_space: how much disk space a build has and will need, before it starts
 - dry_run: run a setup.py dry, in an environment of its own and without a network
 - environment: the environment variables of a build: sealed, and filled in from its plan

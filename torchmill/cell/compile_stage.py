@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
-from torchmill.cell import added_files, machine_inputs, prepare, source_edits
+from torchmill.cell import added_files, crossing, machine_inputs, prepare, source_edits
 from torchmill.cell.compile import compile_wheel
 from torchmill.cell.context import BuildContext
 from torchmill.cell.folders import BuildTree, find_shared_trees
@@ -47,6 +47,14 @@ def compile_stage(
     seconds: dict[str, float] = {}
     with _timed(seconds, "requirements"):
         provide_requirements(context, install)
+        if context.target is not None:
+            crossing.provide_target(
+                context.plan,
+                context.target,
+                context.interpreter,
+                context.layout.environments,
+                line.note,
+            )
         user = tree_users.tree_user(context.venv, python, context.environment_key, context.tree.env)
     wait_began = time.monotonic()
     with _hold_tree(context, line):

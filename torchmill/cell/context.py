@@ -18,6 +18,7 @@ from millguard.costs import KnownCost
 from millguard.timeline import SUFFIX as TIMELINE_SUFFIX
 from packaging.version import Version
 
+from torchmill.cell import crossing
 from torchmill.cell.folders import (
     BuildFolders,
     BuildTree,
@@ -44,6 +45,7 @@ from torchmill.host import environments
 from torchmill.host.environments import base_interpreter, environment_python
 from torchmill.host.host import Host
 from torchmill.host.measurement import measure_basic_host, measure_host, with_named_compiler
+from torchmill.host.native import native_arch
 from torchmill.host.processor import resolve_processor
 from torchmill.plan import (
     base_package,
@@ -56,6 +58,7 @@ from torchmill.plan.build_options import Options
 from torchmill.plan.cell import Cell
 from torchmill.plan.cell_lookup import fetch_command
 from torchmill.plan.compile_costs import release_costs
+from torchmill.plan.crossing import building_host, is_crossed
 from torchmill.plan.local_gpus import with_local_gpus
 from torchmill.plan.options import format_options
 from torchmill.plan.plan import Plan
@@ -112,6 +115,20 @@ class BuildContext:
         the base folder of the compiler cache, which takes such paths for the same everywhere.
         """
         return self.host.system != "windows"
+
+    @cached_property
+    def target(self) -> Path | None:
+        """Return the environment with the torch of the target; None if the build is not crossed."""
+        if not self.plan.is_crossed:
+            return None
+        return crossing.target_environment(self.plan, self.layout.environments, self.stat_cache)
+
+    @property
+    def target_packages(self) -> Path | None:
+        """Return the folder of packages in `target`; None if the build is not crossed."""
+        if self.target is None:
+            return None
+        return crossing.target_packages(self.target, self.plan.build.python)
 
     @cached_property
     def tree(self) -> BuildTree:
@@ -207,6 +224,8 @@ class BuildContext:
             "python": str(environment_python(venv)),
             "patches": str(self.facts.patches),
         }
+        if self.target is not None:
+            places |= crossing.placeholders(self.plan, self.target)
         return places | cuda_toolkit.cuda_placeholders(self.plan, self.host)
 
 
@@ -223,11 +242,13 @@ def create_context(
     stat_cache = StatCache(layout.stat_cache)
     options = parse_options(arguments, f"nox -s {cell.build.identifier(cell.build.arch)} --")
     # Only then does the plan depend on the machine's compilers and toolkits.
-    needs_compilers = bool(cell.build.cuda) or "CXX" in options.settings
+    crosses = is_crossed(facts, cell.build, native_arch())
+    needs_compilers = bool(cell.build.cuda) or "CXX" in options.settings or crosses
     if needs_compilers:
         host = measure_host(layout.root, gpus=bool(cell.build.cuda))
     else:
         host = measure_basic_host(stat_cache)
+    host = building_host(facts, cell.build, host)
     host = with_named_compiler(host, options.settings, os.environ)
     processor = resolve_processor(facts, cell.build.arch, host, options.cpu, options.settings)
     options = replace(options, processor=processor)

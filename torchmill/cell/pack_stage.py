@@ -17,6 +17,7 @@ from millpress.bundling import BundledLibrary
 from millpress.repair import RepairResult
 from millpress.staging import StagedWheel, stage_wheel
 
+from torchmill.cell import crossing
 from torchmill.cell.context import BuildContext
 from torchmill.cell.manifest import compose_manifest, recorded_git_version
 from torchmill.cell.session_environment import provide_requirements
@@ -134,6 +135,8 @@ def _installed_packages(context: BuildContext) -> Path:
 
     Only the repair for Linux needs it, and so the layout is that of Linux.
     """
+    if context.target_packages is not None:
+        return context.target_packages
     if context.plan.wheel.torch_folder:
         return context.plan.wheel.torch_folder
     folders = context.venv.glob("lib/python*/site-packages")
@@ -147,6 +150,9 @@ def _library_folders(context: BuildContext) -> list[Path]:
         home = context.placeholders.get(placeholder)
         if home:
             folders += [Path(home, "lib64"), Path(home, "lib")]
+    if context.plan.is_crossed:
+        # The libraries of the target's compilers, which this machine's loader does not know.
+        folders.append(Path(crossing.crossing_of(context.plan, context.host).system, "lib"))
     return folders
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from millpress import wheel_writer
 
-from torchmill.cell import disk_space
+from torchmill.cell import crossing, disk_space
 from torchmill.cell.compile_stage import compile_stage
 from torchmill.cell.context import BuildContext, hold_cell
 from torchmill.cell.environment import describe_ignored_toolkit, describe_unread
@@ -24,6 +24,7 @@ from torchmill.host.disk_usage import list_children
 from torchmill.host.environments import Install
 from torchmill.host.measurement import measure_host
 from torchmill.plan.cell_lookup import fetch_command
+from torchmill.plan.crossing import building_host
 from torchmill.plan.doctor import examination
 from torchmill.plan.doctor.finding import CheckContext
 from torchmill.plan.doctor.judgement import judge
@@ -75,6 +76,9 @@ def preflight(context: BuildContext, note: Callable[[str], None]) -> None:
             tempfile.TemporaryFile(dir=folder).close()
     _require_whole_source(context)
     _examine_machine(context, note)
+    if context.plan.is_crossed:
+        crossing.require_target_headers(context.interpreter, context.plan)
+        crossing.prove_target_python(context.plan, context.host)
 
 
 def _with_measured_host(context: BuildContext) -> BuildContext:
@@ -82,7 +86,7 @@ def _with_measured_host(context: BuildContext) -> BuildContext:
     if context.host.complete:
         return context
     host = measure_host(context.layout.root, gpus=bool(context.cell.build.cuda))
-    return replace(context, host=host)
+    return replace(context, host=building_host(context.facts, context.cell.build, host))
 
 
 def _require_whole_source(context: BuildContext) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from millpress import dependencies
 
-from torchmill.cell import disk_space
+from torchmill.cell import crossing, disk_space
 from torchmill.cell.context import BuildContext, base_wheel, imported_wheel
 from torchmill.cell.manifest import compose_manifest, recorded_git_version
 from torchmill.cell.up_to_date import StageLog, StageRecord, stage_inputs
@@ -17,6 +17,7 @@ from torchmill.core.deletion import delete_paths
 from torchmill.plan.plan import expected_values
 from torchmill.wheel import dist_files
 from torchmill.wheel.verify import device_code, verification
+from torchmill.wheel.verify.verification import TargetMachine
 
 
 def verify_stage(
@@ -51,6 +52,7 @@ def verify_stage(
             log=log,
             targets=device_code.requested_targets(context.facts, plan.wheel, plan.arch_list),
             empty=context.layout.environments,
+            machine=_target_machine(context),
         )
     # The other wheels in dist/ of the same version should require the same packages.
     differences = dependencies.sibling_differences(packed, dependencies.sibling_wheels(published))
@@ -75,6 +77,20 @@ def verify_stage(
     return packed
 
 
+def _target_machine(context: BuildContext) -> TargetMachine | None:
+    """Return how the wheel of a crossed build is tried; None for any other build."""
+    packages = context.target_packages
+    if packages is None:
+        return None
+    plan = context.plan
+
+    def emulate(folder: Path, shared: Path) -> Path:
+        site = crossing.target_packages(shared, plan.build.python)
+        return crossing.make_emulated_environment(folder, site, plan, context.host)
+
+    return TargetMachine(packages, lambda folder: crossing.pretend_target(folder, plan), emulate)
+
+
 def publish_stage(context: BuildContext, stages: StageLog, packed: Path) -> Path:
     """Put the verified wheel into dist/ with its manifest, statement and SBOM; return its file."""
     wheel = context.layout.dist / packed.name
@@ -97,7 +113,7 @@ def _check_requirements(context: BuildContext) -> list[Path | str]:
             to_install.append(requirement)
     wheel = context.plan.wheel
     # A torch in a folder is lent to the environment, and not installed.
-    if wheel.torch and not wheel.torch_folder:
+    if wheel.torch and not wheel.torch_folder and not context.plan.is_crossed:
         torch: Path | str = requirements[-1]  # a plan has torch last
         if context.options.torch is None:
             torch = base_wheel(context) or torch

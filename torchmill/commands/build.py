@@ -17,10 +17,10 @@ from torchmill.commands import outlook
 from torchmill.commands.add.offer import offer_drafts
 from torchmill.commands.build_question import (
     buildable_against,
+    choose_machine_of,
     find_named_gpus,
     name_cells_of_packages,
     older_wheel_for,
-    require_machine_of,
 )
 from torchmill.commands.command import CommandOutput
 from torchmill.commands.machine_report import cell_folders, examine_host, survey_machine
@@ -105,16 +105,8 @@ def build_wheels(
         raise ConfigError(
             "name cells, or give --python and --cuda, not both", code="two-ways-to-name"
         )
-    if gpu and options.arch_list:
-        raise ConfigError(
-            "--gpu stands for an --arch-list: give only one of them", code="two-lists"
-        )
-    if host and not dry_run:
-        raise ConfigError(
-            "--host describes another machine, on which nothing can be run: add --dry-run",
-            code="host-without-dry-run",
-        )
-
+    _refuse_two_lists(gpu, options)
+    _require_dry_run(host, dry_run=dry_run)
     if host:
         machine = load_host(Path(host))
     else:
@@ -122,8 +114,9 @@ def build_wheels(
     # If nothing says what the wheels are for, they are for the GPUs of this machine.
     variant_is_open = not (names or cuda or options.arch_list)
     named_gpus = find_named_gpus(facts, gpu or (), machine, use_local=variant_is_open)
-    if gpu:
-        require_machine_of(facts, named_gpus, machine, cell_names)
+    arch = choose_machine_of(
+        facts, named_gpus if gpu else (), machine, cell_names, packages.values()
+    )
     capabilities = [named_gpu.capability for named_gpu in named_gpus]
 
     selected = selection.selected_release(facts, layout, tag)
@@ -143,6 +136,7 @@ def build_wheels(
         selected=selected,
         has_tag=bool(tag),
         described=bool(host),
+        arch=arch,
     )
     question = asked.question
     options = asked.options
@@ -176,6 +170,23 @@ def build_wheels(
     )
     older_wheel = older_wheel_for(facts, capabilities, machine, cells, selected)
     return dialogue.run(older_wheel, yes=yes, dry_run=dry_run)
+
+
+def _refuse_two_lists(gpu: Sequence[str] | None, options: Options) -> None:
+    """Raise ConfigError if both --gpu and --arch-list say for which GPUs the wheels are."""
+    if gpu and options.arch_list:
+        raise ConfigError(
+            "--gpu stands for an --arch-list: give only one of them", code="two-lists"
+        )
+
+
+def _require_dry_run(host: str, *, dry_run: bool) -> None:
+    """Raise ConfigError for a described machine, the file `host`, if something would be run on it."""
+    if host and not dry_run:
+        raise ConfigError(
+            "--host describes another machine, on which nothing can be run: add --dry-run",
+            code="host-without-dry-run",
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,13 @@
 
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from torchmill.config import arch_list
+from torchmill.config.build import CPU, Build
 from torchmill.config.facts import Facts
 from torchmill.config.gpu import Capability
 from torchmill.config.gpu_names import NamedGpu, find_gpus, gpus_of_host, split_names
@@ -23,7 +24,8 @@ from torchmill.plan import cell_lookup, gpu_hosts, published
 from torchmill.plan.base_package import base_version
 from torchmill.plan.build_options import PYPI, Options
 from torchmill.plan.cell import Cell
-from torchmill.plan.cell_choice import BuildQuestion, is_pattern
+from torchmill.plan.cell_choice import BuildQuestion, is_pattern, running_python
+from torchmill.plan.crossing import is_crossed
 from torchmill.plan.package_request import (
     GivenTorch,
     choose_package_builds,
@@ -79,13 +81,14 @@ def name_cells_of_packages(
     selected: Release | None,
     has_tag: bool,
     described: bool,
+    arch: str,
 ) -> AskedBuilds:
     """Return a question with the names of cells in place of those of packages, "flash-attn".
 
-    `packages` are those that the question names. Prints which torch they are built against: that in
-    the user's environment, unless the host is a `described` machine, or the torch there is of another
-    release than `selected` and the user named that by its tag (`has_tag`). Raises what
-    `torch_of_path` and `choose_package_builds` raise.
+    `packages` are those that the question names, and `arch` is the machine that they are for.
+    Prints which torch they are built against: that in the user's environment, unless the host is a
+    `described` machine, or the torch there is of another release than `selected` and the user named
+    that by its tag (`has_tag`). Raises what `torch_of_path` and `choose_package_builds` raise.
     """
     if not packages:
         return AskedBuilds(question, options, selected)
@@ -99,7 +102,13 @@ def name_cells_of_packages(
         options = named_options
         torch = None
     builds = choose_package_builds(
-        facts, list(packages.values()), question, host=host, torch=torch, selected=selected
+        facts,
+        list(packages.values()),
+        question,
+        host=host,
+        arch=arch,
+        torch=torch,
+        selected=selected,
     )
     if builds.torch is not None:
         print_now(format_for_user(f"against {builds.torch}; --torch names another"))
@@ -151,20 +160,36 @@ def older_wheel_for(
     return f"of an older release, {wheel}"
 
 
-def require_machine_of(
-    facts: Facts, gpus: Sequence[NamedGpu], host: Host, names: Iterable[str]
-) -> None:
-    """Raise ConfigError for a GPU of a board (a Jetson, …) of another architecture than `host`.
+def choose_machine_of(
+    facts: Facts,
+    gpus: Sequence[NamedGpu],
+    host: Host,
+    names: Iterable[str],
+    packages: Collection[Package],
+) -> str:
+    """Return the architecture that wheels for some GPUs are for: the host's, or that of a board.
 
-    Wheels for it are built on such a machine, or in a container if one of `names`, which are names
-    of cells, ends in that architecture. The message names what else serves: official wheels, and
-    indexes for the board.
+    A board (a Jetson, a superchip) may have another one than `host`. Then the wheels of `packages`
+    are crossed for it, which is printed. `names` are those of cells, and say their architecture.
+    Raises ConfigError if a wheel for the board cannot be crossed here. The message names what else
+    serves: official wheels, and indexes for the board.
     """
     board = gpu_hosts.find_board(facts, gpus)
     if board is None or board.arch == host.arch:
-        return
+        return host.arch
+    names = list(names)
     if any(name.endswith(f"-{board.arch}") for name in names):
-        return
+        return host.arch
+    if (
+        packages
+        and not names
+        and all(_is_crossed(facts, package, host, board.arch) for package in packages)
+    ):
+        clause = gpu_hosts.board_clause(board, gpus[0])
+        print_now(
+            format_for_user(f"{clause}: this one, {host.arch}, builds for it by cross compilers")
+        )
+        return board.arch
     capabilities = [gpu.capability for gpu in gpus]
     machine = published.with_gpus(
         gpu_hosts.board_machine(board, host), [capability.name for capability in capabilities]
@@ -183,6 +208,12 @@ def require_machine_of(
         f"run this there, or name cells for it, such as wheel-3.12-cu130-{board.arch}{sentences}",
         code="gpu-of-a-board",
     )
+
+
+def _is_crossed(facts: Facts, package: Package, host: Host, arch: str) -> bool:
+    """Tell whether the wheels of a package for an architecture are crossed on a host."""
+    build = Build(package.name, package.session, running_python(), CPU, arch)
+    return is_crossed(facts, build, host.arch)
 
 
 def find_named_gpus(

@@ -28,7 +28,7 @@ from torchmill.fetch.source.verification import load_examined_source
 from torchmill.host import measurement
 from torchmill.host.host import Host
 from torchmill.host.processor import resolve_processor
-from torchmill.plan import build_plan, cell_lookup
+from torchmill.plan import build_plan, cell_lookup, crossing
 from torchmill.plan.build_options import NO_OPTIONS, Options
 from torchmill.plan.cell import Cell
 from torchmill.plan.doctor import examination
@@ -152,10 +152,12 @@ def examine_host(  # noqa: PLR0917 - a machine, and the purpose of the examinati
         return _examine_in_general(facts, subject, host, release, options)
     product, cell = products.product_cell(facts, identifier, host.arch, release)
     arch = cell.build.arch
+    host = crossing.building_host(facts, cell.build, host)
     # A cell for another architecture is built in a container. Whether containers work is examined
     # only if the host is this machine, not a described one, and if there are containers for that
     # architecture. Else the build is judged as any other, without this machine's GPUs.
     for_other_arch = arch != cell_lookup.uncontained_arch(facts, [identifier], host.arch)
+    for_other_arch = for_other_arch and not host.crosses
     in_container = False
     source = foreseen
     wheels: tuple[str, ...] | None = None  # names of the files in dist/; None: not looked at

@@ -32,6 +32,7 @@ from torchmill.plan.build_options import NO_OPTIONS, Options
 from torchmill.plan.build_plan import compute_plan
 from torchmill.plan.cell import Cell
 from torchmill.plan.cell_lookup import uncontained_arch
+from torchmill.plan.crossing import building_host
 from torchmill.plan.cuda_libraries import used_cudnn
 from torchmill.plan.doctor.judgement import Judgement
 from torchmill.plan.job_count import usable_memory
@@ -138,11 +139,14 @@ def _preview(  # noqa: PLR0917
         # A build for another system, such as Windows, runs there: assume a usual machine of it.
         host = replace(published.target_host(facts, host, arch), arch=host.arch)
     options = user_options
+    host = building_host(facts, cell.build, host)
     if not host_file:
         host = with_named_compiler(host, options.settings, os.environ)
         processor = resolve_processor(facts, arch, host, options.cpu, options.settings)
         options = replace(options, processor=processor)
     native_arch = uncontained_arch(facts, [identifier], host.arch)
+    if host.crosses:
+        native_arch = host.crosses  # it needs no container
     options = outlook.options_here(facts, cell, host, options, native_arch)
     source = None
     if not host_file:

@@ -13,7 +13,12 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from torchmill.commands.session_matrix import MatrixSession, list_sessions, newest_release_alone
+from torchmill.commands.session_matrix import (
+    MatrixSession,
+    list_sessions,
+    matrix_session,
+    newest_release_alone,
+)
 from torchmill.config import selection
 from torchmill.core.errors import HostError
 from torchmill.core.homes import mark_home
@@ -30,6 +35,7 @@ if TYPE_CHECKING:
 
 _LIST_OPTIONS = {"-l", "--list", "--list-sessions"}
 _FILTER_OPTIONS = {"-t", "--tags", "-k", "--keywords", "-p", "--python", "--pythons"}
+_IMAGE_OPTIONS = {"--image", "--engine"}
 _CONTAINER_NAME = re.compile(r"\w[\w-]*-\d[.\w]*-\w+-\w+")  # "wheel-3.10-cpu-aarch64"
 # A session's tags for `nox -t` contain the first word of its name and its standing (how well it is
 # known to build). "wheel" is both, so that this standing gets another tag.
@@ -55,6 +61,7 @@ class NoxCall(NamedTuple):
     filtered: bool  # they are chosen by a tag, keyword or Python
     names_product: bool  # a word such as "conda" is somewhere in the line
     asks_for_help: bool  # help of a session's options: nox -s wheel-3.10-cpu -- --help
+    names_image: bool  # an image or an engine for containers is named: nothing is crossed
     environments: Path  # the folder with the environments of all sessions
 
     def environment(self, session: str) -> Path:
@@ -79,6 +86,7 @@ def read_call(words: Sequence[str], environ: Mapping[str, str] = os.environ) -> 
         filtered=not _FILTER_OPTIONS.isdisjoint(options),
         names_product=any(word in text for word in MADE_FROM_WHEELS),
         asks_for_help=not {"-h", "--help"}.isdisjoint(session_options),
+        names_image=bool(environ.get("TORCHMILL_IMAGE")) or not _IMAGE_OPTIONS.isdisjoint(options),
         environments=_environments_folder(words),
     )
 
@@ -177,17 +185,25 @@ def _words_of_products(word: str, *, dependent: bool) -> tuple[str, ...]:
     return MADE_FROM_WHEELS
 
 
-def list_container_sessions(call: NoxCall, layout: Layout) -> list[tuple[Facts, Cell, str]]:
-    """Return the sessions of a call that build in a container for another architecture.
+class OtherSessions(NamedTuple):
+    """The sessions of a call that build for another architecture."""
 
-    Their names end in that architecture: "wheel-3.10-cpu-aarch64". Each is returned as the facts,
-    its cell, and its name without the architecture.
+    # In a container: the facts, the cell, and the session's name without the architecture.
+    contained: list[tuple[Facts, Cell, str]]
+    crossed: list[MatrixSession]  # on this machine, by cross compilers
+
+
+def list_other_sessions(call: NoxCall, layout: Layout) -> OtherSessions:
+    """Return the sessions of a call that build for another architecture.
+
+    Their names end in that architecture: "wheel-3.10-cpu-aarch64".
     """
     if not any(_CONTAINER_NAME.fullmatch(name) for name in call.names):
-        return []
+        return OtherSessions([], [])
     from torchmill.config import facts_reader
     from torchmill.config.release_lookup import base_package
     from torchmill.plan import cell_lookup
+    from torchmill.plan.crossing import is_crossed
 
     facts = facts_reader.load_facts(CHECKOUT)
     base = base_package(facts).name
@@ -196,8 +212,15 @@ def list_container_sessions(call: NoxCall, layout: Layout) -> list[tuple[Facts, 
     def words_of_cell(cell: Cell) -> tuple[str, ...]:
         return _words_of_products(cell.build.session, dependent=cell.build.package != base)
 
-    cells = cell_lookup.requested_cells(facts, selected, call.names, words_of_cell)
-    return [(facts, cell, name) for name, cell in cells]
+    native = native_arch()
+    sessions = OtherSessions([], [])
+    for name, cell in cell_lookup.requested_cells(facts, selected, call.names, words_of_cell):
+        is_wheel = name == cell.build.identifier(cell.build.arch)
+        if is_wheel and not call.names_image and is_crossed(facts, cell.build, native):
+            sessions.crossed.append(matrix_session(facts, cell, native))
+        else:
+            sessions.contained.append((facts, cell, name))
+    return sessions
 
 
 def load_cell(name: str, layout: Layout) -> tuple[Facts, Cell]:

@@ -5,13 +5,19 @@ Facts and matrix are imported only if nothing is remembered: without them, sessi
 half the time.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from torchmill.core.paths import Layout, facts_folder
 from torchmill.core.strict_json import parse_json
+
+if TYPE_CHECKING:
+    from torchmill.config.facts import Facts
+    from torchmill.plan.cell import Cell
 
 FACT_FILES = ("*.toml", "packages/*.toml", "releases/*.toml")  # the files of facts
 # The folders whose modules decide which sessions there are; this module decides what is remembered.
@@ -89,30 +95,35 @@ def newest_release_alone(sessions: Iterable[MatrixSession]) -> list[MatrixSessio
     return [session for session in base_sessions if session.tag == newest_tag]
 
 
+def matrix_session(facts: Facts, cell: Cell, native: str) -> MatrixSession:
+    """Return the session of a cell on a machine of the arch `native`."""
+    from torchmill.config.release_lookup import base_package
+    from torchmill.plan.trial import find_trial
+
+    build = cell.build
+    return MatrixSession(
+        name=build.identifier(native),
+        word=build.session,
+        package=build.package,
+        python=build.python,
+        variant=build.variant,
+        tag=cell.release.tag,
+        title=str(cell.release),
+        dependent=build.package != base_package(facts).name,
+        standing=find_trial(facts, cell).standing,
+    )
+
+
 def _compute_sessions(root: Path, arch: str, tag: str | None) -> str:
     """Return the `SessionList` as JSON: the text that is remembered."""
     from torchmill.config.facts_reader import load_facts
     from torchmill.config.release_lookup import base_package, find_release
     from torchmill.plan.matrix import buildable_cells
-    from torchmill.plan.trial import find_trial
 
     facts = load_facts(root)
     base = base_package(facts).name
     release = find_release(facts, base, tag) if tag else None
-    sessions: list[MatrixSession] = []
-    for cell in buildable_cells(facts, release, arch):
-        build = cell.build
-        session = MatrixSession(
-            name=build.identifier(arch),
-            word=build.session,
-            package=build.package,
-            python=build.python,
-            variant=build.variant,
-            tag=cell.release.tag,
-            title=str(cell.release),
-            dependent=build.package != base,
-            standing=find_trial(facts, cell).standing,
-        )
-        sessions.append(session)
+    cells = buildable_cells(facts, release, arch)
+    sessions = [matrix_session(facts, cell, arch) for cell in cells]
     warnings = [file.warning for file in facts.left_out]
     return json.dumps({"sessions": sessions, "warnings": warnings})

@@ -21,10 +21,11 @@ from torchmill.config.toolkit import Toolkit, ToolkitPart, ToolkitSource
 from torchmill.core import console
 from torchmill.core.errors import ConfigError, require_choice
 from torchmill.core.paths import Layout
-from torchmill.fetch.toolkit import completion
+from torchmill.fetch.toolkit import completion, crossing
 from torchmill.fetch.toolkit.provision import ProvisionContext, install_from_providers
 from torchmill.fetch.toolkit.request import LIBRARIES, AskProvider, ToolkitRequest, version_key
 from torchmill.host import cuda_toolkits
+from torchmill.host.crossing import crossed_arches
 from torchmill.host.cuda_toolkits import FoundToolkit, format_part_names, lacking_toolkit_parts
 from torchmill.host.native import native_arch
 from torchmill.host.programs import make_runner
@@ -51,6 +52,7 @@ class ToolkitOptions:
     channel: str = ""
     complete: str = ""
     arch_list: str = ""
+    arch: str = ""  # of another machine, for which a toolkit is to compile; "": of this one
 
     @property
     def installs(self) -> bool:
@@ -68,6 +70,9 @@ def requested_items(options: ToolkitOptions, facts: Facts, arch: str) -> tuple[T
 
     Raises ConfigError for options that contradict each other or cannot be read.
     """
+    if options.arch:
+        _check_crossing(options, facts, arch)
+        return ()
     if options.complete:
         if replace(options, complete="") != ToolkitOptions():
             raise _contradiction("--complete takes no other options: leave them out")
@@ -94,6 +99,15 @@ def requested_items(options: ToolkitOptions, facts: Facts, arch: str) -> tuple[T
     if options.compiler:
         requests.append(_compiler_request(options.compiler, facts, arch))
     return tuple(requests)
+
+
+def _check_crossing(options: ToolkitOptions, facts: Facts, native: str) -> None:
+    """Raise ConfigError for options that do not go with --arch, and for an arch that has no use."""
+    if replace(options, arch="", cuda="") != ToolkitOptions() or not options.cuda:
+        raise _contradiction("--arch goes with --cuda VERSION alone: leave out the others")
+    known = [arch for arch in crossed_arches() if arch != native]
+    require_choice("--arch", options.arch, known, "not-crossed")
+    _require_toolkit("--cuda", options.cuda, facts, options.arch)
 
 
 def _require_toolkit(option: str, version: str, facts: Facts, arch: str) -> Toolkit:
@@ -232,6 +246,7 @@ def show_or_install(
     channel: str = "",
     complete: str = "",
     arch_list: str = "",
+    arch: str = "",
 ) -> CommandOutput:
     """List toolkits, libraries and host compilers, or install those that the options name.
 
@@ -246,6 +261,7 @@ def show_or_install(
         channel=channel,
         complete=complete,
         arch_list=arch_list,
+        arch=arch,
     )
     arch = native_arch()
     run = make_runner(os.environ)
@@ -264,6 +280,9 @@ def show_or_install(
         if requests:
             folders = [install_from_providers(request, context) for request in requests]
             return describe_installed(folders)
+        if options.arch:
+            version = find_toolkit(facts, "--cuda", cuda).version
+            return _install_crossing(version, options.arch, facts, context)
         if complete:
             installed = tuple(cuda_toolkits.toolkits_with_compiler(*machine))
             version = find_toolkit(facts, "--complete", complete).version
@@ -277,6 +296,26 @@ def show_or_install(
     provisioned = list_provisioned(layout.cache, arch).values()
     other_folders = [folder for folder in provisioned if folder.record.kind != TOOLKIT_KIND]
     return list_toolkits(toolkits, other_folders, facts.toolkit_sources, arch)
+
+
+def _install_crossing(
+    version: str, arch: str, facts: Facts, context: ProvisionContext
+) -> CommandOutput:
+    """Install a toolkit that compiles for another arch, and return the command's output.
+
+    If this machine has no toolkit of that version, one is installed first, for its programs.
+    """
+    machine = (os.environ, Path("/"), Path.home(), context.run)
+    installed = cuda_toolkits.toolkits_with_compiler(*machine)
+    toolkit = next((found for found in installed if found.version == version), None)
+    if toolkit is None:
+        request = ToolkitRequest(TOOLKIT_KIND, version, cuda=None, arch=native_arch())
+        folder = install_from_providers(request, context)
+        toolkit = FoundToolkit(version, folder.home, folder.record.origin)
+    sources = [source for source in facts.toolkit_sources if source.provider == "pypi"]
+    crossing_context = replace(context, sources=sources)
+    folder = crossing.make_crossing_toolkit(toolkit, arch, crossing_context)
+    return describe_installed([folder])
 
 
 def complete_toolkit(toolkit: FoundToolkit, arch: str, context: ProvisionContext) -> CommandOutput:

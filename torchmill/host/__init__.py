@@ -2,6 +2,7 @@
 
 - compilers: find the C++ compilers of a machine, tell them apart, and digest the programs behind
   them
+- crossing: what this machine has to build for another arch: cross compilers, toolkits, QEMU, Pythons
 - cuda_toolkits: find the CUDA toolkits of a machine and their parts
 - description: a machine described in a TOML file: read strictly, and written so that it is read
   again

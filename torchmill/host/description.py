@@ -22,6 +22,7 @@ from torchmill.host.host import (
     Compiler,
     Host,
     HostCompilers,
+    HostCrossing,
     HostGpus,
     HostInterpreters,
     HostPackages,
@@ -109,9 +110,18 @@ def _read_host(table: TomlTable) -> Host:
             HostGpus, {"compat_folders": "compat"}, devices=table.read_each("gpus", Gpu)
         ),
         complete=table.flag("complete"),
+        crossings=table.map("crossings", _read_crossing),
     )
     table.check_unknown_keys()
     return host
+
+
+def _read_crossing(table: TomlTable, arch: str) -> HostCrossing:
+    """Read what a host has to build for another arch."""
+    crossing = table.table(arch)
+    by_command = crossing.map("compilers", _read_compiler)
+    compilers = {name: compiler for name, compiler in by_command.items() if compiler}
+    return crossing.read(HostCrossing, compilers=compilers)
 
 
 def _check_host(table: TomlTable, host: Host) -> None:
@@ -202,6 +212,7 @@ def describe_host(host: Host) -> str:
         "compat": host.gpus.compat_folders,
         "gpus": [_without_empty(gpu) for gpu in host.gpus.devices],
         "unanswered": host.programs.unanswered,
+        "crossings": {arch: _crossing_as_data(item) for arch, item in host.crossings.items()},
     }
     written = {}
     for key, value in values.items():
@@ -209,6 +220,13 @@ def describe_host(host: Host) -> str:
         if value or (key == "root" and value is not None):
             written[key] = value
     return _HEADER + tomlkit.dumps(written)
+
+
+def _crossing_as_data(crossing: HostCrossing) -> dict[str, Any]:
+    """Return what a host has to build for another arch, without empty values."""
+    data = asdict(crossing)
+    data["compilers"] = {name: str(compiler) for name, compiler in crossing.compilers.items()}
+    return {key: value for key, value in data.items() if value}
 
 
 def _format_bytes(size: int | None) -> str | None:

@@ -81,6 +81,12 @@ def provide_environment(
             stamp.unlink(missing_ok=True)
             make_environment(interpreter, venv, store)
     install(*requirements)
+    stamp_environment(venv, purpose)
+
+
+def stamp_environment(venv: Path, purpose: str) -> None:
+    """Record that an environment is filled for a purpose, with the state of its packages."""
+    stamp = venv / STAMP_NAME
     stamp.write_text(f"{purpose}\n{_packages_state(venv)}", encoding="utf-8")
 
 

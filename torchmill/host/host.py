@@ -137,6 +137,20 @@ class HostGpus:
 
 
 @dataclass(frozen=True, slots=True)
+class HostCrossing:
+    """What a machine has to build for another arch, and to try what it built."""
+
+    compilers: Mapping[str, Compiler] = no_entries()  # by command: "aarch64-linux-gnu-g++-12"
+    glibc: VersionText | None = None  # that they link
+    # "13.0" -> folder with programs of this machine, and libraries of the other one
+    toolkits: Mapping[str, str] = no_entries()
+    lacking_parts: Mapping[str, str] = no_entries()  # "13.0" -> "cublas, cufft"
+    emulator: str = ""  # path of QEMU for the other machine; "": none
+    system: str = ""  # folder with the other machine's loader and C library; "": none
+    interpreters: Mapping[str, str] = no_entries()  # CPythons for the other machine, "3.11" -> path
+
+
+@dataclass(frozen=True, slots=True)
 class Host:
     """A machine that builds: measured (`measure_host`) or described in a file (`load_host`)."""
 
@@ -152,6 +166,9 @@ class Host:
     gpus: HostGpus = field(default_factory=HostGpus)
     complete: bool = False  # things that the value lacks do not exist; else they may be unknown
     runs: tuple[MeasuredRun, ...] = ()  # builds that it has made; (): not examined
+    crossings: Mapping[str, HostCrossing] = no_entries()  # what it has to build for other arches
+    # The arch that this view of the machine builds for (`crossing_view`); "": its own.
+    crosses: str = ""
 
     @property
     def unknown_gpus_reason(self) -> str:

@@ -7,10 +7,11 @@ CPython may be without headers (Python.h), as Debian's is without its package py
 
 import json
 import os
+import platform
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -25,6 +26,8 @@ from torchmill.host.disk_usage import list_children, list_names
 _EXECUTABLE = re.compile(r"python(?P<version>3\.\d+t?)(?:\.exe)?")
 # The name of a folder with one CPython. Names of PyPy's and of pyenv's environments do not match.
 _CPYTHON = re.compile(r"(?:cpython-|cp|[Pp]ython@?)?(?P<numbers>\d[\d.]*)")
+# The name of a folder of uv's with a CPython for Linux: "cpython-3.12.4-linux-aarch64-gnu".
+_UV_FOLDER = re.compile(r"cpython-[^-]+-linux-(?P<machine>\w+)-\w+")
 # Folders that installers of conda make in the user's folder.
 _CONDAS = ("miniforge3", "mambaforge", "miniconda3", "anaconda3", "micromamba")
 _OLDEST_OF_UV = 8  # the oldest minor version of Python 3 that uv installs
@@ -304,10 +307,13 @@ def _search_folders(environ: Mapping[str, str], home: Path) -> Iterator[Path]:
     # The Python of this process, even if PATH does not have it.
     yield Path(sys.executable).parent
     for base in _version_folders(environ, home):
-        children = [child for child in list_children(base) if _CPYTHON.match(child.name)]
-        for child in sorted(
-            children, key=lambda child: _version_of_folder(child) or (), reverse=True
-        ):
+        children = []
+        for child in list_children(base):
+            match = _UV_FOLDER.fullmatch(child.name)
+            is_for_here = match is None or match["machine"] == platform.machine()
+            if _CPYTHON.match(child.name) and is_for_here:
+                children.append(child)
+        for child in _newest_first(children):
             yield child / "bin"
             yield child  # on Windows
             # GitHub's runners have a folder for the machine.
@@ -336,11 +342,35 @@ def conda_environments(
         yield from reversed(list_children(base / "envs"))
 
 
+def uv_interpreters_for(machine: str, environ: Mapping[str, str], home: Path) -> Interpreters:
+    """Return the CPythons that uv installed for another machine with Linux, by version.
+
+    `uv python install cpython-3.12-linux-aarch64-gnu` brings one; it does not run here.
+    """
+    interpreters: Interpreters = {}
+    for folder in _newest_first(list_children(_uv_folder(environ, home))):
+        match = _UV_FOLDER.fullmatch(folder.name)
+        if match is not None and match["machine"] == machine:
+            for version, path in _executables(folder / "bin"):
+                interpreters.setdefault(version, path)
+    return interpreters
+
+
+def _newest_first(folders: Iterable[Path]) -> list[Path]:
+    """Return folders that are named after versions, the newest version first."""
+    return sorted(folders, key=lambda folder: _version_of_folder(folder) or (), reverse=True)
+
+
+def _uv_folder(environ: Mapping[str, str], home: Path) -> Path:
+    """Return the folder in which uv installs CPythons."""
+    data = Path(environ.get("XDG_DATA_HOME") or home / ".local/share")
+    return Path(environ.get("UV_PYTHON_INSTALL_DIR") or data / "uv/python")
+
+
 def _version_folders(environ: Mapping[str, str], home: Path) -> Iterator[Path]:
     """Yield the folders that hold one CPython per child, named after its version."""
     yield Path(environ.get("PYENV_ROOT") or home / ".pyenv") / "versions"
-    data = Path(environ.get("XDG_DATA_HOME") or home / ".local/share")
-    yield Path(environ.get("UV_PYTHON_INSTALL_DIR") or data / "uv/python")
+    yield _uv_folder(environ, home)
     yield Path("/opt/python")  # manylinux images
     # GitHub's runners
     yield Path(environ.get("RUNNER_TOOL_CACHE") or "/opt/hostedtoolcache") / "Python"

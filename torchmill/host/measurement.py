@@ -33,6 +33,7 @@ from torchmill.host.compilers import (
     installed_compilers,
     own_cxx_library,
 )
+from torchmill.host.crossing import measure_crossings
 from torchmill.host.description import load_host
 from torchmill.host.host import (
     Host,
@@ -134,6 +135,7 @@ def measure_host(
         compilers = outer.submit(installed_compilers, environ, root, cached, run, inner)
         versions = outer.submit(programs.tool_versions, tools, run, inner)
         devices = outer.submit(gpu_driver.find_host_gpus, root, run) if gpus else None
+        crossings = outer.submit(measure_crossings, environ, root, home, cache, run)
         shims = outer.submit(interpreters.broken_shims, environ, home)
         without_headers = outer.submit(interpreters.interpreters_without_headers, environ, home)
         host = _measure_basis(environ, root, home, run)
@@ -167,6 +169,7 @@ def measure_host(
             kernel_driver=gpu_driver.kernel_driver_version(root),
             compat_folders=gpu_driver.compat_folders(environ, root),
         ),
+        crossings=crossings.result(),
     )
 
 

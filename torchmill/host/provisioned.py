@@ -41,10 +41,14 @@ class ProvisionRecord:
     provider: str
     pieces: tuple[ProviderPackage, ...]  # the packages that were unpacked into the folder
     completes: str = ""  # the folder of the toolkit that this one completes; "": none
+    # The arch of the machine that runs its programs if that is not the one that it compiles for.
+    programs_of: str = ""
 
     @property
     def origin(self) -> str:
         """Return the origin for a person: "brought from debian"."""
+        if self.programs_of:
+            return f"brought from {self.provider} beside {self.completes}"
         if self.completes:
             return f"completed from {self.completes}"
         return f"brought from {self.provider}"
@@ -60,15 +64,19 @@ class ProvisionedFolder:
     record: ProvisionRecord
 
 
-def list_provisioned(cache: Path, arch: str) -> dict[str, ProvisionedFolder]:
-    """Return the installed folders of an architecture that have a readable record, by name."""
+def list_provisioned(cache: Path, arch: str, programs_of: str = "") -> dict[str, ProvisionedFolder]:
+    """Return the installed folders of an architecture that have a readable record, by name.
+
+    `programs_of` is the architecture whose programs compile for the other one; "" if they are of
+    the same, as they usually are.
+    """
     folders: dict[str, ProvisionedFolder] = {}
     for file in find_paths(cache / FOLDER, f"*-{arch}/{RECORD}"):
         home = file.parent
         if home.name.startswith("."):
             continue  # it is still being made
         record = read_provision_record(file)
-        if record is not None:
+        if record is not None and record.programs_of == programs_of:
             name = home.name.removesuffix(f"-{arch}")
             folders[name] = ProvisionedFolder(name, arch, home, record)
     return folders
@@ -110,6 +118,7 @@ def read_provision_record(file: Path) -> ProvisionRecord | None:
             provider=data["provider"],
             pieces=tuple(ProviderPackage(**piece) for piece in data["pieces"]),
             completes=data.get("completes", ""),
+            programs_of=data.get("programs_of", ""),
         )
     except (OSError, ValueError, LookupError, TypeError):
         # TypeError: a piece has other fields, as another release of torchmill wrote it.

@@ -13,6 +13,7 @@
 - cell_choice: choose the cells to build: by names or patterns, or by Pythons, toolkits and GPUs
 - cell_lookup: find the cell that an identifier names, and explain why a cell cannot be built
 - compile_costs: the recorded costs of compiling a release's sources, for the memory guard
+- crossing: builds that are crossed: compiled on this machine, by cross compilers, for another arch
 - cuda_libraries: which cuDNN, NCCL, cuSPARSELt, NVSHMEM and MAGMA a build uses
 - cuda_toolkit: choose toolkit, host compiler and libraries of a build with CUDA together
 - diagnosis/: choose among the reasons of a failure by facts

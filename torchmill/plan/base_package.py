@@ -18,7 +18,7 @@ from torchmill.config.release import Release
 from torchmill.config.release_lookup import find_release
 from torchmill.core.errors import ConfigError
 from torchmill.host.installed_packages import EnvironmentPackage
-from torchmill.plan import wheel_name
+from torchmill.plan import crossing, wheel_name
 from torchmill.plan.build_options import PYPI, Options
 from torchmill.plan.cell import Cell
 
@@ -46,7 +46,7 @@ def base_version(facts: Facts, cell: Cell, options: Options) -> str | None:
         version = base_release.version
         variant = _pypi_variant(facts, base_release, build)
     else:
-        torch = _describe_base(package.after, build, options)
+        torch = _describe_base(facts, package.after, build, options)
         version = torch.version
         variant = torch.variant
     # Labels do not count, nor do suffixes as of nightly builds: "2.4.1a0+nv25.06" is a 2.4.1.
@@ -144,7 +144,7 @@ def named_torch(base: str, options: Options) -> NamedTorch:
     return NamedTorch(version, tags, variant.replace(".", ""))
 
 
-def _describe_base(base: str, build: Build, options: Options) -> NamedTorch:
+def _describe_base(facts: Facts, base: str, build: Build, options: Options) -> NamedTorch:
     """Return the torch that `--torch` names by a path, for a build.
 
     Raises ConfigError if there is no such package for the build's Python and machine.
@@ -153,7 +153,11 @@ def _describe_base(base: str, build: Build, options: Options) -> NamedTorch:
         torch = named_torch(base, options)
     except (InvalidWheelFilename, InvalidVersion):
         raise _unfit_base_error(base, build, options) from None
-    if not any(_fits(tag, build) for tag in torch.tags):
+    arches: tuple[str, ...] = (build.arch,)
+    if options.torch_folder and crossing.can_be_crossed(facts, build):
+        # The build runs the torch of the machine that it is crossed on.
+        arches = tuple(facts.arches)
+    if not any(_fits(tag, build, arches) for tag in torch.tags):
         raise _unfit_base_error(base, build, options)
     return torch
 
@@ -178,9 +182,9 @@ def _parse_wheel_name(base: str, wheel: Path) -> tuple[str, tuple[str, ...]]:
     return str(version), tuple(str(tag) for tag in tags)
 
 
-def _fits(tag: str, build: Build) -> bool:
-    """Tell whether a tag, "cp310-cp310-linux_x86_64", is for a build's interpreter and machine."""
-    return tag.startswith(f"{wheel_name.python_tag(build.python)}-") and tag.endswith(build.arch)
+def _fits(tag: str, build: Build, arches: tuple[str, ...]) -> bool:
+    """Tell whether a tag, "cp310-cp310-linux_x86_64", is for a build's interpreter and a machine."""
+    return tag.startswith(f"{wheel_name.python_tag(build.python)}-") and tag.endswith(arches)
 
 
 def installed_base(base: str, options: Options) -> EnvironmentPackage:

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from torchmill.config.build import Processor
 from torchmill.config.facts import Facts
@@ -18,7 +19,7 @@ from torchmill.config.rule import Rule, When
 from torchmill.core.errors import ConfigError
 from torchmill.fetch.source.source import Source
 from torchmill.host.host import Host
-from torchmill.plan import cuda_toolkit, published, shell_seal, wheel_name
+from torchmill.plan import crossing, cuda_toolkit, published, shell_seal, wheel_name
 from torchmill.plan.arch_choice import OFFICIAL
 from torchmill.plan.base_package import base_pip_requirement, base_version, installed_base
 from torchmill.plan.build_options import NO_OPTIONS, PYPI, Options
@@ -55,6 +56,7 @@ def compute_plan(
     allow what they ask for.
     """
     build = cell.build
+    host = crossing.building_host(facts, build, host)
     release = cell.release
     package = facts.packages[build.package]
     identifier = build.identifier(host.arch)
@@ -91,14 +93,24 @@ def compute_plan(
     }
     # The user may write "official" or names of architectures; compilers read numbers alone.
     resolved_options = replace(options, arch_list=selection.arch_list)
-    variables = build_variables(facts, selection, rules, resolved_options, template_values)
+    if host.crosses:
+        crossing.refuse_libraries_of_servers(facts, selection.cell, selection.arch_list)
+    variables = build_variables(
+        facts, selection, rules, resolved_options, template_values, crosses=bool(host.crosses)
+    )
     wheel = _plan_wheel(
         facts, cell, host, options, version=version, torch=torch, variables=variables
     )
     kit, requirements = _split_requirements(rules, package)
     # An environment that borrows its torch from a folder must not install another.
     if package.after and torch and options.torch_folder is None:
-        requirements.append(base_pip_requirement(package.after, torch, options))
+        base_torch = torch
+        base_options = options
+        if host.crosses:
+            # A wheel that the user names is the target's: this machine gets PyPI's of that release.
+            base_torch = Version(torch).public
+            base_options = replace(options, torch=PYPI)
+        requirements.append(base_pip_requirement(package.after, base_torch, base_options))
     shortfalls, differences = _missed_parts(facts, selection, rules, variables, wheel.platform_tag)
     nearest = None
     if _is_usual_build(facts, cell, host, options, source):
@@ -116,7 +128,20 @@ def compute_plan(
         jobs=jobs,
         reasons=tuple(rule.reason for rule in rules if _is_explained(rule)),
         official=OfficialComparison(shortfalls, differences, nearest),
+        target_torch=_target_torch(package, torch, host, options),
     )
+
+
+def _target_torch(package: Package, torch: str | None, host: Host, options: Options) -> str | None:
+    """Return the requirement by which pip installs the torch of the target; None for other builds.
+
+    A build that is crossed runs the torch of this machine, and links that of the target.
+    """
+    if not host.crosses or package.after is None or torch is None:
+        return None
+    if options.torch_wheel:
+        return str(options.torch_wheel)
+    return base_pip_requirement(package.after, torch, replace(options, torch=PYPI))
 
 
 def _plan_wheel(

@@ -13,6 +13,7 @@ from torchmill.config.release import Release
 from torchmill.config.rule import Rule
 from torchmill.config.versions import is_within
 from torchmill.core.errors import ConfigError
+from torchmill.plan import crossing
 from torchmill.plan.build_options import SWITCHED_OFF, Options
 from torchmill.plan.cuda_toolkit import CudaSelection
 from torchmill.plan.settings import refuse_settings
@@ -72,8 +73,10 @@ def build_variables(
     rules: Sequence[Rule],
     options: Options,
     values: Mapping[str, str | None],
+    *,
+    crosses: bool = False,
 ) -> dict[str, str]:
-    """Return the variables that a build sets, sorted by name.
+    """Return the variables that a build sets, sorted by name; `crosses` if it is crossed.
 
     Rules, in the order of their file, override facts, and the user overrides rules. The values of
     version variables are templates: `values` has their fields "version", "torch" and "requires",
@@ -88,6 +91,8 @@ def build_variables(
         "MAX_JOBS": str(values["jobs"]),
         **selection.variables,
     }
+    if crosses:
+        variables |= crossing.crossing_variables(selection.cell.build)
     for name, template in package.setup.version_variables.items():
         text = template.format(**values)
         if text:  # "" without requirements

@@ -166,7 +166,7 @@ def expected_duration(
 
 def _boards_clause(plan: Plan, own_runs: Sequence[MeasuredRun]) -> str:
     """Return a clause on the machines for which an estimated time is too short, or ""."""
-    if plan.build.arch != "aarch64":
+    if plan.build.arch != "aarch64" or plan.is_crossed:
         return ""
     # Builds for another architecture tell nothing of the time in an emulator.
     if any(run.arch == plan.build.arch for run in own_runs):

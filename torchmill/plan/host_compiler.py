@@ -25,14 +25,16 @@ def choose_host_compiler(
 
     The variables are {} if the build would use the compiler anyway. A compiler that the user names
     is never replaced: the doctor reports if it cannot be used. The usual compiler of the host is
-    replaced only if it is refused for a build with CUDA on Linux, and another one fits.
+    replaced only if it is refused for a build with CUDA on Linux, and another one fits. A crossed
+    build always names its compiler.
     """
     if "CXX" in settings:
         return host.compilers.of_command(settings["CXX"]), {}
+    if host.crosses:
+        return _choose_cross_compiler(constraints, host)
     usual = host.compilers.default
-    if constraints.cell.build.cuda is None or host.system != "linux":
-        return usual, {}
-    if _user_names_compiler(host, settings):
+    is_for_cuda = constraints.cell.build.cuda is not None and host.system == "linux"
+    if not is_for_cuda or _user_names_compiler(host, settings):
         return usual, {}
     if usual is not None and not _is_refused(constraints, usual):
         return usual, {}
@@ -40,6 +42,23 @@ def choose_host_compiler(
     if command is None:
         return usual, {}
     return host.compilers.by_command[command], variables_for_compiler(command, cuda=True)
+
+
+def _choose_cross_compiler(
+    constraints: CellConstraints, host: Host
+) -> tuple[Compiler | None, dict[str, str]]:
+    """Return the cross compiler of a build, and the variables that select it.
+
+    If none fits, it is the newest, which the doctor then refuses. None without any.
+    """
+    compilers = host.compilers.by_command
+    command = best_compiler(constraints, compilers)
+    if command is None:
+        command = max(compilers, key=lambda name: Version(compilers[name].version), default=None)
+    if command is None:
+        return None, {}
+    cuda = constraints.cell.build.cuda is not None
+    return compilers[command], variables_for_compiler(command, cuda=cuda)
 
 
 def planned_compilers(variables: Mapping[str, str]) -> dict[str, str]:

@@ -182,13 +182,15 @@ def choose_package_builds(
     question: BuildQuestion,
     *,
     host: Host,
+    arch: str,
     torch: GivenTorch | None,
     selected: Release | None,
 ) -> PackageBuilds:
     """Return the builds of packages, each for the Pythons and variants of a question.
 
-    If torch is among the packages, it is built, too. Else they are built against `torch`, or the
-    torch on PyPI if that is None. Raises as `torch_on_pypi` and `choose_cells` do.
+    `arch` is the machine that they are for, which may be another one than the host. If torch is
+    among the packages, it is built, too. Else they are built against `torch`, or the torch on PyPI
+    if that is None. Raises as `torch_on_pypi` and `choose_cells` do.
     """
     base = base_package(facts)
     pythons = split_texts(question.pythons)
@@ -203,8 +205,10 @@ def choose_package_builds(
         return PackageBuilds(names, cells[0].release)
     if torch is None:
         python = pythons[0] if pythons else running_python()
-        torch = torch_on_pypi(facts, dependents, host.arch, python, selected)
+        torch = torch_on_pypi(facts, dependents, arch, python, selected)
     names = cell_names(dependents, pythons or [torch.python], variants or [usual_variant(torch)])
+    if arch != host.arch:
+        names = [f"{name}-{arch}" for name in names]
     return PackageBuilds(names, torch.release, torch)
 
 

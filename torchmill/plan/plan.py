@@ -94,6 +94,14 @@ class Plan:
     jobs: int  # compilers at a time
     reasons: tuple[str, ...] = ()  # of the rules that shaped the plan
     official: OfficialComparison = field(default_factory=OfficialComparison)
+    # The requirement by which pip installs the torch of the machine that a build is crossed for:
+    # "torch===2.13.0". None if it is not crossed.
+    target_torch: str | None = None
+
+    @property
+    def is_crossed(self) -> bool:
+        """Tell whether cross compilers make the wheel, on a machine of another arch."""
+        return self.target_torch is not None
 
     @property
     def build(self) -> Build:

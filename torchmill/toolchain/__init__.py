@@ -1,6 +1,7 @@
 """Programs between ninja and the compiler: compiler caches, and shares of a build.
 
 - compiler_cache: set up the compiler cache of a build: ccache or sccache, local and shared
+- crossed_python/: what the Python of a crossed build reads when it starts
 - remote_cache: a compiler cache that machines share: one setting for ccache and sccache
 - sccache: sccache under the memory guard: launcher, server, statistics, watch of its shared cache
 - setup_modules: run a setup.py so that its extension modules are compiled in parallel

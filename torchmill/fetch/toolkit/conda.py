@@ -133,7 +133,7 @@ def _fill(
             _unpack(archive, piece.name, folder, place)
     if request.kind == TOOLKIT:
         layout.add_links(folder, request.arch)
-        layout.add_driver_stub(folder)
+        layout.add_driver_stub(folder, request.arch)
 
 
 def _solve(

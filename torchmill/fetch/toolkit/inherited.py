@@ -6,7 +6,7 @@ its files and the missing ones. A file's "place" is its path in a toolkit, below
 
 import os
 import shutil
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 
 from torchmill.core.lenient_paths import link_file, real_path
@@ -15,6 +15,7 @@ from torchmill.fetch.toolkit import conda
 from torchmill.fetch.toolkit.layout import TARGETS, placer
 
 _FOLDERS = ("bin", "nvvm", "include", "lib64", "lib")
+_PROGRAM_FOLDERS = ("bin/", "nvvm/", "include/")  # what a toolkit lends to one for another machine
 _CUPTI = "extras/CUPTI"
 _VERSION_FILES = ("version.json", "version.txt")
 
@@ -47,7 +48,24 @@ def place_inherited(home: Path, folder: Path, arch: str) -> None:
 
     A symbolic link to a file of the same folder remains one.
     """
-    files = dict(inherited_files(home, arch))
+    _place_files(dict(inherited_files(home, arch)), folder)
+
+
+def place_programs(home: Path, folder: Path, arch: str) -> None:
+    """Put the programs and headers of a toolkit into a folder, and none of its libraries.
+
+    `arch` is that of the toolkit. The headers are the same for all machines, and those of nvcc are
+    in no other package.
+    """
+    files = {}
+    for place, file in inherited_files(home, arch):
+        if place.startswith(_PROGRAM_FOLDERS) or place in _VERSION_FILES:
+            files[place] = file
+    _place_files(files, folder)
+
+
+def _place_files(files: Mapping[str, Path], folder: Path) -> None:
+    """Put files at their places in a folder, as hard links if possible."""
     for place, file in files.items():
         target = folder / place
         target.parent.mkdir(parents=True, exist_ok=True)

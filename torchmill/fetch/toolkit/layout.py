@@ -19,6 +19,8 @@ from torchmill.core.atomic_writes import fresh_path
 from torchmill.core.errors import HostError
 from torchmill.core.package_data import read_table_beside
 from torchmill.core.process import CommandError, capture
+from torchmill.host.crossing import crossed_arches, triplet
+from torchmill.host.native import native_arch
 
 PACKAGES = read_table_beside(__file__, "packages.toml")
 TARGETS = {"x86_64": "x86_64-linux", "aarch64": "sbsa-linux"}  # arch -> nvcc's name of it
@@ -98,20 +100,19 @@ def place_files(root: Path, home: Path, place: Place) -> None:
             target.symlink_to(os.path.relpath(home / place_of_destination, target.parent))
 
 
-def add_driver_stub(home: Path) -> None:
+def add_driver_stub(home: Path, arch: str) -> None:
     """Make `lib64/stubs/libcuda.so`, unless the toolkit has one.
 
     It is a stub of the driver's library, against which programs are linked, because a machine that
     builds need not have a driver. Its functions are those that the headers declare. The stub is for
-    the architecture of the machine that runs this: `invoke toolkit` installs no toolkit for another
-    one (`native_arch`). Raises HostError if there is no C compiler, or if it fails.
+    `arch`. Raises HostError if there is no C compiler for that, or if it fails.
     """
     stub = home / "lib64/stubs/libcuda.so"
     if stub.exists():
         return
     headers = sorted((home / "include").glob("cuda*.h"))
     functions = driver_functions(file.read_text(errors="replace") for file in headers)
-    compiler = _find_c_compiler()
+    compiler = _find_c_compiler(arch)
     stub.parent.mkdir(parents=True, exist_ok=True)
     code = stub.with_suffix(".c")
     lines = [f"int {name}(void) {{ return {_STUB_LIBRARY}; }}\n" for name in functions]
@@ -136,15 +137,20 @@ def add_driver_stub(home: Path) -> None:
         code.unlink()
 
 
-def _find_c_compiler() -> str:
-    """Return the path of a C compiler. Raises HostError if there is none."""
-    for name in _C_COMPILERS:
+def _find_c_compiler(arch: str) -> str:
+    """Return the path of a C compiler that makes code for an arch. Raises HostError if none does."""
+    names: tuple[str, ...] = _C_COMPILERS
+    missing = "gcc"
+    if arch != native_arch() and arch in crossed_arches():
+        missing = f"{triplet(arch)}-gcc"
+        names = (missing,)
+    for name in names:
         path = shutil.which(name)
         if path:
             return path
     raise HostError(
         "the stub of the driver's library needs a C compiler, and this machine has none: install "
-        "gcc",
+        f"{missing}",
         code="no-c-compiler",
     )
 
@@ -168,6 +174,11 @@ def add_links(home: Path, arch: str) -> None:
     for name, folder in _TARGET_LINKS.items():
         if (home / folder).is_dir():
             _link(target / name, f"../../{folder}")
+    # Where nvcc of another machine looks if it is given a compiler for this one, unless -target-dir
+    # names the folder above (nvcc 13.0).
+    plain_target = home / "targets" / f"{arch}-linux"
+    if plain_target != target:
+        _link(plain_target, target.name)
     if (home / "include/cupti.h").exists():
         _link_cupti(home)
     add_unversioned_names(home / "lib64")

@@ -82,7 +82,7 @@ def _find_installed(request: ToolkitRequest, context: ProvisionContext) -> Provi
     Several folders may have the same version of MAGMA: one is returned whose GPU code serves the
     requested capabilities.
     """
-    folders = provisioned.list_provisioned(context.cache, request.arch)
+    folders = provisioned.list_provisioned(context.cache, request.arch, request.programs_of)
     if request.kind != MAGMA:
         return folders.get(request.name)
     for magma in provisioned.provisioned_magma(folders, request.cuda or ""):
@@ -118,7 +118,8 @@ def _require_room(offer: ProviderOffer, cache: Path) -> None:
             needed -= file.stat().st_size
     if offer.request.completes:
         home = Path(offer.request.completes)
-        needed += copied_bytes(home, existing_folder, offer.request.arch)
+        arch = offer.request.programs_of or offer.request.arch
+        needed += copied_bytes(home, existing_folder, arch)
     free = shutil.disk_usage(existing_folder).free
     if free < needed:
         raise HostError(
@@ -160,6 +161,7 @@ def _install_offer(
             provider=offer.provider,
             pieces=tuple(offer.pieces),
             completes=request.completes,
+            programs_of=request.programs_of,
         )
         return name, record
 

@@ -31,7 +31,7 @@ from torchmill.fetch.download import describe_http_error, http_session, read_bod
 from torchmill.fetch.package_index import READ_ERRORS, IndexFile, configured_index, project_files
 from torchmill.fetch.source.archive import refuse_damage
 from torchmill.fetch.toolkit import layout
-from torchmill.fetch.toolkit.inherited import place_inherited
+from torchmill.fetch.toolkit.inherited import place_inherited, place_programs
 from torchmill.fetch.toolkit.request import (
     ProviderOffer,
     ProviderRefusal,
@@ -218,7 +218,9 @@ def _fill(
     folder: Path,
 ) -> None:
     """Download, check and unpack the wheels, and add the links and stubs that they leave out."""
-    if request.completes:
+    if request.programs_of:
+        place_programs(Path(request.completes), folder, request.programs_of)
+    elif request.completes:
         place_inherited(Path(request.completes), folder, request.arch)
     library_folder = "lib64" if request.kind == TOOLKIT else "lib"
     for piece in pieces:
@@ -227,7 +229,7 @@ def _fill(
             unpack_wheel(wheel, folder, library_folder)
     if request.kind == TOOLKIT:
         layout.add_links(folder, request.arch)
-        layout.add_driver_stub(folder)
+        layout.add_driver_stub(folder, request.arch)
     else:
         layout.add_unversioned_names(folder / library_folder)
 

@@ -34,6 +34,9 @@ class ToolkitRequest:
     capabilities: str = ""  # for MAGMA: what its GPU code must serve, "7.0;8.6"; "": anything
     # The folder of a toolkit that lacks parts, of which a complete copy is requested; "": none.
     completes: str = ""
+    # The arch of this machine if `completes` lends its programs alone, to a toolkit with headers
+    # and libraries for another arch; "": it is completed.
+    programs_of: str = ""
 
     @property
     def name(self) -> str:
@@ -44,13 +47,16 @@ class ToolkitRequest:
         """
         if self.completes:
             digest = hashlib.sha256(self.completes.encode()).hexdigest()
-            return f"{self.version}-completed-{digest[:_DIGEST_LENGTH]}"
+            kind = "crossing" if self.programs_of else "completed"
+            return f"{self.version}-{kind}-{digest[:_DIGEST_LENGTH]}"
         if self.cuda is None or self.kind not in LIBRARIES:
             return self.version
         return f"{self.kind}-{self.version}-cu{self.cuda.replace('.', '')}"
 
     def __str__(self) -> str:
         """Return the name in messages: "CUDA 11.8", "gcc-11", "cudnn 8.5.0.96 for CUDA 11"."""
+        if self.programs_of:
+            return f"CUDA {self.version} for {self.arch}, with the programs in {self.completes},"
         if self.completes:
             return f"the completion of CUDA {self.version} in {self.completes}"
         if self.kind in LIBRARIES:
@@ -204,7 +210,9 @@ def remedy(request: ToolkitRequest, versions: Iterable[str]) -> str:
     `versions` are those that the providers have instead.
     """
     if request.completes:
-        return f"install a complete one: `invoke toolkit --cuda {request.version}`"
+        complete = f"install a complete one: `invoke toolkit --cuda {request.version}`"
+        elsewhere = f"build for another CUDA, or on a machine that is {request.arch}"
+        return elsewhere if request.programs_of else complete
     if request.kind == COMPILER:
         return (
             "install it with the system's package manager, or name another that nvcc takes in "

@@ -9,6 +9,7 @@ The examination, and what its parts are:
 
 Checks of the machine:
 - arch: the architecture of the machine
+- crossing: what a crossed build needs: cross compilers, QEMU, a Python of the target
 - c_library: the C library, and so the systems that can install a wheel
 - resources: disks, memory and processor time
 - gpu_driver: the GPU driver

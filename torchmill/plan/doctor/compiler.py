@@ -10,6 +10,7 @@ from torchmill.config.versions import format_bounds, is_within
 from torchmill.host.host import Compiler, Host
 from torchmill.host.processor import processor_problems, unknown_name_hint
 from torchmill.plan import host_compiler
+from torchmill.plan.doctor import crossing
 from torchmill.plan.doctor.compiler_cures import compiler_cures, missing_compiler_cures
 from torchmill.plan.doctor.finding import (
     CheckContext,
@@ -29,7 +30,8 @@ def check_compiler(context: CheckContext) -> Iterator[Finding]:
     compilers = context.host.compilers
     compiler = context.compiler
     if compiler is None:
-        yield no_compiler(context.host, _needed_standard(context), missing_compiler_cures(context))
+        cures = _cures(context) if context.host.crosses else missing_compiler_cures(context)
+        yield no_compiler(context.host, _needed_standard(context), cures)
     else:
         yield _release_finding(context, compiler)
     # The facts of a host name a libstdc++ only if its usual compiler does not link the system's.
@@ -89,8 +91,15 @@ def _release_finding(context: CheckContext, compiler: Compiler) -> Finding:
         if not constraint.allows(compiler.version):
             because = f"{context.cell.release}: {'; '.join(constraint.reasons)}"
             finding = Finding(_SUBJECT, str(compiler), needed, verdict, because=because)
-            return with_cures(finding, compiler_cures(context))
+            return with_cures(finding, _cures(context))
     return Finding(_SUBJECT, str(compiler), needed, "ok")
+
+
+def _cures(context: CheckContext) -> Sequence[str]:
+    """Return how to build with a compiler that fits, the best first."""
+    if context.host.crosses:
+        return crossing.compiler_cures(context)
+    return compiler_cures(context)
 
 
 def _needed_standard(context: CheckContext) -> str:
@@ -117,7 +126,7 @@ def _toolkit_finding(context: CheckContext, toolkit: Toolkit, compiler: Compiler
         because += "; 19.2x is Visual Studio 2019, 19.3x and 19.4x 2022"
         cures = [_older_toolset_cure(versions, compiler)]
     else:
-        cures = compiler_cures(context)
+        cures = _cures(context)
     finding = Finding(subject, str(compiler), needed, "failure", because=because)
     return with_cures(finding, cures)
 

@@ -203,6 +203,8 @@ def toolkit_command(context: CheckContext, kind: str, version: str) -> str | Non
     cuda: str | None = None
     if kind == TOOLKIT:
         option = f"--cuda {version}"
+        if context.host.crosses:
+            option += f" --arch {context.host.crosses}"
     elif kind == COMPILER:
         option = f"--compiler {version}"
     else:

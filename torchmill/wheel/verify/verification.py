@@ -4,7 +4,7 @@ It is compared with the `PlannedWheel`, which has its name, tags and requirement
 them. What fails is reported together, and the wheel is not delivered.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TextIO
 from zipfile import ZipFile
@@ -21,6 +21,17 @@ from torchmill.host.processor import processor_problems
 from torchmill.wheel.planned_wheel import PlannedWheel
 from torchmill.wheel.verify import clean_environment, device_code, static_checks
 from torchmill.wheel.verify.clean_environment import CheckResult
+
+
+class TargetMachine(NamedTuple):
+    """How a wheel for another machine is tried on this one: by an emulator."""
+
+    packages: Path  # the folder with its torch, which the wheel is tried with
+    # Makes pip in an environment of this machine choose wheels for the other one.
+    prepare: Callable[[Path], None]
+    # Makes an environment in a new folder that shares the packages of another one and runs the
+    # other machine's Python; returns that interpreter.
+    emulate: Callable[[Path, Path], Path]
 
 
 class VerifiedContents(NamedTuple):
@@ -42,6 +53,7 @@ def verify_wheel(
     empty: Path,
     log: TextIO,
     targets: Sequence[ArchTarget] | None = None,
+    machine: TargetMachine | None = None,
 ) -> VerifiedContents:
     """Check `wheel` against its plan, install it in a clean environment, and run its checks there.
 
@@ -52,21 +64,31 @@ def verify_wheel(
     - `empty`: the folder of stored environments with nothing but pip, which are copied
     - `log`: takes the output of pip and of the check scripts
     - `targets`: the requested compute capabilities; None accepts any
+    - `machine`: the machine that the wheel is for; None: this one
 
     Raises VerifyError with every check that failed.
     """
-    needed_flags = expected.processor.needs if expected.processor else ()
-    _require(wheel, processor_problems(needed_flags, processor_flags()))
-    interpreter = static_checks.probe_interpreter(python)
+    folder = scratch / "venv"
+    lent_packages = expected.torch_folder  # that are not installed beside the wheel
+    tried_python = python
+    if machine is None:
+        needed_flags = expected.processor.needs if expected.processor else ()
+        _require(wheel, processor_problems(needed_flags, processor_flags()))
+    else:
+        lent_packages = machine.packages
+        tried_python = machine.emulate(scratch / "emulated", folder)
+    interpreter = static_checks.probe_interpreter(tried_python)
     _require(wheel, static_checks.static_problems(wheel, expected, interpreter))
-    venv = clean_environment.create_environment(python, scratch / "venv", log, empty)
-    if expected.torch_folder is not None:
-        environments.add_package_folder(scratch / "venv", expected.torch_folder)
+    venv = clean_environment.create_environment(python, folder, log, empty)
+    if lent_packages is not None:
+        environments.add_package_folder(folder, lent_packages)
+    if machine is not None:
+        machine.prepare(folder)
     clean_environment.install_packages(venv, [wheel, *extra], log)
     site = clean_environment.site_packages(venv)
-    if expected.torch_folder is not None:
+    if lent_packages is not None:
         # The run paths of the wheel's libraries lead to NVIDIA's packages beside it.
-        nvidia = expected.torch_folder / library_checks.NVIDIA_FOLDER
+        nvidia = lent_packages / library_checks.NVIDIA_FOLDER
         if nvidia.is_dir():
             (site / nvidia.name).symlink_to(nvidia)
     with ZipFile(wheel) as archive:
@@ -75,13 +97,15 @@ def verify_wheel(
     built_names = [name for name in names if not is_bundled(Path(name).name)]
     code = device_code.read_device_code_of_files(site, built_names)
     platform_tag = library_checks.platform_tags(wheel.name)[0]
-    problems = library_checks.linking_problems(site, names, platform_tag, expected.torch_folder)
+    problems = library_checks.linking_problems(site, names, platform_tag, lent_packages)
     if expected.build.cuda is None and code:
         problems.append(f"{', '.join(code)}: GPU code in a build without CUDA")
     if expected.build.cuda is not None and targets is not None:
         problems += device_code.device_code_problems(code, targets)
     _require(wheel, problems)
-    checks = clean_environment.run_checks(venv, f"{package.checks.script}_checks.py", values, log)
+    script = f"{package.checks.script}_checks.py"
+    runner = venv if machine is None else tried_python
+    checks = clean_environment.run_checks(runner, script, values, log)
     _require(wheel, [f"{name}: {check.detail}" for name, check in checks.items() if not check.ok])
     return VerifiedContents(checks, device_code.device_code_sizes(code))
 

@@ -1,0 +1,1 @@
+"""What the Python of a crossed build reads when it starts, because PYTHONPATH names this folder."""
