@@ -76,7 +76,8 @@ def test_an_emulated_environment_runs_the_targets_python(plan: Plan, tmp_path: P
     assert settings == "home = /srv/root/usr/bin\n"
     site = tmp_path / f"emulated/lib/python{PYTHON}/site-packages"
     assert site.readlink() == packages
-    assert crossing.make_emulated_environment(tmp_path / "emulated", packages, plan, HOST)
+    again = crossing.make_emulated_environment(tmp_path / "emulated", packages, plan, HOST)
+    assert again == program
 
 
 def fake_emulator(folder: Path, code: str) -> str:
