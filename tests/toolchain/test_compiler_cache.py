@@ -409,6 +409,29 @@ def test_another_compiler_of_the_same_path_hits_nothing(real_host: Host, tmp_pat
     assert counts == [(0, 1), (0, 1), (0, 1), (1, 0)]
 
 
+def test_a_setting_that_nvcc_reads_itself_makes_another_object(
+    real_host: Host, tmp_path: Path
+) -> None:
+    """ccache knows nvcc by its name; this one reads its variable as the real one does."""
+    script(tmp_path / "nvcc", 'exec g++ -x c++ $NVCC_APPEND_FLAGS "$@"')
+    (tmp_path / "a.cu").write_text("int value() { return VALUE; }\n")
+    objects = []
+    counts = []
+    for value in ("-DVALUE=1", "-DVALUE=2", "-DVALUE=1"):
+        settings = {"NVCC_APPEND_FLAGS": value}
+        place = replace(site(tmp_path, real_host, []), nvcc_settings=settings)
+        cache = compiler_cache.set_up_cache(place)
+        argv = [cache.program, str(tmp_path / "nvcc"), "-o", "a.o", "-c", "a.cu"]
+        environ = CLEAN | cache.variables | settings
+        subprocess.run(argv, cwd=tmp_path, env=environ, check=True)
+        objects.append((tmp_path / "a.o").read_bytes())
+        hits = compiler_cache.read_cache_hits(cache, cache.variables)
+        assert hits is not None
+        counts.append((hits.hits, hits.misses))
+    assert counts == [(0, 1), (0, 1), (1, 0)]
+    assert objects[0] == objects[2] != objects[1]
+
+
 def entries(folder: Path) -> list[Path]:
     return [
         file

@@ -26,6 +26,10 @@ def set_up_compiler_cache(context: BuildContext, note: Callable[[str], None]) ->
     ccache.
     """
     layout = context.layout
+    nvcc_settings = {}
+    for name in compiler_cache.NVCC_VARIABLES:
+        if name in context.plan.variables:
+            nvcc_settings[name] = context.plan.variables[name]
     site = CacheSite(
         host=context.host,
         root=layout.root,
@@ -36,6 +40,7 @@ def set_up_compiler_cache(context: BuildContext, note: Callable[[str], None]) ->
         digest=context.stat_cache.digest,
         provide_sccache=partial(_provide_sccache, layout.cache, note),
         cuda=context.plan.cuda.toolkit,
+        nvcc_settings=nvcc_settings,
         parts=tuple(_part_storages(context, note)),
     )
     return compiler_cache.set_up_cache(site)

