@@ -412,7 +412,7 @@ def test_another_compiler_of_the_same_path_hits_nothing(real_host: Host, tmp_pat
 def test_a_setting_that_nvcc_reads_itself_makes_another_object(
     real_host: Host, tmp_path: Path
 ) -> None:
-    """ccache knows nvcc by its name; this one reads its variable as the real one does."""
+    """A program of the name nvcc is nvcc to ccache; this one reads its variable as the real one does."""
     script(tmp_path / "nvcc", 'exec g++ -x c++ $NVCC_APPEND_FLAGS "$@"')
     (tmp_path / "a.cu").write_text("int value() { return VALUE; }\n")
     objects = []
