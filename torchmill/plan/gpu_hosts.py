@@ -1,7 +1,7 @@
 """GPUs that exist only together with a processor, and so identify a machine.
 
-They are on superchips, such as GH200 with a Grace processor, or on boards, such as Jetson's. This
-module calls both boards.
+Such a GPU is part of a superchip, such as GH200 with its Grace processor, or of a board, such as a
+Jetson. Both are called boards here.
 """
 
 from collections.abc import Iterable
@@ -13,9 +13,10 @@ from torchmill.host.host import Host, HostPlatform, HostResources
 
 
 def find_board(facts: Facts, gpus: Iterable[NamedGpu]) -> Board | None:
-    """Return the board of some GPUs; None if one of them is sold as a card too.
+    """Return the board of some GPUs; None unless each of them is known to be on a board.
 
-    If they are on different boards, it is the first GPU's. None without GPUs.
+    A GPU that is also sold as a card may be in any machine. If the GPUs are on different boards,
+    the board of the first one is returned.
     """
     boards = [_board_of(facts, gpu) for gpu in gpus]
     if not boards or None in boards:
@@ -24,30 +25,34 @@ def find_board(facts: Facts, gpus: Iterable[NamedGpu]) -> Board | None:
 
 
 def _board_of(facts: Facts, gpu: NamedGpu) -> Board | None:
-    """Return the board of a GPU, which a user names by its product or by its capability, "9.0"."""
+    """Return the board of a GPU; None if it may be a card, or its board is unknown.
+
+    The GPU's name is that of a product, or a capability such as "9.0", which means any GPU with it.
+    """
     board_by_gpu: dict[str, Board] = {}
     for board in facts.gpus.boards:
         for name in board.gpus:
             board_by_gpu[name] = board
-    named_board = board_by_gpu.get(gpu.name)
+    product_board = board_by_gpu.get(gpu.name)  # None if the name is a capability
     boards = [board_by_gpu.get(name) for name in gpu.capability.gpus]
     if gpu.capability.tegra:
-        # A system on a chip is always on a board, even if the facts do not have its name.
-        known_boards = [board for board in boards if board is not None]
-        if named_board is None and known_boards:
-            return known_boards[0]
-        return named_board
-    is_named_by_capability = gpu.name == gpu.capability.name
-    if not is_named_by_capability:
-        return named_board
-    # A capability tells a board only if no GPU with it is sold as a card.
+        # A system on a chip is always on a board. If the facts do not have its product, the board
+        # of another system with the same capability stands in.
+        tegra_boards = [board for board in boards if board is not None]
+        if product_board is None and tegra_boards:
+            return tegra_boards[0]
+        return product_board
+    is_product = gpu.name != gpu.capability.name
+    if is_product:
+        return product_board
+    # A capability implies a board only if none of its GPUs is sold as a card.
     if not boards or None in boards:
         return None
     return boards[0]
 
 
 def board_machine(board: Board, host: Host) -> Host:
-    """Return the description of a machine with a board, for plans and judgements.
+    """Return a Linux machine with a board and without GPUs, to judge wheels for it.
 
     Cores and memory are those of `host`, because the facts do not have the board's.
     """
@@ -57,24 +62,25 @@ def board_machine(board: Board, host: Host) -> Host:
 
 
 def board_clause(board: Board, gpu: NamedGpu) -> str:
-    """Return a clause on the machine that a GPU's board implies."""
+    """Return a clause that names a GPU, its board's processor and the architecture."""
     name = gpu.name
-    if name == gpu.capability.name:  # the user gave a capability, not the name of a GPU
-        # GPUs on one board's list may have different capabilities: GH200 has 9.0, GB200 has 10.0.
-        name = next(each for each in board.gpus if each in gpu.capability.gpus)
+    if name == gpu.capability.name:
+        # The user gave a capability: name a product that has it. GPUs that share a board may have
+        # different capabilities: GH200 has 9.0, GB200 has 10.0.
+        name = next(product for product in board.gpus if product in gpu.capability.gpus)
     return f"{name} comes with {board.name}: a machine with it is {board.arch}"
 
 
 def board_indexes(facts: Facts, capabilities: Iterable[Capability]) -> list[BoardIndex]:
-    """Return NVIDIA's indexes of wheels for boards with GPUs of some capabilities."""
-    names: set[str] = set()
+    """Return NVIDIA's indexes of wheels for boards whose GPUs have one of some capabilities."""
+    gpu_names: set[str] = set()
     for capability in capabilities:
-        names.update(capability.gpus)
-    return [index for index in facts.gpus.board_indexes if not names.isdisjoint(index.gpus)]
+        gpu_names.update(capability.gpus)
+    return [index for index in facts.gpus.board_indexes if not gpu_names.isdisjoint(index.gpus)]
 
 
 def index_clause(index: BoardIndex) -> str:
-    """Return a clause on an index in which NVIDIA has wheels for boards."""
+    """Return a clause that names an index of NVIDIA's, its JetPack and its CUDA."""
     return (
         f"NVIDIA has wheels for JetPack {index.jetpack} (CUDA {index.cuda}) at {index.url}; "
         "they were not read here"
