@@ -9,24 +9,24 @@ from collections.abc import Sequence
 from millpress.errors import CommandFailedError, ToolError
 
 SHOWN_CHARACTERS = 200  # of a command, in a message
-TIMEOUT_SECONDS = 1800.0  # patchelf writes a library of gigabytes anew
-# Errors of a program that is missing, lacks its loader, is not executable, or is for another machine.
-_NOT_INSTALLED = {errno.ENOENT, errno.EACCES, errno.ENOEXEC}
+TIMEOUT_SECONDS = 1800.0  # patchelf rewrites libraries of several gigabytes
+# The program or its loader is missing, it is not executable, or it is for another machine.
+_UNUSABLE_PROGRAM = {errno.ENOENT, errno.EACCES, errno.ENOEXEC}
 
 
 def run_program(argv: Sequence[str]) -> str:
-    """Return what a program writes to stdout.
+    """Return what a program writes to stdout, as text; its input is empty.
 
-    Raises CommandFailedError if it ends with a nonzero exit code, ToolError if it cannot be started
-    or has not ended after half an hour.
+    Raises CommandFailedError, with the last line of its output, if it fails. Raises ToolError if it
+    cannot be started, or is still running after TIMEOUT_SECONDS and is killed.
     """
     command = shlex.join(argv)
     if len(command) > SHOWN_CHARACTERS:
         command = f"{command[:SHOWN_CHARACTERS]} …"
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             argv,
-            stdin=subprocess.DEVNULL,  # a program that asks something would wait for ever
+            stdin=subprocess.DEVNULL,  # a program that waits for an answer would hang
             capture_output=True,
             encoding="utf-8",
             errors="replace",
@@ -40,27 +40,30 @@ def run_program(argv: Sequence[str]) -> str:
             code="program-hangs",
         ) from None
     except OSError as error:
-        if error.errno in _NOT_INSTALLED:
+        if error.errno in _UNUSABLE_PROGRAM:
             advice = "install it for this machine"
-        else:  # too long a command, or too little memory
+        else:  # the command is too long, or memory is short
             advice = "run it by hand to see more"
         raise ToolError(
             f"`{argv[0]}` cannot be run here ({error.strerror}): {advice}",
             code="program-not-runnable",
         ) from None
-    if done.returncode != 0:
-        output = done.stdout + done.stderr
-        # most programs give the reason in their last line
+    if process.returncode != 0:
+        # The reason is usually the last line of stderr, or of stdout if stderr is empty.
+        output = process.stdout + process.stderr
         lines = [line.strip() for line in output.splitlines() if line.strip()]
-        last = lines[-1] if lines else "it printed nothing"
+        reason = lines[-1] if lines else "it printed nothing"
         raise CommandFailedError(
-            f"`{command}` {_describe_end(done.returncode)}: {last}", code="command-failed"
+            f"`{command}` {_describe_end(process.returncode)}: {reason}", code="command-failed"
         )
-    return done.stdout
+    return process.stdout
 
 
 def _describe_end(returncode: int) -> str:
-    """Return how a program ended, as a clause: its exit code, or the signal that killed it."""
+    """Return how a program ended, as a clause: its exit code, or the signal that killed it.
+
+    subprocess gives the number of a signal as a negative exit code.
+    """
     if returncode >= 0:
         return f"ended with exit code {returncode}"
     try:
