@@ -636,23 +636,23 @@ def test_the_endpoint_of_each_kind(text: str, endpoint: tuple[str, int] | None) 
 def test_a_closed_port_and_an_unknown_host_are_unreachable() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"redis://127.0.0.1:{listener.getsockname()[1]}"
-        assert remote_cache.why_unreachable(parse_remote(address), {}) is None
-    assert remote_cache.why_unreachable(parse_remote(address), {}) == "Connection refused"
-    assert remote_cache.why_unreachable(parse_remote("http://no.such.host.invalid"), {})
+        assert remote_cache.unreachable_reason(parse_remote(address), {}) is None
+    assert remote_cache.unreachable_reason(parse_remote(address), {}) == "Connection refused"
+    assert remote_cache.unreachable_reason(parse_remote("http://no.such.host.invalid"), {})
 
 
 def test_the_cache_of_github_needs_a_workflow() -> None:
     environ = {"ACTIONS_RESULTS_URL": "https://x", "ACTIONS_RUNTIME_TOKEN": "t"}
-    assert remote_cache.why_unreachable(parse_remote("gha"), environ) is None
+    assert remote_cache.unreachable_reason(parse_remote("gha"), environ) is None
     del environ["ACTIONS_RUNTIME_TOKEN"]
-    reason = remote_cache.why_unreachable(parse_remote("gha"), environ)
+    reason = remote_cache.unreachable_reason(parse_remote("gha"), environ)
     assert reason == "ACTIONS_RUNTIME_TOKEN is not set: only a step of a workflow can export it"
 
 
 @pytest.mark.parametrize("host", ["cache..example", "x" * 70])
 def test_an_invalid_host_name_is_unreachable(host: str) -> None:
     assert (
-        remote_cache.why_unreachable(parse_remote(f"redis://{host}"), {})
+        remote_cache.unreachable_reason(parse_remote(f"redis://{host}"), {})
         == f"{host} is not a valid host name"
     )
 
@@ -660,10 +660,11 @@ def test_an_invalid_host_name_is_unreachable(host: str) -> None:
 def test_a_cache_behind_a_proxy_is_not_probed_directly() -> None:
     environ = {"HTTPS_PROXY": "http://proxy.example:3128"}
     assert (
-        remote_cache.why_unreachable(parse_remote("https://no.such.host.invalid"), environ) is None
+        remote_cache.unreachable_reason(parse_remote("https://no.such.host.invalid"), environ)
+        is None
     )
-    assert remote_cache.why_unreachable(parse_remote("redis://no.such.host.invalid"), environ)
-    assert remote_cache.why_unreachable(
+    assert remote_cache.unreachable_reason(parse_remote("redis://no.such.host.invalid"), environ)
+    assert remote_cache.unreachable_reason(
         parse_remote("https://no.such.host.invalid"), {"HTTPS_PROXY": ""}
     )
 

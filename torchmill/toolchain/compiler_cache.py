@@ -270,7 +270,7 @@ def _reachable_cache(site: CacheSite, setting: str) -> RemoteCache | None:
     shared = remote_cache.parse_remote(setting)
     if shared is None:
         return None
-    failure = remote_cache.why_unreachable(shared, site.environ)
+    failure = remote_cache.unreachable_reason(shared, site.environ)
     if failure is not None:
         site.note(f"{shared} cannot be reached ({failure}): building without the shared cache")
         return None

@@ -13,25 +13,26 @@ from torchmill.core.errors import ConfigError
 
 VARIABLE = "TORCHMILL_CACHE"
 NONE = "none"  # the value that switches compiler caches off
-# The values that the variable may have, for messages.
+# The values of the variable that messages suggest.
 FORMS = (
     "redis://HOST:PORT/NUMBER, http://HOST/PATH, https://HOST/PATH, file:///FOLDER, "
     "s3://BUCKET/PREFIX, gha or none"
 )
-READ_ONLY = "read-only"  # the fragment of a URL ("…#read-only"): nothing is written to the cache
-REMOTE_TIMEOUT_SECONDS = 3.0  # within which a server must accept a connection
+READ_ONLY = "read-only"  # a fragment of the URL ("…#read-only"): builds do not write to the cache
+REMOTE_TIMEOUT_SECONDS = 3.0  # in which each address of a server must accept a connection
 _PORTS = {"redis": 6379, "rediss": 6379, "http": 80, "https": 443}
 _SCHEMES = {*_PORTS, "file", "s3"}
 _ENDPOINT_SCHEMES = {"http", "https"}  # of a bucket's server
 _OPTIONS = {"s3": {"endpoint", "region"}, "http": {"layout"}}  # in the query of a URL
-# Variables that name a proxy, in lower case or capitals. Clients of Redis ignore them.
-_PROXIES = {"http_proxy", "https_proxy", "all_proxy"}
-_GHA = ("ACTIONS_RESULTS_URL", "ACTIONS_RUNTIME_TOKEN")  # GitHub sets them in workflows
+# Variables that name a proxy, in lower or upper case. Clients of Redis ignore them.
+_PROXY_VARIABLES = {"http_proxy", "https_proxy", "all_proxy"}
+# GitHub Actions sets these, but gives them only to actions: a step of the workflow must export them.
+_GHA_VARIABLES = ("ACTIONS_RESULTS_URL", "ACTIONS_RUNTIME_TOKEN")
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteCache:
-    """The location of a shared cache. As text it has neither user nor password."""
+    """The location of a shared cache, and the login for it."""
 
     scheme: str  # "redis", "rediss", "http", "https", "file", "s3", "gha"
     host: str = ""  # for s3, the bucket
@@ -43,23 +44,23 @@ class RemoteCache:
     read_only: bool = False
 
     def __str__(self) -> str:
-        """Return the URL without user and password."""
+        """Return the URL for messages: without user, password, options and fragment."""
         if self.scheme == "gha":
             return "gha"
         return f"{self.scheme}://{self.address}{self.path}"
 
     @property
     def address(self) -> str:
-        """Return the host, with its port if it has one; an IPv6 address in brackets."""
+        """Return the host as in a URL: with the port if there is one, an IPv6 address in brackets."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}" if self.port else host
 
     @property
     def endpoint(self) -> tuple[str, int] | None:
-        """Return the host and the port of the server; None if there is none, or it is not known.
+        """Return the host and the port of the server; None for "gha", a folder and most buckets.
 
-        A folder has no server, and that of a bucket is known only by the option "endpoint". Raises
-        ValueError for an endpoint that is not an address.
+        The server of a bucket is known only if the URL has the option "endpoint". Raises ValueError
+        if that option is not an address; `parse_remote` has checked it.
         """
         if self.scheme in _PORTS:
             return self.host, self.port or _PORTS[self.scheme]
@@ -73,9 +74,9 @@ class RemoteCache:
 
 
 def parse_remote(text: str) -> RemoteCache | None:
-    """Return the cache that the setting names; None for "" and "none".
+    """Return the cache that a value of TORCHMILL_CACHE names; None for "" and "none".
 
-    Raises ConfigError for any other text that is not the URL of a cache.
+    Raises ConfigError for any other text that is neither "gha" nor the URL of a cache.
     """
     if text in {"", NONE}:
         return None
@@ -85,7 +86,7 @@ def parse_remote(text: str) -> RemoteCache | None:
     is_read_only = flag == READ_ONLY
     if url == "gha":
         return RemoteCache("gha", read_only=is_read_only)
-    # ccache separates URLs by spaces, and a URL and its attributes by bars.
+    # In its own setting, ccache separates URLs by spaces, and attributes from the URL by bars.
     if not url.isprintable() or any(character in url for character in " |\\"):
         raise _setting_error(text, "it contains a space, a bar or a backslash")
     try:
@@ -101,7 +102,7 @@ def parse_remote(text: str) -> RemoteCache | None:
 def _parse_url(url: SplitResult, *, read_only: bool) -> RemoteCache:
     """Return the cache that a URL names.
 
-    Raises ValueError, whose message is the rest of a sentence about the URL.
+    Raises ValueError if it names none; the message continues a sentence about the URL: "it has …".
     """
     options = dict(parse_qsl(url.query, keep_blank_values=True))
     path = url.path
@@ -123,7 +124,10 @@ def _parse_url(url: SplitResult, *, read_only: bool) -> RemoteCache:
 
 
 def _validate(url: SplitResult, path: str, options: Mapping[str, str]) -> None:
-    """Raise ValueError, as `_parse_url` does, if a URL names no cache."""
+    """Raise ValueError, as `_parse_url` does, unless a URL names a cache.
+
+    `path` and `options` are those that the cache would have.
+    """
     if url.scheme not in _SCHEMES:
         raise ValueError(f"'{url.scheme}' is not a supported kind of cache")
     unknown = options.keys() - _OPTIONS.get(url.scheme, set())
@@ -143,9 +147,9 @@ def _validate(url: SplitResult, path: str, options: Mapping[str, str]) -> None:
 
 
 def _setting_error(text: str, reason: str) -> ConfigError:
-    """Return the error for an invalid setting, without the user and password in it.
+    """Return the error for an invalid setting; its message hides the setting's user and password.
 
-    `reason` is the rest of a sentence about the setting, and may quote parts of it.
+    `reason` continues a sentence about the setting, and may quote parts of it.
     """
     before, at_sign, after = text.rpartition("@")
     public_text = text
@@ -156,11 +160,13 @@ def _setting_error(text: str, reason: str) -> ConfigError:
             scheme = ""
         public_text = f"{scheme}{separator}…@{after}"
         # If a password has a "/" or "?", the parser takes a part of it for a port or a path, and
-        # the reason quotes that part. Python quotes a text with an apostrophe by double quotes, or
-        # with a backslash before it; no reason of this module has these signs.
+        # the reason quotes that part.
         quoted_parts = reason.split("'")[1::2]
-        has_foreign_quotes = any(sign in reason for sign in '@"\\')
-        quotes_secret = has_foreign_quotes or any(part in login for part in quoted_parts)
+        # A part with an @ reaches beyond the login, and so is not found in it. Double quotes and
+        # backslashes are Python's, around a text with an apostrophe: the parts are not whole then.
+        # The reasons of this module have none of these three characters of their own.
+        is_unclear = any(character in reason for character in '@"\\')
+        quotes_secret = is_unclear or any(part in login for part in quoted_parts)
         if quotes_secret:
             reason = (
                 "the part before the @ is not USER:PASSWORD: in these write / ? # [ as "
@@ -171,16 +177,17 @@ def _setting_error(text: str, reason: str) -> ConfigError:
     )
 
 
-def why_unreachable(remote: RemoteCache, environ: Mapping[str, str]) -> str | None:
-    """Return why a cache cannot be used now, in a few words; None if nothing speaks against it.
+def unreachable_reason(remote: RemoteCache, environ: Mapping[str, str]) -> str | None:
+    """Return in a few words why a cache cannot be used now; None if no reason is seen.
 
-    A server is asked to accept a connection, which may take REMOTE_TIMEOUT_SECONDS.
+    If no proxy is used, the server is asked to accept a connection. Each of its addresses that does
+    not answer takes REMOTE_TIMEOUT_SECONDS.
     """
     if remote.scheme == "gha":
-        return _why_no_workflow(environ)
+        return _missing_variable_reason(environ)
     if remote.scheme == "file":
         return None if Path(remote.path).is_dir() else f"{remote.path} is not a folder"
-    # A proxy may reach a server that this machine cannot.
+    # A proxy may reach a server that this machine cannot reach by itself.
     uses_proxy = remote.scheme not in {"redis", "rediss"} and _has_proxy(environ)
     if remote.endpoint is None or uses_proxy:
         return None
@@ -193,9 +200,9 @@ def why_unreachable(remote: RemoteCache, environ: Mapping[str, str]) -> str | No
     return None
 
 
-def _why_no_workflow(environ: Mapping[str, str]) -> str | None:
-    """Return why the cache of GitHub Actions cannot be used; None if its variables are set."""
-    for name in _GHA:
+def _missing_variable_reason(environ: Mapping[str, str]) -> str | None:
+    """Return a clause on a variable that the cache of GitHub Actions lacks; None if all are set."""
+    for name in _GHA_VARIABLES:
         if not environ.get(name):
             return f"{name} is not set: only a step of a workflow can export it"
     return None
@@ -203,4 +210,4 @@ def _why_no_workflow(environ: Mapping[str, str]) -> str | None:
 
 def _has_proxy(environ: Mapping[str, str]) -> bool:
     """Tell whether an environment names a proxy."""
-    return any(value for name, value in environ.items() if name.lower() in _PROXIES)
+    return any(value for name, value in environ.items() if name.lower() in _PROXY_VARIABLES)

@@ -229,7 +229,7 @@ def watch_shared_cache(
         """Create or remove DISABLED_FILE now and then, until the build has ended."""
         is_noted = False
         while not ended.wait(WATCH_INTERVAL_SECONDS):
-            failure = remote_cache.why_unreachable(shared, environ)
+            failure = remote_cache.unreachable_reason(shared, environ)
             with contextlib.suppress(OSError):
                 if failure is None:
                     (folder / DISABLED_FILE).unlink(missing_ok=True)
