@@ -593,6 +593,7 @@ def test_settings_that_name_no_cache_are_refused(text: str, reason: str) -> None
 def test_a_password_is_never_shown() -> None:
     cache = remote_cache.parse_remote("http://me:secret@cache.example:8080/a")
     assert str(cache) == "http://cache.example:8080/a"
+    assert "secret" not in repr(cache)
     wrong_settings = (
         "redis://me:secret@cache/first",
         "mongo://me:secret@cache",
@@ -605,6 +606,7 @@ def test_a_password_is_never_shown() -> None:
         "http://me:secret\N{ACCOUNT OF}@cache",
         "redis://me:secret://@cache/first",
         "secret@cache",
+        "SECRET:@cache",  # a scheme for the parser, which quotes it in lower case
     )
     for setting in wrong_settings:
         with pytest.raises(ConfigError) as caught:

@@ -38,8 +38,8 @@ class RemoteCache:
     host: str = ""  # for s3, the bucket
     port: int | None = None
     path: str = ""  # without a slash at its end; for redis, "/" and the number of the database
-    user: str = ""
-    password: str = ""
+    user: str = field(default="", repr=False)
+    password: str = field(default="", repr=False)
     options: Mapping[str, str] = field(default_factory=dict)  # from the query of the URL
     read_only: bool = False
 
@@ -166,7 +166,9 @@ def _setting_error(text: str, reason: str) -> ConfigError:
         # backslashes are Python's, around a text with an apostrophe: the parts are not whole then.
         # The reasons of this module have none of these three characters of their own.
         is_unclear = any(character in reason for character in '@"\\')
-        quotes_secret = is_unclear or any(part in login for part in quoted_parts)
+        # A scheme is quoted in lower case, whatever the login has.
+        quotes_login = any(part.lower() in login.lower() for part in quoted_parts)
+        quotes_secret = is_unclear or quotes_login
         if quotes_secret:
             reason = (
                 "the part before the @ is not USER:PASSWORD: in these write / ? # [ as "
