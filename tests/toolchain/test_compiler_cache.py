@@ -657,6 +657,8 @@ def test_an_invalid_host_name_is_unreachable(host: str) -> None:
         remote_cache.unreachable_reason(parse_remote(f"redis://{host}"), {})
         == f"{host} is not a valid host name"
     )
+    bucket = parse_remote(f"s3://bucket?endpoint={host}")
+    assert remote_cache.unreachable_reason(bucket, {}) == f"{host} is not a valid host name"
 
 
 def test_a_cache_behind_a_proxy_is_not_probed_directly() -> None:

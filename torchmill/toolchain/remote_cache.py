@@ -191,14 +191,15 @@ def unreachable_reason(remote: RemoteCache, environ: Mapping[str, str]) -> str |
         return None if Path(remote.path).is_dir() else f"{remote.path} is not a folder"
     # A proxy may reach a server that this machine cannot reach by itself.
     uses_proxy = remote.scheme not in {"redis", "rediss"} and _has_proxy(environ)
-    if remote.endpoint is None or uses_proxy:
+    endpoint = remote.endpoint
+    if endpoint is None or uses_proxy:
         return None
     try:
-        socket.create_connection(remote.endpoint, REMOTE_TIMEOUT_SECONDS).close()
+        socket.create_connection(endpoint, REMOTE_TIMEOUT_SECONDS).close()
     except OSError as error:  # the name is unknown, the port is closed, or the server is silent
         return error.strerror or str(error)
     except UnicodeError:  # "cache..example" cannot be encoded for a name server
-        return f"{remote.host} is not a valid host name"
+        return f"{endpoint[0]} is not a valid host name"
     return None
 
 
