@@ -578,6 +578,7 @@ def test_each_kind_of_shared_cache_is_parsed(text: str, expected: RemoteCache | 
             "s3://me:key@bucket",
             "credentials for a bucket belong in AWS_ACCESS_KEY_ID and ",
         ),
+        ("s3://bucket:9000/a", "a bucket has no port: its server belongs in ?endpoint=HOST:PORT"),
         ("s3://bucket?endpoint=ftp://x", "the endpoint's scheme 'ftp' is not http or https"),
     ],
 )

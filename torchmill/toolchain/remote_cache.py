@@ -26,7 +26,7 @@ _ENDPOINT_SCHEMES = {"http", "https"}  # of a bucket's server
 _OPTIONS = {"s3": {"endpoint", "region"}, "http": {"layout"}}  # in the query of a URL
 # Variables that name a proxy, in lower or upper case. Clients of Redis ignore them.
 _PROXY_VARIABLES = {"http_proxy", "https_proxy", "all_proxy"}
-# GitHub Actions sets these, but gives them only to actions: a step of the workflow must export them.
+# GitHub gives these only to actions: a step of the workflow must export them to its other steps.
 _GHA_VARIABLES = ("ACTIONS_RESULTS_URL", "ACTIONS_RUNTIME_TOKEN")
 
 
@@ -51,7 +51,7 @@ class RemoteCache:
 
     @property
     def address(self) -> str:
-        """Return the host as in a URL: with the port if there is one, an IPv6 address in brackets."""
+        """Return the host as in a URL: with a port if there is one, an IPv6 address in brackets."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}" if self.port else host
 
@@ -102,7 +102,7 @@ def parse_remote(text: str) -> RemoteCache | None:
 def _parse_url(url: SplitResult, *, read_only: bool) -> RemoteCache:
     """Return the cache that a URL names.
 
-    Raises ValueError if it names none; the message continues a sentence about the URL: "it has …".
+    Raises ValueError if it names none. The message continues a sentence about the URL: "it has …".
     """
     options = dict(parse_qsl(url.query, keep_blank_values=True))
     path = url.path
@@ -144,6 +144,8 @@ def _validate(url: SplitResult, path: str, options: Mapping[str, str]) -> None:
         raise ValueError(
             "credentials for a bucket belong in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         )
+    if url.scheme == "s3" and url.port is not None:
+        raise ValueError("a bucket has no port: its server belongs in ?endpoint=HOST:PORT")
 
 
 def _setting_error(text: str, reason: str) -> ConfigError:
