@@ -22,7 +22,7 @@ def folders(home: Path) -> BuildFolders:
 
 def test_one_disk_holds_all_and_nothing_need_be_there(tmp_path: Path) -> None:
     (room,) = disk_space.disk_spaces(folders(tmp_path), tmp_path / "cache", None)
-    assert room.present == dict.fromkeys(("tree", "kit", "environment", "trial", "cache"), 0)
+    assert room.present_bytes == dict.fromkeys(("tree", "kit", "environment", "trial", "cache"), 0)
     assert abs(room.free - shutil.disk_usage(tmp_path).free) < 2**30
     assert not list(tmp_path.iterdir()), "looking makes nothing"
 
@@ -33,9 +33,11 @@ def test_what_is_there_counts_once_for_its_part(tmp_path: Path) -> None:
     kept.write(build_folders.tree / "kit" / "bin" / "cmake", 200_000)
     source = kept.fetched(tmp_path, "base", "v1.0.0")
     (room,) = disk_space.disk_spaces(build_folders, tmp_path / "cache", source)
-    assert room.present["kit"] >= 200_000
-    assert 200_000 <= room.present["tree"] < 300_000, "the tree and the outputs, without the kit"
-    assert room.present["environment"] >= 100_000
+    assert room.present_bytes["kit"] >= 200_000
+    assert 200_000 <= room.present_bytes["tree"] < 300_000, (
+        "the tree and the outputs, without the kit"
+    )
+    assert room.present_bytes["environment"] >= 100_000
     assert room.source_files == 0, "the source is copied already"
     shutil.rmtree(build_folders.tree / "source")
     assert disk_space.disk_spaces(build_folders, tmp_path / "cache", source)[0].source_files == 1
@@ -53,7 +55,7 @@ def test_each_disk_is_told_apart(tmp_path: Path) -> None:
         tmp_path / "trees" / "a", tmp_path / "trees" / "b", other / "absent" / "env"
     )
     first, second = disk_space.disk_spaces(build_folders, tmp_path / "cache", None)
-    assert (set(first.present), set(second.present)) == (
+    assert (set(first.present_bytes), set(second.present_bytes)) == (
         {"tree", "kit", "trial", "cache"},
         {"environment"},
     )

@@ -69,18 +69,18 @@ def disk_spaces(folders: BuildFolders, cache: Path, source: Source | None) -> tu
     source_files = 0
     if source is not None and not BuildTree(folders.tree).source.is_dir():
         source_files = _count_files(source)
-    misread = "".join(_MISREAD.findall(folders.tree.as_posix()))
+    misread_characters = "".join(_MISREAD.findall(folders.tree.as_posix()))
     disks = []
     for device, place in places.items():
         holds_tree = "tree" in present[device]
         disk = DiskSpace(
             folder=str(place),
             free=shutil.disk_usage(place).free,
-            present=present[device],
+            present_bytes=present[device],
             free_inodes=free_files(place),
             source_files=source_files if holds_tree else 0,
             noexec=_is_noexec(place),
-            misread=misread if holds_tree else "",
+            misread_characters=misread_characters if holds_tree else "",
         )
         disks.append(disk)
     return tuple(disks)

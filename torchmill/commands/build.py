@@ -490,7 +490,7 @@ class Dialogue:
         folders = cell_folders(self.layout, cell, self.host, in_container=False)
         sizes: dict[str, int] = {}
         for space in disk_space.disk_spaces(folders, self.layout.cache, None):
-            sizes.update(space.present)
+            sizes.update(space.present_bytes)
         return sizes
 
     def _session_commands(self, commands: Iterable[str]) -> list[str]:

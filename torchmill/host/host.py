@@ -1,4 +1,8 @@
-"""A machine that builds, as a value: measured, or described in a file."""
+"""A machine that builds, as a value: measured, or described in a file.
+
+If its comment does not say otherwise, an empty field of a measured machine means that the machine
+has no such thing. A described machine may have it: its file need not say (`Host.complete`).
+"""
 
 from __future__ import annotations
 
@@ -29,14 +33,14 @@ class Compiler:
 class DiskSpace:
     """A disk that a build writes to."""
 
-    folder: str  # by which the user knows it
+    folder: str  # a folder on it, by which messages name the disk
     free: int  # bytes
-    # Part of the build that goes to this disk -> its bytes that an earlier run has left there.
-    present: Mapping[str, int]
-    free_inodes: int | None = None  # the number of further files that fit; None: any number
-    source_files: int = 0  # the number of files that will be copied there from the source
-    noexec: bool = False  # it is mounted so that no program on it can run
-    misread: str = ""  # characters in the path of the tree that programs misread
+    # Each part of the build that goes to this disk -> its bytes that earlier runs have left there.
+    present_bytes: Mapping[str, int]
+    free_inodes: int | None = None  # number of further files that fit; None: any number
+    source_files: int = 0  # number of files that the build will copy there from its source
+    noexec: bool = False  # mounted so that no program on it can run
+    misread_characters: str = ""  # those in the path of the tree that build tools misread
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,7 @@ class HostResources:
 
     cores: int  # that processes may use, under all limits
     memory: Bytes  # that processes may use, under all limits
-    free_disk: Bytes | None = None  # on the disk of builds
+    free_disk: Bytes | None = None  # on the disk of builds; None: not known
     processor_seconds: int | None = None  # limit of one process (`ulimit -t`); None: no limit
     disks: tuple[DiskSpace, ...] = ()  # that one build writes to; (): not examined
 
@@ -56,7 +60,7 @@ class HostPlatform:
 
     glibc: VersionText | None = None  # "2.36"; None: not Linux, or another C library
     distribution: LinuxDistribution | None = None  # None: not Linux, or not described
-    translated: bool = False  # the suite itself was made for Intel and runs on Apple silicon
+    translated: bool = False  # this process is a Python for Intel that Apple silicon emulates
     processor_features: tuple[str, ...] = ()  # as Linux calls them: "avx2"; (): not known
 
 
@@ -64,12 +68,15 @@ class HostPlatform:
 class HostCompilers:
     """The C++ compilers of a machine."""
 
-    default: Compiler | None = None  # that a build would use: CXX, or the usual one; None: none
-    cuda: Compiler | None = None  # that CUDAHOSTCXX names for nvcc; None: it names none
+    default: Compiler | None = None  # that a build would use: CXX, or the usual command
+    cuda: Compiler | None = None  # that CUDAHOSTCXX names for nvcc
     by_command: Mapping[str, Compiler] = no_entries()  # "g++-11"; a path if it is not on PATH
 
     def of_command(self, command: str) -> Compiler | None:
-        """Return the compiler of a command, a name or a path; the default one if it is unknown."""
+        """Return the compiler of a command or a path; the default, if any, for an unknown command.
+
+        A path that is not a key of `by_command` counts as the command that is its last part.
+        """
         if command in self.by_command:
             return self.by_command[command]
         return self.by_command.get(PurePath(command).name, self.default)
@@ -77,46 +84,51 @@ class HostCompilers:
 
 @dataclass(frozen=True, slots=True)
 class HostPrograms:
-    """The tools of a machine."""
+    """The tools of a machine, by name."""
 
-    paths: Mapping[str, str] = no_entries()  # "ccache" -> path; "c++" -> the default's command
-    versions: Mapping[str, str] = no_entries()  # "ccache" -> "4.7.5"; of "macos" as well
-    # programs that were run and did not answer: "nvidia-smi" -> "did not answer within 30 s"
+    paths: Mapping[str, str] = no_entries()  # "c++" -> the command of the default compiler
+    versions: Mapping[str, str] = no_entries()  # "ccache" -> "4.7.5"; also "macos" -> its version
+    # Programs that were run and did not answer: "nvidia-smi" -> "did not answer within 30 s".
     unanswered: Mapping[str, str] = no_entries()
 
 
 @dataclass(frozen=True, slots=True)
 class HostPackages:
-    """The system's packages, and who may install further ones."""
+    """The system's packages, and whether further ones can be installed."""
 
-    manager: str | None = None  # that is used: "apt", "dnf", "brew", "conda"
-    managers: tuple[str, ...] = ()  # all that are installed; (): not described
-    archives: tuple[str, ...] = ()  # that apt has the keys of: "debian"; (): not described
-    # commands can be run as root, with sudo if the machine has it; None: cannot be told
+    manager: str | None = None  # the one to install with: "apt", "dnf", "brew", "conda"
+    managers: tuple[str, ...] = ()  # all on the machine; (): not described
+    archives: tuple[str, ...] = ()  # distributions whose keys apt has: "debian"; (): not described
+    # Whether commands can be run as root, with sudo if the machine has it; None: not known.
     may_use_root: bool | None = None
     installed: Mapping[str, str] = no_entries()  # queried package -> version; "": not installed
 
 
 @dataclass(frozen=True, slots=True)
 class HostToolkits:
-    """The CUDA toolkits of a machine, and the libraries that builds link."""
+    """The CUDA toolkits of a machine, by version, and the libraries that builds link."""
 
     homes: Mapping[str, str] = no_entries()  # "11.8" -> CUDA_HOME
-    completed: Mapping[str, str] = no_entries()  # "11.8" -> "/opt/cuda, completed with PACKAGE 1.0"
+    # Toolkits whose home is a copy that torchmill completed -> the original and the added package:
+    # "11.8" -> "/opt/cuda, completed with PACKAGE 1.0".
+    completed: Mapping[str, str] = no_entries()
     lacking_parts: Mapping[str, str] = no_entries()  # "11.8" -> "cublas, cufft"
-    provisioned: Mapping[str, str] = no_entries()  # in the cache: "cudnn-8.5.0.96-cu11" -> folder
-    # "cudnn", "cudnn@11.8" in a toolkit, "cudnn@/opt/x" in CUDNN_ROOT -> "8.9.7"; "": no version
+    # Libraries and compilers in torchmill's cache: "cudnn-8.5.0.96-cu11" -> folder.
+    provisioned: Mapping[str, str] = no_entries()
+    # "cudnn", or "cudnn@11.8" for that in a toolkit, or "cudnn@/opt/x" for that in CUDNN_ROOT ->
+    # "8.9.7"; "": of no known version.
     libraries: Mapping[str, str] = no_entries()
 
 
 @dataclass(frozen=True, slots=True)
 class HostInterpreters:
-    """The CPythons of a machine by their versions, "3.10", each with its path."""
+    """The CPythons of a machine: "3.10" -> path."""
 
     paths: Mapping[str, str] = no_entries()
     broken: Mapping[str, str] = no_entries()  # shims that fail
+    # These two are among `paths`.
     without_headers: Mapping[str, str] = no_entries()  # without Python.h
-    translated: Mapping[str, str] = no_entries()  # made for another processor
+    translated: Mapping[str, str] = no_entries()  # made for another processor, and emulated
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +138,16 @@ class HostGpus:
     devices: tuple[Gpu, ...] = ()
     driver: VersionText | None = None  # as its library says: "535.104.05"
     kernel_driver: VersionText | None = None  # as the running kernel says
-    # folders of CUDA's forward-compatibility libraries that the loader searches:
+    # Folders of CUDA's forward-compatibility libraries that the loader searches:
     # https://docs.nvidia.com/deploy/cuda-compatibility/
     compat_folders: tuple[str, ...] = ()
 
     @property
     def running_driver(self) -> str | None:
-        """Return the kernel's driver, which programs depend on, or the library's if unknown."""
+        """Return the version of the kernel's driver, which programs need, or else the library's.
+
+        None if neither is known.
+        """
         return self.kernel_driver or self.driver
 
 
@@ -164,15 +179,15 @@ class Host:
     toolkits: HostToolkits = field(default_factory=HostToolkits)
     interpreters: HostInterpreters = field(default_factory=HostInterpreters)
     gpus: HostGpus = field(default_factory=HostGpus)
-    complete: bool = False  # things that the value lacks do not exist; else they may be unknown
-    runs: tuple[MeasuredRun, ...] = ()  # builds that it has made; (): not examined
+    complete: bool = False  # the machine has nothing that this value lacks
+    runs: tuple[MeasuredRun, ...] = ()  # measured builds on it; (): none, or not examined
     crossings: Mapping[str, HostCrossing] = no_entries()  # what it has to build for other arches
     # The arch that this view of the machine builds for (`crossing_view`); "": its own.
     crosses: str = ""
 
     @property
     def unknown_gpus_reason(self) -> str:
-        """Return why it is unknown which GPUs there are; "" if it is known."""
+        """Return a clause on why the GPUs are unknown; "" if they are known, or not described."""
         reason = self.programs.unanswered.get("nvidia-smi", "")
         if reason and not self.gpus.devices:
             return f"nvidia-smi {reason}"

@@ -55,13 +55,13 @@ def check_disks(host: Host, needs: Mapping[str, CostRange]) -> Iterator[Finding]
     for disk in host.resources.disks:
         subject = "disk" if len(host.resources.disks) == 1 else f"disk of {disk.folder}"
         yield disk_finding(disk.free, _need_on_disk(disk, needs), subject)
-        if disk.noexec and "tree" in disk.present:
+        if disk.noexec and "tree" in disk.present_bytes:
             because = "a build runs programs of its tree: CMake, and tests that it compiles"
             yield Finding(
                 subject, "mounted noexec", "without noexec", "failure", cure=_MOVE, because=because
             )
-        if disk.misread:  # characters in the folder's name that programs misread
-            state = f"{disk.misread!r} in its name"
+        if disk.misread_characters:
+            state = f"{disk.misread_characters!r} in its name"
             cure = "let TORCHMILL_HOME name a folder without them"
             because = "CMake, a linker, PATH or a script takes these for something else"
             yield Finding("folder", state, "none of them", "failure", cure=cure, because=because)
@@ -70,10 +70,10 @@ def check_disks(host: Host, needs: Mapping[str, CostRange]) -> Iterator[Finding]
 def _need_on_disk(disk: DiskSpace, needs: Mapping[str, CostRange]) -> CostRange:
     """Return the bytes that a build adds to a disk: of each part there, those that it still lacks.
 
-    `disk.present` has all parts of the disk, with the bytes that each has already.
+    `disk.present_bytes` has all parts of the disk, with the bytes that each has already.
     """
     total = _NOTHING
-    for part, present_bytes in disk.present.items():
+    for part, present_bytes in disk.present_bytes.items():
         if part in needs:
             low = max(needs[part].low - present_bytes, 0)
             high = max(needs[part].high - present_bytes, 0)
