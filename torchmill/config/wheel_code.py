@@ -1,8 +1,8 @@
 """Readings of published wheels: their code for GPUs, and their demands on a processor.
 
-A reading is what somebody found in the files of a wheel on some day. The device code of a library
-lies in fatbins, files within the library. Each has code for one or more targets: compute
-capabilities, or PTX ("9.0 PTX"), which a driver can compile for later GPUs.
+A reading is a record of what the files of a wheel contained on some day. The device code of a
+library lies in fatbins, containers that are embedded in it. Each has code for one target or more: a
+compute capability ("9.0"), or PTX ("9.0 PTX"), which a driver can compile for later GPUs.
 """
 
 from __future__ import annotations
@@ -19,28 +19,30 @@ from torchmill.config.field_types import DateText, VersionText
 class LibraryReading:
     """The device code in a library of a wheel."""
 
-    name: str  # of its file: "libtorch_cuda.so"
-    sizes: tuple[int, ...]  # bytes, unpacked; several if wheels of one release differ
-    # targets, "8.6;9.0;9.0 PTX" -> number of fatbins that have code for exactly these targets
+    name: str  # its path in the wheel: "torch/lib/libtorch_cuda.so"
+    sizes: tuple[int, ...]  # bytes, unpacked; several if wheels of one reading differ
+    # Targets, "8.6;9.0;9.0 PTX" -> number of fatbins that have code for exactly these targets.
     fatbins: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class WheelCode:
-    """The reading of a release's wheels for one machine and one toolkit."""
+    """The reading of a release's wheels for one arch and one toolkit."""
 
     package: str
-    release: str  # its version
+    release: str  # the version
     arch: str
-    # The wheels that were read. Others of the release, whose libraries have the same sizes, were
-    # taken to have the same code.
+    # The wheels that were read. Other wheels of the release whose libraries have about the same
+    # sizes are taken to have the same code.
     files: tuple[str, ...]
     date: DateText | None  # of the reading
-    # By library; of a wheel without CUDA only the largest library, which has no fatbins.
+    # By path in the wheel: the libraries with device code. Of a wheel without CUDA the largest
+    # library alone, without fatbins.
     code: Mapping[str, LibraryReading]
     cuda: VersionText | None = None  # the toolkit that version.py names
-    # The targets that the wheel's own source was compiled for, as in TORCH_CUDA_ARCH_LIST: those of
-    # most fatbins in the largest library. Other fatbins come from NVIDIA's static libraries.
+    # The targets of the package's kernels, as in TORCH_CUDA_ARCH_LIST: "8.0;9.0+PTX"; "": no CUDA.
+    # They are the most frequent targets in the package's library with most fatbins. Other targets
+    # there are of kernels that were linked from NVIDIA's static libraries.
     own: str = ""
     # Packages with device code that the wheel requires: "nvidia-nccl-cu13==2.30.7".
     beside: tuple[str, ...] = ()
@@ -55,30 +57,34 @@ class PackageCode:
     arch: str
     file: str  # the wheel that was read
     date: DateText | None  # of the reading
-    code: Mapping[str, str]  # library -> targets that any of its fatbins has code for
+    code: Mapping[str, str]  # file name of a library -> every target of its fatbins
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureLibrary:
-    """A library for a feature that most programs do without.
+    """A library with the device code of a feature that most programs do not use.
 
     If the library has no code for a GPU, the rest of the wheel still runs on that GPU.
     """
 
-    pattern: str  # of the name of its file or package: "nvidia-cusparselt-*"
-    feature: str  # what does not run without its code
+    pattern: str  # of its path in a wheel, or of its package: "nvidia-cusparselt*"
+    feature: str  # what does not run on a GPU for which the library has no code
     source: str
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessorNeed:
-    """Features of /proc/cpuinfo that the CPU code of official wheels asks of a processor."""
+    """The processor features that the CPU code of some official wheels needs.
+
+    Features have the names of /proc/cpuinfo.
+    """
 
     release: SpecifierSet  # of torch
     arches: tuple[str, ...]
     source: str
-    needs: tuple[str, ...] = ()  # features without which a wheel fails
-    enough: tuple[str, ...] = ()  # if a processor has these alone, a wheel was seen to work
-    # Whether `enough` was tried: an empty `enough` then means that every processor suffices.
+    needs: tuple[str, ...] = ()  # features without which the wheels fail
+    # Features with which the wheels work: they did on a processor that has no others.
+    enough: tuple[str, ...] = ()
+    # Whether `enough` was tried: if so, an empty `enough` means that every processor suffices.
     tried: bool = False
-    why: str = ""  # what fails, as a clause
+    why: str = ""  # a clause on what fails without `needs`
