@@ -1,9 +1,9 @@
 """Read which files git tracks, without running git.
 
-A repository's settings may name programs that git starts, and the repository may be a stranger's.
-The index is the file in which git lists the tracked files, each as an entry with its stat and its
-digest. An index may be split: then a second file has most of the entries. An index may be sparse:
-then an entry may stand for all files of a folder.
+git is not run because it starts programs that a repository's settings name, and the repository may
+be a stranger's. The index is the file in which git lists the tracked files. Each has an entry with
+its stat data, its digest and its path. If an index is split, a second file has most of the entries.
+If it is sparse, an entry may stand for all files of a folder.
 Formats: https://git-scm.com/docs/index-format and https://git-scm.com/docs/gitrepository-layout.
 """
 
@@ -17,15 +17,16 @@ from typing import NamedTuple
 _MAX_INDEX_BYTES = 1 << 28  # the index of Chromium, with 400,000 files, has 2 ** 26
 _MAX_TEXT_BYTES = 1 << 16  # of a `.git` file, or of git's settings
 _HEADER_BYTES = 12  # "DIRC", version, number of entries
-_STAT_BYTES = 40  # of an entry, before its digest
-_MODE_OFFSET = 24
-_EXTENDED_FLAG = 0x4000
+_STAT_BYTES = 40  # at the start of an entry, before its digest
+_MODE_OFFSET = 24  # of the file's mode, from the start of an entry
+_EXTENDED_FLAG = 0x4000  # two more bytes of flags follow
 # The extension of a split index begins with its name and its size. The size is below 16 MiB, so the
-# first of its four bytes is 0. If a path matches by chance, the index is merely read in vain.
+# first of its four bytes is 0. A path that ends in "link" matches too: the index is then parsed,
+# although that was not necessary.
 _SPLIT_INDEX = re.compile(rb"link\0")
 # The extension of a sparse index has this name and no content, so that its size is 0.
 _SPARSE_INDEX = b"sdir\0\0\0\0"
-# A setting of `[extensions]`. A URL among the settings may contain "sha256", too.
+# A setting of `[extensions]`. "sha256" alone might be a part of a URL among the settings.
 _SHA256_SETTING = re.compile(rb"\bobjectformat\s*=\s*\"?sha256\b", re.IGNORECASE)
 _VERSIONS = (2, 3, 4)
 _COMPRESSED = 4  # the version whose paths are compressed
@@ -34,9 +35,9 @@ _SHA256_BYTES = 32
 
 
 class TrackedFile(NamedTuple):
-    """An entry of git's index."""
+    """A file, a link or a submodule that git tracks."""
 
-    path: str  # relative to the folder of `list_tracked`, with slashes
+    path: str  # with slashes, relative to the work tree, or to the folder of `list_tracked`
     is_link: bool
 
 
@@ -45,19 +46,22 @@ class WorkTree(NamedTuple):
 
     top: Path
     index_file: Path
-    settings: Path
+    settings_file: Path
 
 
 def find_work_tree(folder: Path) -> WorkTree | None:
-    """Return the work tree that a folder lies in; None if no folder above has a `.git`.
+    """Return the work tree that a folder lies in, or is; None if git manages no folder above it.
 
-    In a worktree and in a submodule, `.git` is a file that names the git folder.
+    `folder` is an absolute path. A `.git` that is neither a folder nor names one is passed over.
     """
     for top in (folder, *folder.parents):
         dot_git = top / ".git"
         if dot_git.is_dir():
             return WorkTree(top, dot_git / "index", dot_git / "config")
         if dot_git.is_file():
+            # In a submodule, and in a further work tree of a repository (`git worktree`), `.git` is
+            # a file that names the git folder. That of a further work tree shares the settings of
+            # the repository, and names their folder in `commondir`.
             key, _, name = _read_start(dot_git).partition(b": ")
             if key == b"gitdir" and name:
                 git_folder = top / os.fsdecode(name.rstrip(b"\n"))
@@ -66,36 +70,36 @@ def find_work_tree(folder: Path) -> WorkTree | None:
     return None
 
 
-def list_tracked(folder: Path, interest: re.Pattern[bytes]) -> list[TrackedFile] | None:
-    """Return the files in a folder that git tracks, for a caller that looks for some paths.
+def list_tracked(folder: Path, path_pattern: re.Pattern[bytes]) -> list[TrackedFile] | None:
+    """Return all files that git tracks in a folder, or [] if no path can match a pattern.
 
-    `interest` matches the paths that the caller looks for. If it matches nothing in the index, the
-    result is [], although git may track other files there: this saves parsing a large index. None
-    means that the answer is unknown, because the index is damaged, split, sparse, or of an unknown
-    format.
+    The pattern is searched for in the bytes of the whole index, so that a large one is parsed only
+    if it matches. So it must match a part of each path that the caller looks for, and cannot have
+    anchors such as ^. The result is also [] if git does not manage the folder. It is None if the
+    index cannot be read, is damaged, split or sparse, or has an unknown format.
     """
     tree = find_work_tree(folder)
     if tree is None:
         return []
     try:
         data = _read_index(tree.index_file)
-        if not _may_contain(data, interest):
+        if not _may_contain(data, path_pattern):
             return []
-        is_sha256 = _SHA256_SETTING.search(_read_start(tree.settings)) is not None
+        is_sha256 = _SHA256_SETTING.search(_read_start(tree.settings_file)) is not None
         entries = list(_read_entries(data, _SHA256_BYTES if is_sha256 else _SHA1_BYTES))
     except (OSError, ValueError, IndexError):
         return None
     prefix = "".join(f"{part}/" for part in folder.relative_to(tree.top).parts)
-    inside = []
+    files = []
     for entry in entries:
         if entry.path.startswith(prefix):
-            inside.append(entry._replace(path=entry.path.removeprefix(prefix)))
-    # A file with a conflict has an entry for each of up to three versions.
-    return list(dict.fromkeys(inside))
+            files.append(entry._replace(path=entry.path.removeprefix(prefix)))
+    # A file with a merge conflict has up to three entries, one for each version.
+    return list(dict.fromkeys(files))
 
 
 def _read_index(file: Path) -> bytes:
-    """Return the content of an index; b"" if the file is missing, because git tracks nothing yet.
+    """Return the content of an index; b"" if the file is missing: git tracks nothing yet.
 
     Raises ValueError if the file is not an index of a known format, OSError if it cannot be read.
     """
@@ -111,19 +115,20 @@ def _read_index(file: Path) -> bytes:
     return data
 
 
-def _may_contain(data: bytes, interest: re.Pattern[bytes]) -> bool:
-    """Tell whether an index may have a path that `interest` matches."""
+def _may_contain(data: bytes, path_pattern: re.Pattern[bytes]) -> bool:
+    """Tell whether an index may have a path in which `path_pattern` is found."""
     if not data:
         return False
     if _read_number(data, 4) == _COMPRESSED or _SPLIT_INDEX.search(data) or _SPARSE_INDEX in data:
-        return True  # it does not contain all paths in full
-    return interest.search(data) is not None
+        return True  # not all paths are there in full
+    return path_pattern.search(data) is not None
 
 
 def _read_entries(data: bytes, digest_bytes: int) -> Iterator[TrackedFile]:
-    """Yield the files in an index, whose digests have `digest_bytes` bytes each.
+    """Yield the entries of an index, whose digests have `digest_bytes` bytes each.
 
-    Raises ValueError or IndexError if the index is damaged, split or sparse.
+    Their paths are relative to the work tree. Raises ValueError or IndexError if the index is
+    damaged, split or sparse; if it is split, only after the last entry.
     """
     version = _read_number(data, 4)
     count = _read_number(data, 8)
@@ -138,10 +143,10 @@ def _read_entries(data: bytes, digest_bytes: int) -> Iterator[TrackedFile]:
         is_extended = int.from_bytes(data[position : position + 2]) & _EXTENDED_FLAG
         position += 4 if is_extended else 2
         if version == _COMPRESSED:
-            # A path is written as the number of bytes to drop from the end of the path before it,
-            # and the bytes to append.
-            dropped, position = _read_varint(data, position)
-            path = path[: len(path) - dropped]
+            # Instead of a path, the entry has the number of bytes to drop from the end of the
+            # path of the entry before it, and the bytes to append.
+            drop_count, position = _read_varint(data, position)
+            path = path[: len(path) - drop_count]
         else:
             path = b""
         end = data.index(b"\0", position)
@@ -149,18 +154,19 @@ def _read_entries(data: bytes, digest_bytes: int) -> Iterator[TrackedFile]:
         if version == _COMPRESSED:
             position = end + 1
         else:
-            # One to eight zeros fill an entry up to a multiple of eight bytes.
+            # One to eight zeros follow the path, so that the size is a multiple of eight bytes.
             position = start + (end - start + 8) // 8 * 8
         yield TrackedFile(os.fsdecode(path), stat.S_ISLNK(mode))
-    # Extensions follow the entries. git writes the extension of a split index first.
+    # Extensions follow the entries. That of a split index comes first.
     if data[position : position + 4] == b"link":
         raise ValueError("it is split: another file has more entries")
 
 
 def _read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """Return the number of variable width at a position, and the position behind it.
+    """Return the number of variable width at a position, and the position after it.
 
-    The encoding is that of offsets in pack files (https://git-scm.com/docs/gitformat-pack).
+    The encoding is that of offsets in pack files (https://git-scm.com/docs/gitformat-pack). Raises
+    IndexError if the number does not end before the data.
     """
     byte = data[position]
     value = byte & 127
@@ -172,18 +178,21 @@ def _read_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _read_number(data: bytes, position: int) -> int:
-    """Return the number in the four bytes at a position. Raises ValueError if they are missing."""
+    """Return the big-endian number in the four bytes at a position.
+
+    Raises ValueError if the data ends before them.
+    """
     if position + 4 > len(data):
         raise ValueError("the index ends early")
     return int.from_bytes(data[position : position + 4])
 
 
 def _read_start(file: Path) -> bytes:
-    """Return the first _MAX_TEXT_BYTES of a file; b"" if it cannot be read."""
+    """Return the first _MAX_TEXT_BYTES of a regular file; b"" if it is none, or cannot be read."""
     try:
         if not stat.S_ISREG(file.stat().st_mode):
             return b""
-        with file.open("rb") as content:
-            return content.read(_MAX_TEXT_BYTES)
+        with file.open("rb") as stream:
+            return stream.read(_MAX_TEXT_BYTES)
     except OSError:
         return b""
