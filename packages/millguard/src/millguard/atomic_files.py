@@ -9,11 +9,11 @@ from pathlib import Path
 
 
 @contextmanager
-def replacing(target: Path) -> Iterator[Path]:
-    """Yield a free path beside `target`, for the caller to write and to move to `target`.
+def fresh_path(target: Path) -> Iterator[Path]:
+    """Yield a free path beside `target`, at which the block writes the target's new content.
 
-    The folder is made if it is missing. A file that is still at the free path in the end is removed.
-    Raises OSError if the folder cannot be written.
+    The block itself moves the file to `target`. If it does not, the file is deleted afterwards. The
+    folder is made if it is missing; raises OSError if that is impossible.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     fresh = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}")
@@ -24,20 +24,21 @@ def replacing(target: Path) -> Iterator[Path]:
 
 
 def write_program(target: Path, content: bytes) -> None:
-    """Write an executable file in one move. Raises OSError; the old file stays then."""
-    with replacing(target) as fresh:
+    """Write an executable file in one move; if it fails, raises OSError, and the old file stays."""
+    with fresh_path(target) as fresh:
         fresh.write_bytes(content)
         fresh.chmod(0o755)
         fresh.replace(target)
 
 
 def write_script(target: Path, template: Path, values: Mapping[str, str]) -> None:
-    """Write an executable from a template with @names@, unless it is there already, unchanged.
+    """Write an executable script: the text of `template` with a value for each @NAME@ in it.
 
-    A script that somebody may be running is not replaced by its own copy: a shell reads its script
-    while it runs. Raises OSError.
+    `values` maps the names to the values. A script that has this text already is not written again.
+    Raises OSError if a file cannot be read or written, KeyError if a value is missing.
     """
     text = template.read_text(encoding="utf-8")
     content = re.sub(r"@(\w+)@", lambda match: values[match[1]], text).encode()
-    if not target.is_file() or target.read_bytes() != content:
-        write_program(target, content)
+    if target.is_file() and target.read_bytes() == content:
+        return
+    write_program(target, content)

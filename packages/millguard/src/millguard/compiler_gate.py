@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from millguard.atomic_files import replacing, write_program, write_script
+from millguard.atomic_files import fresh_path, write_program, write_script
 from millguard.processes import ProgramError, run_program
 
 SOURCE = Path(__file__).with_name("gate.c")
@@ -74,7 +74,7 @@ def compile_source(
     machine, or lie on a disk that is mounted noexec. Raises ProgramError if the compiler fails, OSError
     if the product cannot be put there or used.
     """
-    with replacing(target) as fresh:
+    with fresh_path(target) as fresh:
         common = ["-x", "c", "-std=gnu11", "-O2", "-o", str(fresh), str(source)]
         compiler, *options = words
         try:

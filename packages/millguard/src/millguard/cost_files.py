@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from millguard.atomic_files import replacing
+from millguard.atomic_files import fresh_path
 from millguard.expectations import MeasuredNeed, NeedHistory, read_curve
 from millguard.strict_json import parse_object
 
@@ -47,7 +47,7 @@ def export_costs(history: Path, target: Path) -> int:
             "curve": [round(share, 3) for share in need.curve],
         }
         lines.append(json.dumps(values))
-    with replacing(target) as fresh:
+    with fresh_path(target) as fresh:
         fresh.write_text("\n".join(lines) + "\n", encoding="utf-8")
         fresh.replace(target)
     return len(needs)

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from millguard import places
-from millguard.atomic_files import replacing
+from millguard.atomic_files import fresh_path
 from millguard.strict_json import parse_object
 from millguard.timeline import SUFFIX as TIMELINE_SUFFIX
 from millguard.timeline import Record, parse_record
@@ -86,7 +86,7 @@ def save_run(timeline: Path, record: RunRecord) -> None:
     """Write the description beside a run's timeline, and remove the oldest runs. Raises OSError."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     file = _description_of(timeline)
-    with replacing(file) as fresh:
+    with fresh_path(file) as fresh:
         # A command line is nobody else's business.
         with os.fdopen(os.open(fresh, flags, 0o600), "w", encoding="utf-8") as opened:
             json.dump(asdict(record), opened)

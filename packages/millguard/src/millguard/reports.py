@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from millguard import drawing
-from millguard.atomic_files import replacing
+from millguard.atomic_files import fresh_path
 from millguard.quantities import format_bytes, format_clock, printable
 from millguard.recorded_runs import RecordedRun
 from millguard.replay import allowed_memory, finished_units
@@ -62,7 +62,7 @@ def write_report(run: RecordedRun, target: Path) -> None:
         text = drawing.draw_run_alone(run)
     else:
         text = render_text(run)
-    with replacing(target) as fresh:
+    with fresh_path(target) as fresh:
         fresh.write_text(text, encoding="utf-8", errors="backslashreplace")
         fresh.replace(target)
 
