@@ -56,7 +56,7 @@ def run_facts(options: FactsOptions, facts: Facts, layout: Layout) -> str:
     Raises ConfigError for contradictory options, and for a file of facts that is left out because
     it has mistakes; otherwise what the parts raise.
     """
-    facts_reader.require_whole(facts)
+    facts_reader.require_complete(facts)
     if options.write and not (options.new or options.code or options.wheels):
         raise ConfigError(
             "--write writes what --new drafts, or --code or --wheels read: give one of them, too",

@@ -98,7 +98,7 @@ def _facts_of(root: Path, name: str) -> Reader:
             facts = facts_reader.read_usable_facts(folder, cache)
         finally:
             path.write_bytes((root / name).read_bytes())
-        facts_reader.require_whole(facts)
+        facts_reader.require_complete(facts)
         host = load_host(ROOT / "tests/golden/hosts/rtx3090.toml")
         for cell in islice(matrix.all_builds(facts, base_package(facts)), 2):
             selected = cell_lookup.find_cell(facts, str(cell), host.arch, None)

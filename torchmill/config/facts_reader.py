@@ -1,7 +1,7 @@
 """Read build_configs/ into values; all problems are collected into one error.
 
-A problem is one line about a mistake in a file. A file of a package or a release with a mistake is
-left out, and the builds of the others go on. A mistake in any other file stops everything.
+A problem is one line about a mistake in a file. If it is the file of a package or a release, that
+is left out, and the others can still be built. A mistake in any other file stops everything.
 """
 
 import re
@@ -61,7 +61,7 @@ DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 def load_facts(root: Path) -> Facts:
-    """Read the facts of a checkout, or those that TORCHMILL_CONFIGS names instead.
+    """Return the usable facts of a checkout, or of the folder that TORCHMILL_CONFIGS names.
 
     The contents of the files are remembered in the user's cache. Raises ConfigError as
     `read_usable_facts` does.
@@ -74,19 +74,19 @@ def load_facts(root: Path) -> Facts:
 
 
 def read_facts(folder: Path) -> Facts:
-    """Read the facts in `folder`. Raises ConfigError with one line for each problem."""
+    """Return the facts in `folder`. Raises ConfigError if any file has a problem."""
     facts = read_usable_facts(folder)
-    require_whole(facts)
+    require_complete(facts)
     return facts
 
 
-def require_whole(facts: Facts) -> None:
-    """Raise ConfigError, with one line for each problem, if a file is left out of the facts."""
+def require_complete(facts: Facts) -> None:
+    """Raise ConfigError, with a line for each problem, if a file is left out of the facts."""
     _raise_if_any(_problems_of_left_out(facts))
 
 
 def _problems_of_left_out(facts: Facts) -> list[str]:
-    """Return the problems of all files that are left out of the facts."""
+    """Return the problems for which files are left out of the facts."""
     problems: list[str] = []
     for file in facts.left_out:
         problems.extend(file.problems)
@@ -94,20 +94,20 @@ def _problems_of_left_out(facts: Facts) -> list[str]:
 
 
 def _raise_if_any(problems: list[str]) -> None:
-    """Raise ConfigError with a line for each problem, if there is one."""
+    """Raise ConfigError with a line for each problem, unless there are none."""
     if problems:
         lines = "\n".join(f"  {line}" for line in problems)
         raise ConfigError(f"build_configs has problems:\n{lines}", code="facts-invalid")
 
 
 class _FactsFolder:
-    """A folder of facts being read; `problems` has a line for each mistake in its files."""
+    """The files of a folder of facts; `problems` gets a line for each mistake in them."""
 
     def __init__(self, path: Path, cache: StatCache | None) -> None:
         self.path = path
         self.problems: list[str] = []
         self._cache = cache
-        self._opened: list[TomlTable] = []
+        self._tables: list[TomlTable] = []  # of all files that were read
 
     def file(self, name: str, *, required: bool = False) -> TomlTable:
         """Return the table of NAME.toml; it is empty if there is no such file.
@@ -116,43 +116,46 @@ class _FactsFolder:
         """
         path = self.path / f"{name}.toml"
         table = read_toml(path, self.problems, required=required, cache=self._cache)
-        self._opened.append(table)
+        self._tables.append(table)
         return table
 
     def check_unknown_keys(self) -> None:
-        """Note a problem for every key that no reader asked for."""
-        for table in self._opened:
+        """Note a problem for every key at the top of a file that was not read.
+
+        To be called when all files have been read.
+        """
+        for table in self._tables:
             table.check_unknown_keys()
 
 
 def read_usable_facts(folder: Path, cache: StatCache | None = None) -> Facts:
-    """Read the facts in `folder`; `cache` remembers the contents of files.
+    """Return the facts in `folder` that can be used; `cache` remembers the contents of files.
 
-    A package or a release whose own file has mistakes is left out, and that file stands in
-    `Facts.left_out`: a mistake in one must not stop the builds of the others. Raises ConfigError,
-    with one line for each problem, if any other file has a mistake, or if the package that all
-    others are built against would be left out.
+    If the file of a package or a release has a mistake, it is left out, and listed in
+    `Facts.left_out`: the other packages and releases can still be built. Raises ConfigError, with a
+    line for each problem, if any other file has a mistake, or if there is no base package: the one
+    that all others are built against.
     """
     files = _FactsFolder(folder, cache)
     toolkits = _read_toolkits(files.file("toolkits", required=True))
     arches = {arch.name: arch for arch in _read_named(files.file("arches", required=True), Arch)}
-    described = read_packages_and_releases(folder, arches, toolkits, cache)
-    facts = _read_everything(files, toolkits, arches, described)
+    catalogue = read_packages_and_releases(folder, arches, toolkits, cache)
+    facts = _read_everything(files, toolkits, arches, catalogue)
     files.check_unknown_keys()
 
     problems = files.problems
-    # The name of an arch is a part of identifiers and of file names.
+    # The name of an arch becomes a part of cells' identifiers and of file names.
     for name in facts.arches:
         if not re.fullmatch(r"\w+", name, re.ASCII):
             problems.append(f"arches.toml: '{name}' cannot name an arch: use letters, digits and _")
-    problems.extend(_unknown_packages(facts))
-    # Without the base package nothing can be built, and so its mistakes stop everything.
-    left_out = _problems_of_left_out(facts)
+    problems.extend(_unknown_package_problems(facts))
+    left_out_problems = _problems_of_left_out(facts)
     has_base = any(package.after is None for package in facts.packages.values())
-    if not has_base and not left_out:
+    if not has_base and not left_out_problems:
         problems.append(f"{folder} holds no packages/*.toml")
+    # Without the base package nothing can be built, and so its mistakes stop everything.
     if problems or not has_base:
-        _raise_if_any([*left_out, *problems])
+        _raise_if_any([*left_out_problems, *problems])
     return _without_left_out(facts)
 
 
@@ -160,37 +163,40 @@ def _read_everything(
     files: _FactsFolder,
     toolkits: tuple[Toolkit, ...],
     arches: Mapping[str, Arch],
-    described: PackagesAndReleases,
+    catalogue: PackagesAndReleases,
 ) -> Facts:
-    """Return the facts of all files; `described` are the packages and releases that can be used."""
+    """Return the facts of all files, with the values that are read already.
+
+    Measurements of packages that are left out are among them.
+    """
     linking = files.file("linking")
     conda = files.file("conda")
     answers = files.file("known_names").map("names", TomlTable.text)
     return Facts(
-        packages=described.packages,
-        releases=described.releases,
+        packages=catalogue.packages,
+        releases=catalogue.releases,
         toolkits=toolkits,
         arches=arches,
         patches=files.path / "patches",
         gpus=_read_gpus(files),
         costs=_read_costs(files),
         parsed=files.file("parsed").read_each("source", ParsedSource),
-        official=_read_official(files, described.packages),
+        official=_read_official(files, catalogue.packages),
         causes=tuple(_read_causes(files.file("causes"), answers)),
         linking=linking.read(LinkFacts) if linking.data else None,
         toolkit_sources=tuple(_read_toolkit_sources(files.file("toolkit_sources"))),
         toolkit_parts=tuple(_read_named(files.file("toolkit_parts"), ToolkitPart)),
         offered_wheels=files.file("indexes").read_each("wheels", OfferedWheels),
-        package_wheels=_read_package_wheels(files, described.packages),
+        package_wheels=_read_package_wheels(files, catalogue.packages),
         unslimmed_libraries=files.file("kept_libraries").texts("names", ()),
         images=_read_images(files.file("images"), files.file("archives")),
         conda=conda.read(CondaFacts, names=_read_conda_names(conda)) if conda.data else None,
-        left_out=described.left_out,
+        left_out=catalogue.left_out,
     )
 
 
 def _read_gpus(files: _FactsFolder) -> GpuFacts:
-    """Read the facts about GPUs, capabilities by number."""
+    """Return the facts about GPUs; capabilities are sorted by number, the lowest first."""
     arch_names = files.file("arch_names")
     capabilities = _read_named(files.file("gpus"), Capability)
     return GpuFacts(
@@ -206,10 +212,10 @@ def _read_gpus(files: _FactsFolder) -> GpuFacts:
 
 
 def _read_costs(files: _FactsFolder) -> CostFacts:
-    """Read the facts about the costs of builds."""
+    """Return the facts about the costs of builds."""
     runs = files.file("runs")
     return CostFacts(
-        # Before `runs`: a table that is read has no data left, as if there were no file.
+        # First, because to read a key is to remove it: without keys, `runs` seems to have no file.
         assumptions=runs.table("assumed").read(CostAssumptions) if runs.data else None,
         runs=runs.read_each("run", MeasuredRun),
         peaks=runs.read_each("peak", CompilePeak),
@@ -218,7 +224,7 @@ def _read_costs(files: _FactsFolder) -> CostFacts:
 
 
 def _read_official(files: _FactsFolder, packages: Iterable[str]) -> OfficialFacts:
-    """Read the facts about official wheels; `packages` are those that may have readings."""
+    """Return the facts about official wheels, with the readings of wheels of `packages`."""
     nvidia_code = files.file("wheel_code/nvidia")
     wheel_code: list[WheelCode] = []
     for package in packages:
@@ -237,23 +243,23 @@ def _read_official(files: _FactsFolder, packages: Iterable[str]) -> OfficialFact
 def _read_package_wheels(
     files: _FactsFolder, packages: Iterable[str]
 ) -> dict[str, tuple[WheelSource, ...]]:
-    """Return the recorded wheels of those packages that have any."""
-    places: dict[str, tuple[WheelSource, ...]] = {}
+    """Return the places with wheels of packages, by package, if any are recorded."""
+    sources_by_package: dict[str, tuple[WheelSource, ...]] = {}
     for package in packages:
-        recorded = files.file(f"package_wheels/{package}").read_each("place", WheelSource)
-        if recorded:
-            places[package] = recorded
-    return places
+        sources = files.file(f"package_wheels/{package}").read_each("place", WheelSource)
+        if sources:
+            sources_by_package[package] = sources
+    return sources_by_package
 
 
 def _read_named(file: TomlTable, kind: type[T]) -> Iterator[T]:
     """Yield a value for each table of a file; the name of the table becomes the field `name`."""
-    for name in list(file.data):
+    for name in list(file.data):  # a list, because reading removes the keys
         yield file.table(name).read(kind, name=name)
 
 
 def _read_toolkits(file: TomlTable) -> tuple[Toolkit, ...]:
-    """Read the CUDA toolkits, the oldest first."""
+    """Return the CUDA toolkits, the oldest first."""
     toolkits: list[Toolkit] = []
     for version in sorted(file.data, key=version_key):
         variant = "cu" + version.replace(".", "")
@@ -262,11 +268,11 @@ def _read_toolkits(file: TomlTable) -> tuple[Toolkit, ...]:
 
 
 def _read_toolkit_sources(file: TomlTable) -> Iterator[ToolkitSource]:
-    """Yield the sources of each provider, in the order in which providers are tried."""
+    """Yield the sources of toolkits, in the order in which their providers are tried."""
     for provider in PROVIDERS:
         for table in file.tables(provider):
-            # In the file either list may be left out. The dataclass has no default for it, because
-            # whoever makes a value has to say it.
+            # These two lists are optional in the file only. The dataclass has no defaults for them,
+            # so that code that makes a value must give both.
             values: dict[str, Any] = {
                 "provider": provider,
                 "versions": table.texts("versions", ()),
@@ -276,41 +282,39 @@ def _read_toolkit_sources(file: TomlTable) -> Iterator[ToolkitSource]:
 
 
 def _read_causes(file: TomlTable, answers: Mapping[str, str]) -> Iterator[FailureCause]:
-    """Yield the catalogue of failures, in its order.
+    """Yield the causes of failures, in the order of the file.
 
-    `answers` are the texts of known_names.toml by their names. A cause names one of them by its key
-    `known`, and gets the text.
+    `answers` are the texts of known_names.toml by their keys. A cause may have such a key as its
+    `known`, and then gets the text.
     """
     for table in file.tables("cause"):
-        # Messages name a cause by its name: of hundreds, nobody finds one by its number.
+        # Messages say "NAME" instead of "cause 217", which would be hard to find in the file.
         table.place = f"{file.place}: {table.data.get('name')}"
-        name = table.text("known", "")
-        if name not in {"", *answers}:
-            names = ", ".join(answers)
-            table.note_problem(
-                f"'known' is '{name}', expected a table of known_names.toml: {names}"
-            )
-        yield table.read(FailureCause, answers=answers.get(name, ""))
+        key = table.text("known", "")
+        if key not in {"", *answers}:
+            keys = ", ".join(answers)
+            table.note_problem(f"'known' is '{key}', expected a table of known_names.toml: {keys}")
+        yield table.read(FailureCause, answers=answers.get(key, ""))
 
 
 def _read_conda_names(file: TomlTable) -> dict[str, CondaName]:
-    """Return the conda packages by the projects on PyPI; one can be that of several projects."""
+    """Return the conda package of each project on PyPI; several projects may share a package."""
     names: dict[str, CondaName] = {}
     for table in file.tables("name"):
         projects = table.texts("pypi")
-        name = table.read(CondaName, name=table.text("conda"))
+        conda_name = table.read(CondaName, name=table.text("conda"))
         for project in projects:
             canonical = canonicalize_name(project)
             if project != canonical:
                 table.note_problem(f"'{project}' must be written '{canonical}' here")
             if project in names:
                 table.note_problem(f"'{project}' already has a name, {names[project].name}")
-            names[project] = name
+            names[project] = conda_name
     return names
 
 
 def _read_images(file: TomlTable, archives: TomlTable) -> ImageFacts:
-    """Return the facts about container images; none without the file."""
+    """Return the facts about container images and archives; empty facts without `file`."""
     if not file.data:
         return ImageFacts()
     uv = file.table("uv")
@@ -321,16 +325,16 @@ def _read_images(file: TomlTable, archives: TomlTable) -> ImageFacts:
         uv=uv.version("version"),
         uv_pythons=uv.pythons("pythons"),
     )
-    # The source is only for people who read the file, and so no field holds it. It must be there.
+    # The source is only for people who read the file: it is obligatory, but no field holds it.
     uv.text("source")
     uv.check_unknown_keys()
     return images
 
 
 def _read_base_image(table: TomlTable) -> BaseImage:
-    """Read a base image, and report a wrong digest or a missing toolkit."""
-    # In the file a digest may be left out, and a source may not. The dataclass has it the other way
-    # round, for images that users name.
+    """Return a base image, and note a problem if its digest is wrong or its toolkit is missing."""
+    # In the file, the digest is optional and the source is obligatory. In the dataclass it is the
+    # other way round, for images that users name.
     image = table.read(BaseImage, digest=table.text("digest", ""), source=table.text("source"))
     if image.digest and not DIGEST.fullmatch(image.digest):
         table.note_problem(
@@ -349,12 +353,12 @@ def _read_wheel_code(file: TomlTable, package: str) -> Iterator[WheelCode]:
 
 
 def _read_library(table: TomlTable, name: str) -> LibraryReading:
-    """Read what was found in a library of a wheel."""
+    """Return the reading of the library whose path is the key `name`."""
     return table.table(name).read(LibraryReading, name=name)
 
 
 def _read_maker(table: TomlTable) -> DeviceMaker:
-    """Read a maker of devices, and report patterns that are not regular expressions."""
+    """Return a maker of devices, and note a problem for each invalid regular expression."""
     maker = table.read(DeviceMaker)
     for pattern in maker.names:
         try:
@@ -365,12 +369,12 @@ def _read_maker(table: TomlTable) -> DeviceMaker:
 
 
 def _without_left_out(facts: Facts) -> Facts:
-    """Return facts without the measurements of packages that are left out."""
+    """Return facts without costs and parsed sources of packages that are left out."""
     if not facts.left_out:
         return facts
     packages = facts.packages
     costs = facts.costs
-    # The cost of a unit without a package holds for all.
+    # A unit without a package applies to all packages.
     units = [unit for unit in costs.known_units if unit.package in {"", *packages}]
     usable_costs = replace(
         costs,
@@ -382,16 +386,16 @@ def _without_left_out(facts: Facts) -> Facts:
     return replace(facts, costs=usable_costs, parsed=parsed)
 
 
-def _unknown_packages(facts: Facts) -> Iterator[str]:
-    """Yield a line for each place that names a package which no file describes."""
+def _unknown_package_problems(facts: Facts) -> Iterator[str]:
+    """Yield a problem for each cost or parsed source of a package that no file describes."""
     places = [(f"units.toml: '{unit.pattern}'", unit.package) for unit in facts.costs.known_units]
     places.extend(("runs.toml", run.package) for run in facts.costs.runs)
     places.extend(("runs.toml", peak.package) for peak in facts.costs.peaks)
     places.extend(("parsed.toml", source.package) for source in facts.parsed)
-    described = set(facts.packages)
+    package_names = set(facts.packages)
     for file in facts.left_out:
-        described.update(file.names)
+        package_names.update(file.names)
     for place, name in places:
-        if name and name not in described:
+        if name and name not in package_names:
             packages = ", ".join(facts.packages)
             yield f"{place}: unknown package '{name}'; packages/ has {packages}"
