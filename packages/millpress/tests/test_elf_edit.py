@@ -74,6 +74,34 @@ def loaded_sum(library: Path) -> str:
 
 
 @tiny.needs_compiler
+@pytest.mark.parametrize(
+    ("old_path", "what_stays"),
+    [
+        ("/home/me/lib", b""),
+        ("/home/me/outer_add", b"outer_add"),  # the name of a symbol shares the end
+        ("/home/me/OUTER_1", b"OUTER_1"),  # of a version
+        ("/home/me/libouter.so.2", b"libouter.so.2"),  # of a library
+    ],
+)
+def test_no_byte_of_the_old_run_path_stays_that_no_other_name_has(
+    libraries: Path, tmp_path: Path, old_path: str, what_stays: bytes
+) -> None:
+    shutil.copy(libraries / "libouter.so.2", tmp_path)
+    library = tmp_path / "libtiny.so"
+    tiny.shared(tiny.TINY, library, tmp_path / "libouter.so.2", f"-Wl,-rpath,{old_path}")
+    assert old_path.encode() in library.read_bytes()
+    symbols = elf.undefined_symbols(library), elf.defined_symbols(library)
+    needed, versions = facts(library).needed, facts(library).versions
+    assert elf_edit.edit_in_place(ElfEdit(rpath=("$ORIGIN",)), library)
+    content = library.read_bytes()
+    assert b"/home/me" not in content
+    assert what_stays in content
+    assert (elf.undefined_symbols(library), elf.defined_symbols(library)) == symbols
+    assert (facts(library).needed, facts(library).versions) == (needed, versions)
+    assert loaded_sum(library) == "3.5\n"
+
+
+@tiny.needs_compiler
 def test_the_loader_accepts_an_edited_library(library: Path) -> None:
     assert elf_edit.edit_in_place(EDIT, library)
     # libtiny asks for the version by the library's new name, and finds it by its new run path

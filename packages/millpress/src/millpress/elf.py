@@ -64,13 +64,24 @@ RPATH = 15
 RUNPATH = 29
 RELR = 36
 GNU_HASH = 0x6FFFFEF5
+CONFIG = 0x6FFFFEFA
+DEPAUDIT = 0x6FFFFEFB
+AUDIT = 0x6FFFFEFC
+VERDEF = 0x6FFFFFFC
 VERNEED = 0x6FFFFFFE
+AUXILIARY = 0x7FFFFFFD
+FILTER = 0x7FFFFFFF
+# Tags whose value is an index in the string table.
+NAME_TAGS = {NEEDED, SONAME, RPATH, RUNPATH, CONFIG, DEPAUDIT, AUDIT, AUXILIARY, FILTER}
 
 RELATIVE = {62: 8, 183: 1027}  # e_machine -> type of the relocation that adds the load address
 RELA_LAYOUT = "QQQ"  # of a 64-bit file: address, type, value
 RELA_VALUE_AT = 16  # offset of the value in such a relocation
 VERNEED_LAYOUT = "HHIII"  # format, count of versions, library, first version, next entry
 VERNAUX_LAYOUT = "IHHII"  # hash, flags, index, name, next version
+# format, flags, index, count of names, hash, first name, next entry
+VERDEF_LAYOUT = "HHHHIII"
+VERDAUX_LAYOUT = "II"  # name, next name
 SYMBOL_BYTES = 24  # of a 64-bit file
 SYMBOL_VALUE_AT = 8  # offset in such a symbol
 WEAK = 2  # binding of a symbol that may stay undefined when a program runs
@@ -368,6 +379,29 @@ class ElfImage:
                 return
             at += next_entry
 
+    def version_name_indices(self) -> Iterator[int]:
+        """Yield the indices in the string table of all names of needed and defined versions."""
+        tags = dict(self.dynamic)
+        at = self.file_offset(tags[VERNEED]) if VERNEED in tags else None
+        while at is not None:
+            _, count, library, first_version, next_entry = self.unpack(VERNEED_LAYOUT, at)
+            yield library
+            version_at = at + first_version
+            for _ in range(count):
+                _, _, _, name, next_version = self.unpack(VERNAUX_LAYOUT, version_at)
+                yield name
+                version_at += next_version
+            at = at + next_entry if next_entry else None
+        at = self.file_offset(tags[VERDEF]) if VERDEF in tags else None
+        while at is not None:
+            _, _, _, count, _, first_name, next_entry = self.unpack(VERDEF_LAYOUT, at)
+            name_at = at + first_name
+            for _ in range(count):
+                name, next_name = self.unpack(VERDAUX_LAYOUT, name_at)
+                yield name
+                name_at += next_name
+            at = at + next_entry if next_entry else None
+
     def symbol_values(self, kind: int) -> Iterator[SymbolValue]:
         """Yield the values of the symbols in the tables of one kind, DYNSYM or SYMBOLS.
 
@@ -380,6 +414,13 @@ class ElfImage:
             for _name, _info, _other, _section, value, _size in self._symbol_rows(table):
                 yield SymbolValue(at, value)
                 at += SYMBOL_BYTES
+
+    def symbol_name_indices(self) -> Iterator[int]:
+        """Yield the indices in the string table of the names of all dynamic symbols."""
+        for table in self.sections:
+            if table.kind == DYNSYM:
+                for row in self._symbol_rows(table):
+                    yield row[0]
 
     def symbols(self) -> Iterator[Symbol]:
         """Yield the dynamic symbols.

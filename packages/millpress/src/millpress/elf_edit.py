@@ -127,6 +127,8 @@ def plan_writes(image: ElfImage, edit: ElfEdit) -> Sequence[FileWrite] | None:
     old_size = dict(image.dynamic)[elf.STRSZ]
     names = _StringTable(bytearray(image.data[old_start : old_start + old_size]))
     entries = list(_dynamic_entries(image, edit, names))
+    if edit.rpath is not None:
+        _erase_old_run_path(image, names.table)
     library_writes = list(_version_needs_writes(image, edit, names))
     old_range = _range_to_move(image)
     dynamic_bytes = (len(entries) + 1) * DYNAMIC_ENTRY_BYTES  # DT_NULL is the last entry
@@ -204,6 +206,31 @@ def _dynamic_entries(image: ElfImage, edit: ElfEdit, names: _StringTable) -> Ite
     if edit.rpath:
         tag = elf.RPATH if edit.forced else elf.RUNPATH
         yield DynamicEntry(tag, names.add(":".join(edit.rpath)))
+
+
+def _erase_old_run_path(image: ElfImage, table: bytearray) -> None:
+    """Overwrite the run path of a file with zeros in `table`, a copy of its string table.
+
+    It may name folders of the machine that built the file. A linker lets a name that is the end of
+    another one share its bytes (bfd/elf-strtab.c of GNU binutils), so bytes that another name uses
+    stay. So does all of it if the section headers, which say how many symbols there are, are gone.
+    """
+    if not any(section.kind == elf.DYNSYM for section in image.sections):
+        return
+    run_paths = set()
+    other_names = {*image.symbol_name_indices(), *image.version_name_indices()}
+    for tag, value in image.dynamic:
+        if tag in {elf.RPATH, elf.RUNPATH}:
+            run_paths.add(value)
+        elif tag in elf.NAME_TAGS:
+            other_names.add(value)
+    for start in run_paths:
+        end = table.index(0, start)
+        longer_name_starts_at = table.rfind(0, 0, start) + 1
+        if any(longer_name_starts_at <= index <= start for index in other_names):
+            continue
+        shared_at = min((index for index in other_names if start < index <= end), default=end)
+        table[start:shared_at] = bytes(shared_at - start)
 
 
 def _version_needs_writes(
