@@ -1,12 +1,17 @@
 """The session's own environment: the requirements of the build, installed into it."""
 
+from pathlib import Path
+
 from torchmill.cell.context import BuildContext
 from torchmill.host import environments
 from torchmill.host.environments import Install
+from torchmill.toolchain import compiler_cache
 
 # Requirements with programs that the build calls. Another environment that lends its packages does
 # not lend its programs.
 _TOOLS = ("cmake", "ninja")
+# To import it here would change torch in this process.
+_WITHOUT_CUDA = Path(compiler_cache.__file__).with_name("without_cuda.py")
 
 
 def provide_requirements(context: BuildContext, install: Install) -> None:
@@ -27,6 +32,9 @@ def provide_requirements(context: BuildContext, install: Install) -> None:
                     install(word)
             environments.add_package_folder(context.venv, lent_packages)
         install(*words)
+        if context.plan.wheel.torch is not None and context.plan.cuda.toolkit is None:
+            # The torch of a user's environment or of PyPI may have CUDA, and so may this machine.
+            environments.import_at_start(context.venv, _WITHOUT_CUDA)
 
     environments.provide_environment(
         context.venv,

@@ -181,6 +181,15 @@ def add_package_folder(venv: Path, folder: Path) -> None:
             file.write_text(line, encoding="utf-8")
 
 
+def import_at_start(venv: Path, module: Path) -> None:
+    """Let each interpreter that is started in an environment import a copy of a module first."""
+    for site in _site_folders(venv):
+        shutil.copyfile(module, site / f"torchmill_{module.name}")
+        # Lines of a .pth file that begin with "import" are run: https://docs.python.org/3/library/site.html
+        file = site / f"torchmill_{module.stem}.pth"
+        file.write_text(f"import torchmill_{module.stem}\n", encoding="utf-8")
+
+
 def installed_distributions(venv: Path, purpose: str) -> list[str] | None:
     """Return the .dist-info folders in an environment: "numpy-1.24.4.dist-info".
 

@@ -6,4 +6,5 @@
 - sccache: sccache under the memory guard: launcher, server, statistics, watch of its shared cache
 - setup_modules: run a setup.py so that its extension modules are compiled in parallel
 - shards: compile one machine's share of a build: a program in place of ninja
+- without_cuda: let torch have no CUDA in a build without it, whatever the machine has
 """
