@@ -400,6 +400,8 @@ def compile_one(record, request, attributes):
         return
     extension, source = choice
     extension.sources = [source]
+    # As a build does: ninja compiles in another folder.
+    extension.include_dirs = [os.path.abspath(folder) for folder in extension.include_dirs]
     attributes["ext_modules"] = [extension]
     distribution = make_distribution(attributes)
     command = distribution.get_command_obj("build_ext")

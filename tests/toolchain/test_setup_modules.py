@@ -59,10 +59,13 @@ def test_the_edges_of_all_modules_are_counted_together(tmp_path: Path) -> None:
     assert progress.renumber("b", "[1/1] two\n") == "[2/2] two\n"
 
 
-def run_setup(folder: Path, **environ: str) -> "subprocess.CompletedProcess[str]":
+def run_setup(
+    folder: Path, order: str = "parallel", **environ: str
+) -> "subprocess.CompletedProcess[str]":
     argv = [
         sys.executable,
         RUNNER,
+        order,
         "setup.py",
         "build_ext",
         "--build-lib",
@@ -143,3 +146,31 @@ def test_a_single_module_is_made_where_setuptools_makes_it(tmp_path: Path) -> No
     completed = run_setup(tmp_path)
     assert completed.returncode == 0, completed.stdout + completed.stderr
     assert [path.name for path in (tmp_path / "temp").iterdir()] == ["one.o"]
+
+
+MOVED = """\
+        folder = os.getcwd()
+        os.makedirs("elsewhere", exist_ok=True)
+        extension.sources = [os.path.abspath(path) for path in extension.sources]
+        self.build_lib = os.path.abspath(self.build_lib)
+        os.chdir("elsewhere")
+        build_ext.build_extension(self, extension)
+        os.chdir(folder)
+"""
+
+
+@pytest.mark.parametrize("order", ["parallel", "serial"])
+def test_headers_are_found_from_every_folder(tmp_path: Path, order: str) -> None:
+    """The builder compiles in another folder, as ninja does."""
+    project(tmp_path, one=module("one"), two=f'#include "two.h"\n{module("two")}')
+    setup = tmp_path / "setup.py"
+    text = setup.read_text().replace('[name + ".c"],', '[name + ".c"], include_dirs=["headers"],')
+    text = text.replace("        build_ext.build_extension(self, extension)\n", MOVED)
+    setup.write_text(text)
+    assert text.count("headers") == text.count("os.chdir(folder)") == 1
+    (tmp_path / "headers").mkdir()
+    (tmp_path / "headers/two.h").touch()
+    completed = run_setup(tmp_path, order)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    names = sorted(path.name.split(".")[0] for path in (tmp_path / "lib/pkg").iterdir())
+    assert names == ["one", "two"]

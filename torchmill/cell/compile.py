@@ -38,7 +38,7 @@ from torchmill.toolchain.sccache import watch_shared_cache
 
 # Causes of failures that a build without network can have.
 _DOWNLOAD_CAUSES = {"nccl-download", "configure-download", "network"}
-# A program that runs a setup.py and compiles its extension modules side by side.
+# A program that runs a setup.py and compiles its extension modules.
 _SETUP_MODULES = Path(compiler_cache.__file__).with_name("setup_modules.py")
 _OLDEST_PYTHON_OF_SETUP_MODULES = "3.8"
 
@@ -178,20 +178,21 @@ def _command_words(
 ) -> list[str]:
     """Return the words of a command, with placeholders filled in.
 
-    If the command runs a setup.py that may compile its modules side by side, the program for that
-    is put before it. `variables` are the environment of the build.
+    If the command runs a setup.py, the program that compiles its modules is put before it.
+    `variables` are the environment of the build.
     """
     words = [fill_placeholders(word, context.placeholders) for word in argv]
     is_setup = context.package.setup.compilers == "path" and argv[1:2] == ("setup.py",)
-    if is_setup and _compiles_modules_side_by_side(context, variables):
-        words.insert(1, str(_SETUP_MODULES))
+    oldest = python_key(_OLDEST_PYTHON_OF_SETUP_MODULES)
+    if is_setup and python_key(context.plan.build.python) >= oldest:
+        is_parallel = _compiles_modules_side_by_side(context, variables)
+        words[1:1] = [str(_SETUP_MODULES), "parallel" if is_parallel else "serial"]
     return words
 
 
 def _compiles_modules_side_by_side(context: BuildContext, variables: Mapping[str, str]) -> bool:
     """Tell whether a build compiles several modules of a setup.py at a time."""
-    oldest = python_key(_OLDEST_PYTHON_OF_SETUP_MODULES)
-    if context.host.system != "linux" or python_key(context.plan.build.python) < oldest:
+    if context.host.system != "linux":
         return False
     if context.options.shard is not None:
         return True

@@ -1,9 +1,10 @@
-"""Run a setup.py that compiles its extensions in parallel: `setup_modules.py setup.py bdist_wheel`.
+"""Run a setup.py that compiles its extensions: `setup_modules.py parallel setup.py bdist_wheel`.
 
 setuptools compiles one module after the other, and torch's extension builder writes the same file
-build.ninja for each of them. Here each module has its own process and folder, and the progress of
-their ninjas is counted together. If a build is split among several machines, each of them makes a
-share: a part of the compiles of every module. Then the modules are compiled one after the other.
+build.ninja for each of them. Here, with `parallel`, each module has its own process and folder, and
+the progress of their ninjas is counted together. With `serial`, they are compiled one after the
+other. So they are if a build is split among several machines, each of which makes a share: a part of
+the compiles of every module.
 
 The Python of a build runs this file. It may be as old as 3.8, and cannot import torchmill.
 """
@@ -30,6 +31,7 @@ SHARE_VARIABLE = "TORCHMILL_SHARD"
 # setuptools prints such a line before it compiles a module. It is dropped, because several modules
 # are compiled at a time.
 _MODULE_LINE = "building '"
+_usual_build = build_ext.build_extensions
 
 
 class SharedProgress:
@@ -79,7 +81,7 @@ def build_modules(command: build_ext) -> None:
 
     Raises RuntimeError with the names of those that failed, after the last one has ended.
     """
-    command.check_extensions_list(command.extensions)
+    _prepare_modules(command)
     if SHARE_VARIABLE in os.environ:
         _share_modules(command)
         return
@@ -108,6 +110,25 @@ def build_modules(command: build_ext) -> None:
             failed.append(extension.name)
     if failed:
         raise RuntimeError(f"not compiled: {', '.join(failed)}")
+
+
+def build_in_turn(command: build_ext) -> None:
+    """Compile all modules as setuptools does, one after the other."""
+    _prepare_modules(command)
+    _usual_build(command)
+
+
+def _prepare_modules(command: build_ext) -> None:
+    """Check the modules of a build, and make the folders of their headers absolute.
+
+    ninja compiles in another folder than setup.py, from which relative ones lead nowhere. torch
+    makes those of the whole build absolute, and not those of a module: "Note [Absolute
+    include_dirs]" in torch/utils/cpp_extension.py.
+    """
+    command.check_extensions_list(command.extensions)
+    for extension in command.extensions:
+        folders = [os.path.abspath(folder) for folder in extension.include_dirs]  # noqa: PTH100
+        extension.include_dirs = folders
 
 
 def _share_modules(command: build_ext) -> None:
@@ -150,8 +171,9 @@ def _compile(command: build_ext, extension: Any, output: int) -> None:
 
 
 if __name__ == "__main__":
+    order = sys.argv[1]
     # setup.py finds these as if it had been started itself.
-    sys.argv = sys.argv[1:]
+    sys.argv = sys.argv[2:]
     sys.path[0] = str(Path.cwd())
-    build_ext.build_extensions = build_modules
+    build_ext.build_extensions = build_modules if order == "parallel" else build_in_turn
     runpy.run_path(str(Path(sys.argv[0]).resolve()), run_name="__main__")
