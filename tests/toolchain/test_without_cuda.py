@@ -19,7 +19,7 @@ ASK = """\
 import torch
 from torch.utils.cpp_extension import CUDA_HOME
 from torch.utils import cpp_extension
-print([torch.version.cuda, torch.cuda.is_available(), torch.backends.cuda.is_built(), CUDA_HOME,
+print([torch.version.cuda, torch.has_cuda, torch.cuda.is_available(), torch.backends.cuda.is_built(), CUDA_HOME,
        cpp_extension.CUDA_HOME])
 """
 
@@ -31,6 +31,8 @@ def venv(tmp_path: Path) -> Path:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     (site,) = folder.glob("lib/python*/site-packages")
     make_stub_torch(site, "2.11.0", cuda="13.2")
+    with (site / "torch/__init__.py").open("a", encoding="utf-8") as file:
+        file.write("has_cuda = True\n")
     for name, text in (
         ("torch/cuda.py", "def is_available(): return True\n"),
         ("torch/backends/cuda.py", "def is_built(): return True\n"),
@@ -47,9 +49,9 @@ def answers(venv: Path) -> str:
 
 
 def test_torch_has_neither_a_toolkit_nor_a_gpu(venv: Path) -> None:
-    assert answers(venv) == "['13.2', True, True, '/usr/local/cuda', '/usr/local/cuda']"
+    assert answers(venv) == "['13.2', True, True, True, '/usr/local/cuda', '/usr/local/cuda']"
     environments.import_at_start(venv, MODULE)
-    assert answers(venv) == "[None, False, False, None, None]"
+    assert answers(venv) == "[None, False, False, False, None, None]"
 
 
 def test_a_python_without_torch_starts_as_ever(venv: Path) -> None:

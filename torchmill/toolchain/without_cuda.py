@@ -18,6 +18,9 @@ from typing import Any
 def hide_in_torch(torch: Any) -> None:
     """Let torch call itself a torch without CUDA, and find no GPU."""
     torch.version.cuda = None
+    # Deprecated, and asked for all the same; it would answer by the functions of the release.
+    torch.has_cuda = False
+    torch.has_cudnn = False
     torch.backends.cuda.is_built = lambda: False
     torch.cuda.is_available = lambda: False
     torch.cuda.device_count = lambda: 0
