@@ -400,48 +400,31 @@ def build(
       invoke build flash-attn torch-scatter --gpu "RTX 4090"
     """
     from torchmill.commands.build import build_wheels
+    from torchmill.commands.build_request import BuildRequest, SourceWishes
     from torchmill.commands.new_torch import build_family
     from torchmill.plan.package_request import split_torch
 
-    if new_torch or json:
-        output = build_family(
-            load_facts(),
-            marked_layout(),
-            names=cell,
-            tag=tag,
-            python=python,
-            cuda=cuda,
-            gpu=gpu,
-            yes=yes,
-            elsewhere=elsewhere,
-            dry_run=dry_run,
-            from_=from_,
-            mirror=mirror,
-            unfit={"--ref": ref, "--host": host, "--json": "" if new_torch else "json"},
-            json=json,
-            options=build_options("build", options),
-        )
-        show(output, json=json)
-        return
-    options["torch"], tag = split_torch(options["torch"], tag)
-    output = build_wheels(
-        load_facts(),
-        layout(),
-        cell=cell,
+    is_family = new_torch or json
+    if not is_family:
+        options["torch"], tag = split_torch(options["torch"], tag)
+    request = BuildRequest(
+        names=tuple(cell or ()),
         tag=tag,
-        python=python,
-        cuda=cuda,
-        gpu=gpu,
+        pythons=tuple(python or ()),
+        variants=tuple(cuda or ()),
+        gpus=tuple(gpu or ()),
+        source=SourceWishes(from_, mirror, ref),
+        options=build_options("build", options),
         yes=yes,
         elsewhere=elsewhere,
         dry_run=dry_run,
-        from_=from_,
-        mirror=mirror,
-        ref=ref,
-        host=host,
-        options=build_options("build", options),
     )
-    show(output)
+    if is_family:
+        unfit = {"--host": host, "--json": "" if new_torch else "json"}
+        output = build_family(load_facts(), marked_layout(), request, unfit=unfit, json=json)
+    else:
+        output = build_wheels(load_facts(), layout(), request, host=host)
+    show(output, json=json)
 
 
 @task(argument="cell", options=BUILD_OPTIONS)

@@ -9,6 +9,7 @@ Only `noxfile.py` and `tasks.py` import it; `command_line` alone imports invoke.
 - build: `invoke build`: all that a wheel needs, from the sources to dist/
 - build_question: the question that `invoke build` is given: for which GPUs, and which cells of a
   pattern
+- build_request: the request of `invoke build`: the wheels that a user asks for, and how
 - clean/: `invoke status` and `invoke clean`
 - cluster: `invoke cluster`: write the jobs that build a cell in shares, with Slurm or another
   engine

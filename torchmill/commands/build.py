@@ -22,6 +22,7 @@ from torchmill.commands.build_question import (
     name_cells_of_packages,
     older_wheel_for,
 )
+from torchmill.commands.build_request import BuildRequest
 from torchmill.commands.command import CommandOutput
 from torchmill.commands.machine_report import cell_folders, examine_host, survey_machine
 from torchmill.commands.terminal import FETCH, STOPPED, agree, bring_missing, run_step
@@ -58,7 +59,7 @@ from torchmill.host.own_runs import read_own_runs
 from torchmill.host.processor import resolve_processor
 from torchmill.plan import cell_lookup, estimate_report, published, storage
 from torchmill.plan.arch_choice import OFFICIAL, shortest_arch_list
-from torchmill.plan.build_options import NO_OPTIONS, Options
+from torchmill.plan.build_options import Options
 from torchmill.plan.build_plan import asks_for_usual_wheel, compute_plan
 from torchmill.plan.cell import Cell
 from torchmill.plan.cell_choice import BuildQuestion, choose_cells, named_cells
@@ -77,53 +78,39 @@ from torchmill.plan.walk import Answers, Foresight, foresee
 def build_wheels(
     facts: Facts,
     layout: Layout,
+    request: BuildRequest,
     *,
-    cell: list[str] | None = None,
-    tag: str = "",
-    python: list[str] | None = None,
-    cuda: list[str] | None = None,
-    gpu: list[str] | None = None,
-    yes: bool = False,
-    elsewhere: bool = False,
-    dry_run: bool = False,
-    from_: str = "",
-    mirror: str = "",
-    ref: str = "",
     host: str = "",
-    options: Options = NO_OPTIONS,
 ) -> CommandOutput:
     """Build the wheels of cells that are named, or chosen by Pythons, toolkits and GPUs.
 
     `host` is the file of a described machine: with it, the steps are only shown (`dry_run`). Raises
     ConfigError for options that do not go together.
     """
-    names = cell or []
-    facts = offer_drafts(facts, layout, names, tag, options, asks=not (yes or dry_run))
+    names = request.names
+    options = request.options
+    asks = not (request.yes or request.dry_run)
+    facts = offer_drafts(facts, layout, names, request.tag, options, asks=asks)
     packages = named_packages(facts, names)
     cell_names = [name for name in names if name not in packages]
-    if cell_names and (python or cuda):
-        raise ConfigError(
-            "name cells, or give --python and --cuda, not both", code="two-ways-to-name"
-        )
-    _refuse_two_lists(gpu, options)
-    _require_dry_run(host, dry_run=dry_run)
+    _refuse_contradictions(request, cell_names, host)
     if host:
         machine = load_host(Path(host))
     else:
-        machine = survey_machine(facts, layout, () if gpu else cell_names)
+        machine = survey_machine(facts, layout, () if request.gpus else cell_names)
     # If nothing says what the wheels are for, they are for the GPUs of this machine.
-    variant_is_open = not (names or cuda or options.arch_list)
-    named_gpus = find_named_gpus(facts, gpu or (), machine, use_local=variant_is_open)
+    variant_is_open = not (names or request.variants or options.arch_list)
+    named_gpus = find_named_gpus(facts, request.gpus, machine, use_local=variant_is_open)
     arch = choose_machine_of(
-        facts, named_gpus if gpu else (), machine, cell_names, packages.values()
+        facts, named_gpus if request.gpus else (), machine, cell_names, packages.values()
     )
     capabilities = [named_gpu.capability for named_gpu in named_gpus]
 
-    selected = selection.selected_release(facts, layout, tag)
+    selected = selection.selected_release(facts, layout, request.tag)
     question = BuildQuestion(
         names=names,
-        pythons=python or (),
-        variants=cuda or (),
+        pythons=request.pythons,
+        variants=request.variants,
         gpus=capabilities,
         with_base=options.torch is None,
     )
@@ -134,7 +121,7 @@ def build_wheels(
         host=machine,
         options=options,
         selected=selected,
-        has_tag=bool(tag),
+        has_tag=bool(request.tag),
         described=bool(host),
         arch=arch,
     )
@@ -152,10 +139,12 @@ def build_wheels(
 
     # One request for each package: all its releases come from the same servers.
     releases = {chosen.release.package: chosen.release for chosen in cells}
-    requests = source_requests(facts, list(releases.values()), ref=ref, mirror=mirror, origin=from_)
-    for request in requests:
-        request.validate()
-    source_options = {"from": from_, "mirror": mirror, "ref": ref}
+    wishes = request.source
+    requests = source_requests(
+        facts, list(releases.values()), ref=wishes.ref, mirror=wishes.mirror, origin=wishes.origin
+    )
+    for source_request in requests:
+        source_request.validate()
 
     dialogue = Dialogue(
         facts=facts,
@@ -163,26 +152,26 @@ def build_wheels(
         host=machine,
         target=outlook.target_machine(facts, machine, capabilities),
         native=cell_lookup.uncontained_arch(facts, question.names, machine.arch),
-        requested=RequestedCells(cells, by_name or cells, options, elsewhere),
-        source_options=[f"--{name}={value}" for name, value in source_options.items() if value],
+        requested=RequestedCells(cells, by_name or cells, options, request.elsewhere),
+        source_options=wishes.words,
         requests=requests,
         described=bool(host),
     )
     older_wheel = older_wheel_for(facts, capabilities, machine, cells, selected)
-    return dialogue.run(older_wheel, yes=yes, dry_run=dry_run)
+    return dialogue.run(older_wheel, yes=request.yes, dry_run=request.dry_run)
 
 
-def _refuse_two_lists(gpu: Sequence[str] | None, options: Options) -> None:
-    """Raise ConfigError if both --gpu and --arch-list say for which GPUs the wheels are."""
-    if gpu and options.arch_list:
+def _refuse_contradictions(request: BuildRequest, cell_names: Sequence[str], host: str) -> None:
+    """Raise ConfigError for options that do not go together."""
+    if cell_names and (request.pythons or request.variants):
+        raise ConfigError(
+            "name cells, or give --python and --cuda, not both", code="two-ways-to-name"
+        )
+    if request.gpus and request.options.arch_list:
         raise ConfigError(
             "--gpu stands for an --arch-list: give only one of them", code="two-lists"
         )
-
-
-def _require_dry_run(host: str, *, dry_run: bool) -> None:
-    """Raise ConfigError for a described machine, the file `host`, if something would be run on it."""
-    if host and not dry_run:
+    if host and not request.dry_run:
         raise ConfigError(
             "--host describes another machine, on which nothing can be run: add --dry-run",
             code="host-without-dry-run",

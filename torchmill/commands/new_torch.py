@@ -21,6 +21,7 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
+from torchmill.commands.build_request import BuildRequest
 from torchmill.commands.command import CommandOutput
 from torchmill.commands.index import write_index
 from torchmill.commands.terminal import agree, stream_step
@@ -43,7 +44,7 @@ from torchmill.fetch import package_index
 from torchmill.fetch.download import http_session
 from torchmill.host.native import native_arch
 from torchmill.plan import cell_lookup
-from torchmill.plan.build_options import NO_OPTIONS, PYPI, Options
+from torchmill.plan.build_options import PYPI, Options
 from torchmill.plan.cell_choice import running_python, split_texts
 from torchmill.plan.family_results import count_states, describe_cells, with_end
 from torchmill.plan.new_torch import (
@@ -77,46 +78,37 @@ _CACHE_FOLDER = "upstream"  # in the user's cache: results about wheels of an in
 def build_family(
     facts: Facts,
     layout: Layout,
+    request: BuildRequest,
     *,
-    names: list[str] | None = None,
-    tag: str = "",
-    python: list[str] | None = None,
-    cuda: list[str] | None = None,
-    gpu: list[str] | None = None,
-    yes: bool = False,
-    elsewhere: bool = False,
-    dry_run: bool = False,
-    from_: str = "",
-    mirror: str = "",
     unfit: Mapping[str, str] = MappingProxyType({}),
     json: bool = False,
-    options: Options = NO_OPTIONS,
 ) -> CommandOutput:
     """Build packages against the newest torch on the index, if it is newer than the facts.
 
-    `names` are those of packages; without names, TORCHMILL_FAMILY has them. `tag` is a new torch
-    that is tried whatever earlier runs recorded. `unfit` are options that do not go together with
-    these, by their flags; "" for those that are not given. With `json`, standard output stays empty
-    until the end.
+    The names of the request are those of packages; without names, TORCHMILL_FAMILY has them. Its tag
+    is a new torch that is tried whatever earlier runs recorded. `unfit` are further options that do
+    not go together with these, by their flags; "" for those that are not given. With `json`,
+    standard output stays empty until the end.
 
     Raises NetworkError if the index does not answer, ConfigError for names of no package and for
     options that do not go together, ImpossibleBuildError if no package can be built.
     """
-    _refuse_unfit({**unfit, "--torch": options.torch or ""})
-    family = names or split_texts([os.environ.get(FAMILY_VARIABLE, "")])
+    options = request.options
+    _refuse_unfit({"--ref": request.source.ref, **unfit, "--torch": options.torch or ""})
+    family = list(request.names) or split_texts([os.environ.get(FAMILY_VARIABLE, "")])
     packages = choose_family(facts, family)
     index = package_index.configured_index()
     arch = native_arch()
     torches = _ask_index(facts, index, arch)
-    pythons = _usual_pythons(split_texts(python or ()))
-    news = [torch_of_tag(facts, torches, tag)] if tag else new_torches(facts, torches)
+    pythons = _usual_pythons(split_texts(request.pythons))
+    news = new_torches(facts, torches)
+    if request.tag:
+        news = [torch_of_tag(facts, torches, request.tag)]
     torch = choose_torch(news, pythons)
     if torch is None:
         sentence = describe_no_news(facts, news, pythons, arch, redact_url(index))
         return CommandOutput(sentence, _no_data(sentence))
-    words = [f"--from={from_}"] if from_ else []
-    words += [f"--mirror={mirror}"] if mirror else []
-    words += ["--elsewhere"] if elsewhere else []
+    words = [*request.source.words, *(["--elsewhere"] if request.elsewhere else [])]
     layout.new_torch.mkdir(parents=True, exist_ok=True)
     with locks.hold_work_folder(layout.new_torch, "--new-torch"):
         drafted = _draft(facts, layout, torch, index)
@@ -126,7 +118,7 @@ def build_family(
             packages,
             describe_base(drafted, release, torch, arch),
             pythons=pythons or [_default_python(torch)],
-            variants=split_texts(cuda or ()),
+            variants=split_texts(request.variants),
             options=options,
         )
         run = FamilyRun(
@@ -136,13 +128,13 @@ def build_family(
             tag=release.tag,
             index=redact_url(index),
             words=words,
-            gpus=gpu or (),
+            gpus=request.gpus,
             options=options,
             json=json,
         )
-        if not tag:
+        if not request.tag:
             cells = with_records(cells, run.recorded())
-        return run.build(cells, yes=yes, dry_run=dry_run)
+        return run.build(cells, yes=request.yes, dry_run=request.dry_run)
 
 
 def _no_data(because: str) -> dict[str, Any]:
