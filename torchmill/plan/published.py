@@ -346,7 +346,10 @@ def _verdicts(
     elif not wheel.readings:
         yield WheelVerdict("cannot tell", wheel_fit.unread_reason(wheel))
     yield wheel_fit.judge_processor(facts, published_release, host)
-    yield from _base_verdicts(facts, release, wheel, host)
+    # The torch of the same index; with CUDA if the extension's wheel is.
+    bases = [base for base in _base_wheels(facts, release, wheel.arch) if base.index == wheel.index]
+    bases = [base for base in bases if bool(base.toolkit) == bool(wheel.toolkit)]
+    yield from _base_verdicts(facts, release, bases, host)
 
 
 def _recorded_verdicts(
@@ -361,10 +364,11 @@ def _recorded_verdicts(
     refusal = _system_refusal([tag.platform for tag in recorded.tags], None, host)
     if refusal:
         yield WheelVerdict("does not fit", refusal)
-    for verdict in _base_verdicts(facts, release, wheel, host):
+    toolkit = wheel.toolkit
+    bases = [base for base in _base_wheels(facts, release, wheel.arch) if base.toolkit is toolkit]
+    for verdict in _base_verdicts(facts, release, bases, host):
         if verdict.is_ruled_out:
             yield verdict
-    toolkit = wheel.toolkit
     if toolkit is None and not recorded.is_listed:
         yield WheelVerdict("cannot tell", wheel_fit.unread_reason(wheel))
     if toolkit is None:
@@ -444,28 +448,24 @@ def _driver_doubt(toolkit: Toolkit, host: Host) -> Iterator[WheelVerdict]:
         yield WheelVerdict("cannot tell", f"the driver could not be read: nvidia-smi {silence}")
 
 
+def _base_wheels(facts: Facts, release: Release, arch: str) -> Iterator[PublishedWheel]:
+    """Yield the official wheels of the torch that goes with a release of an extension."""
+    if release.torch:
+        base_release = find_release(facts, base_package(facts).name, release.torch)
+        yield from published_wheels(facts, base_release, arch)
+
+
 def _base_verdicts(
-    facts: Facts, release: Release, wheel: PublishedWheel, host: Host
+    facts: Facts, release: Release, bases: Sequence[PublishedWheel], host: Host
 ) -> Iterator[WheelVerdict]:
     """Yield the verdict against the official torch that goes with an extension's wheel, if any.
 
-    That is the wheel of the same index; with CUDA if the extension's wheel is, else without. For a
-    recorded wheel, it is the wheel with its toolkit, of any index.
+    `bases` are wheels of that torch that fit the extension's wheel; the last one counts.
     """
-    if not release.torch:
+    if not bases or not release.torch:
         return
+    base = bases[-1]
     base_release = find_release(facts, base_package(facts).name, release.torch)
-    base: PublishedWheel | None = None
-    for candidate in published_wheels(facts, base_release, wheel.arch):
-        if wheel.recorded is not None:
-            fits = candidate.toolkit is wheel.toolkit
-        else:
-            fits = candidate.index == wheel.index
-            fits = fits and bool(candidate.toolkit) == bool(wheel.toolkit)
-        if fits:
-            base = candidate
-    if base is None:
-        return
     verdict = judge(facts, base_release, base, host)
     if verdict.fit == "fits":
         return
@@ -482,28 +482,44 @@ def _remarks(facts: Facts, release: Release, wheel: PublishedWheel, host: Host) 
     """Yield clauses that a user should read before installing a judged wheel."""
     if wheel.verdict.is_ruled_out:
         return
+    if wheel.recorded is None:
+        yield from _official_remarks(facts, release, wheel, host)
+    else:
+        yield from _recorded_remarks(facts, wheel, wheel.recorded)
+        if wheel.recorded.is_pure:
+            return
+    if wheel.toolkit and host.gpus.running_driver is None:
+        oldest = oldest_driver(wheel.toolkit, host.system)
+        if oldest:
+            yield f"it needs driver {oldest} or newer"
+
+
+def _official_remarks(
+    facts: Facts, release: Release, wheel: PublishedWheel, host: Host
+) -> Iterator[str]:
+    """Yield clauses on a wheel of a release's own index: its torch, its cuDNN, its kernels."""
     published_release = _as_released(facts, release)
     gpus = known_capabilities(facts, host.gpus.devices)
-    recorded = wheel.recorded
-    if recorded is not None and not can_compare_abi(facts, recorded, wheel.torch, wheel.arch):
-        yield (
-            f"`torch.compiled_with_cxx11_abi()` must be {recorded.has_new_abi} there, which "
-            "the facts do not tell of every official wheel of that torch"
-        )
-    if published_release.torch and recorded is None:
+    if published_release.torch:
         yield f"it goes with the official {facts.packages[release.package].after}"
-    if wheel.toolkit and recorded is None:
+    if wheel.toolkit:
         yield from _cudnn_remark(published_release, wheel.toolkit, gpus)
     if wheel.is_known_to_fit:
         for gpu in gpus:
             features = wheel_fit.missing_features(facts, wheel.readings, gpu)
             if features:
                 yield f"it has no code for {' and '.join(features)} on {gpu.name}"
-    is_pure = recorded is not None and recorded.is_pure
-    if wheel.toolkit and host.gpus.running_driver is None and not is_pure:
-        oldest = oldest_driver(wheel.toolkit, host.system)
-        if oldest:
-            yield f"it needs driver {oldest} or newer"
+
+
+def _recorded_remarks(
+    facts: Facts, wheel: PublishedWheel, recorded: RecordedWheel
+) -> Iterator[str]:
+    """Yield a clause if a recorded wheel of an extension may be for another ABI than its torch's."""
+    if not can_compare_abi(facts, recorded, wheel.torch, wheel.arch):
+        yield (
+            f"`torch.compiled_with_cxx11_abi()` must be {recorded.has_new_abi} there, which "
+            "the facts do not tell of every official wheel of that torch"
+        )
 
 
 def _cudnn_remark(release: Release, toolkit: Toolkit, gpus: Sequence[Capability]) -> Iterator[str]:
