@@ -31,7 +31,7 @@ _SIGNS = {"tried": "+", "?": "?", "no": ""}
 _LEGEND = (
     ("wheel", "a wheel exists for one Python at least: they are listed below the tables"),
     ("said", "upstream's workflow makes such a wheel; nobody read whether it is there"),
-    ("tried", "can be built: somebody whose report is recorded did, or this machine"),
+    ("tried", "can be built: somebody whose report is recorded did"),
     ("?", "may build: no fact rules it out, but nobody is known to have built it"),
     ("no", "cannot be built, for a reason given above"),
     ("+ ?", "behind a wheel: it can be built as well, tried or untried"),
