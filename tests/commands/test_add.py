@@ -185,10 +185,65 @@ def test_broken_archives_are_refused(own: Path, tmp_path: Path, invoke: InvokeHe
     assert (code, "error[damaged-archive]" in err) == (5, True), err
     code, _, err = invoke(f"add {tmp_path / 'none-1.0.tar.gz'}")
     assert (code, "error[no-such-origin]" in err) == (5, True), err
+    archive.write_bytes(b"no archive")
+    code, _, err = invoke(f"add {archive}")
+    assert (code, "error[damaged-archive]" in err) == (5, True), err
     empty = tmp_path / "empty"
     empty.mkdir()
     code, _, err = invoke(f"add {empty}")
     assert (code, "error[no-python-project]" in err) == (5, True), err
+    assert not own.exists()
+
+
+@pytest.mark.parametrize(("name", "link"), [("../../evil", ""), ("inside/evil", "../..")])
+def test_archives_that_lead_outside_are_refused(
+    own: Path, tmp_path: Path, invoke: InvokeHere, name: str, link: str
+) -> None:
+    archive = tmp_path / "spam-1.2.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.addfile(tarfile.TarInfo("spam-1.2/setup.py"), io.BytesIO())
+        if link:
+            member = tarfile.TarInfo("spam-1.2/inside")
+            member.type = tarfile.SYMTYPE
+            member.linkname = link
+            tar.addfile(member)
+        tar.addfile(tarfile.TarInfo(f"spam-1.2/{name}"), io.BytesIO())
+    code, _, err = invoke(f"add {archive}")
+    assert (code, "error[hostile-archive]" in err) == (5, True), err
+    assert not own.exists()
+    assert not list(tmp_path.rglob("evil"))
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["git+https://example.org/spam", "git@example.org:spam.git", "https://example.org/spam.git"],
+)
+def test_a_repository_has_to_be_cloned(own: Path, invoke: InvokeHere, address: str) -> None:
+    code, _, err = invoke(f"add {address}")
+    assert (code, "error[origin-is-repository]" in err) == (5, True), err
+    assert "git clone --recurse-submodules" in err
+    assert not own.exists()
+
+
+def test_a_torch_older_than_the_package_takes_is_refused(
+    own: Path, tmp_path: Path, invoke: InvokeHere
+) -> None:
+    setup = SWITCHED.replace('version="1.2",', 'version="1.2", install_requires=["torch>=2.13"],')
+    code, out, err = invoke(f"add {sdist(tmp_path, setup)}")
+    assert code == 3, err
+    assert "plan          none: " in out
+    assert "torch 2.11.0" in out
+    assert drafted(own)["release"][0]["torch"] == ">=2.13"
+    assert "next:" not in out
+
+
+@pytest.mark.parametrize("name", ["torch_scatter", "Torch.Scatter", "torch-scatter==2.1.2"])
+def test_a_package_with_facts_is_refused_before_it_is_downloaded(
+    own: Path, invoke: InvokeHere, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")  # nobody answers there
+    code, _, err = invoke(f"add {name}")
+    assert (code, "error[package-has-facts]" in err) == (2, True), err
     assert not own.exists()
 
 
@@ -252,6 +307,45 @@ def test_edits_are_kept_if_a_run_confirms_them(
     assert data["capabilities"] == ">=7.0"
     assert "no build without CUDA was found: setup.py:5: RuntimeError: no GPU" in out
     assert not own.exists()
+
+
+CONSTANT = """\
+from setuptools import setup
+from torch.utils.cpp_extension import BuildExtension, CppExtension, CUDAExtension
+CPU_ONLY = False
+if CPU_ONLY:
+    extension = CppExtension("spam._C", ["spam.cpp"])
+else:
+    extension = CUDAExtension("spam._C", ["spam.cpp", "spam.cu"])
+setup(name="spam", version="1.2", packages=["spam"], ext_modules=[extension],
+      cmdclass={"build_ext": BuildExtension})
+"""
+
+
+def test_a_constant_of_setup_py_is_changed_where_no_variable_helps(
+    own: Path, tmp_path: Path, invoke: InvokeHere
+) -> None:
+    code, out, err = invoke(f"add {sdist(tmp_path, CONSTANT)}")
+    assert code == 0, err
+    (rule,) = drafted(own)["rule"]
+    assert rule["when"] == {"variant": "cpu"}
+    assert rule["prepare"][0][-2:] == [r"s/^(CPU_ONLY\s*=\s*)False\b/\1True/", "setup.py"]
+    assert "yes, with CPU_ONLY = True in setup.py" in out
+    assert "decides what is compiled" not in out
+
+
+def test_a_variable_that_asks_for_a_gpu_as_well_is_found(
+    own: Path, tmp_path: Path, invoke: InvokeHere
+) -> None:
+    setup = f"import torch\n{SWITCHED}".replace(
+        '== "1":', '== "1":\n    if not torch.cuda.is_available():\n        raise OSError("no GPU")'
+    )
+    code, out, err = invoke(f"add {sdist(tmp_path, setup)}")
+    assert code == 0, err
+    rules = drafted(own)["rule"]
+    assert [rule.get("set") for rule in rules] == [{"SPAM_GPU": "1"}, None]
+    assert rules[1]["prepare"][0][0] == "sed"
+    assert "yes, with SPAM_GPU=1, a GPU is assumed" in out
 
 
 @pytest.mark.parametrize(("answer", "known"), [(True, True), (False, False)])

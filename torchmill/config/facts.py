@@ -163,6 +163,13 @@ class Facts:
                 return toolkit
         return None
 
+    def toolkit_of_variant(self, variant: str) -> Toolkit | None:
+        """Return a CUDA toolkit by its variant, "cu118"; None if no fact describes it."""
+        for toolkit in self.toolkits:
+            if toolkit.variant == variant:
+                return toolkit
+        return None
+
     def capability(self, name: str) -> Capability | None:
         """Return a compute capability by its name, "8.6"; None if it is unknown."""
         for capability in self.gpus.capabilities:

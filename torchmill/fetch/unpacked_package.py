@@ -36,6 +36,8 @@ from torchmill.fetch.source.archive import SUFFIXES, unpack_archive
 from torchmill.fetch.source.tree import remove_repositories, require_python_project
 
 _NAME = re.compile(r"([A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?)\s*(.*)", re.DOTALL)
+# As pip and git write the addresses of repositories: https://git-scm.com/docs/git-clone#_git_urls
+_REPOSITORY = re.compile(r"(git\+|git://|ssh://|[\w.-]+@[\w.-]+:|https?://\S+\.git/?$)")
 _HINT = "check the network, or set PIP_INDEX_URL to another index"
 _REFUSAL_HINT = "the index lists a file that is not there: run the command again later"
 # Folders at the top of a user's source that a build has made, and that are no part of it.
@@ -50,6 +52,14 @@ class UnpackedPackage:
     origin: str  # "PyPI's gsplat-1.5.3.tar.gz", a path or a URL
     on_index: bool
     sha256: str | None = None  # of the archive; None for a folder
+
+
+def named_project(text: str) -> str:
+    """Return the project of the index that a text names, in PyPI's normal form; "" if it names none."""
+    if "://" in text or _is_path(text):
+        return ""
+    match = _NAME.fullmatch(text.strip())
+    return canonicalize_name(match[1]) if match else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +77,15 @@ def locate_package(text: str, near_names: Iterable[str] = ()) -> LocatedPackage:
     `text` is a name on the index ("gsplat", "gsplat==1.5.3"), a folder, an archive, or a URL of one.
     `near_names` are names that a misspelling may mean. Raises UnknownReleaseError for a name that the
     index does not have, WheelsOnlyError if it has no source archive, SourceError for a path without
-    one, ConfigError for what is no name, NetworkError if the index cannot be read.
+    one and for a repository, ConfigError for what is no name, NetworkError if the index cannot be read.
     """
+    if _REPOSITORY.match(text):
+        address = hide_password(text.removeprefix("git+"))
+        raise SourceError(
+            f"{hide_password(text)} is a repository: `git clone --recurse-submodules {address}`, and "
+            "give the folder",
+            code="origin-is-repository",
+        )
     if "://" in text:
         host_of(text)  # raises ConfigError for http://[bad/
         if not text.lower().startswith(("https://", "http://")):

@@ -20,7 +20,6 @@ from torchmill.commands.build_question import with_active_torch
 from torchmill.commands.command import CommandOutput
 from torchmill.commands.machine_report import survey_machine
 from torchmill.config import selection
-from torchmill.config.build import CPU
 from torchmill.config.facts import Facts
 from torchmill.config.package import Package
 from torchmill.core import console
@@ -32,6 +31,7 @@ from torchmill.core.paths import Layout
 from torchmill.fetch.unpacked_package import (
     UnpackedPackage,
     locate_package,
+    named_project,
     unpack_package,
 )
 from torchmill.host.host import Host
@@ -80,6 +80,10 @@ def add_package(
     ConfigError if a package with facts has its name.
     """
     request = AddRequest(source, name, force, print_)
+    known, _ = _taken_names(list(facts.packages.values()))
+    project = named_project(source)
+    if project in known and not (force or name):
+        raise compose.package_has_facts(known[project])
     located = locate_package(source, _names(facts))
     host = survey_machine(facts, layout)
     options = with_active_torch(facts, options, os.environ)
@@ -107,7 +111,7 @@ def _draft_in(  # noqa: PLR0917
     read = read_unpacked(package)
     others = _other_packages(facts, request, read)
     compose.refuse_without_run(read)
-    environment = _environment(host, torch, options, folder)
+    environment = _environment(facts, host, torch, options, folder)
     runs = _run_dry(read, package.tree, environment, layout)
     compose.refuse_after_runs(read, runs)
     sessions = [other.session for other in others]
@@ -181,9 +185,11 @@ def _given_torch(
     return torch_on_pypi(facts, [], host.arch, python, selected)
 
 
-def _environment(host: Host, torch: GivenTorch, options: Options, folder: Path) -> DryEnvironment:
+def _environment(
+    facts: Facts, host: Host, torch: GivenTorch, options: Options, folder: Path
+) -> DryEnvironment:
     """Return the environment for dry runs, with the toolkit that fits the torch."""
-    cuda = _toolkit_version(torch)
+    cuda = _toolkit_version(facts, torch)
     interpreter = resolve_interpreter(torch.python)
     title = f"torch {torch.release.version}"
     if options.torch_installed:
@@ -206,14 +212,13 @@ def _environment(host: Host, torch: GivenTorch, options: Options, folder: Path) 
     )
 
 
-def _toolkit_version(torch: GivenTorch) -> str:
+def _toolkit_version(facts: Facts, torch: GivenTorch) -> str:
     """Return the CUDA that a build with CUDA against a torch would have: "13.0"."""
-    variant = torch.variant
-    if variant in {"", CPU}:
-        versions = [torch.release.cuda.pypi, *torch.release.cuda.official]
-        return next((version for version in versions if version), "12.8")
-    digits = variant.removeprefix("cu")
-    return f"{digits[:-1]}.{digits[-1]}"
+    toolkit = facts.toolkit_of_variant(torch.variant)
+    if toolkit is not None:
+        return toolkit.version
+    versions = [torch.release.cuda.pypi, *torch.release.cuda.official]
+    return next(filter(None, versions), facts.toolkits[-1].version)
 
 
 def _near_toolkit(host: Host, cuda: str) -> tuple[Path | None, str]:

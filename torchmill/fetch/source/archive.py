@@ -126,7 +126,8 @@ def _decompress(archive: Path, raw: IO[bytes], *, has_known_digest: bool) -> IO[
     The first bytes decide how it is compressed, and not its name. The readers verify the checksum
     at the end of the stream. xz and zstd may be written without a checksum, which their eighth and
     fifth byte tell: https://tukaani.org/xz/xz-file-format.txt (2.1.1.2), RFC 8878 (3.1.1.1.1).
-    Raises SourceError if there is no checksum and no known digest either.
+    Raises SourceError if there is no checksum and no known digest either, tarfile.ReadError if the
+    name promises a compression and there is none.
     """
     start = raw.read(8)
     raw.seek(0)
@@ -144,10 +145,12 @@ def _decompress(archive: Path, raw: IO[bytes], *, has_known_digest: bool) -> IO[
     elif start.startswith(b"\x28\xb5\x2f\xfd"):
         decompress = zstd.open
         has_checksum = start[4] & 0x04 != 0
+    if decompress is None and not archive.name.endswith(".tar"):
+        raise tarfile.ReadError("it is not compressed, as its name says")
     if not has_known_digest and not has_checksum:
         raise SourceError(
-            f"nothing in {archive} shows whether it is complete: give its sha256 with --sha256, or "
-            "an archive that checks itself (.tar.gz, .tar.xz and .zip do)",
+            f"nothing in {archive} shows whether it is complete: give an archive that checks itself "
+            "(.tar.gz, .tar.xz and .zip do), or to `invoke fetch` its sha256 with --sha256",
             code="unproved-archive",
         )
     if decompress is None:
