@@ -12,7 +12,7 @@ from torchmill.plan.package_draft import compose, draft, findings
 from torchmill.plan.package_draft.compose import DryRuns, ReadSource
 from torchmill.plan.package_draft.draft import Bindings, SourceOrigin
 from torchmill.plan.package_draft.draft_text import draft_as_toml
-from torchmill.plan.package_draft.edits import edit_works, propose_edits
+from torchmill.plan.package_draft.edits import change_constant, edit_works, propose_edits
 from torchmill.plan.package_draft.metadata import lower_bound, read_metadata
 from torchmill.plan.package_draft.scenarios import (
     WITH_CUDA,
@@ -94,6 +94,69 @@ def test_a_setup_script_is_read_without_being_run() -> None:
     assert {"os", "urllib", "setuptools", "torch"} == set(script.imports)
 
 
+def test_constants_that_decide_what_is_compiled_are_read() -> None:
+    text = "CPU_ONLY = False\nWITH_CUDA = True\nDEBUG = False\nUSE_GPU = 1\n"
+    text += "if CPU_ONLY or DEBUG or USE_GPU: pass\n"
+    script = read_setup_script(texts_of({"setup.py": text}))
+    assert [(item.name, item.value, str(item.place)) for item in script.constants] == [
+        ("CPU_ONLY", False, "setup.py:1")
+    ]
+    assert script.calls_cmake is None
+    edit = change_constant(script.constants[0], cuda=False)
+    assert edit.when == {"variant": "cpu"}
+    assert edit.argv[-2:] == (r"s/^(CPU_ONLY\s*=\s*)False\b/\1True/", "setup.py")
+    found = findings.find_in_texts(texts_of({}), script, read_metadata(texts_of({}), script))
+    assert [str(item.place) for item in found if item.subject == "constant"] == ["setup.py:1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "calls"),
+    [
+        ("run(['cmake', folder])", True),
+        ("os.system(f'mkdir x; cmake {folder}')", True),
+        ("'It needs cmake 3.18.'", False),
+    ],
+)
+def test_a_call_of_cmake_is_read(text: str, *, calls: bool) -> None:
+    source = source_of({"setup.py": f"{SETUP}\n{text}\n"})
+    assert (source.script.calls_cmake is not None) == calls
+    data = toml_of(DryRuns(((WITHOUT_CUDA, CPU_RUN), (WITH_CUDA, CUDA_RUN)), "torch 2.9"), source)
+    requires = [rule["requires"] for rule in data.get("rule", ()) if "requires" in rule]
+    assert requires == ([["cmake"]] if calls else [])
+
+
+def test_a_library_without_files_is_left_open() -> None:
+    run = SetupRun(name="spam", extensions=(Extension("spam._C", "Extension", ()),))
+    source = source_of({"setup.py": SETUP + "\nsystem('cmake .')\n"})
+    runs = DryRuns(((WITHOUT_CUDA, run), (WITH_CUDA, run)), "torch 2.9")
+    made = compose.compose_draft(source, runs, name="", sessions=())
+    assert made.cuda_failure == "setup.py leaves it to another program, such as CMake"
+    assert "CMake builds spam._C: its flags and files are not known" in made.doubts
+
+
+@pytest.mark.parametrize("has_setup", [True, False])
+def test_a_backend_of_the_source_itself_runs_setup_py(*, has_setup: bool) -> None:
+    pyproject = (
+        '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["build"]\n'
+    )
+    files = {"pyproject.toml": pyproject, "PKG-INFO": "Name: spam\nVersion: 1.2\n\n"}
+    source = source_of({**files, **({"setup.py": SETUP} if has_setup else {})})
+    assert compose.drafts_can_run(source) == has_setup
+    data = toml_of(DryRuns(), source)
+    assert data.get("kind") == ("torch-extension" if has_setup else None)
+
+
+def test_a_package_that_cmake_builds_has_a_kind_of_its_own() -> None:
+    pyproject = (
+        '[project]\nname = "spam"\nversion = "1.2"\n[build-system]\n'
+        'requires = ["scikit-build-core>=0.10", "torch"]\nbuild-backend = "scikit_build_core.build"\n'
+    )
+    data = toml_of(DryRuns(), source_of({"pyproject.toml": pyproject}))
+    assert data["kind"] == "torch-cmake"
+    (rule,) = data["rule"]
+    assert rule["requires"] == ["scikit-build-core>=0.10"]
+
+
 def test_a_setup_script_that_is_no_python_is_told() -> None:
     script = read_setup_script(texts_of({"setup.py": "print 'x'"}))
     assert script.problem
@@ -145,7 +208,9 @@ def test_findings_name_their_places() -> None:
     files = {
         "setup.py": SETUP,
         ".gitmodules": '[submodule "x"]\n\tpath = third_party/cutlass\n\turl = https://x\n',
-        "CMakeLists.txt": "cmake_minimum_required(VERSION 3.18)\nset(CMAKE_CXX_STANDARD 14)\n",
+        "CMakeLists.txt": "cmake_minimum_required(VERSION 3.18)\n",
+        "cmake/bind.cmake": "FetchContent_Declare(pybind11\n  URL x)\n",
+        "flags.cmake": "set(X 1)\nset(CMAKE_CXX_STANDARD 14)\n",
     }
     source = source_of(files, {"csrc/big.cu": 200_000, "csrc/small.cpp": 10})
     lines = [
@@ -155,8 +220,9 @@ def test_findings_name_their_places() -> None:
     for words in (
         "third_party/cutlass is empty",
         "it can download (lines 1)",
+        "CMake can download pybind11; a build has no network (cmake/bind.cmake:1)",
         "SPAM_CUDA_ARCHS may name the capabilities to compile for (setup.py:6)",
-        "CMAKE_CXX_STANDARD 14 is named (CMakeLists.txt:2)",
+        "CMAKE_CXX_STANDARD 14 is named (flags.cmake:2)",
         "1 files for CUDA",
     ):
         assert any(words in line for line in lines), (words, lines)

@@ -149,6 +149,7 @@ class DryEnvironment:
             "root": str(tree),
             "seconds": seconds,
             "cuda_home": None if cuda_home is None else str(cuda_home),
+            "cuda": self.cuda,
             "variables": {**self._variables(None), **variables},
             "compile": {
                 "suffixes": list(suffixes),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from torchmill.cell.dry_run import DryEnvironment, edit_copy
@@ -11,6 +11,7 @@ from torchmill.core.process import CommandError
 from torchmill.plan.package_draft.compose import DryRuns, ReadSource
 from torchmill.plan.package_draft.edits import (
     Edit,
+    change_constant,
     doubts_without_edits,
     edit_works,
     propose_edits,
@@ -21,6 +22,7 @@ from torchmill.plan.package_draft.scenarios import (
     Scenario,
     choose_scenario,
     further_scenarios,
+    paired_scenarios,
 )
 from torchmill.plan.package_draft.setup_run import SetupRun
 from torchmill.plan.package_draft.source_texts import CUDA_SUFFIX
@@ -38,19 +40,18 @@ def run_dry(source: ReadSource, tree: Path, environment: DryEnvironment) -> DryR
         tried = _try_scenarios(source, tree, environment)
     except (CommandError, HostError) as error:
         return DryRuns(torch=title, refusal=f"no dry run: {error}")
-    edits: tuple[Edit, ...] = ()
+    edits = [*_try_constants(source, tree, environment, tried)]
     doubts: list[str] = []
     chosen = choose_scenario(tried, cuda=True)
     if chosen is not None:
-        scenario, run = chosen
-        edits = _try_edits(source, tree, environment, scenario, run)
-        doubts += doubts_without_edits(scenario, run, edits)
+        edits += _try_edits(source, tree, environment, chosen, edits)
+        doubts += doubts_without_edits(*chosen, edits)
     if environment.sandbox.why_open:
         doubts.append(f"the dry run had a network: {environment.sandbox.why_open}")
     return DryRuns(
         tried=tuple(tried),
         torch=title,
-        edits=edits,
+        edits=tuple(edits),
         missing=dict(environment.missing),
         doubts=tuple(doubts),
     )
@@ -73,28 +74,58 @@ def _try_scenarios(
     further = further_scenarios(*runs, has_cuda_files=has_cuda_files)
     if further:
         tried += zip(further, environment.run(tree, further), strict=True)
+    if has_cuda_files and choose_scenario(tried, cuda=True) is None:
+        paired = paired_scenarios(*runs)
+        tried += zip(paired, environment.run(tree, paired), strict=True)
     return tried
+
+
+def _try_constants(
+    source: ReadSource,
+    tree: Path,
+    environment: DryEnvironment,
+    tried: list[tuple[Scenario, SetupRun]],
+) -> Iterator[Edit]:
+    """Yield changes of constants that lead to a build with CUDA or without, where nothing else does.
+
+    Their runs are added to `tried`.
+    """
+    for cuda in (False, True):
+        for constant in source.script.constants:
+            if choose_scenario(tried, cuda=cuda) is not None:
+                break
+            edit = change_constant(constant, cuda=cuda)
+            scenario = Scenario(cuda, constant=f"{constant.name} = {not constant.value}")
+            run = _run_edited(tree, environment, [edit], scenario)
+            if run is not None and (run.has_cuda if cuda else run.has_cpu):
+                tried.append((scenario, run))
+                yield edit
 
 
 def _try_edits(
     source: ReadSource,
     tree: Path,
     environment: DryEnvironment,
-    scenario: Scenario,
-    run: SetupRun,
+    chosen: tuple[Scenario, SetupRun],
+    earlier: Sequence[Edit],
 ) -> tuple[Edit, ...]:
-    """Return the edits that a run in an edited copy confirms: of all together, else of each alone."""
+    """Return the edits that a run in an edited copy confirms: of all together, else of each alone.
+
+    `earlier` edits are confirmed already.
+    """
+    scenario, run = chosen
     proposed = propose_edits(source.texts, scenario, run)
     if not proposed:
         return ()
     # The edits are to do without a GPU.
     usual = Scenario(True, scenario.variables, scenario.nvcc_on_path, edited=True)
-    edited = _run_edited(tree, environment, proposed, usual)
+    earlier = [edit for edit in earlier if edit.purpose == "cuda constant"]
+    edited = _run_edited(tree, environment, [*earlier, *proposed], usual)
     if edited is not None and edited.has_cuda:
         return tuple(edit for edit in proposed if edit_works(edit, edited))
     confirmed: list[Edit] = []
     for edit in proposed:
-        edited = _run_edited(tree, environment, [*confirmed, edit], usual)
+        edited = _run_edited(tree, environment, [*earlier, *confirmed, edit], usual)
         if edited is not None and edit_works(edit, edited):
             confirmed.append(edit)
     return tuple(confirmed)

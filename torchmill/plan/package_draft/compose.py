@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -26,8 +26,10 @@ from torchmill.plan.package_draft import draft as drafts
 from torchmill.plan.package_draft.draft import Bindings, PackageDraft, SourceOrigin
 from torchmill.plan.package_draft.edits import Edit
 from torchmill.plan.package_draft.findings import (
+    SourceFinding,
     compiles_something,
     find_in_texts,
+    is_built_by_cmake,
     is_rocm_alone,
     uses_torch,
 )
@@ -186,8 +188,8 @@ def _opt_in(dry_runs: DryRuns) -> str:
 def _pure_error(source: ReadSource, remark: str) -> NothingToCompileError:
     """Return the error for a package that compiles nothing."""
     return NothingToCompileError(
-        f"{source.subject} compiles nothing{remark}: `pip install {source.subject}` installs it for "
-        "every torch",
+        f"{source.subject} compiles nothing{remark}: `pip install {source.subject}` is the way to "
+        "install it",
         code="nothing-to-compile",
     )
 
@@ -222,6 +224,58 @@ def compose_draft(
     chosen_cuda = choose_scenario(dry_runs.tried, cuda=True)
     chosen_cpu = choose_scenario(dry_runs.tried, cuda=False)
     metadata = source.metadata
+    draft_name, version = _name_and_version(source, runs, name)
+    chosen = [item for item in (chosen_cuda, chosen_cpu) if item is not None]
+    extensions = chosen[0][1].extensions if chosen else ()
+    by_build = [{extension.name for extension in run.extensions} for _, run in chosen]
+    everywhere = set.intersection(*by_build) if by_build else set()
+    import_name = drafts.import_name_of(
+        draft_name, [run for _, run in chosen] or runs, source.texts
+    )
+    torch, _ = drafts.torch_range(metadata, runs)
+    capabilities: dict[str, None] = {}
+    for extension in extensions:
+        capabilities.update(dict.fromkeys(extension.capabilities))
+    proof = f"its texts ({dry_runs.refusal})" if dry_runs.refusal else "its texts"
+    if chosen:
+        proof = f"dry run of setup.py of {version} with {dry_runs.torch}"
+    uses_cmake = _calls_cmake(source, runs)
+    settings = drafts.force_build_settings(source.script, runs)
+    settings |= drafts.jobs_settings(runs, source.script)
+    missing = dict(dry_runs.missing)
+    if uses_cmake:
+        missing["cmake"] = "cmake"
+    requirements = drafts.build_requirements(metadata, runs, missing)
+    return PackageDraft(
+        name=canonicalize_name(draft_name),
+        version=version,
+        session=drafts.session_of(draft_name, sessions),
+        import_name=import_name,
+        archive=source.archive,
+        proof=proof,
+        kind=_kind_of(metadata),
+        torch=torch,
+        requires_python=_python_bounds(metadata, runs),
+        requirements=requirements,
+        extensions=extensions,
+        cpu=chosen_cpu[0] if chosen_cpu else None,
+        cuda=chosen_cuda[0] if chosen_cuda else None,
+        cpu_failure=_failure_of(dry_runs.tried, cuda=False),
+        cuda_failure=_failure_of(dry_runs.tried, cuda=True),
+        capabilities=tuple(capabilities),
+        edits=dry_runs.edits,
+        settings=settings,
+        smoke=drafts.smoke_lines(import_name, extensions, everywhere, source.bindings),
+        limited_api=chosen[0][1].limited_api if chosen else "",
+        pep517=not source.texts.has_file("setup.py"),
+        doubts=tuple(filter(None, _doubts(source, dry_runs, chosen))),
+        findings=tuple(_findings(source, chosen)),
+    )
+
+
+def _name_and_version(source: ReadSource, runs: Sequence[SetupRun], name: str) -> tuple[str, str]:
+    """Return the name and the version of a draft. Raises ConfigError if one of them cannot be told."""
+    metadata = source.metadata
     draft_name = name or _first(
         [metadata.name.text if metadata.name else None, *(run.name for run in runs)]
     )
@@ -235,62 +289,47 @@ def compose_draft(
             "of PyPI, or --name",
             code="nameless-source",
         )
-    chosen = [item for item in (chosen_cuda, chosen_cpu) if item is not None]
-    extensions = chosen[0][1].extensions if chosen else ()
-    by_build = [{extension.name for extension in run.extensions} for _, run in chosen]
-    everywhere = set.intersection(*by_build) if by_build else set()
-    import_name = drafts.import_name_of(
-        draft_name, [run for _, run in chosen] or runs, source.texts
-    )
-    torch, torch_doubt = drafts.torch_range(metadata, runs)
-    capabilities: dict[str, None] = {}
-    for extension in extensions:
-        capabilities.update(dict.fromkeys(extension.capabilities))
-    proof = f"its texts ({dry_runs.refusal})" if dry_runs.refusal else "its texts"
-    if chosen:
-        proof = f"dry run of setup.py of {version} with {dry_runs.torch}"
-    settings = drafts.force_build_settings(source.script, runs)
-    settings |= drafts.jobs_settings(runs, source.script)
-    doubts = [
-        *dry_runs.doubts,
-        torch_doubt,
-        *drafts.thread_doubts(runs),
-        *drafts.cmake_doubts(runs),
-    ]
-    absent = absent_sources(source.texts, [run for _, run in chosen])
-    if absent:
-        doubts.insert(
-            0, f"{len(absent)} of the files to compile are not there, such as {absent[0]}"
-        )
+    return draft_name, version
+
+
+def _doubts(source: ReadSource, dry_runs: DryRuns, chosen: Tried) -> Iterator[str]:
+    """Yield sentences on what the runs leave open, the gravest first; "" among them means nothing."""
     failure = usual_failure(dry_runs.tried)
     if not chosen and failure is not None and failure.error is not None:
         place = f" ({failure.error.place})" if failure.error.place else ""
-        doubts.insert(0, f"setup.py could not be run: {failure.error.text}{place}")
-    return PackageDraft(
-        name=canonicalize_name(draft_name),
-        version=version,
-        session=drafts.session_of(draft_name, sessions),
-        import_name=import_name,
-        archive=source.archive,
-        proof=proof,
-        is_torch_extension=metadata.uses_setuptools,
-        torch=torch,
-        requires_python=_python_bounds(metadata, runs),
-        requirements=drafts.build_requirements(metadata, runs, dry_runs.missing),
-        extensions=extensions,
-        cpu=chosen_cpu[0] if chosen_cpu else None,
-        cuda=chosen_cuda[0] if chosen_cuda else None,
-        cpu_failure=_failure_of(dry_runs.tried, cuda=False),
-        cuda_failure=_failure_of(dry_runs.tried, cuda=True),
-        capabilities=tuple(capabilities),
-        edits=dry_runs.edits,
-        settings=settings,
-        smoke=drafts.smoke_lines(import_name, extensions, everywhere, source.bindings),
-        limited_api=chosen[0][1].limited_api if chosen else "",
-        pep517=not source.texts.has_file("setup.py"),
-        doubts=tuple(doubt for doubt in doubts if doubt),
-        findings=tuple(find_in_texts(source.texts, source.script, metadata)),
+        yield f"setup.py could not be run: {failure.error.text}{place}"
+    absent = absent_sources(source.texts, [run for _, run in chosen])
+    if absent:
+        yield f"{len(absent)} of the files to compile are not there, such as {absent[0]}"
+    runs = [run for run in dry_runs.runs if run.error is None]
+    yield from dry_runs.doubts
+    yield drafts.torch_range(source.metadata, runs)[1]
+    yield from drafts.thread_doubts(runs)
+    yield from drafts.open_doubts(runs, uses_cmake=_calls_cmake(source, runs))
+
+
+def _calls_cmake(source: ReadSource, runs: Sequence[SetupRun]) -> bool:
+    """Tell whether a setup.py runs CMake: it says so, or leaves libraries open beside CMake's files."""
+    leaves_open = any(item.is_left_open for run in runs for item in run.extensions)
+    return source.script.calls_cmake is not None or (
+        leaves_open and bool(source.texts.with_suffix("CMakeLists.txt"))
     )
+
+
+def _kind_of(metadata: Metadata) -> str:
+    """Return the kind of packages that are built in the same way; "" if it is none of those known."""
+    if metadata.uses_setuptools:
+        return drafts.TORCH_EXTENSION
+    return drafts.TORCH_CMAKE if is_built_by_cmake(metadata) else ""
+
+
+def _findings(source: ReadSource, chosen: Tried) -> Iterator[SourceFinding]:
+    """Yield what the files show, without the constants that the draft changes."""
+    changed = {scenario.constant.partition(" ")[0] for scenario, _ in chosen}
+    places = {item.place for item in source.script.constants if item.name in changed}
+    for finding in find_in_texts(source.texts, source.script, source.metadata):
+        if finding.subject != "constant" or finding.place not in places:
+            yield finding
 
 
 def _first(texts: Sequence[str | None]) -> str:
@@ -311,19 +350,23 @@ def _python_bounds(metadata: Metadata, runs: Sequence[SetupRun]) -> str | None:
 def _failure_of(tried: Tried, *, cuda: bool) -> str:
     """Return why the first run with CUDA, or without, led to no such build; "" if it did."""
     for scenario, run in tried:
-        if scenario.cuda != cuda:
-            continue
-        if run.error is not None:
-            place = f"{run.error.place}: " if run.error.place else ""
-            return f"{place}{run.error.text}"
-        if cuda and not run.has_cuda:
-            return "nothing that was tried brings files for CUDA"
-        if not cuda and run.has_cuda:
-            return "every library is made of files for CUDA"
-        if not cuda and not run.has_cpu:
-            return "without CUDA, setup.py compiles nothing"
-        return ""
+        if scenario.cuda == cuda:
+            return _shortcoming(run, cuda=cuda)
     return "it was not tried"
+
+
+def _shortcoming(run: SetupRun, *, cuda: bool) -> str:
+    """Return why a run with CUDA, or without, led to no such build; "" if it did."""
+    if run.error is not None:
+        place = f"{run.error.place}: " if run.error.place else ""
+        return f"{place}{run.error.text}"
+    if run.has_cuda:
+        return "" if cuda else "every library is made of files for CUDA"
+    if any(item.is_left_open for item in run.extensions) and cuda:
+        return "setup.py leaves it to another program, such as CMake"
+    if cuda:
+        return "nothing that was tried brings files for CUDA"
+    return "" if run.has_cpu else "without CUDA, setup.py compiles nothing"
 
 
 def refuse_taken_names(

@@ -23,6 +23,9 @@ from torchmill.plan.package_draft.setup_run import Extension, SetupRun
 from torchmill.plan.package_draft.setup_script import SetupScript
 from torchmill.plan.package_draft.source_texts import SourceTexts
 
+# Kinds of packages, by the names of their files in build_configs/kinds/.
+TORCH_EXTENSION = "torch-extension"
+TORCH_CMAKE = "torch-cmake"
 # Requirements that the kind has, or that are what the package is built against.
 _GIVEN = {"torch", "ninja", "setuptools", "wheel", "pip"}
 _OLDEST_TORCH = Version("2.0")
@@ -56,7 +59,7 @@ class PackageDraft:
     import_name: str
     archive: SourceOrigin
     proof: str  # where it is known from: "dry run of setup.py of 1.5.3 with torch 2.15.0"
-    is_torch_extension: bool = True
+    kind: str = TORCH_EXTENSION  # "": none
     torch: str = ">=2.0"
     requires_python: str | None = None
     requirements: tuple[str, ...] = ()  # of the build, beside those of the kind
@@ -182,7 +185,8 @@ def torch_range(metadata: Metadata, runs: Iterable[SetupRun]) -> tuple[str, str]
     others = [str(item) for item in bounds if item.operator not in {">=", ">", "!="}]
     doubt = ""
     if others:
-        doubt = f"the package itself asks for torch{','.join(sorted(others))}; newer ones were not tried"
+        bounds_text = ",".join(sorted(set(others)))
+        doubt = f"the package itself asks for torch{bounds_text}; newer ones were not tried"
     return f">={oldest}", doubt
 
 
@@ -213,7 +217,11 @@ def build_requirements(
 def _is_left_out(requirement: Requirement) -> bool:
     """Tell whether a requirement is given anyway, or of no use for a build."""
     name = canonicalize_name(requirement.name)
-    return name in _GIVEN or requirement.url is not None or "extra" in str(requirement.marker or "")
+    if requirement.url is not None or "extra" in str(requirement.marker or ""):
+        return True
+    # The environment that lends torch may have an old setuptools, with which the kind is content.
+    needs_newer = any(item.operator in {">=", ">", "~=", "=="} for item in requirement.specifier)
+    return name in _GIVEN and not (name == "setuptools" and needs_newer)
 
 
 def jobs_settings(runs: Iterable[SetupRun], script: SetupScript) -> dict[str, tuple[str, str]]:
@@ -253,12 +261,13 @@ def oldest_capability(capabilities: Sequence[str]) -> str:
     return min(capabilities, key=lambda name: [int(part) for part in name.split(".")], default="")
 
 
-def cmake_doubts(runs: Iterable[SetupRun]) -> Iterator[str]:
-    """Yield a sentence if CMake builds a library."""
+def open_doubts(runs: Iterable[SetupRun], *, uses_cmake: bool) -> Iterator[str]:
+    """Yield a sentence if another program than setuptools, such as CMake, builds a library."""
     for run in runs:
         for extension in run.extensions:
-            if "cmake" in extension.kind.lower():
-                yield f"CMake builds {extension.name}: its flags and files are not known"
+            if extension.is_left_open:
+                program = "CMake" if uses_cmake else "another program than setuptools"
+                yield f"{program} builds {extension.name}: its flags and files are not known"
                 return
 
 

@@ -5,11 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from torchmill.plan.package_draft.draft import PackageDraft, oldest_capability
+from torchmill.plan.package_draft.draft import (
+    TORCH_CMAKE,
+    TORCH_EXTENSION,
+    PackageDraft,
+    oldest_capability,
+)
 from torchmill.plan.package_draft.edits import escape_dollars
 
-KIND = "torch-extension"
 NOT_TRIED = "not tried"
+_KINDS = {
+    TORCH_EXTENSION: "torch.utils.cpp_extension compiles it",
+    TORCH_CMAKE: "its build backend runs CMake",
+}
 _OTHER_MEMORY = "4 GiB"
 _OTHER_DISK = "2 GiB"
 
@@ -40,15 +48,15 @@ def _heads(draft: PackageDraft) -> Iterator[str]:
     """Yield the keys about the package itself."""
     yield f"name = {_text(draft.name)}"
     yield f"session = {_text(draft.session)}  # the word in the names of its cells"
-    if draft.is_torch_extension:
-        yield f"kind = {_text(KIND)}  # torch.utils.cpp_extension compiles it"
+    if draft.kind:
+        yield f"kind = {_text(draft.kind)}  # {_KINDS[draft.kind]}"
     else:
         yield 'after = "torch"'
         yield f'compilers = "cmake"  # not sure: {draft.proof}'
     comment = "" if draft.archive.on_index else f"  # not sure: it came from {draft.archive.origin}"
     yield f"pypi = {_text(draft.name)}{comment}"
     yield f"import_name = {_text(draft.import_name)}"
-    if not draft.is_torch_extension:
+    if not draft.kind:
         yield f"memory_per_job = {_text(_OTHER_MEMORY)}  # not sure: not measured"
         yield f"disk = {_text(_OTHER_DISK)}  # not sure: not measured"
     oldest = oldest_capability(draft.capabilities)
@@ -82,15 +90,14 @@ def _rules(draft: PackageDraft) -> Iterator[list[str]]:
         reason = f"no build without CUDA was found: {draft.cpu_failure}"
         yield _rule({"variant": "cpu"}, ["conflict = true"], reason, draft.proof)
     if draft.cuda is None and draft.cpu is not None and draft.cuda_failure:
-        yield [f"# not sure: no build with CUDA was found: {draft.cuda_failure}"]
+        yield [f"# not sure: whether there is a build with CUDA: {draft.cuda_failure}"]
     yield from _switches(draft)
     for name, (value, reason) in draft.settings.items():
         yield _rule({}, [f"set = {_table({name: value})}"], reason, "setup.py")
     for edit in draft.edits:
-        when = {"cuda": ">=0"} if edit.cuda_only else {}
         lines = [f"prepare = [{_list(escape_dollars(edit.argv), broken=False)}]"]
-        yield _rule(when, lines, edit.reason, draft.proof)
-    if draft.pep517:
+        yield _rule(edit.when, lines, edit.reason, draft.proof)
+    if draft.pep517 and draft.kind != TORCH_CMAKE:
         lines = ['front_end = "pep517"']
         yield _rule({}, lines, "it has no setup.py", "pyproject.toml")
     if draft.requirements:

@@ -13,10 +13,11 @@ from typing import Literal
 
 from torchmill.plan.package_draft.scenarios import Scenario
 from torchmill.plan.package_draft.setup_run import SetupRun
+from torchmill.plan.package_draft.setup_script import SETUP, Constant
 from torchmill.plan.package_draft.source_texts import SourceTexts
 
 ARCH_LIST = "TORCH_CUDA_ARCH_LIST"
-Purpose = Literal["gpu", "capabilities", "arch list", "processor"]
+Purpose = Literal["gpu", "capabilities", "arch list", "processor", "cpu constant", "cuda constant"]
 
 # What an edit is for: the text that it changes, its commands of sed, the reason.
 _GPU = re.compile(r"torch\.cuda\.(is_available|get_device_capability|device_count)\(")
@@ -51,9 +52,11 @@ class Edit:
     reason: str
 
     @property
-    def cuda_only(self) -> bool:
-        """Tell whether it is for builds with CUDA alone."""
-        return self.purpose == "gpu"
+    def when(self) -> dict[str, str]:
+        """Return the condition of its rule: {} for one that is for every build."""
+        if self.purpose == "cpu constant":
+            return {"variant": "cpu"}
+        return {"cuda": ">=0"} if self.purpose in {"gpu", "cuda constant"} else {}
 
 
 def propose_edits(texts: SourceTexts, scenario: Scenario, run: SetupRun) -> list[Edit]:
@@ -93,6 +96,17 @@ def propose_edits(texts: SourceTexts, scenario: Scenario, run: SetupRun) -> list
             "a wheel must run on other processors than that which compiles it; --cpu chooses one",
         )
     return edits
+
+
+def change_constant(constant: Constant, *, cuda: bool) -> Edit:
+    """Return the edit that sets a constant of setup.py to its opposite, for one kind of build."""
+    other = not constant.value
+    script = rf"s/^({constant.name}\s*=\s*){constant.value}\b/\1{other}/"
+    return Edit(
+        "cuda constant" if cuda else "cpu constant",
+        ("sed", "-i", "-E", script, SETUP),
+        f"setup.py has {constant.name} = {constant.value}, and no variable changes it",
+    )
 
 
 def _edit(

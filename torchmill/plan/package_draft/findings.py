@@ -23,6 +23,8 @@ from torchmill.plan.package_draft.source_texts import (
 )
 
 _CMAKE = "CMakeLists.txt"
+_CMAKE_DOWNLOAD = r"(?:FetchContent_Declare|ExternalProject_Add)\(\s*([\w.-]+)?|file\(DOWNLOAD"
+_CMAKE_MODULES = ("FetchContent.cmake", "ExternalProject.cmake")
 _STABLE_ABI = r"TORCH_TARGET_VERSION|torch/csrc/stable|Py_LIMITED_API|py_limited_api"
 _STANDARD = r"-std[= ](?:c|gnu)\+\+\w+|CMAKE_CXX_STANDARD\s+\d+|CMAKE_CUDA_STANDARD\s+\d+"
 _JOBS = re.compile(r"(?!MAX_JOBS$)\w*(JOBS|WORKERS|THREADS)\w*")
@@ -51,8 +53,9 @@ def find_in_texts(
     """Return the findings in the files of a source, in the order of their weight."""
     findings = [
         *_submodules(texts),
-        *_downloads(script),
+        *_downloads(texts, script),
         *_variables(script),
+        *_constants(script),
         *_standards(texts),
         *_stable_abi(texts),
         *_build_system(texts, metadata),
@@ -81,7 +84,16 @@ def _submodules(texts: SourceTexts) -> Iterator[SourceFinding]:
         yield SourceFinding("submodule", text, Place(".gitmodules"), True)
 
 
-def _downloads(script: SetupScript) -> Iterator[SourceFinding]:
+def _downloads(texts: SourceTexts, script: SetupScript) -> Iterator[SourceFinding]:
+    places: dict[str, Place] = {}
+    for name in texts.texts:
+        # Copies of CMake's own modules have examples in their comments.
+        if name.endswith((_CMAKE, ".cmake")) and not name.endswith(_CMAKE_MODULES):
+            for match, place in search(texts, _CMAKE_DOWNLOAD, name):
+                places.setdefault(match[1] or "a file", place)
+    if places:
+        text = f"CMake can download {', '.join(places)}; a build has no network"
+        yield SourceFinding("download", text, next(iter(places.values())))
     if script.downloads:
         lines = ", ".join(str(place.line) for place in script.downloads[:4])
         text = f"it can download (lines {lines}); a build has no network"
@@ -98,12 +110,21 @@ def _variables(script: SetupScript) -> Iterator[SourceFinding]:
             yield SourceFinding("capabilities", text, variable.place)
 
 
+def _constants(script: SetupScript) -> Iterator[SourceFinding]:
+    for constant in script.constants:
+        text = (
+            f"{constant.name} = {constant.value} decides what is compiled, and no variable changes it: "
+            "a rule with `prepare` can"
+        )
+        yield SourceFinding("constant", text, constant.place)
+
+
 def _standards(texts: SourceTexts) -> Iterator[SourceFinding]:
-    names = [name for name in texts.texts if name.endswith((".py", ".txt", ".cmake"))]
+    names = [name for name in texts.texts if name.endswith((".py", ".cmake"))]
     seen: set[str] = set()
     for match, place in search(texts, _STANDARD, *names):
         if match[0] not in seen and place.file != SETUP:
-            # In setup.py the kind raises it to what the headers of torch ask for.
+            # In setup.py and CMakeLists.txt the kind raises it to what the headers of torch ask for.
             yield SourceFinding("standard", f"{match[0]} is named", place)
         seen.add(match[0])
 
@@ -122,7 +143,13 @@ def _build_system(texts: SourceTexts, metadata: Metadata) -> Iterator[SourceFind
     if metadata.backend and not metadata.uses_setuptools:
         text = f"{metadata.backend.text} builds it"
         yield SourceFinding("backend", text, metadata.backend.place, True)
-    for match, place in search(texts, r"CMakeExtension|cmake_minimum_required", SETUP, _CMAKE):
+    if metadata.backend and metadata.backend_is_own:
+        text = (
+            f"{metadata.backend.text} is its own: what it does beside running setup.py is left out"
+        )
+        yield SourceFinding("backend", text, metadata.backend.place)
+    pattern = r"CMakeExtension|cmake_minimum_required|[\"']cmake[\"']"
+    for match, place in search(texts, pattern, SETUP, _CMAKE):
         if metadata.backend is None or metadata.uses_setuptools:
             yield SourceFinding("CMake", f"{match[0]}: parts of it may be built by CMake", place)
         return
@@ -168,7 +195,13 @@ def compiles_something(texts: SourceTexts, script: SetupScript, metadata: Metada
     if metadata.uses_setuptools:
         return bool(re.search(r"ext[-_]modules", texts.text("pyproject.toml")))
     backend = metadata.backend.text if metadata.backend else ""
-    return backend.startswith(("scikit_build_core", "mesonpy", "py_build_cmake", "maturin"))
+    return is_built_by_cmake(metadata) or backend.startswith(("mesonpy", "maturin"))
+
+
+def is_built_by_cmake(metadata: Metadata) -> bool:
+    """Tell whether the backend of a source runs CMake."""
+    backend = metadata.backend.text if metadata.backend else ""
+    return backend.startswith(("scikit_build_core", "py_build_cmake"))
 
 
 def uses_torch(texts: SourceTexts, script: SetupScript, metadata: Metadata) -> bool:
@@ -178,4 +211,5 @@ def uses_torch(texts: SourceTexts, script: SetupScript, metadata: Metadata) -> b
     requirements = " ".join(value.text for value in metadata.build_requires)
     if re.search(r"\btorch\b", requirements):
         return True
-    return any(True for _ in search(texts, r"find_package\(\s*Torch\b", _CMAKE))
+    lists = [name for name in texts.texts if name.endswith(_CMAKE)]
+    return any(search(texts, r"find_package\(\s*Torch\b", _CMAKE, *lists))

@@ -45,6 +45,8 @@ class Metadata:
     version: Value | None = None
     requires_python: Value | None = None
     backend: Value | None = None
+    # The backend is a file of the source, which usually passes the work on to setuptools.
+    backend_is_own: bool = False
     build_requires: tuple[Value, ...] = ()  # of [build-system]
     requires: tuple[Value, ...] = ()  # of the wheel
     problem: str = ""  # of pyproject.toml
@@ -52,7 +54,9 @@ class Metadata:
     @property
     def uses_setuptools(self) -> bool:
         """Tell whether setuptools builds it: also if nothing names another backend."""
-        return self.backend is None or self.backend.text in {_SETUPTOOLS, _LEGACY}
+        if self.backend is None or self.backend_is_own:
+            return True
+        return self.backend.text in {_SETUPTOOLS, _LEGACY}
 
 
 def read_metadata(texts: SourceTexts, script: SetupScript) -> Metadata:
@@ -72,6 +76,7 @@ def read_metadata(texts: SourceTexts, script: SetupScript) -> Metadata:
         version=values.get("version"),
         requires_python=values.get("requires_python"),
         backend=_backend(texts, project),
+        backend_is_own=_has_own_backend(texts, project),
         build_requires=_build_requires(texts, project),
         requires=_requires(texts),
         problem=problem,
@@ -111,6 +116,14 @@ def _backend(texts: SourceTexts, project: Mapping[str, Any]) -> Value | None:
     if not isinstance(backend, str):
         return None
     return Value(backend, _place(texts, PYPROJECT, "build-backend"))
+
+
+def _has_own_backend(texts: SourceTexts, project: Mapping[str, Any]) -> bool:
+    """Tell whether the backend is a file of the source, which has a setup.py as well.
+
+    https://peps.python.org/pep-0517/#in-tree-build-backends
+    """
+    return "backend-path" in _table(project, "build-system") and has_setup_script(texts)
 
 
 def _build_requires(texts: SourceTexts, project: Mapping[str, Any]) -> tuple[Value, ...]:

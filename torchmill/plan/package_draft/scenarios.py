@@ -55,11 +55,12 @@ class Scenario:
     nvcc_on_path: bool = False
     gpu: bool = False  # torch.cuda.is_available() is true
     edited: bool = False  # in the copy of the source to which the draft's edits were made
+    constant: str = ""  # the line of setup.py that was changed for it: "CPU_ONLY = True"
 
     @property
     def is_usual(self) -> bool:
         """Tell whether nothing is switched."""
-        return not (self.variables or self.nvcc_on_path or self.gpu)
+        return not (self.variables or self.nvcc_on_path or self.gpu or self.constant)
 
 
 WITHOUT_CUDA = Scenario(cuda=False)
@@ -106,12 +107,22 @@ def further_scenarios(
     return scenarios
 
 
+def paired_scenarios(without: SetupRun, with_cuda: SetupRun) -> list[Scenario]:
+    """Return scenarios with a variable and a GPU, for a setup.py that asks for both."""
+    scenarios: list[Scenario] = []
+    for variables in switch_candidates(without, with_cuda):
+        for nvcc_on_path in (False, True):
+            scenarios.append(Scenario(True, variables, nvcc_on_path, gpu=True))
+    return scenarios
+
+
 def choose_scenario(
     tried: Sequence[tuple[Scenario, SetupRun]], *, cuda: bool
 ) -> tuple[Scenario, SetupRun] | None:
     """Return the best way to a build with CUDA or without; None if no scenario leads to it.
 
-    A scenario without any change wins; then one with a variable, with nvcc on PATH, with a GPU. Of
+    A scenario without any change wins; then one with a variable, with nvcc on PATH, with a GPU, with
+    a changed setup.py. Of
     several variables that wins which compiles most, then one whose name speaks of CUDA (or CPU).
     """
     fitting: list[tuple[Scenario, SetupRun]] = []
@@ -128,6 +139,7 @@ def choose_scenario(
         scenario, run = item
         name = next(iter(scenario.variables), "")
         return (
+            bool(scenario.constant),
             scenario.gpu,
             scenario.nvcc_on_path,
             bool(scenario.variables),

@@ -39,6 +39,11 @@ class Extension:
         return has_source or self.kind == "CUDAExtension"
 
     @property
+    def is_left_open(self) -> bool:
+        """Tell whether its files are not known: another program compiles it, which is usually CMake."""
+        return "cmake" in self.kind.lower() or not self.sources
+
+    @property
     def is_of_torch(self) -> bool:
         """Tell whether torch's own functions made it."""
         return self.kind in {"CppExtension", "CUDAExtension"}

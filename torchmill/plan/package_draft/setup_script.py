@@ -7,6 +7,7 @@ literals count.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -17,6 +18,8 @@ _GETTERS = {"os.getenv", "os.environ.get", "getenv", "environ.get"}
 _CONTAINERS = {"os.environ", "environ"}
 _DOWNLOAD_MODULES = {"urllib", "requests", "wget", "http", "httpx"}
 _DOWNLOAD_WORDS = ("git clone", "git submodule", "curl ", "wget ")
+# Names of constants that decide what is compiled.
+_SWITCH = re.compile(r"[A-Za-z0-9_]*(CPU|CUDA|GPU)[A-Za-z0-9_]*", re.IGNORECASE)
 _BUILD_EXTENSION = {"CUDAExtension", "CppExtension", "BuildExtension", "cpp_extension"}
 
 
@@ -30,6 +33,15 @@ class ReadVariable:
 
 
 @dataclass(frozen=True, slots=True)
+class Constant:
+    """A name that is set to True or False, and that a condition asks for."""
+
+    name: str  # "CPU_ONLY"
+    value: bool
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
 class SetupScript:
     """What the text of a setup.py shows."""
 
@@ -38,6 +50,8 @@ class SetupScript:
     uses_extension_builder: Place | None = None  # of torch
     has_extensions: Place | None = None  # setup() has ext_modules
     downloads: tuple[Place, ...] = ()
+    constants: tuple[Constant, ...] = ()  # whose names speak of CUDA, GPUs or the CPU
+    calls_cmake: Place | None = None
     arguments: dict[str, tuple[str, Place]] = field(default_factory=dict)  # literals of setup()
     problem: str = ""  # why it cannot be parsed
 
@@ -77,8 +91,35 @@ def read_setup_script(texts: SourceTexts) -> SetupScript:
         uses_extension_builder=builder,
         has_extensions=extensions,
         downloads=tuple(dict.fromkeys(downloads)),
+        constants=tuple(_constants(tree)),
+        calls_cmake=_place_of_program(tree, "cmake"),
         arguments=arguments,
     )
+
+
+def _place_of_program(tree: ast.Module, name: str) -> Place | None:
+    """Return the place where a program begins a command, or a line of one; None if there is none."""
+    command = re.compile(rf"(^|[;&\n])\s*{name}(\s|$)")
+    for node in ast.walk(tree):
+        text = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(text, str) and command.search(text):
+            return Place(SETUP, getattr(node, "lineno", 0))
+    return None
+
+
+def _constants(tree: ast.Module) -> Iterator[Constant]:
+    """Yield the constants at the top of a script that a condition in it asks for."""
+    asked: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If | ast.IfExp):
+            asked |= {name.id for name in ast.walk(node.test) if isinstance(name, ast.Name)}
+    for statement in tree.body:
+        if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+            continue
+        name = _dotted(statement.targets[0])
+        value = getattr(statement.value, "value", None)
+        if isinstance(value, bool) and name in asked and _SWITCH.fullmatch(name):
+            yield Constant(name, value, Place(SETUP, statement.lineno))
 
 
 def _variables_of(node: ast.AST, place: Place) -> Iterator[ReadVariable]:

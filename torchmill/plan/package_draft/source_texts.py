@@ -12,6 +12,7 @@ from torchmill.config.field_types import no_entries
 CXX_SUFFIXES = (".cpp", ".cc", ".cxx", ".c")
 CUDA_SUFFIX = ".cu"
 HIP_SUFFIX = ".hip"
+_CMAKE_DEPTH = 3  # as the kinds' rules on the standard of C++ have it
 # The files whose texts are findings made from, besides all .py and .cmake at the top.
 READ_NAMES = (
     "setup.py",
@@ -84,11 +85,13 @@ def is_read(path: str) -> bool:
     """Tell whether the text of a file is read.
 
     That are the files which the build of a package is written in, and the first one of a package.
+    Those of CMake may lie in a folder.
     """
     pure_path = PurePosixPath(path)
     depth = len(pure_path.parts)
     if depth == 2 and pure_path.name == "__init__.py":  # noqa: PLR2004 - of a package at the top
         return True
     if depth > 1:
-        return False
+        is_cmake = pure_path.name == "CMakeLists.txt" or pure_path.suffix == ".cmake"
+        return depth <= _CMAKE_DEPTH and is_cmake
     return pure_path.name in READ_NAMES or pure_path.suffix in {".py", ".cmake"}

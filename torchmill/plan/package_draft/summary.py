@@ -103,6 +103,8 @@ def _way(scenario: Scenario | None, failure: str) -> str:
     if scenario is None:
         return f"no: {failure or 'unknown'}"
     words = [f"{name}={value}" for name, value in scenario.variables.items()]
+    if scenario.constant:
+        words.append(f"{scenario.constant} in setup.py")
     if scenario.nvcc_on_path:
         words.append("nvcc on PATH")
     if scenario.gpu:
