@@ -144,6 +144,8 @@ def test_a_backend_of_the_source_itself_runs_setup_py(*, has_setup: bool) -> Non
     assert compose.drafts_can_run(source) == has_setup
     data = toml_of(DryRuns(), source)
     assert data.get("kind") == ("torch-extension" if has_setup else None)
+    rules = [(rule.get("front_end"), rule.get("requires")) for rule in data["rule"]]
+    assert rules == [("pep517", None), (None, ["build"])]
 
 
 def test_a_package_that_cmake_builds_has_a_kind_of_its_own() -> None:
@@ -190,7 +192,14 @@ def test_metadata_comes_from_the_first_file_that_has_it() -> None:
 
 @pytest.mark.parametrize(
     ("bounds", "oldest"),
-    [(">=2.4,<3", "2.4"), ("~=2.6.0", "2.6.0"), ("", None), ("<2.9", None), ("==2.7.*", "2.7")],
+    [
+        (">=2.4,<3", "2.4"),
+        ("~=2.6.0", "2.6.0"),
+        ("", None),
+        ("<2.9", None),
+        ("==2.7.*", "2.7"),
+        ("==2.7.1+cu128", "2.7.1"),
+    ],
 )
 def test_the_oldest_torch_is_what_bounds_name(bounds: str, oldest: str | None) -> None:
     version = lower_bound(SpecifierSet(bounds))

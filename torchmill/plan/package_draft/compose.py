@@ -245,6 +245,8 @@ def compose_draft(
     missing = dict(dry_runs.missing)
     if uses_cmake:
         missing["cmake"] = "cmake"
+    if not metadata.is_setuptools and _kind_of(metadata) != drafts.TORCH_CMAKE:
+        missing["build"] = "build"  # the front end of any other backend
     requirements = drafts.build_requirements(metadata, runs, missing)
     return PackageDraft(
         name=canonicalize_name(draft_name),
@@ -267,7 +269,7 @@ def compose_draft(
         settings=settings,
         smoke=drafts.smoke_lines(import_name, extensions, everywhere, source.bindings),
         limited_api=chosen[0][1].limited_api if chosen else "",
-        pep517=not source.texts.has_file("setup.py"),
+        pep517=not metadata.is_setuptools or not source.texts.has_file("setup.py"),
         doubts=tuple(filter(None, _doubts(source, dry_runs, chosen))),
         findings=tuple(_findings(source, chosen)),
     )

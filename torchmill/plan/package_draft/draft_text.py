@@ -99,7 +99,7 @@ def _rules(draft: PackageDraft) -> Iterator[list[str]]:
         yield _rule(edit.when, lines, edit.reason, draft.proof)
     if draft.pep517 and draft.kind != TORCH_CMAKE:
         lines = ['front_end = "pep517"']
-        yield _rule({}, lines, "it has no setup.py", "pyproject.toml")
+        yield _rule({}, lines, "its backend builds it", "pyproject.toml")
     if draft.requirements:
         lines = [f"requires = {_list(draft.requirements, broken=False)}"]
         yield _rule({}, lines, "its build asks for them", "pyproject.toml, setup.py")

@@ -54,9 +54,12 @@ class Metadata:
     @property
     def uses_setuptools(self) -> bool:
         """Tell whether setuptools builds it: also if nothing names another backend."""
-        if self.backend is None or self.backend_is_own:
-            return True
-        return self.backend.text in {_SETUPTOOLS, _LEGACY}
+        return self.backend_is_own or self.is_setuptools
+
+    @property
+    def is_setuptools(self) -> bool:
+        """Tell whether the backend that is named, if any, is setuptools itself."""
+        return self.backend is None or self.backend.text in {_SETUPTOOLS, _LEGACY}
 
 
 def read_metadata(texts: SourceTexts, script: SetupScript) -> Metadata:
@@ -219,7 +222,9 @@ def lower_bound(bounds: SpecifierSet) -> Version | None:
     for specifier in bounds:
         if specifier.operator in {">=", "~=", "=="}:
             try:
-                versions.append(Version(specifier.version.removesuffix(".*")))
+                version = Version(specifier.version.removesuffix(".*"))
+                # Without a local label, "+cu128", which only == may have.
+                versions.append(Version(version.public))
             except InvalidVersion:
                 continue
     return max(versions, default=None)
