@@ -16,6 +16,7 @@ import contextlib
 import importlib
 import json
 import os
+import resource
 import signal
 import sys
 import time
@@ -24,6 +25,9 @@ import types
 
 _THIS_FILE = os.path.abspath(__file__)
 _POLL_SECONDS = 0.02
+_PATIENCE = (
+    4  # times the seconds that a scenario may compute: other programs have the processors, too
+)
 _DOWNLOADERS = ("curl", "wget", "aria2c")
 _GIT_TRANSFERS = ("clone", "fetch", "pull", "submodule")
 # Modules that pass on a request for a variable: the caller is behind them.
@@ -531,6 +535,9 @@ def run_scenario(scenario, number, folder):
         code = 1
         try:
             os.setpgid(0, 0)
+            # Of each process that it starts, too. The second number is when it is killed.
+            limit = max(1, int(scenario["seconds"]))
+            resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))
             descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             os.dup2(descriptor, 1)
             os.dup2(descriptor, 2)
@@ -545,14 +552,17 @@ def run_scenario(scenario, number, folder):
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)
-    timed_out = not wait_for(child, scenario["seconds"])
+    seconds = _PATIENCE * scenario["seconds"]
+    signal_number = wait_for(child, seconds)
     with contextlib.suppress(OSError):
         os.killpg(child, signal.SIGKILL)  # whatever it started and left
     with open(log, "rb") as stream:
         output = stream.read().decode("utf-8", "replace")
     data = Record("").as_data()
-    if timed_out:
-        text = "it has not ended after {:g} s".format(scenario["seconds"])
+    if signal_number in (signal.SIGKILL, signal.SIGXCPU):
+        text = "it has not ended after {:g} s, of which it may compute {:g}".format(
+            seconds, scenario["seconds"]
+        )
         data["error"] = {"kind": "time", "text": text, "place": ""}
     else:
         try:
@@ -566,18 +576,18 @@ def run_scenario(scenario, number, folder):
 
 
 def wait_for(child, seconds):
-    """Wait for a process; kill it after `seconds`, and return False."""
+    """Wait for a process, which is killed after `seconds`; return the signal that ended it, or 0."""
     end = time.time() + seconds
     while time.time() < end:
-        if os.waitpid(child, os.WNOHANG)[0]:
-            return True
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return status & 0x7F
         time.sleep(_POLL_SECONDS)
     try:
         os.killpg(child, signal.SIGKILL)
     except OSError:
         os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return False
+    return os.waitpid(child, 0)[1] & 0x7F
 
 
 def main():

@@ -1,7 +1,9 @@
 """`invoke add`, with source archives that the tests make, and a torch that is none."""
 
 import io
+import json
 import os
+import subprocess
 import sys
 import tarfile
 import tomllib
@@ -382,3 +384,20 @@ def test_a_terminal_is_asked_before_a_stranger_is_drafted(
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
+
+
+@pytest.mark.parametrize(
+    ("setup", "kind"),
+    [("import time; time.sleep(60)", "time"), ("import os; os.abort()", "exception")],
+)
+def test_a_setup_script_that_does_not_end_is_ended(tmp_path: Path, setup: str, kind: str) -> None:
+    (tmp_path / "setup.py").write_text(setup, encoding="utf-8")
+    scenario = {"root": str(tmp_path), "seconds": 0.2, "cuda_home": None, "variables": {}}
+    stand_in = {"version": "2.15.0", "cuda": "13.2"}
+    request = tmp_path / "request.json"
+    request.write_text(json.dumps({"stand_in": stand_in, "scenarios": [scenario]}), "utf-8")
+    answer = tmp_path / "answer.json"
+    program = ROOT / "checks/dry_run.py"
+    subprocess.run([sys.executable, "-I", program, request, answer], check=True)
+    (record,) = json.loads(answer.read_text("utf-8"))["records"]
+    assert record["error"]["kind"] == kind

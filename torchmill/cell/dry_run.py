@@ -29,7 +29,10 @@ from torchmill.plan.package_draft.setup_run import SetupRun, parse_run
 
 PROGRAM = "dry_run.py"
 BASE_REQUIREMENTS = ("setuptools<82", "wheel", "packaging", "ninja")
-SECONDS = 180.0  # that one run of a setup.py may take
+SECONDS = 180.0  # of processor time that one run of a setup.py may take
+_PATIENCE = (
+    4  # times as long may it take where others have the processors, as checks/dry_run.py has it
+)
 _START_SECONDS = 300.0  # for the program itself, which imports torch
 _STAND_IN_NVCC = """\
 #!/bin/sh
@@ -237,7 +240,7 @@ class DryEnvironment:
             [*self.sandbox.prefix, *argv],
             cwd=folder,
             env=self._variables(None),
-            seconds=_START_SECONDS + seconds * len(requests),
+            seconds=_START_SECONDS + _PATIENCE * seconds * len(requests),
         )
         answer = json.loads(answer_file.read_text(encoding="utf-8"))
         records: list[dict[str, Any]] = answer["records"]

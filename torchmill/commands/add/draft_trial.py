@@ -30,7 +30,7 @@ from torchmill.plan.package_draft.summary import DraftTrial, FirstCompile
 from torchmill.plan.package_request import GivenTorch, cell_names, usual_variant
 from torchmill.plan.plan import Plan
 
-_SECONDS = 900.0  # for the compile of one file
+_SECONDS = 900.0  # of processor time, for the compile of one file
 
 
 def facts_with_draft(facts: Facts, draft: PackageDraft, text: str, folder: Path) -> Facts:
