@@ -80,10 +80,10 @@ def add_package(
     ConfigError if a package with facts has its name.
     """
     request = AddRequest(source, name, force, print_)
-    known, _ = _taken_names(list(facts.packages.values()))
+    names, _ = _taken_names(list(facts.packages.values()))
     project = named_project(source)
-    if project in known and not (force or name):
-        raise compose.package_has_facts(known[project])
+    if project in names and not (force or name):
+        raise compose.package_has_facts(names[project])
     located = locate_package(source, _names(facts))
     host = survey_machine(facts, layout)
     options = with_active_torch(facts, options, os.environ)

@@ -109,16 +109,18 @@ def _place_of_program(tree: ast.Module, name: str) -> Place | None:
 
 def _constants(tree: ast.Module) -> Iterator[Constant]:
     """Yield the constants at the top of a script that a condition in it asks for."""
-    asked: set[str] = set()
+    condition_names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.If | ast.IfExp):
-            asked |= {name.id for name in ast.walk(node.test) if isinstance(name, ast.Name)}
+            condition_names |= {
+                name.id for name in ast.walk(node.test) if isinstance(name, ast.Name)
+            }
     for statement in tree.body:
         if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
             continue
         name = _dotted(statement.targets[0])
         value = getattr(statement.value, "value", None)
-        if isinstance(value, bool) and name in asked and _SWITCH.fullmatch(name):
+        if isinstance(value, bool) and name in condition_names and _SWITCH.fullmatch(name):
             yield Constant(name, value, Place(SETUP, statement.lineno))
 
 
