@@ -361,21 +361,34 @@ def record_setup(record, scenario, attributes):
         "setup_requires": needed,
         "install_requires": installs,
         "use_ninja": ninja,
-        "limited_api": limited_api(attributes, distribution),
+        "wheel_tag": wheel_tag(attributes, distribution),
     }
     if scenario.get("compile"):
         attributes["ext_modules"] = extensions
         compile_one(record, scenario["compile"], attributes)
 
 
-def limited_api(attributes, distribution):
-    """Return the oldest Python of a wheel for all later ones, "cp39"; "" for a usual wheel."""
+def wheel_tag(attributes, distribution):
+    """Return the tag of one wheel for several Pythons, "cp39-abi3"; "" for a wheel for this one."""
     options = attributes.get("options") or {}
     value = (options.get("bdist_wheel") or {}).get("py_limited_api")
-    if distribution is not None and not value:
+    if distribution is None:
+        return "{}-abi3".format(value) if value else ""
+    if not value:
         # From setup.cfg, with the place that it is from.
         value = distribution.get_option_dict("bdist_wheel").get("py_limited_api", ("", ""))[1]
-    return str(value or "")
+    if value:
+        return "{}-abi3".format(value)
+    command_class = (attributes.get("cmdclass") or {}).get("bdist_wheel")
+    if command_class is None:
+        return ""
+    try:
+        command = command_class(distribution)
+        command.ensure_finalized()
+        python, abi = command.get_tag()[:2]
+    except Exception:  # whatever a class of the package raises
+        return ""
+    return "{}-{}".format(python, abi) if abi in ("abi3", "none") else ""
 
 
 def text_or_none(value):

@@ -311,6 +311,30 @@ def test_edits_are_kept_if_a_run_confirms_them(
     assert not own.exists()
 
 
+TAGGED = """\
+from setuptools import Command, setup
+from torch.utils.cpp_extension import BuildExtension, CppExtension
+
+class AnyPython(Command):  # setuptools has had bdist_wheel since 70.1
+    user_options = []
+    initialize_options = finalize_options = run = lambda self: None
+
+    def get_tag(self):
+        return "py3", "none", "linux_x86_64"
+
+setup(name="spam", version="1.2", packages=["spam"], ext_modules=[CppExtension("spam._C", ["spam.cpp"])],
+      cmdclass={"build_ext": BuildExtension, "bdist_wheel": AnyPython})
+"""
+
+
+def test_a_wheel_for_every_python_has_its_tag(
+    own: Path, tmp_path: Path, invoke: InvokeHere
+) -> None:
+    code, _, err = invoke(f"add {sdist(tmp_path, TAGGED)}")
+    assert code == 0, err
+    assert drafted(own)["release"][0]["wheel_tag"] == "py3-none"
+
+
 CONSTANT = """\
 from setuptools import setup
 from torch.utils.cpp_extension import BuildExtension, CppExtension, CUDAExtension

@@ -268,7 +268,7 @@ def compose_draft(
         edits=dry_runs.edits,
         settings=settings,
         smoke=drafts.smoke_lines(import_name, extensions, everywhere, source.bindings),
-        limited_api=chosen[0][1].limited_api if chosen else "",
+        wheel_tag=chosen[0][1].wheel_tag if chosen else "",
         pep517=not metadata.is_setuptools or not source.texts.has_file("setup.py"),
         doubts=tuple(filter(None, _doubts(source, dry_runs, chosen))),
         findings=tuple(_findings(source, chosen)),

@@ -72,7 +72,7 @@ class PackageDraft:
     edits: tuple[Edit, ...] = ()
     settings: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # name -> value, reason
     smoke: tuple[str, ...] = ()
-    limited_api: str = ""
+    wheel_tag: str = ""  # of one wheel for several Pythons: "cp39-abi3"
     pep517: bool = False  # built by its backend, and not by setup.py
     doubts: tuple[str, ...] = ()  # sentences on what to look at
     findings: tuple[SourceFinding, ...] = ()

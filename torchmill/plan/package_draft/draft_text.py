@@ -77,8 +77,8 @@ def _release(draft: PackageDraft) -> Iterator[str]:
     yield f"torch = {_text(draft.torch)}  # not sure: {NOT_TRIED}"
     if draft.requires_python:
         yield f"python = {_text(draft.requires_python)}"
-    if draft.limited_api:
-        yield f'wheel_tag = "{draft.limited_api}-abi3"'
+    if draft.wheel_tag:
+        yield f"wheel_tag = {_text(draft.wheel_tag)}"
     if draft.archive.sha256 and draft.archive.on_index:
         yield f"sha256 = {_text(draft.archive.sha256)}"
     yield f"source = {_text(f'{draft.archive.origin}; torch: {NOT_TRIED}')}"

@@ -113,7 +113,7 @@ class SetupRun:
     setup_requires: tuple[str, ...] = ()
     install_requires: tuple[str, ...] = ()
     use_ninja: bool | None = None
-    limited_api: str = ""  # "cp39", if it makes one wheel for this and later Pythons
+    wheel_tag: str = ""  # "cp39-abi3", "py3-none", if it makes one wheel for several Pythons
     variables: tuple[ReadVariable, ...] = ()
     network: tuple[str, ...] = ()  # hosts, and commands that download
     changed: Mapping[str, str] = no_entries()  # variables that it set
@@ -191,7 +191,7 @@ def parse_run(data: Mapping[str, Any]) -> SetupRun:
         setup_requires=tuple(setup["setup_requires"]),
         install_requires=tuple(setup["install_requires"]),
         use_ninja=setup["use_ninja"],
-        limited_api=setup.get("limited_api", ""),
+        wheel_tag=setup.get("wheel_tag", ""),
         compiled=compiled or None,
     )
 
