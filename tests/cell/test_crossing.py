@@ -1,6 +1,7 @@
 """The target's torch and Python of a crossed build."""
 
 import dataclasses
+import os
 import subprocess
 import sys
 import sysconfig
@@ -69,7 +70,8 @@ def test_an_emulated_environment_runs_the_targets_python(plan: Plan, tmp_path: P
     program = crossing.make_emulated_environment(tmp_path / "emulated", packages, plan, HOST)
     assert program.read_text() == (
         "#!/bin/sh\n"
-        f"exec /usr/bin/qemu-aarch64-static -L '/srv/root of arm' -0 {program} "
+        "exec /usr/bin/qemu-aarch64-static -cpu neoverse-n1 "
+        f"-L {tmp_path}/emulated/system -0 {program} "
         f'/srv/root/usr/bin/python{PYTHON} "$@"\n'
     )
     settings = (tmp_path / "emulated/pyvenv.cfg").read_text()
@@ -78,6 +80,20 @@ def test_an_emulated_environment_runs_the_targets_python(plan: Plan, tmp_path: P
     assert site.readlink() == packages
     again = crossing.make_emulated_environment(tmp_path / "emulated", packages, plan, HOST)
     assert again == program
+
+
+def test_the_emulated_system_has_a_processor_of_the_target(plan: Plan, tmp_path: Path) -> None:
+    """A torch reads which processor it runs on, and crashes if it reads of one for x86."""
+    root = tmp_path / "root"
+    file(root / "lib/ld-linux-aarch64.so.1", "the loader")
+    file(root / "proc/cpuinfo", "of whoever made the root")
+    means = dataclasses.replace(MEANS, system=str(root))
+    system = crossing.make_emulated_system(tmp_path / "system", plan, means)
+    assert (system / "lib/ld-linux-aarch64.so.1").read_text() == "the loader"
+    text = (system / "proc/cpuinfo").read_text()
+    assert text.count("CPU implementer\t: 0x41") == os.cpu_count()
+    assert "processor\t: 0\n" in text
+    assert (root / "proc/cpuinfo").read_text() == "of whoever made the root"
 
 
 def fake_emulator(folder: Path, code: str) -> str:

@@ -8,6 +8,7 @@ environment that has the same packages.
 
 import contextlib
 import io
+import os
 import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ from torchmill.core.process import CommandError, ask, stream
 from torchmill.core.stat_cache import StatCache, digest_data
 from torchmill.core.system_errors import blame_disk, report_unwritable
 from torchmill.host import crossing, environments
+from torchmill.host.disk_usage import list_children
 from torchmill.host.host import Host, HostCrossing
 from torchmill.plan.plan import Plan
 from torchmill.toolchain import crossed_python
@@ -138,28 +140,46 @@ def make_emulated_environment(folder: Path, packages: Path, plan: Plan, host: Ho
     site.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         site.symlink_to(packages)
+    system = make_emulated_system(folder / "system", plan, emulation)
     program = folder / "bin" / "python"
-    words = emulator_words(emulation, str(program))
+    words = emulator_words(plan, emulation, system, str(program))
     script = f'#!/bin/sh\nexec {shlex.join([*words, str(target_python)])} "$@"\n'
     program.write_text(script, encoding="utf-8")
     program.chmod(0o755)
     return program
 
 
-def emulator_words(emulation: HostCrossing, name: str) -> list[str]:
+def make_emulated_system(folder: Path, plan: Plan, emulation: HostCrossing) -> Path:
+    """Make a folder with the target's system, and its /proc/cpuinfo; return the folder.
+
+    QEMU opens a file of this folder in place of that with the same path on this machine.
+    """
+    (folder / "proc").mkdir(parents=True, exist_ok=True)
+    for entry in list_children(Path(emulation.system)):
+        with contextlib.suppress(FileExistsError):
+            (folder / entry.name).symlink_to(entry)
+    # The folders of this machine's cores in /sys stay visible, and so there must be as many cores.
+    cores = os.cpu_count() or 1
+    cpuinfo = crossing.emulated_cpuinfo(plan.build.arch, cores)
+    (folder / "proc/cpuinfo").write_text(cpuinfo, encoding="utf-8")
+    return folder
+
+
+def emulator_words(plan: Plan, emulation: HostCrossing, system: Path, name: str) -> list[str]:
     """Return the command that runs a program of the target; `name` is what it is called by.
 
-    -L is the folder in which QEMU looks for the loader and the libraries first.
+    -L is the folder in which QEMU looks for files first, among them the loader and the libraries.
     https://www.qemu.org/docs/master/user/main.html
     """
-    return [emulation.emulator, "-L", emulation.system, "-0", name]
+    processor = crossing.emulated_processor(plan.build.arch)
+    return [emulation.emulator, "-cpu", processor, "-L", str(system), "-0", name]
 
 
 def prove_target_python(plan: Plan, host: Host) -> None:
     """Raise HostError unless QEMU runs the target's Python, and that is of the right version."""
     emulation = crossing_of(plan, host)
     path = emulation.interpreters[plan.build.python]
-    words = emulator_words(emulation, path)
+    words = emulator_words(plan, emulation, Path(emulation.system), path)
     problem = ""
     try:
         version = ask([*words, path, "-I", "-c", _PROBE]).strip()

@@ -45,6 +45,17 @@ def emulator_name(arch: str) -> str:
     return str(_MACHINES[arch]["emulators"][0])
 
 
+def emulated_processor(arch: str) -> str:
+    """Return the processor that QEMU emulates of a machine: "neoverse-n1"."""
+    return str(_MACHINES[arch]["processor"])
+
+
+def emulated_cpuinfo(arch: str, cores: int) -> str:
+    """Return /proc/cpuinfo of a machine with some cores of that processor."""
+    template = str(_MACHINES[arch]["cpuinfo"]).lstrip("\n")
+    return "\n".join(template.format(number=number) for number in range(cores)) + "\n"
+
+
 def crossing_view(host: Host, arch: str) -> Host:
     """Return a host as a build that is crossed for `arch` sees it.
 
