@@ -72,7 +72,8 @@ def test_before_cuda_13_boards_have_their_own_cuda(shipped: Facts, machine: dict
         pytest.skip("CUDA 12.6 makes no code for it")
     host = host_with(replace(MEANS, toolkits={"12.6": "/cache/12.6-crossing-1-aarch64"}))
     name = "scatter-3.11-cu126-aarch64"
-    options = Options(arch_list=listed)
+    torch = "/given/torch-2.9.1+cu126-cp311-cp311-manylinux_2_28_aarch64.whl"
+    options = Options(torch=torch, arch_list=listed)
     if machine.get("own_cuda"):
         with refused("board-needs-own-cuda"):
             plan_torch(shipped, name, "v2.9.1", host, options=options)

@@ -152,11 +152,17 @@ def test_the_newest_cross_compiler_that_nvcc_takes_compiles(
     assert plan.variables["CXX"] == command
 
 
+def test_a_torch_is_necessary(shipped: Facts) -> None:
+    with refused("crossed-without-torch"):
+        plan_torch(shipped, NAME, "v2.13.0", HOST, options=Options(arch_list="9.0"))
+
+
 def test_a_board_whose_cuda_is_not_that_of_servers_is_refused(shipped: Facts) -> None:
     name = "scatter-3.11-cu126-aarch64"
     toolkits = {"12.6": "/cache/12.6-crossing-1-aarch64"}
     host = host_with(replace(MEANS, toolkits=toolkits))
-    for_servers = Options(torch=None, arch_list="9.0")
+    torch = "/given/torch-2.9.1+cu126-cp311-cp311-manylinux_2_28_aarch64.whl"
+    for_servers = Options(torch=torch, arch_list="9.0")
     assert plan_torch(shipped, name, "v2.9.1", host, options=for_servers).is_crossed
     with refused("board-needs-own-cuda") as caught:
         plan_torch(shipped, name, "v2.9.1", host, options=replace(for_servers, arch_list="8.7"))

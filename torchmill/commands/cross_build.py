@@ -35,6 +35,7 @@ from torchmill.host.measurement import measure_basic_host, measure_host
 from torchmill.plan import build_plan, estimate
 from torchmill.plan.build_options import Options
 from torchmill.plan.cell import Cell
+from torchmill.plan.crossing import is_crossed
 from torchmill.plan.doctor.finding import CheckContext, Finding
 from torchmill.plan.doctor.resources import check_processor_time, check_resources
 from torchmill.plan.doctor.source import source_finding
@@ -162,7 +163,11 @@ def prepare_run(
     engine_host = engines.find_engine_host(engine, os.environ, machine.system)
     layout = Layout.of_checkout(root)
     fetched = load_source(layout, goal.cell.build.package, goal.cell.release.tag)
-    plan = build_plan.compute_plan(facts, goal.cell, machine, goal.options)
+    planning_machine = machine
+    if is_crossed(facts, goal.cell.build, machine.arch):
+        # Here, cross compilers would build it. In the container it is native.
+        planning_machine = replace(machine, arch=goal.arch)
+    plan = build_plan.compute_plan(facts, goal.cell, planning_machine, goal.options)
     context = CheckContext(facts, goal.cell, machine, plan, fetched)
     present = look_for_image(engine, engine_host, context, goal.image)
     emulated = engine_host.arch != goal.arch

@@ -94,6 +94,7 @@ def compute_plan(
     # The user may write "official" or names of architectures; compilers read numbers alone.
     resolved_options = replace(options, arch_list=selection.arch_list)
     if host.crosses:
+        crossing.require_torch(identifier, options)
         crossing.refuse_libraries_of_servers(facts, selection.cell, selection.arch_list)
     variables = build_variables(
         facts, selection, rules, resolved_options, template_values, crosses=bool(host.crosses)

@@ -11,9 +11,10 @@ from packaging.version import Version
 from torchmill.config.arch_list import parse_checked_arch_list
 from torchmill.config.build import Build
 from torchmill.config.facts import Facts
-from torchmill.core.errors import ImpossibleBuildError
+from torchmill.core.errors import ConfigError, ImpossibleBuildError
 from torchmill.host.crossing import crossed_arches, crossing_view, triplet
 from torchmill.host.host import Host
+from torchmill.plan.build_options import Options
 from torchmill.plan.cell import Cell
 
 # The module with the values of sysconfig, which CPython looks up by this name:
@@ -63,6 +64,19 @@ def crossing_variables(build: Build) -> dict[str, str]:
         "TORCHMILL_TARGET_TRIPLET": triplet(build.arch),
         "TORCHMILL_TARGET_PACKAGES": "${target}",
     }
+
+
+def require_torch(identifier: str, options: Options) -> None:
+    """Raise ConfigError for a crossed build without --torch.
+
+    Nothing here builds the torch of the target that it would be built against.
+    """
+    if options.torch is None:
+        raise ConfigError(
+            f"{identifier} is crossed, and needs a torch for both machines: add --torch PyPI, an "
+            "environment of this machine that has torch, or a torch wheel for the other machine",
+            code="crossed-without-torch",
+        )
 
 
 def refuse_libraries_of_servers(facts: Facts, cell: Cell, arch_list: str | None) -> None:
