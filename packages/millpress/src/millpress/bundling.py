@@ -48,7 +48,7 @@ CUDNN_8 = "libcudnn.so.8"
 NVRTC_FOR_CUDNN_8 = "libnvrtc.so"
 
 _NVIDIA = read_table("nvidia.toml")
-_NVIDIA_PACKAGE = re.compile(r"nvidia-([a-z-]+)-cu\d+")
+_NVIDIA_PACKAGE = re.compile(r"nvidia-(?P<name>[a-z-]+?)(?P<suffix>-cu\d+)?")
 _HASHED_NAME = re.compile(r"-[0-9a-f]{8}\.so(\.\d+)*$")
 
 LDCONFIG_LINE = re.compile(r"\s*(?P<name>\S+) \(.*\) => (?P<path>/.+)")
@@ -425,16 +425,19 @@ def _nvidia_packages(requirement: Requirement) -> Iterator[tuple[str, str]]:
     """Yield the short name and the folder of each package of NVIDIA that a requirement installs.
 
     The folder is below nvidia/ in site-packages: "nvidia-cudnn-cu12" gives ("cudnn", "cudnn"), and
-    "cuda-toolkit[cublas]==13.0" gives ("cublas", "cu13").
+    "cuda-toolkit[cublas]==13.0" gives ("cublas", "cu13"), as does "nvidia-cublas".
     """
     name = canonicalize_name(requirement.name)
     match = _NVIDIA_PACKAGE.fullmatch(name)
     if match is not None:
-        package = match[1].replace("-", "_")
-        yield package, package
+        package = match["name"].replace("-", "_")
+        yield package, package if match["suffix"] else _NVIDIA["unsuffixed"]["folder"]
     if name == "cuda-toolkit":  # from CUDA 13 on, all packages of a toolkit share one folder
-        major = re.search(r"\d+", str(requirement.specifier))
-        folder = f"cu{major[0]}" if major else "cu"
+        majors = set()
+        for bound in requirement.specifier:
+            if bound.operator in {"==", "===", "~=", ">="}:
+                majors.add(bound.version.partition(".")[0])
+        folder = f"cu{min(majors, default='')}"
         for extra in sorted(requirement.extras):
             yield _NVIDIA["extras"].get(extra, extra), folder
 
