@@ -224,8 +224,15 @@ class BuildContext:
             "python": str(environment_python(venv)),
             "patches": str(self.facts.patches),
         }
+        if self.base is not None:
+            # The folder of packages with the torch whose headers the build includes.
+            packages = self.plan.wheel.torch_folder
+            if packages is None:
+                packages = environments.packages_folder(venv, self.plan.build.python)
+            places["torch_packages"] = str(packages)
         if self.target is not None:
-            places |= crossing.placeholders(self.plan, self.target)
+            target = crossing.placeholders(self.plan, self.target)
+            places |= {**target, "torch_packages": target["target"]}
         return places | cuda_toolkit.cuda_placeholders(self.plan, self.host)
 
 

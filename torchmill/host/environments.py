@@ -246,6 +246,14 @@ def base_interpreter(venv: Path, python: str) -> Path:
     return resolve_interpreter(python)
 
 
+def packages_folder(venv: Path, python: str) -> Path:
+    """Return the folder of packages of a virtual environment for a Python: "3.12", "3.13t".
+
+    https://docs.python.org/3/library/sysconfig.html#installation-paths
+    """
+    return venv / ("Lib" if os.name == "nt" else f"lib/python{python}") / "site-packages"
+
+
 def environment_python(venv: Path) -> Path:
     """Return the interpreter of a virtual environment."""
     return venv / ("Scripts/python.exe" if os.name == "nt" else "bin/python")

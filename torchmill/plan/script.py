@@ -44,7 +44,7 @@ def plan_as_script(plan: Plan, facts: Facts, host: Host, patches: Mapping[str, b
         passed="|".join(shell_patterns),
         exports="\n".join(exports),
         requirements=" ".join(shlex.quote(requirement) for requirement in requirements),
-        lend=_lending_line(plan),
+        torch=_torch_lines(plan, package),
         patches=_patch_lines(plan, patches),
         prepare="\n".join(preparation) or ":",
         commands="\n".join(_command_line(command) for command in plan.commands),
@@ -59,16 +59,23 @@ def _fill_part(part: str, **values: str) -> str:
     return re.sub(r"@(\w+)@", lambda match: values[match[1]], text)
 
 
-def _lending_line(plan: Plan) -> str:
-    """Return the line that lets the environment import the packages of the folder of --torch.
+def _torch_lines(plan: Plan, package: Package) -> str:
+    """Return the lines that let the environment import the torch that the package needs.
 
-    They come after the environment's own packages in the search path. "" without such a folder.
+    They export the folder of packages which has it: the environment's own, or that of --torch,
+    whose packages come after the environment's in the search path. "" for torch itself.
     """
-    if plan.wheel.torch_folder is None:
+    if package.after is None:
         return ""
-    line = shlex.quote(f"import site; site.addsitedir({str(plan.wheel.torch_folder)!r})")
-    site_packages = "$(\"$python\" -c 'import site; print(site.getsitepackages()[0])')"
-    return f'echo {line} > "{site_packages}/lent.pth"\n'
+    own_packages = "$(\"$python\" -c 'import site; print(site.getsitepackages()[0])')"
+    if plan.wheel.torch_folder is None:
+        return f"export torch_packages={own_packages}\n"
+    lent_packages = str(plan.wheel.torch_folder)
+    line = shlex.quote(f"import site; site.addsitedir({lent_packages!r})")
+    return (
+        f"export torch_packages={shlex.quote(lent_packages)}\n"
+        f'echo {line} > "{own_packages}/lent.pth"\n'
+    )
 
 
 def _wheel_word(plan: Plan) -> str:

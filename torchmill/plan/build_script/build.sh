@@ -21,7 +21,7 @@ while read -r name; do unset "$name"; done < <(compgen -e | grep -vxE '@passed@|
 
 "${PYTHON:-@interpreter@}" -m venv "$venv"
 "$python" -m pip install --quiet --find-links "${FIND_LINKS:-$dist}" @requirements@
-@lend@
+@torch@
 @exports@
 
 @patches@
