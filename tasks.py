@@ -212,15 +212,28 @@ def matrix(
 
 
 @task(argument="identifier")
-def explain(_: Context, identifier: str, tag: str = "", host: str = "", json: bool = False) -> None:
-    """Tell if a build is possible and who tried it; else name one that is.
+def explain(
+    _: Context,
+    identifier: str,
+    tag: str = "",
+    host: str = "",
+    index: str = "",
+    json: bool = False,
+) -> None:
+    """Tell if a build is possible; or of an index, which variant a machine gets.
 
     For example:
       invoke explain wheel-3.12-cpu
+      invoke explain torch==2.15.0 --index index/ --host gpu-box.toml
     """
+    from torchmill.commands.explain_variant import explain_variant
     from torchmill.commands.matrix import explain_cell_name
 
-    show(explain_cell_name(load_facts(), layout(), identifier, tag, host), json=json)
+    if index:
+        output = explain_variant(load_facts(), layout(), identifier, index, host)
+    else:
+        output = explain_cell_name(load_facts(), layout(), identifier, tag, host)
+    show(output, json=json)
 
 
 @task(argument="identifier", options=BUILD_OPTIONS)
@@ -572,12 +585,14 @@ def slim(
     local: bool = False,
     environment: str = "",
     out: str = "",
+    variants: bool = False,
     dry_run: bool = False,
 ) -> None:
     """Remove from wheels the GPU code that your GPUs do not run.
 
     For example:
       invoke slim dist/ --gpu 'RTX 3090'
+      invoke slim --variants 7.5 8.6 9.0 12.0
     """
     from torchmill.commands.slim import slim_wheels
 
@@ -590,12 +605,13 @@ def slim(
         local=local,
         environment=environment,
         out=out,
+        variants=variants,
         dry_run=dry_run,
     )
     show(output)
 
 
-@task(iterable=["dist", "yank", "unyank", "replace"])
+@task(iterable=["dist", "yank", "unyank", "replace", "gpu"])
 def index(
     _: Context,
     dist: list[str] | None = None,
@@ -609,12 +625,16 @@ def index(
     manifest: bool = False,
     keep: str = "",
     conda: bool = False,
+    variants: bool = False,
+    gpu: list[str] | None = None,
+    arch_list: str = "",
     json: bool = False,
 ) -> None:
     """Write a static package index of the wheels in dist/.
 
     For example:
       invoke index --out public --base-url https://wheels.example.org
+      invoke index --variants --gpu 'RTX 3090' --gpu H100
     """
     from torchmill.commands.index import write_index
 
@@ -632,6 +652,9 @@ def index(
         manifest=manifest,
         keep=keep,
         conda=conda,
+        variants=variants,
+        gpu=gpu,
+        arch_list=arch_list,
     )
     show(output, json=json)
 

@@ -20,6 +20,7 @@ from tools.json_schema import Schema, describe_class, field_comments
 from tools.proof import outcomes, speed
 from torchmill.cell.containers.engine import Mount
 from torchmill.cell.up_to_date import STAGES, StageRecord
+from torchmill.commands.index_variants import VariantCost
 from torchmill.commands.jobs import CompileDemand
 from torchmill.config.build import Processor
 from torchmill.config.package_wheels import Evidence
@@ -273,6 +274,22 @@ def _explain() -> Schema:
     )
 
 
+def _explain_variant() -> Schema:
+    return _output(
+        "`invoke explain --index --json`: which wheel variant a machine gets.",
+        {
+            "project": text("the project"),
+            "version": text("the version that has the variants"),
+            "label": text("the label of the variant that it gets; empty: the plain wheel"),
+            "expected": text("the same by the order of PEP 825, without asking a client"),
+            "client": text("the client that was asked: 'uv 0.13.9'; empty: none"),
+            "problem": text("why no client was asked"),
+            "variants": names("the label of each variant -> why it gets it, or not"),
+            "notes": texts("what was assumed of the machine"),
+        },
+    )
+
+
 def _plan() -> Schema:
     shortfall = {
         "what": text("the part"),
@@ -504,6 +521,7 @@ def _index() -> Schema:
         "older": texts("files that --keep left out"),
         "variants": texts("variants that have a sub-index"),
         "warnings": texts("what is wrong with wheels"),
+        "wheel_variants": listed(of_class(VariantCost), "the wheel variants of each version"),
         "channel": text("the folder of a channel: the only key with --conda"),
     }
     return _output("`invoke index --json`: what an index has now.", keys, *keys)
@@ -627,6 +645,12 @@ def _manifest() -> Schema:
     static = {"source": text("its path at the build"), "sha256": text("its digest")}
     licence = {"licence": text("SPDX expression; empty: not known"), "files": texts("in the wheel")}
     sizes = by_name({"type": "integer"}, "compute capability -> bytes")
+    variant = {
+        "label": text("the label at the end of its name"),
+        "properties": texts("properties of a machine: 'nvidia :: sm_arch :: 86_real'"),
+        "schema": text("the address of the draft that its metadata follow"),
+        "library": text("what wrote them: 'variantlib 0.2.2'"),
+    }
     original = {"wheel": text("its file"), "version": text("its version"), "sha256": text("digest")}
     builder = {
         "id": text("a URI"),
@@ -710,6 +734,7 @@ def _manifest() -> Schema:
         "disk": record("bytes that the build has written", disk, ["environment"]),
         "original": record("the wheel that a slim wheel is made of", original),
         "kept_for": texts("compute capabilities that a slim wheel has code for"),
+        "wheel_variant": record("what a wheel variant is for", variant),
         "upstream_tests": _upstream_tests(),
     }
     # A slim wheel has what is known of its original, of which there may be no manifest.
@@ -827,6 +852,7 @@ OUTPUTS: Mapping[str, Callable[[], Schema]] = {
     "diagnose": _diagnose,
     "doctor": _doctor,
     "explain": _explain,
+    "explain_variant": _explain_variant,
     "index": _index,
     "jobs": _jobs,
     "matrix": _matrix,

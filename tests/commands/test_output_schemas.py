@@ -66,7 +66,8 @@ LINES = {
 UNSEEN = {
     "clean": ("/kept/",),  # what is in use
     "build": ("/index",),  # of a run that is not dry
-    "index": ("/channel",),  # --conda, which would need an index of a channel
+    # --conda, which would need an index of a channel, and --variants
+    "index": ("/channel", "/wheel_variants"),
     "jobs": ("/memory_of_one_process/",),  # ulimit -v
     "plan": ("/container/",),  # an engine of containers
     "toolkit": ("/kept/", "/lacks"),  # what was downloaded

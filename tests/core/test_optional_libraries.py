@@ -92,7 +92,7 @@ def test_the_tests_run_with_the_versions_of_the_table() -> None:
 
 def test_each_extra_has_its_libraries() -> None:
     extras = read_extras(TABLE)
-    assert sorted(extras) == ["conda", "index", "report", "s3", "sign"]
+    assert sorted(extras) == ["conda", "index", "report", "s3", "sign", "variants"]
     assert sorted(Requirement(line).name for line in extras["conda"]) == [
         "py-rattler",
         "py-rattler-build",

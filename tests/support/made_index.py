@@ -71,9 +71,11 @@ class Home:
 
 
 @contextmanager
-def served(root: Path) -> Iterator[int]:
+def served(
+    root: Path, handler_class: type[SimpleHTTPRequestHandler] = SimpleHTTPRequestHandler
+) -> Iterator[int]:
     """Serve an index for as long as the context lasts, and return the port."""
-    handler = partial(SimpleHTTPRequestHandler, directory=str(root))
+    handler = partial(handler_class, directory=str(root))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()

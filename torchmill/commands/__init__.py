@@ -23,12 +23,14 @@ Only `noxfile.py` and `tasks.py` import it; `command_line` alone imports invoke.
   their fixes
 - doctor_fixes: the fixes of `invoke doctor --fix`: the needs of all are checked before the first
   one runs
+- explain_variant: `invoke explain PROJECT --index INDEX`: which wheel variant a machine gets, and why
 - fetch: `invoke fetch`: fetch a release and its submodules, verify the commit, and select the
   release
 - gpu: `nox -s gpu`: install wheels in a fresh environment and try them on this machine's GPU
 - image: `invoke image`: write Dockerfiles for a builder, a runtime or a dev container, and build
   them
 - index: `invoke index`: write a static index of dist/, or a conda channel
+- index_variants: `invoke index --variants`: make variants of the wheels of an index
 - jobs: `invoke jobs`: the limits of memory and processors, and how many compilers may run
 - machine_report: the report of `invoke doctor` on a machine: findings with their fixes
 - matrix: `invoke matrix` and `invoke explain`: every cell of a release, and why a cell cannot be
@@ -45,6 +47,7 @@ Only `noxfile.py` and `tasks.py` import it; `command_line` alone imports invoke.
 - session_work: the work of nox's sessions: build a wheel, make products of it, try it on a GPU
 - shards: `invoke shards`: the time and the cost of a build on several machines
 - slim: `invoke slim`: leave out GPU code that some GPUs do not run, of wheels or of an environment
+- slim_variants: `invoke slim --variants`: make of one wheel a variant for each kind of GPU
 - snippet: `invoke snippet`: the declarations of a project that uses them, for uv, Poetry, PDM, pip,
   conda or pixi
 - terminal: questions to a person in a terminal, and the commands that are run there for them

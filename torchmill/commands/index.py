@@ -11,7 +11,10 @@ from urllib.parse import quote
 
 from millpress import wheel_file
 
+from torchmill.commands import index_variants
 from torchmill.commands.command import CommandOutput
+from torchmill.commands.index_variants import VariantWork
+from torchmill.commands.slim import named_capabilities
 from torchmill.config.facts import Facts
 from torchmill.core import locks, urls
 from torchmill.core.errors import ConfigError, DeliveryError, require_choice
@@ -24,6 +27,7 @@ from torchmill.deliver.index.entries import IndexEntry, requirement_differences
 from torchmill.deliver.index.folder import COPY, LINK, STAY, IndexContents, IndexOutcome
 from torchmill.deliver.index.scan import ScannedWheel, read_companions, scan_wheels
 from torchmill.deliver.index.state import STATE_FOLDER, IndexState, load_state
+from torchmill.deliver.index.variant_files import require_fallbacks
 from torchmill.wheel import dist_files, finished_wheel
 
 _PLACEHOLDER = re.compile(r"\{(.*?)\}")  # in --base-url: "https://host/{tag}"
@@ -48,15 +52,20 @@ def write_index(
     manifest: bool = False,
     keep: str = "",
     conda: bool = False,
+    variants: bool = False,
+    gpu: list[str] | None = None,
+    arch_list: str = "",
 ) -> CommandOutput:
     """Write a static index of the wheels in dist/, or with `conda` a channel of packages.
 
-    Raises ConfigError for options that do not go together, DeliveryError for a folder without
+    With `variants`, wheel variants are in it; those for the GPUs in `gpu` and `arch_list` are made
+    first. Raises ConfigError for options that do not go together, DeliveryError for a folder without
     wheels.
     """
     if conda:
         other_options = (dist, base_url, yank, unyank, reason, replace, manifest, keep)
-        if any(other_options) or files != LINK:
+        variant_options = (variants, gpu, arch_list)
+        if any(other_options) or any(variant_options) or files != LINK:
             raise ConfigError(
                 "--conda writes a channel of conda packages: of the other options it takes only "
                 "--out and --json",
@@ -72,9 +81,19 @@ def write_index(
     most = retention.parse_keep(keep)  # how many of the newest releases to list; 0: all
     folder.require_index_folder(target)
     _require_wheels(dists)
+    work = index_variants.leave_out_variants(dists)
+    if variants:
+        capabilities = named_capabilities(facts, layout, arch_list, gpu or ())
+        work = index_variants.make_variants(facts, dists, capabilities)
+    elif gpu or arch_list:
+        raise ConfigError(
+            "--gpu and --arch-list name the GPUs of --variants: give it too",
+            code="contradictory-options",
+        )
     with locks.hold_work_folder(target / STATE_FOLDER, str(target)):
         before = load_state(target) or IndexState()  # as the last run has left it
-        scanned = scan_wheels(dists, before.wheels, replaced)
+        scanned = scan_wheels(dists, before.wheels, replaced, work.left_out, work.written)
+        require_fallbacks(wheel.entry for wheel in scanned)
         entries = [wheel.entry for wheel in scanned]
         yanked = yanks.apply_yanks(before.yanked, change, entries)
         withdrawn = [
@@ -92,7 +111,7 @@ def write_index(
             companions,
         )
         outcome = folder.write_folder(target, contents, before, files)
-    return _report_index(target, wheels, outcome, older, most)
+    return _report_index(target, wheels, outcome, older, most, work)
 
 
 def _write_channel(facts: Facts, layout: Layout, out: str) -> CommandOutput:
@@ -114,12 +133,13 @@ def _require_wheels(folders: Sequence[Path]) -> None:
             )
 
 
-def _report_index(
+def _report_index(  # noqa: PLR0917
     target: Path,
     wheels: Sequence[ScannedWheel],
     outcome: IndexOutcome,
     older: Sequence[str],
     most: int,
+    work: VariantWork,
 ) -> CommandOutput:
     """Return the outcome of an index as output; `older` are wheels beyond the newest `most`."""
     entries = [wheel.entry for wheel in wheels]
@@ -129,6 +149,8 @@ def _report_index(
             warnings.append(f"{wheel.path.name}: {first_problems(wheel.notes, MAX_NOTES)}")
     warnings += requirement_differences(entries)
     variants = {entry.version.local for entry in entries if entry.version.local}
+    warnings += work.notes
+    costs = index_variants.variant_costs(entries)
     data = {
         **asdict(outcome),
         "index": str(target),
@@ -137,8 +159,11 @@ def _report_index(
         "variants": sorted(variants),
         "warnings": warnings,
     }
+    if costs:
+        data["wheel_variants"] = [asdict(cost) for cost in costs]
     notes = [f"  left out, not of the newest {most}: {file}" for file in older]
     notes += [f"warning: {warning}" for warning in warnings]
+    notes += index_variants.report_lines(work, costs)
     return CommandOutput("\n".join(_report_lines(target, entries, outcome, notes)), data)
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from millpress import wheel_file
 from millpress.errors import InputError, WheelError
 
+from torchmill.commands import slim_variants
 from torchmill.commands.verify import named_wheels
-from torchmill.config.arch_list import ArchTarget, parse_arch_list
+from torchmill.config.arch_list import NUMBER, ArchTarget, parse_arch_list
 from torchmill.config.facts import Facts
 from torchmill.config.gpu_names import NamedGpu, find_gpus, gpus_of_host
 from torchmill.config.release_lookup import newest_release
@@ -22,8 +23,8 @@ from torchmill.deliver.agreement import DOCUMENT_ERRORS
 from torchmill.host.measurement import measure_host
 from torchmill.wheel import slim_wheel
 from torchmill.wheel.slim import RequestedGpu, SlimRequest
-from torchmill.wheel.slim_wheel import SlimLibrary, StagedLibraries
 from torchmill.wheel.verify.device_code import code_order
+from torchmill.wheel.written_wheel import SlimLibrary, StagedLibraries
 
 _NOTHING_TO_REMOVE = (
     "nothing can be removed, because these GPUs need all that is in it; nothing was written"
@@ -40,13 +41,28 @@ def slim_wheels(
     local: bool = False,
     environment: str = "",
     out: str = "",
+    variants: bool = False,
     dry_run: bool = False,
 ) -> str:
     """Leave out GPU code that the named GPUs do not run, and return the outcome of each wheel.
 
-    New wheels are written to `out`, by default dist/; an environment is changed in place.
+    New wheels are written to `out`, by default dist/; an environment is changed in place. With
+    `variants`, a wheel becomes one for each of the GPUs; words in `wheel` may then be capabilities,
+    and without any other word the wheels are those in dist/.
     """
+    if variants:
+        numbers = [word for word in wheel or () if NUMBER.fullmatch(word)]
+        arch_list = ";".join(filter(None, [arch_list, *numbers]))
+        wheel = [word for word in wheel or () if word not in numbers]
     request = _request(facts, layout, arch_list, gpu or (), local)
+    folder = Path(out) if out else layout.dist
+    if variants:
+        if environment or dry_run:
+            raise ConfigError(
+                "--variants writes wheels: leave out --environment and --dry-run",
+                code="contradictory-options",
+            )
+        return "\n".join(_make_variants(plain_wheels(layout, wheel or ()), request, folder))
     if bool(wheel) == bool(environment) or (environment and out):
         raise ConfigError(
             "name wheels, or --environment .venv, which takes no --out: it is changed in place",
@@ -55,7 +71,6 @@ def slim_wheels(
     if environment:
         lines = _slim_environment(Path(environment), request, dry_run)
     else:
-        folder = Path(out) if out else layout.dist
         lines = _slim_each(named_wheels(layout, wheel or ()), request, folder, dry_run)
     return "\n".join(lines)
 
@@ -102,6 +117,63 @@ def _request(
     return SlimRequest(facts, tuple(requested))
 
 
+def plain_wheels(layout: Layout, names: Sequence[str]) -> list[Path]:
+    """Return the plain wheels that paths name, as `named_wheels` does.
+
+    Raises DeliveryError for a variant that is named itself, not by its folder.
+    """
+    for name in names:
+        if Path(name).is_file():
+            slim_variants.refuse_variant(Path(name))
+    wheels = []
+    for wheel in named_wheels(layout, names):
+        if not wheel_file.parse_file_name(wheel).variant:
+            wheels.append(wheel)
+    return wheels
+
+
+def named_capabilities(
+    facts: Facts, layout: Layout, arch_list: str, gpu_names: Sequence[str]
+) -> list[str]:
+    """Return the compute capabilities of GPUs that --arch-list and --gpu name, oldest first.
+
+    There may be none. Raises ConfigError as for a slim wheel.
+    """
+    if not arch_list and not gpu_names:
+        return []
+    request = _request(facts, layout, arch_list, gpu_names, local=False)
+    return _variant_capabilities(request)
+
+
+def _variant_capabilities(request: SlimRequest) -> list[str]:
+    """Return the capabilities of which variants are made. Raises ConfigError for PTX."""
+    with_ptx = [gpu.capability.name for gpu in request.gpus if gpu.with_ptx]
+    if with_ptx:
+        raise ConfigError(
+            f"{with_ptx[0]}+PTX: later GPUs get the null variant, which has all code: leave out "
+            "+PTX",
+            code="ptx-in-variant",
+        )
+    return [gpu.capability.name for gpu in request.gpus]
+
+
+def _make_variants(
+    wheels: Sequence[Path], request: SlimRequest, destination: Path
+) -> Iterator[str]:
+    """Make variants of each wheel with code for GPUs, and yield tables of them."""
+    capabilities = _variant_capabilities(request)
+    for wheel in wheels:
+        if len(wheels) > 1 and not slim_wheel.has_device_code(
+            wheel, request.facts.unslimmed_libraries
+        ):
+            yield f"{wheel.name}: has no code for GPUs that may be left out, and no variants"
+            continue
+        made = slim_variants.make_gpu_variants(request.facts, wheel, capabilities, destination)
+        yield f"{wheel.name}: {format_bytes(wheel.stat().st_size)}"
+        yield slim_variants.format_variants(made, wheel.stat().st_size)
+    yield f"to index them: invoke index --variants --dist {shlex.quote(str(destination))}"
+
+
 def slim_for_image(
     facts: Facts, layout: Layout, arch_list: str, folder: Path, wheels: Sequence[Path]
 ) -> list[Path]:
@@ -144,6 +216,7 @@ def _slim_one(  # noqa: PLR0917
     pins of their slim versions; those of this wheel are added. A wheel that pins one of them is
     written even if no code is removed.
     """
+    slim_variants.refuse_variant(wheel)
     distribution = slim_wheel.read_sound_wheel(wheel)
     version = str(distribution.version)
     if slim_wheel.slim_version(distribution.version, request, "") == version:

@@ -5,6 +5,7 @@ release of torch that the project gets; extensions are built against it.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -18,9 +19,15 @@ from torchmill.config.release import Release
 from torchmill.config.release_lookup import base_package, paired_release, partner_releases
 from torchmill.core.errors import ConfigError, DeliveryError, parse_option
 from torchmill.core.paths import Layout
+from torchmill.deliver import variant_resolver
 from torchmill.deliver.snippet import project_file
 from torchmill.deliver.snippet.decision import decide
-from torchmill.deliver.snippet.model import SnippetRequest, WheelOffer, WheelStock
+from torchmill.deliver.snippet.model import (
+    SnippetDecision,
+    SnippetRequest,
+    WheelOffer,
+    WheelStock,
+)
 from torchmill.deliver.snippet.platforms import find_platforms
 from torchmill.deliver.snippet.stock import is_offer_of, read_stock
 from torchmill.deliver.snippet.tools import Render, snippet_tools
@@ -68,6 +75,8 @@ def write_snippet(
     for variant_name in variants:
         request = SnippetRequest(releases, variant_name, platforms, native.native_arch(), direct)
         decisions.append(decide(facts, stock, request))
+    if tool == "uv":
+        decisions = [with_variant_notes(decision, stock) for decision in decisions]
     # All variants are declared in one project, which has one range of Pythons.
     common = set.intersection(*(set(decision.pythons) for decision in decisions))
     if not common:
@@ -85,6 +94,20 @@ def write_snippet(
     lines = [project_file.edit_project(Path(into), snippet, tool, extra)]
     lines += [note.removeprefix("# ") for note in notes]
     return "\n".join(lines)
+
+
+def with_variant_notes(decision: SnippetDecision, stock: WheelStock) -> SnippetDecision:
+    """Return a decision for uv with notes on the wheel variants of its pins, if there are any."""
+    pins = {f"{pin.package}=={pin.version}" for pin in decision.pins if pin.offers}
+    chosen = sorted(pins.intersection(stock.variants))
+    if not chosen:
+        return decision
+    notes = (
+        f"{', '.join(chosen)}: its variants are a draft. uv chooses by GPU and processor with",
+        f"  uv pip install --preview-features {variant_resolver.PREVIEW} -r pyproject.toml",
+        f"from {variant_resolver.OLDEST_UV} on; `uv lock` and `uv sync` take the plain wheel.",
+    )
+    return replace(decision, notes=(*decision.notes, *notes))
 
 
 def _renderer(facts: Facts, tool: str, variants: Sequence[str]) -> Render:

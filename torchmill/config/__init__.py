@@ -36,5 +36,6 @@
   it
 - toolkit: CUDA toolkits: the GPUs that each compiles for, its parts, and its providers
 - versions: versions and their bounds: order Pythons, test versions, and write bounds for people
+- wheel_variants: wheels of one version for different hardware: their properties and providers
 - wheel_code: readings of published wheels: their code for GPUs, and their demands on a processor
 """

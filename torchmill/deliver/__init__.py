@@ -12,5 +12,6 @@
 - retention: keep the newest releases, and remove older releases
 - signature: signatures of deliveries, by keys of one's own or by an identity of Sigstore
 - snippet/: what a project declares to use the wheels
+- variant_resolver: ask uv which wheel variant a machine gets
 - templates: fill in the templates of files that users get: Dockerfiles, project files and pages
 """

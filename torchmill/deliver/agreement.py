@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from zipfile import ZipFile
 
-from millpress import content_checks, record_file
+from millpress import content_checks, file_names, record_file
 from millpress.errors import InputError, WheelError
 from millpress.zip_archive import ARCHIVE_ERRORS
 from packaging.utils import canonicalize_name
@@ -167,6 +167,8 @@ def examine_wheel(
         _check_document("SBOM", sbom_suffix, wheel, expected, read_sbom),
         _check_inner_sbom(wheel),
     ]
+    if wheel.variant:
+        checks.append(_check_variant(wheel))
     if named_original:
         checks.append(_check_original(path, named_original, original))
     return AgreementVerdict(path, tuple(checks))
@@ -293,14 +295,37 @@ def _check_original(
         return AgreementCheck(name, f"made of {title}: not compared, name it with --original")
     if hash_file(original) != named_original.get("sha256"):
         return AgreementCheck(name, "", (f"{original} is not {title}",))
-    tags = wheel.name.split("-")[2:]
-    if tags != str(named_original.get("wheel")).split("-")[2:]:
+    plain_name, label = file_names.split_label(wheel.name)
+    original_name = str(named_original.get("wheel"))
+    if label:  # what a variant is for follows the tags of its original
+        original_name, _ = file_names.split_label(original_name)
+    if plain_name.split("-")[2:] != original_name.split("-")[2:]:
         return AgreementCheck(name, "", (f"{wheel.name} has other tags than {title}",))
     try:
         problems = tuple(slimming.wheel_differences(original, wheel))
     except (InputError, WheelError, *ARCHIVE_ERRORS, *DOCUMENT_ERRORS) as error:
         problems = (str(error),)
     return AgreementCheck(name, f"all of {title} except code for GPUs", problems)
+
+
+def _check_variant(wheel: FinishedWheel) -> AgreementCheck:
+    """Return the check of what a wheel variant is for: its metadata, and what its manifest says."""
+    from torchmill.wheel import variant_metadata
+
+    name = "variant"
+    try:
+        variant = variant_metadata.read_variant(wheel.path)
+    except DeliveryError as error:
+        problem = str(error).removeprefix(f"{wheel.path.name}: ")
+        return AgreementCheck(name, "", (problem,))
+    declared = _object_at(wheel.manifest, "wheel_variant")
+    if variant is None or not declared:
+        return AgreementCheck(name, str(variant))
+    properties = [str(required) for required in variant.properties]
+    if (declared.get("label"), declared.get("properties")) != (variant.label, properties):
+        problem = f"the manifest says {declared.get('label')} {declared.get('properties')}"
+        return AgreementCheck(name, "", (f"{problem}, the wheel {variant}",))
+    return AgreementCheck(name, f"{variant}, by {declared.get('library')}")
 
 
 def damaged_check(name: str, error: Exception) -> AgreementCheck:

@@ -64,6 +64,7 @@
 - storage: the bytes that each part of a build takes on disk
 - system_packages: the system packages that a release needs, and the command that installs them
 - trial: who has built a cell before: upstream, somebody whose report is recorded, or nobody known
+- variant_choice: which wheel variant a machine gets, and which GPUs get the same one
 - walk: the walk to some wheels: its steps, and what would stop them, before the first one runs
 - wheel_fit: judge a published wheel: whether the code that was read in it runs on a machine
 - wheel_name: the name of a wheel: version, local label and tags

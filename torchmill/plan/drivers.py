@@ -6,6 +6,7 @@ because a machine does not report its driver.
 
 from packaging.version import Version
 
+from torchmill.config.facts import Facts
 from torchmill.config.toolkit import Toolkit
 from torchmill.host.host import Host
 from torchmill.plan.boards import board_driver_support, board_runs
@@ -23,6 +24,20 @@ def driver_compiles_ptx(toolkit: Toolkit, host: Host) -> bool:
     if host.system == "windows":
         return True  # the driver that it takes is recorded for Linux only
     return not is_known_older(host.gpus.running_driver, bound=toolkit.driver_ptx)
+
+
+def driver_cuda(facts: Facts, driver: str | None) -> str:
+    """Return the CUDA version that a Linux driver has, "13.0"; if it is not known, the newest.
+
+    It is that of the newest toolkit that came with such a driver or an older one; "" for a driver
+    that is older than all of them.
+    """
+    versions = []
+    for toolkit in facts.toolkits:
+        came_with = toolkit.driver_ptx or toolkit.driver
+        if came_with and not is_known_older(driver, came_with):
+            versions.append(toolkit.version)
+    return max(versions, key=Version, default="")
 
 
 def oldest_driver(toolkit: Toolkit, system: str) -> str | None:

@@ -9,6 +9,8 @@ packages/.
 - sbom: the SBOM of a wheel
 - slim: leave out of libraries the GPU code that the requested GPUs do not run
 - slim_wheel: slim a wheel, or a package in an environment
+- variant_metadata: write and read what a wheel is a variant for, in the format of a draft
 - statement: the in-toto statement of a wheel with SLSA provenance, its builder and materials
+- written_wheel: write a wheel anew from another one: with other libraries, as a variant
 - verify/: check a wheel against its plan: static_checks, device_code, slimming, clean_environment
 """

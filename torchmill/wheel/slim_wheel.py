@@ -6,11 +6,7 @@ slimmed in place: its libraries and the rows about them in its RECORD are replac
 """
 
 import csv
-import hashlib
-import os
-import re
 import shutil
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -18,58 +14,34 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from zipfile import ZipFile, ZipInfo
 
-from millguard.limits import LimitMeter
 from millpress import (
     content_checks,
     dependencies,
     elf,
-    metadata,
     record_file,
     wheel_file,
-    wheel_writer,
     zip_archive,
 )
-from millpress.staging import StagedWheel
-from millpress.wheel_writer import open_compressor
-from millpress.zip_archive import ZipMember, ZipWriter
 from packaging.version import Version
 
-from torchmill.core import formats
 from torchmill.core.atomic_writes import fresh_path, write_atomically
 from torchmill.core.digests import hash_file
-from torchmill.core.errors import BuildError, ConfigError, DeliveryError
+from torchmill.core.errors import ConfigError, DeliveryError
 from torchmill.core.system_errors import report_unwritable
-from torchmill.wheel import dist_files, finished_wheel, sbom, slim, statement
+from torchmill.wheel import finished_wheel, slim, written_wheel
 from torchmill.wheel.finished_wheel import SLIM_LABEL, FinishedWheel
-from torchmill.wheel.slim import LibraryPlan, SlimRequest
-from torchmill.wheel.verify import slimming
+from torchmill.wheel.slim import SlimRequest
 from torchmill.wheel.verify.device_code import FATBIN_SECTIONS, code_order
+from torchmill.wheel.written_wheel import NewWheel, SlimLibrary, StagedLibraries
 
 EXTRACT_THREADS = 2
 READ_BYTES = 1 << 20
 LONGEST_NAME_BYTES = 32  # of a section of fatbins
 MOST_PROBLEMS = 3  # that a message names
 SIGNATURES = (".dist-info/RECORD.jws", ".dist-info/RECORD.p7s")
-DATA_FOLDER = re.compile(r"^[^/]+\.data/")  # its name has the version: "torch-2.6.0.data/"
-CUDA_OF_PACKAGE = re.compile(r"^cuda\b[^=\n]*= *'(\d+\.\d+)", re.MULTILINE)  # in torch/version.py
-PERMISSION_BITS = 0o777
-
-
-@dataclass(frozen=True, slots=True)
-class SlimLibrary:
-    """A library of a wheel or an environment, and the parts of it that stay."""
-
-    name: str  # in RECORD
-    path: Path  # of the library as it is now
-    plan: LibraryPlan
-
-    @property
-    def new_size(self) -> int:
-        """Return the size that its file will have, in bytes."""
-        return self.plan.cuts.new_offset(self.plan.size)
 
 
 def slim_version(version: Version, request: SlimRequest, cuda: str) -> str:
@@ -178,18 +150,41 @@ def stage_libraries(wheel: Path, folder: Path, patterns: Iterable[str]) -> list[
     those whose names match `patterns`. Returns the extracted libraries and programs.
     """
     libraries = []
-    metadata_files = []
     with ZipFile(wheel) as archive:
         for info in archive.infolist():
-            if info.is_dir():
+            if info.is_dir() or is_untouched(info.filename, patterns):
                 continue
-            if not is_untouched(info.filename, patterns) and _may_have_code(archive, info):
+            if _may_have_code(archive, info):
                 libraries.append(info)
-            if info.filename.partition("/")[0].endswith(".dist-info"):
-                metadata_files.append(info)
-    targets = [(info, f"{folder}/{info.filename}") for info in libraries + metadata_files]
+    targets = [(info, f"{folder}/{info.filename}") for info in libraries]
     zip_archive.extract_members(wheel, targets, EXTRACT_THREADS)
+    stage_metadata(wheel, folder)
     return [LibraryFile(info.filename, folder / info.filename) for info in libraries]
+
+
+def has_device_code(wheel: Path, patterns: Iterable[str]) -> bool:
+    """Tell whether a wheel has a library with the name of a section of fatbins in it.
+
+    Libraries whose names match `patterns` do not count. Nothing is written to a disk.
+    """
+    with wheel_file.open_wheel(wheel) as archive:
+        for info in archive.infolist():
+            if info.is_dir() or is_untouched(info.filename, patterns):
+                continue
+            if _may_have_code(archive, info):
+                return True
+    return False
+
+
+def stage_metadata(wheel: Path, folder: Path) -> None:
+    """Extract the .dist-info of a wheel into `folder`."""
+    targets = []
+    with ZipFile(wheel) as archive:
+        for info in archive.infolist():
+            top = info.filename.partition("/")[0]
+            if top.endswith(".dist-info") and not info.is_dir():
+                targets.append((info, f"{folder}/{info.filename}"))
+    zip_archive.extract_members(wheel, targets, EXTRACT_THREADS)
 
 
 def _may_have_code(archive: ZipFile, info: ZipInfo) -> bool:
@@ -211,26 +206,6 @@ def _may_have_code(archive: ZipFile, info: ZipInfo) -> bool:
     return False
 
 
-def read_cuda_version(wheel: Path) -> str:
-    """Return the CUDA version in a wheel's own version module: "12.4"; "" if it names none."""
-    module = f"{wheel.name.partition('-')[0]}/version.py"
-    with ZipFile(wheel) as archive:
-        if module not in archive.namelist():
-            return ""
-        text = archive.read(module).decode("utf-8", "replace")
-    match = CUDA_OF_PACKAGE.search(text)
-    return match[1] if match else ""
-
-
-@dataclass(frozen=True, slots=True)
-class StagedLibraries:
-    """A wheel whose metadata and libraries with code for GPUs are extracted to a folder."""
-
-    wheel: FinishedWheel
-    folder: Path
-    libraries: Sequence[SlimLibrary]
-
-
 def write_slim_wheel(
     staged: StagedLibraries, request: SlimRequest, destination: Path, bases: Mapping[str, str]
 ) -> Path:
@@ -241,116 +216,18 @@ def write_slim_wheel(
     ("torch==2.1.0+cu118" -> "torch==2.1.0+cu118.sm86").
     """
     original = staged.wheel
-    cuda = str(original.manifest.get("toolkit") or read_cuda_version(original.path))
-    version = slim_version(original.version, request, cuda)
-    for library in staged.libraries:
-        smaller = library.path.with_name(f"{library.path.name}.slim")
-        _write_proved(library, smaller)
-        smaller.replace(library.path)
-    project, _, *tags = original.path.name.split("-")
-    name = "-".join([project, version, *tags])
-    kept_for = []
+    version = slim_version(original.version, request, written_wheel.original_cuda(original))
+    new = NewWheel(version, kept_for(request), slim_requirement(original, bases))
+    return written_wheel.write_wheel(staged, new, destination)
+
+
+def kept_for(request: SlimRequest) -> tuple[str, ...]:
+    """Return the GPUs that code is kept for, as a manifest says it: "8.6", "9.0+PTX"."""
+    names = []
     for gpu in request.gpus:
         suffix = "+PTX" if gpu.with_ptx else ""
-        kept_for.append(f"{gpu.capability.name}{suffix}")
-    with fresh_path(destination / name) as packed:
-        manifest: dict[str, Any] = {formats.KEY: formats.MANIFEST} | _original_manifest(original)
-        manifest.pop("planned", None)  # a file name that the plan gave to the original
-        manifest |= {
-            "wheel": name,
-            "version": version,
-            "key": hashlib.sha256(f"{original.sha256} {kept_for}".encode()).hexdigest(),
-            "toolkit": cuda or None,
-            "original": {
-                "wheel": original.path.name,
-                "version": str(original.version),
-                "sha256": original.sha256,
-            },
-            "kept_for": kept_for,
-            "device_code": {
-                library.name: dict(library.plan.kept_code) for library in staged.libraries
-            },
-            "builder": statement.describe_builder(os.environ),
-        }
-        stamped = _stamp_metadata(staged, version, bases)
-        _write_inner_sbom(staged, stamped, manifest)
-        manifest["packing"] = {"codec": _write_archive(staged, stamped, packed)}
-        manifest |= {"sha256": hash_file(packed), "size": packed.stat().st_size}
-        documents = dist_files.compose_documents(manifest, packed)
-        dist_files.publish_wheel(packed, destination / name, manifest, documents=documents)
-    return destination / name
-
-
-def _original_manifest(wheel: FinishedWheel) -> dict[str, Any]:
-    """Return the manifest of a wheel, in today's format; without one, the facts in its name."""
-    manifest = dict(wheel.manifest)
-    if not manifest:
-        return {"package": wheel.name, "tag": f"v{wheel.version.public}", "identifier": wheel.name}
-    if formats.judge_format(manifest, formats.MANIFEST) == "same":
-        return manifest
-    # In other formats, "commit" may be a commit that was declared, not proven.
-    manifest |= {
-        "commit": None,
-        "commit_verified": False,
-        "commit_declared": manifest.get("commit"),
-        "unproven": "the torchmill that built it wrote another format",
-        "submodules": dict.fromkeys(manifest.get("submodules", {}), ""),
-        formats.KEY: formats.MANIFEST,
-    }
-    return manifest
-
-
-def _write_inner_sbom(
-    staged: StagedLibraries, stamped: StagedWheel, manifest: Mapping[str, Any]
-) -> None:
-    """Write the SBOM in the wheel anew, or remove it if the original has no manifest.
-
-    Without the manifest the materials of the original are not known, so its SBOM cannot be composed
-    for changed libraries.
-    """
-    file = stamped.dist_info / sbom.INNER_PATH
-    if not staged.wheel.manifest:
-        file.unlink(missing_ok=True)
-    elif file.exists():
-        digests = record_file.recorded_digests(staged.wheel.path)
-        for library in staged.libraries:
-            digests[library.name] = hash_file(library.path)
-        headers = (stamped.dist_info / "METADATA").read_bytes()
-        file.write_bytes(sbom.compose_inner_sbom(manifest, headers, digests))
-
-
-def _write_proved(library: SlimLibrary, destination: Path) -> None:
-    """Write a slim library, and compare it with its original.
-
-    Raises BuildError if they differ in more than removed code for GPUs.
-    """
-    slim.write_library(library.path, destination, library.plan)
-    problem = next(slimming.library_differences(library.path, destination), None)
-    if problem is not None:
-        raise BuildError(
-            f"{library.name}: cannot be slimmed ({problem}): it stays as it is", code="not-slimmed"
-        )
-
-
-def _stamp_metadata(staged: StagedLibraries, version: str, bases: Mapping[str, str]) -> StagedWheel:
-    """Write the new version, and the requirement on a slim base, into the extracted metadata.
-
-    Returns the extracted wheel under its new version: its .dist-info is renamed.
-    """
-    wheel = staged.wheel
-    (dist_info,) = staged.folder.glob("*.dist-info")
-    unstamped = StagedWheel(
-        raw_name=wheel.path.name,
-        root=staged.folder,
-        dist_info=dist_info,
-        name=wheel.name,
-        version=str(wheel.version),
-        package="",
-    )
-    # PyTorch's own wheels have one platform tag in WHEEL ("linux_x86_64") and another in their file
-    # name ("manylinux_2_28_x86_64"), which installers go by.
-    metadata.set_platform_tag(unstamped, wheel.path.stem.rpartition("-")[2])
-    return metadata.stamp_version(unstamped, version, slim_requirement(wheel, bases))
+        names.append(f"{gpu.capability.name}{suffix}")
+    return tuple(names)
 
 
 def slim_requirement(wheel: FinishedWheel, bases: Mapping[str, str]) -> str | None:
@@ -363,55 +240,6 @@ def slim_requirement(wheel: FinishedWheel, bases: Mapping[str, str]) -> str | No
         if requirement in bases:
             return bases[requirement]
     return None
-
-
-def _write_archive(staged: StagedLibraries, stamped: StagedWheel, packed: Path) -> str:
-    """Write the archive of a slim wheel, and return the codec that compressed it.
-
-    Members that did not change are copied from the original without compressing them again, with
-    their rows in RECORD. Slim libraries and the metadata are compressed.
-    """
-    original = staged.wheel.path
-    dist_info = stamped.dist_info.name
-    data_folder = f"{dist_info.removesuffix('dist-info')}data/"
-    with ZipFile(original) as archive:
-        infos = [info for info in archive.infolist() if not info.is_dir()]
-        old_dist_info = f"{wheel_file.dist_info_folders(archive.namelist())[0]}/"
-        rows = record_file.parse_record(archive.read(f"{old_dist_info}RECORD").decode())
-    changed_names = {library.name for library in staged.libraries}
-    copied_rows: list[Sequence[str]] = []
-    with (
-        packed.open("wb") as sink,
-        original.open("rb") as source,
-        open_compressor(None, threads=LimitMeter().cores().count) as compressor,
-    ):
-        target = ZipWriter(sink, time.gmtime(wheel_writer.source_date_epoch(os.environ)))
-        for info in infos:
-            if info.filename in changed_names or info.filename.startswith(old_dist_info):
-                continue
-            name = DATA_FOLDER.sub(data_folder, info.filename)
-            # Unix keeps the file's mode in the upper half of this field.
-            permissions = info.external_attr >> 16 & PERMISSION_BITS
-            mode = zip_archive.READABLE_MODE | permissions
-            member = ZipMember(name, mode, info.file_size, info.CRC, info.compress_type)
-            target.add_parts(member, zip_archive.stored_parts(source, info))
-            digest_and_size = rows[info.filename][1:]
-            copied_rows.append((name, *digest_and_size))
-        record = f"{dist_info}/RECORD"
-        library_names = sorted(DATA_FOLDER.sub(data_folder, name) for name in changed_names)
-        metadata_names = []
-        for path in stamped.dist_info.rglob("*"):
-            name = f"{dist_info}/{path.relative_to(stamped.dist_info)}"
-            if path.is_file() and name != record:
-                metadata_names.append(name)
-        files = []
-        # The metadata is last, as PEP 427 recommends: then it can be changed in place.
-        for name in library_names + sorted(metadata_names):
-            path = stamped.root / name
-            files.append(wheel_writer.member_source(name, path, path.stat()))
-        compressor.add_recorded(target, files, record, copied_rows)
-        target.close()
-    return str(compressor.codec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -491,7 +319,7 @@ def slim_package(package: InstalledPackage, libraries: Sequence[SlimLibrary]) ->
         replacements = []
         for library in libraries:
             smaller = stack.enter_context(fresh_path(library.path))
-            _write_proved(library, smaller)
+            written_wheel.write_proved(library, smaller)
             shutil.copymode(library.path, smaller)
             digest = record_file.record_digest(bytes.fromhex(hash_file(smaller)))
             rows[library.name] = [library.name, digest, str(smaller.stat().st_size)]

@@ -98,6 +98,8 @@ def _user_parameters(manifest: Mapping[str, Any]) -> dict[str, Any]:
     }
     if "kept_for" in manifest:  # the GPUs that a slim wheel still has code for
         parameters["kept_for"] = manifest["kept_for"]
+    if "wheel_variant" in manifest:  # the machines that a wheel variant is for
+        parameters["wheel_variant"] = manifest["wheel_variant"]
     return parameters
 
 

@@ -198,7 +198,8 @@ def _matching_wheels(
         file_name = wheel_file.parse_file_name(path)
         version = file_name.version
         is_package = file_name.project == canonicalize_name(release.package)
-        if not is_package or version.public != release.version:
+        # Of a variant, the image has the plain wheel, which it slims for its GPUs by itself.
+        if not is_package or version.public != release.version or file_name.variant:
             continue
         label = version.local or ""
         if not label:

@@ -13,8 +13,10 @@ from typing import Any
 
 from millpress import dependencies, wheel_file
 from millpress.dependencies import WheelNeeds
+from packaging.tags import Tag
 from packaging.version import Version
 
+from torchmill.config.wheel_variants import WheelVariant, parse_property
 from torchmill.wheel.finished_wheel import FinishedWheel
 
 # The fields of an entry that its file's name does not have, and their types in JSON.
@@ -27,6 +29,7 @@ _FIELDS: dict[str, Any] = {
     "extras": Sequence,
     "uploaded": str,
 }
+_PROPERTIES = "properties"  # of a wheel variant; plain wheels lack this field
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,13 @@ class IndexEntry:
     requires: tuple[str, ...]  # Requires-Dist
     extras: tuple[str, ...]  # Provides-Extra
     uploaded: str  # when the index first had it: "2026-11-22T10:40:00.000000Z"
+    tags: frozenset[Tag]
+    variant: WheelVariant | None = None  # None: a plain wheel
+
+    @property
+    def label(self) -> str:
+        """Return the label of a variant, "" of a plain wheel."""
+        return self.variant.label if self.variant else ""
 
     @property
     def place(self) -> str:
@@ -52,11 +62,16 @@ class IndexEntry:
 
     def as_data(self) -> dict[str, Any]:
         """Return the fields for JSON that the file's name does not have."""
-        return {key: getattr(self, key) for key in _FIELDS}
+        data = {key: getattr(self, key) for key in _FIELDS}
+        if self.variant is not None:
+            data[_PROPERTIES] = [str(required) for required in self.variant.properties]
+        return data
 
 
-def make_entry(wheel: FinishedWheel, uploaded: str) -> IndexEntry:
-    """Return the entry of a wheel."""
+def make_entry(
+    wheel: FinishedWheel, uploaded: str, variant: WheelVariant | None = None
+) -> IndexEntry:
+    """Return the entry of a wheel; `variant` is what it is a variant for."""
     headers = wheel_file.parse_headers(wheel.metadata)
     data = {
         "size": wheel.size,
@@ -67,19 +82,25 @@ def make_entry(wheel: FinishedWheel, uploaded: str) -> IndexEntry:
         "extras": sorted(headers.get_all("Provides-Extra", [])),
         "uploaded": uploaded,
     }
+    if variant is not None:
+        data[_PROPERTIES] = [str(required) for required in variant.properties]
     return restore_entry(wheel.path.name, data)
 
 
 def restore_entry(file: str, data: Mapping[str, Any]) -> IndexEntry:
     """Return the entry of a wheel's file from the `data` that `as_data` returned.
 
-    Raises KeyError, TypeError or WheelError if these are not those of an entry.
+    Raises KeyError, TypeError, ValueError or WheelError if these are not those of an entry.
     """
     file_name = wheel_file.parse_file_name(Path(file))
     version = file_name.version
     for key, kind in _FIELDS.items():
         if not isinstance(data[key], kind):
             raise TypeError("an entry of the state has a field of another type")
+    variant = None
+    if file_name.variant:
+        properties = tuple(map(parse_property, data[_PROPERTIES]))
+        variant = WheelVariant(file_name.variant, properties)
     # Wheels for macOS have no variants, because there is no CUDA, and therefore no label.
     all_variants = all(
         tag.platform == "any" or tag.platform.startswith("macosx_") for tag in file_name.tags
@@ -96,6 +117,8 @@ def restore_entry(file: str, data: Mapping[str, Any]) -> IndexEntry:
         requires=tuple(data["requires"]),
         extras=tuple(data["extras"]),
         uploaded=data["uploaded"],
+        tags=file_name.tags,
+        variant=variant,
     )
 
 

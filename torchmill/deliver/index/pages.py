@@ -10,9 +10,11 @@ import posixpath
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 from torchmill.core.errors import DeliveryError
 from torchmill.deliver.index.entries import IndexEntry
+from torchmill.deliver.index.variant_files import VariantsFile, compose_variants_files
 from torchmill.deliver.index.yanks import yank_reason
 from torchmill.wheel.dist_files import PROVENANCE_SUFFIX
 
@@ -59,6 +61,25 @@ class PageLink:
         return ""
 
 
+@dataclass(frozen=True, slots=True)
+class VariantsLink:
+    """The metadata of a version's variants on a page."""
+
+    file: VariantsFile
+    url: str  # quoted, relative to the page
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Return its fields on the JSON page of its project."""
+        return {
+            "filename": self.file.file,
+            "url": self.url,
+            "hashes": {"sha256": self.file.sha256},
+            "size": self.file.size,
+            "yanked": False,
+        }
+
+
 def compute_pages(
     entries: Sequence[IndexEntry],
     yanked: Mapping[str, str],
@@ -92,7 +113,21 @@ def compute_pages(
             page_links.append(link)
         return page_links
 
-    project_pages: dict[str, str] = {}
+    # They lie in the index, wherever the wheels are: a few hundred bytes for each variant.
+    variants_files = compose_variants_files(entries)
+
+    def variants_links(chosen: Iterable[IndexEntry], folder: str) -> list[VariantsLink]:
+        """Return the links to the metadata of variants among some wheels, as `links` does."""
+        releases = dict.fromkeys((entry.name, entry.version) for entry in chosen)
+        page_links = []
+        for release in releases:
+            if release in variants_files:
+                file = variants_files[release]
+                url = quote(posixpath.relpath(file.place, folder or "."))
+                page_links.append(VariantsLink(file, url))
+        return page_links
+
+    project_pages: dict[str, str] = {file.place: file.text for file in variants_files.values()}
     list_pages: dict[str, str] = {}
     for variant in ("", *variants):
         included = [
@@ -101,15 +136,23 @@ def compute_pages(
         names = list(dict.fromkeys(entry.name for entry in included))
         for name in names:
             folder = posixpath.join(variant, name)
-            page_links = links((entry for entry in included if entry.name == name), folder)
-            project_pages[f"{folder}/{HTML}"] = _html(f"Links for {name}", links=page_links)
-            project_pages[f"{folder}/{JSON}"] = _project_json(name, page_links)
+            of_project = [entry for entry in included if entry.name == name]
+            page_links = links(of_project, folder)
+            metadata_links = variants_links(of_project, folder)
+            project_pages[f"{folder}/{HTML}"] = _html(
+                f"Links for {name}", links=page_links, metadata_links=metadata_links
+            )
+            project_pages[f"{folder}/{JSON}"] = _project_json(name, page_links, metadata_links)
         sub_indexes = [] if variant else variants
         list_pages[posixpath.join(variant, HTML)] = _html(
             "Simple index", projects=names, variants=sub_indexes
         )
         list_pages[posixpath.join(variant, JSON)] = _list_json(names)
-        list_pages[posixpath.join(variant, FLAT)] = _html("Wheels", links=links(included, variant))
+        list_pages[posixpath.join(variant, FLAT)] = _html(
+            "Wheels",
+            links=links(included, variant),
+            metadata_links=variants_links(included, variant),
+        )
     return project_pages | list_pages
 
 
@@ -130,10 +173,11 @@ def _refuse_colliding_labels(variants: Iterable[str], entries: Iterable[IndexEnt
 
 
 def _html(title: str, **lists: Sequence[object]) -> str:
-    """Return a page with lists of `links`, `projects` or `variants`."""
+    """Return a page with lists of `links`, `metadata_links`, `projects` or `variants`."""
     from torchmill.deliver.templates import fill_template
 
-    values = {"links": (), "projects": (), "variants": (), "documents": LINKED, **lists}
+    empty = {"links": (), "metadata_links": (), "projects": (), "variants": ()}
+    values = {**empty, "documents": LINKED, **lists}
     return fill_template("page.html.jinja", api=API, title=title, **values)
 
 
@@ -143,14 +187,16 @@ def _list_json(names: Iterable[str]) -> str:
     return json.dumps({"meta": {"api-version": API}, "projects": projects}, indent=1) + "\n"
 
 
-def _project_json(name: str, links: Sequence[PageLink]) -> str:
+def _project_json(
+    name: str, links: Sequence[PageLink], metadata_links: Sequence[VariantsLink]
+) -> str:
     """Return the JSON page of a project."""
     versions = sorted({link.entry.version for link in links})
     data = {
         "meta": {"api-version": API},
         "name": name,
         "versions": [str(version) for version in versions],
-        "files": [_file_fields(link) for link in links],
+        "files": [_file_fields(link) for link in links] + [link.fields for link in metadata_links],
     }
     return json.dumps(data, indent=1) + "\n"
 

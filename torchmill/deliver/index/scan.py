@@ -22,7 +22,7 @@ from torchmill.deliver import agreement, signature
 from torchmill.deliver.index import entries, yanks
 from torchmill.deliver.index.entries import IndexEntry
 from torchmill.deliver.index.state import RememberedWheel
-from torchmill.wheel import dist_files, finished_wheel
+from torchmill.wheel import dist_files, finished_wheel, variant_metadata
 
 
 class ReadWheel(NamedTuple):
@@ -76,18 +76,24 @@ class ScannedWheel:
 
 
 def scan_wheels(
-    dists: Sequence[Path], remembered: Mapping[str, RememberedWheel], replaceable: Collection[str]
+    dists: Sequence[Path],
+    remembered: Mapping[str, RememberedWheel],
+    replaceable: Collection[str],
+    left_out: Collection[str] = (),
+    proved: Collection[Path] = (),
 ) -> tuple[ScannedWheel, ...]:
     """Return the wheels of some folders, sorted by name, version and file.
 
     `remembered` are the wheels that the index has read before, by their files' names. `replaceable`
     are the versions, such as "torch==1.13.1+cpu", whose wheels may have other bytes than before.
+    The files whose names are in `left_out` are not read. Those in `proved` were written by this
+    run, and are not examined again.
     Progress is shown if a wheel has to be read. Raises DeliveryError for all problems with all
     wheels in one message.
     """
     paths = []
     for dist in dists:
-        paths += wheel_file.list_wheels(dist)
+        paths += [path for path in wheel_file.list_wheels(dist) if path.name not in left_out]
     # The stamps are taken before anything is read: if a file changes while it is read, it has
     # another stamp in the next run, and is read again.
     stamps = {path: _stamp_wheel(path) for path in paths}
@@ -99,7 +105,7 @@ def scan_wheels(
             unchanged[path] = earlier.entry
         else:
             changed.append(path)
-    read = _read_all(changed, remembered, replaceable) if changed else {}
+    read = _read_all(changed, remembered, replaceable, proved) if changed else {}
     wheels = []
     for path in paths:
         if path in read:
@@ -127,7 +133,10 @@ def _stamp_wheel(path: Path) -> str:
 
 
 def _read_all(
-    paths: Sequence[Path], remembered: Mapping[str, RememberedWheel], replaceable: Collection[str]
+    paths: Sequence[Path],
+    remembered: Mapping[str, RememberedWheel],
+    replaceable: Collection[str],
+    proved: Collection[Path],
 ) -> dict[Path, ReadWheel]:
     """Return the entries of some wheels. Raises DeliveryError for all problems together."""
     read: dict[Path, ReadWheel] = {}
@@ -139,7 +148,9 @@ def _read_all(
         for number, path in enumerate(paths, 1):
             bar.update(number, len(paths), path.name)
             try:
-                read[path] = _read_wheel(path, remembered.get(path.name), replaceable)
+                read[path] = _read_wheel(
+                    path, remembered.get(path.name), replaceable, examined=path in proved
+                )
             except (DeliveryError, WheelError) as error:
                 problems.append(str(error))
     if problems:
@@ -150,9 +161,13 @@ def _read_all(
 
 
 def _read_wheel(
-    path: Path, remembered: RememberedWheel | None, replaceable: Collection[str]
+    path: Path,
+    remembered: RememberedWheel | None,
+    replaceable: Collection[str],
+    *,
+    examined: bool,
 ) -> ReadWheel:
-    """Read a wheel, and return its entry with the oddities in it.
+    """Read a wheel, and return its entry with the oddities in it; it may be `examined` already.
 
     Raises DeliveryError for an unsound wheel, and for one that replaces another without permission.
     """
@@ -160,9 +175,12 @@ def _read_wheel(
     uploaded = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     if remembered and remembered.entry.sha256 == wheel.sha256:
         uploaded = remembered.entry.uploaded
-    entry = entries.make_entry(wheel, uploaded)
+    variant = variant_metadata.read_variant(path)
+    entry = entries.make_entry(wheel, uploaded, variant)
     if remembered and remembered.entry.sha256 != wheel.sha256:
         _require_replaceable(path, entry, remembered.entry, replaceable)
+    if examined:
+        return ReadWheel(entry, ())
     # Pages link to the documents beside a wheel, so that all of them are examined.
     verdict = agreement.examine_wheel(path, wheel=wheel)
     if verdict.problems:

@@ -124,7 +124,13 @@ class IndexTarget(PublishTarget):
         return urls.redact_url(self.upload_url)
 
     def complaint(self, file: UploadFile) -> str | None:
-        """Return why the public indexes would refuse a file; None for other indexes."""
+        """Return why an index would refuse a file; None if it would not, as far as is known."""
+        if file.wheel.variant:
+            return (
+                f"{file.name}: is a wheel variant, whose name twine and indexes that take uploads "
+                "refuse: publish it to a folder, a bucket or GitHub, and point `invoke index "
+                "--variants --base-url` there"
+            )
         if urlsplit(self.upload_url).hostname not in PUBLIC:
             return None
         if file.wheel.version.local:

@@ -48,6 +48,8 @@ class WheelStock:
     offers: tuple[WheelOffer, ...]
     # Lines such as "torch 1.13.1+cpu: …", for versions whose wheels have different requirements.
     warnings: tuple[str, ...] = ()
+    # Versions of which it has wheel variants, too: "torch==2.15.0".
+    variants: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,14 @@ The stock is the wheels that torchmill built: in dist/, in another folder, or in
 wheels are those that the facts list for a release; their files are not known.
 """
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.request import url2pathname
 
-from millpress import wheel_file
+from millpress import file_names, wheel_file
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
@@ -43,6 +44,18 @@ def offers_of_index(facts: Facts, files: Iterable["IndexFile"]) -> tuple[WheelOf
         if not file.yanked:
             offers += _offers_of_file(facts, file.name, file.url, file.sha256, {})
     return tuple(offers)
+
+
+def listed_variants(names: Iterable[str]) -> frozenset[str]:
+    """Return the versions with wheel variants among the names of files: "torch==2.15.0"."""
+    pins = set()
+    for name in names:
+        _, label = file_names.split_label(name)
+        if label:
+            with contextlib.suppress(InvalidWheelFilename):
+                parsed = file_names.parse_name(name)
+                pins.add(f"{parsed.project}=={parsed.version}")
+    return frozenset(pins)
 
 
 def is_offer_of(facts: Facts, offer: WheelOffer, release: Release) -> bool:
@@ -225,9 +238,12 @@ def _no_wheels(folder: Path, index: str, problem: str) -> DeliveryError:
 def _read_folder(facts: Facts, folder: Path) -> WheelStock:
     """Return the wheels in a folder without pages, which are read for their digests."""
     paths = []
+    names = []
     for path in wheel_file.list_wheels(folder):
-        package = wheel_file.parse_file_name(path).project
-        if package in facts.packages:
+        file_name = wheel_file.parse_file_name(path)
+        names.append(path.name)
+        # A variant has the requirements of its plain wheel.
+        if file_name.project in facts.packages and not file_name.variant:
             paths.append(path)
     wheels = finished_wheel.read_wheels(paths)
     offers: list[WheelOffer] = []
@@ -236,7 +252,9 @@ def _read_folder(facts: Facts, folder: Path) -> WheelStock:
         offers += _offers_of_file(facts, wheel.path.name, url, wheel.sha256, wheel.manifest)
     warnings = requirement_differences(make_entry(wheel, "") for wheel in wheels)
     place = WheelPlace(PLACE_NAME, folder.as_uri(), flat=True)
-    return WheelStock(str(folder), place, tuple(offers), tuple(warnings))
+    return WheelStock(
+        str(folder), place, tuple(offers), tuple(warnings), variants=listed_variants(names)
+    )
 
 
 def _read_pages(facts: Facts, folder: Path, pages: Sequence[Path]) -> WheelStock:
@@ -247,7 +265,8 @@ def _read_pages(facts: Facts, folder: Path, pages: Sequence[Path]) -> WheelStock
     for page in pages:
         files += parse_html_page(page.read_text("utf-8", "replace"), page.as_uri())
     place = WheelPlace(PLACE_NAME, folder.as_uri())
-    return WheelStock(str(folder), place, offers_of_index(facts, files))
+    variants = listed_variants(file.name for file in files)
+    return WheelStock(str(folder), place, offers_of_index(facts, files), variants=variants)
 
 
 def _read_index(facts: Facts, index: str) -> WheelStock:
@@ -271,4 +290,6 @@ def _read_index(facts: Facts, index: str) -> WheelStock:
             code="no-wheels",
         )
     files = [replace(file, url=urls.strip_login(file.url)) for file in listed]
-    return WheelStock(url, WheelPlace(PLACE_NAME, url), offers_of_index(facts, files))
+    variants = listed_variants(file.name for file in files)
+    place = WheelPlace(PLACE_NAME, url)
+    return WheelStock(url, place, offers_of_index(facts, files), variants=variants)

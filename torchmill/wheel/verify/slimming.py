@@ -15,6 +15,7 @@ from zipfile import ZipFile
 
 from millpress import elf, record_file, wheel_file, zip_archive
 from millpress.elf import ByteRange, ElfImage, Section
+from millpress.file_names import VARIANT_FILE
 
 from torchmill.core.system_errors import report_unwritable
 from torchmill.wheel import sbom
@@ -27,6 +28,8 @@ IDENTITY_BYTES = 16  # of e_ident, with which an ELF file begins
 # Positions in `ElfImage.header` of the numbers that may differ: the offsets of the tables of
 # segments and of sections (e_phoff, e_shoff), and the count of segments (e_phnum).
 CHANGED_HEADER_FIELDS = {4, 5, 9}
+# Files in .dist-info that each wheel has for itself.
+_OWN_FILES = (f".dist-info/{sbom.INNER_PATH}", f".dist-info/{VARIANT_FILE}")
 CHANGED_HEADERS = re.compile("Version|Tag|Root-Is-Purelib")  # of METADATA and WHEEL
 # The parts of a requirement that may differ: its spelling, and the label that slimming gave it.
 _CHANGED_SPELLING = re.compile(r"[ ()]|(?<=\w)\+[\w.]+")
@@ -84,12 +87,13 @@ def _recorded_files(wheel: Path) -> dict[str, RecordedFile]:
     """Return the files in a wheel's RECORD, by their names without the version.
 
     "dist-info/WHEEL" is the key of "torch-2.6.0.dist-info/WHEEL". The SBOM in the wheel is left
-    out: it names the version, and the digests of changed libraries.
+    out: it names the version, and the digests of changed libraries. So is the metadata of a
+    variant, which the original has not.
     """
     record = (record_file.read_dist_info_file(wheel, "RECORD") or b"").decode()
     files = {}
     for name, row in record_file.parse_record(record).items():
-        if not name.endswith(f".dist-info/{sbom.INNER_PATH}"):
+        if not name.endswith(_OWN_FILES):
             plain_name = re.sub(r"^[^/]+\.(dist-info|data)/", r"\1/", name)
             files[plain_name] = RecordedFile(name, row[1:2])
     return files

@@ -1,0 +1,176 @@
+"""Which wheel variant a machine gets: the properties of variants and machines, and the choice.
+
+The properties of a machine are those that a client's provider tells, and the choice is that of PEP
+825 (a draft). Both are modelled here, to tell beforehand which GPUs take which wheel: a variant must
+have all code that any of them would run. uv itself is asked by deliver/variant_resolver.py.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from packaging.version import Version
+
+from torchmill.config import wheel_variants
+from torchmill.config.arch_list import capability_key
+from torchmill.config.facts import Facts
+from torchmill.config.gpu import Capability
+from torchmill.config.wheel_variants import NULL_VARIANT, VariantProperty, WheelVariant
+
+NVIDIA = "nvidia"
+X86_64 = "x86_64"
+LOWER_BOUND = "cuda_version_lower_bound"
+SM_ARCH = "sm_arch"
+_LEVEL = "level"
+# Systems on a chip have Arm processors.
+_ARCH_OF_CHIPS = "aarch64"
+_OLDEST_CUDA_MAJOR = 11  # that NVIDIA's provider tells
+_NEWEST_CUDA_MINOR = 20
+_END = (1 << 30, 0, 0)  # behind all properties of a variant
+
+# The values that a machine has of each feature, by namespace and feature, the best first.
+MachineProperties = Mapping[tuple[str, str], Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuGroup:
+    """The GPUs that get one variant of a wheel."""
+
+    capability: str  # of the variant: "8.6"
+    takers: tuple[Capability, ...]  # of these GPUs, oldest first: 8.6, 8.9
+
+
+def group_gpus(facts: Facts, capabilities: Iterable[str], arch: str) -> list[GpuGroup]:
+    """Return which GPUs get the variant of each capability, oldest first.
+
+    A provider of NVIDIA's tells that a GPU runs the code of all minor versions of its major one, up
+    to its own. So the GPUs of 8.9 get the variant for 8.6, if none is for 8.9. Systems on a chip
+    are left out unless `arch`, the machine of the wheel, is theirs.
+    """
+    ordered = sorted(set(capabilities), key=capability_key)
+    takers: dict[str, list[Capability]] = {capability: [] for capability in ordered}
+    for gpu in facts.gpus.capabilities:
+        if gpu.tegra and arch != _ARCH_OF_CHIPS and gpu.name not in takers:
+            continue
+        variant = _variant_for(gpu.name, ordered)
+        if variant is not None:
+            takers[variant].append(gpu)
+    return [GpuGroup(capability, tuple(gpus)) for capability, gpus in takers.items()]
+
+
+def _variant_for(gpu: str, capabilities: Sequence[str]) -> str | None:
+    """Return the capability whose variant GPUs of `gpu` get, of some in order; None if none."""
+    major, minor = capability_key(gpu)
+    fitting = None
+    for capability in capabilities:
+        variant_major, variant_minor = capability_key(capability)
+        if variant_major == major and variant_minor <= minor:
+            fitting = capability
+    return fitting
+
+
+def gpu_variant(facts: Facts, capability: str, cuda: str, *, needs_ptx: bool) -> WheelVariant:
+    """Return the variant for GPUs of a capability, of a wheel that was made with a CUDA toolkit.
+
+    `cuda` is its version, "13.2", or "" if it is not known. `needs_ptx` tells that the driver has
+    to compile some of its code.
+    """
+    number = capability.replace(".", "")
+    label = f"sm{number}"
+    properties = [VariantProperty(NVIDIA, SM_ARCH, f"{number}_real")]
+    if cuda:
+        label = f"cu{cuda.replace('.', '')}_{label}"
+        bound = cuda if needs_ptx else oldest_cuda(facts, cuda)
+        properties.append(VariantProperty(NVIDIA, LOWER_BOUND, bound))
+    return WheelVariant(label, tuple(sorted(properties)))
+
+
+def oldest_cuda(facts: Facts, cuda: str) -> str:
+    """Return the oldest CUDA version of a driver that runs the code of a toolkit.
+
+    Toolkits of a major version share one (NVIDIA's minor version compatibility): "13.0" for "13.2".
+    A toolkit that no fact describes needs its own.
+    """
+    toolkit = facts.toolkit(cuda)
+    if toolkit is None or toolkit.driver is None:
+        return cuda
+    same = [other.version for other in facts.toolkits if other.driver == toolkit.driver]
+    return min(same, key=Version)
+
+
+def machine_properties(
+    gpus: Iterable[str], driver_cuda: str, x86_64_level: int = 0
+) -> MachineProperties:
+    """Return the properties that a client's providers tell of a machine.
+
+    `gpus` are the capabilities of its GPUs, `driver_cuda` is the CUDA version of its driver, "" if
+    there is none: then nothing is told of GPUs. `x86_64_level` is 0 on other processors.
+    """
+    properties: dict[tuple[str, str], Sequence[str]] = {}
+    if driver_cuda:
+        major, minor = capability_key(driver_cuda)
+        bounds: list[str] = []
+        for lower_major in range(major, _OLDEST_CUDA_MAJOR - 1, -1):
+            newest_minor = minor if lower_major == major else _NEWEST_CUDA_MINOR
+            bounds += [f"{lower_major}.{number}" for number in range(newest_minor, -1, -1)]
+            bounds.append(str(lower_major))
+        properties[NVIDIA, LOWER_BOUND] = bounds
+    capability = max(gpus, key=capability_key, default=None)
+    if driver_cuda and capability is not None:
+        # Of several GPUs only the newest counts, as for NVIDIA's provider.
+        major, minor = capability_key(capability)
+        codes = [f"{major}{number}_real" for number in range(minor, -1, -1)]
+        properties[NVIDIA, SM_ARCH] = [*codes, f"{major}0_virtual"]
+    if x86_64_level:
+        levels = [f"v{number}" for number in range(x86_64_level, 0, -1)]
+        properties[X86_64, _LEVEL] = levels
+    return properties
+
+
+def runs_on(variant: WheelVariant, machine: MachineProperties) -> bool:
+    """Tell whether a machine has one value of every feature that a variant names."""
+    for feature, values in variant.features.items():
+        if not set(values).intersection(machine.get(feature, ())):
+            return False
+    return True
+
+
+def missing_properties(variant: WheelVariant, machine: MachineProperties) -> list[VariantProperty]:
+    """Return the properties of a variant that a machine has not."""
+    missing = []
+    for required in variant.properties:
+        values = machine.get((required.namespace, required.feature), ())
+        if required.value not in values:
+            missing.append(required)
+    return missing
+
+
+def rank_variants(
+    variants: Iterable[WheelVariant], machine: MachineProperties
+) -> list[WheelVariant]:
+    """Return the variants that run on a machine, the best first.
+
+    They are compared by their best property, then by the next, and so on; a variant with more
+    properties goes before one with less, and the null variant is the last.
+    https://peps.python.org/pep-0825/#variant-ordering
+    """
+    ranks: dict[tuple[str, str], tuple[int, int]] = {}
+    for namespace_rank, provider in enumerate(wheel_variants.list_providers()):
+        for feature_rank, feature in enumerate(provider.features):
+            ranks[provider.namespace, feature] = (namespace_rank, feature_rank)
+
+    def key(variant: WheelVariant) -> tuple[list[tuple[int, int, int]], str]:
+        keys = []
+        for feature, values in variant.features.items():
+            order = list(machine[feature])
+            best = min(order.index(value) for value in values if value in order)
+            keys.append((*ranks[feature], best))
+        # A list that ends goes behind one that goes on.
+        return [*sorted(keys), _END], variant.label
+
+    return sorted((variant for variant in variants if runs_on(variant, machine)), key=key)
+
+
+def choose_variant(variants: Iterable[WheelVariant], machine: MachineProperties) -> WheelVariant:
+    """Return the variant that a machine gets; the null variant if no other runs on it."""
+    ranked = rank_variants(variants, machine)
+    return ranked[0] if ranked else NULL_VARIANT
