@@ -19,7 +19,6 @@ from torchmill.config.release import Release
 from torchmill.config.release_lookup import base_package, paired_release, partner_releases
 from torchmill.core.errors import ConfigError, DeliveryError, parse_option
 from torchmill.core.paths import Layout
-from torchmill.deliver import variant_resolver
 from torchmill.deliver.snippet import project_file
 from torchmill.deliver.snippet.decision import decide
 from torchmill.deliver.snippet.model import (
@@ -102,6 +101,8 @@ def with_variant_notes(decision: SnippetDecision, stock: WheelStock) -> SnippetD
     chosen = sorted(pins.intersection(stock.variants))
     if not chosen:
         return decision
+    from torchmill.deliver import variant_resolver
+
     notes = (
         f"{', '.join(chosen)}: its variants are a draft. uv chooses by GPU and processor with",
         f"  uv pip install --preview-features {variant_resolver.PREVIEW} -r pyproject.toml",
