@@ -242,6 +242,7 @@ def plan(
     identifier: str,
     tag: str = "",
     host: str = "",
+    collect_env: str = "",
     json: bool = False,
     sh: bool = False,
     all_: bool = False,
@@ -261,6 +262,7 @@ def plan(
         identifier=identifier,
         tag=tag,
         host=host,
+        collect_env=collect_env,
         json=json,
         sh=sh,
         all_=all_,
@@ -300,6 +302,7 @@ def doctor(
     build: str | None = None,
     tag: str = "",
     host: str = "",
+    collect_env: str = "",
     json: bool = False,
     save: str = "",
     fix: bool = False,
@@ -321,6 +324,7 @@ def doctor(
         build=build,
         tag=tag,
         host=host,
+        collect_env=collect_env,
         json=json,
         save=save,
         fix=fix,
@@ -519,16 +523,24 @@ def bisect(
 
 
 @task(argument="log")
-def diagnose(_: Context, log: str, tag: str = "", json: bool = False) -> None:
+def diagnose(
+    _: Context,
+    log: str | None = None,
+    tag: str = "",
+    host: str = "",
+    collect_env: str = "",
+    json: bool = False,
+) -> None:
     """Say from its log why a build failed, and what fixes it.
 
     For example:
-      invoke diagnose build.log
+      invoke diagnose build.log --collect-env environment.txt
       nox -s wheel-3.10-cpu 2>&1 | invoke diagnose -
     """
     from torchmill.commands.diagnose import diagnose_log
 
-    show(diagnose_log(load_facts(), layout(), log, tag), json=json)
+    output = diagnose_log(load_facts(), layout(), log, tag=tag, host=host, collect_env=collect_env)
+    show(output, json=json)
 
 
 @task(argument="build")

@@ -480,6 +480,7 @@ def _diagnose() -> Schema:
         "`invoke diagnose --json`: why a build failed.",
         {
             "log": text("the log; '-': standard input"),
+            "outcome": text("'found'; 'sound': it shows no failure; 'unknown': nobody can tell"),
             "failure": nullable(of_class(BuildFailure)),
             "cause": nullable(record("the cause; null: the catalogue has none", cause)),
             "causes": listed(record("a reason", candidate), "the cause's reasons, the best first"),

@@ -18,6 +18,7 @@ Only `noxfile.py` and `tasks.py` import it; `command_line` alone imports invoke.
 - cross_build: build for another architecture in a container: options, image, checks beforehand, the
   run
 - deps: `invoke deps`: the command that installs the system packages of a release
+- described_host: the machine of `--host FILE` or `--collect-env FILE`, in place of this one
 - diagnose: `invoke diagnose`: find the cause of a failed build in its log, and the fix
 - doctor: `invoke doctor`: examine a machine, for a build or for itself, and report findings with
   their fixes

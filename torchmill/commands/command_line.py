@@ -286,7 +286,7 @@ def _option_meanings(task: SuiteTask) -> dict[str, str]:
 
 def takes_next(word: str, switches: Container[str]) -> bool:
     """Tell whether a word is an option that takes the next one as its value."""
-    return word.startswith("-") and "=" not in word and word not in switches
+    return _is_option(word) and "=" not in word and word not in switches
 
 
 def words_of_task(task: str, words: Sequence[str], switches: Container[str]) -> list[str]:
@@ -309,9 +309,14 @@ def count_unnamed(words: Sequence[str], switches: Container[str]) -> int:
     """Return how many words of a task, after its name, are neither options nor their values."""
     count = 0
     for previous, word in pairwise(words):
-        if not word.startswith("-") and not takes_next(previous, switches):
+        if not _is_option(word) and not takes_next(previous, switches):
             count += 1
     return count
+
+
+def _is_option(word: str) -> bool:
+    """Tell whether a word is an option; "-" stands for standard input."""
+    return word.startswith("-") and word != "-"
 
 
 def _refuse_slips(

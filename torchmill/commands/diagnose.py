@@ -1,33 +1,84 @@
 """`invoke diagnose`: find the cause of a failed build in its log, and the fix."""
 
 import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from torchmill.commands.command import CommandOutput
+from torchmill.commands.described_host import load_described_host
 from torchmill.config import selection
 from torchmill.config.facts import Facts
+from torchmill.core.errors import ConfigError
 from torchmill.core.log_reader import read_log
 from torchmill.core.paths import Layout
 from torchmill.core.urls import hide_password
 from torchmill.plan import causes
+from torchmill.plan.causes import Diagnosis
 from torchmill.plan.diagnosis import answer
+from torchmill.plan.diagnosis.host_facts import host_facts
+from torchmill.plan.diagnosis.situation import Fact
 
 
-def diagnose_log(facts: Facts, layout: Layout, log: str, tag: str = "") -> CommandOutput:
+def diagnose_log(
+    facts: Facts,
+    layout: Layout,
+    log: str | None,
+    *,
+    tag: str = "",
+    host: str = "",
+    collect_env: str = "",
+) -> CommandOutput:
     """Return the cause of a failed build, and its fix.
 
-    `log` is a path, or "-" for standard input. The release of `tag` rules out causes that it
-    cannot have.
+    `log` is a path, or "-" for standard input; None is the log of the newest session that failed.
+    The release of `tag` rules out causes that it cannot have. `host` is a host file, `collect_env`
+    a file with the output of a collect_env: both say on which machine the build failed.
     """
     version = None
     if tag:
         release = selection.selected_release(facts, layout, tag)
         version = release.version if release else None
-    diagnosis = causes.diagnose(
-        facts.causes, read_log(log), version, time.process_time, rules=facts
-    )
+    known: list[Fact] = []
+    described = load_described_host(host, collect_env)
+    if described is not None:
+        known = list(host_facts(described, "collect_env" if collect_env else "host"))
+    if log is None:
+        log, diagnosis = _newest_failure(facts, layout, version, known)
+    else:
+        diagnosis = _diagnose(facts, log, version, known)
     shown_log = hide_password(log)
     return CommandOutput(
         answer.diagnosis_as_text(diagnosis, shown_log),
         answer.diagnosis_as_data(diagnosis, shown_log),
         exit_code=diagnosis.exit_code,
     )
+
+
+def _diagnose(facts: Facts, log: str, version: str | None, known: Sequence[Fact]) -> Diagnosis:
+    """Return the diagnosis of a log."""
+    return causes.diagnose(
+        facts.causes, read_log(log), version, time.process_time, rules=facts, known=known
+    )
+
+
+def _newest_failure(
+    facts: Facts, layout: Layout, version: str | None, known: Sequence[Fact]
+) -> tuple[str, Diagnosis]:
+    """Return the newest log of a session that shows a failure, and its diagnosis.
+
+    Raises ConfigError if there is none.
+    """
+    for path in _newest_logs(layout):
+        diagnosis = _diagnose(facts, str(path), version, known)
+        if diagnosis.failure is not None or diagnosis.match is not None:
+            return str(path), diagnosis
+    raise ConfigError(
+        f"no log in {layout.logs} shows a failure: name a build's log, or - for standard input",
+        code="no-log",
+    )
+
+
+def _newest_logs(layout: Layout) -> Iterator[Path]:
+    """Yield the logs of sessions that are not empty, the newest first."""
+    logs = [path for path in layout.logs.glob("*.log") if path.is_file() and path.stat().st_size]
+    yield from sorted(logs, key=lambda path: path.stat().st_mtime, reverse=True)

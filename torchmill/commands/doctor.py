@@ -8,6 +8,7 @@ from pathlib import Path
 from millpress.wheel_writer import source_date_epoch
 
 from torchmill.commands.command import CommandOutput
+from torchmill.commands.described_host import load_described_host
 from torchmill.commands.doctor_fixes import local_walk_context, run_fixes
 from torchmill.commands.machine_report import DoctorReport, examine_host, survey_machine
 from torchmill.config import selection
@@ -34,6 +35,7 @@ def show_examination(
     build: str | None = None,
     tag: str = "",
     host: str = "",
+    collect_env: str = "",
     json: bool = False,
     save: str = "",
     options: Options = NO_OPTIONS,
@@ -41,21 +43,21 @@ def show_examination(
     yes: bool = False,
     all_: bool = False,
 ) -> CommandOutput:
-    """Examine this machine, or that of the file `host`, for a build or in general.
+    """Examine this machine, or that of a file, for a build or in general.
+
+    `host` is a host file, `collect_env` a file with the output of a collect_env.
 
     With `fix`, run the fixes and examine it once more. `save` is a file to which the machine is
     written, and `all_` shows all fixes of a finding. The output fails if a build cannot start.
     """
-    if (fix and (host or json)) or (yes and not fix):
+    if (fix and (host or collect_env or json)) or (yes and not fix):
         raise ConfigError(
             "doctor: --fix is for this machine, on a terminal; --yes needs --fix",
             code="fix-elsewhere",
         )
     release = selection.selected_release(facts, layout, tag)
-    described = None
-    if host:
-        described = description.load_host(Path(host))
-    else:
+    described = load_described_host(host, collect_env)
+    if described is None:
         _refuse_wrong_settings()
 
     def examine() -> DoctorReport:
@@ -64,7 +66,7 @@ def show_examination(
         machine = described or survey_machine(facts, layout, cells)
         if save:
             description.save_host(machine, Path(save))
-        own_layout = None if host else layout
+        own_layout = layout if described is None else None
         report = examine_host(facts, own_layout, machine, build or "", release, options)
         return replace(report, every_cure=all_)
 

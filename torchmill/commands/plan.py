@@ -11,6 +11,7 @@ from torchmill.cell.environment import describe_unread
 from torchmill.cell.patches import read_patches
 from torchmill.commands import outlook
 from torchmill.commands.command import CommandOutput
+from torchmill.commands.described_host import load_described_host
 from torchmill.config import selection
 from torchmill.config.costs import MeasuredRun
 from torchmill.config.facts import Facts
@@ -82,12 +83,16 @@ def show_plan(
     *,
     tag: str = "",
     host: str = "",
+    collect_env: str = "",
     json: bool = False,
     sh: bool = False,
     all_: bool = False,
     options: Options = NO_OPTIONS,
 ) -> CommandOutput:
     """Return the work and the cost of a session, with `all_` in every detail.
+
+    `host` is a host file, `collect_env` a file with the output of a collect_env: the plan is for
+    the machine that it describes.
 
     With `sh`, the text is a script that builds the wheel without torchmill. Remarks on the plan go
     to standard error. Raises ConfigError for `sh` together with `json`.
@@ -96,7 +101,8 @@ def show_plan(
         raise ConfigError(
             "invoke plan: --sh prints a script, --json data: give one", code="contradictory-options"
         )
-    preview = _preview(facts, layout, identifier, tag, host, options)
+    described = load_described_host(host, collect_env)
+    preview = _preview(facts, layout, identifier, tag, described, options)
     for remark in _remarks(preview, tag):
         # Standard output has nothing but the plan: it may be a script, or JSON.
         print(as_plain_text(remark), file=sys.stderr)  # noqa: T201
@@ -105,7 +111,7 @@ def show_plan(
         return CommandOutput(script.plan_as_script(preview.plan, facts, preview.host, patches))
     judgements = outlook.judge_plan(facts, preview.cell, preview.host, preview.plan, preview.source)
     container: tuple[str, dict[str, Any]] | None = None
-    if not host and preview.cell.build.arch != preview.native_arch:
+    if described is None and preview.cell.build.arch != preview.native_arch:
         from torchmill.commands.cross_build import preview_cross_build
 
         container = preview_cross_build(
@@ -128,10 +134,15 @@ def show_plan(
 
 
 def _preview(  # noqa: PLR0917
-    facts: Facts, layout: Layout, identifier: str, tag: str, host_file: str, user_options: Options
+    facts: Facts,
+    layout: Layout,
+    identifier: str,
+    tag: str,
+    described: Host | None,
+    user_options: Options,
 ) -> PreviewedPlan:
-    """Return the plan of a cell on this machine, or on that of the file `host_file`."""
-    host = read_or_measure_host(host_file, layout.root, identifier)
+    """Return the plan of a cell on this machine, or on a described one."""
+    host = described or read_or_measure_host("", layout.root, identifier)
     selected = selection.selected_release(facts, layout, tag)
     product, cell = product_cell(facts, identifier, host.arch, selected)
     arch = cell.build.arch
@@ -140,7 +151,7 @@ def _preview(  # noqa: PLR0917
         host = replace(published.target_host(facts, host, arch), arch=host.arch)
     options = user_options
     host = building_host(facts, cell.build, host)
-    if not host_file:
+    if described is None:
         host = with_named_compiler(host, options.settings, os.environ)
         processor = resolve_processor(facts, arch, host, options.cpu, options.settings)
         options = replace(options, processor=processor)
@@ -149,7 +160,7 @@ def _preview(  # noqa: PLR0917
         native_arch = host.crosses  # it needs no container
     options = outlook.options_here(facts, cell, host, options, native_arch)
     source = None
-    if not host_file:
+    if described is None:
         cache = StatCache(layout.stat_cache)
         source = load_examined_source(layout, cell.build.package, cell.release.tag, cache)
     plan = compute_plan(facts, cell, host, options, source)
@@ -158,7 +169,7 @@ def _preview(  # noqa: PLR0917
         layout=layout,
         cell=cell,
         host=host,
-        described=bool(host_file),
+        described=described is not None,
         user_options=user_options,
         options=options,
         source=source,

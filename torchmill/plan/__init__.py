@@ -63,6 +63,7 @@
 - step_origins: the origins of the steps on the way to a wheel: providers, addresses and bytes
 - storage: the bytes that each part of a build takes on disk
 - system_packages: the system packages that a release needs, and the command that installs them
+- translated_text: lines of logs in English, whatever the language of their tools
 - trial: who has built a cell before: upstream, somebody whose report is recorded, or nobody known
 - variant_choice: which wheel variant a machine gets, and which GPUs get the same one
 - walk: the walk to some wheels: its steps, and what would stop them, before the first one runs

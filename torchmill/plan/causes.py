@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import translate
 from functools import cache, lru_cache
-from typing import NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 from torchmill.config.facts import Facts, FailureCause, Precedence
 from torchmill.config.versions import is_within
@@ -37,6 +37,8 @@ _WORDINGS = [
     (literals_of(pattern), bounded_pattern(pattern), words)
     for pattern, words in LOG_WORDS["wordings"]
 ]
+_DOUBT = [bounded_pattern(pattern) for pattern in LOG_WORDS["doubt"]]
+_SUCCESS = [bounded_pattern(pattern) for pattern in LOG_WORDS["success"]]
 _RANKS = get_args(Precedence)  # the best first
 _MACHINE_RANK = 0  # of causes that the machine lacks something
 # In a flood of errors, so many lines are compared with the catalogue: the first ones, and the last.
@@ -68,6 +70,14 @@ class Diagnosis:
     match: DiagnosedCause | None  # None: the catalogue has no entry for it
     unread: str = ""  # what was not compared with the catalogue, as a sentence
     situation: Situation = field(default_factory=Situation)
+    in_doubt: bool = False  # whether a log without a failure is sound
+
+    @property
+    def outcome(self) -> Literal["found", "sound", "unknown"]:
+        """Return whether the log shows a failure, or is sound; "unknown": it cannot be told."""
+        if self.failure is not None or self.match is not None:
+            return "found"
+        return "unknown" if self.in_doubt or self.unread else "sound"
 
     @property
     def headline(self) -> str:
@@ -91,7 +101,7 @@ class Diagnosis:
         """Return the exit code of a command that diagnosed the log.
 
         It is 0 if the cause is known, 8 if only the failure is, or a tool's report of it, and 1 if
-        the log shows no failure.
+        the log shows no failure: it is sound, or says neither.
         """
         if self.match and self.match.cause.precedence != "report":
             return 0
@@ -128,7 +138,13 @@ def diagnose(
     the whole log is searched. Raises ConfigError for a pattern that is not a regular expression.
     """
     collector = FactCollector()
-    reading = last_run(log, collector.see)
+    doubts = _DoubtWatch()
+
+    def observe(line: LogLine) -> None:
+        collector.see(line)
+        doubts.see(line)
+
+    reading = last_run(log, observe)
     failure = first_error.first_failure(reading.lines)
     causes: list[FailureCause] = []
     reports: list[FailureCause] = []
@@ -145,7 +161,30 @@ def diagnose(
         situation = add_rule_facts(rules, situation, match.name if match else "")
     if match is not None:
         match = _choose_candidate(match, situation)
-    return Diagnosis(failure, match, _describe_unread(reading, budget), situation)
+    unread = _describe_unread(reading, budget)
+    return Diagnosis(failure, match, unread, situation, doubts.remain)
+
+
+class _DoubtWatch:
+    """Watches the lines of a log for what leaves in doubt whether it is sound."""
+
+    def __init__(self) -> None:
+        self._is_in_doubt = False
+        self._is_success_shown = False
+
+    @property
+    def remain(self) -> bool:
+        """Tell whether doubts remain: there is one, and nothing that shows success."""
+        return self._is_in_doubt and not self._is_success_shown
+
+    def see(self, line: LogLine) -> None:
+        """Look at a line of the log, until one shows success."""
+        if self._is_success_shown:
+            return
+        text = cut_text(line.text)
+        self._is_success_shown = any(pattern.search(text) for pattern in _SUCCESS)
+        if not self._is_in_doubt:
+            self._is_in_doubt = any(pattern.search(text) for pattern in _DOUBT)
 
 
 def _choose_candidate(match: DiagnosedCause, situation: Situation) -> DiagnosedCause:

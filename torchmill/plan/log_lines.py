@@ -4,11 +4,13 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice, pairwise
 from typing import NamedTuple
 
 from torchmill.core.log_reader import SkippedLines, cut_line
 from torchmill.core.ninja import parse_edge, strip_colours
 from torchmill.core.package_data import read_table_beside
+from torchmill.plan.translated_text import in_english
 
 LOG_WORDS = read_table_beside(__file__, "log_words.toml")
 _PREFIX = re.compile("|".join(LOG_WORDS["prefixes"]))
@@ -24,6 +26,15 @@ _MOST_MESSAGE_LINES = 60
 # What ninja writes of a failed step, and when it stops.
 FAILED_STEP = re.compile(r"\s*FAILED: (?:\[code=\d+\] )?(?P<target>\S*)")
 _STOPPED = re.compile(r"\s*ninja: (?:build stopped|error: rebuilding)")
+_SAMPLE_LINES = 400  # by which it is told how a log was wrapped, and what stands before its lines
+_BAR = "| "  # BitBake's
+_SHARE_OF_BARRED = 0.9  # of the lines
+_FEWEST_BARRED = 3
+_NARROWEST = 60  # characters of a terminal at whose width lines are wrapped
+_WIDEST = 250
+_FEWEST_BROKEN = 2  # words that are cut at the width
+_BROKEN_WORD = re.compile(r"[\w./\\-]{2}")
+_MOST_PIECES = 100  # of one line
 _RUN_BYTES = 16 << 20  # kept at each end of a run whose middle is cut out
 _LINE_BYTES = 120  # of a line in memory, beside its text
 
@@ -65,22 +76,77 @@ def telling_lines(
         edge_before = edge
 
 
+def plain_lines(lines: Iterable[str]) -> Iterator[LogLine]:
+    """Yield all lines with their numbers, without colours and the prefixes of other tools.
+
+    Lines that were wrapped at the width of a terminal are joined. Words of tools in other languages
+    become those of English. A SkippedLines among the lines is an empty line that stands for
+    `line_count` lines.
+    """
+    numbered = _numbered_lines(lines)
+    sample = list(islice(numbered, _SAMPLE_LINES))
+    bar = _common_bar(sample)
+    width = _wrapping_width([line.text.removeprefix(bar) for line in sample])
+    pieces: list[str] = []
+    number = 0
+    for line in chain(sample, numbered):
+        text = line.text.removeprefix(bar)
+        number = number or line.number
+        pieces.append(text)
+        if width and len(text) == width and len(pieces) < _MOST_PIECES:
+            continue
+        yield LogLine(number, in_english(_strip_prefixes("".join(pieces))))
+        pieces.clear()
+        number = 0
+    if pieces:
+        yield LogLine(number, in_english(_strip_prefixes("".join(pieces))))
+
+
+def _numbered_lines(lines: Iterable[str]) -> Iterator[LogLine]:
+    """Yield lines with their numbers, without colours."""
+    number = 0
+    for raw_line in lines:
+        number += raw_line.line_count if isinstance(raw_line, SkippedLines) else 1
+        yield LogLine(number, strip_colours(cut_line(raw_line)).rstrip())
+
+
+def _common_bar(sample: Sequence[LogLine]) -> str:
+    """Return "| " if nearly all lines begin with it, as in logs of BitBake; else "".
+
+    In other logs GCC begins so the lines of sources that it quotes.
+    """
+    texts = [line.text for line in sample if line.text]
+    barred = sum(text.startswith(_BAR) for text in texts)
+    return _BAR if barred >= _FEWEST_BARRED and barred >= _SHARE_OF_BARRED * len(texts) else ""
+
+
+def _wrapping_width(texts: Sequence[str]) -> int:
+    """Return the width at which a log was wrapped; 0 if it was not.
+
+    That is the length of its longest lines, if several have exactly this one and go on in the
+    middle of a word.
+    """
+    width = max((len(text) for text in texts), default=0)
+    if not _NARROWEST <= width <= _WIDEST:
+        return 0
+    broken = 0
+    for text, following in pairwise(texts):
+        if len(text) == width and following and _BROKEN_WORD.match(text[-1] + following[0]):
+            broken += 1
+    return width if broken >= _FEWEST_BROKEN else 0
+
+
 def _without_harmless(
     lines: Iterable[str], observe: Callable[[LogLine], None]
 ) -> Iterator[LogLine]:
     """Yield lines with their numbers, without commands, warnings and excerpts of sources.
 
-    `observe` is called with every line. A SkippedLines among the lines is an empty line that stands
-    for `line_count` lines.
+    `observe` is called with every line.
     """
-    number = 0
     behind_failed = False
-    for raw_line in lines:
-        number += raw_line.line_count if isinstance(raw_line, SkippedLines) else 1
-        text = _strip_prefixes(strip_colours(cut_line(raw_line)).rstrip())
-        line = LogLine(number, text)
+    for line in plain_lines(lines):
         observe(line)
-        words = text.lstrip()
+        words = line.text.lstrip()
         # Behind "FAILED: a.o", ninja shows the command, which may hold any word.
         is_command = behind_failed and not _MESSAGE.search(words)
         behind_failed = words.startswith("FAILED: ")

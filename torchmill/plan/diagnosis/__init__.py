@@ -2,6 +2,7 @@
 
 - situation: what is known of a failed build, each fact with its origin
 - log_facts: read facts out of the lines of a log
+- collected_host: the machine that the output of a collect_env describes
 - host_facts: the facts of a machine that a diagnosis uses
 - rule_facts: what the rule book says of known facts: which gcc this nvcc takes, …
 - compiler_choice: a gcc that both a toolkit and a release of torch take, and how to install it

@@ -28,8 +28,7 @@ def diagnosis_as_text(diagnosis: Diagnosis, log: str) -> str:
     failure = diagnosis.failure
     lines: list[str] = []
     if failure is None and match is None:
-        in_part = " in what was read" if diagnosis.unread else ""
-        lines.append(f"{log} shows no failure{in_part}")
+        lines.append(_no_failure(diagnosis, log))
     else:
         lines.append(f"{log}:{diagnosis.line_number}: {diagnosis.headline}")
         lines.extend(diagnosis_advice(diagnosis))
@@ -40,6 +39,18 @@ def diagnosis_as_text(diagnosis: Diagnosis, log: str) -> str:
     if diagnosis.unread:
         lines.append(f"  {diagnosis.unread}")
     return "\n".join(lines)
+
+
+def _no_failure(diagnosis: Diagnosis, log: str) -> str:
+    """Return a sentence on a log in which no failure was seen."""
+    if diagnosis.outcome == "sound":
+        return f"{log} shows no failure"
+    if diagnosis.unread:
+        return f"{log} shows no failure in what was read"
+    return (
+        f"cannot tell whether {log} shows a failure: its end is missing, or it is in a language that "
+        "is not read; give the whole output, in English (`LC_ALL=C.UTF-8`)"
+    )
 
 
 def diagnosis_advice(diagnosis: Diagnosis) -> list[str]:
@@ -158,6 +169,7 @@ def diagnosis_as_data(diagnosis: Diagnosis, log: str) -> dict[str, Any]:
         probes = list(_probes(match))
     return {
         "log": log,
+        "outcome": diagnosis.outcome,
         "failure": asdict(diagnosis.failure) if diagnosis.failure else None,
         "cause": cause,
         "causes": candidates,

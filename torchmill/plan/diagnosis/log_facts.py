@@ -6,6 +6,7 @@ and a path before what a person wrote.
 """
 
 import re
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,13 @@ from torchmill.plan.line_patterns import LinePattern, cut_text
 from torchmill.plan.log_lines import LogLine
 
 FACT_TABLES: Mapping[str, Mapping[str, Any]] = read_table_beside(__file__, "log_facts.toml")
+_HEAD_LINES = 30_000
+_TAIL_LINES = 5000
 _BLOCK_LINES = 64  # lines that are searched for literals at a time
+# A pattern that so many lines have been searched for in vain is looked for in short lines only:
+# commands of compilers are long and alike, and what describes a machine is short.
+_PATIENCE = 1000
+_SHORT_LINE = 120  # characters
 _LONGEST_TEXT = 200  # characters of a line that a fact keeps
 # A form in which a value is written -> the value as facts have it.
 _FORMS: Mapping[str, Callable[[str], str]] = {
@@ -33,7 +40,7 @@ _FORMS: Mapping[str, Callable[[str], str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class FactPattern:
     """A pattern by which a fact is recognized."""
 
@@ -84,18 +91,33 @@ class FactCollector:
     def __init__(self) -> None:
         self._best: dict[str, _BestMatch] = {}
         self._block: list[LogLine] = []
+        self._line_count = 0
+        self._tail: deque[LogLine] = deque(maxlen=_TAIL_LINES)
         self._open = list(PATTERNS)  # those whose match would change something
+        self._misses = dict.fromkeys(PATTERNS, 0)  # lines that were searched in vain
 
     def see(self, line: LogLine) -> None:
-        """Look at a line of the log."""
-        if line.text:
-            self._block.append(line)
+        """Look at a line of the log.
+
+        In the middle of a long log nothing is looked for: there are commands of compilers, and what
+        describes a machine stands at the beginning or was pasted at the end.
+        """
+        if not line.text:
+            return
+        self._line_count += 1
+        if self._line_count > _HEAD_LINES:
+            self._tail.append(line)
+            return
+        self._block.append(line)
         if len(self._block) >= _BLOCK_LINES:
             self._search_block()
 
     def facts(self) -> list[Fact]:
         """Return the facts of all lines so far."""
         self._search_block()
+        while self._tail:
+            self._block = [self._tail.popleft() for _ in range(min(_BLOCK_LINES, len(self._tail)))]
+            self._search_block()
         return [candidate.fact for candidate in self._best.values()]
 
     def _search_block(self) -> None:
@@ -120,14 +142,19 @@ class FactCollector:
     def _search_lines(self, pattern: FactPattern, lowered_lines: list[str]) -> None:
         """Search the lines of the block for a pattern."""
         literals = pattern.pattern.literals
+        is_tired = self._misses[pattern] > _PATIENCE
         for line, lowered in zip(self._block, lowered_lines, strict=False):
             if not self._is_open(pattern):
                 return
             if literals is not None and not any(literal in lowered for literal in literals):
                 continue
+            if is_tired and len(lowered) > _SHORT_LINE:
+                continue
             match = pattern.pattern.search(cut_text(line.text))
             if match:
                 self._keep(pattern, match, line)
+            else:
+                self._misses[pattern] += 1
 
     def _is_open(self, pattern: FactPattern) -> bool:
         """Tell whether a match of a pattern would count for more than what was seen so far."""

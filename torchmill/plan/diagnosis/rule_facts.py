@@ -281,6 +281,8 @@ def _gcc_to_take(facts: Facts, situation: Situation) -> Iterator[Fact]:
         taken = [int(limit)]
     if toolkit is None and torch is None and not limit:
         return  # no rule puts a bound on it
+    if limit and toolkit is None:
+        yield from _toolkits_by_limit(facts, situation, int(limit))
     if taken and (toolkit is not None or limit):
         basis = "gcc_limit" if limit else "cuda"
         yield _computed(situation, "newest_gcc", str(taken[0]), basis)
@@ -294,6 +296,18 @@ def _gcc_to_take(facts: Facts, situation: Situation) -> Iterator[Fact]:
         yield _computed(situation, "good_gcc", str(choice.major), *basis_of_choice)
         yield _computed(situation, "gcc_install", choice.install, *basis_of_choice)
         yield _computed(situation, "gcc_exports", choice.exports, *basis_of_choice)
+
+
+def _toolkits_by_limit(facts: Facts, situation: Situation, limit: int) -> Iterator[Fact]:
+    """Yield which toolkits nvcc may belong to that takes no gcc newer than a major version."""
+    limited: list[Toolkit] = []
+    for toolkit in facts.toolkits:
+        if toolkit.gcc and fitting_majors(facts, toolkit, None)[0] == limit:
+            limited.append(toolkit)
+    if limited:
+        toolkits = f"CUDA {format_toolkit_range(limited)}"
+        yield _computed(situation, "the_cuda", toolkits, "gcc_limit")
+        yield _computed(situation, "of_cuda", f"of {toolkits}", "gcc_limit")
 
 
 def _bounds_fit(version: str, bounds: Iterable[SpecifierSet]) -> str:
