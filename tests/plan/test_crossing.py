@@ -27,6 +27,7 @@ from torchmill.host.installed_packages import EnvironmentPackage
 from torchmill.plan.build_options import PYPI, Options
 from torchmill.plan.crossing import building_host, is_crossed
 from torchmill.plan.cuda_toolkit import cuda_placeholders
+from torchmill.plan.script import refuse_crossed
 
 GIB = 2**30
 GCC_12 = Compiler("gcc", "12.2.0")
@@ -150,6 +151,14 @@ def test_the_newest_cross_compiler_that_nvcc_takes_compiles(
     host = host_with(replace(MEANS, compilers=compilers))
     plan = plan_torch(shipped, NAME, "v2.13.0", host, options=ON_PYPI)
     assert plan.variables["CXX"] == command
+
+
+def test_no_script_builds_it(shipped: Facts) -> None:
+    """Python reads files of torchmill's as it starts."""
+    plan = plan_torch(shipped, NAME, "v2.13.0", HOST, options=ON_PYPI)
+    with refused("crossed-in-script"):
+        refuse_crossed(plan)
+    refuse_crossed(plan_torch(shipped, "scatter-3.11-cu130", "v2.13.0", HOST, options=ON_PYPI))
 
 
 def test_a_torch_is_necessary(shipped: Facts) -> None:

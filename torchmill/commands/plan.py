@@ -95,7 +95,8 @@ def show_plan(
     the machine that it describes.
 
     With `sh`, the text is a script that builds the wheel without torchmill. Remarks on the plan go
-    to standard error. Raises ConfigError for `sh` together with `json`.
+    to standard error. Raises ConfigError for `sh` together with `json`, ImpossibleBuildError for
+    the script of a crossed build.
     """
     if sh and json:
         raise ConfigError(
@@ -107,6 +108,7 @@ def show_plan(
         # Standard output has nothing but the plan: it may be a script, or JSON.
         print(as_plain_text(remark), file=sys.stderr)  # noqa: T201
     if sh:
+        script.refuse_crossed(preview.plan)
         patches = read_patches(preview.plan, facts.patches)
         return CommandOutput(script.plan_as_script(preview.plan, facts, preview.host, patches))
     judgements = outlook.judge_plan(facts, preview.cell, preview.host, preview.plan, preview.source)

@@ -141,7 +141,8 @@ def _missing_needs(plan: Plan, host: Host) -> list[str]:
     if host.complete:
         if not host.interpreters.paths.get(plan.build.python):
             missing.append(f"Python {plan.build.python}")
-        if not host.compilers.default:
+        # A crossed build has no default compiler, because it names its own.
+        if not host.compilers.default and not host.compilers.by_command:
             missing.append("a C++ compiler")
     for component, place in _cuda_places(plan, host).items():
         if not place:

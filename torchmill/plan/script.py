@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from torchmill.config.facts import Facts
 from torchmill.config.package import Package
+from torchmill.core.errors import ImpossibleBuildError
 from torchmill.core.package_data import read_text_beside
 from torchmill.host.host import Host
 from torchmill.plan import cuda_toolkit, wheel_name
@@ -23,6 +24,17 @@ _END_OF_PATCH = "END_OF_PATCH"  # ends the here-document that holds a patch
 SYSTEM_LIBRARIES = (
     r"$(/sbin/ldconfig -p | sed -n 's/^\t\([^ ]*\) .*/\1/p' | sed 's/[.+]/\\&/g' | paste -sd '|')"
 )
+
+
+def refuse_crossed(plan: Plan) -> None:
+    """Raise ImpossibleBuildError for a crossed build: its files of Python are in no script."""
+    if plan.is_crossed:
+        raise ImpossibleBuildError(
+            f"--sh: {plan.identifier} is crossed, and needs files of torchmill's as it compiles: "
+            f"run `nox -s {plan.identifier}`, or print the script on a machine that is "
+            f"{plan.build.arch}",
+            code="crossed-in-script",
+        )
 
 
 def plan_as_script(plan: Plan, facts: Facts, host: Host, patches: Mapping[str, bytes]) -> str:
