@@ -96,7 +96,7 @@ def test_a_setup_script_is_read_without_being_run() -> None:
 
 def test_constants_that_decide_what_is_compiled_are_read() -> None:
     text = "CPU_ONLY = False\nWITH_CUDA = True\nDEBUG = False\nUSE_GPU = 1\n"
-    text += "if CPU_ONLY or DEBUG or USE_GPU: pass\n"
+    text += "WITH_CPU = False\nif CPU_ONLY or DEBUG or USE_GPU or WITH_CPU: WITH_CPU = True\n"
     script = read_setup_script(texts_of({"setup.py": text}))
     assert [(item.name, item.value, str(item.place)) for item in script.constants] == [
         ("CPU_ONLY", False, "setup.py:1")

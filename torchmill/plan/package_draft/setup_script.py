@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -108,19 +109,26 @@ def _place_of_program(tree: ast.Module, name: str) -> Place | None:
 
 
 def _constants(tree: ast.Module) -> Iterator[Constant]:
-    """Yield the constants at the top of a script that a condition in it asks for."""
+    """Yield the constants at the top of a script that a condition in it asks for.
+
+    What is assigned twice is no constant.
+    """
     condition_names: set[str] = set()
+    assignments: Counter[str] = Counter()
     for node in ast.walk(tree):
         if isinstance(node, ast.If | ast.IfExp):
             condition_names |= {
                 name.id for name in ast.walk(node.test) if isinstance(name, ast.Name)
             }
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            assignments[node.id] += 1
     for statement in tree.body:
         if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
             continue
         name = _dotted(statement.targets[0])
         value = getattr(statement.value, "value", None)
-        if isinstance(value, bool) and name in condition_names and _SWITCH.fullmatch(name):
+        is_constant = isinstance(value, bool) and assignments[name] == 1
+        if is_constant and name in condition_names and _SWITCH.fullmatch(name):
             yield Constant(name, value, Place(SETUP, statement.lineno))
 
 
