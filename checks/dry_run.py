@@ -54,6 +54,7 @@ class Record:
         self.programs = []
         self.changed = {}  # variables that it set
         self.setup = None
+        self.requires = []  # of a build backend
         self.error = None
 
     def note_network(self, entry):
@@ -72,6 +73,7 @@ class Record:
             "programs": self.programs[:20],
             "changed": self.changed,
             "setup": self.setup,
+            "requires": self.requires,
             "error": self.error,
         }
 
@@ -485,6 +487,12 @@ def run_setup(record, scenario):
     set_torch(scenario)
     watch_variables(record)
     watch_network(record)
+    if scenario.get("backend"):
+        try:
+            record.requires = backend_requirements(scenario["backend"])
+        except BaseException as error:
+            record.error = describe_error(error, root)
+        return
     import setuptools
 
     def setup(**attributes):
@@ -511,6 +519,17 @@ def run_setup(record, scenario):
     record.changed = {
         name: value for name, value in dict(os.environ).items() if given.get(name) != value
     }
+
+
+def backend_requirements(described):
+    """Return what a backend requires for a wheel: https://peps.python.org/pep-0517/"""
+    sys.path[:0] = [os.path.abspath(folder) for folder in described["path"]]
+    name, _, attribute = described["name"].partition(":")
+    backend = importlib.import_module(name)
+    for part in filter(None, attribute.split(".")):
+        backend = getattr(backend, part)
+    hook = getattr(backend, "get_requires_for_build_wheel", None)
+    return [] if hook is None else [str(requirement) for requirement in hook({})]
 
 
 def call_setup(root, setup):

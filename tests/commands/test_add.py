@@ -335,6 +335,32 @@ def test_a_wheel_for_every_python_has_its_tag(
     assert drafted(own)["release"][0]["wheel_tag"] == "py3-none"
 
 
+BACKEND = """\
+from setuptools import build_meta
+from setuptools.build_meta import *
+
+def get_requires_for_build_wheel(settings=None):
+    return [*build_meta.get_requires_for_build_wheel(settings), "eggs>=2", "torch>=2"]
+"""
+
+
+def test_a_backend_of_the_source_is_asked_what_it_requires(
+    own: Path, tmp_path: Path, invoke: InvokeHere
+) -> None:
+    pyproject = (
+        '[build-system]\nrequires = ["setuptools"]\nbuild-backend = "behind"\n'
+        'backend-path = ["inner"]\n'
+    )
+    files = {"pyproject_toml": pyproject, "inner__behind_py": BACKEND}
+    # The stub of torch has a build command that setuptools cannot use.
+    setup = SWITCHED.replace('cmdclass={"build_ext": BuildExtension}', "")
+    code, out, err = invoke(f"add {sdist(tmp_path, setup, **files)}")
+    assert code == 0, err
+    assert "could not be asked" not in out
+    (requires,) = [rule["requires"] for rule in drafted(own)["rule"] if "requires" in rule]
+    assert [text for text in requires if text != "wheel"] == ["build", "eggs>=2"]
+
+
 CONSTANT = """\
 from setuptools import setup
 from torch.utils.cpp_extension import BuildExtension, CppExtension, CUDAExtension

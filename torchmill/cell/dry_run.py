@@ -24,7 +24,7 @@ from torchmill.core.errors import HostError
 from torchmill.core.paths import CHECKOUT
 from torchmill.core.process import CommandError, capture
 from torchmill.host import environments
-from torchmill.plan.package_draft.scenarios import Scenario
+from torchmill.plan.package_draft.scenarios import WITHOUT_CUDA, Scenario
 from torchmill.plan.package_draft.setup_run import SetupRun, parse_run
 
 PROGRAM = "dry_run.py"
@@ -160,6 +160,16 @@ class DryEnvironment:
             },
         }
         (record,) = self._call([request], seconds)
+        return parse_run(record)
+
+    def ask_backend(self, tree: Path, backend: str, path: Sequence[str]) -> SetupRun:
+        """Ask a build backend of the source itself what a wheel requires, and return the record.
+
+        It may write into the tree. Raises HostError or CommandError as `run` does.
+        """
+        request = self._request(tree, WITHOUT_CUDA, SECONDS)
+        request["backend"] = {"name": backend, "path": list(path)}
+        (record,) = self._call([request], SECONDS)
         return parse_run(record)
 
     def _request(self, tree: Path, scenario: Scenario, seconds: float) -> dict[str, Any]:

@@ -46,6 +46,10 @@ def run_dry(source: ReadSource, tree: Path, environment: DryEnvironment) -> DryR
     if chosen is not None:
         edits += _try_edits(source, tree, environment, chosen, edits)
         doubts += doubts_without_edits(*chosen, edits)
+    backend_requires: tuple[str, ...] = ()
+    if source.metadata.backend_is_own:
+        backend_requires, doubt = _ask_backend(source, tree, environment)
+        doubts += filter(None, [doubt])
     if environment.sandbox.why_open:
         doubts.append(f"the dry run had a network: {environment.sandbox.why_open}")
     return DryRuns(
@@ -53,8 +57,25 @@ def run_dry(source: ReadSource, tree: Path, environment: DryEnvironment) -> DryR
         torch=title,
         edits=tuple(edits),
         missing=dict(environment.missing),
+        backend_requires=backend_requires,
         doubts=tuple(doubts),
     )
+
+
+def _ask_backend(
+    source: ReadSource, tree: Path, environment: DryEnvironment
+) -> tuple[tuple[str, ...], str]:
+    """Return what a backend of the source requires for a wheel, and why it does not say it, or ""."""
+    copy = environment.folder / "asked"
+    edit_copy(tree, copy, [])
+    backend = source.metadata.backend.text if source.metadata.backend else ""
+    try:
+        run = environment.ask_backend(copy, backend, source.metadata.backend_path)
+    except (CommandError, HostError) as error:
+        return (), f"its backend could not be asked what it requires: {error}"
+    if run.error is not None:
+        return (), f"its backend could not be asked what it requires: {run.error.text}"
+    return run.backend_requires, ""
 
 
 def _try_scenarios(

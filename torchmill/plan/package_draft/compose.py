@@ -73,6 +73,7 @@ class DryRuns:
     torch: str = ""  # that they were made with: "torch 2.15.0", "a stand-in for torch 2.15.0"
     edits: tuple[Edit, ...] = ()  # that a run in an edited copy has confirmed
     missing: Mapping[str, str] = no_entries()  # modules that were installed -> their projects
+    backend_requires: tuple[str, ...] = ()  # of a wheel, as a backend of the source itself tells
     refusal: str = ""  # why there are no runs
     doubts: tuple[str, ...] = ()
 
@@ -242,7 +243,7 @@ def compose_draft(
     uses_cmake = _calls_cmake(source, runs)
     settings = drafts.force_build_settings(source.script, runs)
     settings |= drafts.jobs_settings(runs, source.script)
-    missing = dict(dry_runs.missing)
+    missing = {text: text for text in dry_runs.backend_requires} | dict(dry_runs.missing)
     if uses_cmake:
         missing["cmake"] = "cmake"
     if not metadata.is_setuptools and _kind_of(metadata) != drafts.TORCH_CMAKE:

@@ -45,11 +45,17 @@ class Metadata:
     version: Value | None = None
     requires_python: Value | None = None
     backend: Value | None = None
-    # The backend is a file of the source, which usually passes the work on to setuptools.
-    backend_is_own: bool = False
+    # Of a backend that is a file of the source, and usually passes the work on to setuptools: the
+    # folders that it is imported from.
+    backend_path: tuple[str, ...] = ()
     build_requires: tuple[Value, ...] = ()  # of [build-system]
     requires: tuple[Value, ...] = ()  # of the wheel
     problem: str = ""  # of pyproject.toml
+
+    @property
+    def backend_is_own(self) -> bool:
+        """Tell whether the backend is a file of the source."""
+        return bool(self.backend_path)
 
     @property
     def uses_setuptools(self) -> bool:
@@ -79,7 +85,7 @@ def read_metadata(texts: SourceTexts, script: SetupScript) -> Metadata:
         version=values.get("version"),
         requires_python=values.get("requires_python"),
         backend=_backend(texts, project),
-        backend_is_own=_has_own_backend(texts, project),
+        backend_path=_backend_path(texts, project),
         build_requires=_build_requires(texts, project),
         requires=_requires(texts),
         problem=problem,
@@ -121,12 +127,15 @@ def _backend(texts: SourceTexts, project: Mapping[str, Any]) -> Value | None:
     return Value(backend, _place(texts, PYPROJECT, "build-backend"))
 
 
-def _has_own_backend(texts: SourceTexts, project: Mapping[str, Any]) -> bool:
-    """Tell whether the backend is a file of the source, which has a setup.py as well.
+def _backend_path(texts: SourceTexts, project: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the folders of a backend that is a file of the source, which has a setup.py as well.
 
     https://peps.python.org/pep-0517/#in-tree-build-backends
     """
-    return "backend-path" in _table(project, "build-system") and has_setup_script(texts)
+    folders = _table(project, "build-system").get("backend-path")
+    if not isinstance(folders, list) or not has_setup_script(texts):
+        return ()
+    return tuple(map(str, folders))
 
 
 def _build_requires(texts: SourceTexts, project: Mapping[str, Any]) -> tuple[Value, ...]:

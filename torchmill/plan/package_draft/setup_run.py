@@ -117,6 +117,7 @@ class SetupRun:
     variables: tuple[ReadVariable, ...] = ()
     network: tuple[str, ...] = ()  # hosts, and commands that download
     changed: Mapping[str, str] = no_entries()  # variables that it set
+    backend_requires: tuple[str, ...] = ()  # that the backend of the source has told
     error: RunError | None = None
     compiled: CompiledFile | None = None
 
@@ -163,7 +164,10 @@ def parse_run(data: Mapping[str, Any]) -> SetupRun:
         file, _, line = place.rpartition(":")
         variables.append(ReadVariable(name, default, Place(file, int(line))))
     run = SetupRun(
-        variables=tuple(variables), network=tuple(data["network"]), changed=data.get("changed", {})
+        variables=tuple(variables),
+        network=tuple(data["network"]),
+        changed=data.get("changed", {}),
+        backend_requires=tuple(data.get("requires", ())),
     )
     if data["error"]:
         error = data["error"]

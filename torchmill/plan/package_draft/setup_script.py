@@ -127,8 +127,9 @@ def _constants(tree: ast.Module) -> Iterator[Constant]:
             continue
         name = _dotted(statement.targets[0])
         value = getattr(statement.value, "value", None)
-        is_constant = isinstance(value, bool) and assignments[name] == 1
-        if is_constant and name in condition_names and _SWITCH.fullmatch(name):
+        if not isinstance(value, bool) or assignments[name] != 1:
+            continue
+        if name in condition_names and _SWITCH.fullmatch(name):
             yield Constant(name, value, Place(SETUP, statement.lineno))
 
 
