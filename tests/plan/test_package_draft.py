@@ -24,6 +24,7 @@ from torchmill.plan.package_draft.scenarios import (
 from torchmill.plan.package_draft.setup_run import Extension, RunError, SetupRun, parse_run
 from torchmill.plan.package_draft.setup_script import ReadVariable, read_setup_script
 from torchmill.plan.package_draft.source_texts import Place, SourceTexts
+from torchmill.plan.package_draft.summary import DraftReport, DraftTrial, summarize
 
 SETUP = """\
 import os, urllib.request
@@ -132,6 +133,12 @@ def test_a_library_without_files_is_left_open() -> None:
     made = compose.compose_draft(source, runs, name="", sessions=())
     assert made.cuda_failure == "setup.py leaves it to another program, such as CMake"
     assert "CMake builds spam._C: its flags and files are not known" in made.doubts
+    assert made.is_without_cuda
+    trial = DraftTrial(cell="spam-3.11-cu132")
+    lines = summarize(DraftReport(made, "spam.toml", "torch", trial)).splitlines()
+    assert lines[-1].startswith("next: `invoke build spam --cuda cpu`;")
+    with_cuda = source_of({"setup.py": SETUP}, {"a.cu": 1})
+    assert not compose.compose_draft(with_cuda, runs, name="", sessions=()).is_without_cuda
 
 
 @pytest.mark.parametrize("has_setup", [True, False])

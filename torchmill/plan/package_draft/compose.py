@@ -271,6 +271,7 @@ def compose_draft(
         smoke=drafts.smoke_lines(import_name, extensions, everywhere, source.bindings),
         wheel_tag=chosen[0][1].wheel_tag if chosen else "",
         pep517=not metadata.is_setuptools or not source.texts.has_file("setup.py"),
+        has_cuda_files=bool(source.texts.with_suffix(CUDA_SUFFIX)),
         doubts=tuple(filter(None, _doubts(source, dry_runs, chosen))),
         findings=tuple(_findings(source, chosen)),
     )

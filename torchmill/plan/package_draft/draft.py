@@ -74,8 +74,14 @@ class PackageDraft:
     smoke: tuple[str, ...] = ()
     wheel_tag: str = ""  # of one wheel for several Pythons: "cp39-abi3"
     pep517: bool = False  # built by its backend, and not by setup.py
+    has_cuda_files: bool = True
     doubts: tuple[str, ...] = ()  # sentences on what to look at
     findings: tuple[SourceFinding, ...] = ()
+
+    @property
+    def is_without_cuda(self) -> bool:
+        """Tell whether only a build without CUDA can pass its checks, which look for code for GPUs."""
+        return self.cuda is None and self.cpu is not None and not self.has_cuda_files
 
     @property
     def file_name(self) -> str:

@@ -89,7 +89,9 @@ def _rules(draft: PackageDraft) -> Iterator[list[str]]:
     if draft.cpu is None and draft.cuda is not None:
         reason = f"no build without CUDA was found: {draft.cpu_failure}"
         yield _rule({"variant": "cpu"}, ["conflict = true"], reason, draft.proof)
-    if draft.cuda is None and draft.cpu is not None and draft.cuda_failure:
+    if draft.is_without_cuda:
+        yield ["# not sure: no file of it is for CUDA: build it with `--cuda cpu`"]
+    elif draft.cuda is None and draft.cpu is not None and draft.cuda_failure:
         yield [f"# not sure: whether there is a build with CUDA: {draft.cuda_failure}"]
     yield from _switches(draft)
     for name, (value, reason) in draft.settings.items():

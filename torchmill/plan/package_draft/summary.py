@@ -81,6 +81,8 @@ def summarize(report: DraftReport) -> str:
             lines.append(f"  {len(doubts) - _MOST_LINES} more in {report.file}")
     if trial.cell:
         words = f"invoke build {draft.name}"
+        if draft.is_without_cuda:
+            words += " --cuda cpu"
         if report.source:
             words += f" --from {report.source}"
         lines.append(f"next: `{words}`; nobody is known to have built it")
