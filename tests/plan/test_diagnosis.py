@@ -260,7 +260,9 @@ def known_facts() -> set[str]:
         for name in ("named", "gpu")
         for part in ("fit", "toolkits", "first_toolkit", "last_toolkit")
     }
-    return {*log_facts.FACT_TABLES, *computed, *named, "torchvision", "torchaudio"}
+    gccs = {f"{prefix}gcc_{part}" for prefix in ("", "older_") for part in ("install", "exports")}
+    others = {"torchvision", "torchaudio", "good_gcc", "older_gcc"}
+    return {*log_facts.FACT_TABLES, *computed, *named, *gccs, *others}
 
 
 @for_each_cause

@@ -13,6 +13,7 @@ from torchmill.plan.diagnosis.situation import Contradiction, Fact, evidence
 from torchmill.plan.diagnosis.templates import facts_in, fill_facts
 
 _MOST_ALTERNATIVES = 2
+_FEWEST_OPEN = 2  # candidates between which it is asked
 _MOST_EVIDENCE = 6  # facts that an answer names
 _ORIGINS = {
     "session": "the plan of the session",
@@ -100,7 +101,7 @@ def _is_near(judged: JudgedCandidate) -> bool:
 def open_question(match: DiagnosedCause) -> str:
     """Return a sentence that asks for the fact that would decide; "" if one cause is decided on."""
     ranking = match.ranking
-    if ranking.answer is not None or not ranking.candidates:
+    if ranking.answer is not None or len(ranking.candidates) < _FEWEST_OPEN:
         return ""
     missing = ranking.missing_fact
     probe = probe_of(missing)

@@ -29,17 +29,19 @@ class CandidateRanking:
     """The candidates of a cause, the best first, without those that are refuted."""
 
     candidates: tuple[JudgedCandidate, ...] = ()
+    refuted: int = 0  # the number of those that are left out
 
     @property
     def answer(self) -> JudgedCandidate | None:
-        """Return the candidate that the facts support, or the only one that is left.
+        """Return the candidate that the facts support, or the only one that they do not refute.
 
         None if several are left and none is supported: then nobody can tell.
         """
         if not self.candidates:
             return None
         best = self.candidates[0]
-        if best.verdict == "supported" or len(self.candidates) == 1:
+        is_left_over = len(self.candidates) == 1 and self.refuted > 0
+        if best.verdict == "supported" or is_left_over:
             return best
         return None
 
@@ -65,7 +67,8 @@ def judge(candidates: Sequence[CauseCandidate], values: Mapping[str, str]) -> Ca
         conditions = len(judged_candidate.candidate.when) if is_supported else 0
         return not is_supported, -conditions
 
-    return CandidateRanking(tuple(sorted(remaining, key=rank)))  # stable: else in the given order
+    ordered = sorted(remaining, key=rank)  # stable: else in the given order
+    return CandidateRanking(tuple(ordered), len(judged) - len(remaining))
 
 
 def _judge_candidate(candidate: CauseCandidate, values: Mapping[str, str]) -> JudgedCandidate:

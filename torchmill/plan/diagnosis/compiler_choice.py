@@ -15,7 +15,8 @@ from torchmill.config.versions import is_within
 from torchmill.plan import system_packages
 from torchmill.plan.host_compiler import variables_for_compiler
 
-MAJORS = range(4, 20)  # the major versions of gcc that are tried against bounds
+MAJORS = range(4, 17)  # the major versions of gcc that there are, and that some toolkit takes
+_MOST_TOOLKITS = 2 / 3
 _OLDEST_GXX = 10  # of conda-forge's package gxx: https://anaconda.org/conda-forge/gxx/files
 
 
@@ -43,6 +44,16 @@ def fitting_majors(facts: Facts, toolkit: Toolkit | None, torch: str | None) -> 
     return [
         major for major in reversed(MAJORS) if all(takes_major(bound, major) for bound in bounds)
     ]
+
+
+def widely_taken_majors(facts: Facts) -> list[int]:
+    """Return the major versions of gcc that two thirds of the toolkits take, newest first."""
+    majors: list[int] = []
+    for major in reversed(MAJORS):
+        taking = [toolkit for toolkit in facts.toolkits if takes_major(toolkit.gcc, major)]
+        if facts.toolkits and len(taking) >= _MOST_TOOLKITS * len(facts.toolkits):
+            majors.append(major)
+    return majors
 
 
 def torch_gcc_bounds(

@@ -21,10 +21,12 @@ from torchmill.config.toolkit import Toolkit
 from torchmill.config.versions import is_version, is_within
 from torchmill.plan.arch_toolkits import format_toolkit_range, toolkits_with_target
 from torchmill.plan.diagnosis.compiler_choice import (
+    GccChoice,
     choose_gcc,
     fitting_majors,
     takes_major,
     torch_gcc_bounds,
+    widely_taken_majors,
 )
 from torchmill.plan.diagnosis.situation import Fact, Situation
 from torchmill.plan.drivers import is_known_older
@@ -110,8 +112,12 @@ def _torch_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
 
 
 def _torch_cuda_facts(situation: Situation) -> Iterator[Fact]:
-    """Yield how the CUDA of torch is written in names: "cu117", "11-7"."""
+    """Yield how the CUDA of torch is written in names, "cu117", and if a library is of another."""
     cuda = situation.value("torch_cuda")
+    library = situation.value("cuda_library_major")
+    if cuda and library:
+        fit = "same" if library == cuda.partition(".")[0] else "other"
+        yield _computed(situation, "library_fit", fit, "cuda_library_major", "torch_cuda")
     if cuda:
         yield _computed(situation, "torch_index", f"cu{cuda.replace('.', '')}", "torch_cuda")
         yield _computed(situation, "torch_cuda_dashed", cuda.replace(".", "-"), "torch_cuda")
@@ -119,7 +125,7 @@ def _torch_cuda_facts(situation: Situation) -> Iterator[Fact]:
 
 def _named_capability(facts: Facts, named: str) -> Iterator[Fact]:
     """Yield the compute capability that the line of the cause names: "7.5" for "75"."""
-    digits = named.rstrip("af")
+    digits = named.replace(".", "").rstrip("af")
     if digits.isdigit() and len(digits) in (2, 3):
         capability = f"{digits[:-1]}.{digits[-1]}"
         if facts.capability(capability):
@@ -198,7 +204,9 @@ def _toolkit_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
     yield _computed(situation, "of_cuda", f"of CUDA {cuda}", "cuda")
     toolkit = _toolkit(facts, cuda)
     if toolkit is not None:
-        yield _computed(situation, "cuda_index", toolkit.variant, "cuda")
+        index = _nearest_index(facts, toolkit)
+        if index:
+            yield _computed(situation, "cuda_index", index, "cuda")
         targets = [target for target in toolkit.capabilities if target[-1].isdigit()]
         yield _computed(situation, "cuda_newest_target", targets[-1], "cuda")
     if torch_cuda:
@@ -206,6 +214,24 @@ def _toolkit_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
         if cuda.split(".")[:2] != torch_cuda.split(".")[:2]:
             fit = "other minor" if cuda.split(".")[0] == torch_cuda.split(".")[0] else "other major"
         yield _computed(situation, "cuda_fit", fit, "cuda", "torch_cuda")
+
+
+def _nearest_index(facts: Facts, toolkit: Toolkit) -> str:
+    """Return the label of the official wheels whose CUDA is nearest to a toolkit's, "cu121".
+
+    They are of the same major version: the same CUDA, else the next newer, else the newest. "" if
+    there are none.
+    """
+    official: set[str] = set()
+    for release in facts.releases.get(_TORCH, ()):
+        official.update(release.cuda.official)
+    own = Version(toolkit.version)
+    versions = sorted(Version(cuda) for cuda in official if Version(cuda).major == own.major)
+    if not versions:
+        return ""
+    newer = [version for version in versions if version >= own]
+    nearest = newer[0] if newer else versions[-1]
+    return f"cu{nearest.major}{nearest.minor}"
 
 
 def _capability_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
@@ -233,9 +259,15 @@ def _capability_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
 def _c_library_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
     """Yield whether the toolkit's headers fit those of the C library, and the first that do."""
     glibc = situation.value("glibc")
-    if glibc is None:
-        return
     toolkit = _toolkit(facts, situation.value("cuda"))
+    if glibc is None:
+        # A toolkit that refuses the C library is mended by the first with another bound.
+        for known in facts.toolkits:
+            is_newer = toolkit is not None and Version(known.version) > Version(toolkit.version)
+            if toolkit is not None and is_newer and known.glibc != toolkit.glibc:
+                yield _computed(situation, "glibc_toolkit", known.version, "cuda")
+                return
+        return
     if toolkit is not None:
         fit = "fits" if is_within(toolkit.glibc, glibc) else "too new"
         yield _computed(situation, "glibc_fit", fit, "cuda", "glibc")
@@ -272,6 +304,9 @@ def _compiler_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
 def _gcc_to_take(facts: Facts, situation: Situation) -> Iterator[Fact]:
     """Yield the newest gcc that nvcc takes, and the gcc to take, with its commands."""
     toolkit = _toolkit(facts, situation.value("cuda"))
+    if toolkit is None:
+        # Which nvcc runs is not known: it should be that of torch's CUDA.
+        toolkit = _toolkit(facts, situation.value("torch_cuda"))
     torch = _plain_version(situation.value("torch"))
     limit = situation.value("gcc_limit")
     majors = fitting_majors(facts, toolkit, torch)
@@ -280,7 +315,8 @@ def _gcc_to_take(facts: Facts, situation: Situation) -> Iterator[Fact]:
         majors = [major for major in majors if major <= int(limit)]
         taken = [int(limit)]
     if toolkit is None and torch is None and not limit:
-        return  # no rule puts a bound on it
+        # No rule puts a bound on it: one that most toolkits take is the likeliest to do.
+        majors = widely_taken_majors(facts)
     if limit and toolkit is None:
         yield from _toolkits_by_limit(facts, situation, int(limit))
     if taken and (toolkit is not None or limit):
@@ -292,10 +328,39 @@ def _gcc_to_take(facts: Facts, situation: Situation) -> Iterator[Fact]:
         conda=situation.value("conda") is not None,
     )
     if choice is not None:
-        basis_of_choice = ("gcc_limit", "cuda", "torch", "distribution")
-        yield _computed(situation, "good_gcc", str(choice.major), *basis_of_choice)
-        yield _computed(situation, "gcc_install", choice.install, *basis_of_choice)
-        yield _computed(situation, "gcc_exports", choice.exports, *basis_of_choice)
+        yield from _describe_gcc(situation, "", choice)
+
+
+def _older_gcc(facts: Facts, situation: Situation) -> Iterator[Fact]:
+    """Yield a gcc older than the one that nvcc refuses: what its limit says, or what is known."""
+    gcc = situation.value("gcc")
+    limit = situation.value("gcc_limit")
+    if gcc is None and limit is None:
+        return
+    toolkit = _toolkit(facts, situation.value("cuda"))
+    torch = _plain_version(situation.value("torch"))
+    majors = fitting_majors(facts, toolkit, torch)
+    if limit:
+        majors = [major for major in majors if major <= int(limit)]
+    if gcc:
+        # Within one major version a toolkit may take the first releases only: 11.5 takes 11.1.
+        majors = [major for major in majors if major < int(gcc.split(".")[0])]
+    choice = choose_gcc(
+        majors,
+        parse_distribution(situation.value("distribution")),
+        conda=situation.value("conda") is not None,
+    )
+    if choice is not None:
+        yield from _describe_gcc(situation, "older_", choice)
+
+
+def _describe_gcc(situation: Situation, prefix: str, choice: GccChoice) -> Iterator[Fact]:
+    """Yield the facts of a gcc to take; their names begin with a prefix."""
+    basis = ("gcc_limit", "gcc", "cuda", "torch", "distribution")
+    number = f"{prefix}gcc" if prefix else "good_gcc"
+    yield _computed(situation, number, str(choice.major), *basis)
+    yield _computed(situation, f"{prefix}gcc_install", choice.install, *basis)
+    yield _computed(situation, f"{prefix}gcc_exports", choice.exports, *basis)
 
 
 def _toolkits_by_limit(facts: Facts, situation: Situation, limit: int) -> Iterator[Fact]:
@@ -434,6 +499,7 @@ _RULES = (
     _c_library_facts,
     _compiler_facts,
     _gcc_to_take,
+    _older_gcc,
     _driver_facts,
     _python_facts,
     _standard_facts,
