@@ -220,7 +220,7 @@ def explain(
     index: str = "",
     json: bool = False,
 ) -> None:
-    """Tell if a build is possible; or of an index, which variant a machine gets.
+    """Tell if a build is possible and who tried it; else name one that is.
 
     For example:
       invoke explain wheel-3.12-cpu
@@ -623,7 +623,7 @@ def slim(
     show(output)
 
 
-@task(iterable=["dist", "yank", "unyank", "replace", "gpu"])
+@task(iterable=["dist", "yank", "unyank", "replace", "gpu", "official"])
 def index(
     _: Context,
     dist: list[str] | None = None,
@@ -640,6 +640,7 @@ def index(
     variants: bool = False,
     gpu: list[str] | None = None,
     arch_list: str = "",
+    official: list[str] | None = None,
     json: bool = False,
 ) -> None:
     """Write a static package index of the wheels in dist/.
@@ -667,6 +668,7 @@ def index(
         variants=variants,
         gpu=gpu,
         arch_list=arch_list,
+        official=official,
     )
     show(output, json=json)
 

@@ -23,7 +23,11 @@ from torchmill.core.units import first_problems, name_few
 from torchmill.deliver import retention
 from torchmill.deliver.agreement import MAX_NOTES
 from torchmill.deliver.index import folder, pages, yanks
-from torchmill.deliver.index.entries import IndexEntry, requirement_differences
+from torchmill.deliver.index.entries import (
+    IndexEntry,
+    ReferredWheel,
+    requirement_differences,
+)
 from torchmill.deliver.index.folder import COPY, LINK, STAY, IndexContents, IndexOutcome
 from torchmill.deliver.index.scan import ScannedWheel, read_companions, scan_wheels
 from torchmill.deliver.index.state import STATE_FOLDER, IndexState, load_state
@@ -55,6 +59,7 @@ def write_index(
     variants: bool = False,
     gpu: list[str] | None = None,
     arch_list: str = "",
+    official: list[str] | None = None,
 ) -> CommandOutput:
     """Write a static index of the wheels in dist/, or with `conda` a channel of packages.
 
@@ -64,7 +69,7 @@ def write_index(
     """
     if conda:
         other_options = (dist, base_url, yank, unyank, reason, replace, manifest, keep)
-        variant_options = (variants, gpu, arch_list)
+        variant_options = (variants, gpu, arch_list, official)
         if any(other_options) or any(variant_options) or files != LINK:
             raise ConfigError(
                 "--conda writes a channel of conda packages: of the other options it takes only "
@@ -77,6 +82,7 @@ def write_index(
     dists = [_absolute(path) for path in dist or ()] or [layout.dist]
     replaced = [yanks.parse_yanked_version("--replace", text) for text in replace or ()]
     change = yanks.parse_yank_options(yank or (), unyank or (), reason)
+    pins = [yanks.parse_yanked_version("--official", text) for text in official or ()]
     base_url = _parse_base_url(base_url) if base_url else ""
     most = retention.parse_keep(keep)  # how many of the newest releases to list; 0: all
     folder.require_index_folder(target)
@@ -90,28 +96,58 @@ def write_index(
             "--gpu and --arch-list name the GPUs of --variants: give it too",
             code="contradictory-options",
         )
+    references = _read_references(pins)
     with locks.hold_work_folder(target / STATE_FOLDER, str(target)):
         before = load_state(target) or IndexState()  # as the last run has left it
         scanned = scan_wheels(dists, before.wheels, replaced, work.left_out, work.written)
-        require_fallbacks(wheel.entry for wheel in scanned)
-        entries = [wheel.entry for wheel in scanned]
+        entries = _without_doubles(scanned, references)
+        require_fallbacks(entries)
         yanked = yanks.apply_yanks(before.yanked, change, entries)
         withdrawn = [
             entry.file for entry in entries if yanks.yank_reason(yanked, entry) is not None
         ]
         older = retention.older_wheels((entry.file for entry in entries), most, withdrawn)
         wheels = [wheel for wheel in scanned if wheel.entry.file not in older]
+        references = [wheel for wheel in references if wheel.entry.file not in older]
         companions = {
             wheel.entry.file: read_companions(wheel, manifest=manifest) for wheel in wheels
         }
         contents = IndexContents(
-            _compute_pages(wheels, yanked, files, base_url, target, companions),
+            _compute_pages(wheels, yanked, files, base_url, target, companions, references),
             () if files == STAY else tuple(wheels),
             IndexState({}, {wheel.entry.file: wheel.remembered for wheel in scanned}, yanked),
             companions,
         )
         outcome = folder.write_folder(target, contents, before, files)
-    return _report_index(target, wheels, outcome, older, most, work)
+    return _report_index(target, wheels, outcome, older, most, work, references)
+
+
+def _read_references(pins: Sequence[str]) -> list[ReferredWheel]:
+    """Return the official wheels of some versions, at the index that pip uses."""
+    if not pins:
+        return []
+    from torchmill.deliver.index.references import read_references
+    from torchmill.fetch.download import http_session
+    from torchmill.fetch.package_index import configured_index
+
+    with http_session() as session:
+        return read_references(session, configured_index(), pins)
+
+
+def _without_doubles(
+    scanned: Sequence[ScannedWheel], references: Sequence[ReferredWheel]
+) -> list[IndexEntry]:
+    """Return all entries. Raises DeliveryError for a wheel that is in dist/ and referred to."""
+    names = {wheel.entry.file for wheel in scanned}
+    doubles = sorted(names.intersection(wheel.entry.file for wheel in references))
+    if doubles:
+        raise DeliveryError(
+            f"{doubles[0]}: is in dist/, and --official refers to it: leave out one of them",
+            code="same-wheel-twice",
+        )
+    entries = [wheel.entry for wheel in scanned]
+    entries += [wheel.entry for wheel in references]
+    return entries
 
 
 def _write_channel(facts: Facts, layout: Layout, out: str) -> CommandOutput:
@@ -140,6 +176,7 @@ def _report_index(  # noqa: PLR0917
     older: Sequence[str],
     most: int,
     work: VariantWork,
+    references: Sequence[ReferredWheel],
 ) -> CommandOutput:
     """Return the outcome of an index as output; `older` are wheels beyond the newest `most`."""
     entries = [wheel.entry for wheel in wheels]
@@ -163,6 +200,8 @@ def _report_index(  # noqa: PLR0917
         data["wheel_variants"] = [asdict(cost) for cost in costs]
     notes = [f"  left out, not of the newest {most}: {file}" for file in older]
     notes += [f"warning: {warning}" for warning in warnings]
+    if references:
+        notes.append(f"  {len(references)} official wheels by reference, which clients fetch there")
     notes += index_variants.report_lines(work, costs)
     return CommandOutput("\n".join(_report_lines(target, entries, outcome, notes)), data)
 
@@ -204,6 +243,7 @@ def _compute_pages(  # noqa: PLR0917
     base_url: str,
     target: Path,
     companions: Companions,
+    references: Sequence[ReferredWheel],
 ) -> dict[str, str]:
     """Return the pages of an index by their path in its folder `target`.
 
@@ -226,7 +266,12 @@ def _compute_pages(  # noqa: PLR0917
         return quote(posixpath.relpath(entry.place, page_folder or "."))
 
     return pages.compute_pages(
-        [wheel.entry for wheel in wheels], yanked, link, digests, metadata=files != STAY
+        [wheel.entry for wheel in wheels],
+        yanked,
+        link,
+        digests,
+        metadata=files != STAY,
+        references=references,
     )
 
 

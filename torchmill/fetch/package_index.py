@@ -46,6 +46,7 @@ class IndexFile:
     yanked: bool  # withdrawn: installed only by users who ask for exactly this version
     sha256: str | None = None
     size: int | None = None  # bytes
+    provenance: str | None = None  # the address of its attestations (PEP 740)
 
 
 def configured_index(environment: Mapping[str, str] = os.environ) -> str:
@@ -156,6 +157,7 @@ def _read_entries(entries: Iterable[Mapping[str, Any]], base: str) -> Iterator[I
             # careless indexes write digests in capitals, and 0 or null for an unknown size
             sha256=sha256.lower() or None,
             size=int(entry.get("size") or 0) or None,
+            provenance=entry.get("provenance") or None,
         )
 
 
@@ -182,5 +184,6 @@ class _LinkCollector(HTMLParser):
             "yanked": "data-yanked" in attributes,
             "requires-python": attributes.get("data-requires-python"),
             "upload-time": attributes.get("data-upload-time"),
+            "provenance": attributes.get("data-provenance"),
         }
         self.entries.append(entry)

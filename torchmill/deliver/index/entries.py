@@ -68,6 +68,16 @@ class IndexEntry:
         return data
 
 
+@dataclass(frozen=True, slots=True)
+class ReferredWheel:
+    """A wheel at another index, which this index lists by reference."""
+
+    entry: IndexEntry
+    url: str
+    provenance: str  # the address of its attestations (PEP 740), "" if it has none
+    metadata: bool  # METADATA lies beside it there
+
+
 def make_entry(
     wheel: FinishedWheel, uploaded: str, variant: WheelVariant | None = None
 ) -> IndexEntry:
@@ -85,6 +95,24 @@ def make_entry(
     if variant is not None:
         data[_PROPERTIES] = [str(required) for required in variant.properties]
     return restore_entry(wheel.path.name, data)
+
+
+def entry_of_metadata(
+    file: str, metadata: bytes, sha256: str, size: int, uploaded: str
+) -> IndexEntry:
+    """Return the entry of a plain wheel that is elsewhere, from its METADATA."""
+    headers = wheel_file.parse_headers(metadata)
+    requires_python = " ".join(headers.get("Requires-Python", "").split()) or None
+    data = {
+        "size": size,
+        "sha256": sha256,
+        "metadata_sha256": hashlib.sha256(metadata).hexdigest(),
+        "requires_python": requires_python,
+        "requires": [" ".join(line.split()) for line in headers.get_all("Requires-Dist", [])],
+        "extras": sorted(headers.get_all("Provides-Extra", [])),
+        "uploaded": uploaded,
+    }
+    return restore_entry(file, data)
 
 
 def restore_entry(file: str, data: Mapping[str, Any]) -> IndexEntry:

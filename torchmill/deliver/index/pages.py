@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from torchmill.core.errors import DeliveryError
-from torchmill.deliver.index.entries import IndexEntry
+from torchmill.deliver.index.entries import IndexEntry, ReferredWheel
 from torchmill.deliver.index.variant_files import VariantsFile, compose_variants_files
 from torchmill.deliver.index.yanks import yank_reason
 from torchmill.wheel.dist_files import PROVENANCE_SUFFIX
@@ -48,6 +48,7 @@ class PageLink:
     yanked: str | None  # the reason, which may be empty; None: it is not yanked
     metadata: bool  # METADATA lies beside the file (PEP 658)
     documents: Mapping[str, str]  # beside the file: suffix -> sha256
+    foreign_provenance: str = ""  # the URL of its attestations at another index
 
     @property
     def provenance(self) -> str:
@@ -56,6 +57,8 @@ class PageLink:
         The standard allows only absolute URLs of HTTPS:
         https://packaging.python.org/specifications/index-hosted-attestations/
         """
+        if self.foreign_provenance.startswith("https://"):
+            return self.foreign_provenance
         if PROVENANCE_SUFFIX in self.documents and self.url.startswith("https://"):
             return f"{self.url}{PROVENANCE_SUFFIX}"
         return ""
@@ -87,14 +90,21 @@ def compute_pages(
     documents: Documents,
     *,
     metadata: bool,
+    references: Iterable[ReferredWheel] = (),
 ) -> dict[str, str]:
     """Return the pages for some wheels by their path in the index, in the order of writing.
 
     The entries are sorted. `yanked` are the yanked versions with their reasons. `metadata` says
-    that METADATA lies beside each wheel. The pages of projects come before the lists that link to
-    them. Raises DeliveryError if a label cannot be the name of a folder.
+    that METADATA lies beside each wheel. `references` are wheels at other indexes. The pages of
+    projects come before the lists that link to them. Raises DeliveryError if a label cannot be the
+    name of a folder, or variants contradict each other.
     """
     # Each variant has a sub-index of its own, as the official index has.
+    referred = {wheel.entry.file: wheel for wheel in references}
+    entries = sorted(
+        [*entries, *(wheel.entry for wheel in referred.values())],
+        key=lambda entry: (entry.name, entry.version, entry.file),
+    )
     variants = sorted({entry.version.local for entry in entries if entry.version.local})
     _refuse_colliding_labels(variants, entries)
     reasons = {entry.file: yank_reason(yanked, entry) for entry in entries}
@@ -103,6 +113,9 @@ def compute_pages(
         """Return the links to some wheels on a page in the folder `folder` of the index."""
         page_links = []
         for entry in chosen:
+            if entry.file in referred:
+                page_links.append(_reference_link(referred[entry.file], reasons[entry.file]))
+                continue
             link = PageLink(
                 entry,
                 url=url_of(entry, folder),
@@ -154,6 +167,18 @@ def compute_pages(
             metadata_links=variants_links(included, variant),
         )
     return project_pages | list_pages
+
+
+def _reference_link(wheel: ReferredWheel, yanked: str | None) -> PageLink:
+    """Return the link to a wheel at another index."""
+    return PageLink(
+        wheel.entry,
+        url=wheel.url,
+        yanked=yanked,
+        metadata=wheel.metadata,
+        documents={},
+        foreign_provenance=wheel.provenance,
+    )
 
 
 def _refuse_colliding_labels(variants: Iterable[str], entries: Iterable[IndexEntry]) -> None:
