@@ -422,7 +422,7 @@ def test_a_setting_that_nvcc_reads_itself_makes_another_object(
         place = replace(site(tmp_path, real_host, []), nvcc_settings=settings)
         cache = compiler_cache.set_up_cache(place)
         argv = [cache.program, str(tmp_path / "nvcc"), "-o", "a.o", "-c", "a.cu"]
-        environ = CLEAN | cache.variables | settings
+        environ = CLEAN | dict(cache.variables) | settings
         subprocess.run(argv, cwd=tmp_path, env=environ, check=True)
         objects.append((tmp_path / "a.o").read_bytes())
         hits = compiler_cache.read_cache_hits(cache, cache.variables)

@@ -17,6 +17,7 @@ from torchmill.core.console import format_for_user
 from torchmill.core.errors import ConfigError, HostError, TorchmillError
 from torchmill.core.exits import print_now
 from torchmill.core.process import CommandError
+from torchmill.host.environments import packages_folder
 from torchmill.host.host import Host
 from torchmill.plan import causes, cell_lookup
 from torchmill.plan.base_package import recorded_pypi_variant
@@ -144,8 +145,12 @@ def _placeholders(
     plan: Plan, environment: DryEnvironment, host: Host, copy: Path
 ) -> dict[str, str]:
     """Return the values of a plan's placeholders for a compile in a copy of the source."""
+    packages = environment.torch.folder
+    if packages is None:
+        packages = packages_folder(environment.venv, plan.build.python)
     placeholders = {
         **cuda_placeholders(plan, host),
+        "torch_packages": str(packages),
         "venv": str(environment.venv),
         "kit": str(environment.venv),
         "tree": str(environment.folder),
