@@ -170,7 +170,7 @@ def test_pip_chooses_wheels_for_the_target(plan: Plan, tmp_path: Path) -> None:
     assert done.stdout == "aarch64 linux-aarch64\n"
     links = ["--no-index", "--find-links", str(wheels)]
     crossing.install_for_target(environment, [*links, "thing==1"])
-    site = crossing.target_packages(environment, PYTHON)
+    site = environments.packages_folder(environment, PYTHON)
     assert (site / "thing/machine.txt").read_text() == "aarch64"
     assert (site / "onarm-1.dist-info").is_dir()
     with refused("requirement-missing"):

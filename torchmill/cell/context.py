@@ -128,7 +128,7 @@ class BuildContext:
         """Return the folder of packages in `target`; None if the build is not crossed."""
         if self.target is None:
             return None
-        return crossing.target_packages(self.target, self.plan.build.python)
+        return environments.packages_folder(self.target, self.plan.build.python)
 
     @cached_property
     def tree(self) -> BuildTree:

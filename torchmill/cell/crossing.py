@@ -21,6 +21,7 @@ from torchmill.core.stat_cache import StatCache, digest_data
 from torchmill.core.system_errors import blame_disk, report_unwritable
 from torchmill.host import crossing, environments
 from torchmill.host.disk_usage import list_children
+from torchmill.host.environments import packages_folder
 from torchmill.host.host import Host, HostCrossing
 from torchmill.plan.plan import Plan
 from torchmill.toolchain import crossed_python
@@ -48,11 +49,6 @@ def target_environment(plan: Plan, store: Path, stat_cache: StatCache) -> Path:
     digest = (stat_cache.digest(Path(torch)) or "") if torch.endswith(".whl") else ""
     key = digest_data([plan.build.python, plan.build.arch, torch, digest])
     return store / f"target-{key[:_DIGITS]}"
-
-
-def target_packages(environment: Path, python: str) -> Path:
-    """Return the folder of packages of an environment."""
-    return environment / "lib" / f"python{python}" / "site-packages"
 
 
 def provide_target(
@@ -87,7 +83,7 @@ def pretend_target(environment: Path, plan: Plan) -> None:
     }
     script = str(CROSSED_PYTHON / "sitecustomize.py")
     line = f"import os, runpy; os.environ.update({variables!r}); runpy.run_path({script!r})\n"
-    packages = target_packages(environment, plan.build.python)
+    packages = packages_folder(environment, plan.build.python)
     (packages / _PATH_FILE).write_text(line, encoding="utf-8")
 
 
@@ -136,7 +132,7 @@ def make_emulated_environment(folder: Path, packages: Path, plan: Plan, host: Ho
     # CPython takes the folder above its program for an environment if this file is there, and
     # finds its own modules beside `home`: https://peps.python.org/pep-0405/
     (folder / "pyvenv.cfg").write_text(f"home = {target_python.parent}\n", encoding="utf-8")
-    site = target_packages(folder, plan.build.python)
+    site = packages_folder(folder, plan.build.python)
     site.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         site.symlink_to(packages)
@@ -224,5 +220,5 @@ def placeholders(plan: Plan, environment: Path) -> Mapping[str, str]:
     """Return the values of the placeholders of a crossed build's variables."""
     return {
         "crossing": str(CROSSED_PYTHON),
-        "target": str(target_packages(environment, plan.build.python)),
+        "target": str(packages_folder(environment, plan.build.python)),
     }

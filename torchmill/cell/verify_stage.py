@@ -14,6 +14,7 @@ from torchmill.cell.context import BuildContext, base_wheel, imported_wheel
 from torchmill.cell.manifest import compose_manifest, recorded_git_version
 from torchmill.cell.up_to_date import StageLog, StageRecord, stage_inputs
 from torchmill.core.deletion import delete_paths
+from torchmill.host import environments
 from torchmill.plan.plan import expected_values
 from torchmill.wheel import dist_files
 from torchmill.wheel.verify import device_code, verification
@@ -85,7 +86,7 @@ def _target_machine(context: BuildContext) -> TargetMachine | None:
     plan = context.plan
 
     def emulate(folder: Path, shared: Path) -> Path:
-        site = crossing.target_packages(shared, plan.build.python)
+        site = environments.packages_folder(shared, plan.build.python)
         return crossing.make_emulated_environment(folder, site, plan, context.host)
 
     return TargetMachine(packages, lambda folder: crossing.pretend_target(folder, plan), emulate)
