@@ -37,8 +37,9 @@ _WORDINGS = [
     (literals_of(pattern), bounded_pattern(pattern), words)
     for pattern, words in LOG_WORDS["wordings"]
 ]
-_DOUBT = [bounded_pattern(pattern) for pattern in LOG_WORDS["doubt"]]
-_SUCCESS = [bounded_pattern(pattern) for pattern in LOG_WORDS["success"]]
+_DOUBT = [(literals_of(pattern), bounded_pattern(pattern)) for pattern in LOG_WORDS["doubt"]]
+_SUCCESS = [(literals_of(pattern), bounded_pattern(pattern)) for pattern in LOG_WORDS["success"]]
+_FOREIGN_LETTER = re.compile(r"[^\W\d_a-zA-Z]")
 _RANKS = get_args(Precedence)  # the best first
 _MACHINE_RANK = 0  # of causes that the machine lacks something
 # In a flood of errors, so many lines are compared with the catalogue: the first ones, and the last.
@@ -179,12 +180,20 @@ class _DoubtWatch:
 
     def see(self, line: LogLine) -> None:
         """Look at a line of the log, until one shows success."""
-        if self._is_success_shown:
+        if self._is_success_shown or not line.text:
             return
         text = cut_text(line.text)
-        self._is_success_shown = any(pattern.search(text) for pattern in _SUCCESS)
-        if not self._is_in_doubt:
-            self._is_in_doubt = any(pattern.search(text) for pattern in _DOUBT)
+        lowered = text.lower()
+        for literals, pattern in _SUCCESS:
+            if may_match(literals, lowered) and pattern.search(text):
+                self._is_success_shown = True
+        if self._is_in_doubt:
+            return
+        if not text.isascii() and _FOREIGN_LETTER.search(text):
+            self._is_in_doubt = True
+        for literals, pattern in _DOUBT:
+            if may_match(literals, lowered) and pattern.search(text):
+                self._is_in_doubt = True
 
 
 def _choose_candidate(match: DiagnosedCause, situation: Situation) -> DiagnosedCause:
