@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 import requests
+from millpress import file_names
 from millpress.errors import MillpressError
 from packaging.utils import canonicalize_name
 
@@ -217,7 +218,9 @@ def _list_offers(place: str, plan: Plan) -> Iterator[Offer]:
         stem = plan.wheel.file_name.removesuffix(f"{plan.wheel.platform_tag}.whl")
     project = canonicalize_name(plan.wheel.file_name.partition("-")[0])
     for offer in _all_offers(place, project):
-        if offer.name.startswith(stem) and _WHEEL.fullmatch(offer.name):
+        _, variant = file_names.split_label(offer.name)
+        # A wheel variant is not what a cell builds, even if it was made of that.
+        if offer.name.startswith(stem) and _WHEEL.fullmatch(offer.name) and not variant:
             yield offer
 
 
