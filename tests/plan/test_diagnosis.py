@@ -32,7 +32,7 @@ for_each_cause = pytest.mark.parametrize("cause", FACTS.causes, ids=lambda cause
 
 
 def diagnose(*lines: str, known: Sequence[Fact] = ()) -> Diagnosis:
-    return causes.diagnose(FACTS.causes, lines, rules=FACTS, known=known)
+    return causes.diagnose(FACTS.causes, lines, rules=FACTS, machine_facts=known)
 
 
 def reason(*lines: str) -> str | None:

@@ -261,7 +261,7 @@ def _explain_failure(
             context.plan.release.torch_version,
             time.process_time,
             rules=context.facts,
-            known=session_facts(context.plan, context.host),
+            machine_facts=session_facts(context.plan, context.host),
         )
     headline = f"{identifier}: {diagnosis.headline if diagnosis.line_number else error}"
     if sandbox.prefix and diagnosis.match and diagnosis.match.cause.name in _DOWNLOAD_CAUSES:

@@ -38,14 +38,14 @@ def diagnose_log(
     if tag:
         release = selection.selected_release(facts, layout, tag)
         version = release.version if release else None
-    known: list[Fact] = []
+    machine_facts: list[Fact] = []
     described = load_described_host(host, collect_env)
     if described is not None:
-        known = list(host_facts(described, "collect_env" if collect_env else "host"))
+        machine_facts = list(host_facts(described, "collect_env" if collect_env else "host"))
     if log is None:
-        log, diagnosis = _newest_failure(facts, layout, version, known)
+        log, diagnosis = _newest_failure(facts, layout, version, machine_facts)
     else:
-        diagnosis = _diagnose(facts, log, version, known)
+        diagnosis = _diagnose(facts, log, version, machine_facts)
     shown_log = hide_password(log)
     return CommandOutput(
         answer.diagnosis_as_text(diagnosis, shown_log),
@@ -54,22 +54,29 @@ def diagnose_log(
     )
 
 
-def _diagnose(facts: Facts, log: str, version: str | None, known: Sequence[Fact]) -> Diagnosis:
+def _diagnose(
+    facts: Facts, log: str, version: str | None, machine_facts: Sequence[Fact]
+) -> Diagnosis:
     """Return the diagnosis of a log."""
     return causes.diagnose(
-        facts.causes, read_log(log), version, time.process_time, rules=facts, known=known
+        facts.causes,
+        read_log(log),
+        version,
+        time.process_time,
+        rules=facts,
+        machine_facts=machine_facts,
     )
 
 
 def _newest_failure(
-    facts: Facts, layout: Layout, version: str | None, known: Sequence[Fact]
+    facts: Facts, layout: Layout, version: str | None, machine_facts: Sequence[Fact]
 ) -> tuple[str, Diagnosis]:
     """Return the newest log of a session that shows a failure, and its diagnosis.
 
     Raises ConfigError if there is none.
     """
     for path in _newest_logs(layout):
-        diagnosis = _diagnose(facts, str(path), version, known)
+        diagnosis = _diagnose(facts, str(path), version, machine_facts)
         if diagnosis.failure is not None or diagnosis.match is not None:
             return str(path), diagnosis
     raise ConfigError(

@@ -123,7 +123,7 @@ def diagnose(
     clock: Callable[[], float] = _no_clock,
     *,
     rules: Facts | None = None,
-    known: Iterable[Fact] = (),
+    machine_facts: Iterable[Fact] = (),
 ) -> Diagnosis:
     """Return the first error in the lines of a log and the cause that explains it best.
 
@@ -132,7 +132,7 @@ def diagnose(
     Then the earliest line wins, and on one line the earlier entry of the catalogue. A mere report
     counts only if the first error has it.
 
-    A cause with candidates is judged by the facts of the log, those that are `known` besides, and
+    A cause with candidates is judged by the facts of the log, the `machine_facts`, and
     what the `rules` say about them; without `rules`, only by the first two.
 
     `clock` returns the processor time in seconds, of which no more than some are spent; without it,
@@ -157,7 +157,7 @@ def diagnose(
     if match is None and failure is not None:
         first_lines = [line for line in reading.lines if line.number == failure.number]
         match = _match_cause(reports, first_lines, budget)
-    situation = make_situation([*collector.facts(), *known])
+    situation = make_situation([*collector.facts(), *machine_facts])
     if rules is not None:
         situation = add_rule_facts(rules, situation, match.name if match else "")
     if match is not None:

@@ -112,7 +112,7 @@ def open_question(match: DiagnosedCause) -> str:
 
 def deciding_facts(diagnosis: Diagnosis, match: DiagnosedCause) -> list[Fact]:
     """Return the facts by which the answer was chosen, and those that were filled into it."""
-    known = diagnosis.situation.facts
+    facts_by_name = diagnosis.situation.facts
     names: list[str] = []
     answer = match.ranking.answer
     if answer is not None:
@@ -122,7 +122,7 @@ def deciding_facts(diagnosis: Diagnosis, match: DiagnosedCause) -> list[Fact]:
     else:
         names += facts_in(match.entry.cause)
         names += facts_in(match.entry.cure)
-    facts = [known[name] for name in dict.fromkeys(names) if name in known]
+    facts = [facts_by_name[name] for name in dict.fromkeys(names) if name in facts_by_name]
     # What kind of machine it is orders the parts of a cure, and decides on no cause alone.
     observed = [fact for fact in evidence(facts) if fact.origin != "rules"]
     telling = [fact for fact in observed if fact.name != "system"]

@@ -42,8 +42,8 @@ def add_rule_facts(facts: Facts, situation: Situation, named: str = "") -> Situa
     `named` is the name in the line that shows the cause: a compute capability, "75", is judged.
     """
     nvcc = distribution_nvcc(situation)
-    known = situation.facts.get("cuda")
-    if nvcc is not None and (known is None or known.is_stated):
+    cuda = situation.facts.get("cuda")
+    if nvcc is not None and (cuda is None or cuda.is_stated):
         situation = situation.with_fact(nvcc)
     situation = situation.with_facts(_torch_facts(facts, situation))
     situation = situation.with_facts(_torch_cuda_facts(situation))
@@ -56,8 +56,8 @@ def add_rule_facts(facts: Facts, situation: Situation, named: str = "") -> Situa
 
 def _computed(situation: Situation, name: str, value: str, *basis: str) -> Fact:
     """Return a fact of the rules, computed from others that are known."""
-    known = [situation.facts[part] for part in basis if part in situation.facts]
-    return Fact(name, value, "rules", basis=tuple(known))
+    facts = [situation.facts[part] for part in basis if part in situation.facts]
+    return Fact(name, value, "rules", basis=tuple(facts))
 
 
 def _plain_version(text: str | None) -> str | None:
@@ -139,8 +139,8 @@ def _gpu_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
     name = situation.value("gpu")
     basis = "gpu_capability"
     if capability is None and name:
-        found = gpu_capability(facts, Gpu(name.strip()))
-        capability = found.name if found else None
+        gpu = gpu_capability(facts, Gpu(name.strip()))
+        capability = gpu.name if gpu else None
         basis = "gpu"
         if capability:
             yield _computed(situation, "gpu_capability", capability, "gpu")
@@ -225,11 +225,11 @@ def _nearest_index(facts: Facts, toolkit: Toolkit) -> str:
     official: set[str] = set()
     for release in facts.releases.get(_TORCH, ()):
         official.update(release.cuda.official)
-    own = Version(toolkit.version)
-    versions = sorted(Version(cuda) for cuda in official if Version(cuda).major == own.major)
+    version = Version(toolkit.version)
+    versions = sorted(Version(cuda) for cuda in official if Version(cuda).major == version.major)
     if not versions:
         return ""
-    newer = [version for version in versions if version >= own]
+    newer = [other for other in versions if other >= version]
     nearest = newer[0] if newer else versions[-1]
     return f"cu{nearest.major}{nearest.minor}"
 
@@ -262,16 +262,16 @@ def _c_library_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
     toolkit = _toolkit(facts, situation.value("cuda"))
     if glibc is None:
         # A toolkit that refuses the C library is mended by the first with another bound.
-        for known in facts.toolkits:
-            is_newer = toolkit is not None and Version(known.version) > Version(toolkit.version)
-            if toolkit is not None and is_newer and known.glibc != toolkit.glibc:
-                yield _computed(situation, "glibc_toolkit", known.version, "cuda")
+        for candidate in facts.toolkits:
+            is_newer = toolkit is not None and Version(candidate.version) > Version(toolkit.version)
+            if toolkit is not None and is_newer and candidate.glibc != toolkit.glibc:
+                yield _computed(situation, "glibc_toolkit", candidate.version, "cuda")
                 return
         return
     if toolkit is not None:
         fit = "fits" if is_within(toolkit.glibc, glibc) else "too new"
         yield _computed(situation, "glibc_fit", fit, "cuda", "glibc")
-    taking = [known for known in facts.toolkits if is_within(known.glibc, glibc)]
+    taking = [candidate for candidate in facts.toolkits if is_within(candidate.glibc, glibc)]
     if taking:
         yield _computed(situation, "glibc_toolkit", taking[0].version, "glibc")
 
@@ -285,9 +285,9 @@ def _compiler_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
     toolkit = _toolkit(facts, cuda)
     torch = _plain_version(situation.value("torch"))
     yield _computed(situation, "host_gcc", f"gcc {gcc}", "gcc")
-    for known in facts.toolkits:
-        if _bounds_fit(gcc, [known.gcc]) == "fits":
-            yield _computed(situation, "toolkit_for_gcc", known.version, "gcc")
+    for candidate in facts.toolkits:
+        if _bounds_fit(gcc, [candidate.gcc]) == "fits":
+            yield _computed(situation, "toolkit_for_gcc", candidate.version, "gcc")
             break
     bounds = torch_gcc_bounds(facts, torch, cuda)
     if toolkit is not None:
@@ -409,7 +409,7 @@ def _driver_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
         yield _computed(situation, "driver_fit", fit, "driver", "torch_cuda")
         if bound:
             yield _computed(situation, "oldest_driver", bound, "torch_cuda")
-    run = [known for known in facts.toolkits if _runs(known, driver, system)]
+    run = [candidate for candidate in facts.toolkits if _runs(candidate, driver, system)]
     if run:
         yield _computed(situation, "driver_cuda", run[-1].version, "driver")
         label = f"cu{run[-1].version.replace('.', '')}"
@@ -442,7 +442,9 @@ def _python_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
             if fit == "too old":
                 yield _computed(situation, "oldest_good_python", str(min(numbers)), "torch")
     if python:
-        serving = [known for known in facts.releases.get(_TORCH, ()) if python in known.pythons]
+        serving = [
+            candidate for candidate in facts.releases.get(_TORCH, ()) if python in candidate.pythons
+        ]
         if serving:
             yield _computed(situation, "first_torch_for_python", serving[0].version, "python")
             yield _computed(situation, "last_torch_for_python", serving[-1].version, "python")

@@ -66,20 +66,20 @@ def make_situation(facts: Iterable[Fact]) -> Situation:
     by_name: dict[str, Fact] = {}
     contradictions: list[Contradiction] = []
     for fact in sorted(facts, key=lambda fact: _ORIGINS.index(fact.origin)):
-        known = by_name.setdefault(fact.name, fact)
-        if _contradict(known, fact):
-            contradictions.append(Contradiction(known, fact))
+        counted = by_name.setdefault(fact.name, fact)
+        if _contradict(counted, fact):
+            contradictions.append(Contradiction(counted, fact))
     return Situation(by_name, tuple(contradictions))
 
 
-def _contradict(known: Fact, other: Fact) -> bool:
+def _contradict(counted: Fact, other: Fact) -> bool:
     """Tell whether two facts of different origins exclude each other.
 
     "11" and "11.4.0" do not: the first is said with fewer parts.
     """
-    if known.origin == other.origin:
+    if counted.origin == other.origin:
         return False
-    shorter, longer = sorted((known.value.lower(), other.value.lower()), key=len)
+    shorter, longer = sorted((counted.value.lower(), other.value.lower()), key=len)
     return longer != shorter and not longer.startswith((f"{shorter}.", f"{shorter} "))
 
 
