@@ -126,31 +126,38 @@ def test_the_open_array_of_the_kernel_stays_at_the_end(shipped: Facts, tmp_path:
 
 
 @compiled_wheels.needs_compiler
+@pytest.mark.parametrize("is_lent", [False, True])
 @pytest.mark.parametrize("identifier", EXTENSIONS)
 def test_an_extension_names_no_folder_in_its_messages(
-    shipped: Facts, identifier: str, tmp_path: Path
+    shipped: Facts, identifier: str, tmp_path: Path, *, is_lent: bool
 ) -> None:
-    """Compile as ninja does, by whole paths, and as ccache does, by paths from where it works."""
+    """Compile as ninja does, by whole paths, and as ccache does, by paths from where it works.
+
+    Torch is in the environment of the build, or in one that the user lends with --torch.
+    """
     settings = set()
     for compiler in (Compiler("gcc", "12.2.0"), Compiler("clang", "14.0.0")):
         host = change_host(LINUX, compilers={"default": compiler})
         variables = plan_torch(shipped, identifier, "v2.10.0", host).variables
         settings |= {variables["CFLAGS"], variables["CXXFLAGS"]}
     (template,) = settings
-    source = tmp_path / "source"
-    flags = Template(template).substitute(tree=tmp_path, source=source)
+    tree = tmp_path / "tree"
+    source = tree / "source"
+    packages = (tmp_path / "user" if is_lent else tree / "env") / "lib"
+    flags = Template(template).substitute(tree=tree, source=source, torch_packages=packages)
     folder = source / "build/temp.linux"
     folder.mkdir(parents=True)
-    header = tmp_path / "env/lib/torch.h"
-    header.parent.mkdir(parents=True)
-    header.write_text("__FILE__\n")
+    packages.mkdir(parents=True)
+    (packages / "torch.h").write_text("__FILE__\n")
     (source / "csrc").mkdir()
     (source / "csrc/a.cpp").write_text("#include <torch.h>\n__FILE__\n")
-    for source_word, tree_word in ((source, tmp_path), ("../..", "../../..")):
-        include = f"-I{tree_word}/env/lib"
+    for source_word, tree_word in ((source, tree), ("../..", "../../..")):
+        # ccache leaves the path of a folder outside of all trees as it is.
+        include = f"-I{packages}" if is_lent else f"-I{tree_word}/env/lib"
         argv = ["c++", *flags.split(), include, "-E", "-P", f"{source_word}/csrc/a.cpp"]
         done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=True)
-        assert done.stdout.split() == ['"./env/lib/torch.h"', '"./csrc/a.cpp"']
+        header = '"./torch.h"' if is_lent else '"./env/lib/torch.h"'
+        assert done.stdout.split() == [header, '"./csrc/a.cpp"']
 
 
 # What the edits of PeachPy find in its files, around which the names of constants are given out.

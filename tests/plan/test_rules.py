@@ -168,4 +168,7 @@ def test_shipped_rules_name_only_paths_that_a_build_has(shipped: Facts) -> None:
                     if match["escaped"]:
                         continue
                     name = match["braced"] or match["named"] or ""
+                    if name == "torch_packages":
+                        assert package.after, rule.name
+                        continue
                     assert name in paths or name.endswith("_home"), (rule.name, match.group())
