@@ -7,15 +7,11 @@ installation) are translated by `wordings` of log_words.toml.
 
 import re
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torchmill.core.package_data import read_table_beside
 from torchmill.plan.line_patterns import LinePattern, PatternIndex, bounded_pattern
 
-_MESSAGES = read_table_beside(__file__, "translations.toml")
-# Words of messages that have no other letters than English: a line of such letters without one of
-# these is English.
-_ASCII_WORDS = frozenset(_MESSAGES["ascii_words"])
 _WORD = re.compile("[a-z]{3,}")
 
 # A place in a message for a name or a number: "%qD", "%2$s", "%q#T", "%pT", "%<", "%>".
@@ -46,10 +42,25 @@ class _Translations(NamedTuple):
 
 
 @cache
+def _catalogue() -> dict[str, Any]:
+    """Return translations.toml. It is read when a log is, as every session imports this module."""
+    return read_table_beside(__file__, "translations.toml")
+
+
+@cache
+def _ascii_words() -> frozenset[str]:
+    """Return words of messages that have no other letters than English.
+
+    A line of such letters without one of these is English.
+    """
+    return frozenset(_catalogue()["ascii_words"])
+
+
+@cache
 def _translations() -> _Translations:
     """Return the translations of translations.toml; longer messages go before shorter ones."""
     sources: dict[str, str] = {}  # pattern -> English
-    for message, languages in _MESSAGES["message"].items():
+    for message, languages in _catalogue()["message"].items():
         english = _english_form(message)
         for text in languages.values():
             source = _pattern_source(text)
@@ -119,7 +130,7 @@ def _literal(text: str) -> str:
 def in_english(text: str) -> str:
     """Return a line with the words of its tools in English; a line in English as it is."""
     is_latin = text.isascii() or text.translate(_USUAL).isascii()
-    if is_latin and _ASCII_WORDS.isdisjoint(_WORD.findall(text.lower())):
+    if is_latin and _ascii_words().isdisjoint(_WORD.findall(text.lower())):
         return text
     translations = _translations()
     for number in translations.by_literal.candidates(text):

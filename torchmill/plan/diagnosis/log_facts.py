@@ -9,6 +9,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from torchmill.core.package_data import read_table_beside
@@ -61,8 +62,12 @@ class _BestMatch:
     fact: Fact
 
 
-def _read_patterns() -> tuple[FactPattern, ...]:
-    """Return the patterns of log_facts.toml, the best of all facts first."""
+@cache
+def _fact_patterns() -> tuple[FactPattern, ...]:
+    """Return the patterns of log_facts.toml, the best of all facts first.
+
+    They are read when a log is: every session imports this module, and few diagnose a failure.
+    """
     patterns: list[FactPattern] = []
     for name, table in FACT_TABLES.items():
         for rank, entry in enumerate(table["patterns"]):
@@ -82,9 +87,6 @@ def _read_patterns() -> tuple[FactPattern, ...]:
     return tuple(sorted(patterns, key=lambda pattern: pattern.rank))
 
 
-PATTERNS = _read_patterns()
-
-
 class FactCollector:
     """Collects the facts of the lines that it is shown."""
 
@@ -93,8 +95,8 @@ class FactCollector:
         self._block: list[LogLine] = []
         self._line_count = 0
         self._tail: deque[LogLine] = deque(maxlen=_TAIL_LINES)
-        self._open = list(PATTERNS)  # those whose match would change something
-        self._misses = dict.fromkeys(PATTERNS, 0)  # lines that were searched in vain
+        self._open = list(_fact_patterns())  # those whose match would change something
+        self._misses = dict.fromkeys(self._open, 0)  # lines that were searched in vain
 
     def see(self, line: LogLine) -> None:
         """Look at a line of the log.
