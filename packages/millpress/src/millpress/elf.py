@@ -144,6 +144,14 @@ class Pointer(NamedTuple):
     target_offset: int  # in the file, of the number `target` in the relocation
 
 
+class NeededNames(NamedTuple):
+    """The names of a library and of its needed versions, as indices in the string table."""
+
+    offset: int  # of the entry in the file
+    library: int
+    versions: tuple[int, ...]
+
+
 class VersionNeed(NamedTuple):
     """The versions of a library's symbols that a file needs."""
 
@@ -361,6 +369,12 @@ class ElfImage:
 
     def version_needs(self) -> Iterator[VersionNeed]:
         """Yield the needed versions of symbols, with an entry for each library."""
+        for names in self._needed_names():
+            versions = frozenset(self.dynamic_string(index) for index in names.versions)
+            yield VersionNeed(names.offset, self.dynamic_string(names.library), versions)
+
+    def _needed_names(self) -> Iterator[NeededNames]:
+        """Yield the names in each entry of the table of needed versions of symbols."""
         tags = dict(self.dynamic)
         if VERNEED not in tags:
             return
@@ -371,9 +385,9 @@ class ElfImage:
             version_at = at + first_version
             for _ in range(count):
                 _, _, _, name, next_version = self.unpack(VERNAUX_LAYOUT, version_at)
-                versions.append(self.dynamic_string(name))
+                versions.append(name)
                 version_at += next_version
-            yield VersionNeed(at, self.dynamic_string(library), frozenset(versions))
+            yield NeededNames(at, library, tuple(versions))
             # 0 ends the list for the loader, too, whatever number DT_VERNEEDNUM has
             if next_entry == 0:
                 return
@@ -381,17 +395,10 @@ class ElfImage:
 
     def version_name_indices(self) -> Iterator[int]:
         """Yield the indices in the string table of all names of needed and defined versions."""
+        for names in self._needed_names():
+            yield names.library
+            yield from names.versions
         tags = dict(self.dynamic)
-        at = self.file_offset(tags[VERNEED]) if VERNEED in tags else None
-        while at is not None:
-            _, count, library, first_version, next_entry = self.unpack(VERNEED_LAYOUT, at)
-            yield library
-            version_at = at + first_version
-            for _ in range(count):
-                _, _, _, name, next_version = self.unpack(VERNAUX_LAYOUT, version_at)
-                yield name
-                version_at += next_version
-            at = at + next_entry if next_entry else None
         at = self.file_offset(tags[VERDEF]) if VERDEF in tags else None
         while at is not None:
             _, _, _, count, _, first_name, next_entry = self.unpack(VERDEF_LAYOUT, at)
