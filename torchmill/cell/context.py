@@ -130,6 +130,15 @@ class BuildContext:
             return None
         return environments.packages_folder(self.target, self.plan.build.python)
 
+    def torch_packages(self, venv: Path) -> Path:
+        """Return the folder of packages whose torch, if it has one, the build compiles against.
+
+        It is that of the target, of the user's environment, or of the session's environment; `venv`
+        is the path of the latter.
+        """
+        lent_packages = self.target_packages or self.plan.wheel.torch_folder
+        return lent_packages or environments.packages_folder(venv, self.plan.build.python)
+
     @cached_property
     def tree(self) -> BuildTree:
         """Return the tree that the cell is built in."""
@@ -225,14 +234,10 @@ class BuildContext:
             "patches": str(self.facts.patches),
         }
         if self.base is not None:
-            # The folder of packages with the torch whose headers the build includes.
-            packages = self.plan.wheel.torch_folder
-            if packages is None:
-                packages = environments.packages_folder(venv, self.plan.build.python)
-            places["torch_packages"] = str(packages)
-        if self.target is not None:
-            target = crossing.placeholders(self.plan, self.target)
-            places |= {**target, "torch_packages": target["target"]}
+            places["torch_packages"] = str(self.torch_packages(venv))
+        if self.target_packages is not None:
+            places["crossing"] = str(crossing.CROSSED_PYTHON)
+            places["target"] = str(self.target_packages)
         return places | cuda_toolkit.cuda_placeholders(self.plan, self.host)
 
 

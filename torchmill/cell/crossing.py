@@ -10,7 +10,7 @@ import contextlib
 import io
 import os
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from torchmill.core import locks
@@ -25,6 +25,7 @@ from torchmill.host.environments import packages_folder
 from torchmill.host.host import Host, HostCrossing
 from torchmill.plan.plan import Plan
 from torchmill.toolchain import crossed_python
+from torchmill.wheel.verify.clean_environment import clean_variables
 
 CROSSED_PYTHON = Path(crossed_python.__file__).parent  # for PYTHONPATH of a crossed build
 _PATH_FILE = "torchmill_target.pth"
@@ -99,7 +100,7 @@ def install_for_target(environment: Path, requirements: list[str]) -> None:
         stream(
             [python, "-I", "-m", "pip", *words],
             cwd=None,
-            env=environments.pip_variables(_clean_variables()),
+            env=environments.pip_variables(clean_variables()),
             log=log,
             on_line=lambda _: None,
         )
@@ -112,13 +113,6 @@ def install_for_target(environment: Path, requirements: list[str]) -> None:
             f"{environments.pip_reason(error)}: name another torch with --torch",
             code="requirement-missing",
         ) from None
-
-
-def _clean_variables() -> dict[str, str]:
-    """Return this process's variables without those that would change what pip installs."""
-    from torchmill.wheel.verify.clean_environment import clean_variables
-
-    return clean_variables()
 
 
 def make_emulated_environment(folder: Path, packages: Path, plan: Plan, host: Host) -> Path:
@@ -214,11 +208,3 @@ def require_target_headers(interpreter: Path, plan: Plan) -> None:
         f"{python} (`uv python install {python}`)",
         code="target-headers-missing",
     )
-
-
-def placeholders(plan: Plan, environment: Path) -> Mapping[str, str]:
-    """Return the values of the placeholders of a crossed build's variables."""
-    return {
-        "crossing": str(CROSSED_PYTHON),
-        "target": str(packages_folder(environment, plan.build.python)),
-    }

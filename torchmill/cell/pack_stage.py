@@ -107,7 +107,7 @@ def _repair(context: BuildContext, raw: Path, git_version: str | None) -> Repair
     names_commit = context.source.provider == "git" and git_version == context.source.commit
     if git_version and not names_commit and (staged.root / version_file).is_file():
         metadata.set_git_version(staged, version_file, git_version)
-    packages = _installed_packages(context)
+    packages = context.torch_packages(context.venv)
     base = packages / context.base.import_name if context.base else None
     repaired = repair.repair_staged(
         staged,
@@ -128,19 +128,6 @@ def _repair(context: BuildContext, raw: Path, git_version: str | None) -> Repair
         platform_tag = repaired.lowest_tag
     file_name = metadata.set_platform_tag(staged, platform_tag)
     return RepairedWheel(staged, repaired, file_name)
-
-
-def _installed_packages(context: BuildContext) -> Path:
-    """Return the folder of the packages that the build was made with.
-
-    Only the repair for Linux needs it, and so the layout is that of Linux.
-    """
-    if context.target_packages is not None:
-        return context.target_packages
-    if context.plan.wheel.torch_folder:
-        return context.plan.wheel.torch_folder
-    folders = context.venv.glob("lib/python*/site-packages")
-    return next(iter(folders), context.venv)
 
 
 def _library_folders(context: BuildContext) -> list[Path]:
