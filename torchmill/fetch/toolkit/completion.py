@@ -1,15 +1,14 @@
 """Make a complete copy of a machine's toolkit that lacks parts, with packages from PyPI."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
-from torchmill.config.toolkit import ToolkitPart, ToolkitSource
+from torchmill.config.toolkit import ToolkitPart
 from torchmill.core.errors import HostError
 from torchmill.core.lenient_paths import real_path
 from torchmill.fetch.toolkit.provision import (
     ProvisionContext,
-    install_from_providers,
-    nvcc_mismatch,
+    install_parts,
+    require_running_nvcc,
 )
 from torchmill.fetch.toolkit.request import ToolkitRequest, find_part_packages
 from torchmill.host.cuda_toolkits import FoundToolkit, format_part_names, is_spread_in_system
@@ -53,13 +52,7 @@ def make_complete_copy(
     """
     version = toolkit.version
     cure = f"install a complete toolkit with `invoke toolkit --cuda {version}`"
-    output = nvcc_mismatch(toolkit.home, version, context.run)
-    if output:
-        raise HostError(
-            f"the nvcc in {toolkit.home}/bin does not run here as CUDA {version} (it prints: "
-            f"{output}): it is of another machine, or damaged: {cure}",
-            code="nvcc-does-not-run",
-        )
+    require_running_nvcc(toolkit.home, version, context.run, cure)
     packages, unavailable = find_part_packages(version, arch, missing_parts, context.sources)
     required = [part for part in unavailable if part.is_required]
     if required or not packages:
@@ -68,17 +61,6 @@ def make_complete_copy(
             f"which no package on PyPI has for that version and {arch}: {cure}",
             code="part-not-on-pypi",
         )
-    # A source that is in no facts: the packages of the missing parts alone.
-    source = ToolkitSource(
-        provider="pypi",
-        kind=TOOLKIT,
-        versions=(version,),
-        packages=packages,
-        arches=(arch,),
-        where=(),
-        cuda=None,
-        source="",
-    )
     home = str(real_path(toolkit.home))
     request = ToolkitRequest(TOOLKIT, version, cuda=None, arch=arch, completes=home)
-    return install_from_providers(request, replace(context, sources=(source,)))
+    return install_parts(request, packages, context)

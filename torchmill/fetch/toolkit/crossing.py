@@ -4,16 +4,13 @@ nvcc makes host code for the machine of the C++ compiler that it is given, and t
 libraries and headers in `targets/MACHINE` of its own toolkit.
 """
 
-from dataclasses import replace
-
-from torchmill.config.toolkit import ToolkitSource
 from torchmill.config.versions import is_within
 from torchmill.core.errors import HostError
 from torchmill.core.lenient_paths import real_path
 from torchmill.fetch.toolkit.provision import (
     ProvisionContext,
-    install_from_providers,
-    nvcc_mismatch,
+    install_parts,
+    require_running_nvcc,
 )
 from torchmill.fetch.toolkit.request import ToolkitRequest, find_part_packages
 from torchmill.host.cuda_toolkits import FoundToolkit, format_part_names, is_spread_in_system
@@ -31,18 +28,12 @@ def make_crossing_toolkit(
     every build needs. Also raises what `install_from_providers` raises.
     """
     version = toolkit.version
-    output = nvcc_mismatch(toolkit.home, version, context.run)
-    if output:
-        raise HostError(
-            f"the nvcc in {toolkit.home}/bin does not run here as CUDA {version} (it prints: "
-            f"{output}): it is of another machine, or damaged: install a toolkit with "
-            f"`invoke toolkit --cuda {version} --from pypi`",
-            code="nvcc-does-not-run",
-        )
+    cure = f"install a toolkit with `invoke toolkit --cuda {version} --from pypi`"
+    require_running_nvcc(toolkit.home, version, context.run, cure)
     if is_spread_in_system(toolkit.home):
         raise HostError(
             f"the files of CUDA {version} in {toolkit.home} cannot be told from the system's: "
-            f"install another with `invoke toolkit --cuda {version} --from pypi`",
+            f"{cure}",
             code="toolkit-spread-in-system",
         )
     packages, unavailable = find_part_packages(version, arch, context.parts, context.sources)
@@ -56,18 +47,8 @@ def make_crossing_toolkit(
             f"{arch}: build for another CUDA (`invoke toolkit --list` shows which there are)",
             code="part-not-on-pypi",
         )
-    source = ToolkitSource(
-        provider="pypi",
-        kind=TOOLKIT,
-        versions=(version,),
-        packages=packages,
-        arches=(arch,),
-        where=(),
-        cuda=None,
-        source="",
-    )
     home = str(real_path(toolkit.home))
     request = ToolkitRequest(
         TOOLKIT, version, cuda=None, arch=arch, completes=home, programs_of=native_arch()
     )
-    return install_from_providers(request, replace(context, sources=(source,)))
+    return install_parts(request, packages, context)

@@ -7,7 +7,7 @@ the packages, and the first offer is installed.
 import contextlib
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torchmill.config.toolkit import ProviderPackage, ToolkitPart, ToolkitSource
@@ -210,6 +210,41 @@ def _require_complete(offer: ProviderOffer, folder: Path, context: ProvisionCont
     if output:
         raise SourceError(
             f"the nvcc of {title} does not run here as that version (it prints: {output}): {_CURE}",
+            code="nvcc-does-not-run",
+        )
+
+
+def install_parts(
+    request: ToolkitRequest, packages: Sequence[str], context: ProvisionContext
+) -> ProvisionedFolder:
+    """Install some packages of PyPI beside the toolkit that a request completes; return the folder.
+
+    `packages` are requirements. Raises what `install_from_providers` raises.
+    """
+    # A source that is in no facts: these packages alone.
+    source = ToolkitSource(
+        provider="pypi",
+        kind=TOOLKIT,
+        versions=(request.version,),
+        packages=tuple(packages),
+        arches=(request.arch,),
+        where=(),
+        cuda=None,
+        source="",
+    )
+    return install_from_providers(request, replace(context, sources=(source,)))
+
+
+def require_running_nvcc(home: Path, version: str, run: RunProgram, cure: str) -> None:
+    """Raise HostError unless the nvcc of a toolkit runs here, and is of its version.
+
+    `cure` says in the message what to do.
+    """
+    output = nvcc_mismatch(home, version, run)
+    if output:
+        raise HostError(
+            f"the nvcc in {home}/bin does not run here as CUDA {version} (it prints: {output}): it is "
+            f"of another machine, or damaged: {cure}",
             code="nvcc-does-not-run",
         )
 
