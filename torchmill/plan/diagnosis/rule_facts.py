@@ -16,12 +16,12 @@ from torchmill.config.gpu_names import gpu_capability
 from torchmill.config.linux_distribution import LinuxDistribution
 from torchmill.config.release import Release
 from torchmill.config.release_lookup import paired_release
+from torchmill.config.rule import Rule
 from torchmill.config.served_gpus import unserved_capabilities
 from torchmill.config.toolkit import Toolkit
 from torchmill.config.versions import is_version, is_within
 from torchmill.plan.arch_toolkits import format_toolkit_range, toolkits_with_target
 from torchmill.plan.diagnosis.compiler_choice import (
-    GccChoice,
     choose_gcc,
     fitting_majors,
     takes_major,
@@ -322,13 +322,7 @@ def _gcc_to_take(facts: Facts, situation: Situation) -> Iterator[Fact]:
     if taken and (toolkit is not None or limit):
         basis = "gcc_limit" if limit else "cuda"
         yield _computed(situation, "newest_gcc", str(taken[0]), basis)
-    choice = choose_gcc(
-        majors,
-        parse_distribution(situation.value("distribution")),
-        conda=situation.value("conda") is not None,
-    )
-    if choice is not None:
-        yield from _describe_gcc(situation, "", choice)
+    yield from _gcc_facts(situation, "", majors)
 
 
 def _older_gcc(facts: Facts, situation: Situation) -> Iterator[Fact]:
@@ -345,17 +339,18 @@ def _older_gcc(facts: Facts, situation: Situation) -> Iterator[Fact]:
     if gcc:
         # Within one major version a toolkit may take the first releases only: 11.5 takes 11.1.
         majors = [major for major in majors if major < int(gcc.split(".")[0])]
+    yield from _gcc_facts(situation, "older_", majors)
+
+
+def _gcc_facts(situation: Situation, prefix: str, majors: Sequence[int]) -> Iterator[Fact]:
+    """Yield the facts of the gcc to take of some major versions; their names begin with a prefix."""
     choice = choose_gcc(
         majors,
         parse_distribution(situation.value("distribution")),
         conda=situation.value("conda") is not None,
     )
-    if choice is not None:
-        yield from _describe_gcc(situation, "older_", choice)
-
-
-def _describe_gcc(situation: Situation, prefix: str, choice: GccChoice) -> Iterator[Fact]:
-    """Yield the facts of a gcc to take; their names begin with a prefix."""
+    if choice is None:
+        return
     basis = ("gcc_limit", "gcc", "cuda", "torch", "distribution")
     number = f"{prefix}gcc" if prefix else "good_gcc"
     yield _computed(situation, number, str(choice.major), *basis)
@@ -450,14 +445,20 @@ def _python_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
             yield _computed(situation, "last_torch_for_python", serving[-1].version, "python")
 
 
-def _standard_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
-    """Yield the C++ standard that torch's headers need, and whether the command has it."""
-    torch = _plain_version(situation.value("torch"))
+def _torch_rules(facts: Facts, torch: str | None) -> Iterator[Rule]:
+    """Yield the rules of torch that are about some releases, this one among them."""
     if torch is None or _TORCH not in facts.packages:
         return
-    needed = 0
     for rule in facts.packages[_TORCH].rules:
-        if rule.cxx is not None and rule.when.release and is_within(rule.when.release, torch):
+        if rule.when.release and is_within(rule.when.release, torch):
+            yield rule
+
+
+def _standard_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
+    """Yield the C++ standard that torch's headers need, and whether the command has it."""
+    needed = 0
+    for rule in _torch_rules(facts, _plain_version(situation.value("torch"))):
+        if rule.cxx is not None:
             needed = rule.cxx
     if not needed:
         return
@@ -472,12 +473,7 @@ def _standard_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
 
 def _setuptools_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
     """Yield the bound of setuptools that the rules put on a build of torch."""
-    torch = _plain_version(situation.value("torch"))
-    if torch is None or _TORCH not in facts.packages:
-        return
-    for rule in facts.packages[_TORCH].rules:
-        if rule.when.release is None or not is_within(rule.when.release, torch):
-            continue
+    for rule in _torch_rules(facts, _plain_version(situation.value("torch"))):
         for requirement in rule.requires:
             if requirement.startswith("setuptools<"):
                 yield _computed(situation, "setuptools_pin", requirement, "torch")
