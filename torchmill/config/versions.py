@@ -31,6 +31,11 @@ def numbers_key(name: str) -> list[int]:
     return [int(number) for number in re.findall(r"[0-9]+", name)]
 
 
+def cuda_label(version: str) -> str:
+    """Return how names of wheels and indexes write a version of CUDA: "cu118" for "11.8"."""
+    return f"cu{version.replace('.', '')}"
+
+
 def is_version(text: str) -> bool:
     """Tell whether a text is a version (PEP 440)."""
     try:

@@ -8,6 +8,7 @@ from packaging.version import Version
 from torchmill.config.build import CPU
 from torchmill.config.costs import MeasuredRun
 from torchmill.config.facts import Facts
+from torchmill.config.versions import cuda_label
 from torchmill.core.strict_json import parse_json
 from torchmill.host.native import native_arch
 
@@ -76,7 +77,7 @@ def _variant(facts: Facts, toolkit_version: str | None) -> str:
         return CPU
     toolkit = facts.toolkit(toolkit_version)
     if toolkit is None:  # other facts described it when the wheel was built
-        return f"cu{toolkit_version.replace('.', '')}"
+        return cuda_label(toolkit_version)
     return toolkit.variant
 
 

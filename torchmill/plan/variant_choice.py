@@ -14,6 +14,7 @@ from torchmill.config import wheel_variants
 from torchmill.config.arch_list import capability_key
 from torchmill.config.facts import Facts
 from torchmill.config.gpu import Capability
+from torchmill.config.versions import cuda_label
 from torchmill.config.wheel_variants import NULL_VARIANT, VariantProperty, WheelVariant
 
 NVIDIA = "nvidia"
@@ -78,7 +79,7 @@ def gpu_variant(facts: Facts, capability: str, cuda: str, *, needs_ptx: bool) ->
     label = f"sm{number}"
     properties = [VariantProperty(NVIDIA, SM_ARCH, f"{number}_real")]
     if cuda:
-        label = f"cu{cuda.replace('.', '')}_{label}"
+        label = f"{cuda_label(cuda)}_{label}"
         bound = cuda if needs_ptx else oldest_cuda(facts, cuda)
         properties.append(VariantProperty(NVIDIA, LOWER_BOUND, bound))
     return WheelVariant(label, tuple(sorted(properties)))

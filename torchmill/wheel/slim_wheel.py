@@ -27,6 +27,7 @@ from millpress import (
 )
 from packaging.version import Version
 
+from torchmill.config.versions import cuda_label
 from torchmill.core.atomic_writes import fresh_path, write_atomically
 from torchmill.core.digests import hash_file
 from torchmill.core.errors import ConfigError, DeliveryError
@@ -54,7 +55,7 @@ def slim_version(version: Version, request: SlimRequest, cuda: str) -> str:
         if label and not SLIM_LABEL.fullmatch(label):
             labels.append(label)
     if not labels and cuda:
-        labels = [f"cu{cuda.replace('.', '')}"]
+        labels = [cuda_label(cuda)]
     for gpu in request.gpus:
         number = gpu.capability.name.replace(".", "")
         labels.append(f"sm{number}")

@@ -19,7 +19,7 @@ from torchmill.config.release_lookup import paired_release
 from torchmill.config.rule import Rule
 from torchmill.config.served_gpus import unserved_capabilities
 from torchmill.config.toolkit import Toolkit
-from torchmill.config.versions import is_version, is_within
+from torchmill.config.versions import cuda_label, is_version, is_within
 from torchmill.plan.arch_toolkits import format_toolkit_range, toolkits_with_target
 from torchmill.plan.diagnosis.compiler_choice import (
     choose_gcc,
@@ -119,7 +119,7 @@ def _torch_cuda_facts(situation: Situation) -> Iterator[Fact]:
         fit = "same" if library == cuda.partition(".")[0] else "other"
         yield _computed(situation, "library_fit", fit, "cuda_library_major", "torch_cuda")
     if cuda:
-        yield _computed(situation, "torch_index", f"cu{cuda.replace('.', '')}", "torch_cuda")
+        yield _computed(situation, "torch_index", cuda_label(cuda), "torch_cuda")
         yield _computed(situation, "torch_cuda_dashed", cuda.replace(".", "-"), "torch_cuda")
 
 
@@ -148,7 +148,7 @@ def _gpu_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
     if newest_torch is not None:
         release, cuda = newest_torch
         yield _computed(situation, "gpu_torch", release.version, basis)
-        yield _computed(situation, "gpu_index", f"cu{cuda.replace('.', '')}", basis)
+        yield _computed(situation, "gpu_index", cuda_label(cuda), basis)
     named = situation.value("named_capability")
     if capability and named:
         answer = "yes" if capability == named else "no"
@@ -231,7 +231,7 @@ def _nearest_index(facts: Facts, toolkit: Toolkit) -> str:
         return ""
     newer = [other for other in versions if other >= version]
     nearest = newer[0] if newer else versions[-1]
-    return f"cu{nearest.major}{nearest.minor}"
+    return cuda_label(f"{nearest.major}.{nearest.minor}")
 
 
 def _capability_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
@@ -407,8 +407,7 @@ def _driver_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
     run = [candidate for candidate in facts.toolkits if _runs(candidate, driver, system)]
     if run:
         yield _computed(situation, "driver_cuda", run[-1].version, "driver")
-        label = f"cu{run[-1].version.replace('.', '')}"
-        yield _computed(situation, "driver_index", label, "driver")
+        yield _computed(situation, "driver_index", cuda_label(run[-1].version), "driver")
 
 
 def _runs(toolkit: Toolkit, driver: str, system: str | None) -> bool:
