@@ -25,9 +25,8 @@ import types
 
 _THIS_FILE = os.path.abspath(__file__)
 _POLL_SECONDS = 0.02
-_PATIENCE = (
-    4  # times the seconds that a scenario may compute: other programs have the processors, too
-)
+# Times the seconds that a scenario may compute: other programs have the processors, too.
+_PATIENCE = 4
 _DOWNLOADERS = ("curl", "wget", "aria2c")
 _GIT_TRANSFERS = ("clone", "fetch", "pull", "submodule")
 # Modules that pass on a request for a variable: the caller is behind them.

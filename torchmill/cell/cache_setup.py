@@ -26,21 +26,20 @@ def set_up_compiler_cache(context: BuildContext, note: Callable[[str], None]) ->
     ccache.
     """
     layout = context.layout
-    nvcc_settings = {}
-    for name in compiler_cache.NVCC_VARIABLES:
-        if name in context.plan.variables:
-            nvcc_settings[name] = context.plan.variables[name]
+    variables = context.plan.variables
     site = CacheSite(
         host=context.host,
         root=layout.root,
         cache_folder=layout.cache,
         log=context.log.with_suffix(".ccache"),
-        environ={**os.environ, **planned_compilers(context.plan.variables)},
+        environ={**os.environ, **planned_compilers(variables)},
         note=note,
         digest=context.stat_cache.digest,
         provide_sccache=partial(_provide_sccache, layout.cache, note),
         cuda=context.plan.cuda.toolkit,
-        nvcc_settings=nvcc_settings,
+        nvcc_settings={
+            name: variables[name] for name in compiler_cache.NVCC_VARIABLES if name in variables
+        },
         parts=tuple(_part_storages(context, note)),
     )
     return compiler_cache.set_up_cache(site)

@@ -30,9 +30,8 @@ from torchmill.plan.package_draft.setup_run import SetupRun, parse_run
 PROGRAM = "dry_run.py"
 BASE_REQUIREMENTS = ("setuptools<82", "wheel", "packaging", "ninja")
 SECONDS = 180.0  # of processor time that one run of a setup.py may take
-_PATIENCE = (
-    4  # times as long may it take where others have the processors, as checks/dry_run.py has it
-)
+# As many times as long may it take if others have the processors; checks/dry_run.py has the same.
+_PATIENCE = 4
 _START_SECONDS = 300.0  # for the program itself, which imports torch
 _STAND_IN_NVCC = """\
 #!/bin/sh

@@ -5,7 +5,6 @@ wheel was built for (--cpu); and the null variant of each wheel that has others.
 beside their originals, as wheels like any other.
 """
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from torchmill.config.wheel_variants import NULL_VARIANT
 from torchmill.core.console import format_table
 from torchmill.core.units import format_bytes, name_few
 from torchmill.deliver.index.entries import IndexEntry
+from torchmill.plan.wheel_name import processor_words
 from torchmill.wheel import dist_files, slim_wheel
 from torchmill.wheel.written_wheel import NewWheel
 
@@ -136,11 +136,8 @@ def _add_null_variants(work: VariantWork, dist: Path) -> None:
 
 
 def common_version(version: Version, processor: str) -> str:
-    """Return the version without the label of a processor: "1.13.1+cpu" of "1.13.1+cpu.x86.64.v3".
-
-    The label is that of `torchmill.plan.wheel_name.local_label`.
-    """
-    words = re.findall(r"[a-z0-9]+", processor.lower())
+    """Return the version without the label of a processor: "1.13.1+cpu" of "1.13.1+cpu.x86.64.v3"."""
+    words = processor_words(processor)
     labels = (version.local or "").split(".")
     for start in range(len(labels) - len(words) + 1):
         if labels[start : start + len(words)] == words:

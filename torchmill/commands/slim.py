@@ -13,11 +13,9 @@ from torchmill.config.arch_list import NUMBER, ArchTarget, parse_arch_list
 from torchmill.config.facts import Facts
 from torchmill.config.gpu_names import NamedGpu, find_gpus, gpus_of_host
 from torchmill.config.release_lookup import newest_release
-from torchmill.core.atomic_writes import fresh_path
 from torchmill.core.console import format_table
 from torchmill.core.errors import BuildError, ConfigError, DeliveryError
 from torchmill.core.paths import Layout
-from torchmill.core.system_errors import report_unwritable
 from torchmill.core.units import format_bytes
 from torchmill.deliver.agreement import DOCUMENT_ERRORS
 from torchmill.host.measurement import measure_host
@@ -222,11 +220,7 @@ def _slim_one(  # noqa: PLR0917
     if slim_wheel.slim_version(distribution.version, request, "") == version:
         yield f"{wheel.name}: is slim for these GPUs already; it stays as it is"
         return
-    with (
-        report_unwritable(destination),
-        fresh_path(destination / f"{wheel.stem}.slim") as folder,
-    ):
-        folder.mkdir()
+    with slim_wheel.staging_folder(wheel, destination) as folder:
         files = slim_wheel.stage_libraries(wheel, folder, request.facts.unslimmed_libraries)
         libraries = slim_wheel.plan_libraries(files, request)
         pins_new_base = slim_wheel.slim_requirement(distribution, new_pins) is not None

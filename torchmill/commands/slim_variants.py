@@ -4,8 +4,7 @@ The wheel is read and extracted once. Each variant has the code of all GPUs that
 of its own capability alone: a client gives the variant for 8.6 to GPUs of 8.9 if there is no other.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,10 +12,8 @@ from millpress import file_names
 
 from torchmill.config.facts import Facts
 from torchmill.config.wheel_variants import NULL_VARIANT, WheelVariant
-from torchmill.core.atomic_writes import fresh_path
 from torchmill.core.console import format_table
 from torchmill.core.errors import DeliveryError
-from torchmill.core.system_errors import report_unwritable
 from torchmill.core.units import format_bytes
 from torchmill.plan import variant_choice
 from torchmill.plan.variant_choice import GpuGroup
@@ -57,7 +54,7 @@ def make_gpu_variants(
         return earlier
     original = slim_wheel.read_sound_wheel(wheel)
     made = []
-    with _staging(wheel, destination) as folder:
+    with slim_wheel.staging_folder(wheel, destination) as folder:
         files = slim_wheel.stage_libraries(wheel, folder, facts.unslimmed_libraries)
         for group in groups:
             made.append(_make_gpu_variant(facts, original, folder, files, group, destination))
@@ -77,7 +74,7 @@ def make_whole_variant(
     if _is_made_of(path, original, new):
         return _describe(path, new, is_new=False)
     original = slim_wheel.read_sound_wheel(wheel)
-    with _staging(wheel, destination) as folder:
+    with slim_wheel.staging_folder(wheel, destination) as folder:
         slim_wheel.stage_metadata(wheel, folder)
         return _write_variant(StagedLibraries(original, folder, []), new, destination)
 
@@ -85,17 +82,6 @@ def make_whole_variant(
 def _whole(original: FinishedWheel, variant: WheelVariant, version: str = "") -> NewWheel:
     """Return the variant that has all of a wheel."""
     return NewWheel(version or str(original.version), variant=variant)
-
-
-@contextmanager
-def _staging(wheel: Path, destination: Path) -> Iterator[Path]:
-    """Yield an empty folder for the parts of a wheel; it is removed at the end."""
-    with (
-        report_unwritable(destination),
-        fresh_path(destination / f"{wheel.stem}.variants") as folder,
-    ):
-        folder.mkdir()
-        yield folder
 
 
 def _arch_of(platform_tags: str) -> str:

@@ -115,6 +115,11 @@ def requested_processor(facts: Facts, build: Build, options: Options) -> Process
     return Processor(options.cpu, flags, processor_needs(build.arch, options.cpu))
 
 
+def processor_words(processor: str) -> list[str]:
+    """Return the parts of a version's label for a processor: x86, 64 and v3 of "x86-64-v3"."""
+    return re.findall(r"[a-z0-9]+", processor.lower())
+
+
 def local_label(
     build: Build,
     system: str,
@@ -144,7 +149,7 @@ def local_label(
         first = build.variant
     segments = [first] if first else []
     if processor:
-        segments += re.findall(r"[a-z0-9]+", processor.name.lower())
+        segments += processor_words(processor.name)
     segments += [word for word in settings if word]
     return f"+{'.'.join(segments)}" if segments else ""
 

@@ -9,7 +9,7 @@ import csv
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from itertools import islice
@@ -142,6 +142,17 @@ def require_served(title: str, libraries: Sequence[SlimLibrary], request: SlimRe
 def removes_code(libraries: Iterable[SlimLibrary]) -> bool:
     """Tell whether any library has code that does not stay."""
     return any(library.plan.kept_code != library.plan.code for library in libraries)
+
+
+@contextmanager
+def staging_folder(wheel: Path, destination: Path) -> Iterator[Path]:
+    """Yield an empty folder in `destination` for the parts of a wheel; it is removed at the end."""
+    with (
+        report_unwritable(destination),
+        fresh_path(destination / f"{wheel.stem}.slim") as folder,
+    ):
+        folder.mkdir()
+        yield folder
 
 
 def stage_libraries(wheel: Path, folder: Path, patterns: Iterable[str]) -> list[LibraryFile]:
