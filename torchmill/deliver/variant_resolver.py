@@ -20,6 +20,7 @@ from packaging.version import InvalidVersion, Version
 from torchmill.config.wheel_variants import WheelVariant
 from torchmill.core.errors import DeliveryError, HostError
 from torchmill.core.process import CommandError, ask, program_output
+from torchmill.deliver.index.variant_files import SUFFIX
 from torchmill.wheel import variant_metadata
 
 OLDEST_UV = Version("0.13.8")  # with the preview
@@ -97,7 +98,7 @@ def _write_standins(folder: Path, variants: Iterable[WheelVariant]) -> None:
         path = folder / file_names.with_label(_PLAIN, variant.label)
         _write_standin(path, variant_metadata.compose_metadata([variant]))
     metadata = variant_metadata.compose_metadata(variants)
-    (folder / f"{_STANDIN}-1.0-variants.json").write_bytes(metadata)
+    (folder / f"{_STANDIN}-1.0{SUFFIX}").write_bytes(metadata)
 
 
 def _write_standin(path: Path, metadata: bytes | None) -> None:
