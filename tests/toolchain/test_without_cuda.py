@@ -1,5 +1,6 @@
 """The environment of a build without CUDA, whose torch has CUDA, on a machine that has it too."""
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -10,6 +11,7 @@ import pytest
 from tests.support.contexts import HOST, job
 from tests.support.stub_torch import make_stub_torch
 from torchmill.cell import session_environment
+from torchmill.cell.crossing import CROSSED_PYTHON
 from torchmill.config.facts import Facts
 from torchmill.host import environments
 from torchmill.toolchain import compiler_cache
@@ -52,6 +54,25 @@ def test_torch_has_neither_a_toolkit_nor_a_gpu(venv: Path) -> None:
     assert answers(venv) == "['13.2', True, True, True, '/usr/local/cuda', '/usr/local/cuda']"
     environments.import_at_start(venv, MODULE)
     assert answers(venv) == "[None, False, False, False, None, None]"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="builds are crossed on Linux only")
+def test_a_crossed_build_hides_it_as_well(venv: Path) -> None:
+    """Both change torch's builder: one its toolkit, the other the folder of torch."""
+    environments.import_at_start(venv, MODULE)
+    (site,) = venv.glob("lib/python*/site-packages")
+    builder = site / "torch/utils/cpp_extension.py"
+    builder.write_text("CUDA_HOME = '/usr/local/cuda'\nTORCH_LIB_PATH = '/here'\n")
+    environ = {
+        **os.environ,
+        "PYTHONPATH": str(CROSSED_PYTHON),
+        "TORCHMILL_TARGET_MACHINE": "aarch64",
+        "TORCHMILL_TARGET_PACKAGES": "/target",
+    }
+    code = "from torch.utils import cpp_extension as it; print(it.CUDA_HOME, it.TORCH_LIB_PATH)"
+    argv = [str(environments.environment_python(venv)), "-c", code]
+    result = subprocess.run(argv, check=True, capture_output=True, text=True, env=environ)
+    assert result.stdout == "None /target/torch/lib\n"
 
 
 def test_a_python_without_torch_starts_as_ever(venv: Path) -> None:

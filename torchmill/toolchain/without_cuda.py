@@ -36,16 +36,17 @@ _CHANGES = {"torch": hide_in_torch, "torch.utils.cpp_extension": hide_in_builder
 
 
 class ChangingFinder:
-    """A finder that lets the others find a module, and has it changed after its import."""
+    """A finder that lets those behind it find a module, and has it changed after its import."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         """Return the spec of a module that is to be changed; None for any other."""
         change = _CHANGES.get(name)
         if change is None:
             return None
-        for finder in sys.meta_path:
+        # Those before this one have been asked, and may ask it in turn.
+        for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
             # Finders of old packages have another method, which Python itself calls by then.
-            if finder is self or not hasattr(finder, "find_spec"):
+            if not hasattr(finder, "find_spec"):
                 continue
             spec = finder.find_spec(name, path, target)
             if spec is not None and spec.loader is not None:

@@ -10,7 +10,6 @@ its packages: torch's builder of extensions takes headers and libraries from the
 from __future__ import annotations
 
 import importlib.abc
-import importlib.machinery
 import os
 import sys
 from pathlib import Path
@@ -34,10 +33,17 @@ class _BuilderFinder(importlib.abc.MetaPathFinder):
         """Return how the builder is imported; None for every other module."""
         if fullname != _BUILDER:
             return None
-        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _BuilderLoader(spec.loader)
-        return spec
+        # Not Python's own finder alone: in a build without CUDA another one changes the module, too.
+        # Those before this one have been asked.
+        for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
+            # Finders of old packages have another method, which Python itself calls by then.
+            if not hasattr(finder, "find_spec"):
+                continue
+            spec = finder.find_spec(fullname, path, target)
+            if spec is not None and spec.loader is not None:
+                spec.loader = _BuilderLoader(spec.loader)
+                return spec
+        return None
 
 
 class _BuilderLoader(importlib.abc.Loader):
