@@ -18,6 +18,8 @@ from torchmill.config.facts import Facts
 
 ROOT = Path(__file__).parent.parent
 os.environ.update(PROGRAMS)
+# A step of the network is repeated at once, but once: servers that fail on purpose cost no time.
+os.environ["TORCHMILL_TRIES"] = "2"
 os.environ["MILLGUARD_BOARD"] = ""  # tests run side by side, and regard no build of another
 
 # A shell starts what it puts into the background with SIGINT ignored, and children inherit that.

@@ -9,23 +9,27 @@ import json
 import re
 import threading
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from email.parser import HeaderParser
 from pathlib import Path
+from typing import TypeVar
 
 import requests
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from remotezip import RemoteZip, RemoteZipError
 
 from torchmill.config.field_types import no_entries
+from torchmill.core import retries
 from torchmill.core.atomic_writes import write_atomically
 from torchmill.core.console import ProgressBar
 from torchmill.core.errors import NetworkError
 from torchmill.core.silence import silence_limit
+from torchmill.fetch.http_failures import judge_remote_zip
 from torchmill.fetch.package_index import IndexFile
+
+T = TypeVar("T")
 
 READERS = 12  # connections at a time
 # Bytes at the end of a wheel that are requested first: the directory of 13,000 members fits.
@@ -169,8 +173,8 @@ def _load_members(file: IndexFile, cache: Path, session: requests.Session) -> _M
     path = cached_file(cache, file, "members.json")
     if path.exists():
         return _Members(**json.loads(path.read_text(encoding="utf-8")))
-    with _open_wheel(file, session) as archive:
-        members = _read_members(archive, file.name.partition("-")[0])
+    project = file.name.partition("-")[0]
+    members = _read_parts(file, session, lambda archive: _read_members(archive, project))
     write_atomically(path, json.dumps(asdict(members)))
     return members
 
@@ -183,7 +187,8 @@ def read_requirements(file: IndexFile, cache: Path, session: requests.Session) -
 
 def list_members(file: IndexFile, session: requests.Session) -> list[WheelMember]:
     """Return the directory of a wheel. Raises NetworkError."""
-    with _open_wheel(file, session) as archive:
+
+    def read(archive: zipfile.ZipFile) -> list[WheelMember]:
         members = []
         for info in archive.infolist():
             member = WheelMember(
@@ -197,21 +202,30 @@ def list_members(file: IndexFile, session: requests.Session) -> list[WheelMember
             members.append(member)
         return members
 
+    return _read_parts(file, session, read)
+
 
 def read_member(file: IndexFile, name: str, session: requests.Session) -> bytes:
     """Return one member of a wheel. Raises NetworkError."""
-    with _open_wheel(file, session) as archive:
-        return archive.read(name)
+    return _read_parts(file, session, lambda archive: archive.read(name))
 
 
-@contextmanager
-def _open_wheel(file: IndexFile, session: requests.Session) -> Iterator[zipfile.ZipFile]:
-    """Give a wheel of which only the parts that are read are downloaded. Raises NetworkError."""
-    try:
+def _read_parts(
+    file: IndexFile, session: requests.Session, read: Callable[[zipfile.ZipFile], T]
+) -> T:
+    """Return what `read` returns for a wheel of which only the parts that it reads are downloaded.
+
+    `read` is repeated if the connection breaks. Raises NetworkError.
+    """
+
+    def read_once() -> T:
         with RemoteZip(
             file.url, session=session, initial_buffer_size=_TAIL, timeout=silence_limit()
         ) as archive:
-            yield archive
+            return read(archive)
+
+    try:
+        return retries.repeat(read_once, judge_remote_zip, file.name)
     except (RemoteZipError, requests.RequestException, zipfile.BadZipFile) as error:
         raise NetworkError(
             f"cannot read parts of {file.url} ({error}): run the command again to resume, or set "

@@ -10,6 +10,7 @@ from tests.support import documented_wheels
 from tests.support import publishing_servers as servers
 from tests.support.publishing_servers import GitHub
 from tests.support.refusals import refused
+from tests.support.repeated_steps import one_try
 from torchmill.commands.publish import deliver_files
 from torchmill.deliver.publish import github, targets, upload_set
 from torchmill.deliver.publish.upload_set import PublishTarget, UploadFile
@@ -82,7 +83,7 @@ def test_without_a_digest_of_github_the_bytes_are_compared(
 
 def test_a_run_whose_connection_broke_is_continued(hub: GitHub, files: list[UploadFile]) -> None:
     hub.breaks_after = 100
-    with refused("connection-lost"):
+    with one_try(), refused("connection-lost"):
         publish(hub, files)
     assert hub.releases[0]["draft"] is True
     assert publish(hub, files) == [upload_set.UPLOADED] * 3
@@ -143,3 +144,38 @@ def test_a_file_that_is_too_large_for_github_is_refused_before_any_request(
     with refused("target-refuses"):
         deliver_files(target_of(hub), [large])
     assert hub.requests == []
+
+
+def test_two_first_publishers_share_one_release(hub: GitHub, files: list[UploadFile]) -> None:
+    """GitHub would make a draft of the tag for each of them."""
+    first, second = target_of(hub), target_of(hub)
+    assert first.existing_digests(files) == second.existing_digests(files) == {}
+    first.upload(files[0])
+    second.upload(files[1])
+    first.upload(files[2])
+    for target in (second, first):
+        target.finish()
+    (release,) = hub.releases
+    assert release["draft"] is False
+    assert hub.names(TAG) == sorted(file.name for file in files)
+
+
+def test_a_release_that_was_published_in_the_meantime_is_filled(
+    hub: GitHub, files: list[UploadFile]
+) -> None:
+    late = target_of(hub)
+    late.existing_digests(files)
+    publish(hub, files[:1])
+    late.upload(files[1])
+    late.finish()
+    assert [release["draft"] for release in hub.releases] == [False]
+    assert len(hub.names(TAG)) == 2
+
+
+def test_a_broken_upload_is_repeated(
+    hub: GitHub, files: list[UploadFile], capsys: pytest.CaptureFixture[str]
+) -> None:
+    hub.breaks_after = 100
+    assert publish(hub, files) == [upload_set.UPLOADED] * 3
+    assert [asset["state"] for asset in hub.releases[0]["assets"]] == ["uploaded"] * 3
+    assert "tried again (2 of 2)" in capsys.readouterr().err

@@ -18,6 +18,7 @@ def test_words_that_twine_does_not_know_are_reported() -> None:
     assert report == {
         "kind": "SystemExit",
         "status": None,
+        "pause": 0.0,
         "text": "twine ended with exit code 2",
     }
 

@@ -16,6 +16,7 @@ from unittest.mock import Mock
 import pytest
 
 from tests.support.refusals import refused
+from tests.support.repeated_steps import one_try
 from tests.support.silent_progress import SilentBar, SilentProgress
 from tests.support.source_upstream import Forge, Link, git, layout, package, release
 from torchmill.core.paths import Layout
@@ -430,7 +431,7 @@ class TestADownload:
         self, server: Server, url: Callable[[str], str], place: Layout
     ) -> None:
         server.breaks = 1
-        with refused("connection-broken"):
+        with one_try(), refused("connection-broken"):
             fetch_source(make_request(url("t.tar.gz")), place, SilentProgress())
         assert load_source(place, "torch", "v1") is None
         fetch_source(make_request(url("t.tar.gz")), place, SilentProgress())
@@ -440,7 +441,7 @@ class TestADownload:
         self, server: Server, url: Callable[[str], str], place: Layout, folder: Path
     ) -> None:
         server.breaks = 1
-        with refused("connection-broken"):
+        with one_try(), refused("connection-broken"):
             fetch_source(make_request(url("t.tar.gz")), place, SilentProgress())
         (folder / "setup.py").write_text("later\n")
         server.content = pack(folder, "t.tar.gz").read_bytes()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.refusals import refused
+from tests.support.repeated_steps import downloaded_names
 from tests.support.silent_progress import SilentBar
 from torchmill.fetch.download import download_file, http_session
 
@@ -94,7 +95,7 @@ def test_a_download_longer_than_listed_is_refused(tmp_path: Path) -> None:
                 sha256=sha256,
                 size=3,
             )
-        assert list(tmp_path.iterdir()) == []
+        assert downloaded_names(tmp_path) == []
         file = download_file(
             url,
             tmp_path,
@@ -154,7 +155,7 @@ def test_a_file_that_begins_anew_without_a_validator_cannot_be_resumed(
             network_hint="wait",
             refusal_hint="check it",
         )
-    assert [path.name for path in tmp_path.iterdir()] == ["a.zip.part"]
+    assert downloaded_names(tmp_path) == ["a.zip.part"]
 
 
 def test_an_invalid_address_is_refused(tmp_path: Path) -> None:

@@ -94,10 +94,12 @@ class GitHub:
     breaks_after: int | None = None  # bytes of the next upload, after which its connection ends
     has_digests: bool = True
     page_entries: int = 2  # the most on a page: few, so that there are several pages
+    made: int = 0  # releases so far, also those that were deleted
 
     def release(self, tag: str, *, draft: bool = False, body: str = "") -> dict[str, Any]:
         """Make a release."""
-        number = len(self.releases) + 1
+        self.made += 1
+        number = self.made
         release = {
             "id": number,
             "tag_name": tag,
@@ -108,6 +110,11 @@ class GitHub:
         }
         release["upload_url"] = f"{self.url}/uploads/{number}/assets{{?name,label}}"
         self.releases.append(release)
+        return release
+
+    def with_id(self, number: int) -> dict[str, Any]:
+        """Return the release with an id."""
+        (release,) = [release for release in self.releases if release["id"] == number]
         return release
 
     def add(
@@ -177,12 +184,11 @@ class _Api(BaseHTTPRequestHandler):
         if match := re.fullmatch(r"/tags/([^/]+)", path):  # never a draft
             return self._release_of_tag(unquote(match[1]))
         if match := re.fullmatch(r"/(\d+)/assets", path):
-            return self._pages(releases[int(match[1]) - 1]["assets"], query)
+            return self._pages(self.hub.with_id(int(match[1]))["assets"], query)
         if match := re.fullmatch(r"/assets/(\d+)", path):
             return self._asset(verb, int(match[1]))
         if match := re.fullmatch(r"/(\d+)", path):
-            releases[int(match[1]) - 1].update(json.loads(self._body()))
-            return self._answer(200, releases[int(match[1]) - 1])
+            return self._release(verb, int(match[1]))
         if verb == "POST":
             fields = json.loads(self._body())
             release = self.hub.release(
@@ -197,7 +203,18 @@ class _Api(BaseHTTPRequestHandler):
                 return self._answer(200, release)
         return self._answer(404, {"message": "Not Found"})
 
+    def _release(self, verb: str, number: int) -> None:
+        release = self.hub.with_id(number)
+        if verb == "DELETE":
+            self.hub.releases.remove(release)
+            return self._answer(204, None)
+        release.update(json.loads(self._body()))
+        return self._answer(200, release)
+
     def _asset(self, verb: str, number: int) -> None:
+        listed = [asset["id"] for release in self.hub.releases for asset in release["assets"]]
+        if number not in listed:
+            return self._answer(404, {"message": "Not Found"})
         if verb == "DELETE":
             for release in self.hub.releases:
                 assets = [asset for asset in release["assets"] if asset["id"] != number]
@@ -207,7 +224,7 @@ class _Api(BaseHTTPRequestHandler):
         return self._answer(200, self.hub.contents[number])
 
     def _upload(self, number: int, name: str) -> None:
-        release = self.hub.releases[number - 1]
+        release = self.hub.with_id(number)
         if any(asset["name"] == name for asset in release["assets"]):
             self._body()
             return self._answer(

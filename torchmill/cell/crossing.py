@@ -11,9 +11,10 @@ import io
 import os
 import shlex
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from torchmill.core import locks
+from torchmill.core import locks, retries
 from torchmill.core.errors import HostError
 from torchmill.core.lenient_paths import is_file, read_text
 from torchmill.core.process import CommandError, ask, stream
@@ -95,15 +96,16 @@ def install_for_target(environment: Path, requirements: list[str]) -> None:
     """
     python = str(environments.environment_python(environment))
     words = ["install", "--no-input", "--no-compile", "--only-binary", ":all:", *requirements]
-    log = io.StringIO()
+    run_pip = partial(
+        stream,
+        [python, "-I", "-m", "pip", *words],
+        cwd=None,
+        env=environments.pip_variables(clean_variables()),
+        log=io.StringIO(),
+        on_line=lambda _: None,
+    )
     try:
-        stream(
-            [python, "-I", "-m", "pip", *words],
-            cwd=None,
-            env=environments.pip_variables(clean_variables()),
-            log=log,
-            on_line=lambda _: None,
-        )
+        retries.repeat(run_pip, environments.judge_pip, "pip")
     except CommandError as error:
         full_disk = blame_disk(error.output, environment)
         if full_disk is not None:

@@ -14,12 +14,13 @@ import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from torchmill.cell.hidden_nvcc import hide_nvcc
 from torchmill.cell.sandbox import Sandbox
-from torchmill.core import reaper
+from torchmill.core import reaper, retries
 from torchmill.core.errors import HostError
 from torchmill.core.paths import CHECKOUT
 from torchmill.core.process import CommandError, capture
@@ -110,7 +111,13 @@ class DryEnvironment:
         argv = [str(self.python), "-I", "-m", "pip", "install", "--quiet", "--only-binary=:all:"]
         if not dependencies:
             argv.append("--no-deps")
-        capture([*argv, *requirements], env=environments.pip_variables(os.environ), seconds=900)
+        run_pip = partial(
+            capture,
+            [*argv, *requirements],
+            env=environments.pip_variables(os.environ),
+            seconds=900,
+        )
+        retries.repeat(run_pip, environments.judge_pip, "pip")
 
     def bring_module(self, module: str) -> bool:
         """Install the project of a module that setup.py imports, as wheels; tell if that worked."""

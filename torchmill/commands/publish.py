@@ -195,7 +195,7 @@ def _upload(target: PublishTarget, missing: Sequence[UploadFile], total: int) ->
     """Upload the missing files, and confirm that they arrived; `total` counts all files."""
     for number, file in enumerate(missing):
         try:
-            target.upload(file)
+            upload_set.upload_file(target, file)
         except TorchmillError as error:
             # Those that the target had before, and those of this run.
             arrived = total - len(missing) + number

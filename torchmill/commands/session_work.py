@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from torchmill.commands.session_choice import load_cell
 from torchmill.commands.session_matrix import MatrixSession
-from torchmill.core import process
+from torchmill.core import process, retries
 from torchmill.core.errors import GpuError, HostError, UnfinishedBuildError
 from torchmill.core.exits import as_torchmill_error, format_error, is_of_runner, prepare_program
 from torchmill.core.homes import mark_home
@@ -214,14 +214,16 @@ def _install(session: NoxSession, *requirements: str) -> None:
     # -I: pip is to import no module of the folder that it runs in.
     argv = [str(environments.environment_python(venv)), "-I", *words]
     log = io.StringIO()
+    run_pip = partial(
+        process.stream,
+        argv,
+        cwd=None,
+        env=environments.pip_variables(set_variables),
+        log=log,
+        on_line=lambda _: None,
+    )
     try:
-        process.stream(
-            argv,
-            cwd=None,
-            env=environments.pip_variables(set_variables),
-            log=log,
-            on_line=lambda _: None,
-        )
+        retries.repeat(run_pip, environments.judge_pip, "pip")
     except process.CommandError as error:
         targets = [Path(value) for word, value in pairwise(requirements) if word == "--prefix"]
         full_disk = blame_disk(error.output, *targets, venv)

@@ -20,6 +20,7 @@
 - process: run programs, watch their output, and end them with all processes that they started
 - programs: rewrite the commands in messages to those that work in the user's shell
 - reaper: end the processes that a run has started if the run itself is killed
+- retries: repeat a step that needs the network, after a pause, if its failure may pass
 - running_python: end a Python that is too old with a sentence
 - silence: limit how long a sender may be silent, and how long a program may answer
 - stat_cache: cache digests of files and answers of programs while the files look the same

@@ -14,6 +14,9 @@ class TorchmillError(Exception):
     """
 
     exit_code = 1
+    # Seconds after which the step that failed may succeed, as a server asks for them or 0.0. None:
+    # it will fail again. `retries.repeat` repeats such steps.
+    retry_after: float | None = None
 
     def __init__(self, message: str = "", *, code: str) -> None:
         super().__init__(message)

@@ -2,7 +2,7 @@
 
 To hold a folder is to hold the lock on the file LOCK_FILE in it; the holder is the run that does.
 The file is never removed, even if all else in the folder is: everybody who opens it must mean the
-same file.
+same file. A single file, such as a download, has a lock file beside it.
 """
 
 import contextlib
@@ -43,7 +43,8 @@ def hold_folder(folder: Path, seconds: float, message: str, code: str) -> Iterat
     """
     lock = _try_lock(folder, seconds)
     if lock is None:
-        raise BusyError(f"{message}{describe_holder(folder)}{_stale_lock_cure(folder)}", code=code)
+        holder = _describe_lock(folder / LOCK_FILE)
+        raise BusyError(f"{message}{holder}", code=code)
     with lock:
         yield
 
@@ -61,7 +62,7 @@ def wait_for_folder(folder: Path, run: str, report: Callable[[str], None]) -> It
         if lock is None:
             report(
                 f"waiting for {read_holder(folder)}, which is building in the tree that both share "
-                f"({folder}){describe_holder(folder)}{_stale_lock_cure(folder)}"
+                f"({folder}){_describe_lock(folder / LOCK_FILE)}"
             )
         while lock is None:
             lock = _try_lock(folder, patience=_FOREVER)
@@ -72,6 +73,22 @@ def wait_for_folder(folder: Path, run: str, report: Callable[[str], None]) -> It
         ) from None
     with lock:
         (folder / HOLDER_FILE).write_text(run, encoding="utf-8")
+        yield
+
+
+@contextlib.contextmanager
+def wait_for_file(lock_file: Path, report: Callable[[str], None]) -> Iterator[None]:
+    """Hold a lock file for this process alone, as soon as the process that holds it has ended.
+
+    If this process has to wait, `report` gets the end of a sentence about the holder, "" if it is
+    unknown. Raises HostError if the file cannot be locked.
+    """
+    lock = _try_lock_file(lock_file)
+    if lock is None:
+        report(_describe_lock(lock_file))
+    while lock is None:
+        lock = _try_lock_file(lock_file, patience=_FOREVER)
+    with lock:
         yield
 
 
@@ -119,8 +136,13 @@ def list_contents(folder: Path) -> list[Path]:
     return sorted(contents, key=lambda path: (path.name != KEY_FILE, path.name))
 
 
-def describe_holder(folder: Path) -> str:
-    """Return " (held by process 123: `nox -s wheel-3.10-cpu`)" for the holder of a folder's lock.
+def _describe_lock(lock_file: Path) -> str:
+    """Return the end of a sentence about the holder of a lock file."""
+    return f"{describe_holder(lock_file)}{_stale_lock_cure(lock_file)}"
+
+
+def describe_holder(lock_file: Path) -> str:
+    """Return " (held by process 123: `nox -s wheel-3.10-cpu`)" for the holder of a lock file.
 
     Returns "" if the system does not say: only Linux lists locks with their processes
     (https://man7.org/linux/man-pages/man5/proc_locks.5.html), and not those of another container.
@@ -128,7 +150,7 @@ def describe_holder(folder: Path) -> str:
     import psutil
 
     with contextlib.suppress(OSError, ValueError, IndexError, psutil.Error):
-        inode = (folder / LOCK_FILE).stat().st_ino
+        inode = lock_file.stat().st_ino
         for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
             fields = line.split()  # "1:", "FLOCK", "ADVISORY", "WRITE", process, "08:01:INODE", …
             # The disk is not compared: for some file systems, such as btrfs, the list and
@@ -157,35 +179,41 @@ def read_holder(folder: Path) -> str:
     return "another run"
 
 
-def _stale_lock_cure(folder: Path) -> str:
+def _stale_lock_cure(lock_file: Path) -> str:
     """Return a clause with the command that removes the lock of a killed process; "" without such.
 
     On a disk without locks, filelock takes the mere existence of the file as the lock, and writes
     its process and machine into it. If that process is killed, the file stays.
     """
     try:
-        text = (folder / LOCK_FILE).read_text(encoding="utf-8", errors="replace")
+        text = lock_file.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
     words = text.split()
     if len(words) < 2:  # noqa: PLR2004 - process and machine
         return ""
     process, machine, *_ = words
-    remove = f"rm {shlex.quote(str(folder / LOCK_FILE))}"
+    remove = f"rm {shlex.quote(str(lock_file))}"
     return f"; its disk has no locks: if process {process} of {machine} is gone, `{remove}`"
 
 
 def _try_lock(folder: Path, patience: float = 0.0) -> AbstractContextManager[object] | None:
-    """Take a folder's lock, and return the context that releases it.
+    """Take a folder's lock; see `_try_lock_file`."""
+    return _try_lock_file(folder / LOCK_FILE, patience)
+
+
+def _try_lock_file(lock_file: Path, patience: float = 0.0) -> AbstractContextManager[object] | None:
+    """Take the lock on a file, which is made with its folder, and return what releases it.
 
     None if another run still holds it after `patience` seconds. Raises HostError if the folder
     cannot be locked, because it belongs to another user, or its disk is full.
     """
     from filelock import FileLock, Timeout  # loaded only by commands that lock
 
+    folder = lock_file.parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return FileLock(folder / LOCK_FILE, timeout=patience).acquire()
+        return FileLock(lock_file, timeout=patience).acquire()
     except Timeout:
         return None
     except OSError as error:

@@ -43,6 +43,8 @@ _NO_ITEM: Final = _NoItem()
 class SilentError(NetworkError):
     """A sender was silent for too long."""
 
+    retry_after = 0.0
+
 
 def silence_limit(environ: Mapping[str, str] = os.environ) -> float:
     """Return the seconds of silence after which a connection is ended.

@@ -39,7 +39,8 @@ from torchmill.deliver.publish.bucket import BucketTarget
 from torchmill.deliver.publish.github import GithubApi
 from torchmill.deliver.publish.targets import BUCKET, GITHUB, SCHEME
 from torchmill.deliver.signature import Signers
-from torchmill.fetch.download import describe_http_error, download_file, http_session, read_body
+from torchmill.fetch.download import download_file, http_session, read_body
+from torchmill.fetch.http_failures import describe_http_error
 from torchmill.fetch.package_index import READ_ERRORS, find_project_files, parse_html_page
 from torchmill.plan.plan import Plan
 from torchmill.wheel import dist_files

@@ -2,7 +2,8 @@
 
 While a file is downloaded, the part that has arrived lies beside it as "NAME.part", and
 "NAME.validator" holds the validator of the file's version: its ETag or its date. A later try sends
-the validator, so that the server continues only the same version (RFC 9110, 13.1.5).
+the validator, so that the server continues only the same version (RFC 9110, 13.1.5). "NAME.lock" is
+locked meanwhile: another process that wants the file waits for it.
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies_environment
 
+from torchmill.core import locks, retries
 from torchmill.core.console import ProgressBar
 from torchmill.core.digests import hash_file
 from torchmill.core.errors import NetworkError, SourceError
@@ -24,6 +28,7 @@ from torchmill.core.silence import SilentError, silence_limit, watch_for_silence
 from torchmill.core.system_errors import report_unwritable
 from torchmill.core.units import format_bytes
 from torchmill.core.urls import hide_password, host_of
+from torchmill.fetch.http_failures import describe_http_error, judge_http
 
 if TYPE_CHECKING:
     import requests
@@ -35,6 +40,8 @@ LARGEST_BODY_BYTES = 64 << 20
 # If the server compressed its answer, Content-Length and Range would count compressed bytes.
 _UNCOMPRESSED = {"Accept-Encoding": "identity"}
 _DEFAULT_PORTS = {"https": 443, "http": 80, "git": 9418}
+# A try that brings so many bytes of a file is progress, after which the tries are counted anew.
+_ADVANCE_BYTES = 1 << 20
 _WEAK_TAG = "W/"  # begins an ETag that does not promise the same bytes (RFC 9110, 8.8.1)
 
 
@@ -52,7 +59,8 @@ def download_file(
 
     A file that is in the folder already is not downloaded again. A broken download is resumed if
     the server gives a validator, or if the digest is known, which shows whether two parts belong to
-    one file.
+    one file. A try that fails in a way that may pass is repeated (core/retries.py). If another
+    process downloads the file, it is waited for, and its file is returned.
 
     `network_hint` ends the messages about a host that does not answer, `refusal_hint` those about a
     host that refuses the file. `sha256` and `size` (bytes) are the values that an index lists.
@@ -62,16 +70,36 @@ def download_file(
     (which is deleted), HostError if the disk is full.
     """
     target = folder / (Path(unquote(urlsplit(url).path)).name or "archive")
-    if not target.exists():
-        _download(
-            url,
-            target,
-            bar,
-            network_hint=network_hint,
-            refusal_hint=refusal_hint,
-            sha256=sha256,
-            size=size,
-        )
+    with report_unwritable(folder), _download_lock(target, bar):
+        # Looked for with the lock held: another process may just have downloaded it.
+        if not target.exists():
+            _download(
+                url,
+                target,
+                bar,
+                network_hint=network_hint,
+                refusal_hint=refusal_hint,
+                sha256=sha256,
+                size=size,
+            )
+        return _checked_file(target, sha256, network_hint)
+
+
+def _download_lock(target: Path, bar: ProgressBar) -> AbstractContextManager[None]:
+    """Hold the lock of a download, after other processes that download the same file."""
+
+    def report(holder: str) -> None:
+        bar.update(0, None, f"waiting for another process that downloads it{holder}")
+        retries.write_line(f"{target.name}: waiting for another process that downloads it{holder}")
+
+    return locks.wait_for_file(target.with_name(f"{target.name}.lock"), report)
+
+
+def _checked_file(target: Path, sha256: str | None, network_hint: str) -> Path:
+    """Return a complete file if it has a digest, or if none is known.
+
+    Raises SourceError for another file, which is deleted.
+    """
     if sha256 is None:
         return target
     actual = hash_file(target)
@@ -99,16 +127,72 @@ def _download(
     import requests
     import urllib3
 
-    target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f"{target.name}.part")
     validator_file = target.with_name(f"{target.name}.validator")
+    reached_size = _part_size(part)
+
+    def advanced() -> bool:
+        nonlocal reached_size
+        before = reached_size
+        reached_size = max(before, _part_size(part))
+        return reached_size - before >= _ADVANCE_BYTES
+
+    try:
+        retries.repeat(
+            partial(_receive, url, part, validator_file, bar, has_digest=bool(sha256), size=size),
+            judge_http,
+            f"{target.name} from {host_of(url)}",
+            advanced=advanced,
+        )
+    except requests.HTTPError as error:
+        raise SourceError(
+            f"{hide_password(url)}: {describe_http_error(error)}: {refusal_hint}",
+            code="download-refused",
+        ) from None
+    except requests.RequestException as error:
+        raise NetworkError(
+            f"cannot reach {host_of(url)} ({describe_http_error(error)}): {network_hint}",
+            code="host-unreachable",
+        ) from None
+    except (urllib3.exceptions.HTTPError, ConnectionError, TimeoutError, SilentError):
+        arrived = format_bytes(_part_size(part))
+        raise NetworkError(
+            f"the connection to {host_of(url)} broke after {arrived}: run the command again to "
+            f"resume, or {network_hint}",
+            code="connection-broken",
+        ) from None
+    validator_file.unlink(missing_ok=True)
+    part.rename(target)
+
+
+def _part_size(part: Path) -> int:
+    """Return the bytes of a file that have arrived."""
+    return part.stat().st_size if part.exists() else 0
+
+
+def _receive(
+    url: str,
+    part: Path,
+    validator_file: Path,
+    bar: ProgressBar,
+    *,
+    has_digest: bool,
+    size: int | None,
+) -> None:
+    """Receive a file, or what is missing of it, into a part.
+
+    Raises SourceError if the server has another file by now, or sends too much, HostError if the
+    disk is full, and what `open_url` raises.
+    """
+    import requests
+
     # With neither validator nor digest, nobody would notice that the server has another file now.
-    is_resumable = part.exists() and (bool(sha256) or validator_file.exists())
-    offset = part.stat().st_size if is_resumable else 0
+    is_resumable = part.exists() and (has_digest or validator_file.exists())
+    offset = _part_size(part) if is_resumable else 0
     headers = _resume_headers(offset, validator_file)
     try:
         with (
-            report_unwritable(target.parent),
+            report_unwritable(part.parent),
             http_session() as session,
             open_url(session, url, headers) as (response, chunks),
         ):
@@ -117,10 +201,7 @@ def _download(
     except requests.HTTPError as error:
         response = error.response
         if response.status_code != requests.codes.requested_range_not_satisfiable:
-            raise SourceError(
-                f"{hide_password(url)}: {describe_http_error(error)}: {refusal_hint}",
-                code="download-refused",
-            ) from None
+            raise
         # The part may be complete: the last run ended before it was renamed. No range begins at the
         # end of a file, so the answer is 416 with the file's length (RFC 9110, 15.5.17). Any other
         # length is that of another file.
@@ -131,20 +212,6 @@ def _download(
                 "to download all of it",
                 code="download-changed",
             ) from None
-    except requests.RequestException as error:
-        raise NetworkError(
-            f"cannot reach {host_of(url)} ({describe_http_error(error)}): {network_hint}",
-            code="host-unreachable",
-        ) from None
-    except (urllib3.exceptions.HTTPError, ConnectionError, TimeoutError, SilentError):
-        arrived = format_bytes(part.stat().st_size if part.exists() else 0)
-        raise NetworkError(
-            f"the connection to {host_of(url)} broke after {arrived}: run the command again to "
-            f"resume, or {network_hint}",
-            code="connection-broken",
-        ) from None
-    validator_file.unlink(missing_ok=True)
-    part.rename(target)
 
 
 def _resume_headers(offset: int, validator_file: Path) -> dict[str, str]:
@@ -258,8 +325,18 @@ def read_body(
 ) -> tuple[requests.Response, bytes]:
     """Return the response to a GET request together with its whole content.
 
-    Raises what `open_url` does, and NetworkError if there are more than LARGEST_BODY_BYTES.
+    A try that fails in a way that may pass is repeated. Raises what `open_url` does, and
+    NetworkError if there are more than LARGEST_BODY_BYTES.
     """
+    return retries.repeat(
+        lambda: _read_body_once(session, url, headers), judge_http, hide_password(url)
+    )
+
+
+def _read_body_once(
+    session: requests.Session, url: str, headers: Mapping[str, str]
+) -> tuple[requests.Response, bytes]:
+    """Return what `read_body` returns, by one request."""
     body = bytearray()
     with open_url(session, url, headers) as (response, chunks):
         for chunk in chunks:
@@ -293,38 +370,37 @@ def http_session() -> requests.Session:
     return session
 
 
-def describe_http_error(error: Exception) -> str:
-    """Return the reason of an error of requests, as a clause.
-
-    If there was no answer, the error wraps errors of other libraries. The innermost is the system's
-    and has the reason, such as "connection refused".
-    """
-    response = getattr(error, "response", None)
-    if response is not None:
-        return f"it answers {response.status_code} {response.reason}"
-    cause: BaseException = error
-    while cause.__context__ is not None:
-        cause = cause.__context__
-    if isinstance(cause, TimeoutError):
-        return "no answer in time"
-    reason = getattr(cause, "strerror", None) or str(cause)
-    return reason.lower()
-
-
 def connection_complaint(url: str) -> str | None:
     """Return why the host of a URL takes no connection within 5 seconds, as a clause.
 
     None if it takes one, or if that cannot be known here: only a proxy may be able to connect, or
     the scheme has no known port.
     """
+    return _complaint(url, _connect)
+
+
+def lasting_complaint(url: str) -> str | None:
+    """Return what `connection_complaint` returns, after several tries if the failure may pass."""
+
+    def connect_at_last(address: tuple[str, int]) -> None:
+        retries.repeat(lambda: _connect(address), judge_http, host_of(url))
+
+    return _complaint(url, connect_at_last)
+
+
+def _connect(address: tuple[str, int]) -> None:
+    """Connect to a host and a port. Raises OSError, and ValueError if it is no address."""
+    socket.create_connection(address, timeout=_CONNECT_TIMEOUT_SECONDS).close()
+
+
+def _complaint(url: str, connect: Callable[[tuple[str, int]], object]) -> str | None:
+    """Return why `connect` fails for the host of a URL; see `connection_complaint`."""
     parts = urlsplit(url)
     has_proxy = not getproxies_environment().keys().isdisjoint(("https", "http", "all"))
     if parts.hostname is None or parts.scheme not in _DEFAULT_PORTS or has_proxy:
         return None
     try:
-        port = parts.port or _DEFAULT_PORTS[parts.scheme]
-        address = (parts.hostname, port)
-        socket.create_connection(address, timeout=_CONNECT_TIMEOUT_SECONDS).close()
+        connect((parts.hostname, parts.port or _DEFAULT_PORTS[parts.scheme]))
     except TimeoutError:
         return f"no answer in {_CONNECT_TIMEOUT_SECONDS:.0f} s"
     except (OSError, ValueError) as error:

@@ -23,7 +23,8 @@ from torchmill.core import urls
 from torchmill.core.errors import ConfigError, NetworkError
 from torchmill.core.process import program_output
 from torchmill.core.silence import SilentError
-from torchmill.fetch.download import describe_http_error, read_body
+from torchmill.fetch.download import read_body
+from torchmill.fetch.http_failures import describe_http_error
 
 # What `read_body` raises if an index cannot be read. Its other errors have messages for the user.
 READ_ERRORS = (requests.RequestException, urllib3.exceptions.HTTPError, SilentError, OSError)

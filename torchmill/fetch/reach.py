@@ -14,7 +14,8 @@ from urllib.request import url2pathname
 
 from torchmill.core.silence import SilentError, silence_limit
 from torchmill.core.urls import SCP_URL, hide_password, host_of
-from torchmill.fetch.download import connection_complaint, describe_http_error, http_session
+from torchmill.fetch.download import connection_complaint, http_session
+from torchmill.fetch.http_failures import describe_http_error
 
 VARIABLE = "TORCHMILL_PROBE"  # "off": nothing is probed
 ANSWER_SECONDS = 15.0  # for each of the two steps, unless the limit of silence is shorter

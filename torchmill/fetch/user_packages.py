@@ -22,19 +22,21 @@ from packaging.tags import Tag, sys_tags
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
 
+from torchmill.core import locks
 from torchmill.core.atomic_writes import fresh_path
-from torchmill.core.console import ProgressDisplay
+from torchmill.core.console import ProgressBar, ProgressDisplay
 from torchmill.core.errors import NetworkError, SourceError
 from torchmill.core.optional_libraries import find_library
 from torchmill.core.system_errors import report_unwritable
 from torchmill.core.urls import host_of
-from torchmill.fetch.download import connection_complaint, download_file, http_session
+from torchmill.fetch.download import download_file, http_session, lasting_complaint
 from torchmill.fetch.package_index import IndexFile, configured_index, project_files
 from torchmill.fetch.source.archive import refuse_damage
 from torchmill.host.disk_usage import list_children
 from torchmill.toolchain.sccache import LAYERS_SINCE
 
 FOLDER = "programs"  # in the user's cache
+_DOWNLOADS = f"downloads/{FOLDER}"  # in the user's cache; a wheel stays there until it is unpacked
 _NETWORK_HINT = "set PIP_INDEX_URL to another index"
 _REFUSAL_HINT = (
     "the index lists a file that it does not have: run the command again later, or name another in "
@@ -118,7 +120,7 @@ def install_package(package: OnDemandPackage, cache: Path, progress: ProgressDis
         return home
     index = configured_index()
     # This takes seconds. The download would wait for a minute, the limit of silence.
-    complaint = connection_complaint(index)
+    complaint = lasting_complaint(index)
     if complaint:
         raise NetworkError(
             f"cannot reach {host_of(index)} ({complaint}): {_NETWORK_HINT}", code="host-unreachable"
@@ -131,27 +133,43 @@ def install_package(package: OnDemandPackage, cache: Path, progress: ProgressDis
     title = f"{package.project} {version} from the package index, once"
     with (
         report_unwritable(cache),
-        fresh_path(home) as scratch,
         contextlib.closing(progress.start_bar(title)) as bar,
+        locks.wait_for_file(
+            cache / _DOWNLOADS / f"{home.name}.lock",
+            lambda holder: bar.update(0, None, f"another run installs it{holder}"),
+        ),
     ):
-        archive = download_file(
-            file.url,
-            scratch,
-            bar,
-            network_hint=_NETWORK_HINT,
-            refusal_hint=_REFUSAL_HINT,
-            sha256=file.sha256,
-            size=file.size,
-        )
-        unpacked = scratch / "whole"
-        _unpack_wheel(archive, unpacked)
-        if not (unpacked / package.main_file).is_file():
-            raise SourceError(
-                f"{file.name} contains no {package.main_file}: {_NETWORK_HINT}",
-                code="program-missing-in-wheel",
-            )
-        _publish(unpacked, home, package.main_file)
-    return home
+        # Looked for with the lock held: another run may just have installed it.
+        installed = find_package(package, cache)
+        if installed is None:
+            _install_wheel(package, file, home, cache / _DOWNLOADS, bar)
+    return installed or home
+
+
+def _install_wheel(
+    package: OnDemandPackage, file: IndexFile, home: Path, downloads: Path, bar: ProgressBar
+) -> None:
+    """Unpack a wheel as the folder `home`, after downloading what is missing of it."""
+    archive = download_file(
+        file.url,
+        downloads,
+        bar,
+        network_hint=_NETWORK_HINT,
+        refusal_hint=_REFUSAL_HINT,
+        sha256=file.sha256,
+        size=file.size,
+    )
+    try:
+        with fresh_path(home) as unpacked:
+            _unpack_wheel(archive, unpacked)
+            if not (unpacked / package.main_file).is_file():
+                raise SourceError(
+                    f"{file.name} contains no {package.main_file}: {_NETWORK_HINT}",
+                    code="program-missing-in-wheel",
+                )
+            _publish(unpacked, home, package.main_file)
+    finally:
+        archive.unlink()
 
 
 def import_rattler(cache: Path, progress: ProgressDisplay) -> None:

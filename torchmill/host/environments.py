@@ -14,10 +14,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torchmill.core import locks
+from torchmill.core import locks, retries
 from torchmill.core.errors import HostError
 from torchmill.core.lenient_paths import read_text
 from torchmill.core.process import CommandError, capture, program_output
+from torchmill.core.retries import PassingFailure
 from torchmill.core.stat_cache import digest_data, stat_file, stat_folder
 from torchmill.core.system_errors import blame_disk, read_refusal, report_unwritable
 from torchmill.host.interpreters import resolve_interpreter
@@ -29,6 +30,15 @@ STAMP_NAME = "torchmill"  # the file in an environment with the purpose that it 
 MISLEADING_VARIABLES = (
     "PYTHON.*|PIP_(DRY_RUN|TARGET|PREFIX|ROOT|USER|PYTHON|NO_DEPS|PRE|REQUIREMENT|EDITABLE"
     "|REQUIRE_VIRTUALENV)"
+)
+# The lines by which pip ends because a connection broke: with the name of an error of urllib3, or
+# an answer that asks to come back. Its warnings of such errors may come before an end of another
+# kind.
+_BROKEN_DOWNLOAD = re.compile(
+    r"^(?:ERROR|error|pip\._vendor\S+):.*(?:IncompleteRead|Connection broken|ConnectionResetError"
+    r"|RemoteDisconnected|Read timed out|incomplete-download"
+    r"|\b(?:408|425|429|500|502|503|504) (?:Client|Server) Error)",
+    re.MULTILINE,
 )
 _SITES = ("lib/python*/site-packages", "Lib/site-packages")
 _PATH_FILE = "torchmill.pth"  # leads to packages in another folder
@@ -146,9 +156,10 @@ def pip_variables(variables: Mapping[str, str]) -> dict[str, str]:
     """Return the variables for a pip that installs what it is asked to, into its own environment.
 
     Those that are set here also override the user's pip.conf. Its other settings stay in force,
-    because the index to install from may be one of them.
+    because the index to install from may be one of them. Nor does the user's PIP_RETRIES, the
+    number of times that pip repeats a request. pip 25.1 resumes no download by itself.
     """
-    harmless = {}
+    harmless = {"PIP_RESUME_RETRIES": str(retries.tries_allowed() - 1)}
     for name, value in variables.items():
         if not re.fullmatch(MISLEADING_VARIABLES, name):
             harmless[name] = value
@@ -158,6 +169,16 @@ def pip_variables(variables: Mapping[str, str]) -> dict[str, str]:
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         "PIP_PROGRESS_BAR": "off",
     }
+
+
+def judge_pip(error: Exception) -> PassingFailure | None:
+    """Return how a failure of pip may pass: its connection broke although it repeated requests.
+
+    Before version 25.2, pip did not resume a download that broke off.
+    """
+    if isinstance(error, CommandError) and _BROKEN_DOWNLOAD.search(error.output):
+        return PassingFailure(pip_reason(error))
+    return None
 
 
 def pip_reason(error: CommandError) -> str:

@@ -13,11 +13,14 @@ from millpress import file_names, wheel_file
 from packaging.utils import InvalidWheelFilename, canonicalize_name
 from packaging.version import Version
 
+from torchmill.core import retries
 from torchmill.core.errors import DeliveryError, NetworkError
 from torchmill.core.silence import silence_limit
+from torchmill.core.urls import hide_password
 from torchmill.deliver.index.entries import ReferredWheel, entry_of_metadata
 from torchmill.fetch import package_index
-from torchmill.fetch.download import describe_http_error, read_body
+from torchmill.fetch.download import read_body
+from torchmill.fetch.http_failures import describe_http_error, judge_remote_zip
 from torchmill.fetch.package_index import READ_ERRORS, IndexFile
 
 METADATA_SUFFIX = ".metadata"
@@ -93,7 +96,7 @@ def _read_metadata_inside(session: requests.Session, file: IndexFile) -> bytes:
     """Return METADATA out of a wheel, of which only the ends are fetched."""
     from remotezip import RemoteZip, RemoteZipError
 
-    try:
+    def read() -> bytes:
         with RemoteZip(file.url, session=session, timeout=silence_limit()) as archive:
             folders = wheel_file.dist_info_folders(archive.namelist())
             member = archive.getinfo(f"{folders[0] if folders else ''}/METADATA")
@@ -101,6 +104,9 @@ def _read_metadata_inside(session: requests.Session, file: IndexFile) -> bytes:
                 raise _unreadable(file.url, "its METADATA is too large")
             content: bytes = archive.read(member)
             return content
+
+    try:
+        return retries.repeat(read, judge_remote_zip, hide_password(file.url))
     except (RemoteZipError, KeyError, BadZipFile, *READ_ERRORS) as error:
         raise _unreadable(file.url, str(error)) from None
 

@@ -10,13 +10,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Self
 
-from torchmill.core import urls
+from torchmill.core import retries, urls
 from torchmill.core.errors import ConfigError, DeliveryError, NetworkError
 from torchmill.core.optional_libraries import require_library
 from torchmill.deliver.publish.upload_set import PublishTarget, StoredFile, UploadFile, digest_parts
+from torchmill.fetch.http_failures import LASTING_CONNECTION, is_passing_status
 
 # The codes of an error, as S3 and its imitations write them.
 _ABSENT = {"404", "NoSuchKey", "NotFound", "NoSuchBucket"}
+# https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html
+_PASSING_CODES = {"SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable"}
 _TAKEN = {"PreconditionFailed", "412", "ConditionalRequestConflict", "409"}
 
 _READ_BYTES = 1 << 20
@@ -47,7 +50,8 @@ class BucketTarget(PublishTarget):
         prefix = path.strip("/")
         try:
             # boto3 must not repeat a request by itself: an upload is on the condition that there is
-            # no such file, and the second request would find the file of the first.
+            # no such file, and the second request would find the file of the first. What can be
+            # repeated is repeated here, and an upload by `commands/publish.py`.
             client = boto3.client("s3", config=Config(retries={"total_max_attempts": 1}))
         except (BotoCoreError, ValueError) as error:
             reason = urls.hide_password(str(error))
@@ -67,7 +71,7 @@ class BucketTarget(PublishTarget):
 
         S3 knows the digest of an object that torchmill uploaded; any other object is read.
         """
-        self._call(self.client.head_bucket, Bucket=self.bucket)
+        self._repeat(self.client.head_bucket, Bucket=self.bucket)
         digests = {}
         for file in files:
             digest = self._digest(self.prefix + file.name)
@@ -77,7 +81,7 @@ class BucketTarget(PublishTarget):
 
     def _digest(self, key: str) -> str:
         """Return the sha256 of an object, "" if there is none."""
-        answer = self._call(
+        answer = self._repeat(
             self.client.head_object,
             absent={},
             Bucket=self.bucket,
@@ -90,7 +94,14 @@ class BucketTarget(PublishTarget):
         # The checksum of an upload in parts ends in their number, and is not the file's digest.
         if checksum and "-" not in checksum:
             return base64.b64decode(checksum).hex()
-        return digest_parts(self._read_object(key)).sha256
+        content = retries.repeat(
+            lambda: digest_parts(self._read_object(key)), retries.judge_error, key
+        )
+        return content.sha256
+
+    def _read_whole(self, key: str) -> list[bytes]:
+        """Return the content of a small object, in parts."""
+        return retries.repeat(lambda: list(self._read_object(key)), retries.judge_error, key)
 
     def _read_object(self, key: str) -> Iterator[bytes]:
         """Return an iterator over the parts of an object's content."""
@@ -106,8 +117,8 @@ class BucketTarget(PublishTarget):
                 yield StoredFile(
                     name,
                     digest=partial(self._digest, key),
-                    read=partial(self._read_object, key),
-                    remove=partial(self._call, delete, Bucket=self.bucket, Key=key),
+                    read=partial(self._read_whole, key),
+                    remove=partial(self._repeat, delete, Bucket=self.bucket, Key=key),
                 )
 
     def list_keys(self) -> Iterator[str]:
@@ -115,7 +126,7 @@ class BucketTarget(PublishTarget):
         paginator = self.client.get_paginator("list_objects_v2")
         pages = paginator.paginate(Bucket=self.bucket, Prefix=self.prefix)
         # The pages are requested while they are listed, and `_call` translates their errors.
-        for page in self._call(lambda: list(pages)):
+        for page in self._repeat(lambda: list(pages)):
             for entry in page.get("Contents", ()):
                 yield entry["Key"]
 
@@ -140,13 +151,27 @@ class BucketTarget(PublishTarget):
                 IfNoneMatch="*",
             )
 
+    def _repeat(self, operation: Callable[..., Any], **parameters: Any) -> Any:
+        """Return what `_call` returns, after several tries if the failure may pass.
+
+        For operations that lead to the same state however often they are called.
+        """
+        return retries.repeat(
+            partial(self._call, operation, **parameters), retries.judge_error, self.name
+        )
+
     def _call(self, operation: Callable[..., Any], absent: Any = None, **parameters: Any) -> Any:
         """Return S3's answer to an operation with these parameters.
 
         For a missing object this is `absent`, if that is given. Raises DeliveryError for any other
         refusal, NetworkError if the store cannot be reached.
         """
-        from botocore.exceptions import BotoCoreError, ClientError
+        from botocore.exceptions import (
+            BotoCoreError,
+            ClientError,
+            HTTPClientError,
+            IncompleteReadError,
+        )
 
         try:
             return operation(**parameters)
@@ -154,15 +179,23 @@ class BucketTarget(PublishTarget):
             code = str(error.response.get("Error", {}).get("Code", ""))
             if absent is not None and code in _ABSENT:
                 return absent
-            raise self._refusal(code, error.response, parameters.get("Key", "")) from None
+            refusal = self._refusal(code, error.response, parameters.get("Key", ""))
+            refusal.retry_after = _pause_before_next(code, error.response)
+            raise refusal from None
         except BotoCoreError as error:
             reason = urls.hide_password(str(error).partition("\n")[0])
-            raise NetworkError(
+            network_error = NetworkError(
                 f"{self.name} cannot be reached ({reason}): boto3 takes AWS_ACCESS_KEY_ID, "
                 "AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL and ~/.aws; run the command "
                 "again to go on",
                 code="host-unreachable",
-            ) from None
+            )
+            # An HTTPClientError is a connection that was not made, or broke. Others come from
+            # settings, such as missing credentials.
+            broke = isinstance(error, (HTTPClientError, IncompleteReadError))
+            if broke and not LASTING_CONNECTION.search(str(error)):
+                network_error.retry_after = 0.0
+            raise network_error from None
 
     def _refusal(self, code: str, response: Mapping[str, Any], key: str) -> DeliveryError:
         """Return the error for a refused operation on a key, or on the bucket if the key is ""."""
@@ -181,3 +214,12 @@ class BucketTarget(PublishTarget):
             "s3:GetObject, s3:PutObject and, for --keep, s3:DeleteObject",
             code="upload-refused",
         )
+
+
+def _pause_before_next(code: str, response: Mapping[str, Any]) -> float | None:
+    """Return the seconds after which an operation that was refused may succeed; None if it will not."""
+    answer = response.get("ResponseMetadata", {})
+    if code not in _PASSING_CODES and not is_passing_status(answer.get("HTTPStatusCode", 0)):
+        return None
+    headers = {name.title(): value for name, value in answer.get("HTTPHeaders", {}).items()}
+    return retries.requested_pause(headers)

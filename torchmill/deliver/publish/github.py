@@ -4,6 +4,7 @@ A release belongs to a tag and has assets: the files that were uploaded to it. W
 argument of --to, the wheels of each version of a package go into a release of their own.
 """
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,10 +15,12 @@ from urllib.parse import quote
 import requests
 from packaging.utils import canonicalize_name
 
-from torchmill.core import urls
+from torchmill.core import retries, urls
 from torchmill.core.errors import ConfigError, DeliveryError, NetworkError
+from torchmill.core.retries import PassingFailure
 from torchmill.deliver.publish.upload_set import PublishTarget, StoredFile, UploadFile, digest_parts
 from torchmill.fetch.download import http_session
+from torchmill.fetch.http_failures import judge_http, judge_response
 from torchmill.plan.published import GITHUB_LARGEST
 from torchmill.wheel import finished_wheel
 
@@ -29,6 +32,8 @@ MAX_ASSETS = 1000  # of a release
 _API_VERSION = "2022-11-28"
 _PAGE_ENTRIES = 100  # the most that GitHub gives
 _READ_BYTES = 1 << 20
+# PATCH sets fields of a release, and so the same fields again.
+_REPEATABLE_VERBS = {"GET", "DELETE", "PATCH"}
 
 # The text of a release that torchmill creates. By it, the next run recognizes a draft that a run
 # which was stopped has left.
@@ -71,12 +76,25 @@ class GithubApi:
     def send(self, verb: str, path: str, **options: Any) -> requests.Response:
         """Return the response to a request, even if it is a refusal. Raises NetworkError for none.
 
-        `path` may also be a whole URL, as GitHub's answers have them.
+        `path` may also be a whole URL, as GitHub's answers have them. A request that leads to the
+        same state however often it is sent is repeated if its failure may pass.
         """
         url = path if "://" in path else self.url + path
         options.setdefault("timeout", API_TIMEOUT_SECONDS)
-        with _connection(self.url):
-            return self.session.request(verb, url, **options)
+
+        def send_once() -> requests.Response:
+            with _connection(self.url):
+                response = self.session.request(verb, url, **options)
+            if verb in _REPEATABLE_VERBS and _judge_response(response) is not None:
+                raise requests.HTTPError(response=response)
+            return response
+
+        if verb not in _REPEATABLE_VERBS:
+            return send_once()
+        try:
+            return retries.repeat(send_once, _judge, f"GitHub, {verb}")
+        except requests.HTTPError as error:
+            return error.response
 
     def pages(self, path: str, missing: str) -> Iterator[Mapping[str, Any]]:
         """Yield the entries of a list that GitHub gives page by page.
@@ -94,6 +112,17 @@ class GithubApi:
     def call(self, verb: str, path: str, fields: Mapping[str, Any] | None = None) -> Any:
         """Return the JSON that answers a request."""
         return _parse_response(self.send(verb, path, json=fields), path)
+
+    def delete(self, path: str) -> None:
+        """Delete what is at a path. Raises DeliveryError for a refusal, NetworkError."""
+        response = self.send("DELETE", path)
+        # It is gone if an earlier try, or somebody else, has deleted it. GitHub also answers "not
+        # found" if the token may not delete it.
+        if response.status_code == requests.codes.not_found:
+            is_gone = self.send("GET", path).status_code == requests.codes.not_found
+            if is_gone:
+                return
+        _parse_response(response, path)
 
     def content(self, path: str) -> Iterator[bytes]:
         """Yield the content of an asset, in parts."""
@@ -142,11 +171,38 @@ def _connection(url: str) -> Iterator[None]:
     try:
         yield
     except requests.RequestException as error:
-        raise NetworkError(
+        network_error = NetworkError(
             f"{urls.redact_url(url)}: the connection broke ({type(error).__name__}): run the "
             "command again to go on",
             code="connection-lost",
-        ) from None
+        )
+        if judge_http(error) is not None:
+            network_error.retry_after = 0.0
+        raise network_error from None
+
+
+def _judge(error: Exception) -> PassingFailure | None:
+    """Return how a failure of a request may pass."""
+    if isinstance(error, requests.HTTPError):
+        return _judge_response(error.response)
+    return retries.judge_error(error)
+
+
+def _judge_response(response: requests.Response) -> PassingFailure | None:
+    """Return how a refusal may pass; None if it will not, or if the response is none.
+
+    Beyond a limit, GitHub answers 403 or 429, with the seconds to wait or the time of the limit's
+    end (https://docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api).
+    """
+    if response.status_code != requests.codes.forbidden:
+        return judge_response(response)
+    headers = response.headers
+    if "Retry-After" in headers:
+        return PassingFailure("it limits the requests", retries.requested_pause(headers))
+    end = headers.get("x-ratelimit-reset", "")
+    if headers.get("x-ratelimit-remaining") == "0" and end.isdecimal():
+        return PassingFailure("it limits the requests", max(0.0, int(end) - time.time()))
+    return None
 
 
 def _parse_response(response: requests.Response, subject: str) -> Any:
@@ -170,10 +226,13 @@ def _parse_response(response: requests.Response, subject: str) -> Any:
     status = response.status_code
     answer = f"GitHub answers {status} ({reason}) to {response.request.method} {subject}"
     limited = response.headers.get("x-ratelimit-remaining") == "0"
-    if status >= requests.codes.server_error or limited:
-        raise NetworkError(
+    failure = _judge_response(response)
+    if status >= requests.codes.server_error or limited or failure is not None:
+        error = NetworkError(
             f"{answer}: run the command again later to go on", code="github-unavailable"
         )
+        error.retry_after = failure.pause if failure is not None else None
+        raise error
     hint = "look at the release there"
     # GitHub also answers "not found" if the token may not see a repository.
     codes = requests.codes
@@ -227,7 +286,8 @@ class GithubReleases(PublishTarget):
             names_by_tag.setdefault(self._tag_of(file), set()).add(file.name)
         digests = {}
         for tag, names in sorted(names_by_tag.items()):
-            release = self._find_release(tag)
+            # A release that was made a moment ago may not be listed yet.
+            release = self._find_release(tag) or self.releases.get(tag)
             self.releases[tag] = release
             assets = self._assets(release["id"]) if release else []
             if len(names | {asset["name"] for asset in assets}) > MAX_ASSETS:
@@ -249,14 +309,33 @@ class GithubReleases(PublishTarget):
         tag = self._tag_of(file)
         release = self.releases.get(tag)
         if release is None:
-            fields = {"tag_name": tag, "name": tag, "body": BODY, "draft": True}
-            release = self.api.call("POST", f"/repos/{self.repository}/releases", fields)
+            release = self._create_release(tag)
             self.releases[tag] = release
         broken = self.broken.pop(file.name, None)
         if broken is not None:
-            self.api.call("DELETE", self._asset_path(broken))
+            self.api.delete(self._asset_path(broken))
         url, _, _ = str(release["upload_url"]).partition("{")  # it is a template of RFC 6570
         self.api.upload(url, file)
+
+    def _create_release(self, tag: str) -> Release:
+        """Return a new release of a tag, or the one that another run has made by now.
+
+        GitHub makes as many drafts for a tag as it is asked for. If two runs do so at the same
+        time, or if an answer is lost and the request repeated, all of them go on with the oldest
+        release, and delete the one that they have made.
+        """
+        path = f"/repos/{self.repository}/releases"
+        fields = {"tag_name": tag, "name": tag, "body": BODY, "draft": True}
+        made: Release = retries.repeat(
+            lambda: self.api.call("POST", path, fields), retries.judge_error, f"release {tag}"
+        )
+        rivals = [release for release in self._all_releases() if release["tag_name"] == tag]
+        # A release that is published wins: users may have found it.
+        oldest = min([made, *rivals], key=lambda release: (release["draft"], release["id"]))
+        if oldest["id"] == made["id"]:
+            return made
+        self.api.delete(f"{path}/{made['id']}")
+        return oldest
 
     def finish(self) -> None:
         """Publish the drafts that torchmill created, because all their files are uploaded."""
@@ -306,8 +385,8 @@ class GithubReleases(PublishTarget):
                     yield StoredFile(
                         asset["name"],
                         digest=partial(self._digest, asset),
-                        read=partial(self.api.content, path),
-                        remove=partial(self.api.call, "DELETE", path),
+                        read=partial(self._read_asset, path),
+                        remove=partial(self.api.delete, path),
                     )
 
     def _assets(self, release: int) -> list[Mapping[str, Any]]:
@@ -327,4 +406,14 @@ class GithubReleases(PublishTarget):
         algorithm, _, digest = str(asset.get("digest") or "").partition(":")
         if algorithm == "sha256":
             return digest
-        return digest_parts(self.api.content(self._asset_path(asset["id"]))).sha256
+        path = self._asset_path(asset["id"])
+        content = retries.repeat(
+            lambda: digest_parts(self.api.content(path)), retries.judge_error, asset["name"]
+        )
+        return content.sha256
+
+    def _read_asset(self, path: str) -> list[bytes]:
+        """Return the content of a small asset, in parts."""
+        return retries.repeat(
+            lambda: list(self.api.content(path)), retries.judge_error, "GitHub, GET"
+        )

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import requests
 
-from torchmill.core import urls
+from torchmill.core import retries, urls
 from torchmill.core.errors import (
     ConfigError,
     DeliveryError,
@@ -37,6 +37,7 @@ from torchmill.deliver.publish.upload_set import (
 )
 from torchmill.fetch import package_index
 from torchmill.fetch.download import http_session, open_url
+from torchmill.fetch.http_failures import LASTING_CONNECTION, is_passing_status, judge_http
 from torchmill.plan.published import PYPI_LARGEST
 
 # The hosts that uploads to the public indexes go to -> where these indexes are read
@@ -201,9 +202,13 @@ class IndexTarget(PublishTarget):
         # Another server that stores the file must not get the password.
         if _server(file.url) != _server(self.simple):
             session = http_session()
-        try:
+
+        def read() -> DigestAndSize:
             with open_url(session, file.url, {}) as (_, chunks):
                 return digest_parts(chunks)
+
+        try:
+            return retries.repeat(read, judge_http, urls.redact_url(file.url))
         except (*package_index.READ_ERRORS, SourceError) as error:
             simple = urls.redact_url(self.simple)
             raise NetworkError(
@@ -255,18 +260,24 @@ class IndexTarget(PublishTarget):
         reason = reason[:_MAX_REASON_CHARACTERS] or report.kind or "twine gave no reason"
         message = f"{report.kind} {report.text}"
         if not report.status and any(word in message for word in _CONNECTION_WORDS):
-            return NetworkError(
+            error: DeliveryError | NetworkError = NetworkError(
                 f"the connection to {self.name} was not made, or broke off ({reason}): run the "
                 "command again to go on",
                 code="host-unreachable",
             )
+            if not LASTING_CONNECTION.search(message):
+                error.retry_after = 0.0
+            return error
         # Indexes answer 409 for a name that is taken, PyPI 400 with these words in its reason.
         if report.status != requests.codes.conflict and "already exist" not in report.text:
-            return DeliveryError(
+            error = DeliveryError(
                 f"{self.name} refuses {file.name} ({reason}): twine takes TWINE_USERNAME and "
                 "TWINE_PASSWORD, ~/.pypirc, or a keyring",
                 code="upload-refused",
             )
+            if is_passing_status(report.status):
+                error.retry_after = report.pause
+            return error
         partial_size = self.partial_sizes.get(file.name)
         if partial_size is not None:
             return DeliveryError(
@@ -302,6 +313,7 @@ class _UploadReport(NamedTuple):
 
     kind: str  # the class of the error
     status: int  # of HTTP; 0 without an answer
+    pause: float  # seconds that the answer asks to wait before the next try
     text: str
 
 
@@ -314,6 +326,7 @@ def _read_report(output: str) -> _UploadReport:
     return _UploadReport(
         kind=report.get("kind") or "",
         status=report.get("status") or 0,
+        pause=report.get("pause") or 0.0,
         text=report.get("text") or "",
     )
 

@@ -3,7 +3,8 @@
 Usage: `python -m torchmill.deliver.publish.twine_upload SECONDS …`.
 
 The other arguments are those of `twine upload`. The last line of stdout is a JSON object about a
-failed upload: {"kind": name of the exception, "status": of the HTTP answer or null, "text": words}.
+failed upload: {"kind": name of the exception, "status": of the HTTP answer or null, "pause": seconds
+that the answer asks to wait, "text": words}.
 """
 
 import contextlib
@@ -14,6 +15,8 @@ from typing import Any
 
 import requests
 from requests.adapters import HTTPAdapter
+
+from torchmill.core.retries import requested_pause
 
 _MAX_CHARACTERS = 2000  # of an answer
 
@@ -50,18 +53,25 @@ def main(arguments: list[str]) -> int:
 def _describe_failure(error: BaseException) -> dict[str, object]:
     """Return the object about a failed upload."""
     status = None
+    pause = 0.0
     text = str(error)
     if isinstance(error, SystemExit):
         text = f"twine ended with exit code {error.code}"
     response = getattr(error, "response", None)
     if response is not None:
         status = response.status_code
+        pause = requested_pause(response.headers)
         # The answer may be a page: only its words are shown.
         words = re.sub(r"<style.*?</style>|<[^>]*>", " ", response.text, flags=re.DOTALL)
         # Pages are indented: their white space must not use up the limit.
         words = " ".join(words.split())
         text = f"{response.reason} {words[:_MAX_CHARACTERS]}"
-    return {"kind": type(error).__name__, "status": status, "text": " ".join(text.split())}
+    return {
+        "kind": type(error).__name__,
+        "status": status,
+        "pause": pause,
+        "text": " ".join(text.split()),
+    }
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import ClassVar, NamedTuple
 
+from torchmill.core import retries
 from torchmill.core.errors import DeliveryError, NetworkError
 from torchmill.core.silence import silence_limit
 from torchmill.wheel import dist_files
@@ -21,6 +22,9 @@ from torchmill.wheel.finished_wheel import FinishedWheel
 # The pauses between two requests for the files of a target.
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 5.0
+
+# The codes of errors by which a target refuses a file because it has one of that name.
+_TAKEN_CODES = {"file-appeared", "simple-differs"}
 
 # The outcomes of publishing a file.
 UPLOADED = "uploaded"
@@ -157,6 +161,37 @@ def files_to_upload(
             code="file-exists",
         )
     return missing
+
+
+def upload_file(target: PublishTarget, file: UploadFile) -> None:
+    """Upload a file whose name the target does not have; a failure that may pass is repeated.
+
+    An upload whose answer was lost may have succeeded, and another run may upload the same file.
+    So before the file is sent again, and if the target says that it has the file, the target is
+    asked what it has: the same bytes are a success. Raises the errors of `PublishTarget.upload`,
+    and DeliveryError if the target has other bytes.
+    """
+    is_repetition = False
+
+    def is_there() -> bool:
+        return not files_to_upload([file], target.existing_digests([file]), target.name)
+
+    def try_once() -> None:
+        nonlocal is_repetition
+        if is_repetition and is_there():
+            return
+        was_sent_before = is_repetition
+        is_repetition = True
+        try:
+            target.upload(file)
+        except DeliveryError as error:
+            # A file that was sent before may be there, and not be listed yet: `confirm_uploads`
+            # waits for that, and compares the bytes.
+            is_taken = error.code in _TAKEN_CODES
+            if not is_taken or not (was_sent_before or is_there()):
+                raise
+
+    retries.repeat(try_once, retries.judge_error, f"{file.name} to {target.name}")
 
 
 def confirm_uploads(target: PublishTarget, files: Sequence[UploadFile]) -> None:

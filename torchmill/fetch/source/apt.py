@@ -13,14 +13,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from torchmill.core import process
+from torchmill.core import process, retries
 from torchmill.core.digests import hash_file
 from torchmill.core.errors import NetworkError, SourceError, TorchmillError
 from torchmill.core.locks import hold_folder
 from torchmill.core.process import CommandError, stream
+from torchmill.core.retries import PassingFailure
 from torchmill.core.system_errors import disk_full_error
 from torchmill.fetch.source import source_dir
 from torchmill.fetch.source.apt_archives import AptArchive, parse_stanzas
@@ -39,6 +41,11 @@ _PACKAGE_NAME = re.compile(r"[^\s:(\[<]+")
 _NOT_FOUND = re.compile(r"\b404 +Not Found")  # not only "404", which may be a size: "[404 kB]"
 _UNREACHABLE = re.compile(
     r"(?i)could not resolve|temporary failure|unable to connect|could not connect|timed out"
+)
+# apt prints a status alone on a line ("  503  Service Unavailable [IP: …]"), or behind an address.
+_PASSING = re.compile(
+    r"(?im)temporary failure|unable to connect|could not connect|timed out|connection (?:reset|failed)"
+    r"|error reading from server|remote end closed|\s(?:408|425|429|50[0234])  [A-Z]"
 )
 _Answer = TypeVar("_Answer")
 
@@ -185,9 +192,13 @@ class Apt:
             )
 
     def run(self, program: str, *arguments: str) -> str:
-        """Return the output of one of apt's programs. Raises CommandError."""
+        """Return the output of one of apt's programs, which only reads or downloads.
+
+        It is run again if a connection broke. Raises CommandError.
+        """
         argv = self.command(program, *arguments)
-        return process.capture(argv, cwd=self.downloads, env=self.environment())
+        run = partial(process.capture, argv, cwd=self.downloads, env=self.environment())
+        return retries.repeat(run, judge_apt, "apt")
 
     def command(self, program: str, *arguments: str) -> list[str]:
         """Return the command that runs one of apt's programs with these settings."""
@@ -329,7 +340,17 @@ def download_binaries(
         if match:
             show_share(float(match["percent"]) / 100)
 
-    stream(argv, cwd=folder, env=apt.environment(), log=io.StringIO(), on_line=parse_line)
+    def run() -> None:
+        stream(argv, cwd=folder, env=apt.environment(), log=io.StringIO(), on_line=parse_line)
+
+    retries.repeat(run, judge_apt, "apt")
+
+
+def judge_apt(error: Exception) -> PassingFailure | None:
+    """Return how a failure of apt may pass: a connection broke, or a server has no time."""
+    if isinstance(error, CommandError) and _PASSING.search(error.output):
+        return PassingFailure(apt_complaint(error.output))
+    return None
 
 
 def explain_apt_error(output: str, folder: Path, title: str, alternatives: str) -> TorchmillError:

@@ -21,16 +21,12 @@ from torchmill.core.system_errors import report_unwritable
 from torchmill.core.urls import hide_password, host_of
 from torchmill.fetch.source import git_command, git_proof
 from torchmill.fetch.source.git_command import GitCheckout, git_environment
-from torchmill.fetch.source.git_transport import (
-    RETRY_SECONDS,
-    GitTransport,
-    RunGit,
-    run_git_quietly,
-)
+from torchmill.fetch.source.git_transport import GitTransport, RunGit, run_git_quietly
 from torchmill.fetch.source.request import SourceRequest
 from torchmill.fetch.source.source import Source
 from torchmill.fetch.source.source_dir import SourceDir, SourceProof, list_fetched
 
+_END_SECONDS = 1.0  # between two tries to end the fetches of submodules
 _CONNECTIONS = 8  # more do not help, and hosts begin to refuse
 # Not copied with the history of a tree: what belongs to that tree, as its index and its locks.
 _NOT_COPIED = shutil.ignore_patterns("index", "*.lock", "FETCH_HEAD", "hooks", "worktrees", "tmp_*")
@@ -239,11 +235,12 @@ def _populate_submodules(
                 done += 1
                 bar.update(done, len(submodules), finished.path)
     except BaseException:
+        transport.stopped.set()
         pool.shutdown(wait=False, cancel_futures=True)
-        # Repeated, because a thread whose git is ended here may start git once more.
+        # Repeated, because a thread may start its next git at this moment.
         while not all(future.done() for future in running):
             process.end_children()
-            wait(running, timeout=RETRY_SECONDS)
+            wait(running, timeout=_END_SECONDS)
         raise
     finally:
         pool.shutdown(wait=True)  # no thread writes into the tree after this function has ended

@@ -20,6 +20,7 @@ from torchmill.core.errors import ConfigError, SourceError
 from torchmill.core.lenient_paths import link_file, read_text, real_path
 from torchmill.core.package_data import read_table_beside
 from torchmill.core.process import CommandError
+from torchmill.core.retries import PassingFailure, judge_error
 from torchmill.core.urls import SCP_URL, hide_password
 
 PROTOCOLS = ("https", "ssh", "git", "file")
@@ -149,6 +150,18 @@ def diagnose_git(output: str) -> GitFailure:
         if re.search("|".join(patterns), output, re.IGNORECASE):
             return cause
     return "other"
+
+
+def judge_git(error: Exception) -> PassingFailure | None:
+    """Return how a failure of git may pass: its connection broke, or its host is silent."""
+    if not isinstance(error, CommandError):
+        return judge_error(error)
+    lasting = "|".join(_TABLES["lasting"]["unreachable"])
+    if diagnose_git(error.output) != "unreachable":
+        return None
+    if re.search(lasting, error.output, re.IGNORECASE):
+        return None
+    return PassingFailure(complaint_gist(error.output))
 
 
 def foreign_owner_error(tree: Path, output: str) -> SourceError:

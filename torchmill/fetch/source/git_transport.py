@@ -5,23 +5,24 @@ A commit that was fetched completely is "pinned": the ref refs/torchmill/pinned 
 
 import io
 import os
-import time
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-from torchmill.core import process
+from torchmill.core import process, retries
 from torchmill.core.errors import NetworkError, SourceError, TorchmillError
 from torchmill.core.lenient_paths import read_text
 from torchmill.core.process import CommandError, program_output
+from torchmill.core.retries import PassingFailure
 from torchmill.core.system_errors import disk_full_error
 from torchmill.core.urls import hide_password, host_of
-from torchmill.fetch.download import connection_complaint
+from torchmill.fetch.download import lasting_complaint
 from torchmill.fetch.source import git_command
 from torchmill.fetch.source.git_command import GitCheckout, git_environment
 from torchmill.fetch.source.request import SourceRequest
 
-RETRY_SECONDS = 1.0  # before a fetch whose connection broke is tried once more
 # git updates a ref only when it has all objects of the commit, so the ref proves that the fetch was
 # complete.
 _PINNED_REF = "refs/torchmill/pinned"
@@ -73,6 +74,7 @@ class GitTransport:
     request: SourceRequest
     folder: Path  # in which git works; its disk may be full
     reached: set[str] = field(default_factory=set)  # hosts that took a connection
+    stopped: threading.Event = field(default_factory=threading.Event)  # set: nothing is repeated
 
     def remote_refs(
         self, urls: Sequence[str], patterns: Sequence[str]
@@ -106,17 +108,11 @@ class GitTransport:
         """Fetch a commit into a repository, unless it is pinned there.
 
         It is fetched from the first of `urls` that is a repository, by the refspecs in `refs`, or
-        by its id if there are none. `run` starts git. If the connection breaks, the fetch is tried
-        once more. Raises NetworkError, SourceError or HostError.
+        by its id if there are none. `run` starts git. Raises NetworkError, SourceError or
+        HostError.
         """
 
         def attempt(url: str) -> str:
-            try:
-                return _fetch_commit(repository, commit, url, run, refs)
-            except CommandError as error:
-                if git_command.diagnose_git(error.output) != "unreachable":
-                    raise
-            time.sleep(RETRY_SECONDS)
             return _fetch_commit(repository, commit, url, run, refs)
 
         if _pinned_commit(repository) != commit:
@@ -125,18 +121,27 @@ class GitTransport:
     def _try_urls(self, urls: Sequence[str], attempt: Callable[[str], str]) -> tuple[str, str]:
         """Return the first URL with which the attempt succeeds, and the result of the attempt.
 
-        The next URL is tried only if a URL has no repository. After any other failure, the
-        complaint of the next host would hide the reason.
+        An attempt is repeated as long as its failures may pass. The next URL is tried only if a URL
+        has no repository. After any other failure, the complaint of the next host would hide the
+        reason.
         """
+
+        def judge(error: Exception) -> PassingFailure | None:
+            return None if self.stopped.is_set() else git_command.judge_git(error)
+
         gist = "nothing was tried"
         for url in urls:
             try:
                 self._require_reachable(url)
-                return url, attempt(url)
+                result = retries.repeat(
+                    partial(attempt, url), judge, f"git, {host_of(url)}", sleep=self.stopped.wait
+                )
             except CommandError as error:
                 if git_command.diagnose_git(error.output) != "missing":
                     raise self.explain(error, url) from None
                 gist = git_command.complaint_gist(error.output)
+            else:
+                return url, result
         tried = " or ".join(hide_password(url) for url in urls)
         raise SourceError(
             f"no repository that can be read is at {tried} ({gist}): check the address and your "
@@ -157,7 +162,7 @@ class GitTransport:
         )
         if proxy.strip():
             return  # only the proxy may be able to connect to the host
-        complaint = connection_complaint(real_url)
+        complaint = lasting_complaint(real_url)
         if complaint is not None:
             raise self._unreachable(real_url, complaint)
         self.reached.add(host_of(real_url))

@@ -16,13 +16,15 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from torchmill.config.toolkit import ProviderPackage, ToolkitSource
+from torchmill.core import retries
 from torchmill.core.console import ProgressBar, ProgressDisplay
 from torchmill.core.digests import hash_file
 from torchmill.core.errors import HostError, NetworkError, SourceError
+from torchmill.core.retries import PassingFailure
 from torchmill.core.silence import silence_limit
 from torchmill.core.system_errors import read_refusal
 from torchmill.core.urls import hide_password, host_of
-from torchmill.fetch.download import connection_complaint
+from torchmill.fetch.download import lasting_complaint
 from torchmill.fetch.toolkit import layout
 from torchmill.fetch.toolkit.layout import PACKAGES, placer
 from torchmill.fetch.toolkit.request import ProviderOffer, ProviderRefusal, ToolkitRequest
@@ -41,6 +43,11 @@ SUBDIRS = {"x86_64": "linux-64", "aarch64": "linux-aarch64"}  # arch -> conda's 
 # rattler has a time limit for a whole request, and none for silence. An index is large, and gets so
 # many times the limit of silence.
 _SILENCE_LIMITS_OF_REQUEST = 10
+# The causes that rattler tells of a connection that broke, and answers that ask to come back.
+_BROKEN_CONNECTION = re.compile(
+    r"(?i)body from connection|connection (?:reset|refused|closed|aborted)|broken pipe|end of file"
+    r"|unexpected eof|incomplete|timed out|\b(?:304|408|425|429|500|502|503|504)\b"
+)
 _LONGEST_REASON = 300  # characters of the solver's report in a message
 
 
@@ -112,7 +119,7 @@ def _channel_complaint(source: ToolkitSource) -> str:
     """Return which host of a source's channels cannot be reached, as a clause; "" if all can."""
     for name in source.where:
         address = channel_address(name, os.environ)
-        complaint = connection_complaint(address)
+        complaint = lasting_complaint(address)
         if complaint is not None:
             return f"{host_of(address)} cannot be reached ({complaint})"
     return ""
@@ -162,7 +169,8 @@ def _solve(
     channel_names = hide_password(", ".join(source.where))
     seconds = max(1, round(_SILENCE_LIMITS_OF_REQUEST * silence_limit()))
     client = Client.default_client(timeout=seconds)  # the default is to wait for ever
-    try:
+
+    def solve() -> list["RepoDataRecord"]:
         work = rattler.solve(
             [rattler.Channel(channel_address(name, os.environ)) for name in source.where],
             _match_specs(request, source),
@@ -170,7 +178,19 @@ def _solve(
             platforms=[Subdir(SUBDIRS[request.arch]), Subdir("noarch")],
             virtual_packages=virtual_packages,
         )
-        records = asyncio.run(work)
+        return asyncio.run(work)
+
+    def judge(error: Exception) -> PassingFailure | None:
+        if not isinstance(error, GatewayError) or not _BROKEN_CONNECTION.search(str(error)):
+            return None
+        # rattler 0.28 remembers the validator of an index whose body broke off, and then rejects
+        # the answer 304, that it has the index already.
+        shutil.rmtree(cache, ignore_errors=True)
+        return PassingFailure(str(error).splitlines()[-1])
+
+    try:
+        # rattler itself repeats a request three times, but not if the body of an answer breaks off.
+        records = retries.repeat(solve, judge, channel_names)
     except InvalidChannelError as error:
         return f"{channel_names} names no channel ({shorten(str(error), _LONGEST_REASON)})"
     except GatewayError as error:

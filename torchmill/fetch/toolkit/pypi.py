@@ -27,7 +27,8 @@ from torchmill.config.toolkit import ProviderPackage, ToolkitSource
 from torchmill.core.console import ProgressBar, ProgressDisplay
 from torchmill.core.errors import NetworkError
 from torchmill.core.urls import hide_password
-from torchmill.fetch.download import describe_http_error, http_session, read_body
+from torchmill.fetch.download import http_session, read_body
+from torchmill.fetch.http_failures import describe_http_error
 from torchmill.fetch.package_index import READ_ERRORS, IndexFile, configured_index, project_files
 from torchmill.fetch.source.archive import refuse_damage
 from torchmill.fetch.toolkit import layout

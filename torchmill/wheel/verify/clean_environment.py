@@ -19,6 +19,7 @@ from typing import TextIO
 
 from packaging.version import Version
 
+from torchmill.core import retries
 from torchmill.core.errors import VerifyError
 from torchmill.core.paths import CHECKOUT
 from torchmill.core.process import CommandError, capture, stream
@@ -141,4 +142,5 @@ def parse_results(output: str) -> dict[str, CheckResult]:
 def _run_logged(argv: Sequence[str], log: TextIO) -> None:
     log.write(f"+ {' '.join(argv)}\n")
     variables = environments.pip_variables(clean_variables())
-    stream(argv, cwd=None, env=variables, log=log, on_line=lambda _: None)
+    run = partial(stream, argv, cwd=None, env=variables, log=log, on_line=lambda _: None)
+    retries.repeat(run, environments.judge_pip, "pip")
