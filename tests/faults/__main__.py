@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 # tests/support imports press_support, which pytest finds through `pythonpath` in pyproject.toml.
 sys.path.append(str(ROOT / "packages/millpress/tests"))
 
-from tests.faults import archives, connections, disks, inputs, kills, losses  # noqa: E402
+from tests.faults import archives, connections, disks, flaky, inputs, kills, losses  # noqa: E402
 from tests.faults.tally import Tally, all_failures  # noqa: E402
 
 SEED = 20261124  # that of the recorded runs in docs/measurements/index.md
@@ -32,6 +32,12 @@ def attack_connections(count: int, seed: int) -> Iterator[Tally]:
     """Break `count` connections of each kind."""
     for kind in connections.KINDS:
         yield connections.attack_connections(kind, count, seed)
+
+
+def attack_flaky(count: int, seed: int) -> Iterator[Tally]:
+    """Run `count` commands of each kind against servers that fail one request in five."""
+    for kind in flaky.KINDS:
+        yield flaky.attack_kind(kind, count, seed)
 
 
 def attack_disks(count: int, seed: int) -> Iterator[Tally]:
@@ -53,6 +59,7 @@ ATTACKS: dict[str, tuple[Attack, int]] = {  # by class, with its usual number of
     "archives": (archives.attack_archives, 150),
     "connections": (attack_connections, 30),
     "disks": (attack_disks, 72),
+    "flaky": (attack_flaky, 100),
     "inputs": (inputs.attack_inputs, 40),
     "kills": (attack_by_kills, 400),
     "losses": (attack_by_losses, 170),

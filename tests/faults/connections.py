@@ -57,7 +57,7 @@ def attack_connections(kind: str, count: int, seed: int) -> Tally:
     lasting_codes = _LASTING_UPLOAD_CODES if kind == "upload" else ()
     with (
         tempfile.TemporaryDirectory() as folder,
-        _environment(Path(folder)),
+        quiet_environment(Path(folder)),
         _SETTINGS[kind](Path(folder)) as setting,
     ):
         begin, attempt, size = setting
@@ -89,7 +89,7 @@ def _timed(attempt: Callable[[], str], expected: str) -> CommandOutcome:
 
 
 @contextlib.contextmanager
-def _environment(folder: Path) -> Iterator[None]:
+def quiet_environment(folder: Path) -> Iterator[None]:
     """Set the variables that git and torchmill read, and restore the environment at the end."""
     before = dict(os.environ)
     for name in list(os.environ):
@@ -118,7 +118,7 @@ def _fetch(forge: Forge, place: Path) -> str:
     return digest_contents(source.path)
 
 
-def _forge(folder: Path, base: str) -> Forge:
+def busy_forge(folder: Path, base: str) -> Forge:
     """Return repositories with enough content that a connection can break in its middle."""
     forge = make_forge(folder, base)
     noise = random.Random(1).randbytes(60_000).hex()  # noqa: S311 - no secret
@@ -131,7 +131,7 @@ def _forge(folder: Path, base: str) -> Forge:
 def _over_git(folder: Path) -> Iterator[Setting]:
     port = _free_port()
     with proxied(port) as proxy:
-        forge = _forge(folder / "forge", f"git://127.0.0.1:{proxy.port}")
+        forge = busy_forge(folder / "forge", f"git://127.0.0.1:{proxy.port}")
         argv = ["git", "daemon", "--listen=127.0.0.1", f"--port={port}"]
         argv += ["--export-all", "--reuseaddr"]
         daemon = subprocess.Popen([*argv, f"--base-path={forge.folder}"], stderr=subprocess.DEVNULL)
@@ -145,7 +145,7 @@ def _over_git(folder: Path) -> Iterator[Setting]:
 
 @contextlib.contextmanager
 def _over_ssh(folder: Path) -> Iterator[Setting]:
-    forge = _forge(folder / "forge", f"ssh://forge{folder}/forge")
+    forge = busy_forge(folder / "forge", f"ssh://forge{folder}/forge")
     os.environ["GIT_SSH_COMMAND"] = f"{sys.executable} {Path(__file__).with_name('proxy.py')}"
 
     def begin(fault: Fault) -> None:
@@ -154,7 +154,7 @@ def _over_ssh(folder: Path) -> Iterator[Setting]:
     yield begin, functools.partial(_fetch, forge), 70_000
 
 
-class _GitHandler(BaseHTTPRequestHandler):
+class GitHandler(BaseHTTPRequestHandler):
     """git's own server of its smart protocol over HTTP."""
 
     folder: ClassVar[str] = ""
@@ -194,15 +194,15 @@ class _GitHandler(BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def _over_https(folder: Path) -> Iterator[Setting]:
-    handler = type("Handler", (_GitHandler,), {"folder": str(folder / "forge")})
-    with _served(handler, folder) as port, proxied(port) as proxy:
-        forge = _forge(folder / "forge", f"https://127.0.0.1:{proxy.port}")
+    handler = type("Handler", (GitHandler,), {"folder": str(folder / "forge")})
+    with served(handler, folder) as port, proxied(port) as proxy:
+        forge = busy_forge(folder / "forge", f"https://127.0.0.1:{proxy.port}")
         os.environ["GIT_SSL_CAINFO"] = str(folder / "certificate.pem")
         yield proxy.begin, functools.partial(_fetch, forge), 70_000
 
 
 @contextlib.contextmanager
-def _served(
+def served(
     handler: Callable[..., BaseHTTPRequestHandler], certified: Path | None = None
 ) -> Iterator[int]:
     class Server(ThreadingHTTPServer):
@@ -235,7 +235,7 @@ def _served(
         server.shutdown()
 
 
-class _Files(SimpleHTTPRequestHandler):
+class QuietFiles(SimpleHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the base class's
@@ -253,7 +253,7 @@ def _of_a_download(folder: Path) -> Iterator[Setting]:
     (folder / "served/t.tar.gz").write_bytes(made.getvalue())
     digest = hashlib.sha256(made.getvalue()).hexdigest()
     with (
-        _served(functools.partial(_Files, directory=str(folder / "served"))) as port,
+        served(functools.partial(QuietFiles, directory=str(folder / "served"))) as port,
         proxied(port) as proxy,
     ):
 
@@ -280,7 +280,7 @@ def _of_an_index(folder: Path) -> Iterator[Setting]:
     # https: a page has no digest, so that only TLS can prove it.
     os.environ["SSL_CERT_FILE"] = str(folder / "certificate.pem")
     with (
-        _served(functools.partial(_Files, directory=str(folder / "served")), folder) as port,
+        served(functools.partial(QuietFiles, directory=str(folder / "served")), folder) as port,
         proxied(port) as proxy,
     ):
 

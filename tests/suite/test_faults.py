@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults import archives, connections, disks, kills, losses
+from tests.faults import archives, connections, disks, flaky, kills, losses
 from tests.faults.proxy import WAYS
 from tests.faults.tally import Tally
 
@@ -41,6 +41,21 @@ def test_damaged_archives_are_refused_or_harmless(
 @pytest.mark.parametrize("kind", connections.KINDS)
 def test_a_connection_that_breaks_loses_nothing_and_the_same_command_goes_on(kind: str) -> None:
     survived(connections.attack_connections(kind, len(WAYS), SEED), len(WAYS))
+
+
+@pytest.mark.parametrize("kind", ["pypi", "toolkit", "index", "github"])
+def test_a_server_that_fails_one_request_in_five_fails_no_command(kind: str) -> None:
+    tally = flaky.attack_kind(kind, 3, SEED)
+    survived(tally, 3)
+    assert tally.outcomes["right"] == 3
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", flaky.KINDS)
+def test_a_flaky_network_fails_no_command(kind: str) -> None:
+    tally = flaky.attack_kind(kind, 10, SEED)
+    survived(tally, 10)
+    assert tally.outcomes["right"] == 10
 
 
 @pytest.mark.long
