@@ -187,6 +187,15 @@ def test_how_torch_is_seen_depends_on_the_installer(context: str, command: str) 
     )
 
 
+@pytest.mark.parametrize(
+    ("standard", "fit"),
+    [("98", "too low"), ("03", "too low"), ("1y", "too low"), ("2b", "fits"), ("1x", None)],
+)
+def test_a_standard_is_compared_by_its_year(standard: str, fit: str | None) -> None:
+    situation = diagnose("torch.__version__ = 2.3.0", f"g++ -std=c++{standard} -c a.cpp").situation
+    assert situation.value("standard_fit") == fit
+
+
 def test_a_standard_that_a_flag_lowers_is_told_from_a_compiler_that_does_not_know_it() -> None:
     lacks = "a.h:4:2: error: #error C++17 or later compatible compiler is required to use PyTorch."
     torch = "torch.__version__ = 2.3.0"

@@ -34,6 +34,9 @@ from torchmill.plan.drivers import is_known_older
 _TORCH = "torch"
 _DISTRIBUTION_NVCC = "/usr/bin/nvcc"  # of the distribution's own package
 _PARTNERS = ("torchvision", "torchaudio")
+# What compilers called a standard before it was published -> the name that it got.
+_DRAFT_STANDARDS = {"0x": "11", "1y": "14", "1z": "17", "2a": "20", "2b": "23"}
+_OLDEST_STANDARD = 98  # C++98; the names of all later ones begin with 0, 1 or 2
 
 
 def add_rule_facts(facts: Facts, situation: Situation, named: str = "") -> Situation:
@@ -462,12 +465,22 @@ def _standard_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
     if not needed:
         return
     yield _computed(situation, "standard_needed", str(needed), "torch")
-    given = situation.value("cxx_standard")
-    if given:
-        number = {"0x": 11, "1y": 14, "1z": 17, "2a": 20, "2b": 23}.get(given)
-        number = number or int(given)
-        fit = "too low" if number < needed else "fits"
+    year = _year_of_standard(situation.value("cxx_standard") or "")
+    if year is not None:
+        fit = "too low" if year < 2000 + needed else "fits"
         yield _computed(situation, "standard_fit", fit, "cxx_standard", "torch")
+
+
+def _year_of_standard(name: str) -> int | None:
+    """Return the year of the C++ standard that a flag names: 2017 for "17" and "1z", 1998 for "98".
+
+    None for a name that is no standard's, such as "1x".
+    """
+    number = _DRAFT_STANDARDS.get(name, name)
+    if not number.isdecimal():
+        return None
+    century = 1900 if int(number) >= _OLDEST_STANDARD else 2000
+    return century + int(number)
 
 
 def _setuptools_facts(facts: Facts, situation: Situation) -> Iterator[Fact]:
