@@ -40,11 +40,12 @@ _FIRST_TWO_DIGIT_MAJOR = 10  # from capability "10.0" on, the major version has 
 
 
 def resolve_arch_list(facts: Facts, cell: Cell, host: Host, text: str | None) -> str | None:
-    """Return the value of TORCH_CUDA_ARCH_LIST for a cell, None for a build without CUDA.
+    """Return the value of TORCH_CUDA_ARCH_LIST for a cell; None leaves the list to the build.
 
     `text` is the list that the user wrote. If it is None or the word "official", the list is that
-    of the official build. Raises ConfigError for a list that cannot be read, ImpossibleBuildError
-    for a list that the toolkit or the release does not take.
+    of `official_arch_list`, which is None without CUDA or if none is known. Raises ConfigError for
+    a list that cannot be read or that is for a build without CUDA, ImpossibleBuildError for a list
+    that the toolkit or the release does not take.
     """
     if text is None or text.strip().lower() == OFFICIAL:
         return official_arch_list(facts, cell)
@@ -329,8 +330,9 @@ def _usable_targets(
 def library_gap(toolkit: Toolkit | None, capability: Capability) -> str:
     """Return a clause that a toolkit's libraries may lack code for a capability; "" if they have it.
 
-    NVIDIA compiles these libraries, for the GPUs that the toolkit makes code for. So the PTX of a
-    build, which drivers compile for other GPUs, does not help its calls to cuBLAS.
+    Without a toolkit it is "", too. NVIDIA compiles these libraries, for the GPUs that the toolkit
+    makes code for. So the PTX of a build, which drivers compile for other GPUs, does not help its
+    calls to cuBLAS.
     """
     if toolkit is None or capability.name in toolkit.capabilities:
         return ""

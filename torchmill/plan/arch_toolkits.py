@@ -16,7 +16,7 @@ from torchmill.core.errors import require_choice
 
 
 def format_toolkit_range(toolkits: Sequence[Toolkit]) -> str:
-    """Return "11.8", or "11.1 to 13.3", of toolkits that are sorted by version."""
+    """Return "11.8", "11.1 to 13.3", or "none", of toolkits that are sorted by version."""
     if not toolkits:
         return "none"  # the sample in sample/ has facts without toolkits
     oldest = toolkits[0].version

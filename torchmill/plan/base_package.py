@@ -30,10 +30,11 @@ _UNRECORDED_CUDA = "another CUDA"
 
 
 def base_version(facts: Facts, cell: Cell, options: Options) -> str | None:
-    """Return the exact version of the package that a dependent one is built against.
+    """Return the exact version of the package that a dependent one is built against: "2.4.1+cu118".
 
     None for a package that depends on no other. Raises ConfigError if the package that `--torch`
-    names is of another release, or has another CUDA than the cell.
+    names is of another release, has another CUDA than the cell, or is not for its Python and
+    machine.
     """
     build = cell.build
     package = facts.packages[build.package]
@@ -205,9 +206,10 @@ def installed_base(base: str, options: Options) -> EnvironmentPackage:
 def base_pip_requirement(base: str, version: str, options: Options) -> str:
     """Return the requirement by which pip installs the base package for a build.
 
-    `base` and `version` are the package's name and exact version. With "==", pip takes a wheel with
-    any local label, and prefers it to a wheel without a label: a wheel of another index would win
-    over the wheel on PyPI. "===" compares the whole text, and so means the wheel on PyPI alone.
+    That is the path of a wheel if `--torch` names one. Otherwise it is a pin: `base` and `version`
+    are the package's name and exact version. With "==", pip takes a wheel with any local label, and
+    prefers it to a wheel without a label: a wheel of another index would win over the wheel on
+    PyPI. "===" compares the whole text, and so means the wheel on PyPI alone.
     https://packaging.python.org/en/latest/specifications/version-specifiers/#version-matching
     """
     if options.torch == PYPI:

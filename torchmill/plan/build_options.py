@@ -23,7 +23,7 @@ PYPI = "PyPI"  # the value of `Options.torch` for the wheel on PyPI
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Everything that a user can give after `--`."""
+    """Everything that a user can give after `--`; None stands for an option that is not given."""
 
     # The local label at the end of the wheel's version: "official" for "+cpu", as upstream has it;
     # "git" for "+git49444c3", the commit; "none" for no label.
@@ -44,7 +44,7 @@ class Options:
     network: bool = False  # True: programs of the build may use the network
     cpu: str | None = None  # processor to compile for: "native", "x86-64-v3"; None: any
     processor: Processor | None = None  # what the compiler takes `cpu` to be; None: not asked yet
-    shard: str | None = None  # "3/16": compile this share alone; "auto": the engine's number
+    shard: str | None = None  # "3/16": compile this share alone; never "auto", which is resolved
     parts: str | None = None  # the folder of the objects of shares
     until: float | None = None  # seconds after which the run ends, done or not
     # "given/fix.patch" -> path of the user's file, in the order in which they are applied

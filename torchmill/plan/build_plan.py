@@ -249,8 +249,8 @@ def _without_usual_list(facts: Facts, cell: Cell, host: Host, options: Options) 
 def asks_for_usual_wheel(options: Options) -> bool:
     """Tell whether options leave the contents of a wheel as they are by default.
 
-    Options for its name, and for how it is built, do not count; nor does the torch on PyPI, which
-    upstream builds against too.
+    The label of its version, and options for how it is built, do not count; nor does the torch on
+    PyPI, which upstream builds against too. A platform tag of `--plat` does.
     """
     torch = None if options.torch == PYPI else options.torch
     content_options = replace(
@@ -284,8 +284,8 @@ def _split_requirements(
 ) -> tuple[tuple[str, ...], list[str]]:
     """Return the requirements of the kit, and those of each interpreter's environment.
 
-    Each project has a single requirement, with the bounds of all rules. Raises ConfigError for a
-    text that is not a requirement.
+    Each project has a single requirement, with the bounds of all rules, and the extras and the
+    marker of the first. Raises ConfigError for a text that is not a requirement.
     """
     requirements: dict[str, Requirement] = {}  # by normalized name
     for rule in rules:

@@ -20,10 +20,11 @@ from torchmill.plan.settings import refuse_settings
 
 
 def refuse_idle_options(package: Package, build: Build, session: str, options: Options) -> None:
-    """Raise ConfigError for an option that would be ignored in silence.
+    """Raise ConfigError for an option that would be ignored in silence, or is refused anyway.
 
-    Such options are `--torch` for a package that is built against no other, and a setting of a
-    variable on which another option or the name of the session decides.
+    Ignored would be `--torch` for a package that is built against no other, and a setting of a
+    variable on which another option or the name of the session decides. `refuse_settings` refuses
+    others.
     """
     refuse_settings(options.settings)
     if options.torch and not package.after:
@@ -78,7 +79,8 @@ def build_variables(
 ) -> dict[str, str]:
     """Return the variables that a build sets, sorted by name; `crosses` if it is crossed.
 
-    Rules, in the order of their file, override facts, and the user overrides rules. The values of
+    Rules, in the order of their file, override facts, and the user overrides rules. A switch that
+    is off thereby is also set in the spelling of older releases (`off_spelling`). The values of
     version variables are templates: `values` has their fields "version", "torch" and "requires",
     and also "jobs", the number of compilers at a time.
     """

@@ -127,10 +127,11 @@ def diagnose(
 ) -> Diagnosis:
     """Return the first error in the lines of a log and the cause that explains it best.
 
-    `release` is the torch release that was built, if known: it rules causes out. Of the causes that
-    lines show, what the machine lacks goes before all others, and a general cause behind them.
-    Then the earliest line wins, and on one line the earlier entry of the catalogue. A mere report
-    counts only if the first error has it.
+    If a log has several runs of a build, the last one counts (`last_run`). `release` is the torch
+    release that was built, if known: it rules causes out. Of the causes that lines show, what the
+    machine lacks goes before all others, and a general cause behind them. Then the earliest line
+    wins, and on one line the earlier entry of the catalogue. A mere report counts only if the first
+    error has it.
 
     A cause with candidates is judged by the facts of the log, the `machine_facts`, and
     what the `rules` say about them; without `rules`, only by the first two.

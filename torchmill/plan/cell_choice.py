@@ -29,7 +29,8 @@ from torchmill.plan.trial import find_trial
 class BuildQuestion(NamedTuple):
     """What a user says of the wheels to build: either names, or Pythons, variants and GPUs."""
 
-    # Names of cells, or patterns of such names: "wheel-3.1[12]-cpu".
+    # Names of cells, or patterns of such names: "wheel-3.1[12]-cpu". With names, the Pythons,
+    # variants and GPUs do not count.
     names: Sequence[str] = ()
     # A text may have several Pythons or variants: "3.11,3.12", "cpu,12.1".
     pythons: Sequence[str] = ()
@@ -72,7 +73,10 @@ def split_texts(texts: Sequence[str]) -> list[str]:
 
 
 def _prerequisites(facts: Facts, cell: Cell, host: Host, *, with_base: bool) -> Iterator[Cell]:
-    """Yield the cells that have to be built before a cell: torch, then packages that it imports."""
+    """Yield the cells that have to be built before a cell: torch, then packages that it imports.
+
+    Packages that those import are not among them. Raises the errors of `find_cell`.
+    """
     package = facts.packages[cell.build.package]
     torch_release = base_release(facts, cell.release)
     needed_packages = list(package.checks.imports)
@@ -177,7 +181,7 @@ def _python_number(python: str) -> str:
 
 
 def running_python() -> str:
-    """Return the Python that runs this program, as identifiers have it: "3.11"."""
+    """Return the Python that runs this program: "3.11", and "3.13" also for a "3.13t"."""
     return f"{sys.version_info.major}.{sys.version_info.minor}"
 
 

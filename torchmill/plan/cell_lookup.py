@@ -57,8 +57,8 @@ SERIES = 8  # most series of releases, such as 2.1.*, that a message lists
 def find_cell(facts: Facts, identifier: str, native: str, selected: Release | None) -> Cell:
     """Return the possible cell that an identifier names, of the newest release that has it.
 
-    Raises UnknownReleaseError for a name of no cell, ImpossibleBuildError for an impossible
-    cell, with the reasons and the nearest possible cells.
+    Raises ImpossibleBuildError for an impossible cell, with the reasons and the nearest possible
+    cells, and the errors of `find_build`.
     """
     build = find_build(facts, identifier, native, selected)
     for cell in _cells_of_build(facts, build, selected):
@@ -72,9 +72,9 @@ def find_cell(facts: Facts, identifier: str, native: str, selected: Release | No
 def find_build(facts: Facts, identifier: str, native: str, selected: Release | None) -> Build:
     """Return the build that an identifier names, possible or not.
 
-    Raises UnknownReleaseError, with near matches, for a name of no build, and if no release
-    of the package goes with the selected one; ImpossibleBuildError on a machine that no fact
-    describes.
+    Raises UnknownReleaseError, with near matches, for a name of no build, and if no release of the
+    package goes with the selected one. A name of no build raises ImpossibleBuildError instead on a
+    machine that no fact describes, and ConfigError if the facts of its package have mistakes.
     """
     # Identifiers are never parsed: those of all builds are compared with the name.
     builds: dict[str, Build] = {}
@@ -137,8 +137,8 @@ def _explain_refused_variant(identifier: str) -> str:
 def _explain_unknown_package(facts: Facts, spelling: str) -> str:
     """Return that no fact describes the package that a name begins with, or is.
 
-    It is "" if the name is spelled neither as a cell's nor as a package's, and if it may be a
-    misspelling of a package's.
+    It is "" if the name is spelled neither as a cell's nor as a package's, if its package is
+    described or may be misspelt, and for the beginning of a cell's name or a refused variant.
     """
     from difflib import get_close_matches  # loaded only for messages about errors
 
@@ -235,9 +235,9 @@ def _suggest_cells(facts: Facts, name: str, native: str, selected: Release | Non
 
 
 def usual_spelling(identifier: str) -> str:
-    """Return a name with Python and CUDA spelled as identifiers have them.
+    """Return a name in lower case, with Python and CUDA spelled as identifiers have them.
 
-    "wheel-py312-cuda12.1" becomes "wheel-3.12-cu121". Other parts of the name are unchanged.
+    "Wheel-py312-cuda12.1" becomes "wheel-3.12-cu121". Other parts of the name are unchanged.
     """
     name = _PYTHON_IN_NAME.sub(r"-\1.\2\3", identifier.strip().lower(), count=1)
     return _CUDA_IN_NAME.sub(r"\1-cu\2\3", name)
@@ -277,9 +277,9 @@ def _cells_of_build(facts: Facts, build: Build, selected: Release | None) -> Ite
 
 
 def explain_cell(facts: Facts, identifier: str, native: str, selected: Release | None) -> str:
-    """Return why a build is impossible with every release, and what can be built instead.
+    """Return why an impossible build is so with every release, and what can be built instead.
 
-    Raises UnknownReleaseError for a name of no cell.
+    The build must not be possible with any of them. Raises the errors of `find_build`.
     """
     build = find_build(facts, identifier, native, selected)
     cells = list(_cells_of_build(facts, build, selected))
@@ -382,7 +382,8 @@ def _around(builds: Sequence[Build], place: int) -> Sequence[Build]:
 def _format_series(facts: Facts, releases: Iterable[Release]) -> str:
     """Return the tags of the newest release of each series: "v2.4.1, v2.3.1, v2.2.2".
 
-    `releases` are sorted from the newest, and so is the result.
+    `releases` are sorted from the newest, and so is the result. "…" stands for the middle of more
+    than SERIES tags.
     """
     tag_by_series: dict[tuple[int, ...], str] = {}
     for release in releases:
@@ -404,8 +405,8 @@ def requested_cells(
     """Yield the cells that names with an arch stand for, as "wheel-3.10-cpu-aarch64" does.
 
     With each cell comes the name without the arch, by which a machine of that arch calls the
-    session. A session may also make something of a cell's wheel, as "libtorch-3.10-cpu-aarch64"
-    does: `further` returns the first words of such sessions.
+    session. Names of no possible cell are left out. A session may also make something of a cell's
+    wheel, as "libtorch-3.10-cpu-aarch64" does: `further` returns the first words of such sessions.
     """
     for arch in facts.arches:
         if not any(name.endswith(f"-{arch}") for name in names):

@@ -222,7 +222,8 @@ def _disk_bytes(facts: Facts, plan: Plan, images: int, part: str) -> CostRange:
 def _measured_bytes(facts: Facts, package: str, part: str) -> CostRange:
     """Return the bytes of a part of a dependent package's build, by measured builds.
 
-    If no build of the package was measured, those of all dependent packages count.
+    If no build of the package was measured, those of all dependent packages count; if none was
+    either, the range is from 0 to 0.
     """
     of_package: list[int] = []
     of_dependents: list[int] = []

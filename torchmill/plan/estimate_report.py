@@ -67,10 +67,10 @@ def estimate_as_text(
     *,
     is_further_python: bool = False,
 ) -> str:
-    """Return the estimate and the risk as lines for people.
+    """Return the estimate and the risk as lines for people; "" if neither is known.
 
-    `memory` are the bytes that the build may use. The other arguments are those of
-    `estimate_as_data`.
+    An empty line stands before each. `memory` are the bytes that the build may use. The other
+    arguments are those of `estimate_as_data`.
     """
     lines: list[str] = []
     estimate = estimate_build(facts, plan, own_runs, is_further_python=is_further_python)
@@ -121,7 +121,8 @@ def cost_rows(
 ) -> dict[str, str]:
     """Return the costs of a build by title: "time", "memory", "disk", and "risk" if its link has one.
 
-    The arguments are those of `estimate_build`.
+    Without an estimate, "time" says so, and "memory" and "disk" are missing. The arguments are
+    those of `estimate_build`.
     """
     rows = {"time": "unknown: nothing like it was ever measured"}
     estimate = estimate_build(facts, plan, own_runs, is_further_python=is_further_python)

@@ -65,7 +65,10 @@ def first_error(lines: Iterable[str]) -> FirstError:
 
 
 def with_end(cell: FamilyCell, end: SessionEnd) -> FamilyCell:
-    """Return a cell with its state after its `invoke build` has ended."""
+    """Return a cell with its state after its `invoke build` has ended.
+
+    It is "failed" if the first error is about the package, "unfinished" after any other.
+    """
     if end.exit_code == 0:
         return replace(cell, state="built")
     error = first_error(end.lines)

@@ -52,7 +52,10 @@ def first_failure(run: Sequence[LogLine]) -> BuildFailure | None:
 
 
 def target_of_line(run: Sequence[LogLine], index: int) -> str | None:
-    """Return the target that ninja was making when it wrote the line at `index`."""
+    """Return the target that ninja was making when it wrote the line at `index`; None if unknown.
+
+    Only steps that ninja marks FAILED name one.
+    """
     for position in range(index, -1, -1):
         text = run[position].text
         match = FAILED_STEP.match(text)

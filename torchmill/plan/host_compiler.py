@@ -21,7 +21,7 @@ COMPILER_VARIABLES = ("CC", "CXX", "CUDAHOSTCXX")
 def choose_host_compiler(
     constraints: CellConstraints, host: Host, settings: Mapping[str, str]
 ) -> tuple[Compiler | None, dict[str, str]]:
-    """Return the compiler of a build, and the variables that select it.
+    """Return the compiler of a build, None if no such is known, and the variables that select it.
 
     The variables are {} if the build would use the compiler anyway. A compiler that the user names
     is never replaced: the doctor reports if it cannot be used. The usual compiler of the host is

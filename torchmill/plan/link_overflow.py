@@ -83,8 +83,8 @@ class _DeviceLink:
 def count_code_images(capabilities: str) -> int:
     """Return the number of images of device code for a list: "8.0;8.6+PTX" makes three.
 
-    Each entry makes one, and "+PTX" a second one. A word that stands for several capabilities, such
-    as "Ampere", counts as one entry.
+    Each entry makes one, and "+PTX" a second one; "" makes none. A word that stands for several
+    capabilities, such as "Ampere", counts as one entry.
     """
     entries = _split_capabilities(capabilities)
     return len(entries) + sum(entry.endswith("+PTX") for entry in entries)

@@ -27,8 +27,9 @@ def with_local_gpus(facts: Facts, cell: Cell, host: Host, options: Options) -> O
 
     - the user gave a list,
     - the build is for another kind of machine, or one share of a build on several machines,
-    - the host's driver cannot run the code of the toolkit, or
-    - the compute capability of one of the host's GPUs is not known.
+    - the host's driver cannot run the code of the toolkit,
+    - the compute capability of one of the host's GPUs is not known, or
+    - no GPU is left for which the build can make code, or the build is without CUDA.
     """
     if options.arch_list or "TORCH_CUDA_ARCH_LIST" in options.settings:
         return options

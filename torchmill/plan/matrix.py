@@ -167,7 +167,7 @@ def make_cell(facts: Facts, release: Release, build: Build) -> Cell:
 def all_builds(facts: Facts, package: Package) -> Iterator[Build]:
     """Yield the builds of a package for every arch, Python and toolkit of the facts.
 
-    No release may be able to make some of them.
+    Some of them are possible with no release.
     """
     for arch in facts.arches:
         yield from _combine_axes(package, arch, all_pythons(facts), facts.toolkits)
@@ -203,7 +203,8 @@ def possible_cells(facts: Facts, release: Release, arch: str) -> Iterator[Cell]:
 def buildable_cells(facts: Facts, selected: Release | None, arch: str) -> tuple[Cell, ...]:
     """Return the possible cells on an arch, sorted: those of the base package first.
 
-    Without a selected release, each cell belongs to the newest release that supports it.
+    They are of the selected release, and of those that go with it. Without a selected release, each
+    cell belongs to the newest release that supports it.
     """
     # `releases_of` has the newest release first, so the first one that allows a build is taken.
     cells: dict[Build, Cell] = {}

@@ -33,7 +33,7 @@ class IndexTorch:
 
 
 def newest_completed(facts: Facts) -> Release:
-    """Return the newest release of torch whose facts are completed."""
+    """Return the newest release of torch whose facts are completed; if none are, the newest."""
     releases = facts.releases[base_package(facts).name]
     completed = [release for release in releases if not release.drafted]
     return (completed or releases)[-1]
@@ -81,7 +81,10 @@ def new_torches(facts: Facts, torches: Sequence[IndexTorch]) -> list[IndexTorch]
 
 
 def choose_torch(torches: Sequence[IndexTorch], pythons: Collection[str]) -> IndexTorch | None:
-    """Return the newest torch with a wheel for one of some Pythons, or any; None without one."""
+    """Return the first torch with a wheel for one of some Pythons, or any; None without one.
+
+    `torches` are the newest first.
+    """
     for torch in torches:
         if torch.serves(pythons):
             return torch

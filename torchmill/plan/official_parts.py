@@ -51,8 +51,8 @@ def _plan_statements(
 ) -> set[str]:
     """Return the statements about a plan that the patterns of official parts match.
 
-    They are "USE_MPI=1", "lacking magma", "platform=manylinux_2_28_x86_64", and the names of its
-    requirements and system packages.
+    They are "USE_MPI=1", "lacking magma", "platform=manylinux_2_28_x86_64", its requirements, as
+    "mkl-include==2024.2.0", and the names of its system packages.
     """
     statements = {f"platform={platform_tag}"}
     statements.update(f"lacking {library}" for library in case.lacking)

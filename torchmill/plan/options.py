@@ -33,7 +33,10 @@ _SWITCHES = ("--network", "--no-guard")  # options without a value
 
 
 class OptionParser(argparse.ArgumentParser):
-    """A parser that raises instead of ending the process: nox and invoke end in their own way."""
+    """A parser that raises for errors, and does not end the process: nox and invoke do that.
+
+    `--help` still prints the help and ends the process.
+    """
 
     def __init__(self, prog: str, **settings: Any) -> None:
         # The installed programs are named at once: argparse folds the usage by the name's length.
@@ -139,7 +142,8 @@ def parse_words(
 def tag_of_torch(torch: str) -> str:
     """Return the tag of the release that a value of `--torch` names: "2.13.0" or "torch==2.13.0".
 
-    "" if the value names something else, such as a wheel.
+    Without its last number, "2.13" is 2.13.0. The facts need not have the release. "" if the value
+    names something else, such as a wheel.
     """
     match = _RELEASE.fullmatch(torch)
     if match is None:

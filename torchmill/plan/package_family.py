@@ -256,7 +256,8 @@ def pending_cells(cells: Iterable[FamilyCell]) -> list[FamilyCell]:
 def obstacle_of(cell: FamilyCell, others: Mapping[str, FamilyCell]) -> str:
     """Return why a cell has to be skipped, as a clause; "" if it can be built.
 
-    The reason is a cell that it needs and that was not built. `others` are by identifier.
+    The reason is a cell that it needs and that was not built. One that is still pending is none.
+    `others` are by identifier.
     """
     for identifier in cell.needs:
         needed = others.get(identifier)

@@ -31,7 +31,7 @@ from torchmill.plan.wheel_name import python_tag
 class GivenTorch:
     """A torch that packages are built against, and that is not built itself."""
 
-    option: str  # the value of `--torch`: a folder, or PYPI
+    option: str  # the value of `--torch`: the path of a wheel or a folder, or PYPI
     release: Release
     python: str  # "3.12", "3.13t"
     variant: str  # "cu130"; "" if nothing tells it
@@ -56,7 +56,7 @@ def by_canonical_name(packages: Iterable[Package]) -> dict[str, Package]:
 def named_packages(facts: Facts, names: Iterable[str]) -> dict[str, Package]:
     """Return the packages that names mean, by these names, in any spelling that PyPI allows.
 
-    Names of cells, and patterns of such names, are left out.
+    Names of no package, such as those of cells, are left out.
     """
     packages = by_canonical_name(facts.packages.values())
     packages_by_name: dict[str, Package] = {}
@@ -70,7 +70,8 @@ def named_packages(facts: Facts, names: Iterable[str]) -> dict[str, Package]:
 def split_torch(torch: str | None, tag: str) -> tuple[str | None, str]:
     """Return the values of `--torch` and `--tag` for a torch that may be named by its release.
 
-    A torch that is None or named otherwise stays as it is. Raises ConfigError if the tag is that of another release.
+    A torch that is None or named otherwise stays as it is, and so does the tag. "" is no tag.
+    Raises ConfigError if the tag is that of another release than the torch.
     """
     torch_tag = tag_of_torch(torch or "")
     if not torch_tag:
@@ -115,9 +116,10 @@ def torch_on_pypi(
 ) -> GivenTorch:
     """Return the torch on PyPI that packages are built against.
 
-    That is the selected release. Without one, only releases for the Python and the arch count with
-    which every package has a release that goes: the newest against which every package is known to
-    have been built, else the newest. Raises UnknownReleaseError if there is none.
+    That is the selected release, whether packages go with it or not. Without one, only releases for
+    the Python and the arch count with which every package has a release that goes: the newest
+    against which every package is known to have been built, else the newest. Raises
+    UnknownReleaseError if there is none.
     """
     if selected is not None:
         return _pypi_torch(facts, selected, arch, python)
@@ -188,9 +190,9 @@ def choose_package_builds(
 ) -> PackageBuilds:
     """Return the builds of packages, each for the Pythons and variants of a question.
 
-    `arch` is the machine that they are for, which may be another one than the host. If torch is
-    among the packages, it is built, too. Else they are built against `torch`, or the torch on PyPI
-    if that is None. Raises as `torch_on_pypi` and `choose_cells` do.
+    If torch is among the packages, it is built, too, all for the machine of the host. Else they are
+    built against `torch`, or the torch on PyPI if that is None, for machines of `arch`, which may
+    be another one than the host's. Raises as `torch_on_pypi` and `choose_cells` do.
     """
     base = base_package(facts)
     pythons = split_texts(question.pythons)

@@ -91,7 +91,7 @@ class Plan:
     shell_patterns: tuple[str, ...]
     requirements: tuple[str, ...]  # of the environment of one interpreter
     commands: tuple[Command, ...]  # that compile the wheel
-    jobs: int  # compilers at a time
+    jobs: int  # compilers at a time without the memory guard
     reasons: tuple[str, ...] = ()  # of the rules that shaped the plan
     official: OfficialComparison = field(default_factory=OfficialComparison)
     # The requirement by which pip installs the torch of the machine that a build is crossed for:

@@ -107,7 +107,10 @@ def _has_musl(host: Host) -> bool:
 
 
 def has_own_cuda(host: Host) -> bool:
-    """Tell whether a host is a Jetson whose GPU needs the CUDA of its own JetPack."""
+    """Tell whether a host is a Jetson whose GPU needs the CUDA of its own JetPack.
+
+    A Jetson of which the JetPack is not known is taken to need it.
+    """
     if host.platform.distribution is None or host.platform.distribution.l4t is None:
         return False
     jetpack = host.platform.distribution.jetpack

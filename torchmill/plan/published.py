@@ -51,7 +51,8 @@ _FITTING = 3
 def official_glibc(wheels: Collection[str], arch: str) -> str | None:
     """Return the oldest glibc that the official wheels for a machine promise to run with.
 
-    `wheels` are their platform tags. None if no tag names a glibc.
+    `wheels` are their platform tags. It is never older than _OLDEST_GLIBC; None if no tag names a
+    glibc.
     """
     promised: list[str] = []
     for tag in wheels:
@@ -120,8 +121,8 @@ def published_wheels(facts: Facts, release: Release, arch: str) -> Iterator[Publ
 def target_host(facts: Facts, host: Host, arch: str) -> Host:
     """Return the machine on which wheels for an arch will run, as far as it is known.
 
-    That is the host. For another arch than the host's, it is a machine of which nothing but its
-    arch and system is known.
+    That is the host. For another arch than the host's, it is a machine of which its arch and system
+    are known, and nothing else, with the cores and memory of the host.
     """
     if host.arch == arch:
         return host
@@ -136,9 +137,10 @@ def find_published(
 ) -> PublishedWheel | None:
     """Return the published wheel that can best replace a cell's wheel, judged and with remarks.
 
-    Candidates are the wheel with the cell's toolkit, and wheels with other toolkits that need no
-    newer driver. Among them, a wheel that fits goes first, then a wheel that is not certain to fit
-    but is known or announced to have code for the host's GPUs. None if there is no candidate.
+    Candidates are the wheel with the cell's toolkit, the best recorded wheel of an extension, and
+    wheels with other toolkits that need no newer driver and have code for the host's GPUs, as read
+    or announced. Among them, a wheel that fits goes first, then a wheel that is not certain to fit
+    but is known or announced to have that code. None if there is no candidate.
 
     Wheels are judged for the GPUs of the host. If the host has none, they are judged for the
     capabilities in `listed`, the arch list of the cell.
@@ -271,8 +273,9 @@ def newest_published(
 ) -> PublishedWheel | None:
     """Return the newest wheel with CUDA that fits a host, judged and with remarks.
 
-    `releases` are the oldest first. If no wheel is certain to fit, it is the newest wheel that was
-    read and against which nothing is known; None if there is no such wheel either.
+    `releases` are the oldest first. Of one release, a wheel with an older toolkit goes first. If no
+    wheel is certain to fit, it is the newest wheel that was read and against which nothing is
+    known; None if there is no such wheel either.
     """
     unsure: PublishedWheel | None = None
     for release in reversed(releases):

@@ -77,7 +77,10 @@ class PublishedWheel:
 
     @property
     def code(self) -> str | None:
-        """Return the compute capabilities of its own kernels; None if the wheel was not read."""
+        """Return the compute capabilities of its own kernels; None if the wheel was not read.
+
+        Of wheels for several Pythons, the first reading counts.
+        """
         return self.readings[0].own if self.readings else None
 
     @property

@@ -181,7 +181,7 @@ def plan_as_text(plan: Plan, host: Host) -> str:
 def _heading(plan: Plan, host: Host) -> list[str]:
     """Return the first lines: the build, the host, the toolkit and libraries with their places.
 
-    The last one is about the official wheel, if there is any.
+    The last one is about the nearest published wheel, if there is any.
     """
     source = plan.source.commit or plan.source.title
     compilers = "compiler" if plan.jobs == 1 else "compilers"
@@ -239,7 +239,7 @@ def _download_command(plan: Plan) -> str:
     """Return the command that downloads everything that a build takes from an index.
 
     To verify the wheel, pip installs its requirements too. They are those of the official wheel, so
-    the command names that wheel if it fits.
+    the command names that wheel, unless it certainly does not fit.
     """
     local_torch = _local_torch(plan)
     requirements = [requirement for requirement in plan.requirements if requirement != local_torch]

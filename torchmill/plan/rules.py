@@ -119,7 +119,10 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class CellConstraints:
-    """The demands of the rules that hold for a cell."""
+    """The demands of the rules that hold for a cell.
+
+    Rules with conditions on the libraries of the machine are not among them: none are known here.
+    """
 
     facts: Facts
     cell: Cell  # its `cuda` is that of the toolkit that compiles it

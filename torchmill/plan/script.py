@@ -38,7 +38,7 @@ def refuse_crossed(plan: Plan) -> None:
 
 
 def plan_as_script(plan: Plan, facts: Facts, host: Host, patches: Mapping[str, bytes]) -> str:
-    """Return a bash script that builds the wheel of a plan.
+    """Return a bash script that builds the wheel of a plan, which is not crossed.
 
     `patches` has the content of each patch of the plan, by its name there.
     """

@@ -51,7 +51,7 @@ _MIRROR_SETTINGS = {
 class DownloadServers:
     """The servers that a machine uses, as its user and its system have configured them."""
 
-    index: str = DEFAULT_INDEX
+    index: str = DEFAULT_INDEX  # "": none that can be asked
     has_other_indexes: bool = False  # pip is set to look beyond the index
     channels: str = DEFAULT_ALIAS  # the address below which the channels of conda are
     # "bookworm" -> the archive in which it is read
@@ -70,7 +70,7 @@ class Session:
     """The session of nox that builds a wheel, the last step on the way to it."""
 
     command: str
-    lines: tuple[str, ...]  # on the wheel, and on the time that it takes
+    lines: tuple[str, ...]  # at least one: on the wheel, and on the time that it takes
     requirements: tuple[str, ...]  # that pip installs for the build
     written_bytes: Mapping[Area, CostRange]  # that the build writes
 

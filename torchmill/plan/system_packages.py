@@ -108,7 +108,10 @@ def package_choices(names: Iterable[str]) -> Iterator[str]:
 def find_supply(
     manager: str, distribution: LinuxDistribution | None, names: Iterable[str]
 ) -> PackageSupply:
-    """Return which of the named packages a manager can install on a distribution."""
+    """Return which of the named packages a manager can install on a distribution.
+
+    Of the system's packages none is recorded if the distribution is not.
+    """
     recorded: list[distributions.RecordedPackage] = []
     unrecorded: list[str] = []
     choices: dict[str, str] = {}
@@ -134,7 +137,7 @@ def _find_recorded(
 ) -> distributions.RecordedPackage | None:
     """Return the package that a distribution's release has of a name, or of the older name for it.
 
-    None if the release is known to have neither.
+    None if the release is known to have neither, or `release` is None.
     """
     if release is None:
         return None

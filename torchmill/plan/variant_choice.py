@@ -103,8 +103,9 @@ def machine_properties(
 ) -> MachineProperties:
     """Return the properties that a client's providers tell of a machine.
 
-    `gpus` are the capabilities of its GPUs, `driver_cuda` is the CUDA version of its driver, "" if
-    there is none: then nothing is told of GPUs. `x86_64_level` is 0 on other processors.
+    `gpus` are the capabilities of its GPUs, of which only the newest counts. `driver_cuda` is the
+    CUDA version of its driver, "" if there is none: then nothing is told of GPUs. `x86_64_level` is
+    0 on other processors.
     """
     properties: dict[tuple[str, str], Sequence[str]] = {}
     if driver_cuda:

@@ -103,8 +103,8 @@ class Foresight:
     Some of them are known to be needed only if others have succeeded.
     """
 
-    commands: Mapping[str, Finding]  # in the order in which they run
-    incurable: tuple[Finding, ...]  # failures that no command cures
+    commands: Mapping[str, Finding]  # in the order in which they run, each with what it cures
+    incurable: tuple[Finding, ...]  # failures that no command cures, of all rounds
 
 
 def foresee(examine: Callable[[Host], Iterable[Finding]], host: Host) -> Foresight:
@@ -317,7 +317,8 @@ def disk_needs(steps: Iterable[Step], answers: Answers, disk: Disk) -> CostRange
 def _stops_of_disks(steps: Sequence[Step], answers: Answers) -> Iterator[Stop]:
     """Yield a stop for each disk that cannot be written to, or is too small.
 
-    A full disk stops the last step: by then all have written to it.
+    A full disk stops the last step: by then all have written to it. One that cannot be written to
+    stops the first step that would.
     """
     commands = [step for step in steps if step.command]
     last = commands[-1] if commands else Step("", "the build")
@@ -354,7 +355,10 @@ def _first_writer(steps: Sequence[Step], disk: Disk) -> Step | None:
 
 
 def describe_step(step: Step, answers: Answers) -> list[str]:
-    """Return lines about a step's origins: first those that do not serve, then the one used."""
+    """Return lines about a step's origins: first those that do not serve, then the one used.
+
+    [] for a step that downloads nothing.
+    """
     lines: list[str] = []
     for origin in step.origins:
         complaint = origin_complaint(origin, answers.complaints)

@@ -35,7 +35,8 @@ def judge_code(
 ) -> WheelVerdict:
     """Return whether the device code of a wheel, and of the packages it requires, runs on GPUs.
 
-    `toolkit` is the wheel's. The first "does not fit" counts, else the first "cannot tell".
+    `toolkit` is the wheel's. The first "does not fit" counts, else the first "cannot tell". Without
+    GPUs nothing is in doubt, also of a wheel that nobody read: the answer is "fits".
     """
     unsure: WheelVerdict | None = None
     for gpu in gpus:

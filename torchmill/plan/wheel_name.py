@@ -131,9 +131,9 @@ def local_label(
 ) -> str:
     """Return the local part of a wheel's version: "+cpu", "+git49444c3", "+cpu.x86.64.v3" or "".
 
-    `label` is one of LABELS, and `source_label` is the source's, as in `SourceName`.
-    `settings` are the labels of settings that make the wheel differ: ("debug",). Raises ConfigError
-    for the label "git" if nothing is known of the source.
+    `label` is one of LABELS, and `source_label` is the source's, as in `SourceName`. On macOS the
+    label "official" is none. `settings` are the labels of settings that make the wheel differ:
+    ("debug",). Raises ConfigError for the label "git" if nothing is known of the source.
     """
     if label == "git":
         if not source_label:
@@ -165,6 +165,7 @@ def wheel_version(
 ) -> str:
     """Return the version of a wheel with its local label, "2.4.1+cpu".
 
+    The label of a package whose release goes with several torch names one: "+cu130.torch2.11.0".
     Arguments and errors are those of `local_label`.
     """
     build = cell.build
@@ -277,8 +278,9 @@ def _check_libc(requested: str, promised: str | None, host: Host) -> None:
 def platform_tag(facts: Facts, build: Build, host: Host, variables: Mapping[str, str]) -> str:
     """Return the platform tag that is true of everything that a host links.
 
-    On Linux it names the host's glibc, on macOS the deployment target among the `variables` of the
-    build. Raises ConfigError for a version of macOS for which installers know no tag.
+    On Linux it names the host's glibc, or is "linux_x86_64" if no glibc is known; on macOS it names
+    the deployment target among the `variables` of the build. Raises ConfigError for a version of
+    macOS for which installers know no tag.
     """
     macos = variables.get("MACOSX_DEPLOYMENT_TARGET", "11.0")
     template = facts.arches[build.arch].platform_tag

@@ -35,7 +35,8 @@ class CandidateRanking:
     def answer(self) -> JudgedCandidate | None:
         """Return the candidate that the facts support, or the only one that they do not refute.
 
-        None if several are left and none is supported: then nobody can tell.
+        None if several are left and none is supported: then nobody can tell. A cause's single
+        candidate has to be supported, because the cause's own sentences may be right as well.
         """
         if not self.candidates:
             return None
@@ -88,7 +89,10 @@ def _judge_candidate(candidate: CauseCandidate, values: Mapping[str, str]) -> Ju
 
 
 def meets(condition: str, value: str) -> bool:
-    """Tell whether the value of a fact meets a condition: bounds, "<8", or words, "no|none"."""
+    """Tell whether the value of a fact meets a condition: bounds, "<8", or words, "no|none".
+
+    A value that is no version is in no bounds. KNOWN is met by every value.
+    """
     if condition == KNOWN:
         return True
     if condition[:1] in "<>=!~":

@@ -30,7 +30,7 @@ class GccChoice:
 
 
 def takes_major(bounds: SpecifierSet, major: int) -> bool:
-    """Tell whether bounds of versions allow a gcc of a major version, in any minor one."""
+    """Tell whether bounds of versions allow a gcc of a major version: its first or its last."""
     return is_within(bounds, f"{major}.0") or is_within(bounds, f"{major}.99")
 
 
@@ -84,8 +84,8 @@ def choose_gcc(
     """Return the gcc to take of some that fit, the newest first.
 
     One that the distribution's archives have goes first. Where they are known to have none, it is
-    conda-forge's; None if that has none either. Where the distribution is not known, it is the
-    newest.
+    conda-forge's; None if that has none either. Where the distribution is not known, it is
+    conda-forge's for a user of `conda`, else the newest, as apt has it.
     """
     if not majors:
         return None

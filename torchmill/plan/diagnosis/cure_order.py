@@ -69,7 +69,10 @@ def _split_at_semicolons(cure: str) -> Iterator[str]:
 
 
 def order_cure(cure: str, values: Mapping[str, str]) -> str:
-    """Return a cure whose parts are ordered by the facts that are known."""
+    """Return a cure with its parts in order, those for this machine first, others left out.
+
+    If all parts are for others, the cure stays as it is.
+    """
     parts = split_parts(cure)
     fitting = [part for part in parts if part_verdict(part, values) == "fits"]
     open_parts = [part for part in parts if part_verdict(part, values) == "open"]

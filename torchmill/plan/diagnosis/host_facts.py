@@ -11,7 +11,7 @@ _COMPILER_FACTS = {"gcc": "gcc", "clang": "clang", "apple-clang": "clang", "msvc
 
 
 def host_facts(host: Host, origin: Origin) -> Iterator[Fact]:
-    """Yield the facts of a machine."""
+    """Yield the facts of a machine, of its first GPU, and of its toolkit if it has only one."""
     values: dict[str, str | None] = {
         "system": host.system,
         "arch": host.arch,

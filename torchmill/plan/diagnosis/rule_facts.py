@@ -40,9 +40,10 @@ _OLDEST_STANDARD = 98  # C++98; the names of all later ones begin with 0, 1 or 2
 
 
 def add_rule_facts(facts: Facts, situation: Situation, named: str = "") -> Situation:
-    """Return a situation with all that the rules say about it.
+    """Return a situation with all that the rules say about it; what is known stays.
 
-    `named` is the name in the line that shows the cause: a compute capability, "75", is judged.
+    Only a toolkit that no tool printed gives way to that of the distribution's nvcc. `named` is the
+    name in the line that shows the cause: a compute capability, "75", is judged.
     """
     nvcc = distribution_nvcc(situation)
     cuda = situation.facts.get("cuda")
@@ -74,7 +75,7 @@ def _plain_version(text: str | None) -> str | None:
 
 
 def torch_release(facts: Facts, torch: str | None) -> Release | None:
-    """Return the release of torch that a version names, in as many parts as it has, or None."""
+    """Return the release of torch that a version names, or None; of "2.1" the first of 2.1.*."""
     version = _plain_version(torch)
     if version is None:
         return None
@@ -172,7 +173,10 @@ def _newest_torch_for(facts: Facts, capability: str) -> tuple[Release, str] | No
 
 
 def _capability_fit(facts: Facts, toolkit: Toolkit, capability: str) -> str:
-    """Return whether a toolkit knows a compute capability: "known", "too new" or "dropped"."""
+    """Return whether a toolkit knows a compute capability: "known", "too new" or "dropped".
+
+    "unknown" if no toolkit does.
+    """
     if capability in toolkit.capabilities:
         return "known"
     serving = toolkits_with_target(facts, capability)

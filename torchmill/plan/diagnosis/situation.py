@@ -62,7 +62,10 @@ class Situation:
 
 
 def make_situation(facts: Iterable[Fact]) -> Situation:
-    """Return the situation that some facts describe; of each name the best origin counts."""
+    """Return the situation that some facts describe; of each name the best origin counts.
+
+    Of facts of one origin, the first does.
+    """
     by_name: dict[str, Fact] = {}
     contradictions: list[Contradiction] = []
     for fact in sorted(facts, key=lambda fact: _ORIGINS.index(fact.origin)):

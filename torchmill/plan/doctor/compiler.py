@@ -26,7 +26,10 @@ _OLDEST_TOOLSET = 10  # of Visual Studio 2017: its compilers are 19.10 and newer
 
 
 def check_compiler(context: CheckContext) -> Iterator[Finding]:
-    """Yield the findings on the compiler, and on the compiler that nvcc gets in a build with CUDA."""
+    """Yield the findings on the compiler, and on the compiler that nvcc gets in a build with CUDA.
+
+    Between them may come one on the C++ library that the compiler links.
+    """
     compilers = context.host.compilers
     compiler = context.compiler
     if compiler is None:

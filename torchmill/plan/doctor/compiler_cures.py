@@ -125,7 +125,10 @@ def _provisioned_compiler(context: CheckContext, majors: Sequence[int]) -> str:
 
 
 def _package_compiler(context: CheckContext, majors: Sequence[int]) -> str:
-    """Return how to build with the first of the gccs that the system's packages have, or ""."""
+    """Return how to build with the first of the gccs that the system's packages have, or "".
+
+    In an environment of conda, its packages stand for the system's.
+    """
     host = context.host
     manager = host_manager(host)
     if manager == "conda":

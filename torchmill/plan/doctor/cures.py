@@ -14,7 +14,7 @@ class Cures:
     commands: Mapping[str, Finding]  # command -> the finding that it cures, in the order to run
     variables: Mapping[str, str]  # with which sessions are started
     options: tuple[str, ...]  # of sessions, behind "--"
-    incurable: tuple[Finding, ...]  # failures that no command cures
+    incurable: tuple[Finding, ...]  # failures whose cure is no command, or not commands alone
 
 
 def find_cures(findings: Iterable[Finding]) -> Cures:

@@ -117,7 +117,10 @@ class CheckContext:
 
     @property
     def compiler(self) -> Compiler | None:
-        """Return the compiler of the build: the one that the plan names, or the host's own."""
+        """Return the compiler of the build: the one that the plan names, or the host's own.
+
+        None if the host is not known to have one.
+        """
         return self.host.compilers.of_command(self.plan.variables.get("CXX", ""))
 
     @property
@@ -186,7 +189,10 @@ def absence_finding(
 
 
 def with_cures(finding: Finding, cures: Iterable[str]) -> Finding:
-    """Return a finding with its cures, commands before sentences; the first is the one shown."""
+    """Return a finding with its cures, commands before sentences; the first is the one shown.
+
+    They take the place of those that it had. "" and repetitions are left out.
+    """
     distinct = [cure for cure in dict.fromkeys(cures) if cure]
     ordered = sorted(distinct, key=is_command, reverse=True)  # stable: else in the given order
     if not ordered:
@@ -226,7 +232,7 @@ def _usable_by_host(context: CheckContext) -> Sequence[ToolkitSource]:
 
 
 def completion_command(context: CheckContext, version: str, parts: Sequence[ToolkitPart]) -> str:
-    """Return how to bring the parts that a toolkit lacks: complete it, or install another.
+    """Return how to bring the parts that an installed toolkit lacks: complete it, or get another.
 
     A toolkit can be completed if packages have every part without which a build stops, and if it
     has a folder of its own, not one among the files of the system.

@@ -25,7 +25,10 @@ _SUBJECT = "GPU"
 
 
 def check_gpus(context: CheckContext) -> Iterator[Finding]:
-    """Yield a finding on each GPU of this machine: whether the wheel will have code for it."""
+    """Yield a finding on each GPU of this machine: whether the wheel will have code for it.
+
+    GPUs alike have one together. There is none for a build without CUDA.
+    """
     if context.toolkit is None:
         return
     for gpu in dict.fromkeys(context.host.gpus.devices):

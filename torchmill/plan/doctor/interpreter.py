@@ -44,7 +44,10 @@ def check_interpreter(context: CheckContext) -> Iterator[Finding]:
 
 
 def interpreter_finding(host: Host, version: str) -> Finding:
-    """Return the finding on a host's CPython of a version, such as "3.10"."""
+    """Return the finding on a host's CPython of a version, such as "3.10".
+
+    One that a broken shim hides is taken: torchmill finds it behind the shim.
+    """
     subject = "interpreter"
     needed = f"CPython {version}"
     path = host.interpreters.paths.get(version)

@@ -69,8 +69,8 @@ def serves_as_well(context: CheckContext, cell: Cell, reference: Cell) -> bool:
 def other_toolkits(context: CheckContext) -> list[Cell]:
     """Return the cells that serve the most GPUs of this machine, the oldest toolkit first.
 
-    They are of the build's release and Python. There are none if no toolkit serves any of the GPUs.
-    If the GPUs are not known, the driver alone counts.
+    They are of the build's release and Python, and the build itself may be among them. There are
+    none if no toolkit serves any of the GPUs. If the GPUs are not known, the driver alone counts.
     """
     facts = context.facts
     host = context.host

@@ -112,9 +112,10 @@ def drafts_can_run(source: ReadSource) -> bool:
 def refuse_after_runs(source: ReadSource, dry_runs: DryRuns) -> None:
     """Raise an error if the dry runs show that there is nothing to draft.
 
-    Raises SetupNetworkError if every run failed after a download was tried, ImpossibleBuildError for
-    a package for AMD's GPUs alone, NothingToCompileError for one that compiles nothing, or nothing
-    against torch, SourceError for an archive without the files that are compiled.
+    Raises SetupNetworkError if no run compiles anything and the usual one failed after a download
+    was tried, ImpossibleBuildError for a package for AMD's GPUs alone, NothingToCompileError for
+    one that compiles nothing, or nothing against torch, SourceError for an archive without the
+    files that are compiled. Without runs, nothing is refused.
     """
     runs = dry_runs.runs
     if not runs:
@@ -352,7 +353,10 @@ def _python_bounds(metadata: Metadata, runs: Sequence[SetupRun]) -> str | None:
 
 
 def _failure_of(tried: Tried, *, cuda: bool) -> str:
-    """Return why the first run with CUDA, or without, led to no such build; "" if it did."""
+    """Return why the first run with CUDA, or without, led to no such build; "" if it did.
+
+    A text says so if there was no such run.
+    """
     for scenario, run in tried:
         if scenario.cuda == cuda:
             return _shortcoming(run, cuda=cuda)

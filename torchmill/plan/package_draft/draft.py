@@ -92,7 +92,8 @@ class PackageDraft:
 def session_of(name: str, taken: Collection[str]) -> str:
     """Return a package's word in the names of cells: "spline-conv" for "torch-spline-conv".
 
-    `taken` are the words of other packages; if it is among them, the whole name is the word.
+    `taken` are the words of other packages; if it is among them, the whole name is the word, and if
+    that is too, or begins with a digit, the name with "-ext" behind it.
     """
     canonical = canonicalize_name(name)
     short = _PREFIX.sub("", canonical, count=1)
@@ -106,8 +107,9 @@ def session_of(name: str, taken: Collection[str]) -> str:
 def import_name_of(name: str, runs: Sequence[SetupRun], texts: SourceTexts) -> str:
     """Return the module that a package is imported by.
 
-    That is the top-level package of the wheel whose name is nearest to the distribution's, else a
-    module of it, else a library; without any of them a folder of the source of that name.
+    That is one of the top-level packages and modules of the wheel, else of its libraries, else of
+    the folders of the source: the one with the distribution's name, else one whose name contains
+    that or is contained in it, else the first. Without any, it is the distribution's name.
     """
     wanted = canonicalize_name(name).replace("-", "")
     tops = _installed_modules(runs) or _folders_of_packages(texts)
@@ -180,8 +182,8 @@ def _is_dotted(name: str) -> bool:
 def torch_range(metadata: Metadata, runs: Iterable[SetupRun]) -> tuple[str, str]:
     """Return bounds of torch that claim nothing but what the package itself demands, and a doubt.
 
-    Only the oldest torch is taken from its requirements. An upper bound is often merely that of the
-    day: it is named in the doubt, "" if there is none.
+    Only the oldest torch is taken from its requirements, or 2.0 if that is newer. An upper bound is
+    often merely that of the day: it is named in the doubt, "" if there is none.
     """
     requirements = [value.text for value in (*metadata.build_requires, *metadata.requires)]
     for run in runs:

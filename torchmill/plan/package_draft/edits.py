@@ -122,7 +122,10 @@ def _edit(
 
 
 def edit_works(edit: Edit, run: SetupRun) -> bool:
-    """Tell whether a run in an edited copy, without a GPU, shows what an edit is for."""
+    """Tell whether a run in an edited copy, without a GPU, shows what an edit is for.
+
+    The run must have code for CUDA, so this is for edits of builds with CUDA alone.
+    """
     if not run.has_cuda:
         return False
     if edit.purpose == "capabilities":

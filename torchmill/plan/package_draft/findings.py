@@ -79,12 +79,14 @@ def empty_submodules(texts: SourceTexts) -> list[str]:
 
 
 def _submodules(texts: SourceTexts) -> Iterator[SourceFinding]:
+    """Yield a finding for each submodule that the archive lacks."""
     for path in empty_submodules(texts):
         text = f"{path} is empty: the archive lacks what the build includes from there"
         yield SourceFinding("submodule", text, Place(".gitmodules"), True)
 
 
 def _downloads(texts: SourceTexts, script: SetupScript) -> Iterator[SourceFinding]:
+    """Yield a finding on what CMake can download, and one on what setup.py can."""
     places: dict[str, Place] = {}
     for name in texts.texts:
         # Copies of CMake's own modules have examples in their comments.
@@ -101,6 +103,7 @@ def _downloads(texts: SourceTexts, script: SetupScript) -> Iterator[SourceFindin
 
 
 def _variables(script: SetupScript) -> Iterator[SourceFinding]:
+    """Yield a finding for each variable that sets jobs, or compute capabilities."""
     for variable in script.variables:
         if _JOBS.fullmatch(variable.name):
             text = f"{variable.name} sets how much runs at a time (default {variable.default})"
@@ -111,6 +114,7 @@ def _variables(script: SetupScript) -> Iterator[SourceFinding]:
 
 
 def _constants(script: SetupScript) -> Iterator[SourceFinding]:
+    """Yield a finding for each constant that decides what is compiled."""
     for constant in script.constants:
         text = (
             f"{constant.name} = {constant.value} decides what is compiled, and no variable changes it: "
@@ -120,6 +124,7 @@ def _constants(script: SetupScript) -> Iterator[SourceFinding]:
 
 
 def _standards(texts: SourceTexts) -> Iterator[SourceFinding]:
+    """Yield a finding for each standard of C++ that a file beside setup.py names, once."""
     names = [name for name in texts.texts if name.endswith((".py", ".cmake"))]
     seen: set[str] = set()
     for match, place in search(texts, _STANDARD, *names):
@@ -130,6 +135,7 @@ def _standards(texts: SourceTexts) -> Iterator[SourceFinding]:
 
 
 def _stable_abi(texts: SourceTexts) -> Iterator[SourceFinding]:
+    """Yield the finding on the first line that asks for a stable ABI, of torch or of Python."""
     for match, place in search(texts, _STABLE_ABI, *texts.texts):
         text = (
             f"{match[0]}: one wheel may serve several releases of torch or Python (`stable_abi`, "
@@ -140,6 +146,7 @@ def _stable_abi(texts: SourceTexts) -> Iterator[SourceFinding]:
 
 
 def _build_system(texts: SourceTexts, metadata: Metadata) -> Iterator[SourceFinding]:
+    """Yield the findings on the backend, and on CMake if a setup.py may run it."""
     if metadata.backend and not metadata.uses_setuptools:
         text = f"{metadata.backend.text} builds it"
         yield SourceFinding("backend", text, metadata.backend.place, True)
@@ -156,6 +163,7 @@ def _build_system(texts: SourceTexts, metadata: Metadata) -> Iterator[SourceFind
 
 
 def _old_modules(texts: SourceTexts) -> Iterator[SourceFinding]:
+    """Yield a finding for each import of a module that newer Pythons or setuptools lack."""
     pattern = r"\b(?:import|from)\s+(pkg_resources|distutils|imp)\b"
     names = [name for name in texts.texts if name.endswith("/__init__.py")]
     for match, place in search(texts, pattern, *names):
@@ -164,6 +172,7 @@ def _old_modules(texts: SourceTexts) -> Iterator[SourceFinding]:
 
 
 def _heavy_files(texts: SourceTexts) -> Iterator[SourceFinding]:
+    """Yield the findings on the number and the size of the files for CUDA; none without any."""
     cuda = texts.with_suffix(CUDA_SUFFIX)
     cxx = texts.with_suffix(*CXX_SUFFIXES)
     if cuda:

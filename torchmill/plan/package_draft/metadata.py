@@ -226,7 +226,7 @@ def torch_bounds(requirements: Iterable[str]) -> SpecifierSet:
 
 
 def lower_bound(bounds: SpecifierSet) -> Version | None:
-    """Return the oldest version that bounds name with >=, ~= or ==; None if they name none."""
+    """Return the oldest version that all of >=, ~= and == in bounds allow; None without any."""
     versions: list[Version] = []
     for specifier in bounds:
         if specifier.operator in {">=", "~=", "=="}:

@@ -121,9 +121,9 @@ def choose_scenario(
 ) -> tuple[Scenario, SetupRun] | None:
     """Return the best way to a build with CUDA or without; None if no scenario leads to it.
 
-    A scenario without any change wins; then one with a variable, with nvcc on PATH, with a GPU, with
-    a changed setup.py. Of
-    several variables that wins which compiles most, then one whose name speaks of CUDA (or CPU).
+    A scenario without any change wins; then one with a variable, with nvcc on PATH, with a GPU,
+    with a changed constant of setup.py. Of several variables that wins which compiles most, then
+    one whose name speaks of CUDA (or CPU). Runs in the copy with the draft's edits do not count.
     """
     fitting: list[tuple[Scenario, SetupRun]] = []
     for scenario, run in tried:
@@ -152,7 +152,7 @@ def choose_scenario(
 
 
 def usual_failure(tried: Iterable[tuple[Scenario, SetupRun]]) -> SetupRun | None:
-    """Return the first run that failed without any switch; None if those ended well.
+    """Return the first run that failed without any switch; None if there is none.
 
     A switch may merely ask for what is not there.
     """

@@ -70,7 +70,8 @@ class SourceTexts:
 def search(texts: SourceTexts, pattern: str, *names: str) -> Iterator[tuple[re.Match[str], Place]]:
     """Yield the matches of a pattern in the lines of files, with their places.
 
-    Lines that are comments of Python or CMake are passed over.
+    Lines that are comments of Python or CMake are passed over. Without names, all files that were
+    read are searched.
     """
     compiled = re.compile(pattern)
     for name in names or tuple(texts.texts):
