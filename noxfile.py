@@ -60,7 +60,11 @@ if not CALL.lists:
 
 
 def register_matrix() -> None:
-    """Register the sessions of the matrix that this call of nox can mean."""
+    """Register the sessions of the matrix that this call of nox can mean.
+
+    PATH gets the Pythons that pyenv's shims hide. If sessions run, the folder of environments is
+    prepared. Raises TorchmillError, as for a name that no session has.
+    """
     layout = Layout.of_checkout(ROOT)
     require_untracked_state(layout.root)
     # Nox searches PATH for Pythons: this one also has those that shims of pyenv hide.
@@ -86,7 +90,10 @@ def register_matrix() -> None:
 
 
 def add_wheel(listed: MatrixSession, python: str | bool) -> None:
-    """Register the session that builds a wheel, "wheel-3.10-cpu"."""
+    """Register the session that builds a wheel, "wheel-3.10-cpu".
+
+    `python` is the Python of its environment; False: nox makes none.
+    """
 
     @nox.session(
         name=listed.name,
@@ -104,7 +111,10 @@ def add_wheel(listed: MatrixSession, python: str | bool) -> None:
 
 
 def run_pipeline(context: "BuildContext", install: Callable[..., None]) -> Path:
-    """Compile, pack and verify the wheel of a cell, and return it: the main job."""
+    """Compile, pack and verify the wheel of a cell, and return its file: the main job.
+
+    `install` is called with the words of `pip install`.
+    """
     from torchmill.cell import pipeline, progress_line
 
     with progress_line.show_build_progress() as line:
@@ -126,7 +136,10 @@ def add_product(listed: MatrixSession, word: str) -> None:
 
 
 def add_container(facts: "Facts", cell: "Cell", name: str) -> None:
-    """Register a session that runs another one in a container, "wheel-3.10-cpu-aarch64"."""
+    """Register a session that runs another one in a container, "wheel-3.10-cpu-aarch64".
+
+    `name` is that of the other one, "wheel-3.10-cpu".
+    """
     release = cell.release
     arch = cell.build.arch
 

@@ -82,7 +82,9 @@ class BuildOutput:
 def compile_wheel(context: BuildContext, line: ProgressLine) -> tuple[Path, dict[str, Any]]:
     """Run the build; return the wheel as the build made it, and this run's part of the manifest.
 
-    Raises BuildError with the compiler's own last error, MemoryBuildError if memory was short.
+    Raw wheel, log and timeline of an earlier run are deleted first. Raises BuildError with the
+    compiler's own last error, MemoryBuildError if memory was short, UnfinishedBuildError if a share
+    is made or the time of `--until` is up, HostError for a full disk.
     """
     raw = context.outputs.raw
     shutil.rmtree(raw, ignore_errors=True)
@@ -178,8 +180,9 @@ def _command_words(
 ) -> list[str]:
     """Return the words of a command, with placeholders filled in.
 
-    If the command runs a setup.py, the program that compiles its modules is put before it.
-    `variables` are the environment of the build.
+    If the command runs a setup.py that takes compilers from PATH, the program that compiles its
+    modules is put before it, except for a Python that is too old for that program. `variables` are
+    the environment of the build.
     """
     words = [fill_placeholders(word, context.placeholders) for word in argv]
     is_setup = context.package.setup.compilers == "path" and argv[1:2] == ("setup.py",)

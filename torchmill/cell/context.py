@@ -71,12 +71,12 @@ class BuildContext:
 
     layout: Layout
     facts: Facts
-    host: Host
+    host: Host  # measured in part, if the plan needs no more (`Host.complete`)
     cell: Cell
     options: Options
     source: Source
     plan: Plan
-    venv: Path
+    venv: Path  # the session's environment
     interpreter: Path  # the base interpreter, for the clean environment of the checks
     interpreter_identity: Mapping[str, str]  # its version and the digests of its files, by name
     machine_inputs: Mapping[str, str]  # compilers, libraries and variables of the machine
@@ -118,7 +118,10 @@ class BuildContext:
 
     @cached_property
     def target(self) -> Path | None:
-        """Return the environment with the torch of the target; None if the build is not crossed."""
+        """Return the folder of the environment with the target's torch; it need not exist yet.
+
+        None if the build is not crossed.
+        """
         if not self.plan.is_crossed:
             return None
         return crossing.target_environment(self.plan, self.layout.environments, self.stat_cache)
@@ -247,8 +250,9 @@ def create_context(
     """Return the context of a build; nothing is changed for it.
 
     `arguments` are the session's options, and `venv` is its environment. Only as much of the
-    machine is measured as the plan needs, because often there is nothing to build: `preflight`
-    measures the rest. Raises TorchmillError for everything that the plan forbids.
+    machine is measured as the plan needs, because often there is nothing to build: `build_wheel`
+    measures the rest. With `--help` among the options, the program prints their help and ends.
+    Raises TorchmillError for everything that the plan forbids.
     """
     layout = Layout.of_checkout(root)
     stat_cache = StatCache(layout.stat_cache)
@@ -324,7 +328,8 @@ def require_source(layout: Layout, facts: Facts, cell: Cell) -> Source:
 def has_finished_tree(layout: Layout, facts: Facts, cell: Cell, native: str) -> bool:
     """Tell whether a tree that the cell may share holds a build that ended well.
 
-    `native` is this machine's arch.
+    False for a package that is built against another one: its cells share no tree. `native` is this
+    machine's arch.
     """
     if facts.packages[cell.build.package].after:
         return False
@@ -360,7 +365,10 @@ def missing_sessions(context: BuildContext) -> Iterator[list[str]]:
 
 
 def base_wheel(context: BuildContext) -> Path | None:
-    """Return the wheel in dist/ that a dependent package is built against; None if there is none."""
+    """Return the wheel in dist/ that a dependent package is built against; None if there is none.
+
+    This is the wheel for a build without `--torch`: the option is not looked at.
+    """
     if context.base is None or context.plan.wheel.torch is None:
         return None
     version = context.plan.wheel.torch.partition("==")[2]
@@ -389,7 +397,7 @@ def session_command(context: BuildContext, *options: str) -> str:
 
 
 def _wheel_in_dist(context: BuildContext, package: Package, version: str) -> Path | None:
-    """Return the newest undamaged wheel of a package in dist/; `version` is a glob."""
+    """Return the newest undamaged wheel of a package in dist/, or None; `version` is a glob."""
     build = context.plan.build
     # The pattern names the architecture, because containers put wheels for other machines here.
     python = wheel_name.python_tag(build.python)
@@ -408,6 +416,6 @@ def _version_of(wheel: Path) -> Version:
 
 
 def _is_undamaged(wheel: Path, stat_cache: StatCache) -> bool:
-    """Tell whether a wheel has the digest in its manifest; a wheel from elsewhere has no manifest."""
+    """Tell whether a wheel has the digest in its manifest; True without one, as if from elsewhere."""
     sha256 = dist_files.read_manifest(wheel).get("sha256")
     return sha256 is None or sha256 == stat_cache.digest(wheel)

@@ -90,7 +90,8 @@ def written_bytes(folders: BuildFolders) -> dict[str, int]:
     """Return the bytes that a finished build has written, by part.
 
     The manifest has them, and the needs of later builds are estimated by them. The kit is left out,
-    because the sizes of requirements are known from the facts.
+    because the sizes of requirements are known from the facts. If the tree and the cell's outputs
+    are one folder, "tree" has the bytes of both.
     """
     paths = _without_kit(folders)
     tree = [path for path in paths if path.parent == folders.tree]

@@ -55,8 +55,9 @@ class DryTorch:
 
     title: str  # "torch 2.15.0"
     python: Path  # the interpreter that the environment is made from
-    folder: Path | None = None  # of packages that has it; None: a stand-in takes its place
-    wheel: Path | None = None  # that is installed
+    # Without a folder and a wheel, a stand-in takes its place.
+    folder: Path | None = None  # of packages, in which torch is installed
+    wheel: Path | None = None  # of torch, to be installed in the environment
     version: str = ""  # of the stand-in
     cuda: str = ""  # its toolkit, "13.0"
 
@@ -70,7 +71,7 @@ class DryEnvironment:
     sandbox: Sandbox
     cuda: str  # version of the toolkit: that of torch, or of `toolkit`
     toolkit: Path | None  # that this machine has; None: a stand-in takes its place
-    capability: str = "9.0"
+    capability: str = "9.0"  # of the GPU that setup.py is told of
     missing: dict[str, str] = field(default_factory=dict)  # modules that were installed -> projects
     _number: int = 0
 
@@ -87,7 +88,8 @@ class DryEnvironment:
     def provide(self, store: Path, requirements: Sequence[str]) -> str:
         """Make the environment; return why some requirements could not be installed, or "".
 
-        `store` is the folder of new environments. Raises HostError if it cannot be made at all.
+        `store` is the folder of stored environments (`make_environment`). Raises HostError if it
+        cannot be made at all, CommandError if torch's wheel cannot be installed.
         """
         environments.make_environment(self.torch.python, self.venv, store)
         problem = ""
@@ -120,7 +122,10 @@ class DryEnvironment:
         retries.repeat(run_pip, environments.judge_pip, "pip")
 
     def bring_module(self, module: str) -> bool:
-        """Install the project of a module that setup.py imports, as wheels; tell if that worked."""
+        """Install the project of a module that setup.py imports, as a wheel; tell if that worked.
+
+        A module that was installed before, a submodule and a part of torch are not tried.
+        """
         project = _PROJECTS.get(module, module)
         if module in self.missing or not module.isidentifier() or module.startswith("torch"):
             return False
@@ -200,7 +205,7 @@ class DryEnvironment:
         }
 
     def _variables(self, nvcc_home: Path | None) -> dict[str, str]:
-        """Return the variables that every run gets."""
+        """Return the variables that every run gets; with `nvcc_home`, that toolkit's nvcc on PATH."""
         folders = [str(self.venv / "bin"), self.base_path()]
         if self.torch.folder is not None:
             # ninja may be installed there, and is then not installed again.
@@ -226,7 +231,7 @@ class DryEnvironment:
         return hide_nvcc(os.environ.get("PATH", os.defpath), self.folder / "without-nvcc")
 
     def _toolkit_home(self) -> Path:
-        """Return the toolkit of this machine, or a folder that looks like one from outside."""
+        """Return the toolkit of this machine, or make a folder that looks like one from outside."""
         if self.toolkit is not None:
             return self.toolkit
         home = self.folder / "toolkit"
@@ -264,7 +269,10 @@ class DryEnvironment:
 
 
 def edit_copy(tree: Path, copy: Path, commands: Iterable[Sequence[str]]) -> str:
-    """Copy a tree, and run commands in the copy; return why one failed, or ""."""
+    """Copy a tree, and run commands in the copy; return why one failed, or "".
+
+    A former copy is deleted. The commands after one that failed are not run.
+    """
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(tree, copy, symlinks=True)
     for argv in commands:

@@ -57,8 +57,8 @@ def describe_ignored_toolkit(
 ) -> str | None:
     """Return a sentence on the toolkit that the user's shell names and a build does not use.
 
-    `version` is the build's toolkit, None without CUDA. None if the shell names no toolkit, or
-    names the build's.
+    `version` is the build's toolkit, None without CUDA. The result is None for a build without
+    CUDA, and if the shell names no toolkit, or the build's.
     """
     if version is None:
         return None
@@ -87,9 +87,9 @@ def describe_ignored_toolkit(
 def visible_path(context: BuildContext) -> str:
     """Return the PATH of the user's shell, without nvcc if the build has no CUDA.
 
-    PyTorch's build helper for extensions looks for nvcc on PATH, and many a setup.py compiles CUDA
-    if it finds one:
-    https://github.com/pytorch/pytorch/blob/main/torch/utils/cpp_extension.py
+    A folder with an nvcc is replaced by a folder of links in the tree, which is made. PyTorch's
+    build helper for extensions looks for nvcc on PATH, and many a setup.py compiles CUDA if it
+    finds one: https://github.com/pytorch/pytorch/blob/main/torch/utils/cpp_extension.py
     """
     path = os.environ.get("PATH", os.defpath)
     if context.plan.cuda.toolkit is not None:

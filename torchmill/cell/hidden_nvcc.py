@@ -11,9 +11,9 @@ _NAMES = {"nvcc", "nvcc.exe"}
 def hide_nvcc(path: str, links: Path) -> str:
     """Return a PATH with all programs of `path` but nvcc.
 
-    A folder that has an nvcc is replaced by one below `links`, which has links to its other
-    programs. On Windows, where not everybody may make links, the folder is left out. Raises OSError
-    if `links` cannot be written.
+    A folder that has an nvcc is replaced by one below `links`, which is made and has links to its
+    other programs. Empty entries are left out. On Windows, where not everybody may make links, the
+    folder is left out. Raises OSError if `links` cannot be written.
     """
     folders = []
     for folder in filter(None, path.split(os.pathsep)):

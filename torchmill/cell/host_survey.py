@@ -25,7 +25,8 @@ def survey_host(facts: Facts, host: Host, environ: Mapping[str, str]) -> Host:
 
     These are the parts that its toolkits lack, the distributions whose archives it trusts, its
     package manager, and the versions of all system packages that a rule names ("" for one that is
-    not installed).
+    not installed). On a machine without a package manager, and if it does not answer, the packages
+    stay as they were in `host`.
     """
     lacking_parts: dict[str, str] = {}
     for version, folder in host.toolkits.homes.items():

@@ -22,8 +22,9 @@ _PATCHES = {".patch", ".diff"}  # suffixes of the files that a folder of patches
 def parse_options(arguments: Sequence[str], prog: str) -> Options:
     """Return the options in the words of a command line, with the paths that they name.
 
-    `prog` is the command that messages name. Raises ConfigError for a word that is not an option,
-    for a value that makes no sense, and for a path that does not exist.
+    `prog` is the command that messages name. With `--help` among the words, the program prints the
+    help of all options and ends. Raises ConfigError for a word that is not an option, for a value
+    that makes no sense, and for a path that does not exist.
     """
     # The variables of the engine that started this process are needed for `--shard auto`.
     options, files = parse_words(arguments, prog, os.environ)

@@ -94,7 +94,10 @@ def pack_stage(context: BuildContext, stages: StageLog, raw: Path, install: Inst
 
 
 def _repair(context: BuildContext, raw: Path, git_version: str | None) -> RepairedWheel:
-    """Unpack the raw wheel, bundle its libraries, correct its metadata, and name it."""
+    """Unpack the raw wheel, bundle its libraries, correct its metadata, and name it.
+
+    Raises VerifyError if its name is not the planned one.
+    """
     wheel = context.plan.wheel
     shutil.rmtree(context.outputs.stage, ignore_errors=True)
     context.outputs.stage.mkdir()

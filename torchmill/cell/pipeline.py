@@ -37,7 +37,7 @@ def build_wheel(context: BuildContext, install: Install, line: ProgressLine) -> 
     A stage whose result is up to date is skipped. Each stage that was done may leave later ones up
     to date: if the raw wheel has the same bytes as before, it need not be packed again. `install`
     puts requirements into the session's environment, and `line` shows the progress. Raises
-    TorchmillError.
+    TorchmillError; this is UnfinishedBuildError if the build ends early, as with `--shard`.
     """
     context = _with_measured_host(context)
     preflight(context, line.note)
@@ -63,8 +63,9 @@ def build_wheel(context: BuildContext, install: Install, line: ProgressLine) -> 
 def preflight(context: BuildContext, note: Callable[[str], None]) -> None:
     """Refuse a build that cannot succeed on this machine; note what may go wrong otherwise.
 
-    Raises HostError that lists everything missing, ConfigError for a shared cache or a
-    SOURCE_DATE_EPOCH that cannot be read, and SourceError if the source has empty folders.
+    The folders of wheels and logs are made. Raises HostError that lists everything missing, or for
+    one of these folders that cannot be written; ConfigError for a shared cache or a
+    SOURCE_DATE_EPOCH that cannot be read; SourceError if the source has empty folders.
     """
     # Only for their errors: the first use of these settings is after hours of work.
     remote_cache.parse_remote(os.environ.get(remote_cache.VARIABLE, ""))
@@ -90,7 +91,7 @@ def _with_measured_host(context: BuildContext) -> BuildContext:
 
 
 def _require_whole_source(context: BuildContext) -> None:
-    """Raise SourceError if the source lacks submodules that the plan compiles."""
+    """Raise SourceError if folders of submodules that the plan compiles are missing or empty."""
     empty = []
     for folder in context.plan.tree.required_folders:
         if not list_children(context.source.path / folder):

@@ -54,7 +54,10 @@ def choose_sandbox(allowed: bool, cache: CompilerCache, variables: Mapping[str, 
 
 
 def cut_off_network() -> Sandbox:
-    """Return the sandbox of a program that needs no network."""
+    """Return the sandbox of a program that needs no network, which is tried first.
+
+    Where `unshare` is missing or refused, the program keeps the network, and `why_open` says why.
+    """
     if shutil.which(_UNSHARE) is None:
         return Sandbox(why_open="only Linux can take it away, with `unshare` (util-linux)")
     refusal = ""

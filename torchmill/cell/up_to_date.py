@@ -194,7 +194,10 @@ def read_stage_log(context: BuildContext) -> StageLog:
 
 
 def find_delivered_wheel(context: BuildContext) -> Path | None:
-    """Return the verified wheel of a cell if it is in dist/ and up to date; None if it is not."""
+    """Return the verified wheel of a cell if it is in dist/ and up to date; None if it is not.
+
+    Digests that were computed for the answer are saved for the next run.
+    """
     log = StageLog(context, parse_records(dist_files.read_manifest(context.wheel)))
     verified = log.valid.get("verify")
     is_current = (
@@ -205,7 +208,10 @@ def find_delivered_wheel(context: BuildContext) -> Path | None:
 
 
 def explain_rebuild(context: BuildContext, note: Callable[[str], None]) -> None:
-    """Note why a wheel that was built before is out of date; nothing if it never was built."""
+    """Note why a wheel is out of date of which some stage was done before; else note nothing.
+
+    The wheel is known not to be up to date (`find_delivered_wheel`).
+    """
     log = read_stage_log(context)
     if log.recorded:
         reason = log.reason or "the wheel is missing or was edited"

@@ -100,7 +100,7 @@ def write_index(
     with locks.hold_work_folder(target / STATE_FOLDER, str(target)):
         before = load_state(target) or IndexState()  # as the last run has left it
         scanned = scan_wheels(dists, before.wheels, replaced, work.left_out, work.written)
-        entries = _without_doubles(scanned, references)
+        entries = _join_entries(scanned, references)
         require_fallbacks(entries)
         yanked = yanks.apply_yanks(before.yanked, change, entries)
         withdrawn = [
@@ -134,7 +134,7 @@ def _read_references(pins: Sequence[str]) -> list[ReferredWheel]:
         return read_references(session, configured_index(), pins)
 
 
-def _without_doubles(
+def _join_entries(
     scanned: Sequence[ScannedWheel], references: Sequence[ReferredWheel]
 ) -> list[IndexEntry]:
     """Return all entries. Raises DeliveryError for a wheel that is in dist/ and referred to."""

@@ -250,6 +250,7 @@ def refuse_unknown_names(call: NoxCall, registered: Collection[str], layout: Lay
 def prepare_environments(call: NoxCall, sessions: Collection[str], layout: Layout) -> None:
     """Prepare the folder of environments, in which nox will make those of some sessions.
 
+    It is made, the state folder is marked as the user's, and a damaged pyvenv.cfg is deleted.
     Raises HostError for a folder that cannot be written and for a full disk: nox would show a
     traceback.
     """
