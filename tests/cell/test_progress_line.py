@@ -181,6 +181,21 @@ def test_a_note_is_written_at_once() -> None:
     assert file.getvalue() == "resuming\n"
 
 
+def test_a_log_is_told_again_after_a_note_until_the_build_ends() -> None:
+    file, clock = io.StringIO(), Time()
+    line = ProgressLine(file, clock)
+    line.read("[1/2] Building CXX object x/1.o", Used())
+    line.note("x/2.o waits for memory")
+    clock.now += 240
+    line.repeat()
+    told = ["x/2.o waits for memory", "1/2 (50 %), 4:00 so far, memory 2.0 of 8.0 GiB: 1.o"]
+    assert file.getvalue().splitlines() == told
+    line.settle()
+    clock.now += 240
+    line.repeat()
+    assert file.getvalue().splitlines() == told
+
+
 def test_a_terminal_keeps_the_last_status_when_a_note_comes() -> None:
     file, clock, used = io.StringIO(), Time(), Used()
     with on_terminal(file, clock, width=120) as line:

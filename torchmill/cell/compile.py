@@ -131,6 +131,7 @@ def compile_wheel(context: BuildContext, line: ProgressLine) -> tuple[Path, dict
             raise _explain_failure(context, error, guard.account, sandbox) from error
         finally:
             output.show_messages()
+            line.settle()
         cpu_seconds = _children_cpu_seconds() - cpu_before
         hits = read_cache_hits(cache, variables)  # while the cache's server runs
     output.show_messages()  # the guard reports at its end what could not be cached

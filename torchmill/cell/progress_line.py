@@ -170,17 +170,18 @@ class ProgressLine:
         self._clock = clock
         self._out = ThrottledOutput(file, clock)
         self._console = console
-        # In a log, time counts from now; on a terminal, from the first line of output.
+        # In a log, time counts from now; on a terminal, from the first call of `expect` or `read`.
         self._track = None if console else BuildTrack(clock)
         self._live: Live | None = None
         self._shown: _Shown | None = None
 
     def note(self, text: str) -> None:
-        """Write a line that stays. The moving line ends, because other output may follow."""
-        self.settle()
+        """Write a line that stays. A moving line ends, because other output may follow."""
         if self._console is None:
+            # The last status stays: a build that goes on is silent while it compiles a large file.
             self._out.write(text)
         else:
+            self.settle()
             self._console.print(Text(as_plain_text(text)), soft_wrap=True)
 
     def expect(self, pace: EdgePace) -> None:
@@ -210,13 +211,19 @@ class ProgressLine:
         return self._track
 
     def repeat(self) -> None:
-        """Write the last status, brought up to date, into the log, if its last line is old."""
+        """Write the last status, brought up to date, into the log, if its last line is old.
+
+        Nothing is written before the first line of output, and after `settle`.
+        """
         status = self._current_status()
         if status is not None:
             self._out.write_throttled(lambda: str(status))
 
     def settle(self) -> None:
-        """End the moving line, and leave its last status as a line that stays."""
+        """End a build's progress: a moving line leaves its last status as a line that stays.
+
+        A log gets nothing more, until the next line of output.
+        """
         if self._live is not None and self._console is not None:
             self._live.stop()
             status = self._current_status()
