@@ -80,7 +80,9 @@ class CommitSearch(NamedTuple):
     record: SearchRecord
 
     def run(self) -> CommandOutput:
-        """Try the ends, then the commits that git selects, and return the first bad commit.
+        """Try the ends, unless they are trusted; then the commits that git selects.
+
+        Returns the first bad commit.
 
         If commits next to it were skipped, the output names all that may be the first bad one.
         Raises ConfigError if the good end is not good, or the bad end is not bad.
@@ -109,7 +111,10 @@ class CommitSearch(NamedTuple):
             )
 
     def verdict(self, commit: str) -> str:
-        """Return "good", "bad" or "skip". A commit that was not tried before is built and tried."""
+        """Return "good", "bad" or "skip".
+
+        A commit that was not tried before is built and tried, and the result is recorded.
+        """
         tested = self.record["tested"]
         if commit not in tested:
             print_now(f"commit {self.history.describe(commit)}")
@@ -265,7 +270,8 @@ def find_bad_commit(
     """Search for the commit that changed behaviour, and return the first bad one.
 
     The same options continue a search that was interrupted; with `reset`, its record is deleted.
-    Raises ConfigError for options that are missing or differ from those of an interrupted search.
+    The environment of this process gets the variables with which commits are built. Raises
+    ConfigError for options that are missing or differ from those of a recorded search.
     """
     # The label "git" puts the commit into the version of each wheel.
     words = format_options(replace(options, label="git"))
@@ -315,9 +321,9 @@ def find_bad_commit(
 
 
 def _require_same_search(before: Mapping[str, Any], request: Mapping[str, Any]) -> None:
-    """Raise ConfigError if a search with other options has not ended.
+    """Raise ConfigError if a search with other options is recorded: `--reset` alone deletes it.
 
-    `before` are the options of its record, {} if there is none.
+    `before` are the options of the record, {} if there is none.
     """
     changed = []
     for name, value in request.items():

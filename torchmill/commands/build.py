@@ -84,8 +84,9 @@ def build_wheels(
 ) -> CommandOutput:
     """Build the wheels of cells that are named, or chosen by Pythons, toolkits and GPUs.
 
-    `host` is the file of a described machine: with it, the steps are only shown (`dry_run`). Raises
-    ConfigError for options that do not go together.
+    The steps are shown first; with `dry_run`, none is taken. `host` is the file of a described
+    machine, on which nothing can be run. Raises ConfigError for options that do not go together, as
+    for a `host` without `dry_run`, and what `Dialogue.run` raises.
     """
     names = request.names
     options = request.options

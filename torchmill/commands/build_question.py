@@ -221,8 +221,8 @@ def find_named_gpus(
 ) -> list[NamedGpu]:
     """Return the GPUs that texts of --gpu name: "RTX 3090", "8.6", "Ampere", or "local".
 
-    "local" stands for the GPUs of `host`, and is the default with `use_local`. Raises ConfigError
-    for a name that is no GPU's.
+    "local" stands for the GPUs of `host`, and is the default with `use_local`: then it is printed
+    if nobody can tell which these are. Raises ConfigError for a name that is no GPU's.
     """
     if use_local and not texts and host.unknown_gpus_reason:
         print_now(

@@ -66,7 +66,8 @@ def write_jobs(
 
     With `submit`, the jobs are submitted to Slurm, and its answer is returned. Raises ConfigError
     for options that the engine does not take, ImpossibleBuildError for another architecture,
-    HostError if Slurm is not installed.
+    SourceError if Slurm's nodes would find no source, HostError if `submit` finds no Slurm: the
+    jobs are written by then.
     """
     names = {"image": image, "volume": volume, "queue": queue}
     slurm: dict[str, str | bool] = {"sbatch": sbatch, "prologue": prologue, "submit": submit}

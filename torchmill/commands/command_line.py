@@ -496,9 +496,9 @@ def build_options(task: str, values: Mapping[str, Any]) -> "Options":
 def show(output: object, *, json: bool = False, folded: bool = True) -> None:
     """Print the output of a command, and end with its exit code.
 
-    With `json`, its data is printed. Text is folded to the width of a terminal and coloured there,
-    unless `folded` is False, as for a script or the lines of a file. Raises what `output.require`
-    raises.
+    With `json`, the data of a `CommandOutput` is printed. Text is folded to the width of a terminal
+    and coloured there, unless `folded` is False, as for a script or the lines of a file. Raises
+    what `output.require` raises, or Exit with an exit code that is not 0.
     """
     if json and isinstance(output, CommandOutput):
         print_now(dumps(stamp_output(output.data), indent=1))

@@ -49,7 +49,10 @@ _FAILED = 1  # nox's exit code for a session that failed
 
 
 def describe_pace(facts: Facts, plan: Plan, *, emulated: bool, crossed: bool) -> list[str]:
-    """Return sentences on the time of a build in a container; the last one is on faster ways."""
+    """Return sentences on the time of a build in a container.
+
+    If programs are emulated, the last one is on faster ways.
+    """
     arch = facts.arches[plan.build.arch]
     if not emulated:
         return [f"the container's machine is {arch.name} itself: nothing is emulated"]
@@ -128,8 +131,8 @@ def build_in_container(
     """Build a cell of another architecture in a container.
 
     `arguments` are the words after -- of the session, and `note` prints a sentence for the user.
-    Raises HostError if this machine cannot run the container, BuildError if the build fails,
-    UnfinishedBuildError if its time (`--until`) is up.
+    Raises HostError if this machine cannot run the container, SourceError if the source is not
+    fetched, BuildError if the build fails, UnfinishedBuildError if its time (`--until`) is up.
     """
     options, image, engine = parse_options(arguments, f"nox -s {goal.identifier} --")
     layout = Layout.of_checkout(root)

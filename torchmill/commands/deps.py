@@ -32,10 +32,11 @@ def plan_installation(
 ) -> Installation:
     """Return the command that installs the packages that a release needs from the system.
 
-    `tag` and `manager` are options of the command line: "" for the newest release and for the
-    package manager of this machine. Raises HostError if this machine has no package manager, or if
-    the command is to `run` and the user may not; ConfigError for a manager that the facts do not
-    know.
+    `tag` and `manager` are options of the command line: "" for the selected or else the newest
+    release, and for the package manager of this machine. `run` says that the caller will run the
+    command; here it is only returned. Raises HostError if this machine has no package manager, if
+    its distribution has none of the packages, or if the user may not `run` the command; ConfigError
+    for a manager that the facts do not know.
     """
     own_distribution = None
     if native.native_system() == "linux":

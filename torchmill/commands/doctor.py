@@ -47,8 +47,9 @@ def show_examination(
 
     `host` is a host file, `collect_env` a file with the output of a collect_env.
 
-    With `fix`, run the fixes and examine it once more. `save` is a file to which the machine is
-    written, and `all_` shows all fixes of a finding. The output fails if a build cannot start.
+    With `fix`, run the fixes and examine it once more; with `json`, whose output a program reads,
+    `fix` is refused. `save` is a file to which the machine is written, and `all_` shows all fixes
+    of a finding. The output fails if a build cannot start.
     """
     if (fix and (host or collect_env or json)) or (yes and not fix):
         raise ConfigError(

@@ -149,7 +149,10 @@ def _read_index(index: str, project: str) -> Mapping[str, bytes]:
 
 
 def read_machine(facts: Facts, machine: Host) -> MachineReading:
-    """Return what a client's providers tell of a machine, as far as it is described."""
+    """Return what a client's providers tell of a machine, as far as it is described.
+
+    Raises ConfigError for a GPU without a capability whose name the facts do not know.
+    """
     notes = []
     capabilities = []
     for device in machine.gpus.devices:

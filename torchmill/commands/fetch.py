@@ -27,9 +27,11 @@ def fetch_release(
 ) -> str:
     """Fetch the sources of a release and select it; return a sentence on the selected release.
 
-    A description of each source is printed as soon as it is fetched. If a package cannot be
-    fetched, the others are fetched nevertheless, and SourceError or NetworkError is raised at the
-    end.
+    `tag` names the release of torch, "" the selected or else the newest; `package` are the packages
+    to fetch for it, by default torch alone. A description of each source is printed as soon as it
+    is fetched. If a package cannot be fetched, the others are fetched nevertheless, and SourceError
+    or NetworkError is raised at the end; the release is selected then, too, unless torch is what
+    failed.
     """
     if all_ and package:
         raise ConfigError(

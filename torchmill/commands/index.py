@@ -63,9 +63,9 @@ def write_index(
 ) -> CommandOutput:
     """Write a static index of the wheels in dist/, or with `conda` a channel of packages.
 
-    With `variants`, wheel variants are in it; those for the GPUs in `gpu` and `arch_list` are made
-    first. Raises ConfigError for options that do not go together, DeliveryError for a folder without
-    wheels.
+    With `variants`, wheel variants are in it: those for the GPUs in `gpu` and `arch_list`, for
+    processors, and null variants are made first. Without it, variants are left out. Raises
+    ConfigError for options that do not go together, DeliveryError for a folder without wheels.
     """
     if conda:
         other_options = (dist, base_url, yank, unyank, reason, replace, manifest, keep)
@@ -137,7 +137,10 @@ def _read_references(pins: Sequence[str]) -> list[ReferredWheel]:
 def _join_entries(
     scanned: Sequence[ScannedWheel], references: Sequence[ReferredWheel]
 ) -> list[IndexEntry]:
-    """Return all entries. Raises DeliveryError for a wheel that is in dist/ and referred to."""
+    """Return the entries of scanned wheels, then of those that are referred to.
+
+    Raises DeliveryError for a wheel that is in both.
+    """
     names = {wheel.entry.file for wheel in scanned}
     doubles = sorted(names.intersection(wheel.entry.file for wheel in references))
     if doubles:

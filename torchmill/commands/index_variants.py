@@ -50,7 +50,7 @@ class VariantCost:
     properties: tuple[str, ...]
     wheels: int  # for several Pythons and platforms
     size: int  # bytes, of all of them
-    share: float  # of the plain wheels beside them
+    share: float  # of the plain wheels beside them; 0 if there are none
 
 
 def leave_out_variants(dists: Iterable[Path]) -> VariantWork:
@@ -66,8 +66,8 @@ def leave_out_variants(dists: Iterable[Path]) -> VariantWork:
 def make_variants(facts: Facts, dists: Iterable[Path], capabilities: Sequence[str]) -> VariantWork:
     """Write the variants of the wheels in some folders that are not there yet.
 
-    `capabilities` are those of the GPUs that were named. Raises DeliveryError for a wheel that
-    cannot be made into variants.
+    `capabilities` are those of the GPUs that were named; without any, only variants for processors
+    and null variants are made. Raises DeliveryError for a wheel that cannot be made into variants.
     """
     work = VariantWork()
     for dist in dists:
@@ -81,6 +81,7 @@ def make_variants(facts: Facts, dists: Iterable[Path], capabilities: Sequence[st
 
 
 def _label(wheel: Path) -> str:
+    """Return the label of a variant wheel; "" for a plain wheel."""
     return wheel_file.parse_file_name(wheel).variant
 
 
@@ -147,7 +148,7 @@ def common_version(version: Version, processor: str) -> str:
 
 
 def variant_costs(entries: Sequence[IndexEntry]) -> list[VariantCost]:
-    """Return what the variants of each version cost, the plain wheels first."""
+    """Return what the wheels of each version that has variants cost, the plain ones first."""
     groups: dict[tuple[str, Version], dict[str, list[IndexEntry]]] = defaultdict(dict)
     for entry in entries:
         groups[entry.name, entry.version].setdefault(entry.label, []).append(entry)

@@ -232,7 +232,8 @@ class FamilyRun:
     def build(self, cells: Sequence[FamilyCell], *, yes: bool, dry_run: bool) -> CommandOutput:
         """Show the cells, build the pending ones if the user agrees, and index the wheels.
 
-        Raises ImpossibleBuildError if every cell is refused, unless nothing is to be built.
+        With `dry_run`, they are only shown. The output has an exit code if the user said no, or if
+        a build failed. Raises ImpossibleBuildError if every cell is refused, except with `dry_run`.
         """
         cells = self._with_finished_wheels(cells)
         if not pending_cells(cells):

@@ -41,7 +41,12 @@ def publish_wheels(
     keep: str = "",
     dry_run: bool = False,
 ) -> CommandOutput:
-    """Publish verified wheels, and return the outcome of each file."""
+    """Publish verified wheels, and return the outcome of each file.
+
+    With `keep`, older wheels at the target are removed at the end. With `dry_run`, nothing is
+    signed, uploaded or removed. Raises ConfigError for options that the target cannot follow,
+    DeliveryError if a wheel is refused: then nothing is uploaded.
+    """
     target = targets.choose_target(to, os.environ, simple)
     most = retention.parse_keep(keep)
     refuse_impossible_options(target, sign_key=sign_key, manifest=manifest, keep=keep)
@@ -141,8 +146,9 @@ def select_wheels(dist: Path, names: Sequence[str], variant: str, tag: str) -> l
 def sign_wheels(wheels: Sequence[Path], sign_key: str, *, dry_run: bool) -> None:
     """Sign wheels with the private key in a file, if one is named, and check all signatures.
 
-    Raises ConfigError if the file has no key, DeliveryError for a signature of something else,
-    HostError.
+    With `dry_run` and a key, the key is read, and no wheel is signed or checked. Raises ConfigError
+    if the file has no key, DeliveryError for a signature of something else, HostError if a
+    signature cannot be written.
     """
     signers = Signers()
     signer = None

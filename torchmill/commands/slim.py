@@ -177,7 +177,7 @@ def slim_for_image(
 ) -> list[Path]:
     """Return wheels, slimmed into a folder for some GPUs.
 
-    A wheel without code for GPUs stays as it is, unless it is the only one.
+    A wheel without code for GPUs stays as it is. Raises DeliveryError if it is the only one.
     """
     request = _request(facts, layout, arch_list, (), local=False)
     # The wheels are written while the lines about them are yielded; the lines are not needed.

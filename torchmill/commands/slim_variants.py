@@ -66,7 +66,11 @@ def make_gpu_variants(
 def make_whole_variant(
     wheel: Path, variant: WheelVariant, destination: Path, version: str = ""
 ) -> MadeVariant:
-    """Write a variant that has all of a wheel, under another `version` if one is given."""
+    """Write a variant that has all of a wheel, under another `version` if one is given.
+
+    If it is there already, made of the same wheel, nothing is written. Raises DeliveryError for a
+    wheel that is a variant itself.
+    """
     refuse_variant(wheel)
     original = finished_wheel.read_wheel(wheel)
     new = _whole(original, variant, version)

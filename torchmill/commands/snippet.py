@@ -181,7 +181,7 @@ def _base_offers(facts: Facts, stock: WheelStock, base: Release) -> list[WheelOf
 def _only_variant(
     facts: Facts, stock: WheelStock, base: Release, offers: Sequence[WheelOffer]
 ) -> list[str]:
-    """Return the variant of all wheels in a list.
+    """Return the one variant that all of some wheels have, as a list of one.
 
     Raises ConfigError if they have several, DeliveryError if there are no wheels: then there may be
     official wheels of several variants, and the user has to name one.

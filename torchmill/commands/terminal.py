@@ -136,13 +136,15 @@ def run_step(line: str) -> int:
 def stream_step(line: str, log: TextIO) -> SessionEnd:
     """Run one command as `run_step` does, but without input; return its exit code and its output.
 
-    `log` gets the lines as they come. Raises InterruptedBuildError after Ctrl-C.
+    TORCHMILL_TAG of this process is not passed on. `log` gets the lines as they come. Raises
+    InterruptedBuildError after Ctrl-C.
     """
     log.write(f"\n$ {hide_password(line)}\n")
     argv, variables = _split_step(line)
-    environment = {**os.environ, **variables}
+    environment = dict(os.environ)
     # The line names its release, which a variable of the user's shell must not replace.
     environment.pop("TORCHMILL_TAG", None)
+    environment |= variables
     lines: list[str] = []
     try:
         stream(argv, cwd=None, env=environment, log=log, on_line=lines.append)

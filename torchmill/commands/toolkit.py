@@ -66,9 +66,10 @@ def _contradiction(reason: str) -> ConfigError:
 
 
 def requested_items(options: ToolkitOptions, facts: Facts, arch: str) -> tuple[ToolkitRequest, ...]:
-    """Return what to install; () if the options ask for a list, or for a toolkit to be completed.
+    """Return what to install from providers; () if the options ask for something else.
 
-    Raises ConfigError for options that contradict each other or cannot be read.
+    That is a list, a completed toolkit, or one that compiles for another machine. Raises
+    ConfigError for options that contradict each other or cannot be read.
     """
     if options.arch:
         _check_crossing(options, facts, arch)

@@ -143,6 +143,7 @@ def _not_a_wheel(path: Path, problem: str) -> ConfigError:
 
 
 def _wheels_of_folder(folder: Path) -> list[Path]:
+    """Return the wheels in a folder. Raises DeliveryError if it has none."""
     wheels = wheel_file.list_wheels(folder)
     if not wheels:
         raise DeliveryError(

@@ -77,7 +77,7 @@ class ThrottledOutput:
         self._written_at = clock()
 
     def write(self, text: str) -> None:
-        """Write a line at once."""
+        """Write a line at once; the interval to the next line of progress begins anew."""
         self._written_at = self._clock()
         self._file.write(f"{as_plain_text(text)}\n")
         self._file.flush()
@@ -186,7 +186,7 @@ def show_progress(file: TextIO | None = None) -> Iterator[ProgressDisplay]:
 
 
 def format_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table with aligned columns as text.
+    """Return a table with aligned columns as text; each row has as many cells as `headers`.
 
     If standard output is a terminal that is narrower than the table, the cells of the widest
     columns are folded onto several lines.

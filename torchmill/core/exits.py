@@ -43,7 +43,9 @@ def exit_with_error(
 ) -> TaskBody:
     """Return a function that calls `body` and raises `make_exit(message, exit_code)` for any error.
 
-    With `as_json` the error is also printed as JSON, for a program that reads standard output.
+    Errors of the runners pass as they are. If the reader of standard output has ended, nothing is
+    raised. With `as_json` the error is also printed as JSON, for a program that reads standard
+    output, unless something was printed there before.
     """
 
     @functools.wraps(body)

@@ -206,6 +206,8 @@ def _is_own_link(root: Path, name: str, record: HomeRecord | None) -> bool:
     """
     if record is not None and record.links.get(name) == str((root / name).readlink()):
         return True
+    # A link that git tracks was refused before (`require_untracked_state`). None: git's index
+    # cannot be read, so that it may track this one.
     return find_work_tree(root) is not None and list_tracked(root, _MENTIONED) is not None
 
 

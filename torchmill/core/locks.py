@@ -96,8 +96,9 @@ def wait_for_file(lock_file: Path, report: Callable[[str], None]) -> Iterator[No
 def hold_lock_files(lock_files: Iterable[Path]) -> Iterator[None]:
     """Hold the locks on several files at once.
 
-    A file whose folder is missing is skipped: nobody can lock it. Raises BusyError with the path of
-    the first file that another run has locked, PermissionError for a file of another user.
+    A file that nobody can lock is skipped: its folder is missing, or its disk is read-only or full.
+    Raises BusyError with the path of the first file that another run has locked, PermissionError
+    for a file of another user.
     """
     from filelock import FileLock
 
@@ -121,7 +122,7 @@ def hold_lock_files(lock_files: Iterable[Path]) -> Iterator[None]:
 
 
 def list_contents(folder: Path) -> list[Path]:
-    """Return the paths in a folder, except its lock and what is being deleted.
+    """Return the paths in a folder, except LOCK_FILE, HOLDER_FILE and what is being deleted.
 
     They are in the order in which they may be deleted: KEY_FILE is the first, so that a tree from
     which something is missing never counts as complete.

@@ -94,9 +94,9 @@ def made_path(title: str) -> str:
 
 
 def unmade_outputs(folder: Path) -> list[str]:
-    """Return the outputs in a build folder that ninja has not made yet.
+    """Return the outputs in a build folder that ninja has never made.
 
-    Without a build.ninja there are none.
+    Of an edge with several outputs, the first counts. Without a build.ninja there are none.
     """
     manifest = read_text(folder / "build.ninja")
     log = read_text(folder / ".ninja_log")
@@ -220,9 +220,10 @@ def _last_before_middle(series: list[float]) -> int:
 def read_dependencies(log: Path) -> dict[str, list[str]]:
     """Return the input files of each output, as the compilers reported them, from a `.ninja_deps`.
 
-    `ninja -t deps` prints the same in a hundred times as much text, and needs a valid build.ninja.
-    The incomplete last record of a stopped build is left out. Raises ValueError for an invalid log,
-    OSError if the log cannot be read.
+    Paths are as ninja has them: those in the build folder are relative to it. `ninja -t deps`
+    prints the same in a hundred times as much text, and needs a valid build.ninja. The incomplete
+    last record of a stopped build is left out. Raises ValueError for an invalid log, OSError if the
+    log cannot be read.
     """
     data = log.read_bytes()
     start = len(_SIGNATURE) + 4

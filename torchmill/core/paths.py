@@ -105,7 +105,7 @@ class Layout:
         return self.sources / package
 
     def tree(self, tag: str, identifier: str) -> Path:
-        """Return the folder in which one cell is built."""
+        """Return the folder of a cell: its outputs and, unless other cells share it, its tree."""
         return self.trees / tag / identifier
 
 

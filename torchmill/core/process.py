@@ -283,7 +283,7 @@ def end_after(seconds: float | None) -> Iterator[None]:
 
 
 def run_in_terminal(argv: Sequence[str], env: Mapping[str, str]) -> int:
-    """Run a program that has the terminal to itself, and return its exit code.
+    """Run a program that has the terminal to itself, and return its exit code, -N for signal N.
 
     The terminal's Ctrl-C reaches both this process and the program, which gets
     INTERRUPT_TIMEOUT_SECONDS to stop; InterruptedBuildError is raised then. Raises HostError if the

@@ -35,7 +35,8 @@ _DISMISSAL = b"done\n"
 def watch_run() -> None:
     """Start the watcher of this run. If the run is killed, it ends processes started from now on.
 
-    Nothing happens on Windows, or without a shell.
+    The mark of the run is put into `os.environ`, from which these processes inherit it. Nothing
+    happens on Windows, and without a shell nothing is watched.
     """
     if sys.platform == "win32":
         return

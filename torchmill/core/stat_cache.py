@@ -82,7 +82,8 @@ class StatCache:
         """Return the result of `ask`, from the cache if the files that decide it look the same.
 
         `stats` are the stats of those files. `ask` is called each time if `stats` is empty, or if
-        one of them is None because its file is missing or can tell nothing.
+        one of them is None because its file is missing or can tell nothing. It is called again if
+        its last answer was "".
         """
         present = [stat for stat in stats if stat is not None]
         if not present or len(present) < len(stats):

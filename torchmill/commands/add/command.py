@@ -50,7 +50,7 @@ from torchmill.plan.package_request import (
 )
 
 OWN_FACTS = "TORCHMILL_OWN_CONFIGS"  # the folder of a project's facts, if torchmill is installed
-_OLDEST_CUDA = "9.0"  # the capability that dry runs are made for
+_CAPABILITY = "9.0"  # of the GPU that dry runs are made for
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +76,10 @@ def add_package(
 ) -> CommandOutput:
     """Draft the file of a package, write it, and try it.
 
-    Raises the errors of `unpack_package`, and of `compose` for a package that needs no draft;
-    ConfigError if a package with facts has its name.
+    With `print_`, the output is the draft, and nothing is written or tried. The exit code is 3 if
+    no build of the package can be planned. Raises the errors of `unpack_package`, and of `compose`
+    for a package that needs no draft; ConfigError if a package with facts has its name, or if its
+    file exists, except with `force`.
     """
     request = AddRequest(source, name, force, print_)
     names, _ = _taken_names(list(facts.packages.values()))
@@ -208,7 +210,7 @@ def _environment(
         sandbox=cut_off_network(),
         cuda=version or cuda,
         toolkit=home,
-        capability=_OLDEST_CUDA,
+        capability=_CAPABILITY,
     )
 
 

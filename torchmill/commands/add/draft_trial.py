@@ -37,7 +37,7 @@ _SECONDS = 900.0  # of processor time, for the compile of one file
 def facts_with_draft(facts: Facts, draft: PackageDraft, text: str, folder: Path) -> Facts:
     """Return the facts together with a draft, read as they will be read.
 
-    Raises ConfigError if the draft's file has mistakes.
+    Both are written into `folder`. Raises ConfigError if the draft's file has mistakes.
     """
     own_facts = folder / "draft"
     write_atomically(own_facts / "packages" / draft.file_name, text)
@@ -172,7 +172,10 @@ def _variables(
     placeholders: Mapping[str, str],
     environment: DryEnvironment,
 ) -> dict[str, str]:
-    """Return the variables of a plan for one compile: for one capability, with one compiler."""
+    """Return the variables of a plan for one compile: for one capability, with one compiler.
+
+    A variable with a placeholder that has no value here is left out.
+    """
     path = environment.base_path()
     variables = {}
     for name, value in plan.variables.items():

@@ -25,8 +25,8 @@ def offer_drafts(
 
     Nobody is asked without a terminal, and unless the command may ask (`asks`): to draft a package
     downloads what somebody else wrote, and runs its setup.py, which a misspelled name must not do.
-    Raises ConfigError if a draft has no
-    plan, and the errors of `add_package`.
+    After the first no, the others are not asked about. Raises ConfigError if a draft has no plan,
+    and the errors of `add_package`.
     """
     if not asks or not sys.stdin.isatty():
         return facts

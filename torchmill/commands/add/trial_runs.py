@@ -33,7 +33,8 @@ _MOST_MODULES = 6  # that are installed because a setup.py imports them
 def run_dry(source: ReadSource, tree: Path, environment: DryEnvironment) -> DryRuns:
     """Return the dry runs of a source: with CUDA and without, and with what else is needed for them.
 
-    The runs of `edits` are among them, if the edits do what they are for.
+    The runs of `edits` are among them, if the edits do what they are for. If the program that runs
+    setup.py fails itself, the result has no runs, and says why.
     """
     title = environment.torch.title
     try:
@@ -155,7 +156,7 @@ def _try_edits(
 def _run_edited(
     tree: Path, environment: DryEnvironment, edits: Sequence[Edit], scenario: Scenario
 ) -> SetupRun | None:
-    """Return the run in an edited copy of a tree; None if it cannot be edited or run."""
+    """Return the run in an edited copy of a tree; None if it cannot be edited, or if setup.py fails."""
     copy = environment.folder / "edited"
     if edit_copy(tree, copy, [edit.argv for edit in edits]):
         return None

@@ -121,7 +121,10 @@ def find_cached(
     pattern: str = "**/*",
     hindrance: Hindrance | None = None,
 ) -> Iterator[StoredItem]:
-    """Yield each file in a folder of the cache."""
+    """Yield each file in a folder of the cache that matches a glob.
+
+    Left out are hidden files, which are being written, and statistics and marks of the caches.
+    """
     for path in (place.layout.cache / folder).glob(pattern):
         # Hidden files are being written.
         if path.is_file() and not path.name.startswith((".", "stats", "CACHEDIR")):

@@ -23,7 +23,8 @@ _MOST_NAMES = 4  # of builds that a message lists
 def draw_build(layout: Layout, build: str | None = None, out: str = "") -> str:
     """Write a page, a picture and a trace of a build into the folder `out`; return a summary.
 
-    `build` is a name that `find_timeline` takes. Raises ConfigError if there is no timeline of it.
+    By default this is the working folder. `build` is a name that `find_timeline` takes. Raises
+    ConfigError if there is no timeline of it.
     """
     name = build or ""
     path, notes = find_timeline(name, layout)
