@@ -230,7 +230,7 @@ def explain(
     from torchmill.commands.matrix import explain_cell_name
 
     if index:
-        output = explain_variant(load_facts(), layout(), identifier, index, host)
+        output = explain_variant(load_facts(), layout(), identifier, index, host=host, tag=tag)
     else:
         output = explain_cell_name(load_facts(), layout(), identifier, tag, host)
     show(output, json=json)
@@ -802,7 +802,7 @@ def status(_: Context, watch: bool = False, json: bool = False) -> None:
     if watch:
         from torchmill.commands.watch import watch_builds
 
-        watch_builds(layout())
+        watch_builds(layout(), json=json)
         return
     from torchmill.commands.clean.command import show_status
 

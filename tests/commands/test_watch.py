@@ -18,6 +18,7 @@ from millguard.timeline import (
     format_record,
 )
 
+from tests.support.refusals import refused
 from torchmill.commands import watch
 from torchmill.commands.watch import WatchedBuild, describe_build, last_edge, watch_builds
 from torchmill.core.paths import Layout
@@ -111,6 +112,11 @@ def test_without_a_build_it_says_so(layout: Layout) -> None:
     output = io.StringIO()
     watch_builds(layout, output)
     assert output.getvalue().startswith("no build runs in this checkout now")
+
+
+def test_a_document_of_what_is_watched_is_refused(layout: Layout) -> None:
+    with refused("contradictory-options"):
+        watch_builds(layout, io.StringIO(), json=True)
 
 
 def test_a_real_build_is_seen_while_it_compiles(layout: Layout, tmp_path: Path) -> None:

@@ -530,13 +530,15 @@ def test_explain_tells_which_variant_a_machine_gets(home: Home, tmp_path: Path) 
             f'driver = "{driver}"\ngpus = [{{ name = "{gpu}" }}]\n'
         )
         for index in (str(home.out), home.out.as_uri()):
-            output = explain_variant(home.facts, layout, "torch==2.15.0", index, str(host))
+            output = explain_variant(home.facts, layout, "torch==2.15.0", index, host=str(host))
             assert (output.data["label"], output.data["expected"]) == (label, label)
             assert output.data["client"].startswith("uv "), output.data["problem"]
     reasons = output.data["variants"]
     assert "cuda_version_lower_bound :: 13.0" in reasons["cu132_sm86"]
     with served(home.out) as port:
-        output = explain_variant(home.facts, layout, "torch", f"http://127.0.0.1:{port}", str(host))
+        output = explain_variant(
+            home.facts, layout, "torch", f"http://127.0.0.1:{port}", host=str(host)
+        )
     assert output.data["version"] == "2.15.0"
     documents.assert_fits({"format": 1, **output.data}, "explain_variant")
 
@@ -549,6 +551,8 @@ def test_explain_refuses_what_is_no_index_of_variants(home: Home, tmp_path: Path
     ):
         with refused(error):
             explain_variant(home.facts, layout, requirement, index)
+    with refused("contradictory-options"):
+        explain_variant(home.facts, layout, "torch", str(home.out), tag="v2.15.0")
     home.index()
     with refused("no-variants"):
         explain_variant(home.facts, layout, "torch", str(home.out))

@@ -51,14 +51,21 @@ class MachineReading(NamedTuple):
 
 
 def explain_variant(
-    facts: Facts, layout: Layout, requirement: str, index: str, host: str = ""
+    facts: Facts, layout: Layout, requirement: str, index: str, *, host: str = "", tag: str = ""
 ) -> CommandOutput:
     """Return which variant of a project in an index a machine gets, by the model and by uv.
 
     `index` is the folder or the address of an index, `host` the description of a machine; by
-    default it is this machine. Raises ConfigError for a requirement that names no version of the
-    index, NetworkError if the index cannot be read, DeliveryError for metadata that is not sound.
+    default it is this machine. Raises ConfigError for a `tag`, because the requirement names the
+    version, and for a requirement that names no version of the index; NetworkError if the index
+    cannot be read, DeliveryError for metadata that is not sound.
     """
+    if tag:
+        raise ConfigError(
+            "invoke explain: with --index, the version stands behind the project, as in "
+            "torch==2.15.0: leave out --tag",
+            code="contradictory-options",
+        )
     listed = _read_variants(requirement, index)
     machine = read_or_measure_host(host, layout.root)
     reading = read_machine(facts, machine)

@@ -16,6 +16,7 @@ from millguard.units import unit_title
 
 from torchmill.cell.progress_line import format_clock
 from torchmill.core.console import is_live_terminal
+from torchmill.core.errors import ConfigError
 from torchmill.core.ninja import Edge, parse_edge
 from torchmill.core.paths import Layout
 from torchmill.core.plain_text import as_plain_text
@@ -165,8 +166,18 @@ def watch_builds(
     layout: Layout,
     file: TextIO | None = None,
     sleep: Callable[[float], None] = time.sleep,
+    *,
+    json: bool = False,
 ) -> None:
-    """Show the builds that run until all of them have ended; if not on a terminal, once."""
+    """Show the builds that run until all of them have ended; if not on a terminal, once.
+
+    Raises ConfigError with `json`: what is shown is text, and no document.
+    """
+    if json:
+        raise ConfigError(
+            "invoke status: --watch shows builds as text: leave out --json, or --watch",
+            code="contradictory-options",
+        )
     stream = file or sys.stdout
     builds: dict[Path, WatchedBuild] = {}
     running = _running_builds(layout, builds)
