@@ -165,8 +165,9 @@ class ProductOptions:
 def parse_conda_options(arguments: Sequence[str], prog: str) -> tuple[ProductOptions, list[str]]:
     """Return the options of a conda package among a session's arguments, and the other arguments.
 
-    The others are for the session of the wheel. Raises ConfigError for a build number that is no
-    number or too large.
+    The others are for the session of the wheel. If `--help` is among them, it stays there, and the
+    help of these options is printed. Raises ConfigError for a build number that is no number or too
+    large.
     """
     parser = OptionParser(prog=prog, usage=argparse.SUPPRESS, allow_abbrev=False, add_help=False)
     parser.add_argument(

@@ -86,7 +86,8 @@ def older_wheels(wheel_names: Iterable[str], keep: int, yanked: Collection[str] 
     """Return the names of the wheels that are older than the newest `keep` releases of their kind.
 
     The list is empty if `keep` is 0. The wheels in `yanked` do not count as one of the `keep`
-    releases, but older ones of them are returned, too.
+    releases, but older ones of them are returned, too. Raises WheelError for a name that is no
+    wheel's.
     """
     if not keep:
         return []

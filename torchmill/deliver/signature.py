@@ -71,7 +71,7 @@ class Signers:
 
 
 def read_public_keys(files: Iterable[str]) -> Signers:
-    """Return the signers with the public keys in some files.
+    """Return the signers with the public keys in some files; without files, none is required.
 
     Raises ConfigError for a file without a usable key, HostError if the library is missing.
     """
@@ -332,7 +332,8 @@ def _open_bundle(raw: bytes, signers: Signers) -> OpenedSignature:
 def read_payload(raw: bytes) -> bytes:
     """Return the payload of an envelope, a Sigstore bundle or a provenance object.
 
-    Nothing proves who signed it. Raises DOCUMENT_ERRORS.
+    Of a provenance object, these are the payloads of all its attestations, a line for each. Nothing
+    proves who signed it. Raises DOCUMENT_ERRORS.
     """
     document = parse_json_object(raw)
     if "attestation_bundles" in document:
@@ -399,7 +400,8 @@ def sign_wheel(wheel: Path, signer: "CryptoSigner") -> None:
     """Write the envelope of a wheel and the files beside it, unless this key signed them already.
 
     The envelope holds the wheel's statement with all of these files as subjects. If others signed
-    exactly the same, their signatures stay in it. Raises OSError.
+    exactly the same, their signatures stay in it. Raises OSError, and ValueError for a damaged
+    statement.
     """
     from securesystemslib.dsse import Envelope
     from securesystemslib.signer import Signature

@@ -124,9 +124,9 @@ def publish_wheel(
 ) -> None:
     """Move a verified wheel, `packed`, to the path `wheel` in dist/, with its companions.
 
-    `documents` are its statement and SBOM by suffix. Each file appears whole. `replaced` is the
-    earlier wheel of the same cell, which is removed. Its name differs from the new wheel's if its
-    platform tag does.
+    `documents` are its statement and SBOM by suffix. Each file appears whole. Earlier companions at
+    that path are removed, its signatures, too. `replaced` is the earlier wheel of the same cell,
+    which is removed. Its name differs from the new wheel's if its platform tag does.
     """
     wheel.parent.mkdir(parents=True, exist_ok=True)
     files = {document_path(wheel, suffix): content for suffix, content in (documents or {}).items()}
@@ -183,7 +183,10 @@ def _plain_value(value: Any) -> object:
 
 
 def move_file(file: Path, destination: Path) -> None:
-    """Move a file, also to another disk (dist/ may be on one); it appears whole."""
+    """Move a file, also to another disk (dist/ may be on one); it appears whole.
+
+    A file at the destination is replaced.
+    """
     try:
         file.replace(destination)
     except OSError as error:

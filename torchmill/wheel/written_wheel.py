@@ -94,8 +94,9 @@ def read_cuda_version(wheel: Path) -> str:
 def write_wheel(staged: StagedLibraries, new: NewWheel, destination: Path) -> Path:
     """Write the new wheel and the files beside it into the folder `destination`; return its path.
 
-    The staged files stay as they are, so that several wheels can be written from them. Raises
-    BuildError if a library would differ in more than removed code for GPUs.
+    A wheel of that name is replaced. The staged files stay as they are, so that several wheels can
+    be written from them. Raises BuildError if a library would differ in more than removed code for
+    GPUs.
     """
     original = staged.wheel
     name = new.file_name(original.path)
@@ -148,7 +149,7 @@ def _compose_manifest(staged: StagedLibraries, new: NewWheel, name: str) -> dict
 
 
 def wheel_key(original: FinishedWheel, new: NewWheel) -> str:
-    """Return the key of the manifest: a digest of all that the new wheel is made of."""
+    """Return the key of the manifest: a digest of the original, the GPUs kept and the variant."""
     contents = f"{original.sha256} {list(new.kept_for)}"
     if new.variant is not None:
         contents += f" {new.variant} {variant_metadata.draft_version()}"

@@ -38,11 +38,12 @@ FACTS = "build_configs"
 def write_image_folder(
     folder: Path, recipe: ImageRecipe, wheels: Mapping[str, Path], facts: Path
 ) -> None:
-    """Write the files of an image; those of an earlier run are replaced, all in one rename.
+    """Write the files of an image; those of an earlier run are replaced, all at once.
 
-    `wheels` are the paths of the wheels by their names, `facts` is the folder of build_configs that
-    goes into the image with the suite. Raises DeliveryError if the folder has files of somebody
-    else, HostError if the disk refuses.
+    The earlier folder is moved away just before the new one takes its name. `wheels` are the paths
+    of the wheels by their names, `facts` is the folder of build_configs that goes into the image
+    with the suite. Raises DeliveryError if the folder has files of somebody else, HostError if the
+    disk refuses.
     """
     require_image_folder(folder)
     replaced = folder.with_name(f"{folder.name}.old")

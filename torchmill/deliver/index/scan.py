@@ -36,7 +36,7 @@ class FileStamp(NamedTuple):
     """Numbers of a file that change when the file does, and not if it gets another name."""
 
     size: int  # bytes
-    changed_ns: int  # the time of the last change
+    changed_ns: int  # the date of its content (st_mtime), which a copy may keep
     inode: int
 
     def __str__(self) -> str:
@@ -87,9 +87,8 @@ def scan_wheels(
     `remembered` are the wheels that the index has read before, by their files' names. `replaceable`
     are the versions, such as "torch==1.13.1+cpu", whose wheels may have other bytes than before.
     The files whose names are in `left_out` are not read. Those in `proved` were written by this
-    run, and are not examined again.
-    Progress is shown if a wheel has to be read. Raises DeliveryError for all problems with all
-    wheels in one message.
+    run, and are not examined again. Progress is shown if a wheel has to be read. Raises
+    DeliveryError for all problems with all wheels in one message.
     """
     paths = []
     for dist in dists:

@@ -305,7 +305,10 @@ class GithubReleases(PublishTarget):
         return digests
 
     def upload(self, file: UploadFile) -> None:
-        """Upload a file to its release, which is created as a draft if there is none."""
+        """Upload a file to its release, which is created as a draft if there is none.
+
+        `existing_digests` must have looked for the file before.
+        """
         tag = self._tag_of(file)
         release = self.releases.get(tag)
         if release is None:

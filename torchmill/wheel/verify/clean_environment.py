@@ -69,7 +69,10 @@ def create_environment(python: Path, folder: Path, log: TextIO, empty: Path) -> 
 
 
 def install_packages(venv: Path, packages: Sequence[Path | str], log: TextIO) -> None:
-    """Install wheels and requirements in one run of pip. Raises VerifyError if pip refuses."""
+    """Install wheels and requirements in one run of pip.
+
+    Raises VerifyError if pip refuses, HostError if the disk is full.
+    """
     words = [str(package) for package in packages]
     argv = [str(venv), "-I", "-m", "pip", "install", "--no-input", "--no-compile", *words]
     try:

@@ -66,7 +66,8 @@ def verify_wheel(
     - `targets`: the requested compute capabilities; None accepts any
     - `machine`: the machine that the wheel is for; None: this one
 
-    Raises VerifyError with every check that failed.
+    The checks of the processor, of the wheel's files, of the installed libraries and the scripts
+    are made in turn. Raises VerifyError with all problems of the first of these that finds any.
     """
     folder = scratch / "venv"
     lent_packages = expected.torch_folder  # that are not installed beside the wheel
