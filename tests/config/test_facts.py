@@ -508,6 +508,12 @@ def test_a_folder_without_packages_is_refused(tmp_path: Path) -> None:
     assert "holds no packages/*.toml" in problems(tmp_path)
 
 
+def test_facts_without_a_release_of_the_base_package_are_refused(configs: Path) -> None:
+    for file in (configs / "releases").iterdir():
+        file.unlink()
+    assert "holds no releases/*.toml" in problems(configs)
+
+
 def test_a_release_that_is_described_twice_is_refused(configs: Path) -> None:
     with (configs / "releases/1.0.0.toml").open("a", encoding="utf-8") as file:
         file.write('[tiny-scatter]\nversion = "0.9"\nsource = "test"\n')

@@ -1,6 +1,7 @@
 """From a name to a cell, and the answer to a name that has none."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -165,3 +166,9 @@ def test_a_package_without_a_release_for_the_selection_is_explained(shipped: Fac
         cell_lookup.explain_cell(shipped, "flash-3.7-cu102", "x86_64", selected)
     assert "add-a-package.md" in str(caught.value)
     assert "`pip install --only-binary :all: flash-attn torch==1.1.0`" in str(caught.value)
+
+
+def test_a_package_of_which_no_release_is_described_is_named(small_facts: Facts) -> None:
+    facts = replace(small_facts, releases={**small_facts.releases, "addon": ()})
+    with refused("no-release"):
+        cell_lookup.find_cell(facts, "vision-3.10-cpu", "x86_64", None)

@@ -133,8 +133,8 @@ def read_usable_facts(folder: Path, cache: StatCache | None = None) -> Facts:
 
     If the file of a package or a release has a mistake, it is left out, and listed in
     `Facts.left_out`: the other packages and releases can still be built. Raises ConfigError, with a
-    line for each problem, if any other file has a mistake, or if there is no base package: the one
-    that all others are built against.
+    line for each problem, if any other file has a mistake, or if there is no base package, the one
+    that all others are built against, or no release of it.
     """
     files = _FactsFolder(folder, cache)
     toolkits = _read_toolkits(files.file("toolkits", required=True))
@@ -149,14 +149,22 @@ def read_usable_facts(folder: Path, cache: StatCache | None = None) -> Facts:
         if not re.fullmatch(r"\w+", name, re.ASCII):
             problems.append(f"arches.toml: '{name}' cannot name an arch: use letters, digits and _")
     problems.extend(_unknown_package_problems(facts))
-    left_out_problems = _problems_of_left_out(facts)
-    has_base = any(package.after is None for package in facts.packages.values())
-    if not has_base and not left_out_problems:
-        problems.append(f"{folder} holds no packages/*.toml")
-    # Without the base package nothing can be built, and so its mistakes stop everything.
-    if problems or not has_base:
-        _raise_if_any([*left_out_problems, *problems])
+    lacking = _lacking_folder(facts)
+    if lacking and not any(file.name.startswith(f"{lacking}/") for file in facts.left_out):
+        problems.append(f"{folder} holds no {lacking}/*.toml")
+    # Without a release of the base package nothing can be built, and so its mistakes stop
+    # everything.
+    if problems or lacking:
+        _raise_if_any([*_problems_of_left_out(facts), *problems])
     return _without_left_out(facts)
+
+
+def _lacking_folder(facts: Facts) -> str:
+    """Return "packages" without a base package, "releases" without one of its releases, else ""."""
+    bases = [package.name for package in facts.packages.values() if package.after is None]
+    if not bases:
+        return "packages"
+    return "" if any(facts.releases[name] for name in bases) else "releases"
 
 
 def _read_everything(

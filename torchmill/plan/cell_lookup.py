@@ -73,8 +73,9 @@ def find_build(facts: Facts, identifier: str, native: str, selected: Release | N
     """Return the build that an identifier names, possible or not.
 
     Raises UnknownReleaseError, with near matches, for a name of no build, and if no release of the
-    package goes with the selected one. A name of no build raises ImpossibleBuildError instead on a
-    machine that no fact describes, and ConfigError if the facts of its package have mistakes.
+    package is described, or goes with the selected one. A name of no build raises
+    ImpossibleBuildError instead on a machine that no fact describes, and ConfigError if the facts
+    of its package have mistakes.
     """
     # Identifiers are never parsed: those of all builds are compared with the name.
     builds: dict[str, Build] = {}
@@ -86,6 +87,13 @@ def find_build(facts: Facts, identifier: str, native: str, selected: Release | N
     if identifier not in builds:
         raise _unknown_build(facts, identifier, builds, native, selected)
     build = builds[identifier]
+    if not facts.releases[build.package]:
+        raise UnknownReleaseError(
+            f"no release of {build.package} is described: [[release]] in "
+            f"build_configs/packages/{build.package}.toml says which torch each goes with "
+            f"({locate_page(_PACKAGE_PAGE)})",
+            code="no-release",
+        )
     if selected is not None and paired_release(facts, build.package, selected) is None:
         raise UnknownReleaseError(
             _explain_missing_partner(facts, build, selected), code="no-partner-release"
