@@ -89,7 +89,8 @@ def test_other_compilers_are_not_mistaken_for_gcc(
 def test_visual_studio_is_recognised_by_its_prompt(tmp_path: Path) -> None:
     program(tmp_path, "cl")
     assert compiler_name(only(tmp_path)) == "None"
-    assert compiler_name(only(tmp_path, VCToolsVersion="14.29.30133")) == "msvc 14.29.30133"
+    # The facts on what nvcc takes are about the compiler, and not about its toolset.
+    assert compiler_name(only(tmp_path, VCToolsVersion="14.29.30133")) == "msvc 19.29.30133"
 
 
 def test_a_missing_named_compiler_is_not_replaced(tmp_path: Path) -> None:

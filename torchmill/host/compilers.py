@@ -31,6 +31,9 @@ C_COMPILER = CompilerLookup("CC", ("cc", "cl"))
 Digest = Callable[[Path], str | None]  # of a file's contents; None if it cannot be read
 _NAME = re.compile(r"(?:(?:gcc\d+-)?g\+\+|clang\+\+)(?:-\d+)?")  # Amazon Linux: "gcc14-g++"
 _CLANG = re.compile(r"(?P<apple>Apple )?(?:clang|LLVM) version (?P<version>\d+(?:\.\d+)+)")
+# A toolset of Visual Studio. The compiler of toolset 14.29.30133 is 19.29.30133:
+# https://learn.microsoft.com/en-us/cpp/overview/compiler-versions
+_TOOLSET = re.compile(r"14\.(?P<rest>\d+(?:\.\d+)*)")
 _PARTS = ("cc1", "cc1plus", "clang")  # programs that the commands of compilers start
 _LIBRARY = re.compile(r"=> (/\S*/lib(?:clang|LLVM)\S*)")  # in the output of ldd
 
@@ -77,9 +80,9 @@ def identify_compiler(
     if not words:
         return None
     if Path(words[0]).stem.lower() == "cl":
-        # The prompt of Visual Studio has set its version.
-        version = environ.get("VCToolsVersion")
-        return Compiler("msvc", version) if version else None
+        # The prompt of Visual Studio has set the version of its toolset.
+        toolset = _TOOLSET.fullmatch(environ.get("VCToolsVersion", ""))
+        return Compiler("msvc", f"19.{toolset['rest']}") if toolset else None
     output = run([*words, "--version"])
     match = _CLANG.search(output)
     if match:
