@@ -44,7 +44,7 @@ from torchmill.config.parsed import ParsedSource
 from torchmill.config.rule import OfficialPart
 from torchmill.config.toml_reader import TomlTable, read_toml
 from torchmill.config.toolkit import PROVIDERS, Toolkit, ToolkitPart, ToolkitSource
-from torchmill.config.versions import version_key
+from torchmill.config.versions import cuda_label, version_key
 from torchmill.config.wheel_code import (
     FeatureLibrary,
     LibraryReading,
@@ -270,7 +270,7 @@ def _read_toolkits(file: TomlTable) -> tuple[Toolkit, ...]:
     """Return the CUDA toolkits, the oldest first."""
     toolkits: list[Toolkit] = []
     for version in sorted(file.data, key=version_key):
-        variant = "cu" + version.replace(".", "")
+        variant = cuda_label(version)
         toolkits.append(file.table(version).read(Toolkit, version=version, variant=variant))
     return tuple(toolkits)
 

@@ -12,6 +12,7 @@ from torchmill.config.facts import Facts
 from torchmill.config.gpu import Capability
 from torchmill.config.release_lookup import base_package
 from torchmill.config.toolkit import Toolkit
+from torchmill.config.versions import cuda_label
 from torchmill.core.errors import require_choice
 
 
@@ -61,8 +62,7 @@ def _first_official_build(facts: Facts, capability: Capability) -> str:
         for cuda, official in release.cuda.official.items():
             targets = parse_checked_arch_list(facts, official.capabilities.get(arch, ""))
             if capability.name in {target.capability for target in targets}:
-                variant = "cu" + cuda.replace(".", "")
-                return f"{release} ({variant})"
+                return f"{release} ({cuda_label(cuda)})"
     return ""
 
 

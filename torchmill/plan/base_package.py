@@ -16,6 +16,7 @@ from torchmill.config.facts import Facts
 from torchmill.config.official_wheels import wheel_places
 from torchmill.config.release import Release
 from torchmill.config.release_lookup import find_release
+from torchmill.config.versions import cuda_label
 from torchmill.core.errors import ConfigError
 from torchmill.host.installed_packages import EnvironmentPackage
 from torchmill.plan import crossing, wheel_name
@@ -97,7 +98,7 @@ def recorded_pypi_variant(facts: Facts, base_release: Release, arch: str) -> str
     """
     with_cuda = _UNRECORDED_CUDA
     if base_release.cuda.pypi:
-        with_cuda = "cu" + base_release.cuda.pypi.replace(".", "")
+        with_cuda = cuda_label(base_release.cuda.pypi)
     if (facts.arches[arch].system, arch) == _PYPI_WITH_CUDA:
         return with_cuda
     for variant in (with_cuda, CPU):

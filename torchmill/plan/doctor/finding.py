@@ -31,6 +31,7 @@ from torchmill.config.facts import Facts
 from torchmill.config.package import Package
 from torchmill.config.served_gpus import unserved_capabilities
 from torchmill.config.toolkit import Toolkit, ToolkitPart, ToolkitSource
+from torchmill.config.versions import cuda_label
 from torchmill.fetch.source.source import Source
 from torchmill.fetch.toolkit.request import ToolkitRequest, find_part_packages
 from torchmill.host.cuda_toolkits import is_spread_in_system
@@ -263,7 +264,7 @@ def magma_command(context: CheckContext, official: str) -> str | None:
             continue
         code = ";".join(source.capabilities)
         if not unserved_capabilities(context.facts, code, listed):
-            library = f"magma-cu{cuda.replace('.', '')}"
+            library = f"magma-{cuda_label(cuda)}"
             return f"invoke toolkit --library {library} --arch-list '{listed}'"
     return (
         f"{context.session} -- --set MAGMA_HOME=FOLDER, "
