@@ -82,7 +82,8 @@ def parse_arch_list(
 ) -> tuple[list[ArchTarget], list[str]]:
     """Return the targets of a list, in its order, and a problem for each word that cannot be read.
 
-    A problem is a sentence. `torch` is a version of torch: releases differ in the names of
+    A problem is a sentence; a list without a word is one, too. Whether any toolkit makes code for a
+    target is not asked. `torch` is a version of torch: releases differ in the names of
     architectures that they know. `gpus` are the GPUs that the word "native" stands for.
     """
     native_gpus = tuple(gpus)

@@ -158,7 +158,10 @@ def find_jetson(distribution: LinuxDistribution | None) -> Jetson | None:
 
 
 def has_one_gcc(distribution: LinuxDistribution | None) -> bool:
-    """Tell whether no recorded release of a distribution has another gcc than its usual one."""
+    """Tell whether no recorded release of a distribution has another gcc than its usual one.
+
+    False for a distribution of which no release is recorded.
+    """
     if distribution is None:
         return False
     compilers = [

@@ -207,6 +207,6 @@ def gpu_capability(facts: Facts, gpu: Gpu) -> Capability | None:
 
 
 def known_capabilities(facts: Facts, gpus: Iterable[Gpu]) -> list[Capability]:
-    """Return the compute capabilities of some GPUs, as far as they are known."""
+    """Return the compute capabilities of some GPUs, one for each GPU of which it is known."""
     capabilities = [gpu_capability(facts, gpu) for gpu in gpus]
     return [capability for capability in capabilities if capability is not None]

@@ -268,7 +268,10 @@ def _absent_patches(package: Package, patches: Path) -> Iterator[str]:
 
 
 def blame_dependents(files: Iterable[PackageFile]) -> list[BrokenFile]:
-    """Return the files with mistakes, and those of packages that are built on theirs."""
+    """Return the files with mistakes, and those of packages that are built on theirs.
+
+    Each of the latter gets a problem that says so.
+    """
     broken: dict[str, BrokenFile] = {}
     while True:
         further = [file for file in files if file.problems and file.name not in broken]

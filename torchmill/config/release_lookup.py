@@ -43,10 +43,10 @@ def all_pythons(facts: Facts) -> tuple[str, ...]:
 
 
 def find_release(facts: Facts, package: str, version: str) -> Release:
-    """Return a package's release by version or tag.
+    """Return a package's release by version or tag; of one that goes with several torch, the first.
 
-    Raises UnknownReleaseError, with near matches; ConfigError if the release is left out of the
-    facts because its file has mistakes.
+    That is the entry for the oldest of these torch. Raises UnknownReleaseError, with near matches;
+    ConfigError if the release is left out of the facts because its file has mistakes.
     """
     for release in facts.releases[package]:
         if version in (release.version, release.tag):
@@ -122,7 +122,10 @@ def partner_releases(facts: Facts, release: Release, names: Collection[str]) -> 
 
 
 def releases_of(facts: Facts, selected: Release | None) -> Iterator[Release]:
-    """Yield the selected release and its partners; without one every release, newest first."""
+    """Yield the selected release and its partners; without one, every release.
+
+    Those of one package follow one another, in the second case the newest first.
+    """
     for package in facts.packages:
         if selected is None:
             yield from reversed(facts.releases[package])

@@ -113,7 +113,7 @@ class TomlTable:
         return self.text(key, "") or None
 
     def version(self, key: str) -> str:
-        """Take a version (PEP 440)."""
+        """Take a version (PEP 440); a text that is none is a problem, and is still returned."""
         text = self.text(key)
         if text and not is_version(text):
             self.note_problem(f"'{key}' is '{text}', expected a version, such as '2.35' (PEP 440)")
@@ -131,7 +131,7 @@ class TomlTable:
             return None
 
     def texts(self, key: str, default: Iterable[str] | None = None) -> tuple[str, ...]:
-        """Take a list of strings, or one string."""
+        """Take a list of strings, or one string; without a `default` it is obligatory."""
         if isinstance(self.data.get(key), str):
             return (self.text(key),)
         # With the default (), the list may be absent. With None, it is obligatory.
@@ -230,7 +230,7 @@ class TomlTable:
             return 0
 
     def choice(self, key: str, choices: Collection[str]) -> str:
-        """Take a string that is one of a few."""
+        """Take a string that is one of a few; any other is a problem, and is still returned."""
         value = self.text(key)
         if value and value not in choices:
             self.note_problem(f"'{key}' is '{value}', expected one of {', '.join(choices)}")
@@ -246,7 +246,7 @@ class TomlTable:
         return TomlTable(f"{self.place}: {key}", data, self.problems)
 
     def tables(self, key: str) -> tuple["TomlTable", ...]:
-        """Take a list of tables that may be absent."""
+        """Take a list of tables that may be absent; () if one of its elements is no table."""
         values = self.take(key, list, "a list of tables", []) or []
         if not all(isinstance(value, dict) for value in values):
             self.note_problem(f"'{key}' is {values!r}, expected a list of tables")

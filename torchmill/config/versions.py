@@ -49,7 +49,8 @@ def is_within(specifier: SpecifierSet | None, version: str | None) -> bool:
     """Tell whether a version is in bounds.
 
     `specifier` is None if there are no bounds, and then the answer is True. `version` is None if
-    there is none, as of the toolkit in a build without CUDA: then it is in no bounds.
+    there is none, as of the toolkit in a build without CUDA: then it is in no bounds. A pre-release
+    is in bounds like any other version.
     """
     if specifier is None or version is None:
         return specifier is None
@@ -79,7 +80,8 @@ def format_bounds(specifier: SpecifierSet) -> str:
 def narrow_bounds(specifier: SpecifierSet) -> SpecifierSet:
     """Return bounds without those that others imply: of ">=2,>=3,<9" it is ">=3,<9".
 
-    Of equal bounds, such as ">=3" and ">=3.0", each run of Python takes the same one.
+    Only ">=" and "<" are compared, all others stay. Of equal bounds, such as ">=3" and ">=3.0",
+    each run of Python takes the same one.
     """
 
     def strength(bound: Specifier) -> tuple[Version, str]:

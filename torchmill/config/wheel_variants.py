@@ -124,4 +124,5 @@ def unknown_properties(properties: Sequence[VariantProperty]) -> list[VariantPro
 
 @cache
 def _table() -> dict[str, Any]:
+    """Return the tables of wheel_variants.toml."""
     return read_table_beside(__file__, "wheel_variants.toml")

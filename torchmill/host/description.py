@@ -172,7 +172,7 @@ def save_host(host: Host, path: Path) -> None:
 
 
 def describe_host(host: Host) -> str:
-    """Return the TOML from which `load_host` reads this host again."""
+    """Return the TOML from which `load_host` reads this host again, without its runs and disks."""
     import tomlkit  # which few commands need
 
     compilers = host.compilers
@@ -290,7 +290,7 @@ def _read_compiler(table: TomlTable, key: str) -> Compiler | None:
 
 
 def _read_cores(table: TomlTable) -> int:
-    """Read the number of processors, at least 1; anything else is reported and becomes 1."""
+    """Read the number of processors; anything but a whole number from 1 is reported."""
     expected = "a whole number from 1"
     cores = table.take("cores", int, expected)
     if cores is None:  # missing, or no number: `take` has reported that

@@ -156,8 +156,9 @@ def pip_variables(variables: Mapping[str, str]) -> dict[str, str]:
     """Return the variables for a pip that installs what it is asked to, into its own environment.
 
     Those that are set here also override the user's pip.conf. Its other settings stay in force,
-    because the index to install from may be one of them. Nor does the user's PIP_RETRIES, the
-    number of times that pip repeats a request. pip 25.1 resumes no download by itself.
+    because the index to install from may be one of them; so do the user's PIP_RETRIES, the number
+    of times that pip repeats a request, and PIP_RESUME_RETRIES. The latter is set for others,
+    because pip 25.1 resumes no download by itself.
     """
     harmless = {"PIP_RESUME_RETRIES": str(retries.tries_allowed() - 1)}
     for name, value in variables.items():

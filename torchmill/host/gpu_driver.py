@@ -47,7 +47,7 @@ def driver_library_version(environ: Mapping[str, str], root: Path) -> str | None
 
 
 def kernel_driver_version(root: Path) -> str | None:
-    """Return the version of the driver in the running kernel."""
+    """Return the version of the driver in the running kernel; None without one."""
     match = _KERNEL.search(read_text(root / "proc/driver/nvidia/version"))
     return match[1] if match else None
 

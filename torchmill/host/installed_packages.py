@@ -36,7 +36,8 @@ class EnvironmentPackage:
 def find_installed(name: str, folder: Path) -> tuple[EnvironmentPackage, ...]:
     """Return every installation of a package in an environment, in the order of their paths.
 
-    `folder` is the environment, or a folder of packages such as site-packages.
+    `folder` is the environment, or a folder of packages such as site-packages. An editable
+    installation, whose code is in another tree, is left out.
     """
     # "site-packages", and Debian's "dist-packages"; on Windows, lib has no folder for the Python.
     package_folders = [folder, *folder.glob("lib/python*/*-packages")]
@@ -52,6 +53,7 @@ def find_installed(name: str, folder: Path) -> tuple[EnvironmentPackage, ...]:
 
 
 def _read_installed(name: str, dist_info: Path) -> EnvironmentPackage:
+    """Return the installation whose metadata a folder has; what cannot be read is left out."""
     cuda = None
     cuda_line = _CUDA_LINE.search(read_text(dist_info.parent / name / "version.py"))
     if cuda_line is not None:

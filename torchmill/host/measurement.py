@@ -102,7 +102,7 @@ def with_named_compiler(
 
 
 def measure_basic_host(stat_cache: StatCache) -> Host:
-    """Measure what decides the plan of a build without CUDA.
+    """Measure what decides the plan of a build without CUDA; the host is not complete.
 
     Programs whose files are unchanged are not run again: `stat_cache` has their answers.
     """
@@ -122,7 +122,8 @@ def measure_host(
     """Measure the machine whose files lie below `root`; `builds` is the folder of builds.
 
     Without `gpus`, the driver is not asked for GPUs, which takes seconds: a build for the CPU does
-    not depend on them. `home` is the user's folder.
+    not depend on them. `home` is the user's folder. The host is complete, but for the installed
+    packages, the disks and the earlier runs, for which callers ask.
     """
     home = home or Path.home()
     run = programs.make_runner(environ)

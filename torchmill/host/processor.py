@@ -28,7 +28,8 @@ def resolve_processor(
 
     None if `cpu` is None; for an arch whose compilers take no such name, which the plan refuses;
     and for another arch than this machine's, because its build asks the compiler in its container.
-    Raises ConfigError for a name that the compiler does not know, with the nearest names.
+    Raises ConfigError for a name that the compiler does not know, with the nearest names, and for a
+    compiler other than gcc and clang.
     """
     option = facts.arches[arch].cpu_option
     if cpu is None or not option or arch != host.arch:

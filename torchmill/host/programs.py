@@ -114,7 +114,7 @@ def tool_versions(paths: Mapping[str, str], run: RunProgram, threads: Executor) 
 
 
 def parse_tool_version(tool: str, output: str) -> str | None:
-    """Return the version in a tool's output for `--version`."""
+    """Return the version in a tool's output for `--version`; None if it has none."""
     if tool == "nvcc":  # whose first lines have the years of its copyright
         release = _NVCC_VERSION.search(output)
         return release[1] if release else None

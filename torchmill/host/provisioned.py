@@ -94,7 +94,7 @@ def completed_toolkits(folders: Iterable[ProvisionedFolder]) -> dict[str, str]:
 
 
 def provisioned_compilers(cache: Path, arch: str) -> list[Path]:
-    """Return the C++ compilers in the cache."""
+    """Return the paths of the C++ compilers in the cache, of those that its records name."""
     paths = []
     for folder in list_provisioned(cache, arch).values():
         if folder.record.kind == COMPILER:

@@ -29,8 +29,8 @@ from torchmill.plan.trial import find_trial
 class BuildQuestion(NamedTuple):
     """What a user says of the wheels to build: either names, or Pythons, variants and GPUs."""
 
-    # Names of cells, or patterns of such names: "wheel-3.1[12]-cpu". With names, the Pythons,
-    # variants and GPUs do not count.
+    # Names of cells, or patterns of such names: "wheel-3.1[12]-cpu". With names, `choose_cells`
+    # does not ask for Pythons, variants and GPUs.
     names: Sequence[str] = ()
     # A text may have several Pythons or variants: "3.11,3.12", "cpu,12.1".
     pythons: Sequence[str] = ()

@@ -121,7 +121,8 @@ class Constraint:
 class CellConstraints:
     """The demands of the rules that hold for a cell.
 
-    Rules with conditions on the libraries of the machine are not among them: none are known here.
+    Rules with conditions on the libraries of the machine, or on a toolkit in place of the
+    variant's, are not among them: neither is known here.
     """
 
     facts: Facts

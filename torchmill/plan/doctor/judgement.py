@@ -95,7 +95,7 @@ def runs_here(judgements: Iterable[Judgement]) -> bool:
 
 
 def check_result(context: CheckContext) -> Iterator[Finding]:
-    """Yield the findings on whether the wheel runs on this machine, if it is for its arch."""
+    """Yield the findings on whether the wheel runs on this machine, whatever arch it is for."""
     yield from check_driver(context)
     yield from check_gpus(context)
     yield from _check_arch_list(context)
