@@ -48,6 +48,7 @@ def only_wheel(name: str, **beside: object) -> RecordedWheel:
             "cu128",
             None,
         ),
+        ("a-1+pt210.1cpu-py3-none-any.whl", None, "", "cpu", None),
         ("a-1+pt210cpu-cp312-cp312-win_amd64.whl", "==2.10.*", "2.10.0", "cpu", None),
         ("natten-0.21.0+torch270cu128-py3-none-any.whl", "==2.7.0", "2.7.0", "cu128", None),
         ("natten-0.21.1+torch2100cu130-py3-none-any.whl", "==2.10.0", "2.10.0", "cu130", None),

@@ -32,7 +32,7 @@ _BRACES = re.compile(r"\{([^{}]*)\}")
 # "torch2.8", "torch270" and "pt28": without full stops, the last digit after "torch" is the number
 # of the patch release, and after "pt" there is no such number (whl.natten.org, data.pyg.org).
 _TORCH = re.compile(
-    r"torch(?P<dotted>\d+\.\d+(\.\d+)?)|torch(?P<whole>\d{3,})|pt(?P<short>\d{2,})(?!\.)"
+    r"torch(?P<dotted>\d+\.\d+(\.\d+)?)|torch(?P<whole>\d{3,})|pt(?P<short>\d{2,})(?![\d.])"
 )
 _VARIANT = re.compile(r"(?P<variant>cu\d+|cpu)")
 _CXX11_ABI = re.compile(r"cxx11abi(?P<new>true|false)")
