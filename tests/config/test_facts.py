@@ -652,6 +652,19 @@ def test_shipped_units_have_sources_and_sizes(shipped: Facts) -> None:
     )
 
 
+def test_archives_are_read_without_images(configs: Path) -> None:
+    """A mistake in them must show, and the archives of a toolkit need no image."""
+    text = (
+        '[[archive]]\nkind = "toolkit"\nversion = "11.8"\narches = ["x86_64"]\n'
+        'url = "https://example.org/cuda.run"\nsource = "test"\n'
+    )
+    (configs / "archives.toml").write_text(text)
+    (archive,) = facts_reader.read_facts(configs).images.archives
+    assert (archive.version, archive.arches) == ("11.8", ("x86_64",))
+    (configs / "archives.toml").write_text(f"{text}sice = 1\n")
+    assert "archives.toml" in problems(configs)
+
+
 def test_shipped_images_are_complete(shipped: Facts) -> None:
     bases = shipped.images.bases
     assert {base.role for base in bases} == set(get_args(ImageRole))

@@ -322,14 +322,15 @@ def _read_conda_names(file: TomlTable) -> dict[str, CondaName]:
 
 
 def _read_images(file: TomlTable, archives: TomlTable) -> ImageFacts:
-    """Return the facts about container images and archives; empty facts without `file`."""
+    """Return the facts about container images and archives; without `file`, those of archives."""
+    read_archives = archives.read_each("archive", Archive)
     if not file.data:
-        return ImageFacts()
+        return ImageFacts(archives=read_archives)
     uv = file.table("uv")
     images = file.read(
         ImageFacts,
         bases=tuple(_read_base_image(table) for table in file.tables("base")),
-        archives=archives.read_each("archive", Archive),
+        archives=read_archives,
         uv=uv.version("version"),
         uv_pythons=uv.pythons("pythons"),
     )
