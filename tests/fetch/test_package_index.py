@@ -8,6 +8,7 @@ import requests
 
 from tests.support.index_server import Index, serving
 from tests.support.refusals import refused
+from torchmill.fetch import package_index
 from torchmill.fetch.package_index import DEFAULT_INDEX, configured_index, project_files
 
 NAME = "base-1.0.0-cp39-cp39-manylinux1_x86_64.whl"
@@ -119,3 +120,12 @@ def test_nonsense_on_a_page_is_refused(attributes: dict[str, Any]) -> None:
     index.add(NAME, b"x", **attributes)
     with serving(index), requests.Session() as session, refused("index-unreadable"):
         project_files(session, index.url, "base")
+
+
+def test_a_page_of_very_many_tags_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(package_index, "MOST_TAGS", 10)
+    link = '<a href="a-1.tar.gz">a</a>'
+    assert len(package_index.parse_html_page(link * 10, "https://index.example/a/")) == 10
+    for page in (link * 11, "<b>" * 11, "<br/>" * 11):
+        with refused("page-too-large"):
+            package_index.parse_html_page(page, "https://index.example/a/")

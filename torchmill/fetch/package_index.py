@@ -28,6 +28,9 @@ from torchmill.fetch.http_failures import describe_http_error
 
 # What `read_body` raises if an index cannot be read. Its other errors have messages for the user.
 READ_ERRORS = (requests.RequestException, urllib3.exceptions.HTTPError, SilentError, OSError)
+# On a page, so that to read one takes seconds. With 50 bytes a tag, the longest page of the package
+# index, which has 5 MB, would have a quarter of that.
+MOST_TAGS = 400_000
 DEFAULT_INDEX = "https://pypi.org/simple"
 _ACCEPT = "application/vnd.pypi.simple.v1+json, text/html;q=0.5"
 _INDEX_HINT = "check the network, or set PIP_INDEX_URL to another index"
@@ -119,7 +122,10 @@ def _unreadable(index: str, project: str, reason: str, hint: str) -> NetworkErro
 
 
 def parse_html_page(html: str, url: str) -> tuple[IndexFile, ...]:
-    """Return the files that a project's HTML page lists; `url` is the address of the page."""
+    """Return the files that a project's HTML page lists; `url` is the address of the page.
+
+    Raises NetworkError if the page has more than MOST_TAGS.
+    """
     page = _LinkCollector()
     page.feed(html)
     return tuple(_read_entries(page.entries, url))
@@ -171,9 +177,17 @@ class _LinkCollector(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
         self.entries: list[dict[str, Any]] = []
+        self._tags = 0
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Add the file that a link leads to."""
+        self._tags += 1
+        if self._tags > MOST_TAGS:
+            raise NetworkError(
+                f"a page of an index has more than {MOST_TAGS} tags, too many for such a page: give "
+                "another address",
+                code="page-too-large",
+            )
         attributes = dict(attrs)
         link = attributes.get("href")
         if tag != "a" or not link:
