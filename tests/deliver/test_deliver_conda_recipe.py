@@ -49,6 +49,23 @@ def composed(
     )
 
 
+@pytest.mark.parametrize(
+    ("version", "exported"),
+    [
+        ("1.8.0+cpu", "pytorch >=1.8.0,<1.9.0a0"),
+        ("1!2.9.3+cpu", "pytorch >=1!2.9.3,<1!2.10.0a0"),
+    ],
+)
+def test_what_is_compiled_against_it_needs_the_same_minor_version(
+    shipped: Facts, tmp_path: Path, version: str, exported: str
+) -> None:
+    tag = "cp38-cp38-manylinux_2_31_x86_64"
+    wheel = written_wheels.made(tmp_path, "torch", version, tag)
+    cell = find_cell(shipped, "v1.8.0", "wheel-3.8-cpu", "x86_64")
+    planned = composed(shipped, cell, wheel, {**MANIFEST, "toolkit": None})
+    assert planned.run_exports == {"weak": (exported,)}
+
+
 def test_the_package_of_recipe_r3_has_its_name(shipped: Facts, tmp_path: Path) -> None:
     """R3: torch 1.8.0 with CUDA 11.0 and cuDNN 8.0.5 for Python 3.8."""
     tag = "cp38-cp38-manylinux_2_31_x86_64"

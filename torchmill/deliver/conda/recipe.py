@@ -166,8 +166,6 @@ def compose_recipe(
     headers = wheel_file.parse_headers(wheel.metadata)
     license_name = _license(conda, headers)
     stamp = package_timestamp(environ, cell.release.upstream.date)
-    # Code that is compiled against the package is loaded only by the same minor version.
-    next_minor = f"{Version(version).major}.{Version(version).minor + 1}"
     return CondaRecipe(
         name=name,
         version=version,
@@ -183,13 +181,24 @@ def compose_recipe(
         subdir=requirements.conda_subdir(conda, build.arch, environ),
         depends=requirements.merge_specs(depends),
         constrains=requirements.merge_specs(constrains),
-        run_exports={"weak": (f"{name} >={version},<{next_minor}.0a0",)},
+        run_exports={"weak": (f"{name} >={version},<{_next_minor(wheel.version)}.0a0",)},
         imports=(package.import_name,),
         license=license_name,
         about=_about(headers, license_name, package.source.repository, wheel),
         stamp=stamp,
         index=_preference_fields(facts, build, toolkit, stamp),
     )
+
+
+def _next_minor(version: Version) -> str:
+    """Return the next minor version, "1.9" after 1.8.2.
+
+    Code that is compiled against a package is loaded only by the same minor version. conda writes
+    the epoch of a version as Python does, "1!2.9":
+    https://docs.conda.io/projects/conda/en/stable/user-guide/concepts/pkg-specs.html
+    """
+    epoch = f"{version.epoch}!" if version.epoch else ""
+    return f"{epoch}{version.major}.{version.minor + 1}"
 
 
 def _license(conda: CondaFacts, headers: Message) -> str | None:
