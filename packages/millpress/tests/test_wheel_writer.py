@@ -75,6 +75,17 @@ def test_record_has_the_hash_and_size_of_every_file(tree: Path, tmp_path: Path) 
             assert (digest, size) == (f"sha256={encoded}", str(len(data)))
 
 
+def test_signatures_of_another_record_are_left_out(tree: Path, tmp_path: Path) -> None:
+    """RECORD cannot list them, and they do not sign the new one."""
+    for suffix in (".jws", ".p7s"):
+        (tree / INFO / f"RECORD{suffix}").write_text("signature")
+    packed = pack_wheel(tree, tmp_path / "tiny-1.0-py3-none-any.whl").path
+    with zipfile.ZipFile(packed) as archive:
+        record = archive.read(f"{INFO}/RECORD").decode()
+        assert not any("RECORD." in name for name in archive.namelist())
+    assert "RECORD." not in record
+
+
 def test_members_are_sorted_with_the_metadata_last(tree: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(pack_wheel(tree, tmp_path / "tiny.whl").path) as archive:
         assert archive.namelist() == [

@@ -32,7 +32,7 @@ from millpress.wheel_file import (
     require_same_project,
 )
 
-UNHASHED_SUFFIXES = ("", ".jws", ".p7s")  # RECORD itself and its signatures
+UNHASHED_SUFFIXES = ("", *record_file.SIGNATURE_SUFFIXES)  # RECORD itself and its signatures
 ROW_FIELDS = 3  # of RECORD: path, digest, size
 # PEP 427 demands sha256 or better; digests of shake have no fixed length.
 _UNSOUND_ALGORITHMS = ("md5", "sha1", "sha224", "shake")

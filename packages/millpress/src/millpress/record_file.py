@@ -11,6 +11,9 @@ import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+# Of the files beside RECORD that sign it. It cannot list them, because they are made from it.
+SIGNATURE_SUFFIXES = (".jws", ".p7s")
+
 
 def hash_file(file: Path | str) -> str:
     """Return the sha256 of a file, hexadecimal. Raises OSError if it cannot be read."""

@@ -338,10 +338,13 @@ class Compressor:
         """Add the files, then RECORD under the name `record`.
 
         RECORD has the given `rows`, which are those of members already in the archive, then a row
-        for each file, and one for itself.
+        for each file, and one for itself. Files that would be its signatures are left out: they are
+        of an earlier RECORD.
         """
         all_rows = list(rows)
-        for file in self.add_files(archive, files):
+        signatures = {f"{record}{suffix}" for suffix in record_file.SIGNATURE_SUFFIXES}
+        kept_files = [file for file in files if file.name not in signatures]
+        for file in self.add_files(archive, kept_files):
             digest = record_file.record_digest(file.content.sha256)
             all_rows.append((file.name, digest, file.content.size))
         all_rows.append((record, "", ""))
