@@ -491,6 +491,40 @@ def test_garbage_in_the_list_of_groups_is_passed_over(tmp_path: Path, garbage: s
     assert set(available(root).values()) <= {GIB}
 
 
+def node(number: int, total: int, free: int, cached: int = 0) -> str:
+    """Return the meminfo of a NUMA node, with sizes in MiB."""
+    sizes = {"MemTotal": total, "MemFree": free, "Active(file)": cached, "Mapped": 0}
+    return "".join(f"Node {number} {name}: {size * 1024} kB\n" for name, size in sizes.items())
+
+
+def with_nodes(folder: Path, allowed: str) -> Path:
+    """Return a root with two NUMA nodes, and a process that may use some of them."""
+    nodes = "sys/devices/system/node"
+    return tree(
+        folder,
+        {
+            "proc/self/status": f"Name:\tpython\nMems_allowed_list:\t{allowed}\n",
+            f"{nodes}/has_memory": "0-1",
+            f"{nodes}/node0/meminfo": node(0, 64 * 1024, 1024),
+            f"{nodes}/node1/meminfo": node(1, 2048, 512, cached=256),
+        },
+    )
+
+
+def test_only_the_nodes_that_may_be_used_count(tmp_path: Path) -> None:
+    (limit,) = [reader() for reader in limits.memory_limits(with_nodes(tmp_path, "1"))]
+    assert limit is not None
+    assert limit.source == "memory of NUMA nodes 1 (cpuset.mems)"
+    assert (limit.limit, limit.available) == (2 * GIB, 768 * 2**20)
+
+
+@pytest.mark.parametrize("allowed", ["0-1", "0,1", "0-63", "", "7", "1-0", "x", "0-99999999999"])
+def test_a_process_that_may_use_all_nodes_has_no_limit_by_them(
+    tmp_path: Path, allowed: str
+) -> None:
+    assert limits.memory_limits(with_nodes(tmp_path, allowed)) == []
+
+
 def test_v2_quotas(tmp_path: Path) -> None:
     root = in_v2(tmp_path, "/a/b", {"a/cpu.max": "250000 100000", "a/b/cpu.max": "max 100000"})
     assert quotas(root) == [CpuQuota(str(root / V2 / "a/cpu.max"), 2.5)]

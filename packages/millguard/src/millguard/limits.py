@@ -37,6 +37,11 @@ _SLURM_MEMORY = {
 }
 _MEMORY_FILE = Path("/proc/meminfo")
 _MEMORY_ROWS = re.compile(r"^(MemTotal|MemAvailable): +(\d+) kB$", re.MULTILINE)
+_ALLOWED_NODES = re.compile(r"^Mems_allowed_list:[ \t]*(\S+)$", re.MULTILINE)  # proc(5)
+_NODE_ROWS = re.compile(r"^Node \d+ ([\w()]+): +(\d+) kB$", re.MULTILINE)
+_MOST_NODES = 4096  # more than any kernel is built for
+# As _CACHE_V2, in the words of a node's meminfo.
+_CACHE_OF_NODES = {"Inactive(file)": 1.0, "Active(file)": 1.0, "Mapped": -1.0, "SReclaimable": 0.5}
 _KIB = 2**10
 _MIB = 2**20
 _IS_LINUX = sys.platform == "linux"
@@ -138,6 +143,9 @@ def memory_limits(root: Path = Path("/")) -> list[Reader[LimitReading]]:
             hidden = _hidden_limit_reader(folders[-1])
             if hidden is not None:
                 readers.append(hidden)
+    nodes = _node_memory_reader(root)
+    if nodes is not None:
+        readers.append(nodes)
     return readers
 
 
@@ -268,6 +276,55 @@ def _memory_limit(
     reclaimable = int(sum(share * rows.get(name, 0) for name, share in cache.items()))
     in_use = max(0, _number(_text(used)) or 0)
     return LimitReading(source, allowed, in_use, max(0, min(reclaimable, in_use)))
+
+
+def _node_memory_reader(root: Path) -> Reader[LimitReading] | None:
+    """Return a reader of the memory of the NUMA nodes that this process may use.
+
+    None if it may use all nodes, or if the system does not tell. A control group restricts them by
+    cpuset.mems; the kernel then swaps or kills though other nodes have free memory.
+    """
+    folder = root / "sys/devices/system/node"
+    match = _ALLOWED_NODES.search(_text(root / "proc/self/status"))
+    allowed = _number_set(match[1]) if match else set[int]()
+    nodes = _number_set(_text(folder / "has_memory"))
+    usable = sorted(allowed & nodes)
+    if not usable or len(usable) == len(nodes):
+        return None
+    files = [folder / f"node{number}/meminfo" for number in usable]
+    shown_nodes = ", ".join(map(str, usable))
+    return partial(_node_memory, files, f"memory of NUMA nodes {shown_nodes} (cpuset.mems)")
+
+
+def _node_memory(files: Sequence[Path], source: str) -> LimitReading | None:
+    """Return the memory of some NUMA nodes; None if they do not tell it.
+
+    Raises OSError if a node is gone.
+    """
+    total = free = 0
+    reclaimable = 0.0
+    for file in files:
+        rows = {name: int(size) * _KIB for name, size in _NODE_ROWS.findall(_read(file))}
+        total += rows.get("MemTotal", 0)
+        free += rows.get("MemFree", 0)
+        reclaimable += sum(share * rows.get(name, 0) for name, share in _CACHE_OF_NODES.items())
+    if not 0 <= free <= total or not total:
+        return None
+    used = total - free
+    return LimitReading(source, total, used, max(0, min(int(reclaimable), used)))
+
+
+def _number_set(text: str) -> set[int]:
+    """Return the numbers in a list of the kernel, such as "0-3,8"; none if it is no such list."""
+    numbers = set[int]()
+    for part in text.split(","):
+        low, dash, high = part.partition("-")
+        first = _number(low)
+        last = _number(high if dash else low)
+        if first is None or last is None or not 0 <= first <= last < _MOST_NODES:
+            return set()
+        numbers.update(range(first, last + 1))
+    return numbers
 
 
 def _quota(file: Path, period_file: Path | None = None) -> CpuQuota | None:
