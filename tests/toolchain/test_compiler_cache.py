@@ -571,8 +571,10 @@ def test_each_kind_of_shared_cache_is_parsed(text: str, expected: RemoteCache | 
         ("redis://cache:99999", "Port out of range"),
         ("http://[cache", "Invalid IPv6 URL"),
         ("http://cache/?ttl=1", "'ttl' is not an option of this cache"),
-        ("http://cache/a b", "it contains a space, a bar or a backslash"),
-        ("http://cache|read-only", "it contains a space, a bar or a backslash"),
+        ("http://cache/a b", "it contains a space, a control character such as a tab, a bar"),
+        ("http://cache/a\tb", "it contains a space, a control character such as a tab, a bar"),
+        ("redis://cache\t", "it contains a space, a control character such as a tab, a bar"),
+        ("http://cache|read-only", "it contains a space, a control character such as a tab, a bar"),
         ("gha#rw", "'#rw' is not '#read-only'"),
         (
             "s3://me:key@bucket",

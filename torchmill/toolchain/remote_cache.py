@@ -88,7 +88,9 @@ def parse_remote(text: str) -> RemoteCache | None:
         return RemoteCache("gha", read_only=is_read_only)
     # In its own setting, ccache separates URLs by spaces, and attributes from the URL by bars.
     if not url.isprintable() or any(character in url for character in " |\\"):
-        raise _setting_error(text, "it contains a space, a bar or a backslash")
+        raise _setting_error(
+            text, "it contains a space, a control character such as a tab, a bar or a backslash"
+        )
     try:
         remote = _parse_url(urlsplit(url), read_only=is_read_only)
         endpoint = remote.endpoint
