@@ -198,6 +198,7 @@ def stream(
     log: TextIO,
     on_line: Callable[[str], None],
     waits_for: str = "",
+    bytes_of: Callable[[str], int] | None = None,
     kills_others: bool = False,
 ) -> None:
     """Run a program until it ends, and pass on each line of its output.
@@ -211,7 +212,8 @@ def stream(
     clean up then, and it ends after them.
 
     `waits_for` names the sender of the output, such as a server. If it is given, the silence of the
-    sender is limited (`watch_for_silence`).
+    sender is limited (`watch_for_silence`). `bytes_of` returns how many bytes from the sender a line
+    stands for; without it, any line ends the silence.
 
     Raises InterruptedBuildError after Ctrl-C, CommandError if the program fails, HostError if it
     cannot be started, SilentError if `waits_for` is silent for too long.
@@ -226,7 +228,7 @@ def stream(
             # _stop still reads the last output.
             lines: Iterable[str] = process.stdout or ()
             if waits_for:
-                lines = watch_for_silence(_read_lines(process), waits_for)
+                lines = watch_for_silence(_read_lines(process), waits_for, bytes_of)
             for line in lines:
                 log.write(line)
                 tail.append(line)

@@ -47,6 +47,7 @@ _PASSING = re.compile(
     r"(?im)temporary failure|unable to connect|could not connect|timed out|connection (?:reset|failed)"
     r"|error reading from server|remote end closed|\s(?:408|425|429|50[0234])  [A-Z]"
 )
+_MUCH = 1 << 30  # bytes; ends any silence
 _Answer = TypeVar("_Answer")
 
 
@@ -340,8 +341,28 @@ def download_binaries(
         if match:
             show_share(float(match["percent"]) / 100)
 
+    last_line = ""
+
+    def bytes_of(line: str) -> int:
+        """Return a number of bytes that ends a silence, if a line is new.
+
+        apt writes its status twice a second, also if nothing arrives.
+        """
+        nonlocal last_line
+        is_new = line != last_line
+        last_line = line
+        return _MUCH if is_new else 0
+
     def run() -> None:
-        stream(argv, cwd=folder, env=apt.environment(), log=io.StringIO(), on_line=parse_line)
+        stream(
+            argv,
+            cwd=folder,
+            env=apt.environment(),
+            log=io.StringIO(),
+            on_line=parse_line,
+            waits_for="Debian's archive",
+            bytes_of=bytes_of,
+        )
 
     retries.repeat(run, judge_apt, "apt")
 
@@ -350,7 +371,7 @@ def judge_apt(error: Exception) -> PassingFailure | None:
     """Return how a failure of apt may pass: a connection broke, or a server has no time."""
     if isinstance(error, CommandError) and _PASSING.search(error.output):
         return PassingFailure(apt_complaint(error.output))
-    return None
+    return retries.judge_error(error)
 
 
 def explain_apt_error(output: str, folder: Path, title: str, alternatives: str) -> TorchmillError:
