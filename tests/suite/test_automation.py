@@ -254,8 +254,8 @@ def test_no_workflow_has_permissions_of_its_own() -> None:
         if job["permissions"] not in ({}, {"contents": "read"}):
             granted[name] = job["permissions"]
     assert granted == {
-        "wheels.yml: attest": {"id-token": "write", "attestations": "write"},
-        "release.yml: publish": {"id-token": "write"},
+        "wheels.yml: attest": {"contents": "read", "id-token": "write", "attestations": "write"},
+        "release.yml: publish": {"contents": "read", "id-token": "write"},
         "wheels.yml: publish": {"contents": "write"},
         "wheels.yml: index": {"contents": "read", "pages": "write", "id-token": "write"},
         "index.yml: index": {"contents": "read", "pages": "write", "id-token": "write"},
@@ -590,13 +590,19 @@ def test_a_cache_that_is_typed_in_goes_before_the_secret() -> None:
     assert filled(expression, {"inputs": {"cache": ""}, "secrets": secrets}) == secrets["cache"]
 
 
-def test_programs_of_the_release_are_those_of_the_constraints() -> None:
-    """The job that publishes has no checkout, so it cannot read constraints.txt itself."""
+def test_programs_that_sign_are_those_of_the_constraints_and_have_digests() -> None:
+    """Whoever could replace one of them would sign in the name of the workflow."""
     constraints = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
-    release = (ROOT / ".github" / "workflows" / "release.yml").read_text("utf-8")
-    pins = re.findall(r"[\w-]+==[\d.]+", release)
-    assert pins
-    assert set(pins) <= set(constraints)
+    text = (ROOT / "requirements-attest.txt").read_text("utf-8")
+    requirements = re.findall(
+        r"^([\w-]+==\S+)((?: \\\n +--hash=sha256:[0-9a-f]{64})*)$", text, re.MULTILINE
+    )
+    pins = {pin.partition("==")[0]: pin for pin, _ in requirements}
+    assert {pins["pypi-attestations"], pins["uv"]} <= set(constraints)
+    assert [pin for pin, digests in requirements if not digests] == []
+    for name, text in scripts():
+        if "pypi_attestations" in text or "requirements-attest" in text:
+            assert "pip install" not in text.replace('"', "") or "--require-hashes" in text, name
 
 
 def ask_for_news(folder: Path, news: dict[str, Any], **env: str) -> tuple[list[str], str]:
